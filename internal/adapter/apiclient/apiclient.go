@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// DefaultServer is used if no operator.sock is found.
+	// DefaultServer is the address that commands use if they find no operator.sock.
 	DefaultServer = "http://127.0.0.1:7125"
 
 	// Timeout exceeds the server's limit for a query (2 min), so that the server's own error
@@ -43,8 +43,8 @@ const (
 // Server is a server to send requests to, and the credentials.
 type Server struct {
 	Address   string // empty for the server of this machine
-	TokenFile string // if empty, a token may be in TokenVariable
-	CAFile    string // empty for the CAs of the system
+	TokenFile string // if empty, TokenVariable may hold a token
+	CAFile    string // if empty, the system's CAs apply
 }
 
 // Flags adds --server and the related flags to a command.
@@ -156,7 +156,7 @@ func (s Server) request(ctx context.Context, method, path string, params url.Val
 	body io.Reader) (*http.Response, error) {
 	s = s.found()
 	shown := strings.TrimSuffix(s.String(), "/")
-	base := "http://localhost" // operator.sock leads to one server, whatever the host
+	base := "http://localhost" // the host is arbitrary: an operator.sock leads to one server only
 	if !strings.HasPrefix(s.Address, bySocket) {
 		base = strings.TrimSuffix(WithScheme(s.Address), "/")
 	}
@@ -179,7 +179,7 @@ func (s Server) request(ctx context.Context, method, path string, params url.Val
 	if err != nil {
 		cause := err
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-			cause = wrapped.Err // leave out the URL: shown is enough
+			cause = wrapped.Err // without the URL: the message has `shown`
 		}
 		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
 			return nil, fmt.Errorf("ask %s: %w; name the file with the server's CA by --ca-file or %s", shown, cause, CAVariable)
@@ -227,7 +227,7 @@ func (s Server) Read(resp *http.Response) ([]byte, Answer, error) {
 
 // Refusal returns the error of an answer that has no data.
 func (s Server) Refusal(resp *http.Response) error {
-	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // a part is better than nothing
+	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // after an error, show the part that was read
 	var a Answer
 	if json.Unmarshal(why, &a) == nil && a.Error != "" {
 		return a.failure(resp)

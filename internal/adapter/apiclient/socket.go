@@ -51,8 +51,8 @@ func operatorSocketHere() string {
 	return ""
 }
 
-// listening returns what the server of a data directory has written about its addresses, empty
-// if it cannot be read.
+// listening returns the addresses that the server of a data directory has written to a file,
+// or none if the file cannot be read.
 func listening(dir string) (l answer.Listening) {
 	if text, err := os.ReadFile(filepath.Join(dir, answer.ListeningFile)); err == nil {
 		_ = json.Unmarshal(text, &l)
@@ -60,7 +60,7 @@ func listening(dir string) (l answer.Listening) {
 	return l
 }
 
-// trusted reports whether each of these files belongs to a user or to root.
+// trusted reports whether each of these files belongs to this user or to root.
 func trusted(user int, paths ...string) bool {
 	return !slices.ContainsFunc(paths, func(path string) bool {
 		info, err := os.Stat(path)

@@ -44,7 +44,7 @@ func TestCommandsTrustNoSocketOfOthers(t *testing.T) {
 			t.Error("a user does not trust root")
 		}
 	} else if trusted(other, path) || !trusted(user, path) {
-		t.Error("a user trusts another user's files, or not their own")
+		t.Error("a user trusts another user's files, or does not trust their own")
 	}
 	if trusted(user, path, "nothing") {
 		t.Error("a missing file is trusted")

@@ -23,7 +23,7 @@ type File struct {
 // JSON keys below never change their meaning.
 type stored struct {
 	Base     string      `json:"base"`
-	Raw      []byte      `json:"raw"` // need not be text: a client may write any bytes
+	Raw      []byte      `json:"raw"` // may be invalid UTF-8: a client may write any bytes
 	Kind     series.Kind `json:"kind"`
 	Classic  bool        `json:"classic,omitempty"`
 	Buckets  string      `json:"buckets,omitempty"` // missing in files written before this key existed
@@ -33,8 +33,9 @@ type stored struct {
 	LastSeen int64       `json:"last_seen"`       // Unix milliseconds
 }
 
-// Open opens the file at `path`, or creates it. It moves a damaged file aside and reports it: the
-// next samples bring the names back. A name that two kinds claim may then belong to the other kind.
+// Open opens the file at `path`, or creates it. Open moves a damaged file aside, logs that, and
+// starts an empty file, which the next samples fill again. A name that samples of two kinds claim
+// may then belong to the other kind.
 func Open(path string, logger *slog.Logger) (*File, error) {
 	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) error {
 		return walk(tx, func(catalogue.Metric) {})
@@ -57,10 +58,11 @@ func (f *File) Close() error {
 	return nil
 }
 
-// Snapshot copies the file as it is now to path, which must not exist.
+// Snapshot copies the present state of the file to path, which must not exist.
 func (f *File) Snapshot(path string) error { return boltfile.Snapshot(f.db, path) }
 
-// Check reads the file at `path` and returns what is wrong with it. No process may have it open.
+// Check reads the file at `path` and returns an error if the file is damaged. No process may have
+// the file open.
 func Check(path string) error {
 	return boltfile.Check(path, func(tx *bbolt.Tx) error {
 		return walk(tx, func(catalogue.Metric) {})

@@ -111,7 +111,7 @@ func TestDamagedFileDoesNotKeepFromStarting(t *testing.T) {
 	metrics(t, f, hits)
 }
 
-// The catalogue in memory loads exactly what was saved, owners included.
+// The catalogue in memory loads exactly the metrics that were saved, with the kinds that own them.
 func TestWithTheCatalogueInMemory(t *testing.T) {
 	f := open(t, filepath.Join(t.TempDir(), "catalogue.db"))
 	before := catalogue.New(10)
@@ -128,7 +128,7 @@ func TestWithTheCatalogueInMemory(t *testing.T) {
 	if refused := after.Load(loaded); refused != 0 {
 		t.Errorf("%d metrics refused", refused)
 	}
-	// Without the file the order would be reversed: the counter would now come first.
+	// Without the file the first claim would decide, which is now the counter's.
 	if c, g := claim(after, series.Counter), claim(after, series.Gauge); c != counter || g != gauge {
 		t.Errorf("counter %s, was %s; gauge %s, was %s", c, counter, g, gauge)
 	}

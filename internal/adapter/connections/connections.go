@@ -24,21 +24,21 @@ import (
 const addressShare = 4
 
 const (
-	// unreadTime is how long a client may leave the next unreadBytes of its answer unread, unless
+	// unreadTime is how long a client may take to read the next unreadBytes of its answer, unless
 	// the answer has its own deadline. Without this limit, a connection whose client reads nothing
 	// would never be idle, and would keep its place.
 	unreadTime  = time.Minute
 	unreadBytes = 64 << 10
 )
 
-// complaint is the shortest time between two log lines about too many connections.
+// complaint is the minimum time between two log lines about too many connections.
 const complaint = time.Minute
 
 // Reasons why a connection is closed.
 const (
 	reasonIdle    = "idle"    // idle for the longest, and another connection came
-	reasonFull    = "full"    // a new connection, while all others have a request
-	reasonAddress = "address" // a new connection, while all others of its address have a request
+	reasonFull    = "full"    // a new connection, while requests run on all others
+	reasonAddress = "address" // a new connection, while requests run on all others of its address
 
 	reasonUnread = "unread" // the client does not read the answer
 )
@@ -46,7 +46,7 @@ const (
 // Options configure a Bound. All fields are needed.
 type Options struct {
 	Most     int    // connections at once
-	Why      string // where Most comes from, and what to raise: for the log
+	Why      string // for the log: the origin of Most, and the setting to raise
 	Registry prometheus.Registerer
 	Logger   *slog.Logger
 }
@@ -120,7 +120,7 @@ type listener struct {
 	bound *Bound
 }
 
-// Accept implements net.Listener. It closes connections that find no room.
+// Accept implements net.Listener. It closes connections beyond the bound.
 func (l listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -181,7 +181,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite closes our side first, so that the client still reads the last answer.
+// CloseWrite closes the sending side only, so that the client can still read the last answer.
 func (c *conn) CloseWrite() error {
 	if tcp, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return tcp.CloseWrite()
@@ -211,7 +211,7 @@ func (b *Bound) admit(c net.Conn) *conn {
 	open := len(b.conns)
 	b.mu.Unlock()
 	if gone != nil {
-		_ = gone.Conn.Close() // the connection's server notices
+		_ = gone.Conn.Close() // ends the server's read from the connection
 	}
 	if reason != "" {
 		b.closed.WithLabelValues(reason).Inc()
@@ -261,7 +261,7 @@ func (b *Bound) idlest(of func(*conn) bool) (found *conn) {
 	return found
 }
 
-// remove forgets a connection, once. The caller holds b.mu.
+// remove forgets a connection. Calling it again has no effect. The caller holds b.mu.
 func (b *Bound) remove(c *conn) {
 	if _, there := b.conns[c]; !there {
 		return

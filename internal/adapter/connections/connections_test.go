@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// pipes is a listener without a network, whose connections come from any address.
+// pipes is a listener of in-memory connections. The test chooses the address of each.
 type pipes chan net.Conn
 
 type from struct {
@@ -116,7 +116,7 @@ func (b *Bound) expect(t *testing.T, idle, full, address float64) {
 	t.Helper()
 	for reason, want := range map[string]float64{reasonIdle: idle, reasonFull: full, reasonAddress: address} {
 		if got := testutil.ToFloat64(b.closed.WithLabelValues(reason)); got != want {
-			t.Errorf("%s: %v are counted, want %v", reason, got, want)
+			t.Errorf("%s: %v closed connections are counted, want %v", reason, got, want)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestTheIdlestMakesRoom(t *testing.T) {
 		}
 		for i, want := range []bool{true, false, true, false, false, true, true, true} {
 			if all[i].open() != want {
-				t.Errorf("connection %d is open: %v", i, !want)
+				t.Errorf("connection %d: open is %v, want %v", i, !want, want)
 			}
 		}
 		b.expect(t, 3, 0, 0)
@@ -152,7 +152,7 @@ func TestTheIdlestMakesRoom(t *testing.T) {
 	})
 }
 
-// Connections with a request are not cut off: the new one is closed.
+// At the limit, connections with a running request stay open, and the new connection is closed.
 func TestRequestsAreNotCutOff(t *testing.T) {
 	bounded(t, 8, func(b *Bound, l pipes, goOn chan struct{}, _ *strings.Builder) {
 		var all []client
@@ -162,7 +162,7 @@ func TestRequestsAreNotCutOff(t *testing.T) {
 			all = append(all, c)
 		}
 		if late := l.dial("10.0.1.1"); late.open() {
-			t.Error("a ninth connection is open")
+			t.Error("a connection beyond the limit is open")
 		}
 		b.expect(t, 0, 1, 0)
 		close(goOn)
@@ -172,13 +172,14 @@ func TestRequestsAreNotCutOff(t *testing.T) {
 			}
 		}
 		if c := l.dial("10.0.1.1"); !c.asks() {
-			t.Error("there is room, but a connection gets no answer")
+			t.Error("below the limit, a connection gets no answer")
 		}
 	})
 }
 
-// A client that asks and does not read its answer is cut off, since its connection is never
-// idle. A slow reader is not cut off, nor is an answer with its own deadline.
+// The server closes the connection of a client that sends a request and does not read the
+// answer, since such a connection is never idle. The server does not cut off a slow reader,
+// or an answer with its own deadline.
 func TestWhoTakesNoAnswerIsCutOff(t *testing.T) {
 	bounded(t, 8, func(b *Bound, l pipes, goOn chan struct{}, _ *strings.Builder) {
 		for range 2 {
@@ -194,7 +195,7 @@ func TestWhoTakesNoAnswerIsCutOff(t *testing.T) {
 			synctest.Wait()
 			b.mu.Lock()
 			if b.addresses[netip.MustParseAddr("10.0.0.1")] > 0 {
-				t.Error("a client that takes nothing is not cut off")
+				t.Error("a client that reads nothing is not cut off")
 			}
 			b.mu.Unlock()
 			deaf.Close()
@@ -210,7 +211,7 @@ func TestWhoTakesNoAnswerIsCutOff(t *testing.T) {
 			}
 		}
 		if got := testutil.ToFloat64(b.closed.WithLabelValues(reasonUnread)); got != 2 {
-			t.Errorf("%v are counted", got)
+			t.Errorf("%v unread connections are counted", got)
 		}
 		close(goOn)
 	})
@@ -222,7 +223,7 @@ func TestWhoTakesNoAnswerIsCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begun) != time.Hour {
-			t.Errorf("%v after %v, and the deadline was an hour", err, time.Since(begun))
+			t.Errorf("%v after %v, before the answer's own deadline of an hour", err, time.Since(begun))
 		}
 		client.Close()
 	})

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// ceiling is the default limit of connections. An idle one takes about 20 KiB, so this is
-	// 160 MB.
+	// ceiling is the default limit of connections. An idle connection takes about 20 KiB, so
+	// idle connections take at most 160 MB.
 	ceiling = 8192
 
 	// enough is the limit of descriptors below which a warning is logged.
@@ -22,8 +22,8 @@ type Shares struct {
 }
 
 // Share divides this process' descriptors: half for data files, three eighths for HTTP and gRPC
-// connections, an eighth for connections of Unix stream sockets. Go has raised the soft limit
-// to the hard one at the start.
+// connections, an eighth for connections of Unix stream sockets. Go's runtime has raised the
+// soft limit to the hard limit at the start.
 func Share() (s Shares, err error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -31,8 +31,8 @@ type Log struct {
 	counts map[string]int // events by tenant
 }
 
-// Open opens the log at `path`, or creates it. It moves a damaged file aside and reports it,
-// because lost events are no reason to refuse to start.
+// Open opens the log at `path`, or creates it. Open moves a damaged file aside, logs that,
+// and starts an empty log, because lost events are no reason to refuse to start.
 func Open(cfg Config, path string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Log, error) {
 	l := &Log{now: now}
 	l.Configure(cfg)
@@ -51,7 +51,8 @@ func Open(cfg Config, path string, now func() time.Time, reg prometheus.Register
 	return l, nil
 }
 
-// Configure changes the bounds. The next query or append hides or removes events beyond them.
+// Configure changes the bounds. From then on queries hide events that are too old. The next append
+// removes the events beyond the bounds.
 func (l *Log) Configure(cfg Config) { l.cfg.Store(&cfg) }
 
 // Close waits for running transactions and closes the file.
@@ -62,10 +63,11 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// Snapshot copies the log as it is now to path, which must not exist.
+// Snapshot copies the present state of the log to path, which must not exist.
 func (l *Log) Snapshot(path string) error { return boltfile.Snapshot(l.db, path) }
 
-// Check reads the log at `path` and returns what is wrong with it. No process may have it open.
+// Check reads the log at `path` and returns an error if the log is damaged. No process may have the
+// log open.
 func Check(path string) error {
 	return boltfile.Check(path, func(tx *bbolt.Tx) error {
 		_, err := count(tx)
@@ -73,8 +75,8 @@ func Check(path string) error {
 	})
 }
 
-// count reads every event once. It returns how many each tenant has, and an error if one cannot
-// be read.
+// count reads every event once. It returns the number of events of each tenant, or an error if
+// it cannot read an event.
 func count(tx *bbolt.Tx) (counts map[string]int, err error) {
 	counts = map[string]int{}
 	err = tx.ForEach(func(tenant []byte, b *bbolt.Bucket) error {
@@ -104,7 +106,7 @@ func (l *Log) Append(ctx context.Context, events []event.Event) error {
 			}
 			counts[events[i].Tenant]++
 		}
-		for tenant, n := range counts { // of all tenants, because events also expire without new ones
+		for tenant, n := range counts { // all tenants, because events also expire in tenants without new events
 			f, o, err := l.trim(tx.Bucket([]byte(tenant)), n)
 			if err != nil {
 				return err
@@ -150,7 +152,7 @@ func (l *Log) trim(b *bbolt.Bucket, n int) (full, old int, err error) {
 		} else {
 			break
 		}
-		gone = append(gone, slices.Clone(k)) // deleting moves the cursor's position
+		gone = append(gone, slices.Clone(k)) // deletes later: a deletion moves the cursor
 	}
 	for _, k := range gone {
 		if err := b.Delete(k); err != nil {

@@ -36,7 +36,7 @@ func open(t *testing.T, cfg Config, path string, c *clock) *Log {
 	return l
 }
 
-// start opens a new log. Its clock makes even events at small times count as young.
+// start opens a new log. Its clock begins near 1970, so that events with small times have not expired.
 func start(t *testing.T, cfg Config) (*Log, *clock) {
 	t.Helper()
 	c := &clock{ms: 1_000_000}
@@ -91,11 +91,12 @@ func TestQuery(t *testing.T) {
 		{"the newest, if there are too many", Filter{Tenant: "a", End: 5000, Limit: 2},
 			[]string{"3000 third", "2000 later at the same time"}},
 		{"a tag", Filter{Tenant: "a", End: 5000, Tags: []string{"env:prod"}}, []string{"3000 third", "2000 Deploy"}},
-		{"all tags, not one of them", Filter{Tenant: "a", End: 5000, Tags: []string{"web", "env:prod"}},
+		{"an event must have all tags, not only one of them",
+			Filter{Tenant: "a", End: 5000, Tags: []string{"web", "env:prod"}},
 			[]string{"2000 Deploy"}},
 		{"a tag's key alone is another tag", Filter{Tenant: "a", End: 5000, Tags: []string{"env"}}, nil},
 		{"text in the title, whatever its case", Filter{Tenant: "a", End: 5000, Text: "dEPLOY"}, []string{"2000 Deploy"}},
-		{"text in the text, beyond ASCII", Filter{Tenant: "a", End: 5000, Text: "GRÖSSE änd"}, nil},
+		{"a search in the text folds case beyond ASCII", Filter{Tenant: "a", End: 5000, Text: "GRÖSSE änd"}, nil},
 		{"case beyond ASCII", Filter{Tenant: "a", End: 5000, Text: "GRÖßE änd"}, []string{"3000 third"}},
 		{"the limit counts what is found, not what is read",
 			Filter{Tenant: "a", End: 5000, Text: "first", Limit: 1}, []string{"1000 first"}},
@@ -138,14 +139,14 @@ func TestConfigure(t *testing.T) {
 	cfg.Retention = time.Hour
 	l.Configure(cfg)
 	if got, want := titles(t, l, all("a")), []string{"7200000 t", "5400000 t", "3600000 t"}; !slices.Equal(got, want) {
-		t.Errorf("of the last hour: %q, want %q", got, want)
+		t.Errorf("events of the last hour: %q, want %q", got, want)
 	}
 	cfg = DefaultConfig()
 	cfg.MaxEvents = 2
 	l.Configure(cfg)
 	add(t, l, event.Event{Tenant: "a", Time: 7_200_000, Title: "last"})
 	if got, want := titles(t, l, all("a")), []string{"7200000 last", "7200000 t"}; !slices.Equal(got, want) {
-		t.Errorf("two at most: %q, want %q", got, want)
+		t.Errorf("with a limit of two events: %q, want %q", got, want)
 	}
 }
 
@@ -158,7 +159,7 @@ func TestOldestGoBeyondTheBound(t *testing.T) {
 	for i := range 5 {
 		add(t, l, event.Event{Tenant: "a", Time: int64(10 - i), Title: "e"})
 	}
-	want := []string{"10 e", "9 e", "8 e"} // oldest by their own time, not by arrival
+	want := []string{"10 e", "9 e", "8 e"} // the oldest event is removed, by its own time, not by its arrival
 	if got := titles(t, l, all("a")); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -173,7 +174,7 @@ func TestOldestGoBeyondTheBound(t *testing.T) {
 		t.Errorf("after a restart: got %q, want %q", got, want)
 	}
 	if got := titles(t, l, all("quiet")); len(got) != 1 {
-		t.Errorf("a loud tenant took a quiet one's events: %q", got)
+		t.Errorf("the events of a busy tenant displaced another tenant's: %q", got)
 	}
 }
 
@@ -184,7 +185,7 @@ func TestOldGoByAge(t *testing.T) {
 	add(t, l, event.Event{Tenant: "a", Time: c.ms, Title: "old"}, event.Event{Tenant: "b", Time: c.ms, Title: "old"})
 	c.ms += time.Hour.Milliseconds()
 	if got := titles(t, l, all("a")); len(got) != 1 {
-		t.Errorf("an event at its last moment: %q", got)
+		t.Errorf("an event just before it expires: %q", got)
 	}
 	c.ms++
 	if got := titles(t, l, all("a")); got != nil {
@@ -226,10 +227,10 @@ func TestAQueryNobodyWaitsForEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.Query(ctx, Filter{Tenant: "a", End: 2, Text: "none"}); err == nil {
-		t.Error("reading went on after the error")
+		t.Error("reading continued after the error")
 	}
 	if err := l.Append(ctx, events); err == nil {
-		t.Error("appended for nobody")
+		t.Error("Append accepted an event without a tenant")
 	}
 }
 
@@ -274,8 +275,8 @@ func TestQueryModel(t *testing.T) {
 	}
 }
 
-// Any bytes may lie on a disk. Events that decode accepts read the same after they are written
-// again.
+// A damaged disk may return any bytes. An event that decode accepts must be the same after
+// encode and decode.
 func FuzzDecode(f *testing.F) {
 	f.Add(key(5, 7), encode(&event.Event{Title: "t", Text: "text", Tags: []string{"a", ""}}))
 	f.Add([]byte("short"), []byte{version})

@@ -37,27 +37,27 @@ func TestHandler(t *testing.T) {
 		code               int
 		want               string
 	}{
-		{"all of the tenant's", "GET", "", 200, data(second, first)},
+		{"all events of the tenant", "GET", "", 200, data(second, first)},
 		{"Grafana posts forms", "POST", "start=1&end=1.5", 200, data(first)},
 		{"RFC 3339, too", "GET", "start=1970-01-01T00:00:02Z", 200, data(second)},
 		{"every tag", "GET", "tag=web&tag=k:v", 200, data(second)},
-		{"none is an empty list, not null", "GET", "tag=web&tag=none", 200, data()},
+		{"no event found is an empty list, not null", "GET", "tag=web&tag=none", 200, data()},
 		{"text", "GET", "text=FIR", 200, data(first)},
-		{"there is more than was asked for", "GET", "limit=1", 200,
+		{"more events match than the limit allows", "GET", "limit=1", 200,
 			`{"status":"success","data":[` + second + `],"warnings":["results truncated due to limit"]}`},
-		{"exactly as many are not truncated", "GET", "limit=2", 200, data(second, first)},
+		{"as many events match as the limit allows", "GET", "limit=2", 200, data(second, first)},
 		{"an invalid time", "GET", "start=yesterday", 400,
 			bad(`invalid parameter \"start\": cannot parse \"yesterday\" to a valid timestamp; give Unix seconds or RFC 3339`)},
-		{"not a number is a float to parsers", "GET", "end=NaN", 400,
+		{"NaN, which parses as a float", "GET", "end=NaN", 400,
 			bad(`invalid parameter \"end\": cannot parse \"NaN\" to a valid timestamp; give Unix seconds or RFC 3339`)},
 		{"a time beyond milliseconds", "GET", "end=1e300", 400,
 			bad(`invalid parameter \"end\": cannot parse \"1e300\" to a valid timestamp; give Unix seconds or RFC 3339`)},
 		{"a range turned around", "GET", "start=2&end=1", 400, bad(`invalid parameter \"end\": it is before start`)},
-		{"a limit of none", "GET", "limit=0", 400, bad(`invalid parameter \"limit\": \"0\" is not a number from 1 to 10000`)},
-		{"a limit that no memory holds", "GET", "limit=10001", 400,
+		{"a limit of zero", "GET", "limit=0", 400, bad(`invalid parameter \"limit\": \"0\" is not a number from 1 to 10000`)},
+		{"a limit above the maximum", "GET", "limit=10001", 400,
 			bad(`invalid parameter \"limit\": \"10001\" is not a number from 1 to 10000`)},
 		{"an invalid form", "GET", "a=%zz", 400, bad(`parse the form: invalid URL escape \"%zz\"`)},
-		{"events are not written here", "DELETE", "", 405, bad(`method DELETE is not allowed; use GET or POST`)},
+		{"a method other than GET and POST", "DELETE", "", 405, bad(`method DELETE is not allowed; use GET or POST`)},
 	} {
 		r := httptest.NewRequest(c.method, "/api/v1/events?"+c.query, nil)
 		if c.method == "POST" {

@@ -19,8 +19,8 @@ const DefaultLimit = 1000
 type Filter struct {
 	Tenant     string
 	Start, End int64
-	Tags       []string // an event must have all of them, spelled as sent
-	Text       string   // in title or text, in any case
+	Tags       []string // an event must have all these tags, in the sender's spelling
+	Text       string   // a part of the title or text; upper and lower case are equal
 	Limit      int      // 0 means DefaultLimit
 }
 
@@ -41,7 +41,7 @@ func (l *Log) Query(ctx context.Context, f Filter) ([]Event, error) {
 	if limit == 0 {
 		limit = DefaultLimit
 	}
-	first := key(max(f.Start, l.horizon()), 0) // expired events may still be there
+	first := key(max(f.Start, l.horizon()), 0) // skips expired events that are not removed yet
 	text := strings.ToLower(f.Text)
 	var found []Event
 	err := l.db.View(func(tx *bbolt.Tx) error {

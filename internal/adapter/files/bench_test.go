@@ -12,7 +12,7 @@ import (
 
 const (
 	shards     = 1024
-	frameBytes = 24 // of a frame without its payload: docs/format/journal.md
+	frameBytes = 24 // a frame without its payload has this many bytes: docs/format/journal.md
 )
 
 func window(payloadBytes int) []journal.Frame {
@@ -55,8 +55,9 @@ func measure(b *testing.B, payloadBytes int, append func(), cut func()) {
 	b.ReportMetric(float64(len(open)), "descriptors")
 }
 
-// A machine that must survive a power loss pays this for each window: a sync of one file, or of
-// 1,024. There is no bound, because the disk decides.
+// Measures the syncs of one window, which data must wait for to survive a power loss: one sync
+// of one file, or a sync of each of 1,024 files. There is no bound, because the result depends
+// on the disk.
 func BenchmarkSyncedWindow(b *testing.B) {
 	b.Run("one file", func(b *testing.B) {
 		l := open(b)
@@ -115,8 +116,9 @@ func openEach(b *testing.B) []*os.File {
 	return logs
 }
 
-// One window of all shards: one frame each, in one write. Bound: 1 us for a frame of
-// 1,000 bytes, so that a window is journalled within a millisecond.
+// Measures a window of all shards: a frame for each shard, all in one write. Bound: 1
+// us for a frame of 1,000 bytes, so that the journal takes a window within a
+// millisecond.
 func BenchmarkWindow(b *testing.B) {
 	for _, size := range []int{100, 1000} {
 		b.Run(fmt.Sprint("one file/", size), func(b *testing.B) {

@@ -52,7 +52,7 @@ func checkWritable(path string) error {
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
-// cause returns the kernel's error without the path, which the caller names.
+// cause returns the kernel's error without the path, because the caller's message names the path.
 func cause(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {
@@ -76,11 +76,11 @@ func (d Dir) List() ([]string, error) {
 	return names, nil
 }
 
-// Create opens an empty file for writing at its end.
+// Create makes an empty file, or empties an existing one, and opens it for appending.
 func (d Dir) Create(name string) (segment.Writer, error) {
 	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, fileMode)
 	if err != nil {
-		return nil, err // not f: a nil *os.File is not a nil interface
+		return nil, err // returning f would make a non-nil interface that holds a nil *os.File
 	}
 	return fault.File(f), nil
 }
@@ -121,9 +121,10 @@ func (d Dir) file(name string) string { return filepath.Join(d.path, name) }
 // lockName is the file that a process keeps locked while it owns the directory.
 const lockName = "lock"
 
-// Lock keeps a data directory to this process until Unlock or the end of the process, even by
-// SIGKILL: the kernel holds the lock, and the file may stay. Lock is a bare descriptor, because the
-// garbage collector closes an unreferenced os.File, which would release the lock.
+// Lock keeps other processes out of a data directory until Unlock or the end of the process. The
+// kernel holds the lock, so even SIGKILL releases it, and the lock file may stay. Lock is a bare
+// descriptor, because the garbage collector closes an unreferenced os.File, which would release the
+// lock.
 type Lock struct {
 	fd int
 }
@@ -168,7 +169,7 @@ func writeHolder(fd int) error {
 	return err
 }
 
-// readHolder names the process that wrote the lock file.
+// readHolder describes the process that wrote the lock file, for an error message.
 func readHolder(fd int) string {
 	b := make([]byte, 32)
 	n, err := syscall.Pread(fd, b, 0)
@@ -185,10 +186,11 @@ func readHolder(fd int) string {
 // ErrNoHolder means that Holder found no process that holds the data directory.
 var ErrNoHolder = errors.New("no process holds it")
 
-// Holder returns the process that holds a data directory. The lock file names it, but after a crash
-// the number may belong to another process, so Holder checks that the process has the file open.
-// Trying the lock instead could turn away a process that takes it at that moment. The result never
-// refers to a later process with the same number.
+// Holder returns the process that holds a data directory. The lock file has the number of that
+// process, but after a crash the number may belong to another process, so Holder checks that the
+// process has the file open. Holder does not try to take the lock, because a process that starts at
+// that moment would then find the directory locked. The result never refers to a later process with
+// the same number.
 func Holder(path string) (*os.Process, error) {
 	name := filepath.Join(path, lockName)
 	text, err := os.ReadFile(name)

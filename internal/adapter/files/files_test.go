@@ -16,8 +16,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// childDir makes this test binary the process to kill: it locks the directory, appends for ever
-// and prints each acknowledged position.
+// childDir is the environment variable that makes this test binary the process to kill. That
+// process locks the directory, appends until it is killed, and prints each acknowledged
+// position.
 const childDir = "FRESHET_TEST_CHILD_DIR"
 
 func TestMain(m *testing.M) {
@@ -73,7 +74,7 @@ func TestKilled(t *testing.T) {
 		}
 		if _, err := LockDir(dir); err == nil ||
 			!strings.Contains(err.Error(), fmt.Sprintf("process %d", child.Process.Pid)) {
-			t.Errorf("lock while the child has it: %v", err)
+			t.Errorf("lock the directory while the child holds the lock: %v", err)
 		}
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -81,7 +82,7 @@ func TestKilled(t *testing.T) {
 		acknowledged := lines.Text()
 		for lines.Scan() { // up to its last line, which may be cut short
 			if _, err := strconv.Atoi(lines.Text()); err != nil {
-				t.Fatalf("round %d: the child says %q", round, lines.Text())
+				t.Fatalf("round %d: the child printed %q", round, lines.Text())
 			}
 			acknowledged = lines.Text()
 		}
@@ -110,7 +111,8 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := strconv.Atoi(acknowledged); err != nil || int(next) <= n {
-			t.Fatalf("round %d: %q was acknowledged, %d is the last that came back", round, acknowledged, next-1)
+			t.Fatalf(
+				"round %d: position %q was acknowledged, but the last position in the journal is %d", round, acknowledged, next-1)
 		}
 		if err := lock.Unlock(); err != nil {
 			t.Fatal(err)
@@ -175,8 +177,8 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// Errors name the directory, the cause and the way out. The tests may run as root, whom permissions
-// do not stop, so they use a file in the way and /proc.
+// Errors name the directory, the cause and the fix. Permissions do not restrict root, who may run
+// the tests. So the tests use a file with the name of the directory, and a directory in /proc.
 func TestDirectoryCannotBeUsed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, fileMode); err != nil {
@@ -199,7 +201,7 @@ func TestDirectoryCannotBeUsed(t *testing.T) {
 	}
 }
 
-// Open's test file does not stay in the directory. List returns files only.
+// Open removes the file with which it tests that the directory is writable. List returns files only.
 func TestList(t *testing.T) {
 	path := t.TempDir()
 	if err := os.Mkdir(filepath.Join(path, "directory"), dirMode); err != nil {
@@ -257,7 +259,7 @@ func TestDirKeepsPromises(t *testing.T) {
 	must(err)
 	write(w, "kept cut")
 	must(d.Truncate("a", 5))
-	write(w, "on") // follows the cut, not the removed bytes
+	write(w, "on") // is appended where the file was cut
 	must(w.Sync())
 	must(w.Close())
 	if got := read("a"); got != "kept on" {

@@ -17,7 +17,7 @@ func SyncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// SyncDirs is SyncDir for a directory and all directories below it.
+// SyncDirs calls SyncDir for a directory and all directories below it.
 func SyncDirs(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {

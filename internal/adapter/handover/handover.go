@@ -27,8 +27,9 @@ type Socket struct {
 	Network string // udp, unixgram, unix (a listening stream socket) or tcp (a listening socket)
 	Address string // the kernel's spelling: IP:PORT or path
 
-	// Name is given by the program that passed the socket. systemd uses FileDescriptorName=. We use
-	// the address as the configuration spells it, so two addresses with port 0 have the same name.
+	// Name comes from the program that passed the socket. systemd passes the unit's
+	// FileDescriptorName=. An image of this process passes the address as the configuration spells
+	// it, so two addresses with port 0 have the same name.
 	Name string
 
 	// Shared means that systemd holds the socket as well, and passes it on even if this process
@@ -116,7 +117,7 @@ func parse(pid int, getenv func(string) (string, bool)) ([]passed, error) {
 	return list, nil
 }
 
-// inspect asks the kernel which kind of socket a descriptor is.
+// inspect asks the kernel for the network and address of a descriptor's socket.
 func inspect(p passed) (s Socket, err error) {
 	s = Socket{Name: p.Name, Shared: p.Shared}
 	at, err := unix.Getsockname(p.FD)
@@ -194,8 +195,9 @@ func (s *Sockets) Take(network, address string) (taken []Socket) {
 	return taken
 }
 
-// TakeOne is Take for a caller that reads only one socket. The others stay for callers whose
-// address has the same spelling (port 0), in the order in which they were passed.
+// TakeOne is Take for a caller that reads only one socket. The remaining sockets of that
+// address stay, in the order in which they were passed, for other callers whose address has
+// the same spelling (port 0).
 func (s *Sockets) TakeOne(network, address string) (one Socket, ok bool) {
 	i := slices.IndexFunc(s.left, func(l Socket) bool { return l.is(network, address) })
 	if i < 0 {
@@ -274,8 +276,8 @@ func (s *Sockets) Close() error {
 	return errors.Join(errs...)
 }
 
-// Exec replaces this program by the one at `path`, in the same process, and passes the sockets
-// on. It returns only if it fails, and then this program goes on.
+// Exec replaces this program by the program at `path`, in the same process, and passes the
+// sockets on. It returns only an error, and then this program continues.
 func Exec(path string, args []string, sockets []Socket) error {
 	var list []passed
 	for _, s := range sockets {

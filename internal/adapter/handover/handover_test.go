@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// told is the receiving program's report on a socket.
+// told is what the receiving program prints about a socket.
 type told struct {
 	Network, Address, Name string
 	Shared, Known          bool
@@ -144,9 +144,10 @@ func TestVariables(t *testing.T) {
 		{"not a number", "LISTEN_PID=7 LISTEN_FDS=many", "[] LISTEN_FDS=many is not a number of sockets"},
 		{"more than descriptors", "LISTEN_PID=7 LISTEN_FDS=2000000000",
 			"[] LISTEN_FDS=2000000000 is not a number of sockets"},
-		{"the image before knows better than systemd", `LISTEN_PID=7 LISTEN_FDS=1 LISTEN_FRESHET=[{"fd":9,"name":"n"}]`,
+		{"the previous image's variable wins over systemd's",
+			`LISTEN_PID=7 LISTEN_FDS=1 LISTEN_FRESHET=[{"fd":9,"name":"n"}]`,
 			"[{9 n false}] <nil>"},
-		{"not what an image writes", "LISTEN_FRESHET=3",
+		{"a value that no image writes", "LISTEN_FRESHET=3",
 			"[] LISTEN_FRESHET=3: json: cannot unmarshal number into Go value of type []handover.passed"},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
@@ -188,7 +189,7 @@ func TestWhichSocketServesWhichAddress(t *testing.T) {
 	}
 }
 
-// A socket of a unit with BindIPv6Only=ipv6-only does not serve an address that needs IPv4, too.
+// A socket of a unit with BindIPv6Only=ipv6-only does not serve an address that needs IPv4 as well.
 func TestASocketForIPv6OnlyServesNoIPv4(t *testing.T) {
 	for _, only := range []int{0, 1} {
 		fd, err := syscall.Socket(syscall.AF_INET6, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)

@@ -8,11 +8,11 @@ import (
 	"os"
 )
 
-// Ready tells systemd that the start is complete (sd_notify).
+// Ready is the state (see sd_notify) that means that the start is complete.
 const Ready = "READY=1"
 
-// Notify tells systemd the state of the process, if systemd asked for it. NOTIFY_SOCKET stays
-// in the environment, so that the next image notifies systemd, too.
+// Notify sends the state of the process to systemd, if systemd has set NOTIFY_SOCKET. The
+// variable stays in the environment, so that the next image notifies systemd, too.
 func Notify(state string) error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

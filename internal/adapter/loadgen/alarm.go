@@ -16,7 +16,7 @@ import (
 // measured latencies, since a receiver may answer within a millisecond.
 type alarm struct {
 	fd   int
-	file *os.File // of fd, which the network poller watches
+	file *os.File // wraps fd, so that the network poller watches it
 }
 
 func newAlarm() (*alarm, error) {
@@ -27,7 +27,8 @@ func newAlarm() (*alarm, error) {
 	return &alarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// near is the longest wait without Go's timers. Such a short wait does not watch its context.
+// near is how long before the time sleepUntil changes from Go's timers to the timerfd. From
+// then on it does not watch the context.
 const near = 2 * time.Millisecond
 
 // sleepUntil returns early, with an error, if ctx ends.

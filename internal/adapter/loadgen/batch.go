@@ -24,7 +24,7 @@ const (
 	maxSegments = 64
 	maxGSO      = load.MaxPacket
 
-	// A burst of some 700 kB of UDP fits any receive buffer that is worth measuring.
+	// maxBatch packets are about 700 kB of UDP, which fit any receive buffer that is worth measuring.
 	maxBatch = 512
 )
 
@@ -37,7 +37,7 @@ type batch struct {
 // message is struct mmsghdr.
 type message struct {
 	header unix.Msghdr
-	length uint32 // bytes that the kernel took
+	length uint32 // bytes that the kernel accepted
 }
 
 // segments returns how many packets of this size go into a message.
@@ -133,8 +133,8 @@ func sendmmsg(fd int, messages []message) (sent int, err error) {
 	return int(n), nil
 }
 
-// awaitRoom waits until the socket takes more. poll does not see that the kernel is out of memory;
-// then awaitRoom waits a moment instead.
+// awaitRoom waits until the socket accepts more. poll does not report that the kernel is out of
+// memory, so in that case awaitRoom waits for a fixed short time.
 func awaitRoom(fd int, refused error) error {
 	if errors.Is(refused, unix.ENOBUFS) {
 		nap(shortNap)

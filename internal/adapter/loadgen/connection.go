@@ -27,7 +27,7 @@ type connection struct {
 	*Writer
 	net.Conn
 	reader *bufio.Reader
-	head   []byte // of a request, reused
+	head   []byte // the head of a request, reused
 }
 
 const (
@@ -40,10 +40,10 @@ const (
 
 // answer is the final outcome of a request.
 type answer struct {
-	written int    // samples
-	retries int    // before the final answer
+	written int    // samples that the receiver stored
+	retries int    // attempts before the final answer
 	said    string // status and text
-	goneOn  bool   // answered with 503 and not sent again (WriterConfig.GoOn)
+	goneOn  bool   // the request was answered with 503 and not retried (WriterConfig.GoOn)
 }
 
 // write sends request k of a round until its answer is final.
@@ -88,7 +88,7 @@ type response struct {
 	retryAfter time.Duration
 }
 
-// written returns how many samples of a request are stored.
+// written returns how many samples that the receiver stored of a request are stored.
 func (r response) written(samples, version int) (int, error) {
 	ok := r.status/100 == 2
 	switch {
@@ -115,7 +115,8 @@ func (c *connection) post(ctx context.Context, k int, body []byte) (r response, 
 		}
 	}
 	conn := c.Conn
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // ends reading and writing
+	// the past deadline ends reading and writing
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	defer func() {
 		if err != nil {
@@ -184,7 +185,7 @@ func (c *connection) appendHead(b []byte, k, length int) []byte {
 	return append(b, "\r\n"...)
 }
 
-// open connects.
+// open connects to the receiver.
 func (c *connection) open(ctx context.Context) (err error) {
 	tlsPort := c.target.Scheme == "https"
 	address := net.JoinHostPort(c.target.Hostname(),

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Latencies is a histogram of durations, exact to 2 %. It takes 8 KiB for any number of them.
+// Latencies is a histogram of durations, exact to 2 %. It takes 8 KiB for any number of durations.
 type Latencies struct {
 	counts  [(64 - stepBits + 1) << stepBits]uint32
 	total   uint64
 	longest time.Duration
 }
 
-// stepBits is how many bits divide the range between two powers of two into buckets.
+// stepBits sets the resolution: the range between two powers of two has 1<<stepBits buckets.
 const stepBits = 5
 
 func (l *Latencies) add(d time.Duration) {

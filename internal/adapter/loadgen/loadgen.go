@@ -26,8 +26,8 @@ type Config struct {
 	Network string // udp or unixgram
 	Address string // HOST:PORT, or a path
 
-	// GSO hands the kernel up to 64 packets as one message, which the kernel cuts (UDP_SEGMENT).
-	// This sends more packets per second than one system call for each.
+	// GSO hands the kernel up to 64 packets as one message, which the kernel cuts into packets
+	// (UDP_SEGMENT). That sends more packets per second than a system call for each packet.
 	GSO bool
 
 	// Sources is the number of sockets to send from, 1 if 0. If receivers share a port by
@@ -57,8 +57,8 @@ type Result struct {
 	Refused uint64        // times that a Unix socket's queue was full
 	Elapsed time.Duration // from the first packet to the last
 
-	// CPU time of the sending thread. On loopback the kernel also charges it for most of the
-	// work of receiving a datagram.
+	// CPU time of the sending thread. On loopback that includes most of the kernel's work to
+	// receive a datagram.
 	CPUUser, CPUSystem time.Duration
 }
 
@@ -74,7 +74,7 @@ type Client struct {
 	batch   batch
 
 	mu       sync.Mutex
-	progress Result // of the run, without its times
+	progress Result // result of the run so far, without its times
 }
 
 // Open connects to the address.
@@ -154,7 +154,7 @@ func (c *Client) Progress() load.Totals {
 // Run sends until the pace's duration has passed or ctx is done, which is not an error. Between
 // bursts its thread sleeps about a millisecond, unless the pace is even.
 func (c *Client) Run(ctx context.Context, l *load.Load, pace Pace) (Result, error) {
-	runtime.LockOSThread() // its CPU time is counted
+	runtime.LockOSThread() // the result has the CPU time of this thread
 	defer runtime.UnlockOSThread()
 	user, system, err := threadTimes()
 	if err != nil {

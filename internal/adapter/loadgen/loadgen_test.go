@@ -82,7 +82,7 @@ func newLoad(t testing.TB, change func(*load.Config)) *load.Load {
 	return l
 }
 
-// expect compares the packets that the receiver got with the packets that the same load produces.
+// expect compares the packets that the receiver got with the packets of another copy of the load.
 func expect(t *testing.T, packets <-chan []byte, want *load.Load, sent load.Totals) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)
@@ -96,7 +96,7 @@ func expect(t *testing.T, packets <-chan []byte, want *load.Load, sent load.Tota
 				t.Fatalf("packet %d is %.60q, not %.60q", totals.Packets, got, next.Data)
 			}
 		case <-deadline:
-			t.Fatalf("%d of %d packets came", totals.Packets-1, sent.Packets)
+			t.Fatalf("%d of %d packets arrived", totals.Packets-1, sent.Packets)
 		}
 	}
 	if totals != sent {
@@ -104,7 +104,7 @@ func expect(t *testing.T, packets <-chan []byte, want *load.Load, sent load.Tota
 	}
 	select {
 	case got := <-packets:
-		t.Errorf("one more packet came: %.60q", got)
+		t.Errorf("an unexpected packet arrived: %.60q", got)
 	default:
 	}
 }
@@ -165,26 +165,26 @@ func TestPacer(t *testing.T) {
 		early time.Duration
 		why   string
 	}{
-		{0, 0, time.Millisecond, "nothing is due at once"},
-		{time.Millisecond, 10, 0, "ten in a millisecond"},
-		{1050 * time.Microsecond, 0, time.Millisecond, "half a packet is none"},
-		{5 * time.Millisecond, 40, 0, "what was not due before"},
-		{500 * time.Millisecond, catchUpPackets, 0, "no more than catch-up allows"},
-		{500 * time.Millisecond, 0, time.Millisecond, "and the rest is forgiven"},
+		{0, 0, time.Millisecond, "no packet is due at the start"},
+		{time.Millisecond, 10, 0, "ten packets in a millisecond"},
+		{1050 * time.Microsecond, 0, time.Millisecond, "a packet is due only as a whole"},
+		{5 * time.Millisecond, 40, 0, "40 packets have become due since the last call"},
+		{500 * time.Millisecond, catchUpPackets, 0, "no more packets than the catch-up limit allows"},
+		{500 * time.Millisecond, 0, time.Millisecond, "packets beyond the catch-up limit are never due"},
 	} {
 		n, early := p.due(begun.Add(step.after))
 		p.sent += float64(n)
 		if n != step.due || early != step.early {
-			t.Errorf("%v, %s: %d are due, or none for %v", step.after, step.why, n, early)
+			t.Errorf("%v, %s: got %d packets due, next in %v", step.after, step.why, n, early)
 		}
 	}
 	fast := pacer{rate: 1e6, begun: begun}
 	if n, _ := fast.due(begun.Add(time.Second)); n != 5000 {
-		t.Errorf("a fast run makes up for %d packets at once", n)
+		t.Errorf("after a delay, a fast run sends %d packets at once", n)
 	}
 	slow := pacer{rate: 0.1, begun: begun}
 	if n, early := slow.due(begun.Add(time.Second)); n != 0 || early != longNap {
-		t.Errorf("a slow run naps %v", early)
+		t.Errorf("a slow run sleeps %v", early)
 	}
 }
 

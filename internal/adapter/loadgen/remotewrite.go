@@ -22,12 +22,12 @@ import (
 type WriterConfig struct {
 	URL         string // http://HOST:PORT/api/v1/write
 	Header      http.Header
-	TLS         *tls.Config // for an https URL; nil for the defaults
+	TLS         *tls.Config // for an https URL; nil means the defaults
 	Connections int         // concurrent requests, 1 if 0
 	Tenants     []string    // X-Scope-OrgID of the requests of a round, in rotation; empty for none
 
-	// GoOn drops a request that is answered with 503 instead of retrying it. The next request goes
-	// when it is due, whatever Retry-After says.
+	// GoOn drops a request that is answered with 503 instead of retrying it. The Writer sends the
+	// next request when it is due, whatever Retry-After says.
 	GoOn bool
 }
 
@@ -45,7 +45,7 @@ type WriterResult struct {
 	Written uint64 // samples stored, by the receiver's answers
 	Refused string // the first answer to a request that was not stored entirely
 	Retries uint64 // answers that asked for a retry, and broken connections
-	GoneOn  uint64 // requests answered with 503 and not sent again
+	GoneOn  uint64 // requests answered with 503 and not retried
 
 	Latency Latencies // from the first attempt of a request to its final answer
 	FromDue Latencies // with a Rate: since the request was due, including the wait behind a slow request
@@ -54,9 +54,9 @@ type WriterResult struct {
 }
 
 // Writer sends the requests of a load over some connections, as a sender of remote write does. It
-// retries a request that is answered with 5xx, no earlier than the answer says. It sends a request
-// of a series only after the series' previous request was answered. Only one goroutine may call Run;
-// any goroutine may call Progress.
+// retries a request that is answered with 5xx, no earlier than the answer's Retry-After. It sends a
+// request of a series only after the previous request of that series was answered. Only one
+// goroutine may call Run; any goroutine may call Progress.
 type Writer struct {
 	config WriterConfig
 	target *url.URL
@@ -127,10 +127,10 @@ type writerRun struct {
 	*Writer
 	pace  WriterPace
 	begun time.Time
-	first int // turn at which this run began
+	first int // number of the first turn of this run
 }
 
-// connection sends one request after another.
+// connection sends requests over one connection, one after another.
 func (r *writerRun) connection(ctx context.Context) error {
 	alarm, err := newAlarm()
 	if err != nil {

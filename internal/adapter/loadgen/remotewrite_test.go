@@ -24,7 +24,7 @@ const writtenHeader = "X-Prometheus-Remote-Write-Samples-Written"
 // store is a receiver that keeps the times of each series' samples.
 type store struct {
 	*httptest.Server
-	// answer, if set, may answer a request in place of the store, and reports whether it did.
+	// answer, if set, may answer a request in place of the store. It returns true if it did.
 	answer func(n int, body []byte, w http.ResponseWriter) (answered bool)
 
 	mu    sync.Mutex
@@ -127,17 +127,17 @@ func (s *store) checkStored(t *testing.T, l *remoteload.Load, rounds int) {
 	for series, times := range s.times {
 		for i, at := range times {
 			if at != l.Time(i) {
-				t.Fatalf("sample %d of %s is of %d", i, series, at)
+				t.Fatalf("sample %d of series %s has the time %d", i, series, at)
 			}
 		}
 		if len(times) != rounds {
-			t.Fatalf("%d samples of %s in %d rounds", len(times), series, rounds)
+			t.Fatalf("got %d samples of series %s after %d rounds", len(times), series, rounds)
 		}
 	}
 }
 
-// The receiver gets what the writer counts: each sample once, and each series in order. This holds
-// for any number of connections, and over several runs.
+// The receiver gets exactly the samples that the writer counts: each sample once, and each series
+// in order. The rule holds for any number of connections, and over several runs.
 func TestEverythingWrittenComes(t *testing.T) {
 	for name, c := range map[string]struct{ version, connections int }{
 		"version 1":                          {1, 1},
@@ -157,18 +157,19 @@ func TestEverythingWrittenComes(t *testing.T) {
 				}
 				if want := uint64(rounds * l.Series); r.Sent.Samples != want || r.Written != want || r.Retries != 0 ||
 					r.Latency.total != uint64(rounds*l.Requests()) {
-					t.Errorf("%+v written in %d requests, and %d were sent", r.Written, r.Latency.total, want)
+					t.Errorf("%+v samples were written in %d requests, but %d samples were sent", r.Written, r.Latency.total, want)
 				}
 			}
 			s.checkStored(t, l, 21)
 			if s.again > 0 || w.Rounds() != 21 {
-				t.Errorf("%d samples came again, in %d rounds", s.again, w.Rounds())
+				t.Errorf("%d samples arrived twice in %d rounds", s.again, w.Rounds())
 			}
 		})
 	}
 }
 
-// A retry has the same bytes, and comes no sooner than the receiver wants.
+// A retry has the same bytes as the first attempt, and the writer waits as long as the receiver's
+// Retry-After asks.
 func TestRequestsAreSentAgain(t *testing.T) {
 	var refused []byte
 	var at time.Time
@@ -202,7 +203,8 @@ func TestRequestsAreSentAgain(t *testing.T) {
 					return c.answer(n, body, w)
 				case 5:
 					if waited := time.Since(at); !bytes.Equal(body, refused) || waited < c.atLeast {
-						t.Errorf("after %v came %d bytes, equal to the refused ones: %t", waited, len(body), bytes.Equal(body, refused))
+						t.Errorf("the retry arrived after %v with %d bytes; equal to the refused bytes: %t",
+							waited, len(body), bytes.Equal(body, refused))
 					}
 				}
 				return false
@@ -226,15 +228,15 @@ func TestAnswers(t *testing.T) {
 		want            uint64 // of 100 samples
 		fails           string
 	}{
-		"all is written":               {version: 1, status: 204, written: "100", want: 100},
-		"version 1 need not say so":    {version: 1, status: 200, want: 100},
-		"version 2 must":               {version: 2, status: 200, fails: "the receiver does not understand version 2"},
-		"a part was dropped by a rule": {version: 2, status: 204, written: "40", want: 40},
-		"a part can never be written":  {version: 1, status: 400, written: "99", want: 99},
-		"a limit":                      {version: 1, status: 429, written: "0", want: 0},
-		"an unreadable request":        {version: 1, status: 400, fails: "answered 400 Bad Request: why"},
-		"no such address":              {version: 1, status: 404, written: "0", fails: "answered 404 Not Found: why"},
-		"more is written than was sent, which must be wrong": {
+		"all is written":                     {version: 1, status: 204, written: "100", want: 100},
+		"version 1 may leave out the header": {version: 1, status: 200, want: 100},
+		"version 2 must have the header":     {version: 2, status: 200, fails: "the receiver does not understand version 2"},
+		"a part was dropped by a rule":       {version: 2, status: 204, written: "40", want: 40},
+		"a part can never be written":        {version: 1, status: 400, written: "99", want: 99},
+		"a limit":                            {version: 1, status: 429, written: "0", want: 0},
+		"an unreadable request":              {version: 1, status: 400, fails: "answered 400 Bad Request: why"},
+		"no such address":                    {version: 1, status: 404, written: "0", fails: "answered 404 Not Found: why"},
+		"an answer that claims more samples than were sent": {
 			version: 1, status: 204, written: "101", fails: `the answer says that "101" of the 100`,
 		},
 	} {
@@ -278,7 +280,7 @@ func TestWriterKeepsItsPace(t *testing.T) {
 		}
 		// The first request of a run is due at once.
 		if most := 5000*.3 + 100; float64(r.Sent.Samples) > most || r.Sent.Samples == 0 || r.Elapsed < 250*time.Millisecond {
-			t.Errorf("%d samples in %v, at most %.0f were due", r.Sent.Samples, r.Elapsed, most)
+			t.Errorf("sent %d samples in %v, but at most %.0f were due", r.Sent.Samples, r.Elapsed, most)
 		}
 		sent += r.Written
 	}
@@ -323,12 +325,12 @@ func TestLatencyFromWhenARequestWasDue(t *testing.T) {
 		}
 		// The second request was due after 10 ms, the third after 20 ms.
 		if n, due := slow(&r.Latency), slow(&r.FromDue); n < want.slow || due < 2*want.slow {
-			t.Errorf("after %v %d were slow, and %d from when they were due", warmUp, n, due)
+			t.Errorf("warm-up %v: %d requests were slow from their first attempt, %d from their due time", warmUp, n, due)
 		}
 	}
 }
 
-// With GoOn the next request goes when it is due, whatever the last answer asks for.
+// With GoOn the writer sends the next request when it is due, even if the last answer asks for a pause.
 func TestGoingOn(t *testing.T) {
 	s := newStore(t, func(n int, _ []byte, w http.ResponseWriter) bool {
 		if n%3 > 0 {
@@ -368,7 +370,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	}
 }
 
-// A connection that waits for an answer, or for its turn, ends with its context.
+// A connection that waits for an answer, or for its turn, ends when its context ends.
 func TestWriterEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
@@ -397,7 +399,7 @@ func TestWriterNeedsAnAddress(t *testing.T) {
 func TestLatencies(t *testing.T) {
 	var l Latencies
 	if l.Quantile(.5) != 0 || l.Max() != 0 {
-		t.Error("no latencies have a median")
+		t.Error("an empty histogram has a median")
 	}
 	for i := range 1000 {
 		l.add(time.Duration(i+1) * time.Millisecond)

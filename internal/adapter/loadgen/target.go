@@ -19,7 +19,7 @@ const DefaultTarget = "udp://127.0.0.1:8125"
 type Target struct {
 	net.Conn
 	name  string
-	frame []byte // of a stream, reused; nil for datagrams
+	frame []byte // buffer for the frames of a stream, reused; nil for datagrams
 }
 
 // ParseTarget reads udp://HOST:PORT, unixgram:PATH or unix:PATH. PATH may begin with two extra
@@ -69,15 +69,15 @@ func (t *Target) Send(data []byte) error {
 	return nil
 }
 
-// Broken reports whether no more datagrams can be sent after err. The next datagram may still succeed
-// over UDP, or if only the last datagram was too long.
+// Broken reports whether err makes it impossible to send further datagrams. Over UDP, or if only the
+// last datagram was too long, the next datagram may still succeed.
 func (t *Target) Broken(err error) bool {
 	return t.RemoteAddr().Network() != "udp" && !errors.Is(err, syscall.EMSGSIZE) && !errors.Is(err, syscall.ENOBUFS)
 }
 
 // Refused reports whether err means that no server listens on the UDP port. The kernel learns this
-// after it sent a datagram. It reports the error when the next datagram is sent, and drops that
-// datagram.
+// only after it has sent a datagram. It returns the error when the program sends the next
+// datagram, and drops that datagram.
 func (t *Target) Refused(err error) bool {
 	return t.RemoteAddr().Network() == "udp" && errors.Is(err, syscall.ECONNREFUSED)
 }

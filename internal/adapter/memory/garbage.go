@@ -12,15 +12,15 @@ import (
 // Garbage is how much garbage may pile up before a collection.
 type Garbage struct {
 	Percent int    // of the live memory; 1 or more
-	Most    uint64 // bytes, however large the live memory; exact only to a whole percent
+	Most    uint64 // limit in bytes for any live memory; rounded to a whole percent of it
 }
 
 // lookTime is how often Limit looks at the live memory.
 const lookTime = 2 * time.Second
 
-// Limit enforces g until ctx is done. The runtime's own setting is only a percentage. In a large
-// heap with few pointers, which is cheap to collect, a percentage lets far too much garbage pile
-// up.
+// Limit enforces g until ctx is done. The runtime's own setting is only a percentage, and a
+// percentage of a large heap is a lot of garbage. A heap with few pointers is cheap to collect
+// more often.
 func (g Garbage) Limit(ctx context.Context) {
 	tick := time.NewTicker(lookTime)
 	defer tick.Stop()

@@ -17,7 +17,7 @@ import (
 // Limit is how much memory this process may have, and where the limit comes from.
 type Limit struct {
 	Bytes int64
-	Of    string // such as "the cgroup"
+	Of    string // where the limit comes from, such as "the cgroup"
 }
 
 // FindLimit returns the smallest of: GOMEMLIMIT, the limit of each cgroup that the process is

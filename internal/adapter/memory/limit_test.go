@@ -35,10 +35,10 @@ func TestFindLimit(t *testing.T) {
 		{"version 1 without a limit", map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "4:memory:/\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, math.MaxInt64,
 			Limit{8_000_000 << 10, "the machine"}},
-		{"the runtime's is less",
+		{"GOMEMLIMIT is the lowest limit",
 			map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "524288000\n"},
 			500_000_000, Limit{500_000_000, "GOMEMLIMIT"}},
-		{"nothing but the runtime's can be read", nil, 500_000_000, Limit{500_000_000, "GOMEMLIMIT"}},
+		{"only GOMEMLIMIT can be read", nil, 500_000_000, Limit{500_000_000, "GOMEMLIMIT"}},
 	} {
 		root := fstest.MapFS{}
 		for name, text := range c.files {
@@ -49,7 +49,7 @@ func TestFindLimit(t *testing.T) {
 		}
 	}
 	if _, err := findLimit(fstest.MapFS{}, math.MaxInt64); err == nil {
-		t.Error("a machine whose files state no limit has one")
+		t.Error("a limit was found on a machine whose files give none")
 	}
 	if got, err := FindLimit(); err != nil || got.Bytes < 1<<20 {
 		t.Errorf("this machine: %+v, %v", got, err)
@@ -62,6 +62,6 @@ func TestKeep(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "1GiB")
 	Limit{Bytes: 2 << 30}.Keep()
 	if got := debug.SetMemoryLimit(-1); got != before {
-		t.Errorf("GOMEMLIMIT is set, and the limit went from %d to %d", before, got)
+		t.Errorf("although GOMEMLIMIT is set, Keep changed the limit from %d to %d", before, got)
 	}
 }

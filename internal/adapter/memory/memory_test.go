@@ -13,16 +13,16 @@ import (
 	"testing"
 )
 
-// The program works as before, with less of its file in memory.
+// After FreeStart the program still works, and less of its file is in memory.
 func TestFreeStart(t *testing.T) {
 	before := residentFile(t)
 	if err := FreeStart(); err != nil {
 		t.Fatal(err)
 	}
 	after := residentFile(t)
-	t.Logf("%d kB of files are resident, and were %d", after, before)
+	t.Logf("%d kB of files were resident before FreeStart, %d kB after", before, after)
 	if after >= before {
-		t.Errorf("%d kB of files are resident, and were %d", after, before)
+		t.Errorf("%d kB of files were resident before FreeStart, %d kB after", before, after)
 	}
 }
 
@@ -49,7 +49,7 @@ func residentFile(t *testing.T) int {
 	}
 	found := regexp.MustCompile(`RssFile:\s+(\d+) kB`).FindSubmatch(text)
 	if found == nil {
-		t.Fatalf("the kernel does not say what is resident: %s", text)
+		t.Fatalf("smaps has no line with the resident memory: %s", text)
 	}
 	kB, err := strconv.Atoi(string(found[1]))
 	if err != nil {
@@ -58,7 +58,7 @@ func residentFile(t *testing.T) int {
 	return kB
 }
 
-// Pages that were written to, or belong to other files, must never be dropped.
+// FreeStart must never drop pages that were written to, or that belong to other files.
 func TestOnlyWhatIsUnchangedIsForgotten(t *testing.T) {
 	const program = "/opt/my bin/freshet"
 	const text = "00400000-016c1000 r-xp 00000000 fe:00 9978007                            " + program
@@ -75,11 +75,11 @@ func TestOnlyWhatIsUnchangedIsForgotten(t *testing.T) {
 			"/var/lib/freshet/names.db"},
 		"no file":      {mapping: "02e8a000-04ee6000 r--p 00000000 00:00 0 "},
 		"the kernel's": {mapping: "7ffff7fc5000-7ffff7fc9000 r--p 00000000 00:00 0   [vvar]"},
-		"a file that was just made": {
+		"a file that was just written": {
 			mapping: text, figure: "Private_Dirty", value: "8 kB", want: []part{{0x400000, 0x16c1000}},
 		},
-		"addresses by the loader": {mapping: text, figure: "Anonymous", value: "5696 kB"},
-		"one that was swapped":    {mapping: text, figure: "Swap", value: "4 kB"},
+		"a part into which the loader wrote addresses": {mapping: text, figure: "Anonymous", value: "5696 kB"},
+		"a part with swapped pages":                    {mapping: text, figure: "Swap", value: "4 kB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines := []string{c.mapping}

@@ -10,8 +10,8 @@ import (
 
 // Process describes a process beyond its number.
 type Process struct {
-	Command   string // the name of its program, at most 15 bytes; empty if it has ended
-	Container string // id of its container; empty if none is recognised
+	Command   string // the name of its program, at most 15 bytes; empty if the process has ended
+	Container string // id of its container; empty if no container is recognised
 }
 
 // containerID matches the container's id in the cgroup names of container runtimes.

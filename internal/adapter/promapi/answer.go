@@ -22,7 +22,7 @@ import (
 // about origins for all HTTP requests.
 var noOrigin = regexp.MustCompile("^$")
 
-// parameterError says what is wrong with a parameter of a request.
+// parameterError is the error of an invalid parameter of a request.
 type parameterError string
 
 func (e parameterError) Error() string { return string(e) }
@@ -61,10 +61,10 @@ const (
 type answer struct {
 	http.ResponseWriter
 	sent    bool
-	turn    *turn // gives its slot back once the answer is made; nil for none
+	turn    *turn // gives its slot back when the answer begins; nil if the request has no turn
 	begun   time.Time
 	written int64
-	cut     bool // the client was too slow
+	cut     bool // whether the client read too slowly and was cut off
 	asker   querycost.Asker
 }
 
@@ -102,7 +102,8 @@ func (w *answer) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// extend sets the deadline: time for the part that the client has read, and for one piece more.
+// extend moves the write deadline: answerGrace, plus the time that a client at answerRate
+// needs for `written` bytes.
 func (w *answer) extend() {
 	end := w.begun.Add(answerGrace + time.Duration(w.written)*time.Second/answerRate)
 	// This fails without a connection, as in tests of handlers. net/http resets the deadline after
@@ -148,7 +149,7 @@ func (encoder) Encode(r *v1.Response) ([]byte, error) {
 	return stream.Buffer(), stream.Error
 }
 
-// The reasons for which failed queries are counted.
+// Reasons by which failed queries are counted.
 const (
 	failedLimit   = "limit"
 	failedTimeout = "timeout"

@@ -27,8 +27,8 @@ type Config struct {
 // concurrency, which depend on the machine. A sample in memory takes 16 bytes, so on all but large
 // machines memory bounds samples more tightly than the limit of samples: see lanes. A million
 // subquery steps take 16 MB before a query reads a sample, and cover two years of minutes. A
-// billion window samples are a panel of 2900 points, each over 40 days of 10 s tiles. Ten people
-// who open their dashboards at once have 200 panels.
+// billion window samples are a panel of 2900 points, each over 40 days of 10 s tiles. MaxWaiting
+// allows for ten people who open dashboards of 20 panels at once.
 func DefaultConfig() Config {
 	return Config{
 		Timeout:          2 * time.Minute,
@@ -81,8 +81,8 @@ func (c Config) Validate() []conf.Problem {
 // leastMemory is the smallest valid MaxMemory: a short query then has 300 kB.
 const leastMemory = 16 << 20
 
-// maxDepth bounds MaxQueryDepth. The work grows with the square of the depth: parsing and running a
-// chain of 2000 operators takes an eighth of a second, a chain of 100,000 takes minutes.
+// maxDepth bounds MaxQueryDepth. The time to parse and run a query grows with the square of its
+// depth: an eighth of a second for a chain of 2000 operators, minutes for a chain of 100,000.
 const maxDepth = 2000
 
 func (c Config) limits() promqlguard.Limits {

@@ -31,8 +31,8 @@ type costing struct {
 	cost    querycost.Cost
 }
 
-// costing begins to add up costs if the context belongs to a request. From now on, profiles show
-// which query the goroutine works for, until serve removes the labels.
+// costing begins to add up costs if the context belongs to a request. From then on, profiles
+// show which query the goroutine works for, until serve removes the labels.
 func (e *Engine) costing(ctx context.Context, q querycost.Query) *costing {
 	a := answerOf(ctx)
 	if a == nil {
@@ -55,7 +55,7 @@ func (c *costing) add(t *turn) {
 	}
 }
 
-// gaveUp adds the time spent waiting for a turn that never came.
+// gaveUp adds the time that a query waited for a turn and did not get it.
 func (c *costing) gaveUp(waited time.Duration) {
 	if c != nil {
 		c.cost.Waited += waited
@@ -94,7 +94,7 @@ func costOf(q promql.Query) querycost.Query {
 }
 
 // lookupText describes a request for series, labels, exemplars or remote read. The table of costs
-// shows it where a query has its text.
+// shows this description in place of a query's text.
 func lookupText(r *http.Request) string {
 	text := strings.TrimPrefix(r.URL.Path, prefix+"/")
 	for i, m := range r.Form["match[]"] {
@@ -106,7 +106,8 @@ func lookupText(r *http.Request) string {
 	return text
 }
 
-// askerOf returns the sender of the request, with Grafana's headers about the panel.
+// askerOf returns the sender of the request, with the panel that Grafana's headers
+// name.
 func askerOf(r *http.Request) querycost.Asker {
 	return querycost.AskerOf(sender.Of(r.RemoteAddr, r.UserAgent()), r.Header.Get("X-Dashboard-Uid"),
 		r.Header.Get("X-Panel-Id"))

@@ -31,7 +31,7 @@ func row(t *testing.T, s *server, tenant string) querycost.Row {
 	rows := s.options.Engine.Costs(10)
 	i := slices.IndexFunc(rows, func(r querycost.Row) bool { return r.Tenant == tenant })
 	if i < 0 {
-		t.Fatalf("nothing of tenant %s in %+v", tenant, rows)
+		t.Fatalf("no row of tenant %s in %+v", tenant, rows)
 	}
 	return rows[i]
 }
@@ -67,7 +67,7 @@ func TestCosts(t *testing.T) {
 			t.Errorf("asked by %q", r.Askers)
 		}
 		if waited := r.Waited; waited < 59.9 || waited > 60.1 {
-			t.Errorf("one query waited a minute for the other, and the table has %v s", waited)
+			t.Errorf("one query waited a minute for the other, but the table shows a wait of %v s", waited)
 		}
 		s.as("b", fromGrafana(get(prefix+"/series", url.Values{"match[]": {"x{a='b'}", "y"}}), "1"))
 		if r := row(t, s, "b"); r.Query != "series x{a=?} y" || r.Queries != 1 {
@@ -77,7 +77,7 @@ func TestCosts(t *testing.T) {
 	})
 }
 
-// The cost of a query that got no turn is its wait.
+// The table shows a query that got no turn with the time that it waited.
 func TestCostOfAQueryWithoutATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) {
@@ -107,10 +107,10 @@ func TestQueriesAreLabelledInProfiles(t *testing.T) {
 	id := row(t, s, "a").ID
 	if len(seen) != 2 || !strings.Contains(seen[0], `"query":"`) ||
 		!strings.Contains(strings.Join(seen, " "), `"query":"`+id+`"`) {
-		t.Errorf("labels are %q, and a row is %s", seen, id)
+		t.Errorf("the goroutine labels are %q, but the id of the row is %s", seen, id)
 	}
 	if after := goroutineLabels(); strings.Contains(after, `"query"`) {
-		t.Errorf("after the answer: %s", after)
+		t.Errorf("labels after the answer: %s", after)
 	}
 }
 

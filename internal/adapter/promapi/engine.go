@@ -43,13 +43,13 @@ type Engine struct {
 	failed   *prometheus.CounterVec
 }
 
-// NewEngine returns an engine with the limits of `cfg`. If `cfg` does not say how much memory
-// queries may take, `memory` does.
+// NewEngine returns an engine with the limits of `cfg`. If `cfg` sets no limit for the memory
+// of queries, `memory` is the limit.
 //
-// Anchored and smoothed selectors are on, because increase(x[5m] anchored) tells exactly how
-// many events were sent. Experimental functions are off unless `cfg` turns them on: Prometheus
-// may change or remove them in any version, and a dashboard or rule that uses one would break
-// when we update. PromQL's other experiments are off, too.
+// Anchored and smoothed selectors are on, because increase(x[5m] anchored) returns the exact
+// number of events. Experimental functions are off unless `cfg` turns them on: Prometheus may
+// change or remove them in any version, and a dashboard or rule that uses one would break when
+// we update. PromQL's other experiments are off, too.
 func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Registerer) *Engine {
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query",
 		Name: "failures_total",
@@ -198,7 +198,7 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	return result
 }
 
-// errAgain ends a query that must begin again in the larger lane.
+// errAgain ends a short query that must begin again as a long one.
 var errAgain = errors.New("the query takes too long for a short one")
 
 // run runs the query in lane l.
@@ -214,7 +214,7 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 	}
 	q.turn = t
 	if a := answerOf(ctx); a != nil {
-		a.turn = t // gives its slot back once the answer is made
+		a.turn = t // the answer gives the slot back when it begins
 	} else {
 		defer t.stop()
 	}
@@ -306,7 +306,7 @@ func dropSuffixHints(notes annotations.Annotations) {
 var ErrSparse = fmt.Errorf("%w: too few tiles in a range", annotations.PromQLInfo)
 
 // dropSparse removes ErrSparse from the answer if all ranges of the query are anchored or smoothed,
-// because such selectors look beyond their ranges.
+// because such selectors also use samples outside their ranges.
 func (q *query) dropSparse(notes annotations.Annotations) {
 	s, ok := q.Statement().(*parser.EvalStmt)
 	if !ok || len(notes) == 0 {

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// federatePath is where another Prometheus scrapes from this server.
+// federatePath is the path from which another Prometheus scrapes this server.
 const federatePath = "/federate"
 
 // maxFederated bounds an answer, in series. In memory each takes 100 bytes and its labels.
@@ -62,12 +62,12 @@ func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 	encoder := expfmt.NewEncoder(w, format)
 	for _, family := range federated(newest, format.FormatType() != expfmt.TypeTextPlain) {
 		if err := encoder.Encode(family); err != nil {
-			panic(http.ErrAbortHandler) // the scraper must not take a part for the whole
+			panic(http.ErrAbortHandler) // a broken connection shows the scraper that the answer is incomplete
 		}
 	}
 }
 
-// newest returns the newest sample of each series, without stale series, and warnings about missing
+// newest returns the newest sample of each series that has not ended, and warnings about missing
 // data.
 func (a *api) newest(ctx context.Context,
 	matchers [][]*labels.Matcher) (all promql.Vector, warnings annotations.Annotations, err error) {

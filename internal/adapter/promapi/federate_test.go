@@ -92,7 +92,7 @@ classic_count{instance="i"} 6 1700000300000
 	}
 }
 
-// lacking is a storage of which one part cannot be read.
+// lacking is a storage in which one store cannot be read.
 type lacking struct {
 	storage.SampleAndChunkQueryable
 }
@@ -115,7 +115,8 @@ func (lackingSet) Warnings() annotations.Annotations {
 	return annotations.New().Add(errors.New("store raw cannot be opened"))
 }
 
-// Missing data would end series at the scraper, so the answer warns of it.
+// The scraper treats a missing series as ended, so an answer with missing data has a
+// warning.
 func TestFederateWarns(t *testing.T) {
 	w := newServer(lacking{database(t)}).federate("", "requests_total")
 	if got, want := w.Header().Get("Warning"), `199 freshet "store raw cannot be opened"`; w.Code != 200 ||
@@ -123,7 +124,7 @@ func TestFederateWarns(t *testing.T) {
 		t.Errorf("%d, Warning: %s, want %s", w.Code, got, want)
 	}
 	if got := newServer(database(t)).federate("", "requests_total").Header()["Warning"]; got != nil {
-		t.Errorf("Warning: %s where nothing is missing", got)
+		t.Errorf("got the header Warning: %s although no data is missing", got)
 	}
 }
 

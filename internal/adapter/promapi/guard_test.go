@@ -91,7 +91,7 @@ func TestFormatIsLimitedFurther(t *testing.T) {
 	s := newServer(database(t))
 	deep := strings.Repeat("(", 400) + "x" + strings.Repeat(")", 400)
 	if w := s.ask(post(prefix+"/query", url.Values{"query": {deep}})); w.Code != http.StatusOK {
-		t.Errorf("the engine does not take 400 levels: status %d", w.Code)
+		t.Errorf("the engine refuses a query of 400 levels: status %d", w.Code)
 	}
 	for _, c := range []struct{ query, want string }{
 		{deep, "401 levels deep; at most 16384 bytes and 100 levels can be formatted"},
@@ -150,7 +150,8 @@ func TestTooManySamples(t *testing.T) {
 	}
 }
 
-// TestTimeAndConcurrency has one slot, and a storage that answers when the test lets it.
+// TestTimeAndConcurrency has one slot, and a storage that waits for the test before it
+// answers.
 func TestTimeAndConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan struct{})
@@ -198,7 +199,7 @@ func TestTimeAndConcurrency(t *testing.T) {
 			t.Errorf("the first: %+v", r)
 		}
 		if r := <-second; r.status != http.StatusOK {
-			t.Errorf("the second, once the first is done: %+v", r)
+			t.Errorf("the second query, after the first has ended: %+v", r)
 		}
 		if r := <-ask(background, url.Values{"query": {"x"}}); r.status != http.StatusServiceUnavailable ||
 			r.ErrorType != "timeout" || r.took != time.Minute {
@@ -242,7 +243,8 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// After a panic, a client must not take a partial answer for the whole.
+// After a panic the server cuts the connection, so that the client notices that the
+// answer is incomplete.
 func TestPanicInAStream(t *testing.T) {
 	a := &api{Options: newServer(nil).options}
 	defer func() {
@@ -278,11 +280,11 @@ func TestConfig(t *testing.T) {
 		t.Errorf("the default: %v", problems)
 	}
 	if problems := (Config{}).Validate(); len(problems) != 8 {
-		t.Errorf("%d problems of 8 settings that let nothing pass: %v", len(problems), problems)
+		t.Errorf("%d problems for 8 settings that allow no query: %v", len(problems), problems)
 	}
 	deep := DefaultConfig()
 	deep.MaxQueryDepth = 2001
 	if problems := deep.Validate(); len(problems) != 1 || problems[0].Key != "max_query_depth" {
-		t.Errorf("a depth that the parser cannot take: %v", problems)
+		t.Errorf("problems for a depth that is too large for the parser: %v", problems)
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// heapGuard watches the heap of the process while queries run. When it is nearly full, the guard
-// ends the query that may take most of it. The shares of lanes count only what queries read, but
-// the engine allocates more: for each series that a part of a query returns, it makes a list with
-// room for all steps.
+// heapGuard watches the heap of the process while queries run. When the heap is nearly full, the
+// guard ends the query that may take most memory. The shares of lanes count only what queries
+// read, but the engine allocates more: for each series that a part of a query returns, it makes a
+// list with room for all steps.
 type heapGuard struct {
-	limit   uint64 // bytes that the process may have; 0 for no guard
+	limit   uint64 // bytes that the process may have; 0 turns the guard off
 	bound   uint64 // bytes of the heap in use at which the guard ends a query
 	read    func() heap
 	collect func() // collects garbage and waits for it
@@ -28,7 +28,7 @@ type heapGuard struct {
 	mu      sync.Mutex
 	running map[*watched]struct{}
 	looks   bool      // whether run is running
-	stale   uint64    // number of the collection after which heap.live has no memory of ended queries
+	stale   uint64    // number of the first collection whose heap.live has no memory of ended queries
 	until   time.Time // while the query `ending` runs, no other query is ended before this time
 	ending  *watched  // the last ended query; nil once it has returned
 }
@@ -50,7 +50,7 @@ const (
 	// smallQuery: the guard never ends a query below 1/smallQuery of the bound, because that would
 	// free next to nothing.
 	smallQuery = 100
-	// fresh is the number of collections after which nothing of a query is left: the first may
+	// fresh is the number of collections that free all memory of an ended query: the first may
 	// have begun before the query returned, and two more empty the engine's pool of lists.
 	fresh = 3
 	// mostPoints is the largest number of samples that the engine makes room for in a list
@@ -97,7 +97,8 @@ type watched struct {
 // errHeap is the cause when the guard ends a query.
 var errHeap error = &memoryError{"the memory of the process is nearly full"}
 
-// watch makes the guard watch a query that begins to run. The caller calls end.
+// watch makes the guard watch a query that begins to run. The caller must call end when
+// the query has ended.
 func (g *heapGuard) watch(ctx context.Context, q promql.Query, t *turn) *watched {
 	w := &watched{guard: g, query: q, turn: t, own: t.begun == t.all.own, ctx: ctx}
 	if g.limit == 0 {
@@ -137,10 +138,10 @@ func (w *watched) size() {
 	})
 }
 
-// potential returns how many bytes the query may need in all for the series that it has read so
-// far.
+// potential returns how many bytes the query may need in all for the series that it has read
+// number of collections since the start.
 func (w *watched) potential() uint64 {
-	lists := uint64(w.turn.read.Load()) + 1 // vector() reads nothing
+	lists := uint64(w.turn.read.Load()) + 1 // plus one, because vector() returns a series and reads none
 	if w.spread {
 		lists *= w.steps
 	}
@@ -189,9 +190,9 @@ func (g *heapGuard) run() {
 	}
 }
 
-// full reports whether the heap is nearly full. While the runtime keeps to its limit, the last
-// collection shows how much is in use. If more than the limit is allocated, garbage or not, the
-// runtime failed to keep to it.
+// full reports whether the heap is nearly full. Usually the runtime keeps the heap below its
+// limit, and the figure of the last collection shows how much is in use. If more than the limit
+// is allocated, garbage included, the runtime could not keep it.
 func (g *heapGuard) full(h heap) bool { return h.live > g.bound || h.allocated > g.limit }
 
 // look ends the largest query if the heap is full.
@@ -228,8 +229,8 @@ func (g *heapGuard) look(now time.Time) {
 		"heap_bytes", h.live, "bound_bytes", g.bound)
 }
 
-// largest returns the query whose end may free most. It returns one of Freshet's own queries only
-// if there is no other, and nil if no query is large enough or all have been ended.
+// largest returns the query whose end may free the most memory. It returns one of Freshet's own
+// queries only if there is no other, and nil if no query is large enough or all have been ended.
 func (g *heapGuard) largest() (found *watched) {
 	least := g.bound / smallQuery
 	for w := range g.running {
@@ -244,7 +245,8 @@ func (g *heapGuard) largest() (found *watched) {
 	return found
 }
 
-// heapFull returns the error of a query that the guard ended. No lane has more memory for it.
+// heapFull returns the error of a query that the guard ended. The query cannot begin again,
+// because no lane has more memory for it.
 func (s *lanes) heapFull() error {
 	return fmt.Errorf("%w, and this query may take most of it; all queries should share at most %d MiB (%s): "+
 		"ask for fewer series, a shorter range or a longer step, or give the process more memory",

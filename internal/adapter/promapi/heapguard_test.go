@@ -21,7 +21,7 @@ import (
 // heapOfTest replaces the heap that a guard reads.
 type heapOfTest struct {
 	live, allocated, collections atomic.Uint64
-	garbage                      atomic.Bool // the next collection finds nothing in use
+	garbage                      atomic.Bool // whether the next collection finds no memory in use
 }
 
 // guarded returns an API in a process that may have `limit` bytes. Each tenant has its own number
@@ -61,7 +61,7 @@ func unwatched(t *testing.T, s *server) {
 	time.Sleep(2 * heapLook)
 	synctest.Wait()
 	if g := s.options.Engine.heap; g.looks || len(g.running) > 0 {
-		t.Errorf("the guard looks: %v, at %d queries", g.looks, len(g.running))
+		t.Errorf("the guard still runs: %v; it watches %d queries", g.looks, len(g.running))
 	}
 	s.nothingHeld(t)
 }
@@ -83,7 +83,7 @@ func TestFullHeapEndsTheLargest(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		for name, done := range answers {
 			if len(done) > 0 {
-				t.Fatalf("query of %s ended for garbage, or of itself: %s", name, (<-done).Body)
+				t.Fatalf("the query of %s ended too early: %s", name, (<-done).Body)
 			}
 		}
 		h.live.Store(900 << 10)
@@ -116,7 +116,7 @@ func TestHeapThatStaysFull(t *testing.T) {
 			s.failedForHeap(t, "a", s.as("a", ranged(200)))
 			order <- "a"
 		}()
-		// An ended short query does not begin again as a long one.
+		// A short query that the guard ends does not begin again as a long one.
 		go func() {
 			s.failedForHeap(t, "b", s.as("b", instant("x")))
 			order <- "b"
@@ -139,7 +139,7 @@ func TestHeapThatStaysFull(t *testing.T) {
 		time.Sleep(525 * time.Millisecond)
 		h.live.Store(9000)
 		if got := []string{<-order, <-order, <-order}; !slices.Equal(got, []string{"a", "b", "own"}) {
-			t.Errorf("ended in the order %v", got)
+			t.Errorf("the queries ended in the order %v", got)
 		}
 		if got := s.failures(t, failedMemory); got != 3 {
 			t.Errorf("%v failures were counted by memory, want 3", got)
@@ -151,8 +151,9 @@ func TestHeapThatStaysFull(t *testing.T) {
 	})
 }
 
-// TestFullHeapSparesSmallQueries checks that a heap full of other things ends no query whose
-// end frees nothing. With count_values, each step of a query may return other series.
+// TestFullHeapSparesSmallQueries checks that the guard ends no small query when other data
+// fills the heap, because that would free nothing. With count_values, each step of a query
+// may return other series.
 func TestFullHeapSparesSmallQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := guarded(100<<20, map[string]int{"a": 40})

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// A name without _total is no mistake here, because applications choose names. Every other hint
-// still reaches the user.
+// A name without _total is no mistake here, because applications choose names. All other hints
+// still reach the user.
 func TestOnlyHintsAboutSuffixesAreDropped(t *testing.T) {
 	notes := annotations.New()
 	notes.Add(annotations.NewPossibleNonCounterInfo("page_views", posrange.PositionRange{}))

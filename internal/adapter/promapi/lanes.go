@@ -12,7 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
-// Memory is how much all queries together may take if the configuration does not say.
+// Memory is how much memory all queries together may take if the configuration sets no
+// limit.
 type Memory struct {
 	Bytes int64
 	Of    string // source of Bytes, for errors: "a quarter of the memory of the cgroup"
@@ -21,20 +22,21 @@ type Memory struct {
 	Process int64
 }
 
-// lane is the queue and the resources of one kind of work. Its slots bound the processors that this
-// kind uses at once, its memory bounds the bytes. Work takes a share of the memory first and then a
-// slot, and gives the slot back first. So work that holds a slot waits for nothing.
+// lane is the queue and the resources of one kind of work. The number of slots bounds how many
+// processors this kind of work uses at once. Work takes a share of the lane's memory first and then
+// a slot, and gives the slot back first. So work that holds a slot never waits for memory.
 type lane struct {
 	name   string
 	slots  *turns.Shares
 	memory *turns.Shares
-	count  int64  // of slots
+	count  int64  // number of slots
 	share  int64  // bytes of memory for one piece of work
 	atOnce string // for errors: how many pieces of work run at once, and by which setting
 	raise  string // for errors: the setting to raise
 
-	// When its turn is over, work continues in the lane that the field `then` points to. If that is
-	// the same lane, waiting work of another tenant goes first. A turn of 0 does not end.
+	// When its turn is over, work continues in the lane that the field `then` points to. If `then`
+	// is the same lane, waiting work of another tenant goes first. If `turn` is 0, turns do not
+	// end.
 	turn time.Duration
 	then *lane
 	// larger is the lane where a query that needs more than its share begins again. It may be nil.
@@ -62,18 +64,19 @@ const (
 	// series takes less. Work of another tenant waits at most this long behind it.
 	shortTurn = 100 * time.Millisecond
 	// longTurn is how long a query runs before it lets other tenants' queries run. A query that
-	// takes less is as fast as on an idle server. If ten tenants compete, each runs for one second
-	// in ten.
+	// takes less is as fast as on an idle server. If queries of ten tenants compete, each query
+	// runs for one second in ten.
 	longTurn = time.Second
 	// passTime is how much longer than its turn a query may take to reach the next series, where it
 	// can give its slot back. A function of a long range, a subquery or an aggregation may compute
-	// for minutes before that. Beyond passTime other tenants get one more slot. The query that gets
-	// the slot already had its memory while it waited, so the total memory does not grow.
+	// for minutes before that. If the query takes longer, other tenants get one more slot. The
+	// query that gets the slot already had its memory while it waited, so the total memory does not
+	// grow.
 	passTime = 250 * time.Millisecond
 	// shortSteps is the most steps of a range query that begins as a short one.
 	shortSteps = 100
 
-	ownSlots = 2 // a tenant may have one of them
+	ownSlots = 2 // one tenant may have at most one of them
 )
 
 // Shares of all memory, in sixteenths: for each lane, and for answers that clients have not
@@ -94,8 +97,8 @@ const (
 	// readBytes is a sample in an answer to remote read that is not streamed: 36 in a list that
 	// grew, 18 as protobuf, 21 as a buffer to compress into.
 	readBytes = 75
-	// lookupShare is the largest share of a look-up, enough for some 20,000 series. Memory beyond
-	// it gives more slots instead of larger shares.
+	// lookupShare is the largest share of a look-up, enough for some 20,000 series. A server with
+	// more memory has more slots, not larger shares.
 	lookupShare = 16 << 20
 	mostLookups = 10
 )
@@ -110,8 +113,8 @@ func (c Config) concurrency() int64 {
 }
 
 // newLanes divides the memory and processors that the configuration allows. Each lane has memory
-// for one more piece of work than it has slots. No tenant can take all of it, because the last
-// piece is for another tenant.
+// for one more piece of work than it has slots. No tenant can take all memory of a lane, because
+// the last share is reserved for another tenant.
 func newLanes(cfg Config, machine Memory) *lanes {
 	l := &lanes{total: int64(cfg.MaxMemory), of: "query.max_memory"}
 	if l.total == 0 {

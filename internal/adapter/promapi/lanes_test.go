@@ -87,7 +87,7 @@ func (s *server) nothingHeld(t *testing.T) {
 	lanes := s.options.Engine.lanes
 	held := func(what string) func(string, int64, int) {
 		return func(name string, used int64, waiting int) {
-			t.Errorf("%s: tenant %s still has %d, and %d wait", what, name, used, waiting)
+			t.Errorf("%s: tenant %s still holds %d, and %d requests wait", what, name, used, waiting)
 		}
 	}
 	for _, l := range lanes.all() {
@@ -97,8 +97,8 @@ func (s *server) nothingHeld(t *testing.T) {
 	lanes.answers.Each(held("answers"))
 }
 
-// In TestTenantsTakeTurns, 60 queries of tenant `a` wait, each takes a minute, and one may run at a
-// time. With first come, first served, vector(1) of another tenant once waited for all the
+// In TestTenantsTakeTurns, 60 queries of tenant `a` wait. Each takes a minute, and one query may
+// run at a time. With first come, first served, vector(1) of another tenant once waited for all the
 // queries before it.
 func TestTenantsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 			ask func() int
 			max time.Duration
 		}{
-			{"a query of nothing", func() int { return s.as("b", instant("vector(1)")).Code }, 0},
+			{"a query that reads no series", func() int { return s.as("b", instant("vector(1)")).Code }, 0},
 			{"Freshet's own", func() int {
 				q, err := Own{s.options.Engine}.NewInstantQuery(tenant.NewContext(t.Context(), "a"), s.options.Queryable, nil,
 					"vector(1)", time.Now())
@@ -143,7 +143,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 			// This query takes 5 s alone. Before each of its turns it waits for a turn of tenant a,
 			// and one turn of tenant a has already begun.
 			{"a long query", func() int { return s.as("b", ranged(1000)).Code }, 12 * time.Second},
-			// This query begins as a short one and goes on as a long one.
+			// This query begins as a short query and continues as a long one.
 			{"a short query that turns out long", func() int { return s.as("b", instant("x")).Code }, 12 * time.Second},
 			{"series", func() int { return s.as("b", get(prefix+"/series", url.Values{"match[]": {"x"}})).Code },
 				5 * time.Second},
@@ -210,7 +210,8 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestQueryMemory asks for more than there is memory for. Each error says what to do.
+// TestQueryMemory sends queries that need more memory than is available. Each error
+// names the fix.
 func TestQueryMemory(t *testing.T) {
 	const mib = 1 << 20
 	memory := func(bytes int) func(*Config, *Options) {
@@ -228,17 +229,19 @@ func TestQueryMemory(t *testing.T) {
 		{"too many samples", memory(64 * mib), 400, ranged(1000),
 			"there is memory for 393216 at once; queries share 64 MiB (query.max_memory), and 1 long queries run at " +
 				"once (query.max_concurrency): ask for fewer series"},
-		{"too many of the setting", func(cfg *Config, _ *Options) { cfg.MaxSamples = 1000 }, 100, ranged(1000),
+		{"too many samples for query.max_samples", func(cfg *Config, _ *Options) { cfg.MaxSamples = 1000 }, 100, ranged(1000),
 			"more than 1000 at once (query.max_samples)"},
-		{"an answer too large, of samples that fit", memory(64 * mib), 300, ranged(1000),
+		{"the samples fit, but the answer does not", memory(64 * mib), 300, ranged(1000),
 			"the answer takes more than its share of 12 MiB"},
 		{"too many series", memory(64 * mib), 20_000, ranged(1), "the series and labels that the query reads take more than"},
 		{"a short query begins again as a long one", memory(64 * mib), 2000, ranged(50), ""},
-		{"too many for a list of them", memory(64 * mib), 40_000, get(prefix+"/series", url.Values{"match[]": {"x"}}),
+		{"too many series for a list of series",
+			memory(64 * mib), 40_000, get(prefix+"/series", url.Values{"match[]": {"x"}}),
 			"the series and labels that the query reads take more than its share of 8 MiB; " +
 				"queries share 64 MiB (query.max_memory), and 2 requests for series, labels, exemplars or remote read run at " +
 				"once (by query.max_memory, at most 10)"},
-		{"of the machine, which is named", func(*Config, *Options) {}, 400_000, instant("x"),
+		{"too many samples for the limit of the machine, which the error names",
+			func(*Config, *Options) {}, 400_000, instant("x"),
 			"queries share 2048 MiB (a quarter of this test; query.max_memory overrides it)"},
 	} {
 		s := newServer(fakeSeries(c.series, 0), c.change)
@@ -251,7 +254,7 @@ func TestQueryMemory(t *testing.T) {
 			t.Errorf("%s: status %d, %s %q, want %q", c.why, w.Code, e.ErrorType, e.Error, c.want)
 		}
 		if c.want != "" && !strings.HasPrefix(c.r.URL.Path, prefix+"/series") && s.failures(t, failedMemory) != 1 {
-			t.Errorf("%s: not counted once", c.why)
+			t.Errorf("%s: the failure is not counted exactly once", c.why)
 		}
 		s.nothingHeld(t)
 	}
@@ -269,7 +272,7 @@ func TestSharesAddUp(t *testing.T) {
 			most := l.long.share*(n+1) + l.short.share*(n+2) + l.own.share*(ownSlots+1) + l.lookup.share*l.lookup.count +
 				bytes/16*answersPart
 			if most > bytes {
-				t.Errorf("%d queries at once and %d bytes: %d can be held", concurrency, bytes, most)
+				t.Errorf("with %d queries at once and %d bytes, the lanes can hold %d bytes", concurrency, bytes, most)
 			}
 			if n < 1 || n < 3 && l.short.share < 1<<18 {
 				t.Errorf("%d queries at once and %d bytes: %d slots, %d bytes for a short query",
@@ -323,8 +326,8 @@ func (s *server) gathered(t *testing.T, name, lane, tenant string) float64 {
 	return 0
 }
 
-// Functions such as rate ask a series set for its live sample. Metering wraps the set, so the wrapper
-// must answer, too.
+// Functions such as rate ask a series set for its live sample. The metered storage wraps the set, so
+// the wrapper must have this method, too.
 func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 	for _, c := range []struct {
 		why  string
@@ -340,7 +343,7 @@ func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 		}
 		live, ok := q.Select(withTurn(t.Context(), &turn{}), false, nil).(LiveSet)
 		if !ok {
-			t.Fatalf("%s: the set is no LiveSet", c.why)
+			t.Fatalf("%s: the set does not implement LiveSet", c.why)
 		}
 		if width := live.LiveSample(labels.EmptyLabels(), 7000); width != c.want {
 			t.Errorf("%s: tiles of %d before the live sample, want %d", c.why, width, c.want)
@@ -407,7 +410,7 @@ func TestStuckQuery(t *testing.T) {
 		lanes := s.options.Engine.lanes
 		for name, want := range map[string]time.Duration{
 			"b": longTurn + passTime + 3*time.Second,
-			"c": longTurn + passTime + 6*time.Second, // one more slot, not two: b gets it first
+			"c": longTurn + passTime + 6*time.Second, // the lane adds one slot, not two, and b gets it first
 		} {
 			if took[name] != want {
 				t.Errorf("%s took %v, want %v", name, took[name], want)
@@ -416,7 +419,7 @@ func TestStuckQuery(t *testing.T) {
 		// All memory is in use, and no share is lent twice.
 		lanes.long.memory.Each(func(name string, used int64, _ int) {
 			if used > lanes.long.share {
-				t.Errorf("%s has %d bytes, of shares of %d", name, used, lanes.long.share)
+				t.Errorf("%s holds %d bytes, more than one share of %d", name, used, lanes.long.share)
 			}
 		})
 		time.Sleep(time.Hour)
@@ -426,7 +429,7 @@ func TestStuckQuery(t *testing.T) {
 		}
 		s.nothingHeld(t)
 		if lanes.long.slots.Wanted("") {
-			t.Error("the lane is over its limit")
+			t.Error("the lane has lent more memory than it has")
 		}
 	})
 }

@@ -19,10 +19,10 @@ type LiveSet interface {
 }
 
 // rate, increase and delta extrapolate to the edges of their range only if the edges are not much
-// further away than the mean spacing of the samples. A live sample shortens that mean, because it
-// follows the end of the last tile by 1 s to a whole tile. Here the three functions wrap
-// Prometheus' own, and first move the live sample to a regular distance. All other samples pass
-// unchanged, and so does the result of Prometheus' function. docs/decisions/live-rate.md gives the
+// further away than the mean spacing of the samples. A live sample makes that mean smaller,
+// because it follows the end of the last tile after 1 s to a whole tile. Here the three functions
+// wrap Prometheus' own, and first move the live sample to a regular distance. All other samples
+// and the results of Prometheus' functions stay unchanged. docs/decisions/live-rate.md gives the
 // reasons.
 //
 // The engine finds functions in a global map, so init changes the map before any engine runs.
@@ -40,7 +40,7 @@ func withLiveSample(f promql.FunctionCall, counter bool) promql.FunctionCall {
 		of := &matrix[0]
 		floats, histograms := of.Floats, of.Histograms
 		nf, nh := len(floats), len(histograms)
-		switch { // most ranges end with a tile, and this costs them next to nothing
+		switch { // most ranges end with a tile, for which this check is cheap
 		case nf >= 2 && nh == 0 && inTile(floats[nf-1].T):
 			e := edge{enh: enh, counter: counter}
 			if !e.find(args, of.Metric, floats[nf-1].T) {
@@ -62,16 +62,16 @@ func withLiveSample(f promql.FunctionCall, counter bool) promql.FunctionCall {
 	}
 }
 
-// inTile reports whether a sample at time t could be live: a window ends at t, but not a tile of
-// every width. Only LiveSample knows the width.
+// inTile reports whether a sample at time t could be live: a window ends at t, and at least one
+// tile width has no tile end at t. Only LiveSample knows the width of the series.
 func inTile(t int64) bool { return t%1000 == 0 && t%60_000 != 0 }
 
 // edge is the end of a range whose last sample is live.
 type edge struct {
 	enh        *promql.EvalNodeHelper
 	counter    bool
-	width      int64 // of a tile, ms
-	start, end int64 // of the range, ms
+	width      int64 // width of a tile, ms
+	start, end int64 // the range, ms
 }
 
 // find fills the edge. `t` is the time of the last sample in a series' range. find returns false if
@@ -105,7 +105,7 @@ func (e *edge) floats(f []promql.FPoint) []promql.FPoint {
 	case last.T-before.T >= e.width || e.counter && last.F < before.F:
 	case n > 2:
 		if e.counter && before.F < f[n-3].F {
-			break // only this sample shows the reset
+			break // without this sample, the reset would be lost
 		}
 		f[n-2] = last
 		return f[:n-1]
@@ -135,10 +135,10 @@ func (e *edge) histograms(h []promql.HPoint) []promql.HPoint {
 	return h
 }
 
-// short reports whether the range has only the end of one tile and a live sample, so close together
-// that Prometheus would not extrapolate to the start of the range: it does not see the end of the
-// tile before. Then the live sample is carried on to the end of the range, which makes the spacing
-// long enough. Prometheus extrapolates the result to the end of the range anyway.
+// short reports whether the range has only two samples, the end of a tile and a live sample, so
+// close together that Prometheus would not extrapolate to the start of the range. In that case the
+// caller moves the live sample to the end of the range, which makes the spacing long enough.
+// Prometheus extrapolates the result to the end of the range anyway.
 func (e *edge) short(first, last int64) bool {
 	toStart, toEnd := first-e.start, e.end-last
 	return 10*toStart >= 11*(last-first) && toStart <= e.width && toEnd > 0 && toEnd < e.width

@@ -37,7 +37,8 @@ func (l liveAt) LiveSample(_ labels.Labels, at int64) (width int64) {
 	return l.width
 }
 
-// Only a live sample is moved, and the engine's own samples stay unchanged.
+// Only a live sample is moved, and the engine's memory with the original samples stays
+// unchanged.
 func TestLiveSampleAtARegularDistance(t *testing.T) {
 	const width = 10_000
 	for _, c := range []struct {
@@ -49,24 +50,29 @@ func TestLiveSampleAtARegularDistance(t *testing.T) {
 		ts      float64
 		want    string // "" if the samples stay the same
 	}{
-		{why: "stored samples alone pass as they are", samples: "20=1 30=2 40=3 43=4", ts: 43},
-		{why: "one that is stored where the live sample of others is", live: 46, samples: "20=1 30=2 40=3 43=4", ts: 43},
+		{why: "stored samples stay unchanged", samples: "20=1 30=2 40=3 43=4", ts: 43},
+		{why: "a stored sample stays unchanged although other series have a live sample",
+			live: 46, samples: "20=1 30=2 40=3 43=4", ts: 43},
 		{why: "the end of a tile is not live", live: 40, samples: "20=1 30=2 40=3", ts: 43},
-		{why: "the last tile's end is left out", live: 43, samples: "20=1 30=2 40=3 43=4", ts: 43.25, want: "20=1 30=2 43=4"},
-		{why: "at a step after the live sample, too", live: 43, samples: "30=2 40=3 43=4", ts: 44, want: "30=2 43=4"},
-		{why: "a sample that is a tile away stands at a regular distance", live: 43, samples: "20=1 30=2 43=4", ts: 43},
-		{why: "a reset before the last tile's end is seen there alone", live: 43, samples: "20=9 30=10 40=0 43=4", ts: 43},
-		{why: "and one after it", live: 43, samples: "20=8 30=9 40=10 43=1", ts: 43},
+		{why: "the sample at the end of the last tile is left out",
+			live: 43, samples: "20=1 30=2 40=3 43=4", ts: 43.25, want: "20=1 30=2 43=4"},
+		{why: "it is also left out at a step after the live sample",
+			live: 43, samples: "30=2 40=3 43=4", ts: 44, want: "30=2 43=4"},
+		{why: "a live sample that is a tile away already has a regular distance",
+			live: 43, samples: "20=1 30=2 43=4", ts: 43},
+		{why: "a reset that only the sample at the end of the last tile shows",
+			live: 43, samples: "20=9 30=10 40=0 43=4", ts: 43},
+		{why: "a reset after the end of the last tile", live: 43, samples: "20=8 30=9 40=10 43=1", ts: 43},
 		{why: "gauges fall without a reset", gauge: true, live: 43, samples: "20=9 30=8 40=7 43=5", ts: 43,
 			want: "20=9 30=8 43=5"},
-		{why: "of two the live one is carried to the end of the range", live: 39, samples: "30=10 39=19", ts: 40,
+		{why: "of two samples, the live one is moved to the end of the range", live: 39, samples: "30=10 39=19", ts: 40,
 			want: "30=10 40=20"},
-		{why: "unless the series began after the start", live: 49, samples: "45=0 49=4", ts: 50},
-		{why: "or was reset", live: 39, samples: "30=10 39=1", ts: 40},
+		{why: "it is not moved if the series began after the start of the range", live: 49, samples: "45=0 49=4", ts: 50},
+		{why: "it is not moved if the counter was reset", live: 39, samples: "30=10 39=1", ts: 40},
 		{why: "or ended", live: 39, samples: "30=10 39=19", ts: 49.5},
-		{why: "anchored asks for the samples themselves", live: 43, samples: "20=1 30=2 40=3 43=4", ts: 43,
+		{why: "an anchored selector gets the samples unchanged", live: 43, samples: "20=1 30=2 40=3 43=4", ts: 43,
 			how: func(vs *parser.VectorSelector) { vs.Anchored = true }},
-		{why: "and so does smoothed", live: 43, samples: "20=1 30=2 40=3 43=4", ts: 43,
+		{why: "a smoothed selector gets the samples unchanged", live: 43, samples: "20=1 30=2 40=3 43=4", ts: 43,
 			how: func(vs *parser.VectorSelector) { vs.Smoothed = true }},
 		{why: "an offset moves the range", live: 39, samples: "30=10 39=19", ts: 50,
 			how: func(vs *parser.VectorSelector) { vs.Offset = 10 * time.Second }, want: "30=10 40=20"},
@@ -96,7 +102,7 @@ func TestLiveSampleAtARegularDistance(t *testing.T) {
 				t.Errorf("%s (native %t): the function sees %s; want %s", c.why, native, got, want)
 			}
 			if after := pointsText(matrix[0]); after != c.samples {
-				t.Errorf("%s (native %t): the engine is left with %s", c.why, native, after)
+				t.Errorf("%s (native %t): the engine's own samples changed to %s", c.why, native, after)
 			}
 		}
 	}

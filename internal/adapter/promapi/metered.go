@@ -15,7 +15,7 @@ type metered struct {
 	storage.SampleAndChunkQueryable
 }
 
-// meteredQueries is metered for queries only.
+// meteredQueries is metered for a storage that has queries but no chunks.
 type meteredQueries struct{ storage.Queryable }
 
 func (m meteredQueries) Querier(mint, maxt int64) (storage.Querier, error) {

@@ -13,8 +13,8 @@ import (
 )
 
 // checkParameters refuses numbers without a sensible meaning, and reports whether it refused any.
-// Prometheus' handlers turn NaN and 1e300 into a time that depends on the processor, and answer
-// a different question. The form of r must have been read.
+// Prometheus' handlers turn NaN and 1e300 into an arbitrary time, which depends on the processor,
+// and return the result for that time. The form of r must have been read.
 func checkParameters(w http.ResponseWriter, r *http.Request) (refused bool) {
 	for _, name := range []string{"time", "start", "end"} {
 		text := r.Form.Get(name)

@@ -2,8 +2,8 @@
 // with our guards around them. Our own handlers replace the handlers that describe scrape targets and
 // a single database.
 //
-// The querier provides the samples. The server, which puts the roles together, adds other
-// endpoints, such as writing.
+// The querier provides the samples. Package server, which connects the roles, adds other
+// endpoints, such as those for writes.
 //
 // The files, from the top; each uses only names of files below it:
 //
@@ -89,10 +89,10 @@ func New(o Options) http.Handler {
 // serve does the work that all requests have in common.
 func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	answer := &answer{ResponseWriter: w, asker: askerOf(r)}
-	defer pprof.SetGoroutineLabels(r.Context()) // the connection's next request is another query
+	defer pprof.SetGoroutineLabels(r.Context()) // the next request of the connection must not have this query's labels
 	defer a.done(answer, r)
 	defer a.handlePanic(answer, r)
-	if r.Method == http.MethodOptions { // a browser asks which origins may send requests
+	if r.Method == http.MethodOptions { // a browser's preflight request
 		a.prometheus.ServeHTTP(answer, r)
 		return
 	}
@@ -100,7 +100,8 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(answer, r, http.StatusServiceUnavailable, "unavailable", err)
 		return
 	}
-	// The engine has the same deadline; this one is for requests that do not use it.
+	// The engine has its own deadline of the same length. This deadline is for requests
+	// without the engine.
 	ctx, cancel := context.WithTimeout(r.Context(), a.Engine.timeout)
 	defer cancel()
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(r.Header))
@@ -109,7 +110,8 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // handlePanic turns a panic outside of the engine into status 500. If part of an answer was
-// sent, it cuts the connection instead, so that the part does not pass for the whole.
+// sent, it cuts the connection instead, so that the client notices that the answer is
+// incomplete.
 func (a *api) handlePanic(w *answer, r *http.Request) {
 	p := recover()
 	if p == nil {
@@ -175,7 +177,8 @@ func newPrometheusAPI(o *Options) *v1.API {
 		false, // zero samples at start timestamps
 		o.Engine.lookback,
 		false, false, // type and unit labels, metadata
-		statusOf, newFeatures(o.Engine.parser), // Grafana takes a server for Mimir if its buildinfo has features
+		// not part of buildinfo, because Grafana treats a server whose buildinfo has features as Mimir
+		statusOf, newFeatures(o.Engine.parser),
 		v1.OpenAPIOptions{},
 		o.Engine.parser,
 	)

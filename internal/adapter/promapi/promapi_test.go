@@ -122,14 +122,14 @@ func (noExemplars) Select(int64, int64, ...[]*labels.Matcher) ([]exemplar.QueryR
 	return nil, nil
 }
 
-// server is an API under test.
+// server is the API that a test queries.
 type server struct {
 	http.Handler
 	options Options
 	reg     *prometheus.Registry
 }
 
-// newServer returns an API over `q`, with the usual options as `change` alters them.
+// newServer returns an API over `q`. Each `change` may alter the usual options.
 func newServer(q storage.SampleAndChunkQueryable, change ...func(*Config, *Options)) *server {
 	cfg := DefaultConfig()
 	reg := prometheus.NewRegistry()
@@ -226,9 +226,9 @@ func TestQueries(t *testing.T) {
 			`{"resultType":"vector","result":[{"metric":{},"value":[1700000300,"330"]}]}`},
 		{"a plain increase extrapolates", "query", at(`increase(requests_total{code="500"}[45s])`, end),
 			`{"resultType":"vector","result":[{"metric":{"code":"500"},"value":[1700000300,"4.5"]}]}`},
-		{"an anchored one does not", "query", at(`increase(requests_total{code="500"}[45s] anchored)`, end),
+		{"an anchored increase does not extrapolate", "query", at(`increase(requests_total{code="500"}[45s] anchored)`, end),
 			`{"resultType":"vector","result":[{"metric":{"code":"500"},"value":[1700000300,"5"]}]}`},
-		{"a smoothed one interpolates", "query", at(`increase(requests_total{code="500"}[45s] smoothed)`, "1700000200"),
+		{"a smoothed increase interpolates", "query", at(`increase(requests_total{code="500"}[45s] smoothed)`, "1700000200"),
 			`{"resultType":"vector","result":[{"metric":{"code":"500"},"value":[1700000200,"4.5"]}]}`},
 		{"a native histogram", "query", at("latency", "1700000010"),
 			`{"resultType":"vector","result":[{"metric":{"__name__":"latency"},"histogram":[1700000010,{"count":"4",` +
@@ -237,9 +237,9 @@ func TestQueries(t *testing.T) {
 			url.Values{"query": {"latency"}, "start": {"1700000010"}, "end": {"1700000010"}, "step": {"1"}},
 			`{"resultType":"matrix","result":[{"metric":{"__name__":"latency"},"histograms":[[1700000010,{"count":"4",` +
 				`"sum":"10","buckets":[[0,"1","2","3"],[0,"2","4","1"]]}]]}]}`},
-		{"any quantile of it", "query", at("histogram_quantile(0.75, latency)", end),
+		{"a quantile of a native histogram", "query", at("histogram_quantile(0.75, latency)", end),
 			`{"resultType":"vector","result":[{"metric":{},"value":[1700000300,"2"]}]}`},
-		{"names of any letters", "query", at(`{"http.duration", "service.name"="a/b"}`, end),
+		{"names with any characters", "query", at(`{"http.duration", "service.name"="a/b"}`, end),
 			`{"resultType":"vector","result":[{"metric":{"__name__":"http.duration","service.name":"a/b"},` +
 				`"value":[1700000300,"1"]}]}`},
 		{"a range, whose times may have fractions", "query_range",
@@ -257,7 +257,7 @@ func TestQueries(t *testing.T) {
 		{"no exemplars", "query_exemplars", url.Values{"query": {"latency"}, "start": {"1700000000"}, "end": {end}}, `[]`},
 		{"label names", "labels", url.Values{"start": {"1700000000"}, "end": {end}}, `["__name__","code","service.name"]`},
 		{"of some series", "labels", url.Values{"match[]": {"requests_total", "latency"}}, `["__name__","code"]`},
-		{"of a few", "labels", url.Values{"limit": {"1"}}, `["__name__"]`},
+		{"at most one label name", "labels", url.Values{"limit": {"1"}}, `["__name__"]`},
 		{"series", "series", url.Values{"match[]": {`requests_total{code="500"}`, "latency"}},
 			`[{"__name__":"latency"},{"__name__":"requests_total","code":"500"}]`},
 		{"format", "format_query", url.Values{"query": {"sum(x)by(a)"}}, `"sum by (a) (x)"`},
@@ -286,9 +286,9 @@ func TestLabelValues(t *testing.T) {
 		{"names of metrics", "__name__/values", `["http.duration","latency","requests_total"]`},
 		{"of some series", "code/values?match[]=requests_total&start=1700000000&end=1700000300", `["200","500"]`},
 		{"a name that is escaped, as Grafana does", "U__service_2e_name/values", `["a/b"]`},
-		{"one that is not", "service.name/values", `["a/b"]`},
+		{"a name that is not escaped", "service.name/values", `["a/b"]`},
 		{"no such label", "nothing/values", `[]`},
-		{"a slash in a name is not one of the path", "service%2Fname/values", `[]`},
+		{"a slash in a name does not split the path", "service%2Fname/values", `[]`},
 		{"a few", "__name__/values?limit=1", `["http.duration"]`},
 	} {
 		w := s.ask(httptest.NewRequest(http.MethodGet, prefix+"/label/"+c.path, nil))
@@ -328,17 +328,18 @@ func TestMetadata(t *testing.T) {
 		{"all, each kind with Prometheus' word for it, nothing twice",
 			"", "{" + checks + "," + latency + "," + requests + "," + up + "," + visitors + "}", 200},
 		{"one metric", "metric=latency", "{" + latency + "}", 200},
-		{"one that was sent", "metric=up", "{" + up + "}", 200},
+		{"a metric whose metadata the sender gave", "metric=up", "{" + up + "}", 200},
 		{"an unknown metric", "metric=nothing", "{}", 200},
-		{"so many names", "limit=2", "{" + checks + "," + latency + "}", 200},
+		{"a limit of names", "limit=2", "{" + checks + "," + latency + "}", 200},
 		{"the limit counts names, not metrics", "limit=3", "{" + checks + "," + latency + "," + requests + "}", 200},
 		{"no names at all", "limit=0", "{}", 200},
-		{"a negative limit is none", "limit=-1&metric=latency", "{" + latency + "}", 200},
-		{"so many of each", "limit_per_metric=1&metric=requests", `{"requests":[{"type":"counter","unit":"","help":""}]}`,
+		{"a negative limit means no limit", "limit=-1&metric=latency", "{" + latency + "}", 200},
+		{"a limit of metrics for each name",
+			"limit_per_metric=1&metric=requests", `{"requests":[{"type":"counter","unit":"","help":""}]}`,
 			200},
-		{"none of each means all", "limit_per_metric=0&metric=requests", "{" + requests + "}", 200},
+		{"limit_per_metric=0 means all", "limit_per_metric=0&metric=requests", "{" + requests + "}", 200},
 		{"not a number", "limit=x", "limit must be a number", 400},
-		{"not a number either", "limit_per_metric=1.5", "limit_per_metric must be a number", 400},
+		{"limit_per_metric is not a whole number", "limit_per_metric=1.5", "limit_per_metric must be a number", 400},
 	} {
 		r := httptest.NewRequest(http.MethodGet, prefix+"/metadata?"+c.query, nil)
 		r.Header.Set("Tenant-Of-This-Test", tenant.Default)
@@ -358,12 +359,12 @@ func TestMetadata(t *testing.T) {
 func TestStatus(t *testing.T) {
 	s := newServer(database(t), func(_ *Config, o *Options) { o.Stats = statsOf{database(t), database(t)} })
 	for _, c := range []struct{ why, path, want string }{
-		{"Grafana takes a server that tells features for Mimir", "status/buildinfo",
+		{"buildinfo has no features, by which Grafana recognises Mimir", "status/buildinfo",
 			`{"version":"1.2.3","revision":"","branch":"","buildUser":"","buildDate":"","goVersion":"go1.26"}`},
 		{"configuration", "status/config", `{"yaml":"data_dir: data\n"}`},
 		{"flags", "status/flags", `{"data-dir":"data"}`},
-		{"nothing is replayed once we answer", "status/walreplay", `{"current":0,"max":0,"min":0}`},
-		{"two stores are added up", "status/tsdb?limit=2",
+		{"no replay is running when the API answers", "status/walreplay", `{"current":0,"max":0,"min":0}`},
+		{"figures of two stores are added up", "status/tsdb?limit=2",
 			`{"headStats":{"numSeries":8,"numLabelPairs":12,"minTime":1700000000000,"maxTime":1700000300000},` +
 				`"seriesCountByMetricName":[{"name":"requests_total","value":4},{"name":"http.duration","value":2}],` +
 				`"labelValueCountByLabelName":[{"name":"__name__","value":6},{"name":"code","value":4}],` +
@@ -371,7 +372,7 @@ func TestStatus(t *testing.T) {
 				`"seriesCountByLabelValuePair":[{"name":"__name__=requests_total","value":4},` +
 				`{"name":"__name__=http.duration","value":2}]}`},
 		{"no targets", "targets", `{"activeTargets":[],"droppedTargets":[],"droppedTargetCounts":{}}`},
-		{"nothing about targets", "targets/metadata", `[]`},
+		{"there are no targets", "targets/metadata", `[]`},
 		{"no pools", "scrape_pools", `{"scrapePools":[]}`},
 		{"no Alertmanagers", "alertmanagers", `{"activeAlertmanagers":[],"droppedAlertmanagers":[]}`},
 		{"no rules", "rules?type=alert", `{"groups":[]}`},
@@ -406,7 +407,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// The API itself allows no page of another origin to read: the handler in front of the API decides
+// The API allows no other origin to read its answers: the handler in front of the API decides
 // about origins.
 func TestCompressionAndOrigin(t *testing.T) {
 	s := newServer(database(t))
@@ -515,7 +516,8 @@ func TestConcurrentQueries(t *testing.T) {
 	wg.Wait()
 }
 
-// Nonsensical numbers were once read as some point in time, and answered with 200.
+// Earlier, the API read nonsensical numbers as an arbitrary time, and answered with
+// 200.
 func TestSenselessParameters(t *testing.T) {
 	s := newServer(database(t))
 	for _, c := range []struct {

@@ -88,18 +88,18 @@ func (a *api) own(f func(*http.Request) (any, error)) http.Handler {
 	})})
 }
 
-// formLimit returns the length of the longest body: each byte of a query can take three in a form,
-// and other parameters have 64 KiB.
+// formLimit returns the maximum length of a body in bytes: a byte of a query can take three bytes
+// in a form, and all other parameters may take 64 KiB.
 func (a *api) formLimit() int64 { return int64(3*a.Engine.limits.Bytes + 64<<10) }
 
 // form reads the parameters of a request into r.Form, where handlers find them. It bounds the body.
-// An unreadable body is an error, whereas Prometheus' handlers would go on with the readable part.
+// An unreadable body is an error. Prometheus' handlers would use the readable part.
 func (a *api) form(next http.Handler) http.Handler {
 	limit := a.formLimit()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 		err := r.ParseForm()
-		if err == nil { // ParseMultipartForm would hide this error
+		if err == nil { // ParseMultipartForm does not return the error of a URL-encoded form
 			err = r.ParseMultipartForm(limit)
 		}
 		switch tooLarge, ok := errors.AsType[*http.MaxBytesError](err); {
@@ -118,8 +118,8 @@ func (a *api) form(next http.Handler) http.Handler {
 	})
 }
 
-// lookup lets a request wait for a turn if the engine does not answer it. The request keeps the
-// turn until the client has read the answer, because a stream is produced while it is read.
+// lookup makes requests that do not use the engine wait for a turn. The request keeps the turn
+// until the client has read the answer, because a stream is produced while it is read.
 func (a *api) lookup(next http.Handler) http.Handler {
 	lanes := a.Engine.lanes
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -183,8 +183,8 @@ func printable(next http.Handler) http.Handler {
 	})
 }
 
-// labelPath escapes a label's name in the path, because Prometheus' router would take a slash in
-// the name for a separator.
+// labelPath escapes a label's name in the path, because Prometheus' router would split the path
+// at a slash in the name.
 func labelPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if name := r.PathValue("name"); strings.Contains(name, "/") {

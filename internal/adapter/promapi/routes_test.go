@@ -93,7 +93,7 @@ func TestRoutes(t *testing.T) {
 				t.Errorf("%s %s: %+v", method, path, e)
 			}
 			if status == 405 && !slices.Contains([]string{"GET", "GET, POST", "POST"}, w.Header().Get("Allow")) {
-				t.Errorf("%s %s is not allowed, but %q is", method, path, w.Header().Get("Allow"))
+				t.Errorf("%s %s is not allowed; the header Allow is %q", method, path, w.Header().Get("Allow"))
 			}
 		}
 	}

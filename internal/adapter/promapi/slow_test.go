@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 )
 
-// pipes is a listener whose connections have no buffers: the server has written only what the
-// client has read.
+// pipes is a listener whose connections have no buffers: a write of the server returns only
+// when the client has read the bytes.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -59,7 +59,7 @@ func (p pipes) send(t *testing.T, name string, r *http.Request) (net.Conn, *bufi
 	return client, bufio.NewReaderSize(client, 16)
 }
 
-// trickle reads an answer at `rate` bytes a second, and returns how many bytes came.
+// trickle reads an answer at `rate` bytes a second, and returns the number of bytes.
 func trickle(t *testing.T, r *bufio.Reader, rate int64) (int64, error) {
 	answer, err := http.ReadResponse(r, nil)
 	if err != nil {
@@ -91,8 +91,8 @@ func remoteRead(t *testing.T) *http.Request {
 	return r
 }
 
-// TestSlowClients has clients that do not read their answers. Five such clients once held 666 MiB
-// for as long as they liked, and ten kept all other clients out of remote read.
+// TestSlowClients has clients that do not read their answers. Earlier, five such clients held 666
+// MiB without a time limit, and ten blocked remote read for all other clients.
 func TestSlowClients(t *testing.T) {
 	requests := map[string]func() *http.Request{
 		"remote read": func() *http.Request { return remoteRead(t) },
@@ -112,7 +112,7 @@ func TestSlowClients(t *testing.T) {
 			asked := time.Now()
 			_, answer := p.send(t, "b", request())
 			if n, err := trickle(t, answer, 1<<30); err != nil || n == 0 || time.Since(asked) > time.Second {
-				t.Errorf("%s of tenant b: %d bytes came after %v, with the error %v", what, n, time.Since(asked), err)
+				t.Errorf("%s of tenant b: got %d bytes in %v, with the error %v", what, n, time.Since(asked), err)
 			}
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
@@ -120,22 +120,22 @@ func TestSlowClients(t *testing.T) {
 			// Clients of tenant `a` that had a turn are cut off; the others waited until their
 			// timeout.
 			if cut := s.failures(t, failedSlow); cut < 2 || cut > readers {
-				t.Errorf("%s: %v clients were cut off, of %d", what, cut, readers)
+				t.Errorf("%s: %v of %d clients were cut off", what, cut, readers)
 			}
 		})
 	}
 }
 
-// TestPatience reads slowly, but not too slowly. The deadline of one answer does not apply to the
-// connection's next request.
+// TestPatience reads answers at the minimum rate, and slower. The deadline of one answer does not
+// apply to the connection's next request.
 func TestPatience(t *testing.T) {
 	for _, c := range []struct {
 		why  string
 		rate int64
 		ok   bool
 	}{
-		{"as fast as must be", answerRate, true},
-		{"a fourth of it", answerRate / 4, false},
+		{"at the minimum rate", answerRate, true},
+		{"at a quarter of the minimum rate", answerRate / 4, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(fakeSeries(300, 0), asTenant)
@@ -161,7 +161,7 @@ func TestPatience(t *testing.T) {
 				t.Fatal(err)
 			}
 			if text, err := io.ReadAll(got.Body); string(text) != "still here" {
-				t.Errorf("an answer after an hour: %q, %v", text, err)
+				t.Errorf("a second answer on the connection after an hour: %q, %v", text, err)
 			}
 		})
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// MetadataSource knows a tenant's metric names, in order, and the kind of each.
+// MetadataSource returns a tenant's metrics, in the order of their names, with the kind
+// of each.
 type MetadataSource interface {
 	Metadata(tenant string) []catalogue.Metric
 }
@@ -89,7 +90,8 @@ func (a *api) configuration(*http.Request) (any, error) {
 	return map[string]string{"yaml": a.Config()}, nil
 }
 
-// walReplay answers that nothing is being replayed: the stores are open before the API answers.
+// walReplay answers that no replay is running, because all stores are open before the API
+// answers requests.
 func walReplay(*http.Request) (any, error) {
 	return map[string]int{"min": 0, "max": 0, "current": 0}, nil
 }
@@ -124,7 +126,8 @@ func (a *api) stats(r *http.Request) (any, error) {
 		return nil, parameterError(fmt.Sprintf("limit must be between 1 and %d", maxStats))
 	}
 	name, _ := tenant.FromContext(r.Context())
-	// A label that is among the largest in all stores together can be small in each store.
+	// A label may be among the largest in all stores together although it is small in each
+	// store, so the limit does not apply to single stores.
 	stores, err := a.Stats.Stats(name, maxStats)
 	if err != nil {
 		return nil, err

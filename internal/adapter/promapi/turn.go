@@ -15,7 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
-// turn is one piece of work in its lane, with the slot and the memory that the turn holds. It
+// turn is one query or look-up in its lane, with the slot and the memory that it holds. It
 // belongs to the goroutine of its request.
 type turn struct {
 	all     *lanes
@@ -23,18 +23,18 @@ type turn struct {
 	tenant  string
 	running bool        // whether the turn has a slot
 	since   time.Time   // when the turn got its slot
-	late    *time.Timer // tells the lane that the turn is overdue; nil where turns do not end
+	late    *time.Timer // gives the lane one more slot when the turn is overdue; nil if turns do not end
 	yielded time.Time
 	ran     time.Duration // total time with earlier slots
 	waited  time.Duration // total time spent waiting for memory and slots
 
 	memory *turns.Shares
 	bytes  int64 // bytes of memory that the turn holds
-	series int64 // how many of these bytes series took
+	series int64 // how many of `bytes` are for series and labels
 	begun  *lane // the lane whose memory the turn holds, until `settle` at the latest
 
 	again context.CancelFunc // ends a query that must begin again in another lane; nil if that cannot happen
-	moved atomic.Bool        // whether the turn has memory of the lane where it goes on
+	moved atomic.Bool        // whether the turn has memory of the lane where it continues
 	read  atomic.Int64       // series that were read; also read by the heap guard
 }
 
@@ -75,7 +75,7 @@ func (t *turn) stop() {
 	}
 }
 
-// onTime tells the lane that the turn has ended, if the lane was told that it is overdue.
+// onTime takes back the slot that the lane got if the turn was overdue.
 func (t *turn) onTime() {
 	if t.late != nil && !t.late.Stop() {
 		t.lane.slots.OnTime(t.tenant)
@@ -92,8 +92,8 @@ func (t *turn) close() {
 }
 
 // yieldTime is how long a query runs before it lets other goroutines of the process run, above all
-// writes. The runtime would let it run for 10 ms. If as many queries run as there are processors, a
-// write would wait that long.
+// writes. Without yielding, the runtime would let the query run for 10 ms, and a write would wait
+// that long when a query runs on each processor.
 const yieldTime = 200 * time.Microsecond
 
 // pass is called between two series. It lets other goroutines run. Once the turn is over, it gives
@@ -130,8 +130,8 @@ func (t *turn) pass(ctx context.Context) error {
 	return nil
 }
 
-// move exchanges the memory that the query has in its first lane for memory of the lane where it
-// goes on, if that lane has some free: from now on the query may take long.
+// move exchanges the query's memory in its first lane for memory of the lane where it continues,
+// if that lane has a share free. After that the query may run for longer.
 func (t *turn) move() {
 	if then := t.begun.then; then.memory.Try(t.tenant, then.share) {
 		t.memory.Give(t.tenant, t.bytes)
@@ -140,9 +140,10 @@ func (t *turn) move() {
 	}
 }
 
-// outstay handles a query whose turn is over and that still has memory of its first lane. A few
-// tenants could hold all memory of that lane. So as soon as another tenant waits for the memory,
-// the query begins again in the next lane, and its results so far are lost.
+// outstay handles a query that still has memory of its first lane although its turn is over.
+// Queries of a few tenants could otherwise hold all memory of that lane. So as soon as another
+// tenant waits for the memory, the query begins again in the next lane, and its results so far
+// are lost.
 func (t *turn) outstay(ctx context.Context, first *lane) {
 	switch {
 	case ctx.Err() != nil || t.moved.Load():
@@ -163,9 +164,9 @@ func (t *turn) take(bytes int64) error {
 	return nil
 }
 
-// settle ends the evaluation: only the answer is still held, and the rest of the memory is free. If
-// there is room, the answer's memory is counted apart, so that a client that reads slowly does not
-// keep the next query from running.
+// settle ends the evaluation. The turn keeps only the memory of the answer, and frees the rest. If
+// there is room in the memory for answers, the answer moves there, so that a client that reads
+// slowly does not block the next query.
 func (t *turn) settle(answer int64) error {
 	if answer > t.bytes {
 		return t.all.tooLarge(t.begun, "the answer takes")

@@ -24,22 +24,24 @@ const (
 	stallBytes = 16 << 10
 )
 
-// errStalled is the error of a request that stopped coming. Its memory is freed for other requests.
+// errStalled is the error of a request whose body stopped arriving. The error frees the request's
+// memory for other requests.
 var errStalled = fmt.Errorf("fewer than %d bytes of the request came in %v, or the whole request took longer than %v",
 	stallBytes, stallTime, readTime)
 
-// stalled is the error of a request that was cut off. The sender may retry it.
+// stalled is the error of a request that was cut off because its body came too slowly.
+// The sender may retry the request.
 type stalled struct{ error }
 
 // RetryAfter returns how long the sender should wait.
 func (stalled) RetryAfter() time.Duration { return time.Second }
 
-// paced is the body of a request. It cuts the request off when the sender stalls.
+// paced reads the body of a request. It cuts the request off when the sender stalls.
 type paced struct {
 	body    io.Reader
 	control *http.ResponseController // nil if the connection has no deadlines, because this process sends the request
 	end     time.Time                // deadline of the whole body
-	left    int                      // bytes until the sender gets more time
+	left    int                      // bytes that must come before the sender gets more time
 }
 
 func newPaced(w http.ResponseWriter, request *http.Request) *paced {
@@ -86,7 +88,8 @@ const firstRead = 16 << 10
 // readBody reads a body of about `expected` and at most `limit` bytes to its end. It takes memory
 // only as bytes come, because a sender may announce a length and send nothing.
 func readBody(body *buf.Buf, from io.Reader, expected, limit int, held *holding) error {
-	// The buffer has room for one byte more, so that the read that fills the body also finds its end.
+	// The buffer has room for one more byte than the body, so that the same read returns the last
+	// bytes and finds the end.
 	for room := min(expected, firstRead, limit) + 1; ; room = min(2*room, limit+1) {
 		if err := held.grow(room); err != nil {
 			return err

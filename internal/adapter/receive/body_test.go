@@ -19,7 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// pipes is a listener without a network, whose deadlines follow the test's virtual clock.
+// pipes is a listener of in-memory connections, whose deadlines follow the test's virtual
+// clock.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -34,8 +35,8 @@ func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // A request that begins and stalls is cut off after stallTime, whatever length it announces, and
-// the sender may retry it. Such a request used to hold memory for up to a minute, and four of them
-// over gRPC kept a tenant from writing.
+// the sender may retry it. Earlier, such a request held memory for up to a minute, and four such
+// requests over gRPC blocked all writes of a tenant.
 func TestAStalledRequestIsCutOff(t *testing.T) {
 	for _, c := range []struct {
 		why   string
@@ -45,8 +46,8 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 	}{
 		{"nothing comes", time.Hour, 0, stallTime},
 		{"it trickles", time.Second, 5000, stallTime},
-		{"it is slow", time.Millisecond, 5000, 0},
-		{"all but the end is quick", 0, 4999, stallTime},
+		{"a slow body that never stalls", time.Millisecond, 5000, 0},
+		{"a fast body whose last byte is missing", 0, 4999, stallTime},
 	} {
 		for _, path := range []string{"/api/v1/write", "/v1/metrics"} {
 			synctest.Test(t, func(t *testing.T) {
@@ -91,7 +92,7 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 					t.Errorf("%s: %s: %s %q after %v", c.why, path, resp.Status, text, took)
 				}
 				if n := testutil.ToFloat64(r.metrics.unread.WithLabelValues("stalled")); (n == 1) != (c.cut > 0) {
-					t.Errorf("%s: %s: %v are counted", c.why, path, n)
+					t.Errorf("%s: %s: %v stalled requests are counted", c.why, path, n)
 				}
 				client.Close()
 				if err := server.Shutdown(t.Context()); err != nil {
@@ -108,8 +109,8 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 	}
 }
 
-// An HTTP/1 request to the gRPC address is answered, whether its body comes or not. It used to hold
-// its connection for as long as the sender liked, and the connection never counted as idle.
+// The gRPC address answers an HTTP/1 request without waiting for its body. Earlier, a sender that
+// sent no body kept its connection for ever, and the connection never counted as idle.
 func TestABodyOfNoCallIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &http.Server{Handler: http.HandlerFunc(newReceiver(&distributor{settings: escaping}).GRPC)}
@@ -172,10 +173,10 @@ func TestWhatGoesOnIsRead(t *testing.T) {
 		want   time.Duration
 		cut    bool
 	}{
-		{"enough in time", 6, stallBytes, 9 * time.Second, 54 * time.Second, false},
+		{"more than enough bytes, until the minute is over", 6, stallBytes, 9 * time.Second, 54 * time.Second, false},
 		{"for ever", 60, stallBytes, 9 * time.Second, readTime, true},
-		{"too little in time", 60, stallBytes/10 - 1, time.Second, stallTime, true},
-		{"just enough in time", 40, stallBytes/9 + 1, time.Second, 40 * time.Second, false},
+		{"too few bytes in stallTime", 60, stallBytes/10 - 1, time.Second, stallTime, true},
+		{"just enough bytes in stallTime", 40, stallBytes/9 + 1, time.Second, 40 * time.Second, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			begun := time.Now()
@@ -183,10 +184,10 @@ func TestWhatGoesOnIsRead(t *testing.T) {
 			from := newPaced(d, &http.Request{Body: io.NopCloser(d)})
 			_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{from}, make([]byte, stallBytes))
 			if took := time.Since(begun); took != c.want || errors.Is(err, errStalled) != c.cut {
-				t.Errorf("%s: %v after %v, want that after %v", c.why, err, took, c.want)
+				t.Errorf("%s: %v after %v, want the result after %v", c.why, err, took, c.want)
 			}
 			if !c.cut && !d.last.IsZero() {
-				t.Errorf("%s: the next request has until %v", c.why, d.last)
+				t.Errorf("%s: the next request has the deadline %v of this request", c.why, d.last)
 			}
 		})
 	}
@@ -216,7 +217,7 @@ func TestMemoryIsTakenAsBytesCome(t *testing.T) {
 			}
 			looked = true
 			if rest := int64(most - firstRead - 1); !r.memory.TryAcquire(rest) {
-				t.Errorf("%s: more than the first read has memory, and nothing came", path)
+				t.Errorf("%s: before any byte came, the request took more memory than the first read needs", path)
 			} else {
 				r.memory.Release(rest)
 			}

@@ -26,9 +26,9 @@ const exportPath = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Exp
 
 // GRPC answers OTLP over gRPC, below a server that speaks HTTP/2. Source: "gRPC over HTTP2".
 //
-// A call is a request whose body is a prefix and one message, so it is read like requests over
-// HTTP: it takes memory as bytes come, and is cut off when it stalls. A gRPC library would show a
-// message only after all of it has come.
+// The body of a call is a prefix and one message, so the Receiver reads a call like a request
+// over HTTP: a call takes memory only as its bytes come, and is cut off when it stalls. A gRPC
+// library would return a message only after all of its bytes have come.
 func (r *Receiver) GRPC(w http.ResponseWriter, request *http.Request) {
 	begun := time.Now()
 	if !SpeaksGRPC(w, request) {
@@ -78,11 +78,12 @@ func (r *Receiver) receiveGRPC(from *paced, request *http.Request, begun time.Ti
 	return r.export(held.context(request), tenant, body, otlp.Protobuf, held)
 }
 
-// prefixLen is the length of a message's prefix: one byte that says whether the message is
-// compressed, and the message's length, big-endian.
+// prefixLen is the length in bytes of the prefix before a message. The prefix is one byte,
+// 1 if the message is compressed and 0 if not, and the length of the message as four
+// bytes, big-endian.
 const prefixLen = 5
 
-// readMessage reads the message of a call, and checks that nothing follows it.
+// readMessage reads the message of a call, and checks that no bytes follow the message.
 func (r *Receiver) readMessage(body *buf.Buf, from *paced, encoding string, held *holding) error {
 	var prefix [prefixLen]byte
 	if _, err := io.ReadFull(from, prefix[:]); err != nil {

@@ -14,22 +14,23 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
-// holding is everything that a request holds until it is answered: buffers, decoded requests, and
-// its share of Receiver.memory.
+// holding has everything that a request occupies until it is answered: buffers, decoded requests,
+// and its share of Receiver.memory.
 type holding struct {
 	receiver *Receiver
 	tenant   string
 	sender   sender.Sender
 	bytes    int64         // bytes taken from Receiver.memory
-	shared   *atomic.Int64 // bytes of all requests of the tenant
-	refused  error         // why there was no more memory
+	shared   *atomic.Int64 // bytes that all requests of the tenant have taken
+	refused  error         // the error of the request, if memory ran out
 	buffers  []*buf.Buf
 	requests []*write.Incoming
 	trip     *stage.Trip // nil if the Receiver has no Watch
-	tripRoom stage.Trip  // memory for trip; saves an allocation
+	tripRoom stage.Trip  // trip points to this field, which saves an allocation
 }
 
-// hold makes a request's holding. The caller must call release at the end.
+// hold makes the holding of a request. The caller must call release when the request is
+// answered.
 func (r *Receiver) hold(tenant string, request *http.Request) *holding {
 	shared, known := r.tenants.Load(tenant)
 	if !known {
@@ -85,7 +86,7 @@ func (h *holding) end(err error) {
 	}
 }
 
-// release frees everything.
+// release gives back all memory, and returns the buffers to their pools.
 func (h *holding) release() {
 	for _, b := range h.buffers {
 		b.Release()
@@ -113,8 +114,9 @@ func (h *holding) request() *write.Incoming {
 	return request
 }
 
-// share divides the memory: the requests of one tenant together get at most 1/share of it, so that
-// some is left for other tenants. A tenant's only request may take all memory.
+// share bounds the memory of one tenant: its requests together get at most 1/share of
+// Receiver.memory, so that other tenants can write, too. A tenant with a single request may take
+// all memory.
 const share = 2
 
 // take takes memory, and reports whether there was enough.
@@ -134,7 +136,7 @@ func (h *holding) take(bytes int64) bool {
 // growStep is the smallest step by which a holding grows, in bytes.
 const growStep = 16 << 10
 
-// grow takes memory until the request holds `to` bytes.
+// grow takes memory so that the request has `to` bytes in total.
 func (h *holding) grow(to int) error {
 	if int64(to) <= h.bytes {
 		return nil

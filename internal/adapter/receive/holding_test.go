@@ -8,7 +8,7 @@ import (
 	"github.com/golang/snappy"
 )
 
-// The distributor may read the request until Push returns, and not after.
+// The distributor may read the request until Push returns, but not later.
 func TestMemoryIsHeldUntilTheRequestIsDone(t *testing.T) {
 	for why, send := range map[string]func(*Receiver) int{
 		"remote write": func(r *Receiver) int {

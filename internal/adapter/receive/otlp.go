@@ -100,7 +100,7 @@ func (r *Receiver) otlp(
 	if err := sizeOf(request, limit); err != nil {
 		return p, r.refuseBody(tenant, err)
 	}
-	// Compression makes data at most a few bytes larger.
+	// Data that cannot be compressed grows by a few bytes only, so this limit suffices.
 	from = io.LimitReader(from, int64(limit)+1<<10)
 	if err := r.readOTLP(body, from, encoding == "gzip", expected(request), held); err != nil {
 		return p, err
@@ -110,8 +110,8 @@ func (r *Receiver) otlp(
 
 var unzippers sync.Pool // of *gzip.Reader
 
-// readOTLP reads a body and decompresses it if `zipped`. Its length as sent is `expected`. readOTLP
-// takes memory as bytes come.
+// readOTLP reads a body and decompresses it if `zipped`. The sender announced a length of
+// `expected` bytes before decompression. readOTLP takes memory as bytes come.
 func (r *Receiver) readOTLP(body *buf.Buf, from io.Reader, zipped bool, expected int, held *holding) error {
 	limit := r.Distributor.MaxBody()
 	if zipped {
@@ -139,7 +139,8 @@ type partial struct {
 }
 
 // export converts a request, from HTTP or gRPC, to series and writes them. The series' labels
-// overwrite the body in its memory. held accounts for further memory that they need.
+// overwrite the body in its memory. held accounts for the further memory that the series
+// need.
 func (r *Receiver) export(
 	ctx context.Context, tenant string, body *buf.Buf, form otlp.Form, held *holding,
 ) (p partial, err error) {
@@ -172,8 +173,9 @@ func (r *Receiver) export(
 		return p, err
 	}
 	held.parsed(stage.OTLP, bytes, request, increments)
-	// Cumulative points come first: if the sender must send the request again, they are stored again
-	// with the same values.
+	// export writes cumulative points before deltas. If the deltas then fail, the sender sends the
+	// whole request again, and the cumulative points are stored again with the same values, which is
+	// harmless.
 	var o outcome.Outcome
 	if len(request.Series) > 0 {
 		if o, err = r.Distributor.Push(ctx, tenant, request); err != nil {
@@ -190,8 +192,8 @@ func (r *Receiver) export(
 		o.Add(&added)
 	}
 	held.end(nil)
-	// Refusals are counted only after the rest is written. If counted before, they would count twice
-	// in a request that must be sent again.
+	// export counts refusals only after it has written the rest. Otherwise, when a write fails and
+	// the sender sends the request again, its refusals would be counted twice.
 	all := converted.Refused
 	if all.AnyRefused() || all.NotKept > 0 {
 		r.Distributor.Refused(tenant, &all)

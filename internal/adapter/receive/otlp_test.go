@@ -86,7 +86,8 @@ func postOTLP(r *Receiver, contentType, encoding string, body io.Reader) *httpte
 	return w
 }
 
-// told returns what an answer says, in any form: its partial success, or its status.
+// told decodes an answer in any form. It returns the number of rejected points and the
+// text of the partial success or of the status.
 func told(t *testing.T, kind string, code int, body []byte) (rejected int64, text string) {
 	t.Helper()
 	answer := pmetricotlp.NewExportResponse()
@@ -150,17 +151,19 @@ func TestOTLPAnswers(t *testing.T) {
 			status: 200, rejected: 2, text: "cumulative or delta", got: written},
 		{why: "in JSON as well", kind: js, body: must(t, mixed.MarshalJSON), status: 200, rejected: 2, text: "(2 delta)",
 			got: written},
-		{why: "part is refused", kind: protobuf, body: wire, d: distributor{outcome: partly}, status: 200, rejected: 1,
+		{why: "some samples are refused",
+			kind: protobuf, body: wire, d: distributor{outcome: partly}, status: 200, rejected: 1,
 			text: "1 duplicate", got: written},
-		{why: "all is refused", kind: protobuf, body: wire, d: distributor{outcome: full}, status: 200, rejected: 2,
+		{why: "all samples are refused", kind: protobuf, body: wire, d: distributor{outcome: full}, status: 200, rejected: 2,
 			text: "2 duplicate", got: written},
-		{why: "over the rate, not read", kind: protobuf, body: []byte("never read"), d: distributor{admit: again{}},
+		{why: "a request over the rate is not read",
+			kind: protobuf, body: []byte("never read"), d: distributor{admit: again{}},
 			status: 503, text: "code 14: come again", repeat: "2"},
 		{why: "the disk is full", kind: js, body: text, d: distributor{push: again{}}, status: 503,
 			text: "code 14: come again", repeat: "2", got: written},
-		{why: "delta goes another way", kind: protobuf, body: must(t, deltas.MarshalProto), status: 200,
+		{why: "deltas go to PushDeltas", kind: protobuf, body: must(t, deltas.MarshalProto), status: 200,
 			got: written + "; added " + written},
-		{why: "of delta part is refused", kind: protobuf, body: must(t, deltas.MarshalProto), d: distributor{added: partly},
+		{why: "some deltas are refused", kind: protobuf, body: must(t, deltas.MarshalProto), d: distributor{added: partly},
 			status: 200, rejected: 1, text: "1 duplicate", got: written + "; added " + written},
 		{why: "delta alone", kind: js, body: must(t, only.MarshalJSON), d: distributor{pushDeltas: again{}}, status: 503,
 			text: "code 14", repeat: "2", got: "added " + written},
@@ -171,7 +174,7 @@ func TestOTLPAnswers(t *testing.T) {
 			text: "code 13: broken", got: written},
 		{why: "another type", kind: "text/plain", body: wire, status: 415,
 			text: "send application/x-protobuf or application/json", unread: "team content_type"},
-		{why: "no type", body: wire, status: 415, text: "send application/x-protobuf or application/json",
+		{why: "no content type", body: wire, status: 415, text: "send application/x-protobuf or application/json",
 			unread: "team content_type"},
 		{why: "another encoding", kind: protobuf, encoding: "zstd", body: wire, status: 415,
 			text: "code 3: Content-Encoding", unread: "team content_type"},
@@ -183,7 +186,7 @@ func TestOTLPAnswers(t *testing.T) {
 			unread: "team malformed"},
 		{why: "gzip that ends too soon", kind: protobuf, encoding: "gzip", body: zip(wire)[:20], status: 400,
 			text: "code 3: the body ended", unread: "team malformed"},
-		{why: "too large as it comes", kind: protobuf, body: make([]byte, 10_001), status: 413,
+		{why: "a body that is too large before decompression", kind: protobuf, body: make([]byte, 10_001), status: 413,
 			text: "code 8: the body has 10001 bytes", unread: "team too_large"},
 		{why: "a gzip bomb", kind: protobuf, encoding: "gzip", body: zip(make([]byte, 8_000_000)), status: 413,
 			text: "code 8: the body has 10001 bytes", unread: "team too_large"},
@@ -191,7 +194,7 @@ func TestOTLPAnswers(t *testing.T) {
 			status: 200},
 		{why: "messages of two bytes", kind: protobuf, body: bytes.Repeat([]byte{0x0a, 0}, 5000), status: 413,
 			text: "distributor.max_memory", unread: "team too_large"},
-		{why: "values in values", kind: js, body: []byte(strings.Repeat("[", 1000)), status: 400, text: "too deep",
+		{why: "deeply nested values", kind: js, body: []byte(strings.Repeat("[", 1000)), status: 400, text: "too deep",
 			unread: "team malformed"},
 	} {
 		for _, sized := range []bool{true, false} {
@@ -227,8 +230,8 @@ func TestOTLPAnswers(t *testing.T) {
 	}
 }
 
-// Exemplars of deltas are not kept. The sender made no mistake, so they are counted but not
-// reported to it.
+// The server does not store exemplars of deltas. The sender made no mistake, so the server
+// counts these exemplars but does not report them in the answer.
 func TestExemplarsOfDeltasAreCounted(t *testing.T) {
 	r := otlpRequest(1, pmetric.AggregationTemporalityDelta)
 	points := r.Metrics().ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(1).Sum().DataPoints()
@@ -240,7 +243,8 @@ func TestExemplarsOfDeltasAreCounted(t *testing.T) {
 	}
 }
 
-// On success the answer has no partial_success at all, because senders take it for a warning.
+// On success the answer has no partial_success at all, because senders log any
+// partial_success as a warning.
 func TestOTLPSuccessSaysNothing(t *testing.T) {
 	if b := (partial{}).encode(otlp.Protobuf); len(b) != 0 {
 		t.Errorf("%q", b)
@@ -250,8 +254,8 @@ func TestOTLPSuccessSaysNothing(t *testing.T) {
 	}
 }
 
-// Both protocols share the memory: while requests under way hold all of it, another request gets
-// none.
+// Remote write and OTLP share one memory limit: while requests of one protocol hold all memory,
+// a request of the other gets none.
 func TestOTLPSharesTheMemory(t *testing.T) {
 	d := &distributor{settings: escaping}
 	r := newReceiver(d)
@@ -318,7 +322,7 @@ func serveGRPC(t *testing.T, r *Receiver) (_ pmetricotlp.GRPCClient, stop func()
 	}
 }
 
-// Each message gets the same answer over gRPC, in gRPC's terms.
+// Each message gets the same answer over gRPC as over HTTP, as a gRPC status.
 func TestGRPCAnswers(t *testing.T) {
 	const written = "team v2=false {Samples:2 Histograms:0 Exemplars:0}"
 	for _, c := range []struct {
@@ -348,7 +352,8 @@ func TestGRPCAnswers(t *testing.T) {
 			text: "broken", got: written},
 		{why: "too large", request: otlpRequest(1000), code: "ResourceExhausted",
 			text: "decompressed, and the limit is 10000", unread: "team too_large"},
-		{why: "too large once it is decompressed", request: otlpRequest(1000), zipped: true, code: "ResourceExhausted",
+		{why: "a message that is too large after decompression",
+			request: otlpRequest(1000), zipped: true, code: "ResourceExhausted",
 			text: "decompressed, and the limit is 10000", unread: "team too_large"},
 		{why: "too deep", request: deep(), code: "InvalidArgument", text: "too deep", unread: "team malformed"},
 	} {
@@ -408,8 +413,8 @@ func TestOTLPIsMeasured(t *testing.T) {
 	}
 }
 
-// A request of deltas that comes again has the same hash, however it is compressed. So a group counts it
-// once.
+// A request of deltas that is sent again has the same hash, however it is compressed, so that a group
+// counts its deltas once.
 func TestHashesOfDeltas(t *testing.T) {
 	d := distributor{settings: escaping}
 	r := newReceiver(&d)

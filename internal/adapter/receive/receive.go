@@ -25,11 +25,11 @@ import (
 
 // Distributor takes requests.
 type Distributor interface {
-	// Admit refuses a request before it is read.
+	// Admit returns an error if a request must be refused before it is read.
 	Admit(tenant string) error
 	// MaxBody returns how many bytes a request may have, decompressed.
 	MaxBody() int
-	// NoMemory returns the error for a request when there is no memory left.
+	// NoMemory returns the error of a request for which no memory is left.
 	NoMemory() error
 	// Malformed counts a request that could not be read.
 	Malformed(tenant, reason string)
@@ -38,7 +38,7 @@ type Distributor interface {
 	Push(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error)
 	// PushDeltas adds increments to totals: see distributor.PushDeltas.
 	PushDeltas(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error)
-	// OTLP says how OTLP becomes series.
+	// OTLP returns the settings by which OTLP becomes series.
 	OTLP() otlp.Settings
 	// Refused counts the parts of a request that were refused before Push.
 	Refused(tenant string, o *outcome.Outcome)
@@ -88,7 +88,7 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.cause.Error() }
 
-// isPost reports whether the request is a POST. If not, it answers the request. The answer tells a
+// isPost reports whether the request is a POST. If not, it answers the request. The answer shows a
 // person or a probe that the address is right.
 func isPost(w http.ResponseWriter, request *http.Request, protocol string) bool {
 	if request.Method == http.MethodPost {

@@ -32,7 +32,7 @@ import (
 type distributor struct {
 	admit, push, pushDeltas error
 	outcome, added          outcome.Outcome // what Push and PushDeltas return
-	hashes                  []uint64        // of the deltas
+	hashes                  []uint64        // hashes of the requests of deltas
 	got                     []string        // tenant, version and counts of each request
 	senders                 []string
 	malformed               []string
@@ -154,7 +154,8 @@ func TestTheContextHasTheTrip(t *testing.T) {
 	}
 }
 
-// When a sender disconnects, its request stops waiting, in each protocol that uses HTTP/1.
+// When a sender disconnects, its request stops waiting in the distributor. This holds for
+// each protocol over HTTP/1.
 func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	for path, body := range map[string][]byte{
 		"/api/v1/write": snappy.Encode(nil, v1Body(t)), "/v1/metrics": must(t, otlpRequest(2).MarshalProto),
@@ -166,7 +167,7 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 			case <-ctx.Done():
 				left <- nil
 			case <-time.After(30 * time.Second):
-				left <- errors.New("the request still waits")
+				left <- errors.New("the request still waits after its sender disconnected")
 			}
 		}})
 		mux := http.NewServeMux()
@@ -268,21 +269,21 @@ func TestAnswers(t *testing.T) {
 			got: "team v2=false {Samples:1 Histograms:0 Exemplars:0}", samples: "3"},
 		{why: "version 2", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: written}, status: 204,
 			got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}", samples: "3"},
-		{why: "version 1 that does not say so", kind: "application/x-protobuf", encoding: "snappy", body: pack(v1),
+		{why: "version 1 without a proto parameter", kind: "application/x-protobuf", encoding: "snappy", body: pack(v1),
 			status: 204, got: "team v2=false {Samples:1 Histograms:0 Exemplars:0}", samples: "0"},
-		{why: "the oldest senders say nothing", body: pack(v1), status: 204,
+		{why: "the oldest senders send no Content-Type", body: pack(v1), status: 204,
 			got: "team v2=false {Samples:1 Histograms:0 Exemplars:0}", samples: "0"},
 		{why: "an empty request is a success", kind: typeV2, encoding: "snappy", body: pack(nil), status: 204,
 			got: "team v2=true {Samples:0 Histograms:0 Exemplars:0}", samples: "0"},
-		{why: "written in part is never a 2xx", kind: typeV2, encoding: "snappy", body: pack(v2),
+		{why: "a request that is written only in part never gets a 2xx", kind: typeV2, encoding: "snappy", body: pack(v2),
 			d: distributor{outcome: partial}, status: 400,
 			text: "1 of 2 were refused (1 duplicate)", samples: "1", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
 		{why: "a limit", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: limited}, status: 429,
 			text: "too_many_series", samples: "1", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
-		{why: "samples dropped on purpose are not lost", kind: typeV2, encoding: "snappy", body: pack(v2),
+		{why: "samples that a rule drops count as written", kind: typeV2, encoding: "snappy", body: pack(v2),
 			d: distributor{outcome: dropped}, status: 204, samples: "7",
 			got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
-		{why: "over the rate, not read", kind: typeV2, encoding: "snappy", body: []byte("never read"),
+		{why: "a request over the rate is not read", kind: typeV2, encoding: "snappy", body: []byte("never read"),
 			d: distributor{admit: again{}}, status: 503, text: "come again", samples: "0", repeat: "2"},
 		{why: "the disk is full", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{push: again{}},
 			status: 503, text: "come again", samples: "0", repeat: "2",
@@ -299,7 +300,7 @@ func TestAnswers(t *testing.T) {
 			samples: "0", malformed: "team content_type"},
 		{why: "not snappy", kind: typeV2, encoding: "snappy", body: []byte("\xff\xff\xff\xff\xff\xff"), status: 400,
 			text: "not compressed with snappy", samples: "0", malformed: "team malformed"},
-		{why: "nothing at all", kind: typeV2, encoding: "snappy", status: 400, text: "not compressed with snappy",
+		{why: "an empty body", kind: typeV2, encoding: "snappy", status: 400, text: "not compressed with snappy",
 			samples: "0", malformed: "team malformed"},
 		{why: "not protobuf", kind: typeV2, encoding: "snappy", body: pack([]byte("\x0a")), status: 400, text: "byte 0",
 			samples: "0", malformed: "team malformed"},
@@ -307,9 +308,11 @@ func TestAnswers(t *testing.T) {
 			status: 400, text: "refers to symbol", samples: "0", malformed: "team malformed"},
 		{why: "it promises 4 GiB", kind: typeV2, encoding: "snappy", body: []byte("\xff\xff\xff\xff\x0f"), status: 413,
 			text: "the limit is 10000", samples: "0", malformed: "team too_large"},
-		{why: "too large when decompressed", kind: typeV2, encoding: "snappy", body: pack(make([]byte, 10_001)), status: 413,
+		{why: "a body that is too large after decompression",
+			kind: typeV2, encoding: "snappy", body: pack(make([]byte, 10_001)), status: 413,
 			text: "10001 bytes", samples: "0", malformed: "team too_large"},
-		{why: "too large as it comes", kind: typeV2, encoding: "snappy", body: make([]byte, 10_001), status: 413,
+		{why: "a body that is too large before decompression",
+			kind: typeV2, encoding: "snappy", body: make([]byte, 10_001), status: 413,
 			text: "10001 bytes", samples: "0", malformed: "team too_large"},
 	} {
 		d := c.d
@@ -348,8 +351,8 @@ type failing struct{}
 func (failing) Read([]byte) (int, error) { return 0, errors.New("cut off") }
 
 // The memory of requests under way is bounded, and one tenant gets at most half of it. The sender
-// retries a request for which no memory is left. A sender that only begins requests does not hurt
-// other tenants. All memory is given back.
+// retries a request for which no memory is left. A sender that only begins requests takes no
+// memory from other tenants. At the end all memory is given back.
 func TestMemoryIsBounded(t *testing.T) {
 	d := &distributor{}
 	r := newReceiver(d)
@@ -379,13 +382,13 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Error("not all memory was given back")
 	}
 	if bytes, _ := r.tenants.Load("team"); bytes.(*atomic.Int64).Load() != 0 {
-		t.Errorf("the tenant has %d bytes still", bytes)
+		t.Errorf("after all requests the tenant still holds %d bytes", bytes)
 	}
 }
 
-// A decoded request may need more memory than it announced. It must reserve the rest from the shared
-// memory first. So a request that is short on the wire and large in memory is refused, or must be
-// retried, before it takes that memory.
+// A decoded request may need more memory than it announced. It must first reserve the rest from the
+// shared memory. So if a request is short on the wire but large in memory, the Receiver refuses it
+// or asks for a retry before the request takes that memory.
 func TestDecodedRequestsTakeMemory(t *testing.T) {
 	refs := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), make([]byte, 4000)) // labels_refs
 	deltas := protowire.AppendBytes(protowire.AppendTag(nil, 12, protowire.BytesType), make([]byte, 4000))
@@ -409,7 +412,7 @@ func TestDecodedRequestsTakeMemory(t *testing.T) {
 	}
 }
 
-// slow signals when it is read, and waits before it answers.
+// slow is a body that signals when it is read, and then waits before it returns bytes.
 type slow struct {
 	held, release chan bool
 	body          []byte

@@ -29,8 +29,8 @@ func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
 	begun := time.Now()
 	o, err := r.remoteWrite(newPaced(w, request), request, begun)
 	header := w.Header()
-	// Each answer has these headers. Without them a sender assumes that the receiver understood
-	// nothing. Samples that the headers leave out count as lost at the sender. So the headers include
+	// Each answer needs these headers: without them a sender assumes that the receiver understood
+	// nothing. The sender counts samples that the headers leave out as lost. So the headers include
 	// samples that the configuration drops on purpose.
 	taken := o.Written
 	taken.Add(o.Dropped)

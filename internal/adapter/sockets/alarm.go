@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// alarm ends a blocked read or accept when the handler wants its next tick, or when ctx is done. It
-// does so by moving the socket's deadline.
+// alarm ends a blocked read or accept when the handler's next tick is due, or when ctx is done. For
+// that it moves the socket's deadline.
 type alarm struct {
 	ctx   context.Context
 	set   func(time.Time) error

@@ -32,22 +32,22 @@ func TestAlarm(t *testing.T) {
 		arm(time.Second)
 		expect("a new window", at(time.Second))
 		arm(time.Second)
-		expect("the same window costs nothing")
+		expect("the same window does not set the deadline again")
 		a.passed()
 		arm(time.Second)
-		expect("the clock stepped back, so the same end lies ahead once more", at(time.Second))
+		expect("the clock was set back, so the end of the window is in the future again", at(time.Second))
 		arm(-time.Second)
-		expect("the past would end every read", at(time.Millisecond))
+		expect("a time in the past becomes a millisecond from now", at(time.Millisecond))
 		a.nap(now, 5*time.Millisecond, at(time.Second).UnixNano())
 		expect("a nap", at(5*time.Millisecond))
 		a.nap(now, 5*time.Millisecond, at(2*time.Millisecond).UnixNano())
-		expect("no nap goes on beyond the end of the window", at(2*time.Millisecond))
+		expect("a nap ends with the window at the latest", at(2*time.Millisecond))
 		arm(time.Second)
 		expect("the window after a nap", at(time.Second))
 		cancel()
 		expect("the context ends a read that waits", longAgo)
 		arm(2 * time.Second)
-		expect("the context has the last word", at(2*time.Second), longAgo)
+		expect("after the context ends, arm leaves the deadline in the past", at(2*time.Second), longAgo)
 	})
 }
 
@@ -59,7 +59,7 @@ func TestTheAlarmIgnoresAStepOfTheWallClock(t *testing.T) {
 	defer stop()
 	before := stepped(time.Now())
 	if step := time.Until(before.Round(0)); step < 59*time.Minute {
-		t.Fatalf("the clock was set back by %v, so this is no test", step)
+		t.Fatalf("the clock was set back by %v, so this test checks nothing", step)
 	}
 	a.nap(before, 5*time.Millisecond, before.Add(time.Second).UnixNano())
 	if left > 5*time.Millisecond {

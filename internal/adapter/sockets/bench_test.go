@@ -17,8 +17,8 @@ import (
 //
 // Bound: 0 allocs/op. With 64 packets queued, 500 ns a packet and at most three quarters of
 // net.UDPConn.Read, so that 500k packets/s cost a quarter of a core. With one packet queued, the
-// bound is two and a half times net.UDPConn.Read, because that copies no list of messages and does
-// not ask how full the buffer is. BenchmarkRate measures the cost of waiting.
+// bound is two and a half times net.UDPConn.Read, because net.UDPConn.Read copies no list of
+// messages and does not ask how full the buffer is. BenchmarkRate measures the cost of waiting.
 func BenchmarkUDP(b *testing.B) {
 	for _, size := range []int{64, 1432} {
 		for _, queued := range []int{1, batchSize} {
@@ -53,8 +53,8 @@ func BenchmarkUDP(b *testing.B) {
 	}
 }
 
-// BenchmarkSender measures the cost of watching senders: the read of BenchmarkUDP, watched or
-// not, with a call of Sender for each packet.
+// BenchmarkSender measures the cost of watching senders: the read of BenchmarkUDP, with and
+// without watching, with a call of Sender for each packet.
 //
 // Bound: 0 allocs/op. Watching adds at most 100 ns a packet for udp, and 150 ns for unixgram,
 // where the kernel counts references to PIDs.
@@ -89,7 +89,7 @@ func (a asking) Packet([]byte, int64) { lastSender = a.Sender() }
 
 func (a asking) Tick(now int64) int64 { return now + int64(time.Hour) }
 
-// benchmarkRead queues packets and calls `read` to take them. `read` returns how many it took.
+// benchmarkRead queues packets and calls `read`, which takes packets and returns their number.
 func benchmarkRead(b *testing.B, c net.Conn, size, queued int, read func() int) {
 	payload := bytes.Repeat([]byte("x"), size)
 	b.ReportAllocs()

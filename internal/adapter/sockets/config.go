@@ -12,15 +12,15 @@ import (
 // Handler consumes the packets of one listener. A listener never calls its methods concurrently.
 type Handler interface {
 	// Packet handles one datagram, or one frame of a stream. The listener owns p. The bytes between
-	// the length and the capacity of p belong to the listener, too, and mean nothing. p is valid until
-	// the next Tick. now is the wall clock in Unix nanoseconds, read once for each batch. Like any
-	// wall clock it may jump forward or back.
+	// the length and the capacity of p belong to the listener, too, and have no meaning. p is valid
+	// until the next Tick. now is the time of the wall clock in Unix nanoseconds, which is read once
+	// for each batch and may jump forward or back.
 	Packet(p []byte, now int64)
 
 	// A call of Tick means that all packets from before the time `now` were handed over. The
 	// listener calls it when Run starts, after every batch and, when nothing arrives, at the time
-	// that the last Tick returned. `next` is when the handler wants its next call, in Unix
-	// nanoseconds. The call may come earlier.
+	// that the last Tick returned. `next` is the time at which the handler wants the next call,
+	// in Unix nanoseconds. The call may come earlier.
 	Tick(now int64) (next int64)
 }
 
@@ -44,9 +44,9 @@ type Config struct {
 	ReceiveBuffer int
 
 	// GRO makes the kernel hand over several datagrams of one sender in one buffer (UDP_GRO),
-	// where the network card or the sender's UDP_SEGMENT allows it. The handler still gets them
-	// one by one, but Drops becomes a lower bound, because such a buffer may be dropped as one.
-	// It applies to UDP only.
+	// where the network card or the sender's UDP_SEGMENT allows it. The handler still gets
+	// datagrams one by one, but Drops becomes a lower bound, because the kernel may drop such a
+	// buffer as one datagram. GRO applies to UDP only.
 	GRO bool
 
 	Mode        fs.FileMode // mode of a Unix socket's file; 0 means DefaultMode
@@ -57,7 +57,8 @@ type Config struct {
 	Timed func(Timing)
 
 	// Inherited are sockets that are already open and bound to this address. If there are any,
-	// Listen reads all of them and binds none. Listen takes over their files, even when it fails.
+	// Listen uses them all and binds no others. Listen takes over their files, even when it
+	// fails.
 	Inherited []Inherited
 }
 
@@ -69,21 +70,21 @@ type Timing struct {
 	Handling time.Duration // time until Tick returned
 }
 
-// One batch in TimedEvery is timed. To read the clock for each batch would lengthen a batch of one
-// datagram by a tenth.
+// TimedEvery is the number of batches of which one is timed. Reading the clock for each batch
+// would make a batch of one datagram a tenth slower.
 const TimedEvery = 16
 
 const (
-	// DefaultMaxPacket holds any UDP datagram (65,507 bytes over IPv4, 65,527 over IPv6). It costs
-	// little more than room for 8 KiB. The batchSize slots of a datagram listener take 4 MiB of
-	// address space, but only pages that a datagram once reached are resident: 256 KiB if no client
-	// exceeds the usual 1,432 bytes. Reading is as fast as with slots of 8 KiB. A stream
-	// connection's buffer starts at 16 KiB.
+	// DefaultMaxPacket holds any UDP datagram (65,507 bytes over IPv4, 65,527 over IPv6). A buffer
+	// of this size costs little more than one of 8 KiB. The batchSize slots of a datagram listener
+	// take 4 MiB of address space, but only pages that a datagram once reached are resident: 256
+	// KiB if no client exceeds the usual 1,432 bytes. Reading is as fast as with slots of 8 KiB. A
+	// stream connection's buffer starts at 16 KiB.
 	DefaultMaxPacket = 64 << 10
 
 	// DefaultReceiveBuffer holds about 10,000 short datagrams, or 3,600 of 1,432 bytes. The kernel
-	// counts a short one as 832 bytes and a long one as 2,304 bytes, and allows twice the requested
-	// size. So a reader may pause for 20 ms at 500,000 short datagrams per second.
+	// counts a short datagram as 832 bytes and one of 1,432 bytes as 2,304 bytes, and allows twice
+	// the requested size. So a reader may pause for 20 ms at 500,000 short datagrams per second.
 	DefaultReceiveBuffer = 4 << 20
 
 	// DefaultMode lets all users send, because connecting to a Unix socket takes write
@@ -108,16 +109,18 @@ type Inherited struct {
 	Drops uint32
 }
 
-// drainTime bounds how long Run still reads after its context is done. A full receive buffer
-// takes some milliseconds; only a sender faster than the reader makes the drain take this long.
+// drainTime bounds how long Run still reads after its context is done. Reading a full receive
+// buffer takes some milliseconds. The drain reaches this limit only if a sender is faster than
+// the reader.
 const drainTime = 2 * time.Second
 
 // errorPause keeps a reader from spinning while its system calls fail for lack of memory or
 // file descriptors.
 const errorPause = 10 * time.Millisecond
 
-// counters are Stats as the reader updates them. The reader sums up a batch in local variables and
-// adds once, so that callers of Stats do not take the cache line away at every packet.
+// counters are the figures of Stats while the reader updates them. The reader sums up a batch in
+// local variables and adds the sums once, so that callers of Stats do not take the cache line from
+// the reader at every packet.
 type counters struct {
 	packets, bytes, truncated, readErrors       atomic.Uint64
 	longFrames, cutFrames, connections, refused atomic.Uint64

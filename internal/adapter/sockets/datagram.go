@@ -19,7 +19,8 @@ import (
 
 // stagger is added to the distance between two slots. It is the usual size of a datagram, 1,432
 // bytes, rounded up. If the distance were a power of two, all slots would begin in the same few
-// sets of the CPU's caches, and a batch would evict its own beginning before it is read.
+// sets of the CPU's caches, and the end of a batch would evict its beginning before the handler
+// reads it.
 const stagger = 1536
 
 // datagrams reads a UDP or a Unix datagram socket. The goroutine in run owns everything except
@@ -42,7 +43,7 @@ type datagrams struct {
 
 	senders    senders
 	coalesced  *coalesced // nil means that each message is one datagram
-	groRefused error      // why coalesced is nil although it is wanted
+	groRefused error      // why coalesced is nil although Config.GRO is set
 
 	timed   func(Timing)
 	batches uint   // how many batches were received
@@ -95,7 +96,7 @@ func newDatagrams(c conn, config Config) (*datagrams, error) {
 }
 
 // run hands over batch after batch until the socket is empty. Then it waits for the next datagram.
-// If many come, it naps instead, so that they share one wake-up.
+// If many datagrams come, run naps for a fixed time instead, so that they share one wake-up.
 func (d *datagrams) run(ctx context.Context, h Handler) error {
 	alarm, stop := newAlarm(ctx, d.wait.file.SetReadDeadline)
 	defer stop()
@@ -140,7 +141,7 @@ func (d *datagrams) run(ctx context.Context, h Handler) error {
 
 // block waits for a datagram, or for the alarm, and reads a batch.
 func (d *datagrams) block(a *alarm) error {
-	d.n, d.errno = 0, 0 // in case await does not call d.try
+	d.n, d.errno = 0, 0 // await may return without a call of d.try
 	err := d.wait.await(d.try)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		a.passed()
@@ -185,7 +186,7 @@ func (d *datagrams) receive() {
 	d.since += d.n
 }
 
-// tell computes the timing of a batch that was read at the time `now`.
+// tell computes the Timing of a batch that was read at the time `now`.
 func (d *datagrams) tell(now time.Time) {
 	if !d.isTimed || d.n == 0 {
 		return
@@ -208,11 +209,12 @@ func (d *datagrams) look() {
 	}
 }
 
-// pace returns how long to let datagrams gather, now that the socket is empty.
+// pace returns how long to let datagrams gather. The socket is empty when pace is
+// called.
 //
-// Datagrams of a Unix socket are read as they come. Their senders wait, or drop on their side,
-// once 10 are queued (net.unix.max_dgram_qlen). With a larger queue the sender's own SO_SNDBUF
-// is the limit: 13 datagrams of 8 KiB.
+// The reader of a Unix socket reads datagrams as they come. Once 10 datagrams are queued
+// (net.unix.max_dgram_qlen), the senders wait or drop further ones. With a larger queue the
+// sender's own SO_SNDBUF is the limit: 13 datagrams of 8 KiB.
 func (d *datagrams) pace(now time.Time) time.Duration {
 	elapsed, packets := now.Sub(d.empty), d.since
 	d.empty, d.since = now, 0
@@ -233,7 +235,7 @@ func (d *datagrams) hand(h Handler, now int64) {
 		}
 		size, ok := d.coalesced.segment(m)
 		if !ok {
-			truncated++ // with all datagrams behind it in the buffer, because their beginnings are unknown
+			truncated++ // counts once for the whole buffer, because the beginnings of its datagrams are unknown
 			continue
 		}
 		d.senders.message = &m.Hdr

@@ -16,11 +16,12 @@ import (
 // descriptor is a datagram socket outside the runtime's poller. The poller would wake a thread for
 // each datagram, even while no goroutine waits for it.
 //
-// Its system calls bypass the scheduler, because telling the scheduler of a call costs more
-// than the call. So a garbage collection may wait, for one batch at most.
+// Its system calls bypass Go's scheduler, because notifying the scheduler costs more than
+// the call itself. So a garbage collection may have to wait for a call, which reads one
+// batch at most.
 type descriptor struct {
 	mu sync.RWMutex // close locks it for writing, system calls for reading
-	fd int          // -1 once closed
+	fd int          // -1 after close
 }
 
 // conn has the methods of *net.UDPConn and *net.UnixConn that we need.
@@ -121,8 +122,8 @@ func control(raw controller, f func(fd int) error) error {
 	return err
 }
 
-// cause removes net's description of the operation and address, which our errors already begin
-// with.
+// cause removes the operation and address from an error of package net, because our own errors
+// begin with them.
 func cause(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
@@ -130,6 +131,6 @@ func cause(err error) error {
 	return err
 }
 
-// batchSize is the most datagrams that one system call reads. With 64 datagrams, the cost of the
-// call itself is negligible for each datagram (BenchmarkUDP).
+// batchSize is the maximum number of datagrams that one system call reads. With 64 datagrams,
+// the cost of the call itself is negligible for each datagram (BenchmarkUDP).
 const batchSize = 64

@@ -45,8 +45,8 @@ func groWarning(address string, refused error) []string {
 		"turn gro off, or run Linux 5.0 or later", address, refused)}
 }
 
-// prepare makes room in the messages for the next batch: the kernel has replaced the length of the
-// room by the length that it used.
+// prepare restores the length of the space for control messages before the next batch, because the
+// kernel has overwritten it with the length that it used.
 func (c *coalesced) prepare(msgs *[batchSize]unix.Mmsghdr) {
 	if c == nil {
 		return

@@ -57,7 +57,7 @@ func TestGRODatagramsOfOneBufferAreHandedOverOneByOne(t *testing.T) {
 	var want []string
 	for _, sends := range [][3]func() []string{
 		{single, empty, several},
-		{several, single, empty}, // the kernel gave no size in the batch before
+		{several, single, empty}, // the kernel gave no size in the previous batch
 		{empty, several, single},
 	} {
 		for _, send := range sends {
@@ -65,7 +65,7 @@ func TestGRODatagramsOfOneBufferAreHandedOverOneByOne(t *testing.T) {
 		}
 		d.receive()
 		if d.n != len(sends) {
-			t.Fatalf("the kernel handed over %d buffers, so this is no test", d.n)
+			t.Fatalf("the kernel handed over %d buffers, so this test checks nothing", d.n)
 		}
 		d.hand(r, 0)
 	}
@@ -101,7 +101,8 @@ func TestGROTruncatedDatagramsAreCountedOneByOne(t *testing.T) {
 	}
 }
 
-// An inherited socket may give other control messages before the size of its datagrams.
+// On an inherited socket, other control messages may precede the message with the size
+// of the datagrams.
 func TestGROFindsTheSizeAmongOtherThings(t *testing.T) {
 	l, r := listen(t, withGRO), newRecorder()
 	for _, option := range []struct{ level, name int }{
@@ -120,7 +121,8 @@ func TestGROFindsTheSizeAmongOtherThings(t *testing.T) {
 	r.expect(t, want)
 }
 
-// Datagrams whose size is lost would become one packet, with lines that no client sent.
+// If the size of coalesced datagrams is lost, the listener must drop them: as one
+// packet they would contain lines that no client sent.
 func TestGRODatagramsWithoutTheirSizeAreNotHandedOver(t *testing.T) {
 	l, r := listen(t, withGRO), newRecorder()
 	d := l.socket.(*datagrams)
@@ -173,7 +175,7 @@ func TestASuccessorKeepsTheGROOfItsSocket(t *testing.T) {
 
 func TestGROWarning(t *testing.T) {
 	if w := groWarning("127.0.0.1:8125", nil); w != nil {
-		t.Errorf("%q without a reason", w)
+		t.Errorf("got the warning %q although the kernel did not refuse UDP_GRO", w)
 	}
 	w := groWarning("127.0.0.1:8125", errors.New("protocol not available"))
 	if len(w) != 1 || !strings.HasPrefix(w[0], "udp 127.0.0.1:8125: the kernel refuses UDP_GRO (protocol not available)") {

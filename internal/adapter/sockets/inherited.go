@@ -68,7 +68,7 @@ func adoptUDP(c Config, in Inherited) (*Listener, error) {
 }
 
 // raiseReceiveBuffer never makes the buffer smaller: the process that opened the socket may have
-// been allowed a larger one than this process is.
+// had permission for a larger buffer than this process has.
 func (l *Listener) raiseReceiveBuffer(fd, wanted int) error {
 	if granted, err := receiveBuffer(fd); err != nil || granted >= wanted {
 		return errors.Join(err, l.readReceiveBuffer(fd, wanted))
@@ -109,9 +109,9 @@ func adoptUnix(c Config, in Inherited) (*Listener, error) {
 }
 
 // Leave prepares for a successor. It returns the socket as a file that the caller owns and hands
-// over. From then on, Run at its end leaves three things to the file's next reader: the data that
-// the kernel holds, the address, and a Unix socket's file. For a stream socket the kernel holds the
-// backlog; Run reads what connected clients have written, and then ends their connections.
+// over. From then on, when Run ends, it leaves three things to the successor: the data that the
+// kernel holds, the address, and the file of a Unix socket. Of a stream socket, the kernel holds
+// the backlog. Run still reads the data of connected clients, and then ends their connections.
 func (l *Listener) Leave() (*os.File, error) {
 	fd, err := duplicate(l.raw)
 	if err != nil {
@@ -121,9 +121,9 @@ func (l *Listener) Leave() (*os.File, error) {
 	return os.NewFile(uintptr(fd), l.addr.String()), nil
 }
 
-// Booked returns the kernel's number of the socket and the count of drops that Drops returned last.
-// A successor needs the count as Inherited.Drops. `ok` is false for Unix sockets, which drop
-// nothing.
+// Booked returns the kernel's number of the socket, and the kernel's count of drops at the last
+// call of Drops. A successor needs this count as Inherited.Drops. `ok` is false for Unix sockets,
+// which drop nothing.
 func (l *Listener) Booked() (cookie uint64, drops uint32, ok bool) {
 	d, ok := l.socket.(*datagrams)
 	if _, udp := l.addr.(*net.UDPAddr); !ok || !udp {

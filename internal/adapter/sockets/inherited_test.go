@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// succeed makes a listener from the socket that l leaves.
+// succeed makes a listener of the socket that l.Leave returns.
 func succeed(t *testing.T, l *Listener, c Config, stop func()) *Listener {
 	t.Helper()
 	file, err := l.Leave()
@@ -28,7 +28,7 @@ func succeed(t *testing.T, l *Listener, c Config, stop func()) *Listener {
 // The reader of a socket may be replaced over and over without effect on senders: each packet is
 // handed over once and in order.
 func TestNothingIsLostBetweenAListenerAndItsSuccessor(t *testing.T) {
-	const successors, packets, queued = 20, 1000, 100 // queued fits into any buffer
+	const successors, packets, queued = 20, 1000, 100 // any receive buffer has room for `queued` packets
 	for _, kind := range kinds[:2] {
 		t.Run(kind.name, func(t *testing.T) {
 			config := kind.config(t)
@@ -59,7 +59,7 @@ func TestNothingIsLostBetweenAListenerAndItsSuccessor(t *testing.T) {
 				stop = run(t, l, r)
 			}
 			if err := <-sent; err != nil {
-				t.Fatalf("a sender noticed: %v", err)
+				t.Fatalf("a sender got an error: %v", err)
 			}
 			r.expect(t, want)
 		})
@@ -77,7 +77,7 @@ func TestASuccessorTakesConnectionsThatWait(t *testing.T) {
 	write(t, before, frame("second"))
 	l = succeed(t, l, config, stop)
 	if got := r.got(); len(got) != 2 {
-		t.Errorf("%q: not everything written before the end was handed over", got)
+		t.Errorf("got %q: some data written before the end was not handed over", got)
 	}
 	if _, err := before.Write(frame("lost")); err == nil {
 		t.Error("an old connection accepts data, although nothing reads it")
@@ -105,7 +105,7 @@ func TestWhoeverStopsLastRemovesTheFile(t *testing.T) {
 				config.Inherited = []Inherited{{File: file, Shared: shared}}
 				run(t, listen(t, config), newRecorder())()
 				if _, err := os.Lstat(config.Address); os.IsNotExist(err) == shared {
-					t.Errorf("at the end: %v", err)
+					t.Errorf("when Run returned: %v", err)
 				}
 			})
 		}
@@ -137,10 +137,10 @@ func TestDropsAreToldOnceAcrossSuccessors(t *testing.T) {
 	config.Inherited = []Inherited{{File: file, Drops: booked}}
 	next := listen(t, config)
 	if again, _, _ := next.Booked(); again != cookie {
-		t.Errorf("the socket's number was %d and is %d", cookie, again)
+		t.Errorf("the cookie of the socket changed from %d to %d", cookie, again)
 	}
 	if all := l.Drops(); told+next.Drops() != all || next.Drops() < 500 {
-		t.Errorf("%d and then %d drops, of %d", told, next.Drops(), all)
+		t.Errorf("the first listener reported %d drops and its successor %d, want %d in total", told, next.Drops(), all)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestTheReceiveBufferOfALiveSocketChanges(t *testing.T) {
 		t.Errorf("wanted %d, granted %d, warnings %q", wanted, granted, l.Warnings())
 	}
 	if err := l.SetReceiveBuffer(2 << 30); err == nil && len(l.Warnings()) != 1 {
-		t.Errorf("no warning of a buffer larger than any kernel grants: %q", l.Warnings())
+		t.Errorf("got %q, want a warning about a buffer larger than any kernel grants", l.Warnings())
 	}
 	c := dial(t, l)
 	write(t, c, []byte("a:1|c"))

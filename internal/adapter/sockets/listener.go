@@ -20,7 +20,7 @@ type Stats struct {
 	Packets     uint64 // datagrams or frames handed over
 	Bytes       uint64 // bytes of these packets
 	Truncated   uint64 // datagrams read, not handed over: longer than MaxPacket, or of unknown size after UDP_GRO
-	ReadErrors  uint64 // failed system calls: no memory, no descriptors, or a broken connection
+	ReadErrors  uint64 // system calls that failed for lack of memory or descriptors, or because of a broken connection
 	LongFrames  uint64 // frames announced as longer than MaxPacket; each ends its connection
 	CutFrames   uint64 // frames cut short by the end of their connection
 	Connections uint64 // all accepted connections, even if closed by now
@@ -64,8 +64,8 @@ func newListener(s socket, raw controller, addr net.Addr, counters *counters) (*
 
 // Run reads in the caller's goroutine until ctx is done. Then it hands over the packets that the
 // kernel has accepted by that time, closes the socket and removes its file. After Leave it stops at
-// the end of a batch, and leaves the rest to the successor. When it returns, nothing that it
-// started still runs. It fails only if the socket can no longer be read. Call it once.
+// the end of a batch, and leaves the rest to the successor. When Run returns, all goroutines that
+// it started have ended. Run fails only if the socket can no longer be read. Call Run only once.
 func (l *Listener) Run(ctx context.Context, h Handler) error {
 	err := l.run(ctx, h)
 	if closeErr := l.close(); err == nil {
@@ -77,14 +77,14 @@ func (l *Listener) Run(ctx context.Context, h Handler) error {
 	return nil
 }
 
-// Close closes a listener that was not run. After Run it does nothing.
+// Close closes a listener whose Run was never called. After Run it does nothing.
 func (l *Listener) Close() error { return l.close() }
 
 // Addr returns the bound address, with the port that the kernel chose.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// Stats returns the totals. It reads them one by one, so some may already include a batch that is
-// just being counted, and others not yet.
+// Stats returns the totals. It reads them one by one while the reader counts, so some totals may
+// already include a batch that others do not include yet.
 func (l *Listener) Stats() Stats {
 	c := l.counters
 	return Stats{
@@ -99,9 +99,9 @@ func (l *Listener) Stats() Stats {
 	}
 }
 
-// Watch turns the detection of senders on, from one of the next batches, or off. Only while it is
-// on does the listener ask the kernel for senders, so it costs nothing otherwise (BenchmarkSender).
-// An error means that this socket's senders stay unknown.
+// Watch turns the detection of senders on or off, with effect from one of the next batches.
+// Detection costs time only while it is on (BenchmarkSender). An error means that the senders of
+// this socket stay unknown.
 func (l *Listener) Watch(on bool) error {
 	if err := l.watch(on); err != nil {
 		return fmt.Errorf("watch the senders of %s %s: %w", l.addr.Network(), l.addr, err)
@@ -114,13 +114,13 @@ func (l *Listener) Watch(on bool) error {
 func (l *Listener) Sender() sender.Sender { return l.sender() }
 
 // Drops returns the number of datagrams that the kernel dropped at this UDP socket. The number
-// includes drops that no packet has followed yet. It is 0 for Unix sockets, because there the
-// sender gets an error and drops the datagram itself. The kernel counts in 32 bits: call Drops at
-// least once in four billion drops. After the socket is closed, Drops returns the last value.
+// includes drops after the last received packet. It is 0 for Unix sockets, where the sender gets
+// an error and drops the datagram itself. The kernel's count has 32 bits, so call Drops at least
+// once in four billion drops. After the socket is closed, Drops returns the last value.
 func (l *Listener) Drops() uint64 { return l.drops() }
 
 // ReceiveBuffer returns the size of the receive buffer as requested and as granted by the kernel,
-// in bytes. Both are 0 for Unix sockets, which have none.
+// in bytes. Both are 0 for Unix sockets, which have no receive buffer.
 func (l *Listener) ReceiveBuffer() (wanted, granted int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,8 +128,8 @@ func (l *Listener) ReceiveBuffer() (wanted, granted int) {
 }
 
 // SetReceiveBuffer changes the size of the receive buffer while the socket is in use. Afterwards
-// Warnings has the warning about the new size, if there is one. Queued datagrams stay. A Unix socket
-// has no receive buffer, so for one it does nothing.
+// Warnings has the warning about the new size, if there is one. Queued datagrams stay. Unix sockets
+// have no receive buffer, so for them SetReceiveBuffer does nothing.
 func (l *Listener) SetReceiveBuffer(bytes int) error {
 	if l.addr.Network() != "udp" {
 		return nil

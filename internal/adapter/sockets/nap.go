@@ -13,8 +13,8 @@ const (
 	// shortestNap is the resolution of the runtime's poller.
 	shortestNap = time.Millisecond
 
-	// napGathers is how many datagrams a nap aims to gather: their share of the nap's cost is then
-	// almost nothing, and they still fit into the CPU's cache.
+	// napGathers is how many datagrams a nap aims to gather. Divided by so many datagrams, the
+	// cost of a nap is almost nothing, and the datagrams still fit into the CPU's cache.
 	napGathers = 512
 
 	// napWorth is the least number of datagrams for which one nap costs less than a wake-up for
@@ -25,14 +25,14 @@ const (
 	// receive buffer. The rest is for bursts, and for times when the processors are busy.
 	napFills = 4
 
-	// calmAfterDrops is how long a reader does not nap after the kernel dropped datagrams. It is
-	// better to read such bursts as they come.
+	// calmAfterDrops is how long a reader does not nap after the kernel dropped datagrams.
+	// During bursts that fill the buffer, the reader must read datagrams as they come.
 	calmAfterDrops = 5 * time.Second
 )
 
 // napAfter returns how long to let datagrams gather before the next read, or 0 to wait for the
-// first one. `elapsed` is the time since the socket was last empty, and `packets` is the number of
-// datagrams since then. They filled `used` bytes of the buffer, which has `size` bytes.
+// first datagram. `elapsed` is the time since the socket was last empty, and `packets` is the
+// number of datagrams since then. They filled `used` bytes of the buffer, which has `size` bytes.
 func napAfter(elapsed time.Duration, packets int, used, size uint32) time.Duration {
 	if packets == 0 || used == 0 {
 		return 0

@@ -25,19 +25,19 @@ func TestNapAfter(t *testing.T) {
 	}{
 		{"silence", 10 * time.Millisecond, 0, 0, buffer, 0},
 		{"a packet an hour", time.Hour, 1, short, buffer, 0},
-		{"600 a second: a wake-up for each is as cheap", 5 * time.Millisecond, 3, 3 * short, buffer, 0},
+		{"600 a second: a wake-up for each datagram costs no more than naps", 5 * time.Millisecond, 3, 3 * short, buffer, 0},
 		{"800 a second", 5 * time.Millisecond, 4, 4 * short, buffer, longestNap},
 		{"40,000 a second", 5 * time.Millisecond, 200, 200 * short, buffer, longestNap},
 		{"40,000 a second, read one by one until now", 25 * time.Microsecond, 1, short, buffer, longestNap},
 		{"200,000 a second: 512 are enough", 10 * time.Millisecond, 2000, 2000 * short, buffer, 2560 * time.Microsecond},
-		{"2,000,000 a second: as short as it goes", time.Millisecond, 2000, 2000 * short, buffer, shortestNap},
+		{"2,000,000 a second: the shortest nap", time.Millisecond, 2000, 2000 * short, buffer, shortestNap},
 		{"a quarter of the buffer would fill in 2 ms", 5 * time.Millisecond, 40, 40 * full, 4 * 16 * full,
 			2 * time.Millisecond},
 		{"the same rate with a buffer of 4 KiB", 25 * time.Microsecond, 1, short, 2 * 4096, 0},
 		{"a buffer that was full", 10 * time.Millisecond, 10000, buffer, buffer, shortestNap},
 		{"a buffer that was full at once", time.Millisecond, 10000, buffer, buffer, 0},
 		{"the size of the buffer is unknown", 10 * time.Millisecond, 400, 0, buffer, 0},
-		{"a clock that stood still", 0, 64, 64 * short, buffer, 0},
+		{"no time has passed", 0, 64, 64 * short, buffer, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := napAfter(tt.elapsed, tt.packets, tt.used, tt.size); got != tt.want {
@@ -82,7 +82,7 @@ func TestAStopEndsANapAndHandsOverWhatGathered(t *testing.T) {
 	for _, p := range want[1:] {
 		write(t, c, []byte(p))
 	}
-	runtime.GC() // a collection does not wait for the napping reader
+	runtime.GC() // must not wait for the napping reader
 	if got := r.got(); len(got) != 1 {
 		t.Errorf("%d packets were handed over during a nap", len(got)-1)
 	}
@@ -133,11 +133,11 @@ func TestClosingASocketEndsItsReadersNap(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 	case <-time.After(patience):
-		t.Error("Run goes on with a closed socket")
+		t.Error("Run continues although the socket is closed")
 	}
 }
 
-// Datagrams that overflow the buffer while the reader sleeps are counted.
+// Datagrams that overflow the buffer while the reader naps are counted as drops.
 func TestABurstDuringANapIsReceivedOrCounted(t *testing.T) {
 	config := loopback
 	config.ReceiveBuffer = 8192
@@ -160,7 +160,7 @@ func TestNoNapsAfterDrops(t *testing.T) {
 	d.nap = func(time.Duration, int, uint32, uint32) time.Duration { return time.Hour }
 	d.look()
 	if d.pace(time.Now()) == 0 {
-		t.Fatal("the reader would not nap before")
+		t.Fatal("before the drops, the reader does not nap")
 	}
 	for _, p := range numbered(1000) {
 		write(t, c, []byte(p))
@@ -175,9 +175,9 @@ func TestNoNapsAfterDrops(t *testing.T) {
 	}
 }
 
-// The poller must learn of a datagram only while a goroutine waits for one. If it learns at other
-// times, the nap saves nothing. If it does not learn while a goroutine waits, the datagram stays
-// unread.
+// The kernel must report datagrams to the poller only while a goroutine waits for a datagram.
+// Reports at other times would wake a thread, and the nap would save nothing. Without a report
+// while a goroutine waits, the datagram would stay unread.
 func TestTheSocketIsWatchedOnlyWhileArmed(t *testing.T) {
 	l := listen(t, loopback)
 	d := l.socket.(*datagrams)
@@ -202,8 +202,8 @@ func TestTheSocketIsWatchedOnlyWhileArmed(t *testing.T) {
 	}
 }
 
-// Each packet is sent when the previous one has arrived, so if the reader lost one wake-up between
-// two of its states, the test would stop for good.
+// The test sends each packet after the previous packet has arrived. So if the reader loses a
+// single wake-up between two of its states, the test never ends.
 func TestNoWakingIsLostBetweenNaps(t *testing.T) {
 	l, r := listen(t, loopback), newRecorder()
 	turn := 0

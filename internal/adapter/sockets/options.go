@@ -29,7 +29,8 @@ func receiveBuffer(fd int) (int, error) {
 	return n / 2, os.NewSyscallError("getsockopt SO_RCVBUF", err)
 }
 
-// receiveBufferWarning returns nothing if the kernel granted the wanted size.
+// receiveBufferWarning returns a warning if the kernel granted less than the wanted
+// size.
 func receiveBufferWarning(addr string, wanted, granted int) []string {
 	if granted >= wanted {
 		return nil
@@ -41,7 +42,7 @@ func receiveBufferWarning(addr string, wanted, granted int) []string {
 
 const (
 	queueLengthFile = "/proc/sys/net/unix/max_dgram_qlen"
-	queueWanted     = 512 // datagrams; the advice of the authors of DogStatsD clients
+	queueWanted     = 512 // datagrams, as the authors of DogStatsD clients advise
 	queueSmall      = 100 // shorter queues get a warning; the kernel's default is 10
 )
 
@@ -66,8 +67,8 @@ type dropCounter struct {
 }
 
 // read adds the drops that the kernel counted since the last call, and returns the total. It uses
-// SO_MEMINFO rather than SO_RXQ_OVFL, which comes only with received packets and so never reports
-// drops that no packet followed.
+// SO_MEMINFO, because SO_RXQ_OVFL comes only with received packets and so never reports drops
+// after the last packet.
 func (d *dropCounter) read(socket *descriptor) uint64 {
 	var m memory
 	d.mu.Lock()
@@ -86,6 +87,6 @@ func (d *dropCounter) seen() uint32 {
 }
 
 func (d *dropCounter) add(kernel uint32) {
-	d.total += uint64(kernel - d.last) // right even if the kernel's count has wrapped around
+	d.total += uint64(kernel - d.last) // correct even if the kernel's count has wrapped around
 	d.last = kernel
 }

@@ -21,7 +21,7 @@ type senders struct {
 	credentials bool // find a Unix socket's senders by SCM_CREDENTIALS instead of by address
 	wanted      atomic.Bool
 
-	names   *[batchSize]unix.RawSockaddrInet6 // the kernel writes addresses here; nil until first watched
+	names   *[batchSize]unix.RawSockaddrInet6 // the kernel writes addresses here; nil until the first watch
 	control *[batchSize][credentialSpace]byte
 	asking  bool         // the messages point to names
 	used    int          // messages that the last receive filled
@@ -51,8 +51,8 @@ func (s *senders) watch(raw controller, on bool) error {
 	return nil
 }
 
-// prepare makes room for the senders of the next batch: in the last batch's messages the kernel has
-// replaced the length of the room by the length that it used.
+// prepare restores the length of the space for senders before the next batch, because the kernel
+// has overwritten it with the length that it used.
 func (s *senders) prepare(msgs *[batchSize]unix.Mmsghdr) {
 	n := s.used
 	if wanted := s.wanted.Load(); wanted != s.asking {

@@ -77,7 +77,7 @@ func TestSenderIsTheOneOfEachPacketWhileWatched(t *testing.T) {
 			}
 			expect(first, sender.Sender{})
 			watch(true)
-			for range 3 { // the length that the kernel wrote must not limit the next address
+			for range 3 { // the address length that the kernel wrote must not limit the next address
 				expect(first, senderOf(first))
 				expect(second, senderOf(second))
 			}
@@ -135,8 +135,9 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// The kernel replaces the length of the room for a sender's address by the length that it used.
-// Left there, this length would limit the address of the next message, which may be longer.
+// The kernel overwrites the length of the space for a sender's address with the length that it
+// used. Unless the listener restores the length, the address of the next message may be cut
+// short.
 func TestEachMessageHasRoomForItsSender(t *testing.T) {
 	var s senders
 	var msgs [batchSize]unix.Mmsghdr

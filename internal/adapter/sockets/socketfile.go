@@ -26,16 +26,16 @@ func own(path string, mode fs.FileMode) (socketFile, error) {
 	return f, err
 }
 
-// boundFile returns the file of a bound socket. If the file has gone, there is nothing to
-// remove at the end.
+// boundFile returns the file of a bound socket. If the file no longer exists, the
+// result's remove does nothing.
 func boundFile(path string) socketFile {
 	f := socketFile{path: path}
 	f.info, _ = os.Lstat(path)
 	return f
 }
 
-// remove removes the file unless a successor has put its own there. It compares the inode and also
-// the time, because file systems give a freed inode to the next file.
+// remove removes the file unless a successor has put its own there. It compares the inode and the
+// time, because file systems may give a freed inode to the next file.
 func (f socketFile) remove() {
 	info, err := os.Lstat(f.path)
 	if err == nil && os.SameFile(info, f.info) && info.ModTime().Equal(f.info.ModTime()) {

@@ -5,12 +5,12 @@
 // the kernel's drops. core/dogstatsd knows what the bytes mean, and the consumer decides what to do
 // with them.
 //
-// Reading a datagram costs little, but waking up for it costs much. A reader of UDP lets datagrams
-// gather for some milliseconds while enough of them come (nap.go), and meanwhile the runtime's
-// poller does not learn of them (waiter.go).
+// Reading a datagram costs little, but waking up for it costs much. While many datagrams come, a
+// reader of UDP lets them gather for some milliseconds (nap.go). Meanwhile the kernel does not
+// report them to the runtime's poller (waiter.go).
 //
-// It runs on Linux only. It needs recvmmsg, SO_MEMINFO and epoll, and it needs to empty a socket
-// after shutting it down, which Linux allows.
+// The package runs on Linux only. It needs recvmmsg, SO_MEMINFO and epoll, and it reads the rest
+// of a socket's data after it has shut the socket down, which Linux allows.
 //
 // The files, from the top; each uses only names of files below it:
 //

@@ -18,12 +18,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// patience is how long a test waits for an event that should come at once.
+// patience is how long a test waits for an event that should happen at once.
 const patience = 20 * time.Second
 
 // recorder is a Handler that keeps its packets.
 type recorder struct {
-	window time.Duration // time between the ticks that it asks for
+	window time.Duration // time between the ticks that the recorder asks for
 
 	mu      sync.Mutex
 	packets []string
@@ -78,7 +78,7 @@ func (r *recorder) wait(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-r.changed:
 		case <-late:
-			t.Fatalf("waited in vain for %s; %d packets came", what, len(r.got()))
+			t.Fatalf("waited too long for %s; got %d packets", what, len(r.got()))
 		}
 	}
 }
@@ -120,7 +120,7 @@ func run(t testing.TB, l *Listener, h Handler) (stop func()) {
 				t.Errorf("Run: %v", err)
 			}
 		case <-time.After(patience):
-			t.Error("Run goes on after its context is done")
+			t.Error("Run continues after its context is done")
 		}
 	})
 	t.Cleanup(stop)
@@ -150,7 +150,7 @@ func write(t testing.TB, c net.Conn, p []byte) {
 	}
 }
 
-// send writes packets no faster than r gets them, so that even the smallest receive buffer does
+// send waits after each packet until r has it, so that even the smallest receive buffer does
 // not overflow.
 func send(t *testing.T, r *recorder, c net.Conn, packets []string, wire func(string) []byte) {
 	t.Helper()
@@ -158,7 +158,7 @@ func send(t *testing.T, r *recorder, c net.Conn, packets []string, wire func(str
 	for i, p := range packets {
 		write(t, c, wire(p))
 		if i%100 == 99 {
-			r.wait(t, "what was sent", func() bool { return len(r.got()) > before+i })
+			r.wait(t, "the packet that was sent", func() bool { return len(r.got()) > before+i })
 		}
 	}
 }
@@ -168,7 +168,8 @@ func frame(payload string) []byte {
 	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(payload))), payload...)
 }
 
-// kinds are the kinds of sockets, and how a client puts one packet on the wire.
+// kinds has the kinds of sockets, each with the bytes that a client sends for one
+// packet.
 var kinds = []struct {
 	name   string
 	config func(t *testing.T) Config
@@ -231,7 +232,7 @@ func TestRunDrainsWhatTheKernelAccepted(t *testing.T) {
 				t.Fatal(err)
 			}
 			if d := time.Since(start); d >= drainTime {
-				t.Errorf("the drain took %v although no client sent any more", d)
+				t.Errorf("the drain took %v although no client was sending", d)
 			}
 			if got := r.got(); !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
@@ -243,8 +244,8 @@ func TestRunDrainsWhatTheKernelAccepted(t *testing.T) {
 	}
 }
 
-// UDP cannot tell its senders to stop, so the drain must end while they continue. This handler
-// sends a datagram for each one that it gets.
+// Over UDP a receiver cannot stop its senders, so the drain must end while they continue. This
+// handler sends a datagram for each datagram that it gets.
 func TestDrainEndsUnderASenderThatDoesNot(t *testing.T) {
 	l := listen(t, Config{Network: "udp", Address: "127.0.0.1:0"})
 	h := echo{t, dial(t, l)}
@@ -303,8 +304,8 @@ func (o overdue) Tick(now int64) int64 {
 	return 1
 }
 
-// Many windows pass while packets come. So the deadline moves while some reads wait, and passes
-// while others work.
+// Many windows pass while packets come. So the alarm moves the deadline during blocked reads,
+// and the deadline passes while the reader handles a batch.
 func TestTicksWhileReading(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -327,7 +328,7 @@ func TestRefusedConfigurations(t *testing.T) {
 	}{
 		{"unknown network", "use udp, unixgram or unix", Config{Network: "tcp", Address: "127.0.0.1:0"}},
 		{"negative size", "write 0 for the default", Config{Network: "udp", Address: "127.0.0.1:0", MaxPacket: -1}},
-		{"paths cannot be shared", "only a udp address can have more than 1",
+		{"several listeners on a Unix socket", "only a udp address can have more than 1",
 			Config{Network: "unix", Address: "/tmp/x", Listeners: 2}},
 		{"no port", "give HOST:PORT", Config{Network: "udp", Address: "127.0.0.1"}},
 		{"unknown port", "give HOST:PORT", Config{Network: "udp", Address: "127.0.0.1:nope"}},
@@ -352,7 +353,8 @@ func TestRefusedConfigurations(t *testing.T) {
 	}
 }
 
-// No reader in its steady state allocates for a batch, however many packets the batch has.
+// In its steady state, no reader allocates memory for a batch, however many packets the
+// batch has.
 func TestReadingAllocatesNothing(t *testing.T) {
 	h := discard{}
 	payload := bytes.Repeat([]byte("x"), 1432)
@@ -426,7 +428,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	})
 }
 
-// discard is a Handler that costs nothing.
+// discard is a Handler that does nothing.
 type discard struct{}
 
 func (discard) Packet([]byte, int64) {}

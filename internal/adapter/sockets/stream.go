@@ -35,8 +35,8 @@ type stream struct {
 	h       Handler
 	alarm   *alarm
 	timed   func(Timing)
-	chunks  uint                       // handed over
-	conns   map[*net.UnixConn]struct{} // open
+	chunks  uint                       // number of chunks that were handed over
+	conns   map[*net.UnixConn]struct{} // the open connections
 	current sender.Sender              // the sender of the chunk being handed over
 }
 
@@ -47,7 +47,8 @@ func newStream(ln *net.UnixListener, c Config, file socketFile) *stream {
 	}
 }
 
-// run accepts connections. Its deadline also causes the ticks while all connections are silent.
+// run accepts connections. The deadline of accept also causes the ticks while no connection has
+// data.
 func (s *stream) run(ctx context.Context, h Handler) error {
 	alarm, stop := newAlarm(ctx, s.ln.SetDeadline)
 	defer stop()
@@ -73,7 +74,8 @@ func (s *stream) run(ctx context.Context, h Handler) error {
 	return errors.Join(err, s.drain())
 }
 
-// tick calls the handler without a packet. `passed` means that the alarm went off.
+// tick calls the handler without a packet. `passed` means that the alarm's deadline has
+// passed.
 func (s *stream) tick(passed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,10 +155,10 @@ func (s *stream) hand(d *deframer, peer sender.Sender) error {
 	return err
 }
 
-// drain accepts no more connections and bytes, and hands over everything that clients had written
-// by then. Shutting a socket down, unlike closing it, leaves its contents readable and fails
-// writers with EPIPE. So readers end when they have read everything. After Leave the socket keeps
-// its backlog.
+// drain shuts the sockets down and hands over all data that clients have written by then. After a
+// shutdown, unlike after a close, the data in a socket is still readable, and writers get EPIPE.
+// So each reader ends when it has read everything. After Leave the listening socket stays open
+// and keeps its backlog.
 func (s *stream) drain() (err error) {
 	if !s.left.Load() {
 		s.file.remove()
@@ -189,7 +191,7 @@ func (s *stream) acceptQueued(fd int) error {
 			return os.NewSyscallError("accept", err)
 		}
 		f := os.NewFile(uintptr(nfd), s.file.path)
-		c, err := net.FileConn(f) // a duplicate
+		c, err := net.FileConn(f) // duplicates f's descriptor
 		_ = f.Close()
 		if err != nil {
 			return fmt.Errorf("accept: %w", err)
@@ -212,7 +214,7 @@ func (s *stream) sender() sender.Sender {
 	return s.current
 }
 
-// drops is 0: the writer of a stream waits instead of dropping.
+// drops is 0, because a client that writes to a full stream waits.
 func (s *stream) drops() uint64 { return 0 }
 
 func (s *stream) close() error {

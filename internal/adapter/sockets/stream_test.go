@@ -21,14 +21,14 @@ func listenStream(t *testing.T, c Config) *Listener {
 	return listen(t, c)
 }
 
-// closedByPeer waits for the other side to end c.
+// closedByPeer waits until the listener closes c.
 func closedByPeer(t *testing.T, c net.Conn) {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	n, err := c.Read(make([]byte, 1))
-	// Closing a connection with unread bytes resets it.
+	// A connection that is closed with unread bytes is reset.
 	if n != 0 || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("the connection is open: read %d bytes, %v", n, err)
 	}
@@ -42,8 +42,8 @@ func TestStreamSeveralFramesInOneWrite(t *testing.T) {
 	r.expect(t, []string{"a:1|c", "b:1|c\nc:1|c", "d:1|c"})
 }
 
-// A frame grows beyond the first buffer. Its header arrives byte by byte, because errors are likely
-// there.
+// The frame is larger than the first buffer. Its header arrives byte by byte, because errors are
+// likely in split headers.
 func TestStreamLargestFrame(t *testing.T) {
 	l := listenStream(t, Config{})
 	r := newRecorder()
@@ -105,10 +105,10 @@ func TestStreamConnectionsAreBounded(t *testing.T) {
 	if s := l.Stats(); s.Connections != 2 || s.Refused != 1 {
 		t.Errorf("statistics %+v, want 2 connections and 1 refused", s)
 	}
-	// A new connection gets the freed place.
+	// A new connection gets the place of the closed connection.
 	_ = first.Close()
 	s := l.socket.(*stream)
-	r.wait(t, "the first connection to leave", func() bool {
+	r.wait(t, "the end of the first connection", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.conns) == 1
@@ -175,7 +175,7 @@ func frames(t testing.TB, d *deframer) (packets []string, err error) {
 	return packets, err
 }
 
-// feed puts b into d as a socket would, in reads of at most size bytes.
+// feed passes b to d in reads of at most size bytes, as a socket would.
 func feed(t testing.TB, d *deframer, b []byte, size int) (packets []string, err error) {
 	t.Helper()
 	for len(b) > 0 && err == nil {
@@ -204,7 +204,7 @@ func TestDeframerSplitAtEveryByte(t *testing.T) {
 			t.Errorf("split at %d: got %q, %v, %v; want %q", i, got, err, err2, want)
 		}
 		if d.pending() {
-			t.Errorf("split at %d: bytes are left", i)
+			t.Errorf("split at %d: the deframer still has bytes", i)
 		}
 	}
 }
@@ -219,12 +219,13 @@ func TestDeframerBufferFollowsWhatWasSent(t *testing.T) {
 		t.Errorf("16 KiB and a byte made the buffer %d bytes, %v", len(d.buf), err)
 	}
 	if got, err := feed(t, d, wire[firstBuffer+1:], 1000); err != nil || len(got) != 1 || len(d.buf) != frameHeader+1<<20 {
-		t.Errorf("%d frames, %v, a buffer of %d bytes; want one and one frame's worth", len(got), err, len(d.buf))
+		t.Errorf(
+			"got %d frames, %v, a buffer of %d bytes; want one frame and a buffer of its size", len(got), err, len(d.buf))
 	}
 }
 
-// Laws: however the bytes are split, the deframer finds the same frames as plainFrames. The buffer
-// never outgrows one frame.
+// Laws: for any split of the bytes, the deframer finds the same frames as plainFrames. The buffer
+// is never larger than one frame.
 func FuzzDeframer(f *testing.F) {
 	f.Add(slices.Concat(frame("a:1|c"), frame(""), frame("b:1|c")), uint8(3), uint16(64))
 	f.Add(frame("too:long|c"), uint8(1), uint16(4))
@@ -249,8 +250,8 @@ func FuzzDeframer(f *testing.F) {
 	})
 }
 
-// plainFrames is a literal reading of the framing. `left` reports whether bytes of an incomplete
-// frame remain.
+// plainFrames is a simple second implementation of the framing, on all bytes at once. `left`
+// reports whether bytes of an incomplete frame remain.
 func plainFrames(b []byte, limit int) (packets []string, left bool, err error) {
 	for len(b) >= 4 {
 		n := int64(b[0]) | int64(b[1])<<8 | int64(b[2])<<16 | int64(b[3])<<24

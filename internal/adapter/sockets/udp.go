@@ -16,9 +16,10 @@ import (
 // listenUDP binds c.Listeners sockets to one address.
 //
 // The first socket is bound without SO_REUSEPORT, so that binding a port of another process is an
-// error even if that process shares the port. Afterwards the socket gets the option, so that the
-// others can join. Binding itself is the check, so no process can take the port in between. The
-// kernel chooses a port for port 0 only once.
+// error even if that process shares the port. Afterwards the first socket gets the option, so
+// that the other sockets can share the port. No process can take the port between check and use,
+// because binding is itself the check. For port 0 the kernel chooses a port only for the first
+// socket.
 func listenUDP(c Config) ([]*Listener, error) {
 	var ls []*Listener
 	address := c.Address

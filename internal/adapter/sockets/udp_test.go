@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a machine without IPv6 the error must say so.
+// On a machine without IPv6 the error must name the address.
 func TestUDPOverIPv6(t *testing.T) {
 	ls, err := Listen(Config{Network: "udp", Address: "[::1]:0"})
 	if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EAFNOSUPPORT) {
@@ -69,7 +69,7 @@ func TestUDPDropsAreExact(t *testing.T) {
 	}
 	r := newRecorder()
 	stop := run(t, l, r)
-	r.wait(t, "every datagram in one book or the other", func() bool {
+	r.wait(t, "each datagram to be received or counted as dropped", func() bool {
 		return uint64(len(r.got()))+l.Drops() >= sent
 	})
 	write(t, c, []byte("one more:1|c"))
@@ -79,7 +79,7 @@ func TestUDPDropsAreExact(t *testing.T) {
 	stop()
 	received, drops := len(r.got()), l.Drops()
 	if drops == 0 {
-		t.Fatal("the buffer was meant to overflow")
+		t.Fatal("the buffer did not overflow, so this test checks nothing")
 	}
 	if uint64(received)+drops != sent+1 {
 		t.Errorf("received %d + dropped %d = %d, sent %d", received, drops, uint64(received)+drops, sent+1)
@@ -97,7 +97,7 @@ func TestUDPDropsAreKnownAfterClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.Drops() == 0 {
-		t.Error("the drops are forgotten")
+		t.Error("after the socket is closed, the count of drops is lost")
 	}
 }
 
@@ -166,7 +166,7 @@ func TestUDPPortInUse(t *testing.T) {
 				for _, l := range ls {
 					_ = l.Close()
 				}
-				t.Fatal("the port of another socket was taken")
+				t.Fatal("Listen took the port of another socket")
 			}
 			_, port, _ := net.SplitHostPort(address)
 			want := fmt.Sprintf("listen on udp %s: bind: address already in use; `ss -ulpn 'sport = :%s'` shows which "+
@@ -191,7 +191,8 @@ func TestUDPReceiveBuffer(t *testing.T) {
 			t.Errorf("warnings %q", w)
 		}
 	})
-	// No privilege is enough for this size: the kernel doubles it within 31 bits.
+	// Even a privileged process cannot get this size, because the kernel doubles it and
+	// keeps it in 31 bits.
 	t.Run("cut down", func(t *testing.T) {
 		l := listen(t, Config{Network: "udp", Address: "127.0.0.1:0", ReceiveBuffer: math.MaxInt32})
 		wanted, granted := l.ReceiveBuffer()

@@ -47,8 +47,8 @@ func newUnixgram(conn *net.UnixConn, c Config, file socketFile) (*Listener, erro
 	}
 	d.release = func() {
 		file.remove()
-		// From here on senders get EPIPE instead of losing data silently, and queued datagrams stay
-		// readable. Shutdown fails only on a closed socket.
+		// After the shutdown senders get EPIPE, so they do not lose data silently, and queued
+		// datagrams stay readable. Shutdown fails only on a closed socket.
 		_ = d.socket.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
 	}
 	l, err := newListener(d, d.socket, conn.LocalAddr(), d.counters)
@@ -93,8 +93,8 @@ func newUnix(ln *net.UnixListener, c Config, file socketFile) (*Listener, error)
 	return newListener(s, raw, ln.Addr(), s.counters)
 }
 
-// claim makes sure that path is free. It removes a socket file on which no process listens, because
-// its process is dead.
+// claim makes sure that no file is at `path`. It removes a socket file on which no process listens:
+// the process that made the file is dead.
 func claim(network, path string) error {
 	refuse := func(why string) error { return fmt.Errorf("listen on %s %s: %s", network, path, why) }
 	if path == "" || strings.HasPrefix(path, "@") {

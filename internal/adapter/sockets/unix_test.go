@@ -27,7 +27,7 @@ func TestUnixSocketFileHasItsModeAndLeavesWithItsListener(t *testing.T) {
 				if got := info.Mode().Perm(); got != c.want {
 					t.Errorf("mode %o, want %o", got, c.want)
 				}
-				run(t, l, newRecorder())() // to its end
+				run(t, l, newRecorder())() // starts and stops the listener
 				if _, err := os.Lstat(path); !os.IsNotExist(err) {
 					t.Errorf("the file is still there: %v", err)
 				}
@@ -135,8 +135,8 @@ func TestUnixSuccessorsFileIsKept(t *testing.T) {
 	}
 }
 
-// While a listener drains, a sender must learn that nothing reads any more: otherwise datagrams
-// would be lost silently.
+// While a listener drains, a sender must get an error: otherwise the kernel would accept
+// datagrams that nothing reads.
 func TestUnixgramSendersAreToldAtTheDrain(t *testing.T) {
 	l := listen(t, Config{Network: "unixgram", Address: filepath.Join(t.TempDir(), "s")})
 	c := dial(t, l)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiter lets the goroutine that reads a socket wait for a datagram, or only for a time. The wait
-// occupies no thread, and holds up neither a garbage collection nor a shutdown.
+// waiter lets the goroutine that reads a socket wait for a datagram, or only until a deadline.
+// The wait occupies no thread, and delays no garbage collection and no shutdown.
 //
 // The runtime's poller watches an epoll instance instead of the socket. The instance reports
 // datagrams only while it is armed. The deadline of the instance's file ends both kinds of waiting.
@@ -21,7 +21,7 @@ type waiter struct {
 	raw    syscall.RawConn
 	armed  bool
 	modify func(epoll uintptr) // the method tell as a value; made once to save allocations
-	err    error               // from tell
+	err    error               // result of the last call of tell
 }
 
 func newWaiter(socket *descriptor) (*waiter, error) {
@@ -79,7 +79,8 @@ func (w *waiter) arm(on bool) error {
 	return w.err
 }
 
-// tell sets whether the kernel reports the socket's datagrams to the instance.
+// tell arms or disarms the epoll instance: only while armed does it report the socket's
+// datagrams.
 func (w *waiter) tell(epoll uintptr) {
 	var e unix.EpollEvent
 	if w.armed {

@@ -46,10 +46,11 @@ func summary(h *model.SampleHistogram) string {
 	return text
 }
 
-// quantile estimates like histogram_quantile for exponential buckets: on a logarithmic scale within
-// a bucket, on a linear one around zero. PromQL is linear in all custom buckets, but an answer does
-// not show whether its buckets are custom. For the upper half, quantile counts from the top, as
-// PromQL does. That matters if the rank lies in a gap between buckets.
+// quantile estimates as histogram_quantile does for exponential buckets: it interpolates on a
+// logarithmic scale within a bucket, and on a linear scale in the bucket around zero. PromQL
+// interpolates custom buckets on a linear scale, but an answer does not show whether its buckets
+// are custom. For the upper half, quantile counts observations from the highest bucket down, as
+// PromQL does. The direction matters if the rank lies in a gap between buckets.
 func quantile(q float64, h *model.SampleHistogram) float64 {
 	rank, seen, fromTop := q*float64(h.Count), 0.0, q >= 0.5
 	if fromTop {

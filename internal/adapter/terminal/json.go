@@ -12,7 +12,8 @@ import (
 
 // WriteJSON prints a JSON value on its own line. It escapes characters that would control the
 // terminal or change the direction of its text, like \u009b, because any client that can send a
-// metric can put them into labels. They occur only in strings, whose value stays the same.
+// metric can put such characters into labels. In JSON they occur only in strings, and an escape
+// does not change a string's value.
 func WriteJSON(w io.Writer, text []byte) error {
 	_, err := w.Write(append(escape(bytes.TrimSpace(text)), '\n'))
 	return err
@@ -27,8 +28,8 @@ func PrintJSON(w io.Writer, v any) error {
 	return WriteJSON(w, text)
 }
 
-// escape escapes all unprintable characters. The encoder has already escaped the ones in ASCII
-// except DEL.
+// escape escapes all unprintable characters. The JSON encoder has already escaped the ASCII
+// characters among them, except DEL.
 func escape(text []byte) []byte {
 	escaped := make([]byte, 0, len(text)+1)
 	for len(text) > 0 {

@@ -7,14 +7,15 @@ import (
 	"golang.org/x/term"
 )
 
-// Line is one line of a terminal that is redrawn during a long operation. A nil Line draws nothing;
-// it is for output that is no terminal.
+// Line is one line of a terminal that is redrawn during a long operation. For output that is not a
+// terminal, the Line is nil and draws nothing.
 type Line struct {
 	out     io.Writer
 	columns func() int
 }
 
-// NewLine returns the line at the cursor of out, or nil if out is no terminal or a dumb one.
+// NewLine returns the line at the cursor of out, or nil if out is not a terminal, or a dumb
+// terminal.
 func NewLine(out io.Writer) *Line {
 	file, ok := out.(*os.File)
 	if !ok || dumb() || !term.IsTerminal(int(file.Fd())) {
@@ -34,10 +35,10 @@ func (l *Line) Draw(text string) {
 	if l == nil {
 		return
 	}
-	if room := l.columns() - 1; len(text) > room { // text in the last column would wrap
+	if room := l.columns() - 1; len(text) > room { // text in the last column would wrap to the next line
 		text = text[:room]
 	}
-	_, _ = io.WriteString(l.out, "\r"+text+clearLine) // the operation goes on even if this fails
+	_, _ = io.WriteString(l.out, "\r"+text+clearLine) // the operation continues even if the line cannot be drawn
 }
 
 // Clear erases the line.

@@ -2,7 +2,7 @@ package terminal
 
 import "strconv"
 
-// Thousands writes n with its thousands separated.
+// Thousands returns n with separators between the thousands.
 func Thousands(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -11,7 +11,7 @@ func Thousands(n uint64) string {
 	return s
 }
 
-// Share writes n as a percentage of the total, or nothing if the total is 0.
+// Share returns n as a percentage of the total, or an empty string if the total is 0.
 func Share(n, of uint64) string {
 	percent := 100 * float64(n) / float64(of)
 	switch {

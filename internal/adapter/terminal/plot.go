@@ -15,14 +15,14 @@ import (
 
 const (
 	plotRows   = 12
-	plotSeries = 8 // readers could not tell more colours apart
+	plotSeries = 8 // people cannot distinguish more colours
 )
 
 // plotColumns returns the columns of a terminal that remain beside the y axis.
 func plotColumns(terminal int) int { return max(terminal-14, 20) }
 
 // PlotStep returns the step at which each column of the plot has a point. The step is in whole
-// seconds, because no series is stored more often.
+// seconds, because no series has more than one sample per second.
 func (v View) PlotStep() time.Duration {
 	return time.Duration(math.Ceil(v.Length.Seconds()/float64(plotColumns(v.Columns)-1))) * time.Second
 }
@@ -110,8 +110,8 @@ func (v View) plot(curves []curve, start time.Time) error {
 	for _, c := range curves {
 		low, high = min(low, c.min), max(high, c.max)
 	}
-	// The library uses the values as they are, and fails for very large ones. So we pass it
-	// fractions of the axis, 0 to 1, and write the labels ourselves.
+	// The library uses the values as they are, and fails for very large ones. So we pass
+	// the library fractions of the axis, 0 to 1, and write the labels ourselves.
 	span := high/2 - low/2 // halved, because the difference may exceed a float
 	points := make([][]float64, len(curves))
 	for i, c := range curves {
@@ -151,7 +151,7 @@ func (v View) plot(curves []curve, start time.Time) error {
 // axisLabel writes v for an axis whose labels are `gap` apart and at most `largest`.
 func axisLabel(v, largest, gap float64) string {
 	if math.Abs(v) < gap/1e6 {
-		v = 0 // v is only a rounding error
+		v = 0 // v differs from 0 only by a rounding error
 	}
 	if gap == 0 || largest >= 1e15 || largest < 1e-3 {
 		return strconv.FormatFloat(v, 'g', 4, 64)
@@ -191,7 +191,7 @@ func (v View) legend(curves []curve) error {
 	if err := WriteTable(&table, rows, 3); err != nil {
 		return err
 	}
-	marks := []string{" "} // the header's
+	marks := []string{" "} // the header has no mark
 	for i := range curves {
 		switch {
 		case v.Colour:

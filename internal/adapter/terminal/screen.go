@@ -15,7 +15,8 @@ type Screen struct {
 	size func() (columns, rows int)
 }
 
-// NewScreen returns the screen of out, or nil if out is no terminal or a dumb one.
+// NewScreen returns the screen of out, or nil if out is not a terminal, or a dumb
+// terminal.
 func NewScreen(out io.Writer) *Screen {
 	file, ok := out.(*os.File)
 	if !ok || dumb() || !term.IsTerminal(int(file.Fd())) {
@@ -39,10 +40,11 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// Size returns the window's size now, in characters. Users resize it.
+// Size returns the present size of the window in characters, since users may resize the
+// window.
 func (s *Screen) Size() (columns, rows int) { return s.size() }
 
-// Open takes over the screen. Close must follow, whatever happens.
+// Open takes over the screen. The caller must call Close, even after an error.
 func (s *Screen) Open() error {
 	_, err := io.WriteString(s.out, enterScreen)
 	return err

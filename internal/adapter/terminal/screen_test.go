@@ -29,7 +29,7 @@ func TestNoScreen(t *testing.T) {
 	}
 }
 
-// TERM says what the terminal can do, and NO_COLOR says what the user wants.
+// The variable TERM describes the terminal. The variable NO_COLOR switches colours off.
 func TestAbleTerminal(t *testing.T) {
 	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0) // both ends are terminals
 	if err != nil {

@@ -42,7 +42,7 @@ func writeVector(w io.Writer, v model.Vector) error {
 // vectorRows gives each label a column if all series have the same labels. Otherwise each series is
 // one cell, because columns would be mostly empty.
 func vectorRows(v model.Vector) [][]string {
-	names := slices.Sorted(maps.Keys(v[0].Metric)) // __name__ sorts first: _ is before lower-case letters
+	names := slices.Sorted(maps.Keys(v[0].Metric)) // __name__ sorts first, because _ is before lower-case letters
 	for _, s := range v[1:] {
 		if len(s.Metric) != len(names) ||
 			slices.ContainsFunc(names, func(n model.LabelName) bool { _, has := s.Metric[n]; return !has }) {

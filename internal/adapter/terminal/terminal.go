@@ -13,18 +13,19 @@ import (
 	"golang.org/x/term"
 )
 
-// View is where an answer is shown, and the time range of the request.
+// View has the output for an answer and its properties, and the time range of the
+// request.
 type View struct {
 	Out, Notes io.Writer // Out gets only series, for scripts; Notes gets everything else
 	Columns    int       // width of the terminal or page
 	Colour     bool      // whether to use the terminal's colours
 
 	At     time.Time     // the end of the range, if there is one
-	Length time.Duration // the longest range; 0 for an instant
+	Length time.Duration // the maximum length of the range; 0 for an instant
 	Step   time.Duration // time between points of the range; above 0 if Length is above 0
 }
 
-// New returns the view of out, which is a terminal or a page of 80 columns.
+// New returns the view of out. If out is not a terminal, the view is 80 columns wide.
 func New(out, notes io.Writer) View {
 	v := View{Out: out, Notes: notes, Columns: 80}
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {

@@ -63,10 +63,10 @@ func recorded(tb testing.TB, name string) (kind string, result []byte) {
 // Each golden file holds the text that a person sees: the output, then the notes.
 func TestShow(t *testing.T) {
 	for _, tt := range []struct{ name, why string }{
-		{"columns", "series with the same labels have a column for each"},
+		{"columns", "if all series have the same label names, each label has a column"},
 		{"sum", "a series without labels is its value"},
-		{"mixed", "series with different labels are one cell each"},
-		{"odd", "a label can neither break the table nor steer the terminal"},
+		{"mixed", "if label names differ, each series is one cell"},
+		{"odd", "a label cannot break the table, and cannot control the terminal"},
 		{"none", "notes say that there is nothing, and the output stays empty"},
 		{"scalar", "a number alone"},
 		{"string", "a text alone"},
@@ -76,12 +76,12 @@ func TestShow(t *testing.T) {
 		{"fine", "many buckets share rows"},
 		{"histograms", "a line for each histogram of a range selector"},
 		{"range-one", "one series is a line"},
-		{"range-many", "letters tell several series apart without colour"},
+		{"range-many", "without colour, letters distinguish the series"},
 		{"range-gap", "a gap stays a gap"},
 		{"range-flat", "a constant has an axis of one label"},
 		{"range-tiny", "values below the axis' usual digits, of both signs"},
 		{"range-vast", "values whose difference no float can hold"},
-		{"range-parts", "more series than can be told apart: the highest are drawn"},
+		{"range-parts", "too many series to distinguish: only the highest are drawn"},
 		{"range-histograms", "the last native histogram, and how to draw one"},
 		{"range-none", "no series in the range"},
 	} {
@@ -100,7 +100,8 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// On a terminal colours tell the series apart, and the plot fills its width.
+// On a terminal colours distinguish the series, and the plot fills the width of the
+// terminal.
 func TestShowOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	v := View{
@@ -177,7 +178,7 @@ func vector(t *testing.T, name string) (v model.Vector) {
 	return v
 }
 
-// Whatever a server answers, Show prints something or an error, and ends.
+// For any answer of a server, Show ends: it prints the result or returns an error.
 func FuzzShow(f *testing.F) {
 	files, err := filepath.Glob(filepath.Join("testdata", "answers", "*.json"))
 	if err != nil || len(files) == 0 {

@@ -10,11 +10,11 @@ import (
 )
 
 // Visible shows received bytes in a form that is safe for a terminal: control characters and
-// invalid UTF-8 are written as \x1b. It knows the place of each byte in that text.
+// invalid UTF-8 are written as \x1b. It has the place of each byte in that text.
 type Visible struct {
 	Text    string
-	offsets []int // of each byte and of the end of the line, in Text
-	columns []int // of each byte and of the end of the line, on the screen
+	offsets []int // the index in Text of each byte, and of the end of the line
+	columns []int // the screen column of each byte, and of the end of the line
 }
 
 // Show makes line visible.

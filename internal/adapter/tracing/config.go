@@ -15,8 +15,8 @@ type Config struct {
 	Endpoint string        `yaml:"endpoint" help:"URL that kept traces are sent to by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; empty: none" show:"url"`
 }
 
-// DefaultConfig keeps as many traces as a person may want to look through. A batch's trace takes
-// about 5 kB, a query's up to 100 kB.
+// DefaultConfig keeps 300 traces, more than a person looks through. A batch's trace takes about
+// 5 kB, a query's up to 100 kB.
 func DefaultConfig() Config { return Config{Keep: 300, Query: time.Second} }
 
 const maxKeep = 10_000

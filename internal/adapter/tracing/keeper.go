@@ -11,12 +11,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// keeper decides whether to keep a trace when the trace is complete. A sampler would have to decide
-// at the beginning of the trace.
+// keeper decides at the end of a trace whether to keep the trace, when its length is known. A
+// sampler would have to decide at the beginning.
 type keeper struct {
 	config  Config
 	metrics *metrics
-	onward  sdk.SpanProcessor // or nil
+	onward  sdk.SpanProcessor // sends kept traces to the endpoint; nil if there is none
 
 	mu     sync.Mutex
 	open   map[trace.SpanID]*openTrace // by the ID of an open span; queries of one dashboard share a trace, but no span
@@ -28,7 +28,7 @@ type keeper struct {
 // openTrace has the ended spans of a trace whose root is still open.
 type openTrace struct {
 	spans []sdk.ReadOnlySpan
-	left  uint64 // spans left out beyond maxSpans
+	left  uint64 // number of spans beyond maxSpans, which are left out
 }
 
 const (

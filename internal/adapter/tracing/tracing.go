@@ -1,6 +1,6 @@
 // Package tracing keeps traces of slow work: batches that exceeded the budget of a stage, and
-// queries. The latest traces are in memory, where they can be read without another system. All may
-// also be sent on by OTLP.
+// queries. The latest traces are in memory, where they can be read without another system. All
+// kept traces may also be sent on by OTLP.
 //
 // Tracing costs nothing for a batch that is not slow: spans of slow batches are made afterwards,
 // from the times in core/stage. A query is traced while it runs, by Prometheus' engine.
@@ -31,8 +31,8 @@ const (
 	// waiting bounds the number of slow batches that wait for their spans.
 	waiting = 64
 
-	// perSecond bounds the traces kept in one second: when everything is slow, a few traces show as
-	// much as all would.
+	// perSecond bounds the number of traces kept in one second: when everything is slow, a few
+	// traces show the cause as well as all traces would.
 	perSecond = 10
 )
 
@@ -90,7 +90,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// stopTime bounds the wait for the receiver at the end.
+// stopTime is how long Run, at its end, waits for the endpoint to take the last spans.
 const stopTime = 3 * time.Second
 
 // Run makes spans of slow batches until ctx is done, and then sends the spans that still wait.
@@ -150,6 +150,6 @@ func (t *Tracing) record(slow slowTrip) {
 	}
 }
 
-// overAttribute of a root span names the stage that exceeded its budget. A trace with this
-// attribute is kept, however short it is.
+// overAttribute is the attribute of a root span with the stage that exceeded its budget.
+// keeper keeps a trace with this attribute, however short the trace is.
 const overAttribute = "freshet.over"

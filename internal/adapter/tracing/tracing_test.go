@@ -85,10 +85,10 @@ func TestASlowBatchIsATrace(t *testing.T) {
 		if a := got.Spans[0].Attributes; a["freshet.tenant"] != "team" || a["freshet.samples"] != int64(7) {
 			t.Errorf("%v", a)
 		}
-		// The histograms' exemplars lead to the trace.
+		// The exemplars of the stage histograms have the id of the trace.
 		for _, s := range w.Stats() {
 			if s.Spent.Exemplar == nil || s.Spent.Exemplar.Trace != got.ID {
-				t.Errorf("%v has the exemplar %+v", s.Stage, s.Spent.Exemplar)
+				t.Errorf("stage %v has the exemplar %+v", s.Stage, s.Spent.Exemplar)
 			}
 		}
 		stop()
@@ -149,7 +149,8 @@ func TestQueriesOfOneTrace(t *testing.T) {
 	})
 }
 
-// When everything is slow, tracing must not make it slower.
+// When all work is slow, tracing must keep only a few traces, so that it does not slow
+// the work down further.
 func TestTracesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, w := newTracing(t, DefaultConfig())
@@ -163,7 +164,7 @@ func TestTracesAreBounded(t *testing.T) {
 		stop()
 		<-ended
 		if n := len(tr.Traces()); n != perSecond {
-			t.Errorf("%d are kept in a second", n)
+			t.Errorf("%d traces are kept in a second", n)
 		}
 		if kept, skipped := testutil.ToFloat64(tr.metrics.kept),
 			testutil.ToFloat64(tr.metrics.skipped); kept != perSecond || skipped != 100-perSecond {
@@ -281,7 +282,7 @@ func TestSpansThatNobodyTakesAreCounted(t *testing.T) {
 			s.End()
 		}
 		if n := testutil.ToFloat64(m.unsent); n != 1000 {
-			t.Errorf("%v spans found no room, not 1000", n)
+			t.Errorf("%v spans were turned away, want 1000", n)
 		}
 		synctest.Wait()
 		endpoint.answer <- nil
@@ -292,7 +293,8 @@ func TestSpansThatNobodyTakesAreCounted(t *testing.T) {
 		}
 		sent, unsent := testutil.ToFloat64(m.sent), testutil.ToFloat64(m.unsent)
 		if sent+unsent != spans || unsent <= 1000 || unsent > 2000 || o.waiting.Load() != 0 {
-			t.Errorf("%v spans sent, %v not, of %d; %d wait", sent, unsent, spans, o.waiting.Load())
+			t.Errorf(
+				"of the spans, %v were sent, %v unsent, want %d in total; %d still wait", sent, unsent, spans, o.waiting.Load())
 		}
 	})
 }

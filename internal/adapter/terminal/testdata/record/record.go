@@ -109,7 +109,7 @@ func write(name string, query promql.Query, err error) {
 	}
 }
 
-// fatal is the part of a test that loading needs.
+// fatal implements the methods of testing.TB that loading the storage needs.
 type fatal struct{ testing.TB }
 
 func (fatal) Helper()                           {}
