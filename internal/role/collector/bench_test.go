@@ -57,14 +57,14 @@ func TestListenerDoesNotAllocate(t *testing.T) {
 		l := newBusyListener(t, packet, looking)
 		now := time.Now().UnixNano()
 		if allocs := testing.AllocsPerRun(100, func() { l.Packet(packet, now) }); allocs != 0 {
-			t.Errorf("looking=%t: %v allocations a datagram", looking, allocs)
+			t.Errorf("with freshet top running: %t: %v allocations for each datagram", looking, allocs)
 		}
 	}
 }
 
-// Each line of a listener keeps memory for its values. A client used to make every line keep memory
-// for a long packed line, well-formed or not, by sending a long line after more and more short
-// lines. Packed lines of a usual length allocate nothing.
+// Each line of a listener keeps memory for its values. Earlier, a client could make every line keep
+// memory for a long packed line, well-formed or not: it sent a long line after one short line, then
+// after two, and so on. Packed lines of a usual length allocate nothing.
 func TestListenerKeepsNoLongLines(t *testing.T) {
 	l := newFixture(t, nil).listeners()[0]
 	packed := func(before, values int, end string) []byte {

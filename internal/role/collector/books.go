@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// The collector's reasons in the ledger why a sample was not handed on. The parser has the reasons
-// for malformed lines. docs/ledger.md explains them.
+// Reasons in the ledger for which the collector did not hand a sample on. docs/ledger.md explains
+// them. The reasons for malformed lines are in the parser.
 const (
 	reasonRule     = "rule"           // a mapping rule drops the metric
 	reasonNegative = "negative"       // a counter cannot go down, unless a rule has updown
@@ -20,12 +20,13 @@ const (
 	reasonUnsent   = "not_acknowledged"
 )
 
-// clientCounts are the clients' own counts in the open window. They are read from the lines and not
-// from series: a rule may drop the series, and a limit may fold them, which happens in a flood,
-// just when clients drop most.
+// clientCounts are the counts that clients send about themselves, in the open window. The listener
+// reads them from the lines and not from the series, because a rule may drop the series, and a
+// limit may fold them. Limits fold series in a flood, which is when clients drop most.
 type clientCounts map[ledger.ClientCount]float64
 
-// maxClientCount is beyond any real count, and small enough for sums.
+// maxClientCount is larger than any real count, and small enough that sums of counts
+// stay exact.
 const maxClientCount = 1 << 53
 
 func (c *clientCounts) add(m *dogstatsd.Metric) {
@@ -46,7 +47,7 @@ func (c *clientCounts) add(m *dogstatsd.Metric) {
 	}
 }
 
-// post enters into the books the samples and datagrams that a listener received between `last` and
+// post adds to the ledger the samples and datagrams that a listener received between `last` and
 // `next`.
 func (l *listener) post(next, last *counts) {
 	books, tenant := l.shared.Ledger, l.terms.tenant
@@ -98,6 +99,6 @@ type counts struct {
 	malformed                [dogstatsd.NumReasons]uint64
 	unknownFields, badFields uint64
 	events, eventsRefused    uint64
-	clientDrops              float64 // datagrams that the socket did not take; the clients counted them
+	clientDrops              float64 // datagrams that the socket did not take, as the clients report
 	datagrams                ledger.Datagrams
 }

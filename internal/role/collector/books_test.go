@@ -41,7 +41,7 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 
 	b := f.Ledger.Books().Tenants["default"].Samples
 	if b.Difference != 0 {
-		t.Errorf("the books do not close by %d: %+v", b.Difference, b)
+		t.Errorf("the ledger has a difference of %d: %+v", b.Difference, b)
 	}
 	wantRefused := map[string]uint64{"rule": 3, "negative": 1, "overflow": 2, "too_many_times": 6}
 	wantMalformed := map[string]uint64{
@@ -53,14 +53,14 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 	// 3 up/down counters, 3 + 1 + 1 counters, 2 values of a timer and a line of buckets, 1 member
 	// of a set, 1 check, 2 gauges, and 1,024 gauges with times.
 	if b.Window != 1039 || b.Received != 1039+12+5 {
-		t.Errorf("%d in windows of %d received", b.Window, b.Received)
+		t.Errorf("%d samples in windows, %d received", b.Window, b.Received)
 	}
 	if last := f.Ledger.Books().Boundary; last != (second+1)*1000 {
-		t.Errorf("the books closed at %d", last)
+		t.Errorf("the last time at which the ledger had no difference is %d", last)
 	}
 }
 
-// The samples of a window that is refused permanently are in the books, and so are its datagrams.
+// The ledger has the samples of a window that is refused permanently, and its datagrams.
 func TestRefusedWindowsAreInTheBooks(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	f.aggregator.refuse(fmt.Errorf("%w: too long", batch.ErrRefused))
@@ -80,8 +80,8 @@ func TestRefusedWindowsAreInTheBooks(t *testing.T) {
 	}
 }
 
-// A window that is refused because its tenant's backlog is full has its own reason, and delays no
-// window behind it.
+// A window that is refused because its tenant's backlog is full has its own reason in the ledger,
+// and does not delay the next windows.
 func TestWindowsOfAFullTenantAreInTheBooks(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -96,11 +96,12 @@ func TestWindowsOfAFullTenantAreInTheBooks(t *testing.T) {
 		t.Errorf("the books %+v", b)
 	}
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
-		t.Errorf("counted %v in the window behind it, want 1", got)
+		t.Errorf("counted %v in the next window, want 1", got)
 	}
 }
 
-// The clients' own counts are in the books, whatever their labels.
+// The ledger has the counts that clients send about themselves, whatever labels the
+// counts have.
 func TestClientTelemetryIsInTheBooks(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -125,8 +126,8 @@ func (f *fixture) expectClients(t *testing.T, want map[string]float64) {
 	}
 }
 
-// The drops that clients report count even if their series has no place, since clients drop most in
-// a flood. Impossible counts are left out.
+// The drops that clients report count even if a limit leaves no place for their series, because
+// clients drop most in a flood. The collector ignores impossible counts.
 func TestClientTelemetryWithoutASeriesIsInTheBooks(t *testing.T) {
 	const dropped = "datadog.dogstatsd.client.packets_dropped"
 	for _, test := range []struct {

@@ -21,7 +21,7 @@ const second = 1_763_680_000
 func (f *fixture) flush(t *testing.T, l *listener, now int64) {
 	t.Helper()
 	if !l.close(now, false) {
-		t.Fatal("the flusher has the window before")
+		t.Fatal("the flusher still has the previous window")
 	}
 	f.flushAll(t.Context())
 }
@@ -36,8 +36,8 @@ func (f *fixture) flushAll(ctx context.Context) {
 	f.flusher.run(ctx, closed)
 }
 
-// Ten seconds with a packet every 250 ms give ten windows of four packets, whatever the phase of
-// the packets.
+// Ten seconds with a packet every 250 ms give ten windows of four packets, at any offset of the
+// packets in the second.
 func TestAWindowIsASecond(t *testing.T) {
 	for _, phase := range []int64{0, 1, 125e6, 249_999_999} {
 		f := newFixture(t, nil)
@@ -72,8 +72,9 @@ func TestTickSaysWhenItIsDue(t *testing.T) {
 	}{
 		{"the first call begins a window", second*1e9 + 1, (second + 1) * 1e9, "a:1|c"},
 		{"the second is not over", second*1e9 + 999, (second + 1) * 1e9, ""},
-		{"over, and handed to the flusher, which does not run", (second+1)*1e9 + 5, (second + 2) * 1e9, "a:1|c"},
-		{"the flusher still has the window before", (second+2)*1e9 + 5, (second+2)*1e9 + 5 + busyRetry, ""},
+		{"the second is over, and its window goes to the flusher, which does not run",
+			(second+1)*1e9 + 5, (second + 2) * 1e9, "a:1|c"},
+		{"the flusher still has the previous window", (second+2)*1e9 + 5, (second+2)*1e9 + 5 + busyRetry, ""},
 	} {
 		if got := l.Tick(c.now); got != c.want {
 			t.Errorf("%s: at %d due %d, want %d", c.why, c.now, got, c.want)
@@ -85,7 +86,7 @@ func TestTickSaysWhenItIsDue(t *testing.T) {
 }
 
 // A clock that is set an hour back or ahead ends the open window at once: windows must not stop for
-// an hour, and counted samples stay counted.
+// an hour, and no sample is lost.
 func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -97,7 +98,7 @@ func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
 		l.Packet([]byte("a:1|c"), now)
 		sent++
 		if next := l.Tick(now); next <= now || next > now+1e9 {
-			t.Errorf("step %d: at %d the next call is asked for at %d", step, now, next)
+			t.Errorf("step %d: at %d Tick asks for the next call at %d", step, now, next)
 		}
 		f.flushAll(t.Context())
 		if got := len(f.aggregator.taken()); got != step+1 {
@@ -109,10 +110,10 @@ func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
 	}
 }
 
-// Samples given up at the end are counted: the samples of the window that the aggregator refused
-// during the whole drain, and of the windows behind it.
+// Samples that are given up at the end are counted: the samples of the window that the
+// aggregator refused during the whole drain, and of the windows that waited behind it.
 func TestWhatIsGivenUpIsCounted(t *testing.T) {
-	f := newFixture(t, nil) // sockets cannot live in the bubble
+	f := newFixture(t, nil) // outside the synctest bubble, because of its sockets
 	synctest.Test(t, func(t *testing.T) {
 		f.aggregator.refuse(errors.New("disk full"))
 		closed := make(chan closedWindow, 2)
@@ -137,7 +138,7 @@ func TestWhatIsGivenUpIsCounted(t *testing.T) {
 			t.Errorf("%d samples are counted as unsent, want 30", got)
 		}
 		if got := f.flusher.pushErrors.Load(); got < 5 || got != uint64(len(f.aggregator.refusals())) {
-			t.Errorf("%d push errors, and %d windows refused", got, len(f.aggregator.refusals()))
+			t.Errorf("%d push errors are counted, and %d windows were refused", got, len(f.aggregator.refusals()))
 		}
 		if got := f.logs.count("level=ERROR msg=\"samples are lost"); got != 2 {
 			t.Errorf("the loss was logged %d times, want once for each window", got)
@@ -145,9 +146,9 @@ func TestWhatIsGivenUpIsCounted(t *testing.T) {
 	})
 }
 
-// The reader must never wait for the flusher, or the kernel's buffer overflows. It used to wait
-// while the flusher was busy with the aggregator, if the reader had a second window of only events
-// to hand over.
+// The reader must never wait for the flusher, because the kernel's buffer would overflow. Earlier,
+// the reader waited if it had a second window with only events while the flusher was busy with the
+// aggregator.
 func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -168,7 +169,7 @@ func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the reader waits for the flusher")
 	}
-	for range 2 { // the window that was already handed over, and the open one
+	for range 2 { // the window that was already handed over, and the open window
 		f.flushAll(t.Context())
 		l.close((second+5)*1e9, false)
 	}
@@ -181,7 +182,7 @@ func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
 	}
 }
 
-// A window holds 10,000 events; more are counted and dropped, and the next
+// A window holds 10,000 events. Further events are counted and dropped, and the next
 // window has room again.
 func TestEventsOfAWindowAreBounded(t *testing.T) {
 	f := newFixture(t, nil)
@@ -198,7 +199,7 @@ func TestEventsOfAWindowAreBounded(t *testing.T) {
 	}
 	if first, last := events[0], events[maxEvents]; first.Title != "00000" || first.Time != second*1000 ||
 		last.Title != "next" || last.Alert != "error" {
-		t.Errorf("the first is %+v, the last %+v", first, last)
+		t.Errorf("the first event is %+v, the last %+v", first, last)
 	}
 	for name, want := range map[string]float64{"events_total": maxEvents + 6, "refused_events_total": 5} {
 		if got := f.metric(t, name); got != want {
@@ -207,9 +208,9 @@ func TestEventsOfAWindowAreBounded(t *testing.T) {
 	}
 }
 
-// The flusher retries events that cannot be written until they are written, or until the end. They
-// delay no samples. Events beyond the bound are lost and counted. A single error used to lose all
-// events.
+// The flusher retries events that cannot be written until they are written, or until the end.
+// Waiting events delay no samples. Events beyond the bound are lost and counted. Earlier, a single
+// error lost all events.
 func TestEventsThatCannotBeWritten(t *testing.T) {
 	for _, c := range []struct {
 		why        string
@@ -218,11 +219,11 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 		kept, lost int
 		lostAt     int // log lines about the loss
 	}{
-		{"mended before the end", 1, true, 2, 0, 0},
+		{"the event log recovers before the end", 1, true, 2, 0, 0},
 		{"never mended", 1, false, 0, 2, 1},
-		{"mended, and more than may wait", maxEvents/2 + 5, true, maxEvents, 10, 1},
+		{"the event log recovers, after more events than may wait", maxEvents/2 + 5, true, maxEvents, 10, 1},
 	} {
-		f := newFixture(t, nil) // sockets cannot live in the bubble
+		f := newFixture(t, nil) // outside the synctest bubble, because of its sockets
 		synctest.Test(t, func(t *testing.T) {
 			f.events.err = errors.New("disk full")
 			closed := make(chan closedWindow)
@@ -266,12 +267,12 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 			t.Errorf("%s: the loss is logged %d times, want %d", c.why, got, c.lostAt)
 		}
 		if got := len(f.events.all()); got != c.kept {
-			t.Errorf("%s: %d events are written, want each once: %d", c.why, got, c.kept)
+			t.Errorf("%s: %d events are written, want %d, each once", c.why, got, c.kept)
 		}
 	}
 }
 
-// A window that can never be accepted must not delay the windows behind it for ever.
+// A window that the aggregator can never accept must not delay later windows for ever.
 func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -296,8 +297,8 @@ func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 }
 
 // Each window gets a real try at the end, even behind a window that failed for the whole drain.
-// With an aggregator that accepts any push unless it is cancelled, chance used to decide whether
-// there was a try.
+// Earlier, the context was already cancelled, so an aggregator that checks the context accepted
+// the window only by chance.
 func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 	f := newFixture(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -308,19 +309,19 @@ func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 			t.Fatal("not closed")
 		}
 		w := <-f.closed
-		f.flusher.flush(ctx, w.tenant, w.window, w.at) // as after drainTime
+		f.flusher.flush(ctx, w.tenant, w.window, w.at) // with a context that is done, as after drainTime
 	}
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != float64(len(f.listeners())) {
-		t.Errorf("%v windows were taken, want all %d", got, len(f.listeners()))
+		t.Errorf("the aggregator took %v windows, want all %d", got, len(f.listeners()))
 	}
 	if got := f.flusher.unsent.Load(); got != 0 {
-		t.Errorf("%d samples are counted as unsent, and were taken", got)
+		t.Errorf("%d samples are counted as unsent, although the aggregator took them", got)
 	}
 }
 
 // A name in constant use stays, even if its context is resolved only once and its series is in one
-// window a minute, never in the first of an hour. Such a name used to be forgotten after 40 days,
-// and another kind could own it.
+// window a minute, never in the first of an hour. Earlier, the catalogue forgot such a name after
+// 40 days, and another kind could own the name.
 func TestNamesInUseAreTouched(t *testing.T) {
 	clock := time.Unix(second-second%3600, 0)
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })
@@ -339,7 +340,7 @@ func TestNamesInUseAreTouched(t *testing.T) {
 		t.Fatalf("%d contexts were resolved, want each once", got)
 	}
 	if forgotten := f.Catalogue.Forget(clock.UnixMilli(), clock.Add(-2*time.Hour).UnixMilli()); len(forgotten) > 0 {
-		t.Errorf("forgot %v, which is in use", forgotten)
+		t.Errorf("the catalogue forgot %v, which is in use", forgotten)
 	}
 }
 

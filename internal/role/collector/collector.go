@@ -18,11 +18,11 @@ type Collector struct {
 
 	mu       sync.Mutex
 	inputs   []*input // in the order of the configuration; changed by Run
-	failure  error    // of readers
+	failure  error    // errors of readers
 	watchers int      // callers that want senders to be known
 }
 
-// input is the sockets of one address.
+// input has the sockets of one address.
 type input struct {
 	address   address
 	listeners []*listener
@@ -63,7 +63,7 @@ func (c *Collector) Listening() []Listening {
 }
 
 // read starts reading a listener, until ctx is done or a reload removes it. A read failure
-// stops the whole collector, so that it is noticed.
+// stops the whole collector, so that an operator notices the failure.
 func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 	ctx, l.stop = context.WithCancel(ctx)
 	c.watchNew(l)
@@ -84,8 +84,8 @@ func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 // Tap opens a tap. The caller must close it.
 func (c *Collector) Tap(o TapOptions) (*Tap, error) { return c.taps.begin(o, c.watchSenders) }
 
-// watchSenders counts the callers that want senders to be known. Sockets report senders while there
-// is such a caller.
+// watchSenders counts the number of callers that want senders to be known. Sockets report senders
+// while there is such a caller.
 func (c *Collector) watchSenders(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,13 +125,13 @@ func (c *Collector) listensFor(tenant string) bool {
 	return slices.ContainsFunc(c.listeners(), func(l *listener) bool { return l.next.Load().tenant == tenant })
 }
 
-// Reload is another configuration. It is checked and its sockets are bound, but it is not in force
-// yet. Apply or Abandon ends it.
+// Reload is a new configuration that is checked and whose sockets are bound, but that is not in
+// force yet. The caller must call Apply or Abandon.
 type Reload struct {
 	collector *Collector
 	inputs    []*input // all inputs to read, including inputs that are already read
 	bound     []*listener
 	terms     map[*input]*terms
 	buffer    int           // kernel receive buffer of UDP sockets, bytes
-	done      chan struct{} // closed once Run has put it in force
+	done      chan struct{} // Run closes it when the reload is in force
 }

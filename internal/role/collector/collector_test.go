@@ -34,7 +34,7 @@ func TestCountsAreExact(t *testing.T) {
 						i, i%3, i%4))
 			}
 			want := map[string]float64{
-				`counter {__name__="hits", route="0"}`: 14_850, // the sum of every third number of 0 to 299
+				`counter {__name__="hits", route="0"}`: 14_850, // the sum of every third number from 0 to 299
 				`counter {__name__="hits", route="1"}`: 14_950,
 				`counter {__name__="hits", route="2"}`: 15_050,
 				`gauge {__name__="queue_depth"}`:       299,
@@ -72,7 +72,7 @@ func TestWindowsArriveOnceASecond(t *testing.T) {
 	defer tick.Stop()
 	for len(f.aggregator.taken()) < 4 {
 		if <-tick.C; time.Since(begun) > patience {
-			t.Fatalf("%d windows in %v", len(f.aggregator.taken()), patience)
+			t.Fatalf("got only %d windows in %v", len(f.aggregator.taken()), patience)
 		}
 		send(t, conn, "a:1|c")
 	}
@@ -82,7 +82,7 @@ func TestWindowsArriveOnceASecond(t *testing.T) {
 			t.Errorf("window %d is %+v", i, w)
 		}
 		if i > 0 && w.second <= windows[i-1].second {
-			t.Errorf("window %d is of second %d, the one before of %d", i, w.second, windows[i-1].second)
+			t.Errorf("window %d is of second %d, the previous window of second %d", i, w.second, windows[i-1].second)
 		}
 		if end := time.Unix(w.second+1, 0); w.at.Before(end) || w.birth < begun.UnixNano() || w.birth > end.UnixNano() {
 			t.Errorf("window of second %d, first packet %d, was pushed at %v", w.second, w.birth, w.at)
@@ -90,7 +90,7 @@ func TestWindowsArriveOnceASecond(t *testing.T) {
 	}
 }
 
-// A listener without senders costs the aggregator nothing.
+// A listener without packets sends the aggregator no windows.
 func TestEmptyWindowsAreNotPushed(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "unixgram", f.address("unixgram"))
@@ -98,12 +98,12 @@ func TestEmptyWindowsAreNotPushed(t *testing.T) {
 	await(t, "the window", func() bool { return len(f.aggregator.taken()) == 1 })
 	f.stop()
 	if got := f.aggregator.taken(); len(got) != 1 {
-		t.Errorf("%d windows, of one packet: %v", len(got), got)
+		t.Errorf("got %d windows of a single packet: %v", len(got), got)
 	}
 }
 
 // Several readers share a port, and the kernel distributes senders among them. Answers and metrics
-// show their counts as one listener.
+// show the sum of all readers as one listener.
 func TestReadersShareAnAddress(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.Readers = 4 }).start(t)
 	const senders, packets = 64, 20
@@ -128,12 +128,12 @@ func TestReadersShareAnAddress(t *testing.T) {
 		}
 	}
 	if busy < 2 {
-		t.Errorf("%d of 4 readers got packets of %d senders", busy, senders)
+		t.Errorf("only %d of 4 readers got packets of the %d senders", busy, senders)
 	}
 }
 
-// Datagrams that are in the kernel when the collector is told to stop are counted, and so is the
-// open window. Here the collector stops before it has read anything.
+// When the collector stops, it still counts the datagrams in the kernel, and hands over the open
+// window. In this test the collector stops before it has read any datagram.
 func TestShutdownHandsOverEverything(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestNewGivesBackWhatItBound(t *testing.T) {
 	o.Config.Listeners = nil
 	c, err := New(o)
 	if err != nil {
-		t.Fatalf("the second try: %v", err)
+		t.Fatalf("New after the port is free: %v", err)
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
@@ -278,10 +278,10 @@ func TestMetrics(t *testing.T) {
 			continue
 		}
 		if _, known := want[name]; !known {
-			t.Errorf("%s is not in this test", family.GetName())
+			t.Errorf("this test does not know the metric %s", family.GetName())
 		}
 		if !strings.HasSuffix(family.GetHelp(), ".") {
-			t.Errorf("%s: help %q is no sentence", family.GetName(), family.GetHelp())
+			t.Errorf("%s: the help %q is not a sentence", family.GetName(), family.GetHelp())
 		}
 		if counter := family.GetType().String() == "COUNTER"; counter != strings.HasSuffix(name, "_total") {
 			t.Errorf("%s is a %v", family.GetName(), family.GetType())
@@ -289,8 +289,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A value that would overflow its sum is refused, since it would spoil the series for ever. Other
-// values still count.
+// The collector refuses a value that would overflow its sum to infinity, because the series would
+// stay infinite. Other values still count.
 func TestOverflowedWindowsAreCounted(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -323,7 +323,7 @@ func TestAReaderThatFailsEndsTheRun(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	case <-time.After(patience):
-		t.Fatal("Run goes on without one of its sockets")
+		t.Fatal("Run continues without one of its sockets")
 	}
 	// The other listeners hand over their counts.
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
@@ -364,9 +364,9 @@ func TestListening(t *testing.T) {
 	}
 }
 
-// A UDP socket has a buffer in bytes, and a Unix datagram socket has a queue of datagrams. Each
-// reports the kernel setting that bounds it. Only clients know how many datagrams they drop at a
-// full queue.
+// A UDP socket has a buffer in bytes, and a Unix datagram socket has a queue of datagrams. For
+// each of them a metric reports the kernel setting that bounds it. Only clients know how many
+// datagrams they drop when the queue is full.
 func TestMetricsOfWhatWaits(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.ReceiveBuffer = 4096 }).start(t)
 	send(t, dial(t, "unixgram", f.address("unixgram")),

@@ -17,17 +17,18 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
-// maxEvents bounds the events of one window. It can be small: people read events.
+// maxEvents bounds the events of one window. People read events, so more would be of no
+// use.
 const maxEvents = 10_000
 
 // closedWindow is a window on its way to the flusher.
 type closedWindow struct {
-	mark   *mark        // of its listener
-	handed *atomic.Bool // of its listener; the flusher sets it to false when it has the window
+	mark   *mark        // progress of the listener
+	handed *atomic.Bool // the listener's flag; the flusher sets it to false when it has received the window
 	tenant string
 	at     time.Time      // when it was closed
-	window *window.Window // nil if nothing happened in it
-	probed *window.Window // the window of the probes; nil if there were none
+	window *window.Window // nil if it has no samples and no events
+	probed *window.Window // the window of the probes; nil if there were no probes
 	left   *window.Table  // the table to release, if this is its last window; nil if the table stays in use
 	events []event.Event
 }
@@ -40,8 +41,8 @@ type flusher struct {
 	incarnation uint64
 	sequence    uint64
 	writer      batch.Writer
-	events      []event.Event   // not yet written, maxEvents at most
-	last        context.Context // of the last try of the window being flushed; nil before that try
+	events      []event.Event   // events that are not written yet, at most maxEvents
+	last        context.Context // context of the last try for the window being flushed; nil before that try
 	endLast     context.CancelFunc
 
 	refused      atomic.Uint64 // samples that the aggregator refused for good
@@ -59,15 +60,16 @@ const (
 	// a window by then will not recover in time.
 	drainTime = 10 * time.Second
 
-	// lastTry is how long an aggregator may then take to accept each window.
+	// lastTry is how long, after drainTime, the aggregator may take to accept each
+	// remaining window.
 	lastTry = time.Second
 
 	// portionBytes is the size of a push. A larger window is pushed in portions, so that neither
 	// the collector nor the aggregator holds all its batches in memory.
 	portionBytes = 4 << 20
 
-	// eventRetry is the interval at which events are retried, and an error is logged. It can be
-	// long, since nothing waits for events.
+	// eventRetry is the interval at which the flusher retries events and logs an error. It can
+	// be long, because no samples wait for events.
 	eventRetry = 5 * time.Second
 )
 
@@ -135,8 +137,8 @@ func (f *flusher) flush(ctx context.Context, tenant string, w *window.Window, cl
 	}
 }
 
-// tell reports to the aggregator up to which second all windows were pushed. Any goroutine may
-// call it.
+// tell reports to the aggregator the second up to which all windows were pushed. Any goroutine
+// may call it.
 func (f *flusher) tell() {
 	through, later := f.windows.next(f.Now().Unix())
 	if !later {
@@ -183,11 +185,11 @@ func (f *flusher) push(ctx context.Context, tenant string, batches []batch.Batch
 		}
 		pause := backoff.Next()
 		f.Logger.Error("windows grow until the aggregator takes them", "error", err, "retry_in", pause)
-		_ = retry.Wait(ctx, pause) // ends early when ctx is done; the loop then makes a last try
+		_ = retry.Wait(ctx, pause) // the error means that ctx is done; the loop then makes a last try
 	}
 }
 
-// lose puts permanently refused samples of a window into the books.
+// lose adds permanently refused samples of a window to the ledger.
 func (f *flusher) lose(tenant string, lost uint64, reason string) {
 	f.refused.Add(lost)
 	f.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reason, Samples: lost})
@@ -201,8 +203,8 @@ func (f *flusher) endTry() {
 	}
 }
 
-// pushOnce tries once. After ctx is done it uses a new context, since a push that is cancelled
-// before it begins would be no try. The portions of a window share this context.
+// pushOnce tries once. After ctx is done it uses a new context, since a push with a cancelled
+// context would not even begin. The portions of a window share this context.
 func (f *flusher) pushOnce(ctx context.Context, batches []batch.Batch) error {
 	if ctx.Err() != nil {
 		if f.last == nil {
@@ -244,7 +246,8 @@ func (f *flusher) saveNames() {
 	}
 }
 
-// touch tells the catalogue which names are in use, and counts the window's series for freshet top.
+// touch marks the names of the window as in use in the catalogue, and counts the window's series
+// for freshet top.
 func (f *flusher) touch(tenant string, w *window.Window) {
 	now := f.Now().UnixMilli()
 	for key := range w.InUse() {
@@ -252,7 +255,7 @@ func (f *flusher) touch(tenant string, w *window.Window) {
 	}
 	metrics := f.metrics.lock(tenant, top.NewMetrics)
 	defer f.metrics.mu.Unlock()
-	if metrics == nil { // nobody watches
+	if metrics == nil { // no freshet top is running
 		return
 	}
 	for s := range w.Series() {
@@ -260,8 +263,8 @@ func (f *flusher) touch(tenant string, w *window.Window) {
 	}
 }
 
-// holdEvents adds to the waiting events. Beyond the limit the oldest events are lost. This also
-// removes an event that can never be written.
+// holdEvents adds to the waiting events. Beyond the limit the oldest events are lost. So an
+// event that can never be written does not stay for ever.
 func (f *flusher) holdEvents(events []event.Event) {
 	f.events = append(f.events, events...)
 	if beyond := len(f.events) - maxEvents; beyond > 0 {
@@ -290,8 +293,8 @@ func (f *flusher) appendEvents(ctx context.Context) bool {
 	return true
 }
 
-// appendLastEvents writes the waiting events, or gives them up. Like the last push of a window, it
-// uses a new context.
+// appendLastEvents writes the waiting events, or gives them up. Like the last push of a window,
+// the write uses a new context.
 func (f *flusher) appendLastEvents(ctx context.Context) {
 	if len(f.events) == 0 {
 		return

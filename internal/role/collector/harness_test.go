@@ -29,7 +29,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// patience is how long a test waits for something that takes a second or two on an idle
+// patience is how long a test waits for an event that takes a second or two on an idle
 // machine.
 const patience = 30 * time.Second
 
@@ -43,14 +43,15 @@ type pushed struct {
 	series                map[string]float64 // values by kind and labels; for timers the count, for sets the size
 }
 
-// aggregator stands in for the role of that name: it decodes the windows that it accepts.
+// aggregator replaces the role aggregator in tests: it decodes the windows that it
+// accepts.
 type aggregator struct {
 	mu      sync.Mutex
 	refusal error // the answer to every window, nil to accept them
 	refused []uint64
 	windows []pushed
 	through int64
-	before  func() // called before a window is taken
+	before  func() // called before the aggregator takes a window
 }
 
 func (a *aggregator) Push(ctx context.Context, batches []batch.Batch) error {
@@ -97,7 +98,7 @@ func decode(batches []batch.Batch) (w pushed, err error) {
 		h := r.Header
 		h.Sequence >>= 16 // the lower 16 bits number the batches of a shard in this window
 		if i > 0 && (h.Sequence != w.sequence || string(h.Tenant) != w.tenant || h.Second != w.second) {
-			return w, errors.New("the batches of one push are not of one window")
+			return w, errors.New("a push has batches of several windows")
 		}
 		w.tenant, w.producer, w.incarnation, w.sequence = string(h.Tenant), h.Producer, h.Incarnation, h.Sequence
 		w.second, w.birth = h.Second, h.Birth
@@ -107,7 +108,7 @@ func decode(batches []batch.Batch) (w pushed, err error) {
 				return w, err
 			}
 			if b.Shard != series.Shard(w.tenant, inc.Key) || h.Shard != b.Shard {
-				return w, fmt.Errorf("%v is in shard %d", ls, b.Shard)
+				return w, fmt.Errorf("series %v is in the wrong shard %d", ls, b.Shard)
 			}
 			name := kind.String() + " " + ls.String()
 			switch kind {
@@ -145,7 +146,7 @@ func (a *aggregator) refusals() []uint64 {
 	return slices.Clone(a.refused)
 }
 
-// totals adds up all windows. For gauges, which do not add up, it has the last value.
+// totals adds up the counts of all windows. Of a gauge it returns the last value.
 func (a *aggregator) totals() map[string]float64 {
 	all := map[string]float64{}
 	for _, w := range a.taken() {
@@ -160,7 +161,7 @@ func (a *aggregator) totals() map[string]float64 {
 	return all
 }
 
-// eventSink stands in for the event log.
+// eventSink replaces the event log in tests.
 type eventSink struct {
 	mu     sync.Mutex
 	err    error
@@ -188,7 +189,7 @@ func (s *eventSink) all() []event.Event {
 	return slices.Clone(s.events)
 }
 
-// nameStore stands in for the catalogue's file.
+// nameStore replaces the catalogue's file in tests.
 type nameStore struct {
 	mu    sync.Mutex
 	err   error
@@ -243,7 +244,8 @@ func (l *logs) count(text string) int {
 	return strings.Count(l.buf.String(), text)
 }
 
-// fixture is a collector with stand-ins, on sockets of every network.
+// fixture is a collector with sockets of every network. The parts around it are
+// replacements.
 type fixture struct {
 	*Collector
 	aggregator    *aggregator
@@ -371,8 +373,8 @@ func await(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// metric returns the sum of one of the collector's own metrics over its labels,
-// NaN if there is none.
+// metric returns the value of one of the collector's own metrics, summed over its
+// labels, or NaN if there is no such metric.
 func (f *fixture) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	families, err := f.registry.Gather()

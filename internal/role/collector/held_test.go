@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// Metrics of several datagrams are counted together, whether a datagram is read in place, because
-// there is memory after it, or copied.
+// The listener counts metrics of several datagrams together. It reads a datagram in place if
+// there is spare memory after the datagram, and otherwise copies it.
 func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -30,11 +30,11 @@ func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 		l.Packet(packet, second*1e9)
 	}
 	if l.held == 0 {
-		t.Fatal("no metric waits for the Tick, so the test covers nothing")
+		t.Fatal("no metric waits for the Tick, so this test checks nothing")
 	}
 	l.Tick(second*1e9 + 1)
 	if l.held != 0 {
-		t.Errorf("%d metrics wait after the Tick, when their memory is used again", l.held)
+		t.Errorf("%d metrics still wait after the Tick, although their memory is used again", l.held)
 	}
 	f.flush(t, l, (second+1)*1e9)
 	got := f.aggregator.totals()
@@ -52,8 +52,8 @@ func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 }
 
 // Holding lines changes only the time at which they are counted. A packet gives the same totals as
-// its lines sent one by one, whether or not the lines are well-formed, whichever sender sends them,
-// and wherever they lie in memory.
+// its lines sent one by one. This holds for malformed lines, for any order of senders, and with or
+// without spare memory after the packet.
 func TestHoldingLinesChangesNothing(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -77,7 +77,7 @@ func TestHoldingLinesChangesNothing(t *testing.T) {
 			}
 			// The packet's slice has spare capacity, as in the buffers of a socket, or none.
 			packet = append(make([]byte, 0, len(packet)+256*rng.IntN(2)), packet...)
-			a.from.PID = int32(rng.IntN(2)) // at random, as if the held lines had another sender
+			a.from.PID = int32(rng.IntN(2)) // one of two senders at random, so that the held lines may have another sender
 			a.Packet(packet, second*1e9)
 			if rng.IntN(10) == 0 {
 				a.Tick(second * 1e9)
@@ -120,8 +120,8 @@ func TestLinesAreCountedInTheirOrder(t *testing.T) {
 	}
 }
 
-// A sender is blamed only for its own metrics, even if datagrams of another sender arrive
-// between its datagrams.
+// The log names a sender only for its own metrics, even if datagrams of another sender
+// arrive between its datagrams.
 func TestASenderIsNotBlamedForAnother(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour)
@@ -153,7 +153,7 @@ func TestASenderIsNotBlamedForAnother(t *testing.T) {
 	for _, o := range offenders() {
 		for _, s := range o.Senders {
 			if s.Sender != (sender.Sender{}) && s.Sender.Addr.String() != want[o.Metric] {
-				t.Errorf("%d samples of %s are %v's, who is not %s", s.Samples, o.Metric, s.Sender.Addr, want[o.Metric])
+				t.Errorf("%d samples of %s are attributed to %v, want %s", s.Samples, o.Metric, s.Sender.Addr, want[o.Metric])
 			}
 		}
 	}

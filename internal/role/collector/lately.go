@@ -2,19 +2,19 @@ package collector
 
 import "github.com/freshet-io/freshet/internal/core/dogstatsd"
 
-// A listener keeps the counts of each of the last latelySeconds seconds. Clients usually flush
-// every 10 s.
+// latelySeconds is for how many of the last seconds a listener keeps counts. It exceeds the
+// usual flush interval of clients, 10 s.
 const latelySeconds = 15
 
 // lately has a listener's counts of each of the last seconds, in some kB.
 type lately [latelySeconds + 1]struct {
-	second    int64 // Unix
+	second    int64 // Unix seconds
 	received  uint64
 	malformed [dogstatsd.NumReasons]uint64
 }
 
 // add counts a window that ended in a second: the lines received in it, and the totals of
-// malformed lines at its end and at the end of the window before.
+// malformed lines at its end and at the end of the previous window.
 func (l *lately) add(second int64, received uint64, malformed, before *[dogstatsd.NumReasons]uint64) {
 	s := &l[uint64(second)%uint64(len(l))]
 	if s.second != second {

@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Left is a socket from which a successor goes on reading. The caller owns its file.
+// Left is a socket that a successor continues to read. The caller owns its file.
 type Left struct {
 	Network, Address string // as in the configuration
 	File             *os.File
@@ -30,8 +30,8 @@ func (c *Collector) Leave() (all []Left, err error) {
 	return all, errors.Join(errs...)
 }
 
-// Booked returns how many drops of each UDP socket are in the books, by the socket's number in the
-// kernel. A successor starts its count there: see sockets.Inherited.Drops.
+// Booked returns how many drops of each UDP socket are in the ledger, by the kernel's number of
+// the socket. A successor counts from there: see sockets.Inherited.Drops.
 func (c *Collector) Booked() map[uint64]uint32 {
 	all := map[uint64]uint32{}
 	for _, l := range c.listeners() {

@@ -6,7 +6,8 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/sockets"
 )
 
-// The collector hands over the samples that it has read, and leaves the rest to its successor.
+// The collector hands the samples that it has read to the aggregator, and leaves unread
+// datagrams to its successor.
 func TestASuccessorReadsWhereACollectorLeft(t *testing.T) {
 	first := newFixture(t, nil)
 	config := first.Config
@@ -53,6 +54,6 @@ func TestASuccessorReadsWhereACollectorLeft(t *testing.T) {
 		}
 	}
 	if booked := first.Booked(); len(booked) != 1 {
-		t.Errorf("booked %v, want the one UDP socket", booked)
+		t.Errorf("Booked returned %v, want only the UDP socket", booked)
 	}
 }

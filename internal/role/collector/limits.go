@@ -21,36 +21,37 @@ import (
 )
 
 const (
-	// lookTime is the interval between looks for metrics over a limit.
+	// lookTime is the interval at which limits checks for metrics over a limit.
 	lookTime = time.Second
 
-	// firstTold is how long a metric must be over a limit before the log says so without its
-	// sender. Sockets report senders only after a metric went over a limit.
+	// firstTold is how long the log waits for the sender of a metric that is over a limit.
+	// After that it names the metric without a sender. Sockets report senders only after a
+	// metric went over a limit.
 	firstTold = 3 * time.Second
 
 	// toldAgain is the interval at which the log repeats that a metric is over a limit.
 	toldAgain = time.Minute
 
-	// maxTold is how many metrics of a tenant the log names in the time `toldAgain`. The others
-	// share a line.
+	// maxTold is how many metrics of a tenant the log names in the time `toldAgain`. All other
+	// metrics share a line.
 	maxTold = 3
 
 	// overFor is the time without samples over a limit after which a metric is within limits
 	// again.
 	overFor = 5 * time.Second
 
-	// forgetTold is how long the log remembers what it has reported: longer than the limiter
-	// remembers offenders, so that nothing is reported twice.
+	// forgetTold is how long `limits` remembers which metrics the log has named. That is
+	// longer than the limiter remembers offenders, so that the log reports no metric twice.
 	forgetTold = 11 * time.Minute
 
-	// watchFor is how long senders are watched after the last sample over a limit.
+	// watchFor is how long sockets report senders after the last sample over a limit.
 	watchFor = time.Minute
 )
 
 // limits reports metrics over a limit, outside the reading threads.
 type limits struct {
 	*Options
-	watch      func(on bool) // senders
+	watch      func(on bool) // turns the report of senders on or off
 	listensFor func(tenant string) bool
 	watching   bool
 	told       map[offence]*telling // metrics reported in the last forgetTold
@@ -70,9 +71,9 @@ type offence struct {
 type telling struct {
 	at      int64  // Unix nanoseconds
 	since   int64  // limit.Offender.Since: samples are counted since then
-	samples uint64 // over a limit until the report
-	named   bool   // named, and not only counted among the others
-	over    bool   // named, and over a limit ever since
+	samples uint64 // samples over a limit until the report
+	named   bool   // whether the log named the metric, and did not only count it
+	over    bool   // whether the metric was named and has been over a limit ever since
 }
 
 // LimitReport is the state of a tenant's limits, for answers.
@@ -90,7 +91,7 @@ func (l *limits) last() []LimitReport {
 	return slices.Clone(l.reports)
 }
 
-// run looks until ctx is done.
+// run calls look once in lookTime until ctx is done.
 func (l *limits) run(ctx context.Context) {
 	tick := time.NewTicker(lookTime)
 	defer tick.Stop()
@@ -107,7 +108,8 @@ func (l *limits) run(ctx context.Context) {
 	}
 }
 
-// look updates the reports, logs news, and watches senders while they are wanted.
+// look updates the reports, logs changes, and turns the report of senders on while a
+// metric is over a limit.
 func (l *limits) look(now int64) {
 	var reports []LimitReport
 	wanted := false
@@ -176,8 +178,8 @@ func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {
 	l.tellOthers(now, tenant, due, unsteady)
 }
 
-// tellOthers logs, once a minute, how many more metrics are over a limit. It cannot tell unsteady
-// metrics apart, since they take each other's place, so it only counts them.
+// tellOthers logs, once a minute, how many more metrics are over a limit. Unsteady metrics
+// displace each other in the limiter's list, so tellOthers only counts them.
 func (l *limits) tellOthers(now int64, tenant string, due []*limit.Offender, unsteady int) {
 	if len(due)+unsteady == 0 || now-l.others[tenant] < int64(toldAgain) {
 		return
@@ -200,7 +202,7 @@ func (l *limits) logger(tenant string, o *limit.Offender) *slog.Logger {
 	return l.Logger.With("tenant", tenant, "metric", o.Metric, "kind", o.Kind.String())
 }
 
-// untold returns how many samples of an offender are not in the log yet.
+// untold returns how many samples of an offender the log has not reported yet.
 func (l *limits) untold(tenant string, o *limit.Offender) uint64 {
 	if t := l.told[offence{tenant, o.Metric, o.Kind}]; t != nil && t.since == o.Since {
 		return samplesOver(o) - t.samples
@@ -208,9 +210,9 @@ func (l *limits) untold(tenant string, o *limit.Offender) uint64 {
 	return samplesOver(o)
 }
 
-// forget deletes old reports from l.told, and tenants that are gone from l.others. This bounds
-// l.told: for each tenant, a minute adds at most 3 metrics that the log names, and at most 16 that
-// the log only counts.
+// forget deletes old reports from l.told, and removed tenants from l.others. This bounds l.told:
+// for each tenant, a minute adds at most 3 metrics that the log names, and at most 16 that the log
+// only counts.
 func (l *limits) forget(now int64, tenants map[string]*limit.Tenant) {
 	maps.DeleteFunc(l.told, func(_ offence, t *telling) bool { return now-t.at > int64(forgetTold) })
 	maps.DeleteFunc(l.others, func(tenant string, _ int64) bool { return tenants[tenant] == nil })
@@ -223,7 +225,7 @@ func samplesOver(o *limit.Offender) (n uint64) {
 	return n
 }
 
-// reason returns the limit that most samples of an offender were over.
+// reason returns the limit that most of an offender's samples exceeded.
 func reason(o *limit.Offender) limit.Reason {
 	most := limit.MetricSeries
 	for r := most; r < limit.NumReasons; r++ {
@@ -258,7 +260,7 @@ func values(o *limit.Offender) uint64 {
 	return o.Labels[0].Values
 }
 
-// loudest describes the sender of the most samples.
+// loudest describes the sender of most of an offender's samples.
 func loudest(o *limit.Offender) string {
 	if len(o.Senders) == 0 {
 		return "unknown"
@@ -284,7 +286,8 @@ func describeSender(s sender.Sender, container string) string {
 	if container != "" {
 		parts = append(parts, "container "+container)
 	}
-	// Text from a client or a process may be anything, and becomes the value of a label.
+	// Text from a client or a process may have any bytes, but the value of a label must
+	// be valid UTF-8.
 	return cut(strings.ToValidUTF8(strings.Join(parts, ", "), "_"))
 }
 
@@ -337,9 +340,9 @@ func (l *limits) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Restored makes known a series that was live before a restart, so that limits do not turn it away.
-// Overflow series take no place. The caller passes series in the order of `seen`, the time of their
-// last sample.
+// Restored reserves the place of a series that was live before a restart, so that limits do not
+// turn the series away. Overflow series take no place. The caller passes series in the order of
+// `seen`, the time of their last sample.
 func (c *Collector) Restored(tenant string, key []byte, source uint64, seen time.Time) {
 	for name := range series.KeyLabels(key) {
 		if string(name) == mapping.OverflowLabel {

@@ -56,7 +56,7 @@ func TestWhoIsOverALimitIsNamed(t *testing.T) {
 	await(t, "the process is named", told("metric=flood_unixgram"))
 	for _, text := range []string{"label=request", `sender=` + address, "command collector.test"} {
 		if !told(text)() {
-			t.Errorf("the log does not say %q:\n%s", text, f.logs.buf.String())
+			t.Errorf("the log does not contain %q:\n%s", text, f.logs.buf.String())
 		}
 	}
 	offenders := f.Limits()[0].Offenders
@@ -74,7 +74,8 @@ func TestWhoIsOverALimitIsNamed(t *testing.T) {
 	}
 }
 
-// Text from a client may be anything, and must not make the server's metrics unreadable.
+// Text from a client may have any bytes, and must not make the server's metrics
+// unreadable.
 func TestASenderMayCallItselfAnything(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour)
@@ -103,8 +104,8 @@ func TestASenderMayCallItselfAnything(t *testing.T) {
 	})
 }
 
-// The log says once that a metric goes over a limit, and once that it is within limits again.
-// Without a new sample it says no more.
+// The log reports once that a metric goes over a limit, and once that it is within limits
+// again. Without new samples there are no further lines.
 func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.limits
@@ -122,8 +123,8 @@ func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
 }
 
 // However many metrics are over a limit, the log names three a minute and reports the others in one
-// line. A metric with many samples is among the named ones, and the server's metrics do not show
-// another offender at each scrape.
+// line. A metric with many samples is among the named metrics, and the server's metrics do not show
+// different offenders at each scrape.
 func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 	for _, test := range []struct {
 		why           string
@@ -132,9 +133,9 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 		named, others int // lines in two minutes
 		shown         int
 	}{
-		{"ten are remembered, and named in turn", 10, "", 6, 2, 10},
-		{"of hundreds none stands out", 500, "", 0, 2, 0},
-		{"but one that is over all the time does", 500, "heavy", 2, 2, 1},
+		{"ten metrics are remembered, and named in turn", 10, "", 6, 2, 10},
+		{"of hundreds of equal metrics none is named", 500, "", 0, 2, 0},
+		{"among hundreds, a metric that is always over a limit is named", 500, "heavy", 2, 2, 1},
 	} {
 		t.Run(test.why, func(t *testing.T) {
 			f := newFixture(t, func(o *Options) {
@@ -169,7 +170,7 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 					named, others, test.named, test.others, shown, f.logs.buf.String())
 			}
 			if n := len(f.limits.told); n > 16*11 {
-				t.Errorf("the log remembers %d metrics", n)
+				t.Errorf("limits remembers %d metrics", n)
 			}
 		})
 	}
@@ -194,8 +195,8 @@ func (f *fixture) offenders(t *testing.T) (names []string) {
 	return names
 }
 
-// The collector still looks at a tenant whose listener is gone, so that its last folded samples are
-// scraped and its places expire.
+// The collector still checks a tenant whose listener was removed, so that the metrics show its last
+// folded samples and its places expire.
 func TestTenantsWithoutAListenerAreLookedAt(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{}, time.Minute, time.Hour) })
 	const begin = 1_763_680_000 * int64(1e9)
@@ -218,8 +219,8 @@ func TestTenantsWithoutAListenerAreLookedAt(t *testing.T) {
 	}
 }
 
-// While there is no room, a flood of names must not fill the catalogue, and a known name keeps
-// its series.
+// While limits leave no room, a flood of names must not fill the catalogue, and a known name
+// keeps its series.
 func TestAFloodOfNamesDoesNotFillTheCatalogue(t *testing.T) {
 	table, names := flooded(t, limit.Config{MaxSeries: 5})
 	count := func(line string) {
@@ -272,8 +273,8 @@ func flooded(t testing.TB, c limit.Config) (*window.Table, *catalogue.Catalogue)
 }
 
 // Bound: at most 1.2 us of CPU for a line with a new context over a limit, including parsing, so
-// that 100,000 lines a second cost an eighth of a core. Nothing of them is kept. Most of the time
-// goes into making the key, which is needed to know that the series is new.
+// that 100,000 lines a second cost an eighth of a core. The lines leave nothing in memory. Most
+// of the time goes into making the key, by which the table finds out that the series is new.
 func BenchmarkFlood(b *testing.B) {
 	table, _ := flooded(b, limit.Config{MaxSeriesPerMetric: 1000})
 	var lines [][]byte
@@ -307,6 +308,6 @@ func TestLongContextsDoNotFillTheCatalogue(t *testing.T) {
 	}
 	refused := table.Stats().LimitRefused[limit.SeriesBytes]
 	if n := len(names.Metadata("a")); uint64(n)+refused != 100 || n == 0 || refused == 0 {
-		t.Errorf("the catalogue has %d names, and of 100 contexts %d were too long", n, refused)
+		t.Errorf("the catalogue has %d names; %d of 100 contexts were refused as too long", n, refused)
 	}
 }

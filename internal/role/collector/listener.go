@@ -16,13 +16,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// Between batches, each line of a listener keeps memory for at most keptValues values: 8 KiB, more
-// than a datagram of 1,432 bytes fills. Within a batch the lines may take 4 MiB, if all held lines
-// have 64 KiB. With a dogstatsd.max_packet of 1 MiB they may take 64 MiB.
+// keptValues is the number of values for which each parsed line of a listener keeps memory between
+// batches. It takes 8 KiB, more than a datagram of 1,432 bytes fills. Within a batch all lines
+// together may take 4 MiB, if each is 64 KiB long, or 64 MiB with a dogstatsd.max_packet of 1 MiB.
 const keptValues = 1024
 
 // busyRetry is the time after which a listener tries again to close its window while the flusher is
-// busy with the window before, in nanoseconds.
+// busy with the previous window, in nanoseconds.
 const busyRetry = int64(10 * time.Millisecond)
 
 // listener counts what one socket receives. The fields up to next belong to the reading
@@ -34,30 +34,30 @@ type listener struct {
 	terms         *terms // the terms for which `table` was made
 	parser        dogstatsd.Parser
 	lines         [window.MaxLines]dogstatsd.Metric // parsed, and counted together
-	held          int                               // how many of lines wait to be counted
+	held          int                               // how many elements of `lines` wait to be counted
 	from          sender.Sender                     // sender of the packet being parsed, and of all held lines
 	table         *window.Table
 	now           int64        // Unix nanoseconds when the packet being counted was read
 	left          window.Stats // statistics of earlier tables
 	started       bool
-	received      uint64 // values on the wire of well-formed lines, whatever their fate
+	received      uint64 // values in well-formed lines, whatever their fate
 	events        []event.Event
 	eventCount    uint64
 	eventsRefused uint64
 	tally         *top.Tally // senders of the open window; nil while senders are not counted
 	clients       clientCounts
-	clientDrops   float64 // of all earlier windows
+	clientDrops   float64 // drops that clients reported in all earlier windows
 	probes        *probes // nil before the first probe
 	probed        uint64  // datagrams that were probes
 
-	next   atomic.Pointer[terms] // from the next window on
-	mark   *mark                 // its progress in shared.windows
+	next   atomic.Pointer[terms] // the terms from the next window on
+	mark   *mark                 // the listener's progress in shared.windows
 	handed atomic.Bool           // the flusher has not taken the last window yet
 	stop   context.CancelFunc    // ends the reading; set by Run
 	ended  chan struct{}         // closed after its last window
 
 	mu        sync.Mutex
-	published counts // at the last closed window
+	published counts // the counts when the last window was closed
 	lately    lately
 }
 
@@ -91,7 +91,7 @@ func (l *listener) name() string { return l.address.network + "://" + l.socket.A
 func (l *listener) run(ctx context.Context) error {
 	err := l.socket.Run(ctx, l) // the error names the socket
 	for !l.close(l.shared.Now().UnixNano(), true) {
-		// The flusher is still pushing the window before.
+		// The flusher is still pushing the previous window.
 		time.Sleep(time.Duration(busyRetry))
 	}
 	return err
@@ -110,8 +110,8 @@ func (c *Collector) timed(t sockets.Timing) {
 }
 
 // Packet counts one datagram, or parses it and holds its metrics. Most of the cost of a metric is
-// waiting for memory, and metrics of several datagrams can wait together. Held metrics are counted
-// when a group is complete, or by Tick.
+// waiting for loads from memory, and the loads for metrics of several datagrams can run at the
+// same time. Held metrics are counted when a group is complete, or by Tick.
 func (l *listener) Packet(packet []byte, now int64) {
 	if l.shared.Probe.On(packet) {
 		l.probe(packet, now)
@@ -121,8 +121,8 @@ func (l *listener) Packet(packet []byte, now int64) {
 		l.tap(*open, packet, now)
 	}
 	from := l.socket.Sender()
-	// Count the held metrics first: they belong to the sender before, and the next copy would
-	// overwrite their bytes.
+	// Count the held metrics first: they belong to the previous sender, and the next copy
+	// would overwrite their bytes.
 	if from != l.from || !dogstatsd.InPlace(packet) {
 		l.countHeld(now)
 	}
@@ -158,7 +158,7 @@ func (l *listener) parse(packet []byte, now int64) (lines int) {
 		switch next {
 		case dogstatsd.CheckLine:
 			lines++
-			l.countHeld(now) // before the check, since the first line with a name owns the name
+			l.countHeld(now) // metrics that came before this check, since the first line with a name owns the name
 			l.received++
 			l.table.Check(&p.Check, now)
 		case dogstatsd.EventLine:
@@ -179,11 +179,11 @@ func (l *listener) countHeld(now int64) {
 		l.clients.add(&lines[i])
 	}
 	l.table.Metrics(lines, now)
-	dropValues(l.lines[:min(len(lines)+1, len(l.lines))]) // one line more: a malformed line may be in it
+	dropValues(l.lines[:min(len(lines)+1, len(l.lines))]) // plus one line, which may hold values of a malformed line
 }
 
-// dropValues frees the memory for values of long packed lines: otherwise each line could end up
-// with as much memory as the longest needs.
+// dropValues frees the memory for values of long packed lines. Otherwise each line could keep
+// as much memory as the longest line needs.
 func dropValues(lines []dogstatsd.Metric) {
 	for i := range lines {
 		if cap(lines[i].Values) > keptValues {
@@ -205,7 +205,7 @@ func (l *listener) event(now int64) {
 	l.events = append(l.events, e)
 }
 
-// Tick closes the window when its second is over, whichever way the clock went.
+// Tick closes the window when its second is over, or when the clock was set back.
 func (l *listener) Tick(now int64) (next int64) {
 	if !l.started {
 		l.started = true
@@ -220,7 +220,7 @@ func (l *listener) Tick(now int64) (next int64) {
 
 // close hands the open window to the flusher, with the table if this is the table's last window. It
 // does not wait for the flusher, since a waiting reader would lose packets: it returns false while
-// the flusher still has the window before.
+// the flusher still has the previous window.
 func (l *listener) close(now int64, last bool) bool {
 	l.countHeld(now)
 	if l.handed.Load() {
@@ -250,7 +250,7 @@ func (l *listener) close(now int64, last bool) bool {
 	}
 	empty := w == nil && probed == nil
 	if empty {
-		l.shared.flusher.tell() // with no window to push, the flusher may not call it for a second
+		l.shared.flusher.tell() // with no window to push, the flusher might not report the progress for a second
 	}
 	if empty && len(l.events) == 0 && closed.left == nil {
 		return true
@@ -261,8 +261,8 @@ func (l *listener) close(now int64, last bool) bool {
 	return true
 }
 
-// change makes a new table for new terms, so that each context is resolved again when it comes
-// next. The old table goes to the flusher, which gives up the table's places after its last window.
+// change makes a new table for new terms, so that each context is resolved again at its next line.
+// The old table goes to the flusher, which releases the table's places after its last window.
 func (l *listener) change(t *terms, now int64) {
 	l.left = l.left.Plus(l.table.Stats())
 	l.terms = t
@@ -270,8 +270,8 @@ func (l *listener) change(t *terms, now int64) {
 	l.table.Start(now)
 }
 
-// publish copies the counts for readers of metrics, and posts their increase since the window
-// before.
+// publish copies the counts for readers of metrics, and posts their increase since the
+// previous window.
 func (l *listener) publish(now int64) {
 	read := l.socket.Stats()
 	l.clientDrops += l.clients[ledger.PacketsDroppedWriter]

@@ -52,7 +52,7 @@ type Options struct {
 	Aggregator    Aggregator
 	Events        Events
 	Producer      uint64      // identifies this collector, across restarts
-	Connections   int         // limit for all Unix stream sockets together; 0: each socket has its own limit
+	Connections   int         // limit for all Unix stream sockets together; 0 means the default limit for each socket
 	Host          string      // for events without a host
 	Probe         *probe.Mark // marks Freshet's own probes; nil if it sends none
 	Now           func() time.Time

@@ -14,12 +14,12 @@ import (
 // measure the path of applications. They belong to Freshet's own tenant, so they do not appear in
 // the names, limits, books and rules of the listener's tenant, nor in freshet tail.
 type probes struct {
-	terms  *terms // of the listener when this was made
+	terms  *terms // the listener's terms when the probes were made
 	parser dogstatsd.Parser
 	line   [1]dogstatsd.Metric
 	table  *window.Table
-	closed *window.Window // waits to be handed to the flusher
-	posted uint64         // samples already in the books
+	closed *window.Window // a window that waits to be handed to the flusher
+	posted uint64         // samples that are already in the ledger
 }
 
 // probe counts a datagram if it is a probe, and reports whether it is.
@@ -39,9 +39,10 @@ func (l *listener) probe(packet []byte, now int64) {
 	p.table.Metrics(p.line[:n], now)
 }
 
-// close ends the open window. It returns false while the flusher still has the window before.
+// close ends the open window. It returns false while the flusher still has the previous
+// window.
 func (p *probes) close(now int64) bool {
-	if p == nil || p.closed != nil { // last time, the listener's own window could not be closed
+	if p == nil || p.closed != nil { // a closed window still waits, because the listener could not close its own window
 		return true
 	}
 	w, ok := p.table.Close(now)
@@ -59,7 +60,7 @@ func (p *probes) take() *window.Window {
 	return w
 }
 
-// postProbes enters the probes since the last window into the books.
+// postProbes adds the probes since the last window to the ledger.
 func (l *listener) postProbes() {
 	if l.probes == nil {
 		return

@@ -16,8 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// Probes go through the users' sockets, and users see nothing of them: not in freshet tail or
-// top, nor in the books, limits, rules and names of their tenant.
+// Probes go through the users' sockets, but users do not see them: probes do not appear in
+// freshet tail or top, and not in the ledger, limits, rules and names of a user's tenant.
 func TestUsersDoNotMeetProbes(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) {
@@ -62,7 +62,7 @@ func TestUsersDoNotMeetProbes(t *testing.T) {
 		}
 	}
 	if !slices.ContainsFunc(f.aggregator.taken(), func(w pushed) bool { return w.tenant == tenant.Own }) {
-		t.Error("no probe came to the aggregator")
+		t.Error("the aggregator got no probe")
 	}
 	books := f.Ledger.Books().Tenants
 	if b := books["default"]; b.Samples.Received != 2 || b.Samples.Difference != 0 || b.Datagrams.Read != 2 {
@@ -70,7 +70,7 @@ func TestUsersDoNotMeetProbes(t *testing.T) {
 	}
 	if b := books[tenant.Own]; b.Samples.Received != 2 || b.Samples.Window != 2 || b.Samples.Difference != 0 ||
 		b.Datagrams.Read != 2 {
-		t.Errorf("Freshet's own books: %+v", b)
+		t.Errorf("the ledger of Freshet's own tenant: %+v", b)
 	}
 	if f.catalogueFile.has(probe.Metric) || !f.catalogueFile.has("mine") || len(f.Catalogue.Metadata("default")) != 1 {
 		t.Errorf("names: %v", f.Catalogue.Metadata("default"))
@@ -90,8 +90,8 @@ func TestAnApplicationsProbeIsItsOwn(t *testing.T) {
 	}
 }
 
-// A sender that knows the mark cannot hide a line behind it: the datagram is then an
-// application's, and all of it is in the tenant's books.
+// A sender that knows the mark cannot hide a line behind it: such a datagram counts as
+// an application's, and all of it is in the tenant's ledger.
 func TestLinesBehindAProbeCount(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })
@@ -109,7 +109,7 @@ func TestLinesBehindAProbeCount(t *testing.T) {
 }
 
 // While the aggregator accepts nothing, the open window grows, and so does the window of probes. No
-// probe is lost, and none comes twice.
+// probe is lost, and none is counted twice.
 func TestProbesWaitLikeSamples(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })
@@ -121,10 +121,10 @@ func TestProbesWaitLikeSamples(t *testing.T) {
 		t.Fatal("not closed")
 	}
 	first := <-f.closed
-	first.handed.Store(false) // as the flusher does before it pushes
+	first.handed.Store(false) // the flusher does this before it pushes
 	read(second + 1)
 	if l.close((second+2)*1e9, true) {
-		t.Fatal("closed while the flusher has the window before")
+		t.Fatal("the window was closed while the flusher still has the previous window")
 	}
 	read(second + 2)
 	f.flusher.flush(t.Context(), tenant.Own, first.probed, first.at)
@@ -141,8 +141,8 @@ func TestProbesWaitLikeSamples(t *testing.T) {
 	}
 }
 
-// A closed window of probes waits until the listener can close its own window, which it cannot
-// while the flusher has the window before.
+// A closed window of probes waits until the listener can close its own window. The listener
+// cannot do that while the flusher still has the previous window.
 func TestAClosedWindowOfProbesIsKept(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })
@@ -153,12 +153,12 @@ func TestAClosedWindowOfProbesIsKept(t *testing.T) {
 		t.Fatal("not closed")
 	}
 	first := <-f.closed
-	first.handed.Store(false) // as the flusher does before it pushes
+	first.handed.Store(false) // the flusher does this before it pushes
 	l.Packet(mark.Datagram(time.Unix(second+1, 0)), (second+1)*1e9)
 	l.Packet([]byte("a:1|c"), (second+1)*1e9)
 	for range 2 {
 		if l.close((second+2)*1e9, false) {
-			t.Fatal("closed while the flusher has the window before")
+			t.Fatal("the window was closed while the flusher still has the previous window")
 		}
 	}
 	f.flusher.flush(t.Context(), first.tenant, first.window, first.at)

@@ -2,8 +2,8 @@ package collector
 
 import "sync"
 
-// progress knows up to which second all windows were pushed, including empty ones. Each listener
-// and the flusher report to it once a second.
+// progress computes the second up to which all windows were pushed, including empty windows.
+// Each listener and the flusher report to it once a second.
 type progress struct {
 	mu    sync.Mutex
 	told  int64 // the last result of `next`
@@ -57,7 +57,8 @@ func (p *progress) pushed(m *mark) {
 }
 
 // next returns the Unix second before which all windows were pushed, and whether it is later than
-// the last answer. Without listeners it is the present, since no window will ever come.
+// the last answer. Without listeners the result is the present second, since there are no
+// windows.
 func (p *progress) next(now int64) (through int64, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -34,31 +34,31 @@ func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 	f.tickAll(t, second+2)
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+2 {
-		t.Errorf("progress up to %d; both windows are there, one of them empty", got-second)
+		t.Errorf("progress is %d s after the first second, although both windows are closed, one of them empty", got-second)
 	}
-	// One listener is late: its window may have samples.
+	// One listener has not closed its window yet, which may have samples.
 	for _, l := range all[1:] {
 		l.Tick((second + 3) * 1e9)
 	}
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+2 {
-		t.Errorf("progress up to %d while a listener had not closed its second", got-second)
+		t.Errorf("progress is %d s after the first second, although a listener has not closed its window", got-second)
 	}
 	all[0].Packet([]byte("a:1|c"), (second+3)*1e9-1)
 	all[0].Tick((second + 3) * 1e9)
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+2 {
-		t.Errorf("progress up to %d while a window was not pushed", got-second)
+		t.Errorf("progress is %d s after the first second, although a window is not pushed", got-second)
 	}
 	f.flushAll(t.Context())
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+3 {
-		t.Errorf("progress up to %d; all windows are there", got-second)
+		t.Errorf("progress is %d s after the first second, although all windows are pushed", got-second)
 	}
 }
 
-// While a push is retried, the collector reports no later second to the aggregator. Once the window
-// is accepted, progress goes on.
+// While a push is retried, the collector reports no later second to the aggregator. When the window
+// is accepted, progress continues.
 func TestAWindowThatIsNotTakenHoldsTheProgress(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	await(t, "empty windows", func() bool { return f.aggregator.told() > 0 })
@@ -66,9 +66,9 @@ func TestAWindowThatIsNotTakenHoldsTheProgress(t *testing.T) {
 	send(t, dial(t, "udp", f.address("udp")), "a:1|c")
 	await(t, "a push that fails", func() bool { return len(f.aggregator.refusals()) > 0 })
 	stalled := f.aggregator.told()
-	await(t, "more of them", func() bool { return len(f.aggregator.refusals()) > 3 })
+	await(t, "more pushes that fail", func() bool { return len(f.aggregator.refusals()) > 3 })
 	if got := f.aggregator.told(); got != stalled {
-		t.Errorf("progress went on by %d s while a window was refused", got-stalled)
+		t.Errorf("progress moved by %d s while a window was refused", got-stalled)
 	}
 	f.aggregator.refuse(nil)
 	await(t, "progress", func() bool { return f.aggregator.told() > stalled+1 })
@@ -83,7 +83,7 @@ func TestWithoutSocketsAllWindowsAreEmpty(t *testing.T) {
 	}
 }
 
-// A removed listener delays nothing once its last window was pushed.
+// A removed listener does not delay the progress after its last window was pushed.
 func TestAListenerThatIsGoneHoldsNothingUp(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.Unixgram, o.Config.Unix = "", "" }).start(t)
 	config := f.Config

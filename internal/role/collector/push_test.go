@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Nothing is lost if the aggregator refuses windows for a while: the refused window comes again,
-// unchanged, and the open window grows meanwhile.
+// No sample is lost if the aggregator refuses windows for a while: the flusher pushes the
+// refused window again, unchanged, and the open window grows meanwhile.
 func TestARefusedWindowComesAgain(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	f.aggregator.refuse(errors.New("disk full"))
@@ -25,8 +25,8 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	begun := time.Now()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	// Wait until a window was refused and three more seconds have gone by: the second window waits
-	// behind the first, and the third is open past its end.
+	// Wait until a window was refused and three more seconds have passed: the second window waits
+	// behind the first, and the third window stays open after its second is over.
 	var refusedAt time.Time
 	for refusedAt.IsZero() || time.Since(refusedAt) < 3500*time.Millisecond {
 		if <-tick.C; time.Since(begun) > patience {
@@ -45,7 +45,7 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	refused := f.aggregator.refusals()
 	windows := f.aggregator.taken()
 	if slices.Max(refused) != 1 || windows[0].sequence != 1 {
-		t.Errorf("windows %v were refused and %d was taken first: the first must come before any other",
+		t.Errorf("windows %v were refused, and window %d was the first one taken; want the first refused window",
 			refused, windows[0].sequence)
 	}
 	stretched := false
@@ -140,7 +140,7 @@ func TestNamesAreSavedBeforeTheirFirstBatch(t *testing.T) {
 	f.aggregator.before = func() {
 		pushes++
 		if !f.catalogueFile.has("a") || pushes > 1 && !f.catalogueFile.has("b_gauge") {
-			t.Errorf("push %d comes before its names are saved: %v", pushes, f.catalogueFile.saved)
+			t.Errorf("push %d happened before its names were saved: %v", pushes, f.catalogueFile.saved)
 		}
 	}
 	l.Packet([]byte("a:1|c"), second*1e9)
@@ -176,8 +176,8 @@ func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 	}
 }
 
-// A name that was given back is removed from the file as soon as the file can be written, and
-// before another owner of the name is saved.
+// A name that was given back is removed from the file at the next write that succeeds, and
+// before the file gets another owner of the name.
 func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
 	now := int64(second)
 	f := newFixture(t, func(o *Options) {
@@ -238,7 +238,7 @@ func TestALargeWindowIsPushedInPortions(t *testing.T) {
 		}
 	}
 	if len(taken) != 3 || kept != series || total != series*(series-1)/2 {
-		t.Errorf("%d portions of %d series, which counted %v", len(taken), kept, total)
+		t.Errorf("%d portions have %d series, with a total of %v", len(taken), kept, total)
 	}
 	if refused := f.aggregator.refusals(); !slices.Equal(refused, []uint64{2}) {
 		t.Errorf("portions %v were refused, want the second", refused)
@@ -250,8 +250,8 @@ func TestALargeWindowIsPushedInPortions(t *testing.T) {
 	}
 }
 
-// The flusher reads the keys of a window, which belong to the places of its table. So a table that
-// a reload replaces keeps its places until its last window is flushed.
+// The flusher reads the keys of a window, whose memory belongs to the places of the window's
+// table. So a table that a reload replaces keeps its places until its last window is flushed.
 func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
 	clock := time.Unix(second, 0)
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })
@@ -270,11 +270,11 @@ func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
 		t.Fatal("the table is not replaced")
 	}
 	if n := places(); n != 2 {
-		t.Errorf("%d places before the flush", n)
+		t.Errorf("%d places are in use before the flush", n)
 	}
 	f.flushAll(t.Context())
 	if n := places(); n != 0 {
-		t.Errorf("%d places after the flush", n)
+		t.Errorf("%d places are in use after the flush", n)
 	}
 	if got := f.aggregator.totals(); len(got) != 2 {
 		t.Errorf("counted %v", got)
@@ -301,7 +301,7 @@ func TestPortionsShareTheLastTry(t *testing.T) {
 		begun = time.Now()
 		_ = f.pushOnce(ended, nil)
 		if took := time.Since(begun); took != lastTry {
-			t.Errorf("the next window had %v", took)
+			t.Errorf("the next window had only %v for its last try", took)
 		}
 		f.endTry()
 	})

@@ -99,7 +99,7 @@ func (r *Reload) Apply(ctx context.Context) error {
 		select {
 		case <-l.ended:
 		case <-ctx.Done():
-			return nil // the listener ends on its own
+			return nil // the removed listener ends later
 		}
 	}
 	return nil
@@ -121,7 +121,7 @@ func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
 			}
 			l.next.Store(t)
 			if r.buffer == c.buffer {
-				continue // do not shrink an inherited socket, whose buffer may be larger
+				continue // an inherited socket may have a larger buffer, which must not shrink
 			}
 			if err := l.socket.SetReceiveBuffer(r.buffer); err != nil {
 				c.Logger.Error("the receive buffer of a socket could not be changed", "error", err)

@@ -74,7 +74,7 @@ func TestReloadsLoseNothing(t *testing.T) {
 				}
 			}()
 			for i := range 3 {
-				for range 10 { // more often than there are windows
+				for range 10 { // several reloads in each window
 					f.reload(t, mapper(t, "generation", fmt.Sprint(i)), nil)
 				}
 				await(t, "a window by the new rules", func() bool {
@@ -95,7 +95,7 @@ func TestReloadsLoseNothing(t *testing.T) {
 				t.Errorf("%v counted, %d sent", got, n)
 			}
 			if got := f.metric(t, "samples_total"); int(got) != n {
-				t.Errorf("the metric has %v, %d were sent", got, n)
+				t.Errorf("the metric counts %v, but %d were sent", got, n)
 			}
 			if after := f.Listening(); fmt.Sprint(after) != fmt.Sprint(before) {
 				t.Errorf("listening on %v after, %v before", after, before)
@@ -129,7 +129,7 @@ func TestReloadChangesWhatAContextBecomes(t *testing.T) {
 	})
 	w := f.aggregator.taken()
 	if got := w[len(w)-1].series; len(got) != 1 || got[`counter {__name__="hits", zone="a"}`] == 0 {
-		t.Errorf("after the reload %v", got)
+		t.Errorf("totals after the reload: %v", got)
 	}
 }
 
@@ -152,14 +152,14 @@ func TestReloadAddsAndRemovesSockets(t *testing.T) {
 	send(t, dial(t, "unixgram", path), "new:1|c")
 	want := map[string]float64{`counter {__name__="old"}`: 5, `counter {__name__="new"}`: 1}
 	await(t, "both counters", func() bool { return maps.Equal(f.aggregator.totals(), want) })
-	// The old configuration can come back, since the path of its socket is free.
+	// The old configuration can be loaded again, since the path of its socket is free.
 	f.reload(t, f.Mapper, nil)
 	send(t, dial(t, "unixgram", f.address("unixgram")), "old:1|c")
 	await(t, "the socket that came back", func() bool { return f.aggregator.totals()[`counter {__name__="old"}`] == 6 })
 }
 
-// A configuration that is impossible, for example because a port is in use, changes nothing and
-// keeps no socket open.
+// A configuration that cannot be applied, for example because a port is in use, changes nothing
+// and keeps no socket open.
 func TestAReloadThatCannotBeChangesNothing(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	taken, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -230,8 +230,8 @@ func TestAReloadWithoutChangesKeepsTheTables(t *testing.T) {
 	}
 }
 
-// The receive buffer is set only when the configuration changes it. Otherwise a buffer that systemd
-// has made, perhaps larger than Freshet may make one, would shrink.
+// A reload sets the receive buffer only if the configuration of the buffer changes. Otherwise a
+// reload could shrink a buffer from systemd that is larger than Freshet itself may request.
 func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	udp := f.listeners()[0].socket
@@ -240,7 +240,7 @@ func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
 	}
 	f.reload(t, mapper(t, "zone", "a"), nil)
 	if wanted, _ := udp.ReceiveBuffer(); wanted != 100_000 {
-		t.Errorf("a reload of something else set the buffer to %d", wanted)
+		t.Errorf("a reload that does not change the buffer set it to %d", wanted)
 	}
 	f.reload(t, f.Mapper, func(c *settings.DogStatsD) { c.ReceiveBuffer = 50_000 })
 	if wanted, _ := udp.ReceiveBuffer(); wanted != 50_000 {
@@ -249,8 +249,8 @@ func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
 }
 
 // A rule that makes a counter an up/down counter makes another series, with its own total and name;
-// the counter's total ends like any other. If no counter has had the plain name, the up/down
-// counter gets that name.
+// the counter's total ends as if the counter were no longer sent. If no counter has had the plain
+// name, the up/down counter gets that name.
 func TestAReloadMakesUpDownCounters(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -278,7 +278,7 @@ func TestAReloadMakesUpDownCounters(t *testing.T) {
 		t.Errorf("the help of the counter of refused samples does not mention updown: %s", help)
 	}
 	if f.metric(t, "negative_samples_total") != 1 || f.logs.count("two kinds have the same name") != 1 {
-		t.Errorf("%v refused; the log names the clash %d times",
+		t.Errorf("%v samples are counted as refused; the log has the conflict %d times",
 			f.metric(t, "negative_samples_total"), f.logs.count("two kinds have the same name"))
 	}
 }

@@ -20,9 +20,11 @@ type resolver struct {
 	reports *reports
 	limits  *limit.Tenant
 	sender  func() sender.Sender // returns the sender of the packet being read
-	now     func() int64         // Unix nanoseconds when that packet was read: reading a clock costs too much
+	// time when that packet was read, Unix nanoseconds; reading the clock here would cost too much
+	now func() int64
 
-	// Results of the last resolution, kept so that a flood leaves no garbage behind.
+	// Results of the last resolution, whose memory the next resolution uses again, so
+	// that a flood makes no garbage.
 	out mapping.Output
 	key []byte
 }
@@ -93,8 +95,8 @@ func (r *resolver) length(in *mapping.Input) int {
 	return n
 }
 
-// ResolveOverflow is part of window.Resolver. The series keeps the constant labels, since another
-// collector must not write the same series.
+// ResolveOverflow is part of window.Resolver. The series keeps the constant labels, so that two
+// collectors do not write the same series.
 func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series.Policy) window.Resolution {
 	if name == "" {
 		name = mapping.OverflowLabel + "_" + kind.String()
@@ -105,7 +107,7 @@ func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series
 	return window.Resolution{Key: r.key, Shard: series.Shard(r.tenant, r.key), Policy: policy, Scale: 1}
 }
 
-// tell counts the catalogue's findings, and logs each finding once.
+// tell counts the conflicts that the catalogue reports, and logs each conflict once.
 func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, report catalogue.Report) {
 	if report.Finding == catalogue.Nothing {
 		return

@@ -14,7 +14,7 @@ func New(o Options) (*Collector, error) {
 		shared: shared{
 			Options: o,
 			// Each listener has at most one window in the channel. There is room for twice as many,
-			// since listeners that a reload removes hand over a last one.
+			// since each listener that a reload removes hands over a last window.
 			closed:  make(chan closedWindow, 2*settings.MaxSockets),
 			windows: newProgress(),
 		},
@@ -47,7 +47,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	for _, l := range c.listeners() {
 		c.read(ctx, stop, l)
 	}
-	for ctx.Err() == nil { // even without a socket, since Run must not end early
+	for ctx.Err() == nil { // also without any socket, since Run must not end before ctx is done
 		select {
 		case r := <-c.reloads:
 			c.change(ctx, stop, r)

@@ -20,8 +20,9 @@ const (
 	// maxTaps bounds the time that taps cost the readers, and the memory of taps.
 	maxTaps = 4
 
-	// Sizes of a tap's buffers: one fills while its user reads the other. A buffer holds the
-	// datagrams of 80 ms at 400,000 a second. A tap takes at most 30 MiB.
+	// Sizes of each of a tap's two buffers: one buffer fills while the user reads the other.
+	// A buffer holds 80 ms of traffic at 400,000 datagrams a second. A tap takes at most 30
+	// MiB.
 	tapBytes   = 8 << 20
 	tapPackets = 1 << 15
 
@@ -36,7 +37,7 @@ var ErrTaps = fmt.Errorf("%d taps are open, which is the limit; end a freshet ta
 
 // taps are the open taps.
 type taps struct {
-	open   atomic.Pointer[[]*Tap] // nil if none is open; never changed in place
+	open   atomic.Pointer[[]*Tap] // nil if no tap is open; the slice itself never changes
 	mu     sync.Mutex             // held to replace `open`
 	missed atomic.Uint64
 }
@@ -45,7 +46,7 @@ type taps struct {
 type TapOptions struct {
 	Tenant   string
 	Listener string  // NETWORK://ADDRESS; empty: all
-	Share    float64 // of the datagrams to copy, chosen at random; 1: all
+	Share    float64 // fraction of the datagrams to copy, chosen at random; 1 means all
 }
 
 // Tap gets a copy of arriving datagrams, for one user. Readers never wait for it: datagrams
@@ -58,7 +59,7 @@ type Tap struct {
 
 	mu      sync.Mutex // held for no longer than a copy takes
 	filling tapBuffer
-	missed  uint64 // since the last Next; they came after the datagrams in filling
+	missed  uint64 // datagrams missed since the last Next; they came after the datagrams in `filling`
 
 	// Used by Next.
 	full      tapBuffer
@@ -80,7 +81,7 @@ type tapped struct {
 	end     int // end of the datagram in tapBuffer.data
 }
 
-// begin opens a tap. `watch` turns the senders of datagrams on and off.
+// begin opens a tap. `watch` turns the report of senders on and off.
 func (a *taps) begin(o TapOptions, watch func(on bool)) (*Tap, error) {
 	t := &Tap{TapOptions: o, all: a, watch: watch, arrived: make(chan struct{}, 1), addresses: map[net.Addr]string{}}
 	a.mu.Lock()

@@ -39,7 +39,7 @@ func TestTap(t *testing.T) {
 	tap := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 1})
 	for _, network := range []string{"udp", "unixgram", "unix"} {
 		conn := dial(t, network, f.address(network))
-		// The first batches may come before senders are known.
+		// The first batches may arrive before the socket reports senders.
 		for named := false; !named; {
 			send(t, conn, network+":1|c")
 			for _, d := range next(t, tap) {
@@ -65,7 +65,7 @@ func TestTap(t *testing.T) {
 			found = found || name == fmt.Sprintf(`counter {__name__="%s"}`, network)
 		}
 		if !found {
-			t.Errorf("%s did not count: %v", network, f.aggregator.totals())
+			t.Errorf("datagrams on %s were not counted: %v", network, f.aggregator.totals())
 		}
 	}
 }
@@ -106,13 +106,13 @@ func TestTapsAreFew(t *testing.T) {
 		all = append(all, tap)
 	}
 	if _, err := f.Tap(TapOptions{}); !errors.Is(err, ErrTaps) {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("opening one tap too many: %v", err)
 	}
 	for _, tap := range all {
 		tap.Close()
 	}
 	if f.taps.open.Load() != nil || f.watchers != 0 {
-		t.Errorf("%v are open, %d watch senders", f.taps.all(), f.watchers)
+		t.Errorf("%v taps are open, %d callers watch senders", f.taps.all(), f.watchers)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestTapMisses(t *testing.T) {
 	}
 	all, missed, err := tap.Next(t.Context())
 	if err != nil || len(all)+int(missed) != sent || len(all) != tapBytes/1000 {
-		t.Errorf("%d seen, %d missed of %d, %v", len(all), missed, sent, err)
+		t.Errorf("%d datagrams seen and %d missed, want %d in total; error %v", len(all), missed, sent, err)
 	}
 	if got := f.gauge(t, "freshet_tap_missed_packets_total"); got != float64(missed) {
 		t.Errorf("metric: %v, want %d", got, missed)

@@ -11,7 +11,7 @@ type terms struct {
 	idleWindows    uint32 // see window.Options
 }
 
-// same reports whether a listener works the same under both terms.
+// same reports whether both terms make a listener behave the same.
 func (t *terms) same(other *terms) bool {
 	return t.tenant == other.tenant && t.host == other.host && t.relativeGauges == other.relativeGauges &&
 		t.idleWindows == other.idleWindows && t.mapper.Same(other.mapper)

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// topLease is how long counting goes on after a request. It must end by itself, since clients
-	// do not report when they stop watching.
+	// topLease is how long counting continues after a request. Counting must end without a
+	// request, since clients do not report when they stop watching.
 	topLease = 15 * time.Second
 
 	// topSlack is how long the windows of a second may take to reach the flusher before the
@@ -25,12 +25,12 @@ const (
 	labelsAge = 5 * time.Second
 )
 
-// tops counts the busiest metrics and senders while somebody watches, and holds nothing otherwise.
-// Readers check `counting` once a window. While an answer is composed, they wait at most as long as
-// a copy of maxSenders rows takes.
+// tops counts the busiest metrics and senders while a client watches, and uses no memory otherwise.
+// Readers check `counting` once a window. While an answer is composed, a reader waits at most for a
+// copy of maxSenders rows.
 type tops struct {
 	now      func() time.Time
-	watch    func(on bool) // turns the senders of datagrams on and off
+	watch    func(on bool) // turns the report of senders on and off
 	counting atomic.Bool   // takes effect at a reader's next window
 	begun    chan struct{} // capacity 1: a lease began
 
@@ -46,7 +46,7 @@ type tops struct {
 // byTenant is a table for each tenant.
 type byTenant[T any] struct {
 	mu   sync.Mutex
-	rows map[string]*T // nil while nobody watches
+	rows map[string]*T // nil while no client watches
 }
 
 func (b *byTenant[T]) begin() {
@@ -61,7 +61,8 @@ func (b *byTenant[T]) end() {
 	b.rows = nil
 }
 
-// lock returns the table of a tenant, or nil while nobody watches. The caller unlocks mu.
+// lock returns the table of a tenant, or nil while no client watches. The caller unlocks
+// mu.
 func (b *byTenant[T]) lock(tenant string, empty func() *T) *T {
 	b.mu.Lock()
 	if b.rows != nil && b.rows[tenant] == nil {
@@ -72,7 +73,7 @@ func (b *byTenant[T]) lock(tenant string, empty func() *T) *T {
 
 // labelScans are each tenant's labels with the most values.
 type labelScans struct {
-	mu    sync.Mutex // held during a scan, so that callers that come meanwhile wait for its result
+	mu    sync.Mutex // held during a scan, so that further callers wait for its result
 	scans map[string]labelScan
 }
 
@@ -121,11 +122,11 @@ func (t *tops) run(ctx context.Context) {
 	}
 }
 
-// left returns the rest of the lease.
+// left returns the remaining time of the lease.
 func (t *tops) left() time.Duration {
 	t.lease.Lock()
 	defer t.lease.Unlock()
-	// A clock that went back must not extend the lease.
+	// A clock that was set back must not extend the lease.
 	return min(t.until.Sub(t.now()), topLease)
 }
 
@@ -151,7 +152,7 @@ func (t *tops) end(stopping bool) (ended bool) {
 }
 
 // windowed counts the senders of a tenant's window that ended at `now`. It returns the tally for
-// the next window, or nil if nobody watches. The reader calls it.
+// the next window, or nil if no client watches. The reader calls it.
 func (t *tops) windowed(tenant string, tally *top.Tally, now int64) *top.Tally {
 	if tally != nil {
 		if senders := t.senders.lock(tenant, top.NewSenders); senders != nil {

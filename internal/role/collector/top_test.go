@@ -28,7 +28,7 @@ func (f *fixture) mostBusy(t *testing.T, limit int) *top.View {
 	return view
 }
 
-// in returns the count that a rate gives over the seconds of the view.
+// in returns the count in the view: the rate times the view's seconds.
 func in(v *top.View, rate float64) int { return int(math.Round(rate * float64(v.Seconds))) }
 
 // The answer shows the busiest metrics, the senders, the new series and the labels with the most
@@ -75,7 +75,7 @@ func TestTop(t *testing.T) {
 	}
 	if s := v.Senders[1]; s.Process == nil || s.Process.PID != int32(os.Getpid()) || s.Process.Command == "" ||
 		in(v, s.Datagrams) != 2 {
-		t.Errorf("sender by a Unix socket: %+v", s)
+		t.Errorf("the sender on a Unix socket: %+v", s)
 	}
 	if s := v.Senders[2]; s.Address != quiet.LocalAddr().String() || in(v, s.Datagrams) != 1 {
 		t.Errorf("quiet sender: %+v", s)
@@ -87,7 +87,7 @@ func TestTop(t *testing.T) {
 
 	v = f.mostBusy(t, 1)
 	if len(v.Metrics) != 2 || v.Metrics[1].Name != "" || v.Metrics[1].Others != 3 || in(v, v.Metrics[1].Samples) != 5 {
-		t.Errorf("the rest is not one row: %+v", v.Metrics)
+		t.Errorf("the remaining metrics are not in one row: %+v", v.Metrics)
 	}
 }
 
@@ -154,12 +154,12 @@ func TestTopNamesWhoSendsMalformedLines(t *testing.T) {
 	}
 	if m := v.Malformed[1]; m.Process == nil || m.Process.PID != int32(os.Getpid()) || m.Process.Command == "" ||
 		in(v, m.Malformed) != 10 || in(v, m.Lines) != 30 || m.Reason != "no_type" || m.Example != "depth" {
-		t.Errorf("by a Unix datagram socket: %+v", m)
+		t.Errorf("malformed lines on a Unix datagram socket: %+v", m)
 	}
 }
 
-// Counting ends some time after the last request, and goes on while requests come. Afterwards no
-// counts stay in memory, and sockets do not report senders.
+// Counting continues while requests come, and ends some time after the last request. Afterwards
+// no counts stay in memory, and sockets do not report senders.
 func TestTopLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil)

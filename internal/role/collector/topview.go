@@ -17,12 +17,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// Top counts the busiest metrics and senders for a while, and returns those of one tenant, with at
-// most `limit` rows in each list. The first call waits up to 2.5 s for a window that is counted
-// whole. Top fails only if ctx ends.
+// Top counts the busiest metrics and senders for a while, and returns the metrics and senders of
+// one tenant, with at most `limit` rows in each list. The first call waits up to 2.5 s for a
+// window that is counted whole. Top fails only if ctx ends.
 func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*top.View, error) {
 	first := c.top.look(c.Now())
-	// A clock that steps back meanwhile must not extend the wait.
+	// A clock that is set back meanwhile must not extend the wait.
 	wait := min(time.Unix(first+1, 0).Add(topSlack).Sub(c.Now()), 2*time.Second+topSlack)
 	select {
 	case <-time.After(wait):
@@ -58,7 +58,7 @@ type topView struct {
 
 func (v *topView) rate(n uint64) float64 { return float64(n) / float64(v.end-v.from) }
 
-// share returns a part of a total, to four digits.
+// share returns n as a fraction of the total, rounded to four digits.
 func share(n, all uint64) float64 {
 	if all == 0 {
 		return 0
@@ -129,8 +129,8 @@ func (v *topView) senders(t *top.View) {
 	t.Datagrams, t.Bytes = v.rate(all.Count), v.rate(all.Bytes)
 }
 
-// listeners returns the tenant's listeners that received malformed lines lately. It shows malformed
-// lines even of a sender that has been silent since the counting began.
+// listeners returns the tenant's listeners that received malformed lines lately. The list includes
+// malformed lines of senders that have been silent since the counting began.
 func (v *topView) listeners(t *top.View, now time.Time) {
 	type sum struct {
 		received  uint64
@@ -217,7 +217,7 @@ func (v *topView) labels(t *top.View, now time.Time) {
 	}
 }
 
-// of returns those labels of a tenant that have the most values. It counts them anew if the last
+// of returns the labels of a tenant that have the most values. It counts them anew if the last
 // count is too old.
 func (s *labelScans) of(tenant string, series *limit.Tenant, now time.Time) []top.Label {
 	s.mu.Lock()

@@ -34,8 +34,8 @@ func CheckFiles(c settings.Forward) error {
 // reads the files again when they change.
 func clientConfig(b settings.Backend) promconfig.HTTPClientConfig {
 	c := promconfig.HTTPClientConfig{
-		// A redirect may turn a POST into a GET. Its status 200 would acknowledge a request that
-		// the backend does not have.
+		// A redirect may turn a POST into a GET. The answer to that GET, 200, would acknowledge
+		// a request that the backend never got.
 		FollowRedirects: false,
 		EnableHTTP2:     true,
 		TLSConfig: promconfig.TLSConfig{

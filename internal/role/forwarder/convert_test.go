@@ -76,8 +76,9 @@ func checkV1(t *testing.T, body string) {
 	}
 }
 
-// A backend that knows only 1.0 gets 1.0. It shows this by status 415, or by an answer that does
-// not say what was written. Only the first request tries 2.0.
+// A backend that knows only 1.0 gets 1.0. Such a backend answers a request in 2.0 with status
+// 415, or with a success that does not say how much was written. The forwarder tries 2.0 only
+// for the first request.
 func TestFallsBack(t *testing.T) {
 	for name, refusal := range map[string]int{"415": http.StatusUnsupportedMediaType,
 		"a success that writes nothing": http.StatusOK} {
@@ -91,14 +92,14 @@ func TestFallsBack(t *testing.T) {
 					return
 				}
 				got = append(got, body)
-				w.WriteHeader(http.StatusNoContent) // an answer to 1.0 does not say what was written
+				w.WriteHeader(http.StatusNoContent) // without the headers that say how much was written
 			})
 			b.Start()
 			x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL})
 			x.push(fullV2(t), fullV2(t))
 			x.runUntilEmpty()
 			if asked != 1 || len(got) != 2 {
-				t.Fatalf("asked %d times in 2.0, got %d in 1.0", asked, len(got))
+				t.Fatalf("the backend got %d requests in 2.0 and %d in 1.0", asked, len(got))
 			}
 			checkV1(t, got[0])
 			checkV1(t, got[1])
@@ -128,7 +129,7 @@ func TestFixedProtocol(t *testing.T) {
 		b := newBackend(t, nil)
 		b.Start()
 		x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL, Protocol: settings.ProtocolV1})
-		x.push(fullV2(t), newRequest(2)) // the second is not snappy
+		x.push(fullV2(t), newRequest(2)) // the body of the second request is not compressed with snappy
 		x.runUntilEmpty()
 		if got := b.all(); len(got) != 1 {
 			t.Fatalf("taken were %d", len(got))

@@ -32,8 +32,8 @@ type Options struct {
 	Backend settings.Backend
 
 	// Dirs has a directory for the queue of each connection, always in the same order. Directories
-	// beyond Backend.Connections hold requests from a time with more connections. Their requests
-	// are sent, too, and no new ones go there.
+	// beyond Backend.Connections hold requests from a time with more connections. The forwarder
+	// sends these requests, but puts no new requests into those directories.
 	Dirs []segment.FS
 
 	UserAgent string // such as freshet/1.2.3
@@ -60,7 +60,7 @@ type lane struct {
 	wake  chan struct{} // signals a push
 
 	backoff retry.Backoff
-	away    bool // the last attempt failed and will be repeated
+	away    bool // whether the last attempt failed and will be repeated
 }
 
 // New opens the queues, and finds the requests of an earlier process in them.
@@ -196,8 +196,8 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// try makes one attempt with a frame. The next attempt begins with Peek again, since the queue may
-// meanwhile give up the frame.
+// try makes one attempt with a frame. The caller must call Peek again before the next attempt,
+// since the queue may give up the frame meanwhile.
 func (l *lane) try(ctx context.Context, frame queue.Frame) {
 	r, err := parseRequest(frame.Payload, frame.Samples)
 	a := answer{verdict: refused, reason: reasonFrame}
@@ -207,7 +207,7 @@ func (l *lane) try(ctx context.Context, frame queue.Frame) {
 		a.text = err.Error()
 	}
 	if ctx.Err() != nil && a.verdict == again {
-		return // we hung up
+		return // ctx ended the attempt
 	}
 	if a.verdict == again {
 		l.metrics.retries.WithLabelValues(a.reason).Inc()
@@ -235,12 +235,12 @@ func (l *lane) try(ctx context.Context, frame queue.Frame) {
 		if counted {
 			l.metrics.refused.add(frame.Amount(), a.reason)
 		}
-	case counted: // otherwise the queue gave it up meanwhile, and counted it then
+	case counted: // false if the queue gave the request up meanwhile and counted it as such
 		l.metrics.acknowledged.add(frame.Amount())
 	}
 }
 
-// pause waits before the next attempt: the time that the backend asks for, and then the
+// pause waits before the next attempt: for the time that the backend asks for, plus the
 // backoff.
 func (l *lane) pause(ctx context.Context, asked time.Duration) {
 	_ = retry.Wait(ctx, asked+l.backoff.Next()) // ignores the error, since the caller checks ctx

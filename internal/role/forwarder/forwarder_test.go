@@ -55,8 +55,8 @@ func TestForwards(t *testing.T) {
 	x.expect("waiting", map[string]float64{})
 }
 
-// Whenever the process stops, the next one sends the rest: nothing is lost, and only the request in
-// flight is sent again.
+// Whenever the process stops, the next process sends the remaining requests: no request is lost,
+// and only the request in flight is sent twice.
 func TestRestartLosesNothing(t *testing.T) {
 	const n = 40
 	arrived := make(chan struct{}, n)
@@ -68,7 +68,7 @@ func TestRestartLosesNothing(t *testing.T) {
 		got = append(got, body)
 		count := len(got)
 		mu.Unlock()
-		if count%7 == 0 { // the backend takes this request, but its answer never comes
+		if count%7 == 0 { // the backend takes this request, but its answer never arrives
 			arrived <- struct{}{}
 			select {
 			case <-r.Context().Done():
@@ -106,7 +106,7 @@ func TestRestartLosesNothing(t *testing.T) {
 		t.Errorf("%d restarts, taken were %q", restarts, got)
 	}
 	if again > restarts || restarts < 4 {
-		t.Errorf("%d requests came again after %d restarts", again, restarts)
+		t.Errorf("%d requests arrived twice after %d restarts", again, restarts)
 	}
 }
 
@@ -125,11 +125,11 @@ func TestFullQueue(t *testing.T) {
 	}
 	lost := float64(200 - len(got))
 	if uint64(len(got)) != waiting.Frames {
-		t.Errorf("%d waited, and %d were taken", waiting.Frames, len(got))
+		t.Errorf("%d requests waited, and the backend took %d", waiting.Frames, len(got))
 	}
 	if got := x.counts("requests_total"); !maps.Equal(got,
 		map[string]float64{"acknowledged_requests_total": 200 - lost, "unsent_requests_total queue_full": lost}) {
-		t.Errorf("counted are %v, given up were %v", got, lost)
+		t.Errorf("the counts are %v, but these requests were given up: %v", got, lost)
 	}
 	if got := x.counts("samples_total"); got["unsent_samples_total queue_full"] != 4*lost {
 		t.Errorf("counted are %v", got)
@@ -166,7 +166,7 @@ func TestGivenUpWhileSent(t *testing.T) {
 		t.Errorf("counted are %v of 200", counts)
 	}
 	if got := b.all(); float64(len(got)) != counts["acknowledged_requests_total"]+1 {
-		t.Errorf("the backend took %d, counted are %v", len(got), counts)
+		t.Errorf("the backend took %d requests; the counts are %v", len(got), counts)
 	}
 }
 
@@ -241,7 +241,7 @@ func TestRetries(t *testing.T) {
 	x.expect("retries", map[string]float64{"retries_total 500": 2, "retries_total 502": 1, "retries_total 503": 1,
 		"retries_total 429": 1, "retries_total 302": 1, "retries_total 307": 1})
 	if logs := x.logs.String(); strings.Count(logs, "\n") != 2 || !strings.Contains(logs, "takes requests again") {
-		t.Errorf("an outage takes two lines, not:\n%s", logs)
+		t.Errorf("want two log lines for an outage, got:\n%s", logs)
 	}
 }
 
@@ -289,7 +289,7 @@ func TestConnections(t *testing.T) {
 			close(together)
 		}
 		select {
-		case <-together: // the first four wait for each other
+		case <-together: // the first four requests wait for each other
 		case <-r.Context().Done():
 		}
 	})
@@ -329,7 +329,7 @@ func TestFewerConnections(t *testing.T) {
 	before, _ := x.lanes[0].queue.Waiting()
 	push(x)
 	if after, _ := x.lanes[0].queue.Waiting(); after.Frames != before.Frames+16 || before.Frames == 16 {
-		t.Errorf("%d of 16 waited for the first connection, and with 16 more %d", before.Frames, after.Frames)
+		t.Errorf("the queue of the first connection has %d of 16 requests, and %d after 16 more", before.Frames, after.Frames)
 	}
 	x.runUntilEmpty()
 	if n := len(b.all()); n != 32 {
@@ -364,7 +364,8 @@ func TestNothingIsLeft(t *testing.T) {
 			})
 			select {
 			case <-b.closed:
-				// A request that the stop cancels is no retry, and is not logged.
+				// A request that the stop cancels does not count as a retry, and is not
+				// logged.
 				if retries := x.counts("retries"); name == "in flight" && (len(retries) > 0 || x.logs.Len() > 0) {
 					t.Errorf("retries %v, log:\n%s", retries, x.logs)
 				}
@@ -450,7 +451,7 @@ func TestPushFails(t *testing.T) {
 	}
 }
 
-// The queue may hold frames of another program.
+// A frame in the queue may have any content, for example if another program wrote it.
 func TestParseRequest(t *testing.T) {
 	r := newRequest(1)
 	b, err := appendRequest(nil, &r)
@@ -463,11 +464,11 @@ func TestParseRequest(t *testing.T) {
 	}
 	for cut := range requestHeader + len(r.Tenant) {
 		if _, err := parseRequest(b[:cut], 4); !errors.Is(err, errRequest) {
-			t.Errorf("%d bytes of it: %v", cut, err)
+			t.Errorf("parse a frame cut to %d bytes: %v", cut, err)
 		}
 	}
 	if _, err := parseRequest(b, 0); !errors.Is(err, errRequest) {
-		t.Errorf("more histograms than samples: %v", err)
+		t.Errorf("parse a frame with more histograms than samples: %v", err)
 	}
 	b[0] = 3
 	if _, err := parseRequest(b, 4); !errors.Is(err, errRequest) {

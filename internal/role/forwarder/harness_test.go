@@ -119,7 +119,7 @@ func newForwarder(t *testing.T, dir string, config settings.Backend) *fixture {
 	for i := 0; ; i++ {
 		path := filepath.Join(dir, fmt.Sprint(i))
 		if _, err := os.Stat(path); err != nil && i >= max(1, config.Connections) {
-			break // an earlier process had no further directories, either
+			break // the earlier processes of this test had no further directories either
 		}
 		d, err := files.Open(path)
 		if err != nil {
@@ -161,7 +161,7 @@ func (x *fixture) pushNumbers(from, to int) {
 	}
 }
 
-// run runs the Forwarder until `stop`, which it polls, returns true.
+// run runs the Forwarder, and polls `stop` until it returns true.
 func (x *fixture) run(stop func() bool) {
 	x.t.Helper()
 	ctx, cancel := context.WithCancel(x.t.Context())
@@ -175,10 +175,10 @@ func (x *fixture) run(stop func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			x.t.Errorf("still waiting are %v", x.counts("waiting"))
+			x.t.Errorf("requests still wait: %v", x.counts("waiting"))
 			cancel()
 			<-done
-			x.t.Fatalf("the end did not come; log:\n%s", x.logs)
+			x.t.Fatalf("stop never returned true; log:\n%s", x.logs)
 		}
 	}
 	cancel()

@@ -65,7 +65,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),
 	}
 	all.acknowledged.add(queue.Amount{})
-	for _, reason := range []string{unsentFull, unsentDamaged, unsentDisk} { // so that queries see the first increase
+	// with the value 0, so that queries see the first increase
+	for _, reason := range []string{unsentFull, unsentDamaged, unsentDisk} {
 		all.unsent.add(queue.Amount{}, reason)
 	}
 	return all

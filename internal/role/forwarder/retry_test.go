@@ -14,7 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// transport answers without a network, so that the test controls time.
+// transport answers requests without a network, so that the test can use a virtual
+// clock.
 type transport func(w http.ResponseWriter)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -67,8 +68,8 @@ func status(code int, header ...string) func(w http.ResponseWriter) {
 
 const ms = time.Millisecond
 
-// The bound of the wait doubles up to its limit, and starts again at its minimum after a request
-// that was accepted or refused.
+// The bound of the wait doubles at each retry up to its limit. After a request that was accepted
+// or refused, it is the minimum again.
 func TestBackOff(t *testing.T) {
 	failed, taken := status(500), status(204, "X-Prometheus-Remote-Write-Samples-Written", "3")
 	var answers []func(w http.ResponseWriter)
@@ -86,7 +87,7 @@ func TestBackOff(t *testing.T) {
 	}
 }
 
-// withinBound reports whether a wait can come from this bound.
+// withinBound reports whether a wait is between half of the bound and the bound.
 func withinBound(wait, bound time.Duration) bool { return bound/2 <= wait && wait <= bound }
 
 // The time that the backend asks for is the shortest wait; jitter is added to it.

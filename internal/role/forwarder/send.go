@@ -17,7 +17,7 @@ import (
 // answer is the result of one attempt to send a request.
 type answer struct {
 	verdict    verdict
-	reason     string        // of a refusal or a retry; a label of metrics, so it has few values
+	reason     string        // why the request was refused or is retried; a label of metrics, so it has few values
 	text       string        // for the log
 	retryAfter time.Duration // what the backend asks for
 }
@@ -26,15 +26,15 @@ type verdict int
 
 const (
 	acknowledged verdict = iota
-	refused              // permanently
-	again                // must be sent again
+	refused              // the backend refused the request permanently
+	again                // the request must be sent again
 )
 
 // Reasons for answers without a status.
 const (
 	reasonFrame      = "frame"       // the queue holds a frame of another program
 	reasonConversion = "conversion"  // the body cannot be converted to remote write 1.0
-	reasonNotWritten = "not_written" // a success that does not say what was written
+	reasonNotWritten = "not_written" // a success that does not say how much was written
 	reasonTimeout    = "timeout"
 	reasonNetwork    = "network"
 )
@@ -48,8 +48,8 @@ const (
 	maxRetryAfter = time.Hour
 )
 
-// send makes one attempt. If the backend does not know 2.0, send makes another attempt in version
-// 1.0 at once.
+// send makes one attempt. If the backend does not know version 2.0 of remote write, send makes
+// another attempt in version 1.0 at once.
 func (f *Forwarder) send(ctx context.Context, r Request) answer {
 	if r.Version == 2 && (f.config.Protocol == settings.ProtocolV1 || f.onlyV1.Load()) {
 		body, err := toV1(r.Body)
@@ -100,7 +100,7 @@ func (f *Forwarder) attempt(ctx context.Context, r Request) (a answer, unknown b
 		return a, true
 	case code/100 == 4 && code != http.StatusTooManyRequests:
 		a.verdict = refused
-	default: // also a redirect: requests wait until an operator corrects the URL
+	default: // includes redirects: requests wait until an operator corrects the URL
 		a.verdict, a.retryAfter = again, retryAfter(resp.Header.Get("Retry-After"), time.Now())
 	}
 	return a, false

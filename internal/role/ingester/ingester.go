@@ -26,7 +26,7 @@ import (
 // was written.
 var ErrFull = errors.New("too many requests wait to be written: the disk or the processors do not keep up")
 
-// Store is where samples go: see tsdb.Stores.
+// Store writes samples: see tsdb.Stores.
 type Store interface {
 	WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error
 	// State returns the state of a tenant's store.
@@ -34,11 +34,12 @@ type Store interface {
 }
 
 const (
-	// maxGroup bounds the requests of one commit, so that the first request of a flood does not
-	// wait for the last.
+	// maxGroup bounds the number of requests in one commit, so that the first request of a
+	// flood does not wait for the last.
 	maxGroup = 64
 
-	// One tenant may fill 1/share of the queue, so that others still find room.
+	// One tenant may fill at most 1/share of the queue, so that there is room for other
+	// tenants.
 	share = 4
 )
 
@@ -56,7 +57,7 @@ type Ingester struct {
 // push is a request on its way to the store.
 type push struct {
 	tenant  *tenant
-	request *write.Request // owned by the caller again once the push is given up
+	request *write.Request // the caller owns it again after the push is given up
 	trip    *stage.Trip    // owned like request; nil if the request is not watched
 	begun   time.Time
 	fate    atomic.Int32
@@ -71,13 +72,13 @@ const (
 	givenUp
 )
 
-// tenant holds the pushes that wait for one database. At most one worker writes for a tenant, and
-// that worker also writes the pushes that came meanwhile.
+// tenant holds the pushes that wait for one database. At most one worker writes for a tenant.
+// That worker also writes the pushes that come meanwhile.
 type tenant struct {
 	name    string
 	waiting atomic.Int64
 	state   *write.State // nil before the first write; belongs to the worker that writes
-	recent  atomic.Int64 // how many series the state counts
+	recent  atomic.Int64 // number of recent series in the state
 
 	mu      sync.Mutex
 	next    []*push
@@ -130,13 +131,14 @@ func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 		g.forget(t)
 		return fmt.Errorf("wait until earlier requests are written: %w", context.Cause(ctx))
 	}
-	err := <-p.done // it is too late to give up, since the worker has the request's memory
+	err := <-p.done // the worker uses the request's memory, so Push must wait
 	g.free(p)
 	return err
 }
 
-// forget removes a tenant's pushes that were given up. Otherwise they would pile up if senders come
-// and leave while a store hangs. A push that is still in the pool's queue is freed by its worker.
+// forget removes a tenant's pushes that were given up. Otherwise such pushes would pile up if
+// senders come and leave while a store hangs. A push that is still in the pool's queue is freed by
+// its worker.
 func (g *Ingester) forget(t *tenant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -237,8 +239,8 @@ func (g *Ingester) writeStore(ctx context.Context, t *tenant, requests []*write.
 	return err
 }
 
-// Recent returns how many series of a tenant count against distributor.max_series, as of its last
-// write; 0 before the first.
+// Recent returns how many series of a tenant counted against distributor.max_series at its last
+// write, or 0 before the first write.
 func (g *Ingester) Recent(name string) int {
 	if t, ok := g.tenants.Load(name); ok {
 		return int(t.(*tenant).recent.Load())

@@ -24,11 +24,11 @@ import (
 // store takes a second for each commit and remembers the commits.
 type store struct {
 	mu      sync.Mutex
-	commits []string // tenant and number of requests
+	commits []string // the tenant and the number of requests of each commit
 	busy    map[string]bool
 	err     error
 	stuck   chan struct{} // commits of tenant "stuck" wait until it is closed
-	quick   bool          // a commit takes no time
+	quick   bool          // if true, a commit takes no time
 }
 
 // State is asked once for each tenant.
@@ -38,7 +38,7 @@ func (s *store) State(_ context.Context, tenant string) (*write.State, error) {
 
 func (s *store) WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error {
 	if state.Newest++; state.Newest <= int64(len(tenant)) {
-		panic("a state that is not the tenant's")
+		panic("a request has the state of another tenant")
 	}
 	state.Recent.Note(recentseries.Hash(state.Newest) << 32) // each commit brings a series
 	s.mu.Lock()
@@ -118,20 +118,21 @@ func failed(errs []error) (n int) {
 	return n
 }
 
-// The page of limits shows how many series of each tenant count.
+// Recent returns the number of series that count for each tenant, which the page of
+// limits shows.
 func TestRecent(t *testing.T) {
 	run(t, settings.Ingester{Queue: 10, Workers: 1}, func(g *Ingester, s *store) {
 		for i := range 3 {
 			if a, b := g.Recent("a"), g.Recent("b"); a != i || b != 0 {
-				t.Errorf("after %d commits of tenant a: %d and %d series", i, a, b)
+				t.Errorf("after %d commits of tenant a, tenants a and b have %d and %d series", i, a, b)
 			}
 			wait(pushAll(g, "a", 1), 1)
 		}
 	})
 }
 
-// Requests that wait while their tenant is written are written together, and tenants do not
-// wait for each other.
+// Requests that wait during a commit of their tenant are then written together. Tenants do
+// not wait for each other.
 func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
 		begun := time.Now()
@@ -140,7 +141,7 @@ func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 			t.Errorf("%d failed", n)
 		}
 		if took := time.Since(begun); took != 3*time.Second {
-			t.Errorf("took %v, want 3 s: tenant a's commits one after the other, b's beside them", took)
+			t.Errorf("took %v, want 3 s: tenant a's commits one after the other, and b's commits at the same time", took)
 		}
 		slices.Sort(s.commits)
 		if want := []string{"a1", "a64", "a64", "b1", "b2"}; !slices.Equal(s.commits, want) {
@@ -170,7 +171,7 @@ func TestPushSeconds(t *testing.T) {
 func TestATripHasTheStagesOfAPush(t *testing.T) {
 	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
 		trips := []*stage.Trip{{Born: time.Now()}, {Born: time.Now()}}
-		for i, trip := range trips { // the second waits for the first
+		for i, trip := range trips { // the second request waits for the first
 			wait := pushUntil(stage.NewContext(context.Background(), trip), g, "a", 1)
 			if i == len(trips)-1 {
 				<-wait
@@ -182,7 +183,8 @@ func TestATripHasTheStagesOfAPush(t *testing.T) {
 			entered, written, stored := trip.Passed(stage.Append)
 			if waited := time.Duration(i) * time.Second; !ok || !stored || left-queued != waited ||
 				written-entered != time.Second {
-				t.Errorf("request %d waited for %v, %v and took %v, %v", i, left-queued, ok, written-entered, stored)
+				t.Errorf("request %d waited for %v (known: %v), and its commit took %v (known: %v)",
+					i, left-queued, ok, written-entered, stored)
 			}
 		}
 	})
@@ -194,7 +196,7 @@ func TestATenantFillsItsShareOnly(t *testing.T) {
 	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
 		stuck := pushAll(g, "stuck", 15)
 		if errs := wait(stuck, 5); failed(errs) != 5 || !errors.Is(errs[0], ErrFull) {
-			t.Errorf("of 15 requests, for which there is room for 10, 5 came back with %v", errs)
+			t.Errorf("15 requests came, there is room for 10, and the other 5 got the errors %v", errs)
 		}
 		if errs := wait(pushAll(g, "other", 10), 10); failed(errs) > 0 {
 			t.Errorf("another tenant: %v", errs)
@@ -209,7 +211,7 @@ func TestATenantFillsItsShareOnly(t *testing.T) {
 func TestTheQueueIsBounded(t *testing.T) {
 	run(t, settings.Ingester{Queue: 8, Workers: 1}, func(g *Ingester, s *store) {
 		var all []chan error
-		for i := range 10 { // each within its share
+		for i := range 10 { // each tenant stays within its share
 			all = append(all, pushAll(g, fmt.Sprint("tenant", i), 1))
 		}
 		n := 0
@@ -217,7 +219,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 			n += failed(wait(errs, 1))
 		}
 		if n != 2 {
-			t.Errorf("%d of 10 found no room, want 2", n)
+			t.Errorf("%d of 10 requests found no room, want 2", n)
 		}
 	})
 }
@@ -259,13 +261,13 @@ func TestARequestDoesNotWaitBeyondItsDeadline(t *testing.T) {
 			t.Errorf("later requests: %v", errs)
 		}
 		if got := strings.Join(s.commits, " "); strings.Count(got, "stuck") > 4 || strings.Contains(got, "stuck1 stuck9") {
-			t.Errorf("commits %s have a request that was given up", got)
+			t.Errorf("the commits %s include a request that was given up", got)
 		}
 	})
 }
 
-// A sender that leaves while its request waits gives up its place: its request is not written, and
-// nothing of it stays behind, whether it waits for its tenant or for a worker.
+// A sender that leaves while its request waits gives up its place: its request is not written and
+// leaves nothing in memory, whether the request waits for its tenant or for a worker.
 func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
 		first := pushAll(g, "stuck", 1)
@@ -278,7 +280,7 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 		of := g.tenant("stuck")
 		of.mu.Lock()
 		if n := len(of.next); n > 0 || g.waiting.Load() != 1 {
-			t.Errorf("%d requests are left, and %d count as waiting; want 0 and the request under way", n,
+			t.Errorf("%d requests are left, and %d count as waiting; want 0 left, and only the request under way waiting", n,
 				g.waiting.Load())
 		}
 		of.mu.Unlock()
@@ -292,8 +294,8 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	})
 }
 
-// Callers give up while workers take pushes: for each push, exactly one of the two gets the
-// request.
+// Callers give up while workers take pushes: for each push, either the caller or a worker
+// gets the request, never both.
 func TestGivingUpWhileItIsTaken(t *testing.T) {
 	s := &store{busy: map[string]bool{}, quick: true}
 	g := New(settings.Ingester{Queue: 10_000, Workers: 4}, s, prometheus.NewRegistry()) // room for given-up pushes, too
@@ -311,7 +313,7 @@ func TestGivingUpWhileItIsTaken(t *testing.T) {
 					!errors.Is(err, context.Canceled) {
 					t.Errorf("%v, and the request was written %d times", err, r.Outcome.Written.Samples)
 				}
-				r.Outcome.Written.Samples = 7 // the memory is ours again
+				r.Outcome.Written.Samples = 7 // after an error, the caller owns the request again
 			}
 		})
 	}

@@ -26,7 +26,7 @@ type Target struct{ Tenant, Network, Address string }
 // Options are the parts of a Prober. All fields are required.
 type Options struct {
 	Targets  func() []Target // returns the current sockets; the first of each tenant is probed
-	Write    http.Handler    // takes remote write for the tenant in the context
+	Write    http.Handler    // accepts remote write for the tenant in the context
 	Query    func(ctx context.Context, expr string) (v float64, found bool, err error)
 	Mark     *probe.Mark
 	Registry prometheus.Registerer
@@ -34,18 +34,20 @@ type Options struct {
 }
 
 const (
-	// interval is the time between probes of the same `way`. It is not shorter, since a probe wakes
-	// the whole pipeline, and probes are half of the work of an idle server: see TestProbesAreFew.
+	// interval is the time between probes of the same `way`. A shorter interval would cost too
+	// much: a probe wakes the whole pipeline, and probes are half of the work of an idle server
+	// (TestProbesAreFew).
 	interval = 2 * time.Second
 
 	// patience is how long the prober looks for a probe before it counts it as lost.
 	patience = 10 * time.Second
 
-	// windowed is the earliest time after the end of a second at which queries may see its
-	// window.
+	// windowed is the shortest time between the end of a second and a query that can see
+	// the window of that second.
 	windowed = 3 * time.Millisecond
 
-	// The waits between queries. They are the precision of the result; a query takes some 100 us.
+	// The waits between queries, which determine the precision of the measurement. A query takes
+	// some 100 us.
 	betweenWrites  = 2 * time.Millisecond
 	betweenWindows = 10 * time.Millisecond
 
@@ -55,8 +57,8 @@ const (
 	// maxTenants bounds the cost of probing.
 	maxTenants = 50
 
-	// toldAgain is the least time between log lines about lost probes of the same `way`, since a
-	// broken store loses all of them.
+	// toldAgain is the minimum time between log lines about lost probes of the same `way`, since
+	// a broken store loses all probes.
 	toldAgain = time.Minute
 )
 
@@ -162,8 +164,8 @@ func (p *Prober) run(ctx context.Context, w *way) {
 		if ctx.Err() != nil {
 			return
 		}
-		// Also count the probes that should have been sent meanwhile. Otherwise an outage would be
-		// a single slow probe among hundreds.
+		// Also count the probes that were due meanwhile and were not sent. Otherwise an outage
+		// would appear as a single slow probe among hundreds of quick ones.
 		kept := 0 // probes that were not sent because this one was slow
 		for ; time.Since(next) > 2*interval; next = next.Add(interval) {
 			kept++

@@ -52,7 +52,7 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = request.Unmarshal(body)
 	}
 	of, _ := tenant.FromContext(r.Context())
-	if err != nil || len(request.Timeseries) != 1 || of != tenant.Own { // only our own tenant may get probes
+	if err != nil || len(request.Timeseries) != 1 || of != tenant.Own { // only Freshet's own tenant may get probes
 		s.t.Errorf("%v %q %v", request, of, err)
 		return
 	}
@@ -122,10 +122,11 @@ func TestFreshness(t *testing.T) {
 			t.Errorf("%d probes, %v s on average", h.GetSampleCount(), mean)
 		}
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n != 0 {
-			t.Errorf("%v are lost", n)
+			t.Errorf("%v probes are lost", n)
 		}
 		for _, of := range []string{"a", "b"} {
-			if n := testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)); n < 19 { // no socket takes them
+			// all are lost, because there is no socket
+			if n := testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)); n < 19 {
 				t.Errorf("%s: %v datagrams are lost", of, n)
 			}
 		}
@@ -139,7 +140,7 @@ func TestAProbeThatIsNeverSeenIsLost(t *testing.T) {
 		// One probe in each interval is lost, except the last ones, for which the prober still
 		// looks.
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 24 || n > 30 {
-			t.Errorf("%v are lost", n)
+			t.Errorf("%v probes are lost", n)
 		}
 		if !strings.Contains(log, "no query returned it within 10s") {
 			t.Error(log)
@@ -150,8 +151,8 @@ func TestAProbeThatIsNeverSeenIsLost(t *testing.T) {
 	})
 }
 
-// While nothing passes for some time, one probe waits. The probes that it delays count as well.
-// Otherwise hundreds of quick probes would hide the outage.
+// During an outage one probe waits, and further probes are due but not sent. These count like
+// the slow probe. Otherwise hundreds of quick probes would hide the outage.
 func TestASlowProbeStandsForThoseThatItKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{t: t, delay: 9 * time.Second}
@@ -169,7 +170,7 @@ func TestAProbeThatIsRefusedIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, log := probing(t, &store{t: t, full: true}, 5*interval, "a")
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 4 {
-			t.Errorf("%v are lost", n)
+			t.Errorf("%v probes are lost", n)
 		}
 		if !strings.Contains(log, "503 the queue is full") {
 			t.Error(log)
@@ -177,8 +178,8 @@ func TestAProbeThatIsRefusedIsLost(t *testing.T) {
 	})
 }
 
-// With a broken store, each probe is lost with a long error. The log used to have a line for each
-// probe.
+// With a broken store, each probe is lost with a long error. Earlier, the log had a line for each
+// lost probe.
 func TestLostProbesAreToldOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, log := probing(t, &store{t: t, full: true}, 3*time.Minute, "a")
@@ -188,7 +189,7 @@ func TestLostProbesAreToldOnceAMinute(t *testing.T) {
 			}
 		}
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 88 {
-			t.Errorf("%v are counted", n)
+			t.Errorf("%v lost probes are counted", n)
 		}
 		first, second := strings.Contains(log, "path=remote_write probes=1 error="),
 			strings.Contains(log, "path=remote_write probes=3")
@@ -205,7 +206,7 @@ func TestProbesAreFew(t *testing.T) {
 		s := &store{t: t}
 		probing(t, s, time.Minute)
 		if s.written < 29 || s.written > 31 || s.asked > 2*s.written {
-			t.Errorf("%d probes by remote write in a minute, %d queries", s.written, s.asked)
+			t.Errorf("%d probes by remote write and %d queries in a minute", s.written, s.asked)
 		}
 	})
 }
@@ -234,7 +235,8 @@ func read(t *testing.T, from net.PacketConn) (text string, sender net.Addr) {
 	return string(packet[:n]), sender
 }
 
-// All probes come from one port. When each probe had a new port, each was a new sender.
+// All probes come from one port. Earlier, each probe had a new port, so each appeared
+// as a new sender.
 func TestOneSocketForItsLife(t *testing.T) {
 	server := listen(t, "udp", "127.0.0.1:0")
 	s := &socket{target: Target{"a", "udp", server.LocalAddr().String()}}
@@ -271,7 +273,7 @@ func TestASocketThatWasBoundAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.send([]byte("2"), time.Now()); err == nil {
-		t.Error("sent to nobody")
+		t.Error("send succeeded although no socket has the address")
 	}
 	second := listen(t, "unixgram", path)
 	if err := s.send([]byte("3"), time.Now()); err != nil {

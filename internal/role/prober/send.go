@@ -17,14 +17,14 @@ import (
 )
 
 // socket sends datagrams to a target, all from one socket. With a new socket for each datagram,
-// each would have a new sender.
+// each datagram would appear to come from a new sender.
 type socket struct {
 	target Target
 	conn   net.Conn // nil before the first datagram, and after an error
 }
 
-// send sends as any DogStatsD client would. If its peer is gone, it tries a new socket once, since
-// a restart may have bound the address anew.
+// send sends a datagram as any DogStatsD client would. If the listener no longer exists, send
+// tries once more with a new socket, since a restart may have bound the address again.
 func (s *socket) send(packet []byte, at time.Time) (err error) {
 	for range 2 {
 		if s.conn == nil {

@@ -20,13 +20,13 @@ type tracer interface {
 	WriteTo(to io.Writer) (int64, error)
 }
 
-// flight is the execution trace of the last seconds. It is kept while there are senders.
+// flight keeps an execution trace of the last seconds while there are senders.
 type flight struct {
 	tracer
-	running atomic.Bool   // changed by Run
-	broken  bool          // the flight recorder could not be started, and the log says so
+	running atomic.Bool   // only Run changes it
+	broken  bool          // whether the flight recorder could not be started, which was logged
 	stirred chan struct{} // capacity 1: signals the first sender after a rest
-	busy    atomic.Bool   // samples came since Run last looked
+	busy    atomic.Bool   // whether samples came since Run last looked
 	look    *time.Timer   // fires when Run should look again
 }
 

@@ -35,7 +35,8 @@ func (f *fakeTracer) WriteTo(to io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// On an idle server the flight recorder is stopped. It used to be nearly half of the server's work.
+// On an idle server the flight recorder is stopped. Earlier, it ran all the time, and was nearly
+// half of an idle server's work.
 func TestTheFlightRecorderRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, f := newRecorder(t, settings.DefaultRecorder(), io.Discard), new(fakeTracer)
@@ -43,7 +44,7 @@ func TestTheFlightRecorderRests(t *testing.T) {
 		stop := run(t, r)
 		time.Sleep(time.Hour)
 		if n := f.starts.Load(); n != 0 || r.flight.running.Load() {
-			t.Errorf("started %d times while nobody sent", n)
+			t.Errorf("the flight recorder was started %d times without senders", n)
 		}
 		for range 10 * 60 { // ten minutes
 			r.Stir()
@@ -56,17 +57,17 @@ func TestTheFlightRecorderRests(t *testing.T) {
 		time.Sleep(50 * time.Second) // less than a minute since the last samples
 		synctest.Wait()
 		if !r.flight.running.Load() {
-			t.Error("the flight recorder rests before a minute is over")
+			t.Error("the flight recorder stopped before a minute was over")
 		}
 		time.Sleep(time.Minute + 20*time.Second) // the recorder looks once a minute whether samples came
 		synctest.Wait()
 		if r.flight.running.Load() || f.starts.Load() != 1 || f.stops.Load() != 1 {
-			t.Errorf("after two minutes of rest: started %d times, stopped %d times", f.starts.Load(), f.stops.Load())
+			t.Errorf("after two minutes without senders: started %d times, stopped %d times", f.starts.Load(), f.stops.Load())
 		}
 		r.Stir()
 		synctest.Wait()
 		if f.starts.Load() != 2 {
-			t.Error("the flight recorder rests although a client sends again")
+			t.Error("the flight recorder does not run although a client sends again")
 		}
 		stop()
 		if f.stops.Load() != 2 {
@@ -91,7 +92,7 @@ func TestARecordOfAnIdleServerHasATrace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if of, err := time.ParseDuration(string(text)); err != nil || of < r.duration {
-			t.Errorf("the trace is of %v, and the record of %v; %v", of, r.duration, err)
+			t.Errorf("the trace covers %v and the record %v; error %v", of, r.duration, err)
 		}
 	}
 	if f.starts.Load() != 1 {

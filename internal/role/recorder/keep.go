@@ -17,8 +17,8 @@ import (
 // Writing the usual 1 to 5 MB takes some milliseconds.
 const patience = 5 * time.Second
 
-// unkept is a record that the disk did not take. The last such record stays in memory until another
-// record is made, because a server with a full disk needs a diagnosis.
+// unkept is a record that could not be written to the disk. The last such record stays in memory
+// until another record is made, because a server with a full disk needs a diagnosis.
 type unkept struct {
 	record.Record
 	text []byte
@@ -54,17 +54,18 @@ func (r *Recorder) broken() ([]byte, error) {
 	return json.Marshal(found)
 }
 
-// answered says whether the disk answered a waiting caller in time.
+// answered is the result of a wait for the disk: whether the disk answered in time.
 type answered int
 
 const (
 	inTime answered = iota
 	late
-	busy // an earlier call still waits
+	busy // an earlier call still waits for the disk
 )
 
 // within runs `do`, which uses the disk, and waits for the result at most as long as `patience`.
-// `held` has capacity 1, so that a hanging disk blocks one goroutine, however many calls there are.
+// `held` has capacity 1, so that a hanging disk blocks only one goroutine, even if there are many
+// calls.
 func within[T any](patience time.Duration, held chan struct{}, do func() T) (result T, is answered) {
 	select {
 	case held <- struct{}{}:

@@ -23,11 +23,11 @@ import (
 func checkUnkept(t *testing.T, r *Recorder, made record.Listed, why string) {
 	t.Helper()
 	if !strings.Contains(made.NotKept, why) || testutil.ToFloat64(r.notKept) == 0 || testutil.ToFloat64(r.failed) != 0 {
-		t.Errorf("not kept: %q, %v not kept, %v failed",
+		t.Errorf("NotKept is %q; the metrics count %v records not kept and %v failed",
 			made.NotKept, testutil.ToFloat64(r.notKept), testutil.ToFloat64(r.failed))
 	}
 	if f := read(t, r, made.ID); f.Reason != made.Reason || len(f.Runtime) == 0 {
-		t.Errorf("the record is of %q with %d numbers", f.Reason, len(f.Runtime))
+		t.Errorf("the record has the reason %q and %d figures of the runtime", f.Reason, len(f.Runtime))
 	}
 	if all, err := r.List(); err != nil || len(all) == 0 || all[0].ID != made.ID || all[0].NotKept != made.NotKept ||
 		all[0].Bytes != made.Bytes || all[0].Runtime != nil {
@@ -35,7 +35,7 @@ func checkUnkept(t *testing.T, r *Recorder, made record.Listed, why string) {
 	}
 }
 
-// A server with a full disk needs a diagnosis. The recorder used to answer only with the disk's
+// A server with a full disk needs a diagnosis. Earlier, the recorder returned only the disk's
 // error.
 func TestARecordOnAFullDisk(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
@@ -54,7 +54,7 @@ func TestARecordOnAFullDisk(t *testing.T) {
 	}
 	checkUnkept(t, r, first, "no space left on device")
 	if left, err := os.ReadDir(r.Dir); err != nil || len(left) != 0 {
-		t.Errorf("half a record takes room: %v, %v", left, err)
+		t.Errorf("a part of a record is left on the disk: %v, %v", left, err)
 	}
 
 	full = false
@@ -63,7 +63,7 @@ func TestARecordOnAFullDisk(t *testing.T) {
 		t.Fatal(second.NotKept, err)
 	}
 	if _, err := r.Open(first.ID); !errors.Is(err, ErrUnknown) {
-		t.Errorf("the first is in memory for ever: %v", err)
+		t.Errorf("the first record is still in memory: %v", err)
 	}
 	if all, err := r.List(); err != nil || len(all) != 1 || all[0].ID != second.ID || all[0].NotKept != "" {
 		t.Errorf("%+v, %v", all, err)
@@ -86,8 +86,8 @@ func TestADirectoryThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// A disk that hangs, such as a frozen file system, used to block the recorder for ever:
-// requests for a record, or for the list, got no answer.
+// Earlier, a disk that hangs, such as a frozen file system, blocked the recorder for
+// ever: requests for a record, or for the list, got no answer.
 func TestARecordOnADiskThatHangs(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.patience = time.Millisecond
@@ -110,14 +110,14 @@ func TestARecordOnADiskThatHangs(t *testing.T) {
 	checkUnkept(t, r, second, errStillWriting.Error())
 	stop() // must return although the disk hangs
 	if n := len(begun); n != 1 {
-		t.Errorf("%d goroutines write", n)
+		t.Errorf("%d goroutines write to the disk", n)
 	}
 
 	close(goesOn)
 	r.writing <- struct{}{} // waits until the first record is written
 	all, err := r.List()
 	if err != nil || len(all) != 2 || all[0].ID != second.ID || all[1].ID != first.ID || all[1].NotKept != "" {
-		t.Errorf("after the disk went on: %+v, %v", all, err)
+		t.Errorf("after the disk worked again: %+v, %v", all, err)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestARecordThatIsWrittenLate(t *testing.T) {
 	}
 }
 
-// However many records are made while a disk hangs, only one goroutine waits for the disk.
+// Only one goroutine waits for a disk that hangs, even if many records are made meanwhile.
 func TestADiskThatHangsIsWaitedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
@@ -161,7 +161,7 @@ func TestADiskThatHangsIsWaitedForOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		if writes != 1 {
-			t.Errorf("%d goroutines write", writes)
+			t.Errorf("%d goroutines write to the disk", writes)
 		}
 		close(goesOn)
 	})
@@ -181,8 +181,8 @@ func TestAnOldRecordThatStays(t *testing.T) {
 	}
 }
 
-// Looking at the stores waits for the disk. A hanging disk used to block the record, and so the
-// recorder, for ever. Now the record says why it has no report on the stores.
+// A check of the stores waits for the disk. Earlier, a hanging disk blocked the record, and so
+// the recorder, for ever. Now the record has the reason why it has no report on the stores.
 func TestALookAtStoresOnADiskThatHangs(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.patience = 20 * time.Millisecond
@@ -204,7 +204,7 @@ func TestALookAtStoresOnADiskThatHangs(t *testing.T) {
 		}
 	}
 	if n := len(looks); n != 1 {
-		t.Errorf("%d goroutines look", n)
+		t.Errorf("%d goroutines check the stores", n)
 	}
 
 	close(goesOn)

@@ -1,6 +1,6 @@
 // Package recorder is the role that records a moment, when a stage exceeds its budget or on
 // request. A record has profiles, an execution trace of the seconds before, and metrics;
-// core/diagnose says what they mean.
+// core/diagnose interprets them.
 package recorder
 
 import (
@@ -31,7 +31,7 @@ import (
 // Options are the parts of a Recorder. All fields are required.
 type Options struct {
 	Config   settings.Recorder
-	Dir      string // of the records; the first record makes it
+	Dir      string // directory of the records; made for the first record
 	Gatherer prometheus.Gatherer
 	Top      func(context.Context) (any, error) // the top senders since the first call, to be marshalled as JSON
 	Broken   func() []record.BrokenStore        // stores that cannot be opened; may wait for the disk
@@ -82,7 +82,7 @@ type overBudget struct {
 	spent, budget time.Duration
 }
 
-// ask is a caller waiting for a record.
+// ask is a request of a caller that waits for a record.
 type ask struct {
 	reason string
 	done   chan answer
@@ -143,10 +143,10 @@ func (r *Recorder) Over(s stage.Stage, spent, budget time.Duration) {
 
 var errEnded = errors.New("the process is stopping")
 
-// Record makes a record now, and returns its entry in the list. It first waits for a record under
-// way. Then it takes a little more than record.Duration. If the disk does not take the record,
-// Record returns no error: NotKept gives the reason, and Open returns the record until another is
-// made.
+// Record makes a record now, and returns its entry in the list. If another record is being made,
+// Record first waits for it. Then Record takes a little more than record.Duration. If the disk
+// does not take the record, Record returns no error: NotKept gives the reason, and Open returns
+// the record until another is made.
 func (r *Recorder) Record(ctx context.Context, reason string) (record.Listed, error) {
 	a := ask{reason, make(chan answer, 1)}
 	select {
@@ -309,7 +309,7 @@ func (r *Recorder) List() ([]record.Listed, error) {
 		return nil, err
 	}
 	all := []record.Listed{}
-	if u := r.unkept.Load(); u != nil { // this record is newer than all others
+	if u := r.unkept.Load(); u != nil { // this record is newer than all records on disk
 		all = append(all, record.Listed{Record: u.Record, Bytes: int64(len(u.text)), NotKept: u.why})
 	}
 	for _, f := range files {

@@ -89,7 +89,7 @@ func TestARecordHasEverything(t *testing.T) {
 		t.Errorf("allocated: %+v", v)
 	}
 	if _, there := f.Spreads["/sched/latencies:seconds"]; !there {
-		t.Error("no latencies of the scheduler")
+		t.Error("the record has no latencies of the scheduler")
 	}
 	for _, name := range []string{record.CPU, record.Goroutines, record.Heap, record.Allocs, record.Mutex, record.Block} {
 		text, err := f.Read(name)
@@ -111,12 +111,13 @@ func TestARecordHasEverything(t *testing.T) {
 		}
 	}
 	if n := testutil.ToFloat64(r.made); n != 1 {
-		t.Errorf("%v records were made", n)
+		t.Errorf("%v records are counted as made", n)
 	}
 }
 
-// Senders are counted from the first look on, and a single look covers only a second or two. So a
-// record takes a first look at its beginning, and keeps the result of a look at its end.
+// Top counts senders from its first call on, and a single call covers only a second or two. So a
+// record calls Top at its beginning, which starts the counting, and keeps the result of a second
+// call at its end.
 func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	looks := 0
@@ -132,8 +133,8 @@ func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 	}
 }
 
-// counting is a file system with a cgroup that is throttled in each period. Each look at it finds
-// one more period.
+// counting is a file system with a cgroup that is throttled in each period. Each read finds one
+// more period.
 type counting struct {
 	files fstest.MapFS
 	looks int
@@ -148,7 +149,7 @@ func (c *counting) Open(name string) (fs.File, error) {
 	return c.files.Open(name)
 }
 
-// A record has the throttling during the time of the record.
+// A record has the throttling of the cgroups during its own time.
 func TestARecordHasCPUQuotas(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.root = &counting{files: fstest.MapFS{
@@ -171,7 +172,8 @@ func TestARecordHasCPUQuotas(t *testing.T) {
 	}
 }
 
-// In a bad second many batches exceed their budget, but one record is enough.
+// If many batches exceed their budget in the same second, the recorder makes only one
+// record.
 func TestOneRecordOfABadTime(t *testing.T) {
 	var log bytes.Buffer
 	r := newRecorder(t, settings.DefaultRecorder(), &log)
@@ -190,10 +192,10 @@ func TestOneRecordOfABadTime(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if n := testutil.ToFloat64(r.skipped); n < 2 {
-		t.Errorf("%v were skipped", n)
+		t.Errorf("%v records are counted as skipped", n)
 	}
 	if !strings.Contains(log.String(), "record="+all[0].ID) {
-		t.Errorf("the log does not lead to the record: %s", &log)
+		t.Errorf("the log does not have the id of the record: %s", &log)
 	}
 }
 
@@ -203,7 +205,7 @@ func TestOverNeverWaits(t *testing.T) {
 		r.Over(stage.Queue, time.Second, time.Millisecond)
 	}
 	if n := testutil.ToFloat64(r.skipped); n != 9 {
-		t.Errorf("%v were skipped", n)
+		t.Errorf("%v records are counted as skipped", n)
 	}
 	off := newRecorder(t, settings.Recorder{}, io.Discard)
 	off.Over(stage.Queue, time.Second, time.Millisecond)
@@ -220,7 +222,7 @@ func TestTheOldestMakeRoom(t *testing.T) {
 	}{
 		{"by number", func(c *settings.Recorder, _ int64) { c.Records = 3 }, 3},
 		{"by bytes", func(c *settings.Recorder, each int64) { c.Bytes = 2*conf.Bytes(each) + conf.Bytes(each)/2 }, 2},
-		{"but never the last", func(c *settings.Recorder, _ int64) { c.Bytes = 1 }, 1},
+		{"the bound in bytes never removes the last record", func(c *settings.Recorder, _ int64) { c.Bytes = 1 }, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRecorder(t, settings.DefaultRecorder(), io.Discard)

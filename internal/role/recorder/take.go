@@ -19,14 +19,14 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/cgroup"
 )
 
-// taking is a record in the making.
+// taking is a record that is being made.
 type taking struct {
 	record record.Record
 	files  map[string][]byte
 }
 
-// put adds a file, or the reason why it is missing, since a record that lacks a part is better than
-// none.
+// put adds a file, or the reason why the file is missing: a record with a missing part is still
+// useful.
 func (t *taking) put(name string, text []byte, err error) {
 	if err != nil {
 		t.record.Missing[name] = err.Error()
@@ -35,8 +35,8 @@ func (t *taking) put(name string, text []byte, err error) {
 	t.files[name] = text
 }
 
-// added has the profiles that count from the start of the process. A record keeps their increase
-// during its own time.
+// added has the profiles whose counts began at the start of the process. A record keeps their
+// increase during its own time.
 var added = map[string]string{"allocs": record.Allocs, "mutex": record.Mutex, "block": record.Block}
 
 // take makes a record of the present state and of the next seconds.
@@ -47,8 +47,8 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	rec.Began = time.Now()
 	rec.ID = newID(rec)
 
-	// First take the parts that are soon gone. If the flight recorder was stopped, it has no trace
-	// of the time before, so the trace covers the time of the record.
+	// First take the parts that are soon overwritten. If the flight recorder was stopped, there is
+	// no trace of the time before the record, so the trace covers the time of the record.
 	rested := r.fly()
 	if !rested {
 		text, err := r.flightTrace()
@@ -150,7 +150,7 @@ func profileNow(name string) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// subtract returns the part of a growing profile that came after an earlier one.
+// subtract returns how much a profile has grown since an earlier copy of it.
 func subtract(after, before []byte) ([]byte, error) {
 	a, err := profile.ParseData(after)
 	if err != nil {

@@ -42,7 +42,7 @@ func (s *Scraper) add(families []*dto.MetricFamily, t int64, b *remotewrite.Buil
 	}
 }
 
-// stored notes that the last scrape is stored.
+// stored notes that the samples of the last scrape were stored.
 func (s *Scraper) stored() {
 	for key, k := range s.known {
 		if k.stored = k.scrape == s.scrapes; !k.stored {
@@ -129,7 +129,8 @@ func (s *Scraper) series(b *remotewrite.Builder, name, suffix string, m *dto.Met
 	begin(b, k.labels)
 }
 
-// appendLabel puts a byte that no UTF-8 text contains before the name and the value.
+// appendLabel appends a label to the key of a series. It puts a byte that is never part
+// of UTF-8 before the name and before the value, so that keys are unique.
 func appendLabel(key []byte, name, value string) []byte {
 	return append(append(append(append(key, 0xff), name...), 0xff), value...)
 }
@@ -181,7 +182,7 @@ func addExemplar(b *remotewrite.Builder, t int64, e *dto.Exemplar) {
 		t = at.AsTime().UnixMilli()
 	}
 	b.Exemplar(e.GetValue(), t)
-	for _, p := range e.Label { // not sorted, since our exemplars have at most one label
+	for _, p := range e.Label { // needs no sorting, since our exemplars have at most one label
 		b.Label(p.GetName(), p.GetValue())
 	}
 }

@@ -93,14 +93,15 @@ func TestScrapesAsPrometheusDoes(t *testing.T) {
 	}
 }
 
-// parsed returns what Prometheus' parser reads, as text in the form that type taken uses.
+// parsed returns the samples that Prometheus' parser reads, as text in the form of type
+// taken.
 func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 	t.Helper()
 	var text bytes.Buffer
 	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeProtoDelim))
 	for _, f := range families {
 		// Parse one histogram at a time. With several histograms, the parser skips as many
-		// exemplars of the next histogram as it has read of the one before.
+		// exemplars of the next histogram as it has read of the previous histogram.
 		for _, m := range f.Metric {
 			one := &dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type, Metric: []*dto.Metric{m}}
 			if err := encoder.Encode(one); err != nil {
@@ -161,7 +162,7 @@ func TestKnownSeriesAllocateNothing(t *testing.T) {
 		s.add(families, 1000, &b)
 		b.Finish()
 	}); n > 10 {
-		t.Errorf("%v allocations of 1000 series", n)
+		t.Errorf("%v allocations for a scrape of 1000 series", n)
 	}
 }
 
@@ -170,7 +171,8 @@ type counted struct{ times int }
 
 func (c *counted) Gather() ([]*dto.MetricFamily, error) { c.times++; return nil, nil }
 
-// Scrapes must be few: one costs an idle server as much as five seconds of its other work.
+// Scrapes must be rare: a scrape costs an idle server as much as five seconds of its other
+// work.
 func TestScrapesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(counted)

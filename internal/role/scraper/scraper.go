@@ -17,7 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
-// Distributor lets samples in: see distributor.Push.
+// Distributor accepts samples: see distributor.Push.
 type Distributor interface {
 	Push(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error)
 }
@@ -37,8 +37,8 @@ type Options struct {
 type Scraper struct {
 	Options
 	known   map[string]*known // by name and labels
-	scrapes uint64            // so far
-	key     []byte            // scratch of series
+	scrapes uint64            // number of scrapes so far
+	key     []byte            // buffer that `series` uses again
 }
 
 // New makes a scraper. It starts nothing.
@@ -47,8 +47,8 @@ func New(o Options) *Scraper {
 }
 
 // Run stores the metrics at each multiple of the interval, until ctx is done. A scrape that cannot
-// be stored is logged, and its samples are missing. The next scrape has the counts up to its own
-// time.
+// be stored is logged, and its samples are missing. Counters lose nothing: the next scrape has
+// their totals.
 func (s *Scraper) Run(ctx context.Context) error {
 	for {
 		now := s.Now()

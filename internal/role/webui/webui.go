@@ -33,7 +33,8 @@ type Page struct {
 	assets   map[string]*file
 }
 
-// kinds are the MIME types of our files. Package mime would use the machine's table of types.
+// kinds has the MIME types of our files by extension. Package mime would use the machine's
+// own table of types.
 var kinds = map[string]string{
 	".html": htmlKind, ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".txt": "text/plain; charset=utf-8",
@@ -66,7 +67,7 @@ func New(files fs.FS) *Page {
 	return p
 }
 
-// read takes a file out of the binary, which must have it.
+// read returns a file of the binary, and panics if the file is missing.
 func read(files fs.FS, name string) *file {
 	text, err := fs.ReadFile(files, name)
 	if err != nil {
@@ -83,7 +84,8 @@ func read(files fs.FS, name string) *file {
 	return f
 }
 
-// Or serves the page to browsers, and answers all other clients with h.
+// Or returns a handler that serves the page to browsers, and passes requests of all
+// other clients to h.
 func (p *Page) Or(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Vary", "Accept")
@@ -104,7 +106,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, isAsset := strings.CutPrefix(r.URL.Path, "/assets/")
 	switch asset := p.assets[name]; {
 	case isAsset && asset == nil:
-		http.Error(w, "there is no such file; load the page again", http.StatusNotFound) // for an older page
+		// a page of an older version may request it
+		http.Error(w, "there is no such file; load the page again", http.StatusNotFound)
 	case isAsset:
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 		asset.send(w, r)
