@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
@@ -152,7 +153,7 @@ func (n *node) restore(config *tile.Config) (state *member.Member, last uint64, 
 	if n.noted, noted, err = notes.ReadSince(&ofRequests, boot); err != nil {
 		return nil, 0, err
 	}
-	found, damage, err := checkpoint.Newest(n.disk)
+	found, damage, err := checkpoint.Newest(n.disk, math.MaxUint64)
 	if err = errors.Join(append(damage, err)...); err != nil {
 		return nil, 0, err
 	}

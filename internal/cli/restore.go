@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -247,7 +248,7 @@ func (r *restored) verifyGroup(dir string) error {
 	if err != nil {
 		return err
 	}
-	saved, damage, err := checkpoint.Newest(groupDir)
+	saved, damage, err := checkpoint.Newest(groupDir, math.MaxUint64)
 	if err := errors.Join(append(damage, err)...); err != nil {
 		return err
 	}

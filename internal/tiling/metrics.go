@@ -19,6 +19,7 @@ type Metrics struct {
 	WriteErrors, PendingRefused          *prometheus.CounterVec // labelled by tenant
 	Checkpoints, CheckpointErrors        prometheus.Counter
 	CheckpointSeconds                    prometheus.Gauge
+	CheckpointUnsynced                   prometheus.Gauge
 	FlushSeconds                         prometheus.Histogram
 }
 
@@ -77,6 +78,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Checkpoints that failed. Rising: the disk is full or broken; the journal grows."),
 		CheckpointSeconds: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_checkpoint_seconds",
 			Help: "Time that the last checkpoint took. It is slow on purpose: its writes are spread over time."}),
+		CheckpointUnsynced: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_checkpoint_unsynced_entries",
+			Help: "In a cluster: entries of the log since the last checkpoint for which all stores were synced, if the " +
+				"disks of some stores hang or they are broken. The log keeps these entries. 0: all stores are synced."}),
 		FlushSeconds: f.NewHistogram(prometheus.HistogramOpts{Name: "freshet_aggregator_flush_seconds",
 			Help:                        "Time to store the tiles of the shards that were due together.",
 			NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/freshet-io/freshet/internal/core/checkpoint"
 )
 
 // syncsAtOnce bounds how many stores are synced at a time.
@@ -19,8 +22,8 @@ const syncsAtOnce = 8
 const syncTime = 10 * time.Second
 
 // Sync makes everything that was written before the call survive a power loss. After an error, only
-// data synced by earlier calls is certain to survive. Sync leaves out stores that are broken, and
-// stores whose disk hangs: they report their faults themselves.
+// data synced by earlier calls is certain to survive. Sync leaves out stores that are broken, and stores
+// whose disk hangs. If only these are missing, the error is a *checkpoint.LeftOutError.
 func (s *Stores) Sync(ctx context.Context) error {
 	// Only one Sync runs at a time: a second one would skip stores that the first is still syncing.
 	select {
@@ -34,6 +37,7 @@ func (s *Stores) Sync(ctx context.Context) error {
 	s.mu.Unlock()
 	var mu sync.Mutex
 	var errs []error
+	leftOut := &checkpoint.LeftOutError{}
 	var group errgroup.Group
 	group.SetLimit(syncsAtOnce)
 	for _, st := range all {
@@ -50,6 +54,9 @@ func (s *Stores) Sync(ctx context.Context) error {
 			if st.broken.Load() != nil || st.ill.Load() != nil || hangs {
 				s.logger.Warn("a store is not synced: its newest samples would not survive a power loss",
 					"tenant", st.tenant, "store", st.kind, "err", err)
+				mu.Lock()
+				defer mu.Unlock()
+				leftOut.Stores = append(leftOut.Stores, st.tenant+"/"+st.kind)
 				return nil
 			}
 			mu.Lock()
@@ -59,6 +66,10 @@ func (s *Stores) Sync(ctx context.Context) error {
 		})
 	}
 	_ = group.Wait()
+	if len(errs) == 0 && len(leftOut.Stores) > 0 {
+		slices.Sort(leftOut.Stores)
+		return leftOut
+	}
 	return errors.Join(errs...)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/growth"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
@@ -105,7 +106,11 @@ func (s *Stores) Tend(ctx context.Context) error {
 		cancel()
 		st.look()
 	}
-	return errors.Join(err, s.Sync(ctx), s.noteUsed())
+	synced := s.Sync(ctx)
+	if leftOut := (*checkpoint.LeftOutError)(nil); errors.As(synced, &leftOut) {
+		synced = nil // these stores report their faults themselves
+	}
+	return errors.Join(err, synced, s.noteUsed())
 }
 
 // closeIdle closes databases that were unused for as long as the configuration says.

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -131,17 +132,17 @@ func (w *Writer) put(tag uint32, index uint64, payload ...[]byte) error {
 	return format.WriteFrame(w.w, w.mark, &segment.Frame{Pos: segment.Position(index), Tag: tag}, payload...)
 }
 
-// Commit puts the checkpoint into place, and removes all others but the one at the index `keep`.
+// Commit puts the checkpoint into place, and removes all others but those at the indexes `keep`.
 // Until Commit returns nil, or an error that says that the new one is in place, an earlier one
 // counts.
-func (w *Writer) Commit(keep uint64) error {
+func (w *Writer) Commit(keep ...uint64) error {
 	defer w.Abort()
 	if err := w.finish(); err != nil {
 		return fmt.Errorf("write the checkpoint at entry %d: %w", w.base, err)
 	}
 	names, err := w.fs.List()
 	for _, f := range Files(names) {
-		if base := uint64(f.First); err == nil && base != keep && base != w.base {
+		if base := uint64(f.First); err == nil && !slices.Contains(keep, base) && base != w.base {
 			err = w.fs.Remove(f.Name)
 		}
 	}
@@ -189,10 +190,11 @@ type File struct {
 	fs segment.FS
 }
 
-// Newest returns the newest whole checkpoint of a directory, nil if there is none. `damage` says
+// Newest returns the newest whole checkpoint of a directory with a base of at most `most`, nil if there is
+// none. `damage` says
 // why newer ones do not count. The error means that a file cannot be opened, or has a newer
 // version.
-func Newest(fs segment.FS) (newest *File, damage []error, err error) {
+func Newest(fs segment.FS, most uint64) (newest *File, damage []error, err error) {
 	names, err := fs.List()
 	if err != nil {
 		return nil, nil, fmt.Errorf("list the checkpoints: %w", err)
@@ -200,6 +202,9 @@ func Newest(fs segment.FS) (newest *File, damage []error, err error) {
 	files := Files(names)
 	for i := len(files) - 1; i >= 0; i-- {
 		f := &File{Base: uint64(files[i].First), fs: fs}
+		if f.Base > most {
+			continue
+		}
 		switch err := f.Read(func(*Section) error { return nil }); {
 		case err == nil:
 			return f, damage, nil

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -51,7 +52,7 @@ func save(t testing.TB, fs segment.FS, base, keep uint64) {
 // read returns the sections of the newest whole checkpoint, and how many newer ones are damaged.
 func read(t testing.TB, fs segment.FS) (all []Section, damaged int) {
 	t.Helper()
-	f, damage, err := Newest(fs)
+	f, damage, err := Newest(fs, math.MaxUint64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +129,7 @@ func TestANewerVersion(t *testing.T) {
 	newer[8]++
 	newer = appendSum(newer[:24])
 	fs.Files[format.Name(90)] = &memfs.File{Data: newer}
-	if _, _, err := Newest(fs); err == nil || !strings.Contains(err.Error(), "version") {
+	if _, _, err := Newest(fs, math.MaxUint64); err == nil || !strings.Contains(err.Error(), "version") {
 		t.Error(err)
 	}
 }
@@ -211,7 +212,7 @@ func FuzzRead(f *testing.F) {
 		}
 		fs := memfs.New()
 		fs.Files[format.Name(7)] = &memfs.File{Data: b}
-		file, _, err := Newest(fs)
+		file, _, err := Newest(fs, math.MaxUint64)
 		if err != nil || file == nil {
 			return
 		}
@@ -236,4 +237,45 @@ func FuzzRead(f *testing.F) {
 
 func appendSum(b []byte) []byte {
 	return order.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// The file says from where a start after a power loss begins. It is whole or absent, wherever a power loss
+// breaks off its writing.
+func TestUnsynced(t *testing.T) {
+	for calls := 0; ; calls++ {
+		fs := memfs.New()
+		if err := (&Unsynced{Base: 7, Boot: "old \"boot\""}).Write(fs); err != nil {
+			t.Fatal(err)
+		}
+		type loss struct{}
+		left := calls
+		fs.Fail = func(string, string) error {
+			if left--; left < 0 {
+				panic(loss{})
+			}
+			return nil
+		}
+		broken := func() (broken bool) {
+			defer func() { broken = recover() != nil }()
+			_ = (&Unsynced{Base: 9, Boot: "new"}).Write(fs)
+			return false
+		}()
+		fs.Fail = nil
+		after := fs.PowerLoss(rand.New(rand.NewPCG(uint64(calls), 1)))
+		u, err := ReadUnsynced(after)
+		before, next := Unsynced{7, "old \"boot\""}, Unsynced{9, "new"}
+		if err != nil || u == nil || *u != before && *u != next || !broken && *u != next {
+			t.Fatalf("broken off at call %d: %+v, %v", calls, u, err)
+		}
+		if !broken {
+			break
+		}
+	}
+	fs := memfs.New()
+	if u, err := ReadUnsynced(fs); u != nil || err != nil {
+		t.Errorf("no file: %v, %v", u, err)
+	}
+	if err := EndUnsynced(fs); err != nil {
+		t.Error(err)
+	}
 }

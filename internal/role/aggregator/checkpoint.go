@@ -2,8 +2,10 @@ package aggregator
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	groupcheckpoint "github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
@@ -104,7 +106,8 @@ func (a *Aggregator) continueCheckpoint(n int) {
 func (a *Aggregator) commitCheckpoint(c *checkpoint) error {
 	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
 	defer cancel()
-	if err := a.writer.Sync(ctx); err != nil {
+	var leftOut *groupcheckpoint.LeftOutError
+	if err := a.writer.Sync(ctx); err != nil && !errors.As(err, &leftOut) {
 		c.Abort()
 		return err
 	}

@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
@@ -17,6 +18,7 @@ type saving struct {
 	buf     []byte
 	begun   time.Time
 	commit  chan error // nil until all sections are written
+	synced  bool       // no store was left out
 }
 
 // A checkpoint is due when the log has grown enough, or checkpointInterval after the last.
@@ -130,14 +132,31 @@ func (g *Group) saveTenant() {
 
 // commit commits a checkpoint that has all sections. It first syncs the stores: samples that the
 // sections no longer hold are only there, and must survive a power loss.
+//
+// Stores that a sync leaves out must not hold up the checkpoint, or the log would be replayed for ever. So it
+// counts for as long as the machine runs. For a start after a power loss, the last checkpoint that all stores
+// were synced for stays, and so does the log behind it.
 func (g *Group) commit(c *saving, keep uint64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
 	defer cancel()
-	if err := g.Writer.Sync(ctx); err != nil {
+	err := g.Writer.Sync(ctx)
+	if leftOut := (*checkpoint.LeftOutError)(nil); errors.As(err, &leftOut) {
+		g.Logger.Warn("the log of the group is kept since the last checkpoint for which all stores were synced",
+			"entry", g.synced, "error", err)
+		err = (&checkpoint.Unsynced{Base: g.synced, Boot: g.Boot}).Write(g.FS)
+		if err == nil {
+			return c.Commit(keep, g.synced)
+		}
+	}
+	if err != nil {
 		c.Abort()
 		return err
 	}
-	return c.Commit(keep)
+	if err := c.Commit(keep, g.synced); err != nil {
+		return err
+	}
+	c.synced = true
+	return checkpoint.EndUnsynced(g.FS)
 }
 
 // endSaving ends a checkpoint. The log keeps what a start needs from this one or the one before, which
@@ -160,12 +179,15 @@ func (g *Group) endSaving(err error) {
 		g.Logger.Warn("the notes of stored requests could not be written; a restart looks for their samples in the stores",
 			"error", err)
 	}
-	job := &logJob{compact: g.base}
+	job := &logJob{compact: min(g.base, g.synced)}
 	if !g.alone {
 		job.keep = keepBytes
 	}
 	g.queue = append(g.queue, job)
-	g.base = c.Base()
+	if g.base = c.Base(); c.synced {
+		g.synced = c.Base()
+	}
+	g.metrics.CheckpointUnsynced.Set(float64(g.base - g.synced))
 }
 
 // rewriteNotes writes the notes anew, once a checkpoint is in place.

@@ -104,6 +104,7 @@ type Group struct {
 	saidAt    time.Time     // when the log last said that a tenant is not admitted
 	saving    *saving       // the checkpoint being written, or nil
 	base      uint64        // of the last checkpoint
+	synced    uint64        // of the last checkpoint for which all stores were synced; 0 for none
 	lastSaved time.Time     // when the last checkpoint began
 	failedAt  time.Time     // when the last checkpoint failed
 	pause     time.Duration // before the next try; 0 if no checkpoint failed since one succeeded

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/prometheus/model/value"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/ledger"
@@ -58,6 +59,8 @@ type stores struct {
 	delay time.Duration                // of each write of tiles
 
 	atSync atomic.Pointer[func()] // called by the next sync
+
+	leftOut string // tenant whose stores a sync leaves out
 }
 
 func newStores(t *testing.T) *stores {
@@ -158,11 +161,25 @@ func (s *stores) Sync(context.Context) error {
 	if s.syncs++; s.fault != nil {
 		return s.fault
 	}
-	s.disk = map[string]map[int64]float64{}
+	if s.disk == nil {
+		s.disk = map[string]map[int64]float64{}
+	}
 	for key, samples := range s.have {
-		s.disk[key] = maps.Clone(samples)
+		if s.leftOut == "" || !strings.HasPrefix(key, s.leftOut+" ") {
+			s.disk[key] = maps.Clone(samples)
+		}
+	}
+	if s.leftOut != "" {
+		return &checkpoint.LeftOutError{Stores: []string{s.leftOut + "/raw"}}
 	}
 	return nil
+}
+
+// leaveOut makes each Sync leave out the stores of a tenant; empty for none.
+func (s *stores) leaveOut(tenant string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leftOut = tenant
 }
 
 // failSync makes each Sync fail, or succeed again.
@@ -1004,6 +1021,89 @@ func panicking(t *testing.T, requests bool) {
 
 // The raw store of a tenant fails or hangs for minutes. Checkpoints are written all the same, and have the
 // requests that wait, so the log does not grow. After a kill, the next process stores them.
+// The disk of a tenant's stores hangs in each sync, and takes writes. That holds up no checkpoint, and a power
+// loss costs nothing: the start goes back to the last checkpoint for which all stores were synced.
+func TestAPowerLossWhileAStoreCannotBeSynced(t *testing.T) {
+	for _, first := range []bool{false, true} { // whether an earlier checkpoint had all stores
+		synctest.Test(t, func(t *testing.T) { unsyncedStore(t, first) })
+	}
+}
+
+func unsyncedStore(t *testing.T, first bool) {
+	s := newStores(t)
+	small := func(o *Options) { o.Config.Checkpoint = 2000 }
+	p := start(t, memfs.New(), s, small)
+	written := 0
+	write := func(seconds int) {
+		for range seconds {
+			for _, tenant := range []string{"a", "b"} {
+				p.mustCount(tenant, "c", 1)
+				if _, err := p.Write(t.Context(), request(t, tenant, "r", time.Now(), 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			written++
+			time.Sleep(time.Second)
+		}
+	}
+	if first {
+		write(60)
+	}
+	s.leaveOut("b")
+	before := testutil.ToFloat64(p.metrics.Checkpoints)
+	write(120)
+	if n := testutil.ToFloat64(p.metrics.Checkpoints) - before; n < 2 {
+		t.Errorf("%g checkpoints were written meanwhile", n)
+	}
+	if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n == 0 {
+		t.Error("the metric says that all stores are synced")
+	}
+
+	killed := p.Restored().Entries
+	fs := p.kill(crash)
+	p = start(t, fs, s, small)
+	if n := p.Restored().Entries - killed; n > 150 {
+		t.Errorf("a start after a kill reads %d entries", n)
+	}
+	write(1)
+
+	fs = p.kill(func(fs *memfs.FS) *memfs.FS {
+		s.losePower()
+		return fs.PowerLoss(rand.New(rand.NewPCG(1, 1)))
+	})
+	p = start(t, fs, s, small, func(o *Options) { o.Boot = "the next" })
+	for _, tenant := range []string{"a", "b"} {
+		if err := p.Barrier(t.Context(), tenant); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if n := s.count(tenant + " raw"); n != written {
+			t.Errorf("after a power loss, %d of %d samples of tenant %s are stored", n, written, tenant)
+		}
+	}
+	s.leaveOut("")
+	write(60)
+	if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n != 0 {
+		t.Errorf("%g entries are said to be unsynced once the store syncs", n)
+	}
+	if synctest.Wait(); p.log.Bytes() > 40_000 {
+		t.Errorf("the log has %d bytes once the store syncs", p.log.Bytes())
+	}
+	p.terminate()
+}
+
+// count returns how many samples the stores have of the series with a prefix.
+func (s *stores) count(prefix string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, samples := range s.have {
+		if strings.HasPrefix(key, prefix) {
+			n += len(samples)
+		}
+	}
+	return n
+}
+
 func TestRequestsWaitBeyondAKill(t *testing.T) {
 	for name, sick := range map[string]error{"hangs": nil, "fails": errors.New("no space left on device")} {
 		t.Run(name, func(t *testing.T) {

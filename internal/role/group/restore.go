@@ -3,6 +3,7 @@ package group
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -93,7 +94,7 @@ func (g *Group) readNotes() (ofRequests [][]byte) {
 
 // restore restores the state from the last checkpoint and the notes of requests, and opens the log.
 func (g *Group) restore(noted [][]byte) (*member.Member, error) {
-	file, damage, err := checkpoint.Newest(g.FS)
+	file, damage, err := g.newest()
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +115,31 @@ func (g *Group) restore(noted [][]byte) (*member.Member, error) {
 		return nil, err
 	}
 	g.base = state.Index()
+	if g.synced == never {
+		g.synced = g.base
+	}
 	return state, nil
 }
+
+// newest returns the newest checkpoint that counts. After a power loss, one that some stores were not synced
+// for does not.
+func (g *Group) newest() (*checkpoint.File, []error, error) {
+	unsynced, err := checkpoint.ReadUnsynced(g.FS)
+	if err != nil {
+		return nil, nil, err
+	}
+	most := never
+	if g.synced = never; unsynced != nil {
+		if g.synced = unsynced.Base; unsynced.Boot != g.Boot || g.Boot == "" {
+			g.Logger.Warn("stores were not synced before the machine went down: their samples are written again from the log",
+				"from_entry", unsynced.Base)
+			most = unsynced.Base
+		}
+	}
+	return checkpoint.Newest(g.FS, most)
+}
+
+const never = uint64(math.MaxUint64)
 
 // restoreNotes adds to the state what the notes of requests say.
 func (g *Group) restoreNotes(state *member.Member, noted [][]byte) {
