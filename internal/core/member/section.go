@@ -190,6 +190,19 @@ func (m *Member) Restored(stored map[string]uint64) {
 	}
 }
 
+// Reaches returns the largest index of an entry in a restored state. The log must have all entries up to it:
+// a later entry with such an index would have no effect.
+func (m *Member) Reaches() uint64 {
+	last := max(m.applied, m.newest)
+	for _, t := range m.tenants {
+		last = max(last, t.written)
+	}
+	for _, index := range m.stored {
+		last = max(last, index)
+	}
+	return last
+}
+
 // Requests returns, by tenant, how many requests have left the queue. After a restoration, the stores of
 // the tenant must have these, since only later ones are written again.
 func (m *Member) Requests() map[string]uint64 {

@@ -1021,6 +1021,33 @@ func panicking(t *testing.T, requests bool) {
 
 // The raw store of a tenant fails or hangs for minutes. Checkpoints are written all the same, and have the
 // requests that wait, so the log does not grow. After a kill, the next process stores them.
+// A log that lost its end by damage is shorter than the state. New entries would get indexes that the state has
+// already, and vanish. So the member does not start.
+func TestALogThatEndsBeforeTheState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		p := start(t, memfs.New(), s, func(o *Options) { o.Segment = 64 << 20 })
+		for i := range 50 {
+			e := request(t, "b", "r", time.Now().Add(time.Duration(i)*time.Millisecond), 1)
+			if _, err := p.Write(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		fs := p.kill(crash)
+		for name, f := range fs.Files {
+			if strings.HasSuffix(name, ".segment") {
+				if err := fs.Truncate(name, int64(len(f.Data))*3/4); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if _, err := New(optionsOf(fs, s)); !errors.Is(err, entrylog.ErrDamaged) {
+			t.Errorf("a start with a log that lost its end: %v", err)
+		}
+	})
+}
+
 // The disk of a tenant's stores hangs in each sync, and takes writes. That holds up no checkpoint, and a power
 // loss costs nothing: the start goes back to the last checkpoint for which all stores were synced.
 func TestAPowerLossWhileAStoreCannotBeSynced(t *testing.T) {

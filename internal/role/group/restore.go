@@ -187,6 +187,10 @@ func (g *Group) open(state *member.Member, first bool) error {
 	if err != nil {
 		return err
 	}
+	if reaches := state.Reaches(); log.Last() < reaches {
+		return errors.Join(fmt.Errorf("%w: it ends with entry %d, but the state of the member has entries up to %d",
+			entrylog.ErrDamaged, log.Last(), reaches), log.Close())
+	}
 	if torn := log.Torn(); torn.Bytes > 0 {
 		g.Logger.Warn("the last write to the log of the group was torn and is cut off: the process or the machine died "+
 			"before it was acknowledged, or the disk damaged it",
