@@ -7,7 +7,7 @@ TEST_FLAGS  ?=
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.1
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
-# The plugins of telegraf that e2e/ needs; all 300 take many minutes and a gigabyte of modules.
+# The plugins of telegraf that e2e/ needs. All 300 plugins would take many minutes and a gigabyte of modules.
 TELEGRAF := custom,inputs.http_listener_v2,parsers.prometheus,outputs.http,serializers.prometheusremotewrite,outputs.opentelemetry
 
 # Modules of our own beside the one at the root, and the packages of all. What runs them does so in
@@ -33,23 +33,23 @@ help: ## list these targets
 run: build ## build freshet and start it; ARGS='--http-listen 127.0.0.1:8000' passes arguments
 	./bin/freshet serve $(ARGS)
 
-# -s -w: without symbols and debug information, which are a third of it. Stacks and profiles have
-# their names all the same; for a debugger: make build STRIP=
+# -s -w leaves out symbols and debug information, a third of the binary. Stacks and profiles still have
+# the names of functions. For a debugger: make build STRIP=
 STRIP := -s -w
 
 build: ## build ./bin/freshet
 	@test -e bin/freshet || echo "building bin/freshet; the first time takes a few minutes"
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(STRIP) -X main.version=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/freshet ./cmd/freshet
 
-# lint vets everything, and nobody debugs a test binary here: without both, two minutes less.
+# Tests are built without vet, which lint runs, and without debug information. That saves two minutes.
 TEST_BUILD = -vet=off -ldflags=-w
 
 # Tests of e2e that run once more with the server as a group of one: kills, restarts, backups, broken stores,
 # and each way in. `make soak` runs all of them so.
 IN_A_GROUP = ^Test(Backup|ABrokenStore|DamagedWAL|KillRounds|Stages|StopOnAFullDisk|TheJournalIsGone|OTLP|DeltaOverOTLP|ARepeatOfDelta|OTLPAddress|FullDiskAndRemoteWrite|PrometheusSends|RestartInPlaceLosesNothing|UpDownCountersSurvive|BenchRemoteWriteFindsWhatItWrote|AcknowledgedSamplesSurvive)$$
 
-# -count=1: e2e/ runs a binary that the test cache does not know.
-# Moved there whole: CI runs several targets at once.
+# -count=1: e2e/ runs a binary that is not part of the test cache's key.
+# Written to a temporary file and then renamed, because CI runs several targets at once.
 $(WORKSPACE): Makefile
 	@mkdir -p $(@D) && GOWORK=$(@D)/$$$$.work go work init . $(MODULES) && mv $(@D)/$$$$.work $@
 
@@ -71,7 +71,7 @@ fuzz: ## run every fuzz test for FUZZTIME (3s)
 bench: $(WORKSPACE) ## run every benchmark; each states its bound in its comment
 	$(ALL) go test -run '^$$' -bench . -benchmem ./internal/... ./client ./slogring
 
-# exec: a signal meets the lab itself, which then prints what it has.
+# exec: a signal then reaches the lab itself, which prints the results so far.
 lab: ## measure what receiving costs, write docs/performance.md; ARGS=--quick: five minutes, print only
 	@go build -C lab -o ../bin/lab . && exec ./bin/lab $(if $(ARGS),$(ARGS),-write)
 
@@ -105,12 +105,12 @@ soak: clients $(WORKSPACE) ## the same tests with large numbers, then a minute o
 clean: ## remove what was built and installed; ./data stays
 	rm -rf bin .cache e2e/clients/node/node_modules ui/node_modules
 
-compile: $(WORKSPACE) # what race and fuzz run; CI does so while tests wait
+compile: $(WORKSPACE) # builds what race and fuzz run; CI does that while tests wait
 	$(ALL) go build -race -tags poison $(RACE)
 	go -C examples/coverage build -race -tags poison ./...
 	@bash .ci/fuzz compile
 
-packages: # before anything that takes long
+packages: # a target's first step, so that a missing package shows at once
 	@bash .ci/packages clients cluster lua engine
 
 # The modules of Prometheus and of telegraf have the versions that ours has where both need

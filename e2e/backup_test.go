@@ -20,7 +20,7 @@ import (
 // directory, and starts a server there. All tiles are the same, sample by sample, and the totals
 // continue without a reset that rate() would see.
 func TestBackup(t *testing.T) {
-	t.Parallel() // it mostly waits for tiles
+	t.Parallel() // the test mostly waits for tiles
 	old := start(t, dataDir(t))
 	l := startLoad(t, old.Unixgram)
 	event(t, old, "deploy")
@@ -115,7 +115,7 @@ func TestBackupRefuses(t *testing.T) {
 	d.fill(t, p)
 	said := mustFail(t, "backup: ", "backup", "--server", server)
 	if !strings.Contains(said, "no space left") && !strings.Contains(said, "file too large") {
-		t.Errorf("a backup on a full disk said: %s", said)
+		t.Errorf("unexpected error of a backup on a full disk: %s", said)
 	}
 	if left, err := os.ReadDir(filepath.Join(d.dir, "snapshots")); err != nil || len(left) > 0 {
 		t.Errorf("the failed backup left files: %v, %v", left, err)

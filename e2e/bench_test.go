@@ -49,8 +49,8 @@ func bench(t *testing.T, args ...string) (a benchAnswer) {
 	return a
 }
 
-// The books of the receiver that bench starts account for everything that bench sent, and no
-// figure is missing.
+// The ledger of the receiver that bench starts accounts for everything that bench sent, and
+// no figure is missing.
 func TestBenchClosesTheBooks(t *testing.T) {
 	for _, network := range []string{"udp", "unixgram"} {
 		t.Run(network, func(t *testing.T) {
@@ -85,14 +85,14 @@ func TestBenchClosesTheBooks(t *testing.T) {
 	}
 }
 
-// The books also close if the receiver cannot keep up: the kernel's count of dropped packets
-// explains every sample that did not arrive.
+// The ledger also has no difference if the receiver cannot keep up: the kernel's count of
+// dropped packets explains every sample that did not arrive.
 func TestBenchCountsWhatTheKernelDropped(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--dogstatsd-receive-buffer", "4KiB")
 	r := bench(t, "--server", "http://"+p.HTTP, "--rate", "max", "--duration", "200ms").Runs[0]
 	if r.KernelDropped == 0 || r.LostSamples == 0 {
-		t.Errorf("nothing was lost, so this test shows nothing: %+v", r)
+		t.Errorf("no packet was lost, so this test checks nothing: %+v", r)
 	}
 	if r.ReceivedPackets+r.KernelDropped != r.SentPackets || r.ReceivedSamples+r.LostSamples != r.SentSamples {
 		t.Errorf("the books do not close: %+v", r)
@@ -111,8 +111,8 @@ func TestBenchReportsMistakesInTheReceiversFlags(t *testing.T) {
 	}
 }
 
-// Bench refuses a server that probes itself, since the books cannot separate its probes from bench's
-// samples.
+// Bench refuses a server that probes itself, since the ledger cannot separate the server's probes
+// from bench's samples.
 func TestBenchRefusesAServerThatProbes(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-probe")

@@ -41,7 +41,7 @@ func TestCaptureAndReplay(t *testing.T) {
 			if err := capture.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			_ = capture.Wait() // fails, because the process was killed
+			_ = capture.Wait() // returns an error, because the process was killed
 		}
 		if i == 25_000 {
 			break

@@ -13,7 +13,7 @@ import (
 // shows the client's own counts. The client sends on every kind of socket, while the server runs,
 // while it is down, and when it runs again at the same address.
 func TestOwnClient(t *testing.T) {
-	t.Parallel() // it mostly waits for processes
+	t.Parallel() // the test mostly waits for processes
 	p := start(t, dataDir(t))
 	var senders []*ownSender
 	for network, address := range map[string]string{
@@ -64,7 +64,7 @@ func TestOwnClient(t *testing.T) {
 		if stats.Sent != stats.Calls-stats.Refused || stats.DroppedPackets > 0 {
 			t.Errorf("%s: the client's counts are wrong: %+v", s.network, stats)
 		}
-		want["metrics"] += float64(stats.Calls - 8) // without the two events and two checks of each round
+		want["metrics"] += float64(stats.Calls - 8) // each round has two events and two checks, which are no metrics
 		want["events"] += 4
 		want["service_checks"] += 4
 		want["metric_dropped_on_receive"] += float64(stats.Refused)
@@ -107,8 +107,8 @@ func newOwnSender(t *testing.T, network, address string) *ownSender {
 		Prefix:  "own_" + network + "_",
 		Tags:    []string{"env:prod"},
 		OnError: func(err error) { s.trouble <- err },
-		// Only the test flushes. If the client also did, the server could end before it has read all
-		// datagrams, and the client would not notice the loss.
+		// Only the test flushes. If the client also flushed, the server could end before it has read
+		// all datagrams, and the client would not notice the loss.
 		FlushInterval: time.Hour,
 	})
 	if err != nil {

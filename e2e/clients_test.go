@@ -59,7 +59,7 @@ type operation struct {
 
 // client is a client library in one mode on one kind of socket.
 type client struct {
-	name    string // prefix of the names that it sends
+	name    string // prefix of the names that the client sends
 	network string
 	send    func(t *testing.T, o order) report
 }
@@ -69,7 +69,7 @@ var clients = []client{
 	{"python.unixgram", "unixgram", python},
 	{"python.unix-stream", "unix", python},
 	{"node.udp", "udp", node},
-	{"node.unixgram", "unixgram", node}, // hot-shots knows no framed streams
+	{"node.unixgram", "unixgram", node}, // hot-shots does not support framed streams
 	{"go.plain.udp", "udp", goClient(plain)},
 	{"go.plain.unixgram", "unixgram", goClient(plain)},
 	{"go.plain.unix-stream", "unix", goClient(plain)},
@@ -117,10 +117,11 @@ func script(t *testing.T, o order, interpreter, name string) (r report) {
 	return r
 }
 
-// TestClients checks that queries return what every client sent, for every kind of metric. It asks
-// three times: at once, from the open tiles; when the tile is stored; and after a restart.
+// TestClients checks that queries return what every client sent, for every kind of metric. The
+// test queries three times: at once, from the open tiles; when the tile is stored; and after a
+// restart.
 func TestClients(t *testing.T) {
-	t.Parallel() // it mostly waits for tiles
+	t.Parallel() // the test mostly waits for tiles
 	dir := dataDir(t)
 	file := filepath.Join(dir, "freshet.yaml")
 	if err := os.WriteFile(file, []byte(clientRules), 0o600); err != nil {
@@ -159,7 +160,7 @@ type run struct {
 
 const (
 	tileWidth = 10 * time.Second
-	sendTime  = 4 * time.Second // more than a client takes, on a busy machine
+	sendTime  = 4 * time.Second // more than a client takes even on a busy machine
 )
 
 // sendInOneTile lets a client send everything within one tile of 10 s, since each tile counts a

@@ -53,7 +53,7 @@ func startTrio(t *testing.T, others ...string) *trio {
 	return c
 }
 
-// flags are those that a process of the cluster needs.
+// flags returns the flags that each process of the cluster needs.
 func (c *trio) flags() []string {
 	var all []string
 	for _, n := range nodeNames {
@@ -72,7 +72,7 @@ func (c *trio) begin(node string) {
 	c.nodes[node] = begin(c.t, c.dirs[node], m.command(serve.Path, serve.Args[1:]...))
 }
 
-// state is the answer of /api/v1/status/cluster.
+// state is the part of the answer of /api/v1/status/cluster that the tests read.
 type state struct {
 	Leader string `json:"leader"`
 	Nodes  []struct {
@@ -110,7 +110,7 @@ func (c *trio) leader() (leader string) {
 	return leader
 }
 
-// caughtUp waits until all nodes are ready, and lag less than a second.
+// caughtUp waits until all nodes are ready and each lags by less than a second.
 func (c *trio) caughtUp() {
 	c.t.Helper()
 	eventually(c.t, time.Minute, "all nodes caught up", func() error {
@@ -127,17 +127,18 @@ func (c *trio) caughtUp() {
 	})
 }
 
-// writer sends samples of remote write, one request after the other, to the nodes in turn, and remembers
-// what was acknowledged. A request that fails is sent again to the next node, as a load balancer would.
+// writer sends samples of remote write, one request after the other, to the nodes in turn, and keeps the
+// samples that were acknowledged. A request that fails is sent again to the next node, as a load
+// balancer would.
 type writer struct {
 	c       *trio
-	name    string // of its series
+	name    string // name of the series
 	quit    chan struct{}
 	done    chan struct{}
 	mu      sync.Mutex
-	acked   map[int64]float64 // by Unix milliseconds
+	acked   map[int64]float64 // values by Unix milliseconds
 	refused []string          // answers of 400
-	longest time.Duration     // between two acknowledgements
+	longest time.Duration     // longest time between two acknowledgements
 }
 
 func (c *trio) startWriter(name string) *writer {
@@ -195,7 +196,7 @@ func (w *writer) stop() {
 	<-w.done
 }
 
-// check compares what was acknowledged with what a node answers.
+// check compares the acknowledged samples with the answer of a node.
 func (w *writer) check(node string) {
 	t := w.c.t
 	t.Helper()
@@ -270,7 +271,7 @@ func (i *increments) stop() {
 	<-i.done
 }
 
-// Three nodes are one Freshet: each answers the same, wherever data came in.
+// Three nodes act as one Freshet: all return the same data, whichever node received it.
 func TestThreeNodes(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -286,7 +287,7 @@ func TestThreeNodes(t *testing.T) {
 		if err != nil || status != 204 || header.Get("X-Prometheus-Remote-Write-Samples-Written") != "1" {
 			t.Errorf("node %s answers a write with %d, %q, %v, %v", n, status, text, header, err)
 		}
-		for _, reader := range nodeNames { // at once: a query waits for what was acknowledged
+		for _, reader := range nodeNames { // without a wait: a query itself waits for acknowledged samples
 			if v, err := c.nodes[reader].value("written_at_" + n); err != nil || v != float64(i) {
 				t.Errorf("written at node %s, read at node %s: %v, %v", n, reader, v, err)
 			}
@@ -309,14 +310,15 @@ func TestThreeNodes(t *testing.T) {
 		eventually(t, 30*time.Second, "node "+n+" has all increments", func() error {
 			v, err := c.nodes[n].value("hits")
 			if err == nil && v != sent {
-				err = fmt.Errorf("%v increments count, of %v", v, sent)
+				err = fmt.Errorf("%v of %v increments are counted", v, sent)
 			}
 			return err
 		})
 	}
 }
 
-// Kills, pauses and cuts of the leader lose nothing that was acknowledged, and writes pause for seconds only.
+// If the leader is killed, paused or cut off from the network, no acknowledged sample is lost, and writes
+// pause only for seconds.
 func TestNothingAcknowledgedIsLost(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -373,7 +375,8 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 	}
 }
 
-// Mistakes with a node's directory, name or secret end the process with a text that names the way out.
+// After a mistake with a node's directory, name or secret, the process ends with an error that names
+// the fix.
 func TestClusterMistakes(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {

@@ -62,7 +62,7 @@ func TestConfigurationTools(t *testing.T) {
 	write("maping: {}\n")
 	wrong := file + ":1: maping: is not a key; did you mean mapping?\n"
 	if code, stdout, stderr := diff(); code != 2 || stdout != "" || stderr != "freshet: "+wrong {
-		t.Errorf("diff with a bad one: exit code %d, %q, %q", code, stdout, stderr)
+		t.Errorf("diff with an invalid file: exit code %d, %q, %q", code, stdout, stderr)
 	}
 	if code, stdout, stderr := invoke(t, "check", file); code != 2 || stdout != "" ||
 		!strings.HasSuffix(stderr, "  "+wrong) {

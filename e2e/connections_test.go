@@ -15,7 +15,8 @@ import (
 
 // TestConnectionsLeaveFiles checks that idle connections do not use up the descriptors that stores
 // and the journal need. The server may open 256 files; a client opens 400 connections and closes
-// none. The journal once had no descriptor for its next segment, and stores could not open.
+// none. Earlier, such connections left no descriptor for the journal's next segment, and stores
+// could not open.
 func TestConnectionsLeaveFiles(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -27,7 +28,7 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 	p := launch(t, dir, exec.Command("sh", "-c", serve))
 	p.says(t, "the limit of open files is low", "files=256")
 	for i := range 400 {
-		network, address, asks := "tcp", p.HTTP, true // sends one request, and then stays idle
+		network, address, asks := "tcp", p.HTTP, true // each connection sends one request, and then stays idle
 		switch i % 4 {
 		case 1:
 			address, asks = p.OTLPGRPC, false
@@ -71,7 +72,7 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 			t.Errorf("a write of %s: %v %v", tenant, answer, err)
 		}
 	}
-	const series = 25_000 // so that a window is more than a MiB of journal
+	const series = 25_000 // a window of so many series takes more than a MiB of journal
 	flood(t, "udp", p.UDP, series, 1000, func(packet []byte, i int) []byte {
 		return append(packet, fmt.Sprintf("counted:1|c|#of:%d\n", i)...)
 	})

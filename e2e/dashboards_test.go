@@ -29,9 +29,9 @@ var needFaults = map[string]string{
 }
 
 // TestDashboards checks that every expression of deploy/grafana and deploy/alerts.yaml has an
-// answer, and that no alert fires on a healthy server. It asks a Prometheus that scrapes Freshet
-// with its defaults and so stores classic histograms, a Prometheus that stores native histograms,
-// and Freshet's own store.
+// answer, and that no alert fires on a healthy server. The test queries three stores: a
+// Prometheus that scrapes Freshet with its defaults and so stores classic histograms, a
+// Prometheus that stores native histograms, and Freshet's own store.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "freshet.yaml")
@@ -49,7 +49,7 @@ func TestDashboards(t *testing.T) {
 		"a Prometheus with its defaults":      scraped(""),
 		"a Prometheus with native histograms": scraped(", scrape_native_histograms: true"), "Freshet's own store": p.self,
 	}
-	left := map[monitored][]string{} // askers that still wait for an answer, by expression
+	left := map[monitored][]string{} // stores that have not answered yet, by expression
 	everywhere := slices.Sorted(maps.Keys(askers))
 	for _, m := range slices.Concat(panelExpressions(t), alertParts(t)) {
 		left[m] = everywhere
@@ -110,7 +110,8 @@ func checkForms(t *testing.T, askers map[string]func(string) ([]result, error)) 
 	}
 }
 
-// panelExpressions are the expressions of deploy/grafana, with variables as Grafana fills them in.
+// panelExpressions returns the expressions of deploy/grafana, with the values of variables filled
+// in as Grafana does.
 func panelExpressions(t *testing.T) (all []monitored) {
 	t.Helper()
 	files, err := filepath.Glob("../deploy/grafana/*.json")
@@ -143,7 +144,7 @@ func panelExpressions(t *testing.T) (all []monitored) {
 	return all
 }
 
-// alertParts are the expressions that the alerts compare.
+// alertParts returns the expressions that the alerts compare.
 func alertParts(t *testing.T) (all []monitored) {
 	t.Helper()
 	for _, rule := range alertRules(t) {
@@ -160,8 +161,8 @@ func alertParts(t *testing.T) (all []monitored) {
 	return all
 }
 
-// compared are the parts of an expression that have a value even if a comparison is false. The two
-// forms of one histogram are one part.
+// compared returns the parts of an expression that have a value even if a comparison is false. The
+// classic and the native form of a histogram count as one part.
 func compared(e parser.Expr) []string {
 	switch e := e.(type) {
 	case *parser.ParenExpr:

@@ -52,8 +52,8 @@ func during(t *testing.T, do func(i int), work func()) {
 }
 
 // The diagnosis of a flood of labels names the metric, the label and the sender. The command and the
-// API both give it. The command reads the running server, a record in a file, or a record that the
-// server kept.
+// API both return the diagnosis. The command reads the running server, a record in a file, or a
+// record that the server kept.
 func TestDiagnoseNamesAFlood(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--limits-max-series-per-metric", "1000")
@@ -99,8 +99,8 @@ func TestDiagnoseNamesAFlood(t *testing.T) {
 	}
 }
 
-// The diagnosis names the kernel's drops first, whatever else a busy machine may show. The server
-// is stopped while datagrams arrive, so that the kernel drops them.
+// The diagnosis names the kernel's drops as the first cause, even if a busy machine has further
+// causes. The server is stopped while datagrams arrive, so that the kernel drops them.
 func TestDiagnoseNamesKernelDrops(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--dogstatsd-receive-buffer", "64KiB")
@@ -136,7 +136,7 @@ func TestNoFaultsInTheBinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(binary), "internal/lib/pool.") {
-		t.Fatal("the binary has no names of functions: this test shows nothing")
+		t.Fatal("the binary has no names of functions, so this test checks nothing")
 	}
 	if strings.Contains(string(binary), "internal/lib/fault.") {
 		t.Error("the binary has functions of internal/lib/fault")

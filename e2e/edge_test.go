@@ -72,8 +72,8 @@ http {
 // traced is the option of resty.freshet.http that takes the trace id from the URL.
 const traced = `trace = "$arg_trace"`
 
-// startNginx starts an nginx that sends its counts to a server every interval. `options` are those
-// of resty.freshet.http.
+// startNginx starts an nginx that sends its counts to a server every interval. `options` are the
+// options of resty.freshet.http.
 func startNginx(t *testing.T, server string, interval time.Duration, options string) *nginx {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -160,8 +160,8 @@ func (n *nginx) signal(s os.Signal) {
 	}
 }
 
-// end stops nginx and waits. It closes the client's idle connections first, because a worker also
-// waits for connections without a request.
+// end stops nginx and waits until it has ended. It closes the client's idle connections first,
+// because a worker also waits for connections without a request.
 func (n *nginx) end(s os.Signal) {
 	n.client.CloseIdleConnections()
 	_ = n.cmd.Process.Signal(s)
@@ -205,7 +205,7 @@ func (n *nginx) counted(p *process) {
 }
 
 // Each request is counted once, whatever happens to the workers. Each reload replaces them, and at
-// the end they stop at once (TERM) or after their last answer (QUIT).
+// the end the workers stop at once (TERM) or after their last answer (QUIT).
 func TestEdgeCountsEachRequest(t *testing.T) {
 	for name, last := range map[string]syscall.Signal{"QUIT": syscall.SIGQUIT, "TERM": syscall.SIGTERM} {
 		for _, network := range []string{"unixgram", "udp"} {
@@ -230,7 +230,7 @@ func TestEdgeCountsEachRequest(t *testing.T) {
 	}
 }
 
-// ledger waits until the books close without a malformed or refused line.
+// ledger waits until the ledger has no difference, and no malformed or refused line.
 func (n *nginx) ledger(p *process) {
 	n.t.Helper()
 	eventually(n.t, 30*time.Second, "the books close", func() error {
@@ -245,7 +245,7 @@ func (n *nginx) ledger(p *process) {
 	})
 }
 
-// A worker that is killed loses at most its counts since the last send.
+// When a worker is killed, at most its counts since the last send are lost.
 func TestEdgeLosesAtMostOneIntervalOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -319,7 +319,7 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 	n.ledger(p)
 }
 
-// A label's value stays a value, whatever a client sends. It never becomes another line.
+// A client can choose the value of a label, but no value ever becomes another line.
 func TestEdgeLabelsForgeNoLines(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -389,8 +389,8 @@ func TestEdgeClassicBuckets(t *testing.T) {
 	n.ledger(p)
 }
 
-// A request's trace is the exemplar of its latency. An invalid trace id costs only the
-// exemplar.
+// A request's trace is the exemplar of its latency. With an invalid trace id, only the
+// exemplar is lost.
 func TestEdgeExemplars(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))

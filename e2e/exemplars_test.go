@@ -42,10 +42,11 @@ func (p *process) exemplars(expr string) (all []exemplar, err error) {
 
 // TestExemplars checks that the trace id of a DogStatsD line becomes an exemplar when the tile is
 // stored. A native histogram has it whether its values came one by one or in buckets; in a classic
-// histogram the measurement's bucket has it. Exemplars survive a restart. A line with an invalid
-// exemplar loses only the exemplar. lua/resty/freshet.lua sends lines with exemplars.
+// histogram the measurement's bucket has it. Exemplars survive a restart. From a line with an
+// invalid exemplar, only the exemplar is left out. lua/resty/freshet.lua sends lines with
+// exemplars.
 func TestExemplars(t *testing.T) {
-	t.Parallel() // it mostly waits for tiles
+	t.Parallel() // the test mostly waits for tiles
 	dir := dataDir(t)
 	file := filepath.Join(dir, "freshet.yaml")
 	if err := os.WriteFile(file, []byte("mapping: {rules: [{match: classic.*, buckets: [0.1, 1]}]}\n"), 0o644); err !=

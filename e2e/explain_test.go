@@ -27,8 +27,8 @@ type explanation struct {
 }
 
 // The server explains a line with what it knows: the kind of each name, and the sockets on which
-// lines arrive. Asking changes nothing: a name belongs to the first line that is sent, not to a line
-// that was only explained.
+// lines arrive. An explanation changes nothing: a name belongs to the first line that is sent, not
+// to a line that was only explained.
 func TestExplain(t *testing.T) {
 	p := start(t, dataDir(t), "--dogstatsd-host-label=false")
 	ask := func(line string) explanation {

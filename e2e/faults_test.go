@@ -26,8 +26,8 @@ const (
 	exitUsage   = 2
 )
 
-// refused runs freshet with arguments that it must refuse, and returns its standard error. It must
-// end by itself, with one line for each problem.
+// refused runs freshet with arguments that it must refuse, and returns its standard error. The
+// process must end without a signal, with one line for each problem.
 func refused(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
@@ -58,7 +58,7 @@ func serveArgs(dir string, args ...string) []string {
 }
 
 // TestAFailedStartSaysWhy checks that a start that fails prints one clear error, which names the
-// cause and the way out. Its exit code tells an init system whether to try again.
+// cause and the fix. By the exit code, an init system decides whether to try again.
 func TestAFailedStartSaysWhy(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -127,7 +127,7 @@ func TestAFailedStartSaysWhy(t *testing.T) {
 }
 
 // TestABadConfigurationNamesAllProblems checks that all mistakes in a file are reported at once, in
-// the file's order, each with its line, its key and the way out.
+// the file's order, each with its line, its key and the fix.
 func TestABadConfigurationNamesAllProblems(t *testing.T) {
 	file := filepath.Join(dataDir(t), "freshet.yaml")
 	if err := os.WriteFile(file, []byte(`data_dir: /nowhere/freshet
@@ -251,9 +251,9 @@ func TestDamagedJournal(t *testing.T) {
 	}
 }
 
-// TestDamagedGroup is the same for a group of one, whose log loses nothing that was acknowledged. What looks
-// like a write that did not end is cut off. A lost checkpoint is replaced by the log. Any other damage stops
-// the start, which says what to do.
+// TestDamagedGroup does the same for a group of one, whose log must not lose anything that was acknowledged.
+// The server cuts off an incomplete last write. It rebuilds the state of a lost checkpoint from the log.
+// After any other damage, the start fails with an error that names the fix.
 func TestDamagedGroup(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -334,7 +334,7 @@ func damagedData(t *testing.T, group bool, stop func(*process, *testing.T), patt
 	t.Helper()
 	dir = dataDir(t)
 	p := launch(t, dir, serveAs(group, dir))
-	for step := range 3 { // each step has its own window, and so its own frame
+	for step := range 3 { // waits, so that each step has its own window and its own frame
 		increment(t, p, fmt.Sprintf("step.%d", step), 10)
 		expectSoon(t, p, fmt.Sprintf("step_%d", step), 10)
 	}
@@ -362,7 +362,7 @@ func damagedData(t *testing.T, group bool, stop func(*process, *testing.T), patt
 	return dir, filepath.Base(newest)
 }
 
-// stepsLeft returns how many of the increments of damagedData are left.
+// stepsLeft returns how many increments of damagedData the server still counts.
 func (p *process) stepsLeft(t *testing.T) (left float64) {
 	t.Helper()
 	for step := range 3 {
@@ -399,7 +399,7 @@ func TestFullDisk(t *testing.T) {
 	if err := p.expect("before", 10, 0); err != nil {
 		t.Errorf("acknowledged samples on a full disk: %v", err)
 	}
-	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second)) // by then a tile could not be stored
+	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second)) // by then the server has failed to store a tile
 
 	d.free(t, p)
 	expectSoon(t, p, "sum(during)", 50)
@@ -422,8 +422,9 @@ func TestFullDisk(t *testing.T) {
 	check()
 }
 
-// TestStopOnAFullDisk checks that the server stops although its disk is full. Acknowledged samples
-// are there when the disk has space again; all others are counted and logged as lost.
+// TestStopOnAFullDisk checks that the server stops although its disk is full. When the disk has
+// space again, queries return all acknowledged samples. All other samples are counted and logged
+// as lost.
 func TestStopOnAFullDisk(t *testing.T) {
 	t.Parallel() // it mostly waits for the drain
 	d := newSmallDisk(t)
@@ -468,9 +469,9 @@ func widely(t *testing.T, p *process, name string, n int) {
 	}
 }
 
-// smallDisk is a data directory whose disk can be filled. It is a file system of its own if this
-// process may mount one. Otherwise fill limits the size of the server's files, so that writes fail
-// in the same places.
+// smallDisk is a data directory whose disk can be filled. The directory is a separate file system
+// if this process may mount one. Otherwise fill limits the size of the server's files, so that
+// writes fail at the same points.
 type smallDisk struct {
 	dir     string
 	mounted bool

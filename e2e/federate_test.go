@@ -106,7 +106,7 @@ func firstDifference(got, want string) string {
 // same samples answers, in each format, and that a real Prometheus can federate from Freshet,
 // including samples that came by DogStatsD.
 func TestFederatesAsPrometheus(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // the test mostly waits
 	p := start(t, dataDir(t))
 	target, begin := stampedApplication(t)
 	theirs := startPrometheus(t, fmt.Sprintf(`

@@ -14,7 +14,8 @@ var (
 	extended   = statsd.WithExtendedClientSideAggregation() // also packs values of timers, histograms and distributions
 )
 
-// goClient does in this process what client scripts do.
+// goClient runs a client in this process, as the client scripts do in their own
+// processes.
 func goClient(mode statsd.Option) func(*testing.T, order) report {
 	return func(t *testing.T, o order) report {
 		t.Helper()

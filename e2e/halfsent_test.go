@@ -14,8 +14,8 @@ import (
 )
 
 // halfSent begins gRPC calls on one connection, which stays open until the test ends. Each call
-// announces a message of 32 MiB and sends 100 bytes of it. The frames are made by hand, since a
-// library sends whole messages.
+// announces a message of 32 MiB and sends 100 bytes of it. The test makes the frames itself,
+// since a library would send whole messages.
 func halfSent(t *testing.T, p *process, tenant string, calls int) {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.OTLPGRPC)
@@ -74,9 +74,9 @@ func halfPosted(t *testing.T, p *process, tenant string, requests int) {
 }
 
 // TestHalfSentRequests checks that clients can write while other clients begin requests and never
-// finish them. Each such request once reserved memory for the largest request. So four gRPC calls
-// blocked their tenant for a minute, eight blocked all tenants, and HTTP requests with a
-// Content-Length did the same.
+// finish them. Earlier, each such request reserved memory for a request of the maximum size. So
+// four gRPC calls blocked their tenant for a minute, and eight calls blocked all tenants. HTTP
+// requests with a Content-Length did the same.
 func TestHalfSentRequests(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--http-trust-tenant-header", "--http-allow-unknown-tenants")
@@ -111,7 +111,7 @@ func TestHalfSentRequests(t *testing.T) {
 		}
 	}
 	if took := time.Since(began); took > patience {
-		t.Errorf("twelve whole requests took %v beside half-sent ones", took)
+		t.Errorf("with half-sent requests open, twelve whole requests took %v", took)
 	}
 	eventually(t, time.Minute, "half-sent requests are cut off and counted", func() error {
 		if n, err := p.metric(`freshet_receive_unread_requests_total{reason="stalled"}`); err != nil || n != 2*48 {

@@ -70,8 +70,8 @@ type listening struct {
 	Unix     string `json:"dogstatsd_unix"`
 }
 
-// groupVariable in the environment makes a server a group of one. If the tests run with it, so does each of
-// their servers.
+// groupVariable in the environment makes a server a group of one. The servers of the tests inherit the
+// environment of the tests.
 const groupVariable = "FRESHET_GROUP_OF_ONE"
 
 // Where a server has its journal, below its data directory. The log and the checkpoints of a group of one
@@ -165,8 +165,9 @@ func begin(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
-	cmd.Env = append(cmd.Env, "FRESHET_SELF_PROBE=false")                // tests count samples; a flag turns it on
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that times out leaves no process
+	// probes would disturb tests that count samples; a flag turns them on
+	cmd.Env = append(cmd.Env, "FRESHET_SELF_PROBE=false")
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // ends the process even if the test times out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -205,8 +206,8 @@ func (p *process) waitReady(t *testing.T) {
 	})
 }
 
-// says waits until the process has printed each of the texts. It waits because a log line may
-// come some milliseconds after its event.
+// says waits until the process has printed each of the texts, because a log line may come
+// some milliseconds after its event.
 func (p *process) says(t *testing.T, texts ...string) {
 	t.Helper()
 	eventually(t, 30*time.Second, "the process says so", func() error {

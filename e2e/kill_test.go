@@ -14,21 +14,22 @@ import (
 // machine.
 const journalLag = 2500 * time.Millisecond
 
-// TestKillRounds checks that SIGTERM loses nothing that reached the socket, and kill -9 nothing that
-// was journalled, which is everything but the last windows. It ends the process every few seconds
-// under load, both ways in turn, and starts it again. Every remaining sample is counted once, in the
-// totals and in the tiles, without a reset that rate() would see.
+// TestKillRounds checks that SIGTERM loses no datagram that reached the socket, and that kill -9
+// loses no sample that was journalled, which is every sample except those of the last windows. Every
+// few seconds the test ends the process under load, by SIGTERM and kill -9 in turn, and starts it
+// again. Every remaining sample is counted once, in the totals and in the tiles, without a reset
+// that rate() would see.
 //
 // 3 rounds in CI, 24 in `make soak`.
 func TestKillRounds(t *testing.T) {
-	t.Parallel() // it mostly waits for tiles
+	t.Parallel() // the test mostly waits for tiles
 	rounds := 3
 	if soak {
 		rounds = 24
 	}
 	rnd := rand.New(rand.NewPCG(1, 1))
 	p := start(t, dataDir(t))
-	var kept totals // what survived the rounds so far
+	var kept totals // the totals that survived the rounds so far
 	for round := range rounds {
 		l := startLoad(t, p.Unixgram)
 		reach(time.Now().Add(2*time.Second + time.Duration(rnd.Int64N(int64(3*time.Second)))))
@@ -72,7 +73,7 @@ type load struct {
 	quit chan struct{}
 	done chan struct{}
 
-	history []sentAt // one entry for each burst; read it only after stop
+	history []sentAt // one entry for each burst; the test reads it only after stop
 }
 
 // sentAt is how many datagrams had been sent by one moment.
@@ -159,8 +160,8 @@ func (p *process) askTotals() (a totals, err error) {
 	return a, err
 }
 
-// totals waits until the totals lie between two bounds, and returns them. Two seconds later they must
-// still be the same.
+// totals waits until the totals lie between two bounds, and returns them. Two seconds later the
+// totals must still be the same.
 func (p *process) totals(t *testing.T, lowest, highest totals) totals {
 	t.Helper()
 	var first totals
@@ -218,8 +219,8 @@ func checkTiles(t *testing.T, p *process, want totals) {
 		why, expr string
 		want      float64
 	}{
-		{"what was counted", "sum(increase(e2e_kill_count[1h] anchored))", want.counters},
-		{"what was timed", "sum(histogram_count(increase(e2e_kill_timer[1h] anchored)))", want.timers},
+		{"the increments", "sum(increase(e2e_kill_count[1h] anchored))", want.counters},
+		{"the timers", "sum(histogram_count(increase(e2e_kill_timer[1h] anchored)))", want.timers},
 		{"resets that rate() would see", "sum(resets(e2e_kill_count[1h]))", 0},
 		{"resets of histograms", "sum(resets(e2e_kill_timer[1h]))", 0},
 	} {

@@ -14,7 +14,7 @@ import (
 	"github.com/DataDog/datadog-go/v5/statsd"
 )
 
-// books are the parts of the books of one process that these tests read.
+// books has the parts of the ledger of one process that these tests read.
 type books struct {
 	Samples struct {
 		Received, Restored               uint64
@@ -34,7 +34,7 @@ type books struct {
 	Clients map[string]float64
 }
 
-// ledger returns the books of this process and of the process before it.
+// ledger returns the ledger of this process and of the previous process.
 func (p *process) ledger() (now books, previous *books, err error) {
 	var answer struct {
 		books
@@ -52,7 +52,7 @@ func (p *process) ledger() (now books, previous *books, err error) {
 	return answer.books, previous, nil
 }
 
-// ended is how many samples have their final state.
+// ended returns how many samples have their final state.
 func (b *books) ended() (n uint64) {
 	for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late, b.Samples.Unsent,
 		b.Samples.Discarded} {
@@ -63,10 +63,10 @@ func (b *books) ended() (n uint64) {
 	return n + b.Samples.Stored
 }
 
-// TestTheBooksClose checks that the books account for every datagram that the kernel took, and for
-// its sample: the difference is 0. It sends three times what the server can read, with lines that
-// are malformed, negative, dropped by a rule, too long, too late or of new series, and meanwhile
-// restarts the server in place and by a stop and a start.
+// TestTheBooksClose checks that the ledger accounts for every datagram that the kernel accepted,
+// and for its sample: the difference is 0. It sends three times what the server can read, with
+// lines that are malformed, negative, dropped by a rule, too long, too late or of new series, and
+// meanwhile restarts the server in place and by a stop and a start.
 //
 // 3 rounds of overload in CI, 100 in `make soak`.
 func TestTheBooksClose(t *testing.T) {
@@ -97,7 +97,7 @@ func TestTheBooksClose(t *testing.T) {
 				stop()
 				_, previous, err := p.ledger()
 				if err != nil || previous == nil {
-					t.Fatalf("there are no books of the process before: %v", err)
+					t.Fatalf("there is no ledger of the previous process: %v", err)
 				}
 				lives = append(lives, *previous)
 			}
@@ -120,7 +120,8 @@ type bookSender struct {
 	refused uint64 // datagrams for which a Unix socket was full; UDP does not report this
 }
 
-// next returns the line of the next datagram. Of a hundred lines, one has each kind of trouble.
+// next returns the line of the next datagram. Of each hundred lines, one line has each kind of
+// problem.
 func (s *bookSender) next() string {
 	i := s.sent
 	switch i % 100 {
@@ -144,7 +145,7 @@ func (s *bookSender) next() string {
 	return fmt.Sprintf("books.load:1|c|#n:%d", i%50)
 }
 
-// send tries once: it does not wait until a full socket has space.
+// send makes one attempt: it does not wait until a full socket has space.
 func (s *bookSender) send(t *testing.T) {
 	raw, err := s.conn.(syscall.Conn).SyscallConn()
 	if err == nil {
@@ -184,9 +185,9 @@ func (s *bookSender) keepSending(t *testing.T, perSecond int) (stop func()) {
 	return func() { close(quit); <-done }
 }
 
-// overload sends more than three times what the server can read. This holds on any machine, since
-// the server is stopped while most of the datagrams are sent. Datagrams that a Unix socket refuses
-// count as sent here.
+// overload sends more than three times what the server can read. The server is stopped while most
+// of the datagrams are sent, so the test overloads it on any machine. Datagrams that a Unix socket
+// refuses count as sent here.
 func overload(t *testing.T, p *process, s *bookSender) {
 	t.Helper()
 	rounds := 3
@@ -218,12 +219,12 @@ func overload(t *testing.T, p *process, s *bookSender) {
 	t.Logf("%d datagrams offered, of which a Unix socket refused %d; %d read, one of %.1f",
 		offered, s.refused, now.Datagrams.Read, float64(offered)/float64(now.Datagrams.Read))
 	if offered < 3*now.Datagrams.Read {
-		t.Error("the server read more than a third of the datagrams, so this test shows nothing")
+		t.Error("the server read more than a third of the datagrams, so this test checks nothing")
 	}
 }
 
-// settled waits until every datagram is in the books of one of the processes and every tile is
-// stored, and returns the books of the last process.
+// settled waits until every datagram is in the ledger of one of the processes and every tile
+// is stored, and returns the ledger of the last process.
 func settled(t *testing.T, p *process, before []books, sent uint64) (now books) {
 	t.Helper()
 	eventually(t, time.Minute, "the books settle", func() (err error) {
@@ -252,7 +253,8 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 			t.Errorf("process %d: the difference is %d", i, b.Samples.Difference)
 		}
 		if b.Samples.Restored != carried {
-			t.Errorf("process %d began with %d samples in tiles, the one before ended with %d", i, b.Samples.Restored, carried)
+			t.Errorf(
+				"process %d began with %d samples in tiles, but the previous process ended with %d", i, b.Samples.Restored, carried)
 		}
 		if b.Samples.Window != 0 {
 			t.Errorf("process %d ended with %d samples in windows", i, b.Samples.Window)
@@ -276,7 +278,8 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 		t.Errorf("%d datagrams of one sample each were read; the books have %d samples, %d of them in a final state",
 			read, received, ended)
 	}
-	// Each kind of trouble must have occurred; otherwise the test shows nothing about it.
+	// Each kind of problem must have occurred. Otherwise the test does not check that
+	// kind.
 	all := map[string]uint64{}
 	for _, b := range lives {
 		for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late} {
@@ -305,7 +308,7 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 // client reports as dropped. The server is stopped while the client sends, so that its socket is
 // full.
 func TestTheLedgerHasWhatClientsDropped(t *testing.T) {
-	t.Parallel() // it mostly waits: clients report every ten seconds
+	t.Parallel() // the test mostly waits, since clients report every ten seconds
 	p := start(t, dataDir(t))
 	c, err := statsd.New("unix://"+p.Unixgram, statsd.WithoutClientSideAggregation(), statsd.WithMaxMessagesPerPayload(1),
 		statsd.WithSenderQueueSize(64), statsd.WithWriteTimeout(time.Millisecond))

@@ -36,7 +36,8 @@ func flood(t *testing.T, network, address string, lines, rate int, line func(pac
 	}
 }
 
-// unique appends lines of a counter with a new label value in each.
+// unique returns a function that appends lines of a counter, each with a new label
+// value.
 func unique(metric string) func([]byte, int) []byte {
 	return func(packet []byte, i int) []byte {
 		return fmt.Appendf(packet, "%s:1|c|#env:prod,request:%08x-1f2e-4d3c-8b7a-0123456789ab\n", metric, i)
@@ -44,8 +45,8 @@ func unique(metric string) func([]byte, int) []byte {
 }
 
 // TestAFloodOfLabels checks that a flood of unique labels harms no other series. It sends one flood
-// over UDP and one to a Unix socket. The totals are exact, the sender is named within ten seconds,
-// and after the flood new series have a place again.
+// over UDP and one to a Unix socket. The totals are exact, the log and a metric name the sender
+// within ten seconds, and after the flood there are places for new series again.
 func TestAFloodOfLabels(t *testing.T) {
 	const lines, perMetric = 20_000, 50
 	const udpLines = 5000 // 75 datagrams, which fit any receive buffer
@@ -99,7 +100,7 @@ func TestAFloodOfLabels(t *testing.T) {
 	} {
 		eventually(t, 30*time.Second, c.why, func() error { return p.expect(c.expr, c.want, 0) })
 	}
-	eventually(t, 30*time.Second, "what was refused is counted", func() error {
+	eventually(t, 30*time.Second, "the refused samples are counted", func() error {
 		body, err := p.get("/metrics", nil)
 		if err != nil {
 			return err
@@ -111,8 +112,8 @@ func TestAFloodOfLabels(t *testing.T) {
 		return nil
 	})
 
-	// The flood's last window may still be open, and a window without a flood must follow. An
-	// earlier try would be part of the flood.
+	// The last window of the flood may still be open, and a whole window without a flood must
+	// follow it. A new series before that would be part of the flood.
 	stopped := time.Now()
 	tries, next := 0, stopped.Add(2*time.Second)
 	eventually(t, 30*time.Second, "a new series has a place again", func() error {
@@ -146,7 +147,7 @@ func hasLine(text string, parts ...string) bool {
 	return false
 }
 
-// seriesBytes is the memory of a series by docs/limits.md, everything included.
+// seriesBytes is the total memory of a series that docs/limits.md gives, in bytes.
 const seriesBytes = 10_000
 
 // TestAFloodTakesNoMoreMemory checks that a flood of series takes no more memory than the series

@@ -52,7 +52,7 @@ const (
 func TestInstructions(t *testing.T) {
 	names, want := []string{"example"}, 0
 	for name, limit := range handlers {
-		if limit == 0 && os.Getenv("FRESHET_SOAK") == "" { // they take half a minute more of processor time
+		if limit == 0 && os.Getenv("FRESHET_SOAK") == "" { // these handlers take another half minute of processor time
 			continue
 		}
 		want++
@@ -76,11 +76,11 @@ func TestInstructions(t *testing.T) {
 			t.Errorf("%s takes %d instructions, at most %d are allowed", handler, n, limit)
 		}
 		if len(told[handler]) == 0 {
-			t.Errorf("%s takes %d instructions, and no document says so", handler, n)
+			t.Errorf("%s takes %d instructions, but no document has that figure", handler, n)
 		}
 		for _, figure := range told[handler] {
 			if math.Abs(float64(figure-n)) > drift*float64(n) {
-				t.Errorf("%s takes %d instructions, and a document says %d", handler, n, figure)
+				t.Errorf("%s takes %d instructions, but a document says %d", handler, n, figure)
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package ui holds the web page, built from src/. docs/page.md says what it shows;
-// internal/role/webui serves it.
+// Package ui holds the web page, which is built from src/. docs/page.md describes the
+// page, and internal/role/webui serves it.
 package ui
 
 import (

@@ -14,7 +14,8 @@ import (
 	"testing/fstest"
 )
 
-// dist is byte for byte what the build makes of src, so nobody serves an old page.
+// The files in dist are equal, byte for byte, to a new build of src, so that no server
+// has an old page.
 func TestTheBundleIsFresh(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dist")
 	run(t, "node", "build.mjs", dir)
@@ -30,8 +31,8 @@ func TestTheBundleIsFresh(t *testing.T) {
 	}
 }
 
-// No file of src imports itself through others, so each can be read before the files that import
-// it.
+// No file of src imports itself, directly or through other files, so that a reader can read each
+// file before the files that import it.
 func TestImportsMakeNoCycle(t *testing.T) {
 	imports := importsOf(t, os.DirFS("src"))
 	if len(imports["main.tsx"]) == 0 || !slices.Contains(imports["query.tsx"], "editor.ts") {
@@ -43,7 +44,7 @@ func TestImportsMakeNoCycle(t *testing.T) {
 	}
 }
 
-// cycleIn finds cycles through types and through imports at run time, too.
+// cycleIn also finds cycles through types and through imports at run time.
 func TestCyclesAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -74,8 +75,8 @@ func TestCyclesAreFound(t *testing.T) {
 
 var importFrom = regexp.MustCompile(`(?:\bfrom|\bimport)\s*\(?\s*'\./([^']+)'`)
 
-// importsOf returns, for each file, the files that it imports, including imports of types and at
-// run time.
+// importsOf returns, for each file, the files that it imports, including imports of types and
+// imports at run time.
 func importsOf(t *testing.T, src fs.FS) map[string][]string {
 	t.Helper()
 	texts := read(t, src)

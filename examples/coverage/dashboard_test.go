@@ -95,7 +95,8 @@ func get(url string) ([]byte, error) {
 	return body, err
 }
 
-// expressions are the dashboard's expressions, with variables filled in as by Grafana.
+// expressions returns the expressions of the dashboard, with the values of variables
+// filled in as Grafana does.
 func expressions(t *testing.T) (found []string) {
 	t.Helper()
 	text, err := os.ReadFile("dashboard.json")
@@ -214,7 +215,7 @@ func TestDashboard(t *testing.T) {
 		`msg="coverage asked" code=200 origin=01001000 destination=20040002 offers=1`, `message="coverage asked"`,
 		"msg=stopped"} {
 		if !strings.Contains(logs.String(), want) {
-			t.Errorf("the log has no %s", want)
+			t.Errorf("the log has no line with %s", want)
 		}
 	}
 	if t.Failed() {

@@ -33,7 +33,7 @@ type codeRange struct{ from, to uint32 }
 //	{"carrier":"acme","service":"express","days":2,"price_cents":1290,
 //	 "origin":{"from":"01000000","to":"01099999"},"destination":{"from":"20000000","to":"20199999"}}
 //
-// It ignores other fields, which may be there for other programs.
+// It ignores unknown fields, which other programs may use.
 func parseDocument(text []byte) (d document, err error) {
 	type ends struct{ From, To string }
 	var raw struct {

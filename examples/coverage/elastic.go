@@ -27,9 +27,9 @@ const (
 // elastic reads a whole index of an Elasticsearch cluster as of one point in time. It reads slices
 // at the same time, each page by page, and holds one page of each slice in memory.
 //
-// It uses only the transport of the official client: the API takes 48 s of processor time to
-// compile, the typed API four minutes, and this file needs three requests. The function genuine
-// repeats the client's check of the product.
+// It uses only the transport of the official client, because it needs only three requests:
+// compiling the client's API takes 48 s of processor time, and compiling its typed API takes
+// four minutes. The function genuine repeats the client's check of the product.
 type elastic struct {
 	index    string
 	pageSize int // documents
@@ -49,7 +49,7 @@ func newElastic(address, apiKey, index string, options ...elastictransport.Optio
 			http.StatusServiceUnavailable, http.StatusGatewayTimeout),
 		elastictransport.WithRetryBackoff(func(attempt int) time.Duration {
 			longest := 100 * time.Millisecond << attempt
-			return longest/2 + rand.N(longest/2) // random, so that slices do not all retry at once
+			return longest/2 + rand.N(longest/2) // random, so that the slices do not retry at the same time
 		}),
 	}, options...)...)
 	if err != nil {
@@ -60,8 +60,8 @@ func newElastic(address, apiKey, index string, options ...elastictransport.Optio
 
 func (e *elastic) String() string { return e.es.URLs()[0].Redacted() + "/" + e.index }
 
-// errLost says that the point in time no longer exists. Documents loaded from it cannot be used,
-// since another point in time may have other documents.
+// errLost means that the point in time no longer exists. Documents loaded from it cannot be
+// used, since another point in time may have other documents.
 var errLost = errors.New("the point in time is lost")
 
 func (e *elastic) load(ctx context.Context, into *sink) (err error) {
@@ -188,7 +188,7 @@ func (e *elastic) loadSlice(ctx context.Context, id string, number int, adding *
 		read += len(hits)
 		ask.SearchAfter, ask.TrackTotalHits = hits[len(hits)-1].Sort, false
 		if got.PIT != "" {
-			ask.PIT.ID = got.PIT // it may change from page to page
+			ask.PIT.ID = got.PIT // the id may change from page to page
 		}
 	}
 }
@@ -197,7 +197,8 @@ func (e *elastic) loadSlice(ctx context.Context, id string, number int, adding *
 func (e *elastic) close(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = e.do(ctx, "", http.MethodDelete, "/_pit", pit{ID: id}, &struct{}{}) // otherwise it ends after keepAlive
+	// if this fails, the point in time ends after keepAlive
+	_ = e.do(ctx, "", http.MethodDelete, "/_pit", pit{ID: id}, &struct{}{})
 }
 
 // do sends a request and reads the answer. `body` may be nil. The transport retries if the cluster

@@ -23,8 +23,8 @@ import (
 	"github.com/elastic/elastic-transport-go/v8/elastictransport"
 )
 
-// standIn answers the loader's requests like Elasticsearch, and fails as a test tells it. TestEngine
-// runs the loader against a real Elasticsearch.
+// standIn answers the loader's requests like Elasticsearch, with the failures that a test sets.
+// TestEngine runs the loader against a real Elasticsearch.
 type standIn struct {
 	documents []string
 
@@ -159,7 +159,7 @@ func TestElasticLoad(t *testing.T) {
 		{"nothing", func(s *standIn) { s.documents = nil }, 0, 0, 1, 0, ""},
 		{"documents that are not valid are counted",
 			func(s *standIn) { s.documents[17] = `{"carrier":""}`; s.documents[50] = `[]` }, 93, 2, 1, 0, ""},
-		{"too many of them", func(s *standIn) {
+		{"too many documents are not valid", func(s *standIn) {
 			for i := range 4 {
 				s.documents[i] = `{}`
 			}
@@ -167,10 +167,11 @@ func TestElasticLoad(t *testing.T) {
 		{"a busy cluster is asked again, later", func(s *standIn) {
 			s.fail = fail(429, `{}`, func(request int) bool { return request%3 == 1 })
 		}, 95, 0, 1, 100 * time.Millisecond, ""},
-		{"one that is away for a while", func(s *standIn) {
+		{"a cluster that does not answer for a while", func(s *standIn) {
 			s.fail = fail(503, ``, func(request int) bool { return request <= 5 })
 		}, 95, 0, 1, 3 * time.Second, ""},
-		{"one that stays away", func(s *standIn) { s.fail = fail(503, `no master`, always) }, 0, 0, 0, 6 * time.Second,
+		{"a cluster that never answers",
+			func(s *standIn) { s.fail = fail(503, `no master`, always) }, 0, 0, 0, 6 * time.Second,
 			"open a point in time of http://es:9200/coverage: 503 Service Unavailable: no master"},
 		{"no such index", func(s *standIn) { s.fail = fail(404, `index_not_found_exception`, always) }, 0, 0, 0, 0,
 			"404 Not Found: index_not_found_exception"},
@@ -273,7 +274,7 @@ func engine(t *testing.T) (address string) {
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe() // the engine ends when this is closed
+	in, err := cmd.StdinPipe() // the engine ends when the test closes this pipe
 	if err != nil {
 		t.Fatal(err)
 	}

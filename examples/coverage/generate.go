@@ -8,10 +8,10 @@ import (
 	"math/rand/v2"
 )
 
-// generate writes n documents as NDJSON, compressed by gzip. They are the same on each machine.
-// There are 40 carriers with 4 services each. Ranges begin at multiples of 100,000, like areas of
-// real postal codes; most have one area, some several. Of a million documents three or four cover a
-// route.
+// generate writes n documents as NDJSON, compressed by gzip. The documents are the same on each
+// machine. There are 40 carriers with 4 services each. Ranges begin at multiples of 100,000, like
+// areas of real postal codes. Most ranges cover one area, some cover several. Of a million
+// documents, three or four cover a given route.
 func generate(out io.Writer, n int) error {
 	zipped := gzip.NewWriter(out)
 	w := bufio.NewWriter(zipped)

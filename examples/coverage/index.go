@@ -14,9 +14,9 @@ import (
 //
 // # What it holds
 //
-// It is two slices without pointers, which the garbage collector does not scan, whatever their size:
-// 32 bytes for each document, and 16 for each different range of origins. Carriers and services are
-// numbers; their names are stored once.
+// The index is two slices, with 32 bytes for each document and 16 bytes for each different range of
+// origins. The slices have no pointers, so the garbage collector does not scan them. Carriers and
+// services are numbers, and their names are stored once.
 //
 //	groups   one for each range of origins, sorted by its begin: [from, to, maxTo, first]
 //	                                                                             |
@@ -25,12 +25,13 @@ import (
 //
 // # How it is searched
 //
-// Which intervals of a sorted slice contain a point? A binary search finds those that begin before
-// the point, but each of them may also end before it. So the slice is used as a binary tree: the
-// middle element is the root, and the halves on both sides are its subtrees. Each element has maxTo,
-// the last end in its subtree. A search skips subtrees that end before the point, and elements that
-// begin after it. It visits about log2(n) elements for each result. A lookup searches the groups for
-// the origin, and the rows of each group that it finds for the destination.
+// A search must find the intervals of a sorted slice that contain a point. A binary search finds the
+// intervals that begin before the point, but each of them may also end before the point. So the
+// slice is used as a binary tree: the middle element is the root, and the halves on both sides are
+// its subtrees. Each element has maxTo, the last end in its subtree. A search skips subtrees that
+// end before the point, and elements that begin after it. It visits about log2(n) elements for each
+// result. A lookup searches the groups for the origin, and the rows of each group that it finds for
+// the destination.
 type index struct {
 	groups   []group
 	rows     []row
@@ -58,10 +59,10 @@ type offer struct {
 	carrier, service, days uint16
 }
 
-// A document takes as many bytes as the comment of index says.
+// The sizes of row and group must be the sizes that the comment of index gives.
 var _ = [1]struct{}{}[unsafe.Sizeof(row{})-32+unsafe.Sizeof(group{})-16]
 
-// anyCarrier stands for all carriers. No carrier has this number.
+// anyCarrier means all carriers in a lookup. No carrier has this number.
 const anyCarrier = maxNames
 
 // lookup appends to `offers` each different offer that covers the route, sorted by carrier,
@@ -146,7 +147,7 @@ func newBuilder(expected, most int) *builder {
 	}
 }
 
-// errTooMany says that there are more documents than allowed.
+// errTooMany means that there are more documents than allowed.
 var errTooMany = errors.New("more documents than --max-documents allows; raise it if the memory holds two indexes " +
 	"of that size")
 
@@ -181,7 +182,8 @@ func (b *builder) build() *index {
 			cmp.Compare(a.destination.from, b.destination.from), cmp.Compare(a.destination.to, b.destination.to))
 	})
 	if cap(x.rows) > len(x.rows)+len(x.rows)/8 {
-		x.rows = slices.Clone(x.rows) // append reserved more, and the index lives long
+		// frees the unused memory that append reserved, since the index is in use for a long time
+		x.rows = slices.Clone(x.rows)
 	}
 	for i := range x.rows {
 		if origin := x.rows[i].origin; i == 0 || origin != x.rows[i-1].origin {

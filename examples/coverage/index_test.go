@@ -31,7 +31,8 @@ func naive(documents []document, origin, destination uint32, carrier string) (fo
 	return slices.Compact(found)
 }
 
-// text returns an offer as text. Texts sort like offers.
+// text returns an offer as text. Sorting the texts gives the same order as sorting the
+// offers.
 func text(d document) string {
 	return fmt.Sprintf("%q %q %d cents %05d days", d.carrier, d.service, 1_000_000+d.priceCents, d.days)
 }
@@ -65,9 +66,9 @@ func TestLookup(t *testing.T) {
 		{"both ends belong to the range", 10, 200, "acme", `["acme" "standard" 1000500 cents 00002 days]`},
 		{"one before the range", 9, 150, "acme", `[]`},
 		{"one behind the range", 20, 201, "acme", `[]`},
-		{"an offer of two documents comes once", 15, 150, "acme",
+		{"an offer in two documents is returned once", 15, 150, "acme",
 			`["acme" "express" 1000700 cents 00002 days "acme" "standard" 1000500 cents 00002 days]`},
-		{"a wide range is met by what begins far behind it",
+		{"a wide range and a range that begins far behind it both contain the point",
 			99_999_999, 0, "", `["everywhere" "slow" 1000100 cents 00002 days]`},
 		{"sorted by carrier, whichever came first", 12, 120, "",
 			`["acme" "standard" 1000500 cents 00002 days "everywhere" "slow" 1000100 cents 00002 days "zeta" "express" ` +

@@ -15,8 +15,8 @@ import (
 
 // source is where the documents come from.
 type source interface {
-	// load gives all documents to the sink, or returns an error: an index that silently lacks some
-	// would be worse than an old one.
+	// load gives all documents to the sink, or returns an error: an index in which documents are
+	// silently missing would be worse than an old index.
 	load(ctx context.Context, into *sink) error
 	String() string
 }
@@ -31,7 +31,8 @@ type sink struct {
 	lastReport time.Time
 }
 
-// add takes one document. It counts invalid ones; too many of them are an error.
+// add takes one document. It counts invalid documents, and returns an error if there
+// are too many.
 func (s *sink) add(text []byte, where func() string) error {
 	d, err := parseDocument(text)
 	if err != nil {

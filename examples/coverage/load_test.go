@@ -22,13 +22,13 @@ func newSink(mostBad int) *sink {
 
 func TestParseDocument(t *testing.T) {
 	for _, c := range []struct{ name, old, new, want string }{
-		{"as it is", "", "", ""},
-		{"fields of others are left alone", `"days"`, `"tenant":{"x":[1]},"days"`, ""},
+		{"an unchanged document", "", "", ""},
+		{"fields of other programs are ignored", `"days"`, `"tenant":{"x":[1]},"days"`, ""},
 		{"no JSON", `{"carrier"`, `{carrier`, "invalid character"},
 		{"a carrier must be named", `"acme"`, `""`, "carrier: is missing"},
 		{"a name is bounded", `"express"`, `"` + strings.Repeat("x", 65) + `"`,
 			"service: has 65 bytes, at most 64 are allowed"},
-		{"bytes that are no text", `"acme"`, "\"a\xff\"", "carrier: \"a�\" is not UTF-8"},
+		{"bytes that are not UTF-8", `"acme"`, "\"a\xff\"", "carrier: \"a�\" is not UTF-8"},
 		{"days must be there: 0 would be a promise", `"days":2,`, ``, "days: is missing"},
 		{"days are bounded", `"days":2`, `"days":65536`, "days: 65536 is not from 0 to 65535"},
 		{"prices are not negative", `1290`, `-1`, "price_cents: -1 is not from"},
@@ -65,7 +65,7 @@ func TestLoadNDJSON(t *testing.T) {
 	}{
 		{"plain, without a last line break", good + "\n" + good, 0, 2, 0, "", ""},
 		{"compressed", zip(good + "\n" + good + "\n"), 0, 2, 0, "", ""},
-		{"empty lines and those of Windows", good + "\r\n\n \r\n" + good + "\r\n", 0, 2, 0, "", ""},
+		{"empty lines and line breaks of Windows", good + "\r\n\n \r\n" + good + "\r\n", 0, 2, 0, "", ""},
 		{"nothing", "", 0, 0, 0, "", ""},
 		{"bad lines are counted, and the first is named",
 			good + "\n{}\n{\n" + good, 2, 2, 2, "line 2: carrier: is missing", ""},
@@ -73,7 +73,7 @@ func TestLoadNDJSON(t *testing.T) {
 			"2 documents are refused, more than --max-refused; the first is line 2"},
 		{"a line that is too long spares its neighbours",
 			good + "\n" + long + "\n" + good, 1, 2, 1, "line 2: is longer than 65536 bytes", ""},
-		{"half of a file is no file", zip(strings.Repeat(good+"\n", 9))[:90], 9, 0, 0, "", "unexpected EOF"},
+		{"a truncated file is an error", zip(strings.Repeat(good+"\n", 9))[:90], 9, 0, 0, "", "unexpected EOF"},
 	} {
 		into := newSink(c.mostBad)
 		err := loadNDJSON(context.Background(), strings.NewReader(c.text), into)

@@ -5,9 +5,9 @@
 //	coverage --elasticsearch http://127.0.0.1:9200 --index coverage
 //	coverage generate --documents 1000000 > coverage.ndjson.gz
 //
-// It is an example of a service that Freshet watches; README.md says what it shows. The data are in
-// document.go, index.go, load.go and elastic.go, the service in refresh.go, server.go and
-// metrics.go.
+// It is an example of a service that Freshet watches; README.md describes the example. The code for
+// the data is in document.go, index.go, load.go and elastic.go, and the code of the service in
+// refresh.go, server.go and metrics.go.
 package main
 
 import (

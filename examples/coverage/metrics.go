@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/slogring"
 )
 
-// Routes and codes have counters of their own. All handles are made once, so that the hot path has
-// neither a lookup nor an allocation.
+// Routes and codes have counters of their own. All handles are made once, so that the hot path
+// needs no lookup and no allocation.
 const (
 	routeCoverage = iota
 	routeRefresh
@@ -98,7 +98,7 @@ func (m *metrics) watch(ctx context.Context, r *refresher, h *slogring.Handler) 
 		m.pause.Set(pauses.read().longest * 1e3) // milliseconds, like the timings
 		m.goroutines.Set(float64(runtime.NumGoroutine()))
 		m.heap.Set(float64(heapBytes()))
-		if x := r.current.Load(); x != nil { // repeated, for a metrics server that starts later
+		if x := r.current.Load(); x != nil { // sent again and again, because the metrics server may start later
 			m.age.Set(time.Since(time.Unix(0, r.loaded.Load())).Seconds())
 			m.documents.Set(float64(len(x.rows)))
 			m.indexBytes.Set(float64(x.bytes()))
@@ -116,7 +116,7 @@ func (m *metrics) watch(ctx context.Context, r *refresher, h *slogring.Handler) 
 	}
 }
 
-// pauses are the pauses of the whole program for garbage collection.
+// pauses describes the pauses of the whole program for garbage collection.
 type pauses struct {
 	count, overMillisecond uint64
 	longest                float64 // seconds

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// refresher keeps an index fresh. It builds a new one beside the old one, and then stores it in
-// current. Readers load current and never wait.
+// refresher keeps an index fresh. It builds a new index while the old index is in use, and then
+// stores the new index in current. Readers load current and never wait.
 type refresher struct {
 	source   source
 	interval time.Duration // 0: refreshes only on request
@@ -59,7 +59,7 @@ func (r *refresher) run(ctx context.Context) error {
 	}
 }
 
-// errBusy says that a refresh is already running.
+// errBusy means that a refresh is already running.
 var errBusy = errors.New("a refresh is running; try again later")
 
 // ask refreshes the index now, and waits for the result.

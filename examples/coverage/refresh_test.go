@@ -58,7 +58,8 @@ func TestRefresh(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.run(ctx) }()
-		// at waits until some time after the start, and checks how many documents are served.
+		// at waits until the time d after the start, and checks how many documents the index
+		// has.
 		start := time.Now()
 		at := func(d time.Duration, want int) {
 			t.Helper()
@@ -97,8 +98,8 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
-// A failed refresh keeps the old index, since an index that lacks documents is worse than an old one.
-// If the first load fails, the service ends.
+// A failed refresh keeps the old index, since an index with missing documents is worse than an old
+// index. If the first load fails, the service ends.
 func TestFailedLoads(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -122,7 +122,7 @@ type query struct {
 	from, to                     uint32 // origin and destination
 }
 
-// problem is a wrong parameter, with its limit and what to do.
+// problem describes a wrong parameter, with its limit and the fix.
 type problem struct{ field, value, limit, fix string }
 
 // parseQuery reads the parameters. url.ParseQuery would allocate a map for each request.
@@ -168,7 +168,7 @@ func parseQuery(raw string) (q query, problems []problem) {
 	return q, problems
 }
 
-// answer looks up the offers for a query. An unknown carrier has none.
+// answer looks up the offers for a query. For an unknown carrier there are no offers.
 func (x *index) answer(offers []offer, q query) []offer {
 	carrier := uint16(anyCarrier)
 	if q.carrier != "" {
@@ -221,7 +221,7 @@ func (s *server) status(w http.ResponseWriter, _ *http.Request) int {
 	if x := s.refresher.current.Load(); x != nil {
 		documents, bytes = len(x.rows), x.bytes()
 	}
-	var gc pauseReader // a new one reads all pauses since the start
+	var gc pauseReader // a new pauseReader reads all pauses since the start
 	p := gc.read()
 	b := fmt.Appendf(nil,
 		`{"documents":%d,"index_bytes":%d,"heap_bytes":%d,"gc_pauses":%d,"gc_pauses_over_1ms":%d,"gc_pause_max_seconds":%g}`+

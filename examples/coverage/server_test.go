@@ -47,12 +47,12 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"covered", full, "GET", route, 200, offer},
 		{"covered by the carrier that is asked for", full, "GET", route + "&carrier=a%22b", 200, offer},
-		{"not covered by another", full, "GET", route + "&carrier=other", 200, "[]\n"},
+		{"not covered by another carrier", full, "GET", route + "&carrier=other", 200, "[]\n"},
 		{"not covered at all", full, "GET", "/v1/coverage?origin=02001000&destination=20040002", 200, "[]\n"},
 		{"a code is missing", full, "GET", "/v1/coverage?origin=01001000", 400,
 			`{"field":"destination","value":"","limit":"a postal code of 8 digits","fix":"write it with its leading zeros ` +
 				`and without a dash: 01001000"}`},
-		{"all that is wrong is said at once", full, "GET", "/v1/coverage?origin=x&destination=y", 400,
+		{"one answer names all problems", full, "GET", "/v1/coverage?origin=x&destination=y", 400,
 			`{"field":"origin","value":"x",`},
 		{"a value is quoted, and cut", full, "GET", "/v1/coverage?origin=%22" + strings.Repeat("x", 99), 400,
 			`"value":"\"` + strings.Repeat("x", 63) + `",`},
@@ -64,11 +64,11 @@ func TestAnswers(t *testing.T) {
 		{"a method that is not allowed", full, "DELETE", route, 405, "use GET\n"},
 		{"an unknown path", full, "GET", "/", 404, "not found"},
 		{"no index yet", empty, "GET", route, 503, "loading"},
-		{"healthy even then", empty, "GET", "/healthy", 200, "healthy\n"},
-		{"but not ready", empty, "GET", "/ready", 503, "loading"},
+		{"healthy without an index", empty, "GET", "/healthy", 200, "healthy\n"},
+		{"not ready without an index", empty, "GET", "/ready", 503, "loading"},
 		{"ready", full, "GET", "/ready", 200, "ready\n"},
-		{"not ready any more", draining, "GET", "/ready", 503, "draining\n"},
-		{"and yet it answers", draining, "GET", route, 200, offer},
+		{"not ready while the service drains", draining, "GET", "/ready", 503, "draining\n"},
+		{"the draining service still answers", draining, "GET", route, 200, offer},
 		{"a refresh while nobody runs the refresher", full, "POST", "/-/refresh", 409, "a refresh is running"},
 		{"status", full, "GET", "/-/status", 200, `{"documents":1,"index_bytes":48,`},
 	} {
@@ -137,7 +137,7 @@ func TestDrain(t *testing.T) {
 	}
 	from.wait <- struct{}{}
 	if code := <-asked; code != http.StatusOK {
-		t.Errorf("the request was answered with %d", code)
+		t.Errorf("the request was answered with status %d", code)
 	}
 	if err := <-served; err != nil {
 		t.Error(err)

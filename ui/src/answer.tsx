@@ -10,7 +10,8 @@ import { Choice, Empty, Loading, Problem, Table, type Column } from './parts'
 import { common, grid, heat, isClassic, isHistograms, number, onGrid, queryAt, queryRange, seriesName, seriesOf, type Cell, type Labels, type Series } from './promql'
 import { self } from './self'
 
-// drawn is the most series that a chart draws: more would be slow and could not be told apart.
+// drawn is the maximum number of series in a chart: with more, a chart would be slow, and its
+// lines could not be distinguished.
 const drawn = 100
 
 // Window is the time range and the step of all queries.
@@ -41,7 +42,7 @@ interface Loaded {
   single: [number, string] | null // a scalar or a string
   warnings: string[]
   infos: string[]
-  seconds: number // how long the answer took
+  seconds: number // how long the server took to answer
 }
 
 async function load(base: string, expr: string, instant: boolean, w: Window, signal: AbortSignal): Promise<Loaded> {

@@ -19,11 +19,12 @@ let token = ''
 try {
   token = sessionStorage.getItem(tokenKey) ?? ''
 } catch {
-  // storage is turned off: the token lives as long as the page
+  // the browser's storage is turned off: the page keeps the token only until it is
+  // closed
 }
 
-// tokenWanted is the reason why the server requires a token, empty if it requires none. entered
-// counts how often the user entered a token.
+// tokenWanted is the reason why the server requires a token, or empty if it requires none.
+// entered counts how often the user entered a token.
 export const tokenWanted = store('')
 export const entered = store(0)
 
@@ -70,7 +71,8 @@ type Params = Record<string, string | string[] | undefined>
 // Longer queries go into the body, because servers and proxies refuse long addresses.
 const longest = 2000
 
-// ask sends a request and unpacks the envelope of Prometheus' API, which all our answers have.
+// ask sends a request and takes the data out of the envelope. All answers of our API have the
+// envelope of Prometheus' API.
 export async function ask<T>(path: string, params: Params = {}, signal?: AbortSignal): Promise<Answer<T>> {
   const form = new URLSearchParams()
   for (const [name, value] of Object.entries(params)) {
@@ -96,11 +98,11 @@ export async function ask<T>(path: string, params: Params = {}, signal?: AbortSi
 
 export interface Polled<T> {
   data?: T
-  error?: Failure // error of the last try; data is then older
+  error?: Failure // error of the last request, if it failed; data is then from an earlier request
 }
 
-// usePoll calls `load` every `everyMs` milliseconds while the tab is visible, or once if that is 0.
-// It starts anew when `deps` change. After an error the last data stays.
+// usePoll calls `load` every `everyMs` milliseconds while the tab is visible, or only once if
+// `everyMs` is 0. It starts again when `deps` change. After an error it keeps the last data.
 export function usePoll<T>(load: (signal: AbortSignal) => Promise<T>, everyMs: number, deps: unknown[]): Polled<T> {
   const [state, setState] = useState<Polled<T>>({})
   const latest = useRef(load)

@@ -12,8 +12,8 @@ export interface Line {
   values: (number | null)[]
   hidden?: boolean
   colour?: string // name of a CSS variable, in place of the series' own
-  thin?: boolean // for one of several lines, or for a budget
-  dashed?: boolean // a bound
+  thin?: boolean // for a line among several, or for a budget
+  dashed?: boolean // for a bound
 }
 
 // Mark is an event on the time axis.
@@ -188,7 +188,8 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
   )
 }
 
-// alone returns the values without neighbours. No line leads to them, so each needs a point.
+// alone returns the values without neighbours. No line connects such values, so each is
+// drawn as a point.
 function alone(u: uPlot, series: number): number[] | null {
   const values = u.data[series] as (number | null)[]
   const found = values.flatMap((v, i) => (v != null && values[i - 1] == null && values[i + 1] == null ? [i] : []))
@@ -203,15 +204,15 @@ function tens(min: number, max: number): number[] {
   return Array.from({ length: Math.floor((to - from) / apart) + 1 }, (_, i) => 10 ** (from + i * apart))
 }
 
-// decades returns the bounds of a logarithmic scale. They are far enough apart that noise does not
-// look like change.
+// decades returns the bounds of a logarithmic scale. The bounds are far enough apart that noise
+// does not look like a change.
 function decades(min: number | null, max: number | null): [number, number] {
   if (min === null || max === null || min <= 0) return [0.001, 1]
   const few = Math.max(1, Math.sqrt(8 / (max / min))) * 1.2
   return [min / few, max * few]
 }
 
-// Framed gives a canvas a name, keys and marks.
+// Framed adds a name, keys and marks to a canvas.
 function Framed(props: Frame & { plot: { current: uPlot | null }; scale?: [number, number]; small?: boolean; log?: boolean; children: preact.ComponentChildren }) {
   const { plot, times, range } = props
   const key = (e: KeyboardEvent) => {
@@ -255,9 +256,9 @@ function Framed(props: Frame & { plot: { current: uPlot | null }; scale?: [numbe
   )
 }
 
-// Dots lead to traces. A dot above the plot is drawn at its edge, because a scale that includes it
-// would press the lines together. Tab reaches only the last dot, because there are many, and
-// Records lists them all.
+// Dots lead to traces. A dot above the plot is drawn at the upper edge, because a scale that
+// includes the dot would compress the lines. Tab reaches only the last dot, because there are
+// many, and Records lists them all.
 function Dots(props: Frame & { dots: Dot[]; scale: [number, number]; small?: boolean; log?: boolean }) {
   const { range, scale, log } = props
   const [x, y] = props.small ? [smallLeft, smallBottom] : [left, bottom]
@@ -288,7 +289,7 @@ function Dots(props: Frame & { dots: Dot[]; scale: [number, number]; small?: boo
 
 const severities = ['error', 'warning', 'success', 'info']
 
-// gather groups the marks that would hide each other.
+// gather groups marks that would overlap.
 function gather(marks: Mark[], [from, to]: [number, number]): Mark[][] {
   const all: Mark[][] = []
   for (const m of marks.filter((m) => m.time >= from && m.time <= to).sort((a, b) => a.time - b.time)) {
@@ -325,8 +326,8 @@ export function Heatmap(props: Frame & { columns: Cell[][]; step: number; onCell
   )
 }
 
-// extent is the range of the buckets' logarithms. Values of 0 or less have no logarithm: they share
-// one strip at the bottom.
+// extent is the range of the buckets' logarithms. Values of 0 or less have no logarithm, so one
+// strip at the bottom shows them all.
 function extent(columns: Cell[][]): { range: [number, number]; bottom: number; most: number } {
   let low = Infinity
   let high = -Infinity
@@ -364,8 +365,8 @@ function powers(min: number, max: number): number[] {
   return inside.length > 1 ? inside : [min, (min + max) / 2, max]
 }
 
-// warmth is the place of a count on the colour scale, from 0 to 1. It is logarithmic, so small
-// counts can be told apart.
+// warmth is the place of a count on the colour scale, from 0 to 1. The scale is logarithmic,
+// so that small counts have different colours.
 export const warmth = (count: number, most: number) => Math.log(1 + (15 * count) / most) / Math.log(16)
 
 function mix(part: number): string {

@@ -26,7 +26,7 @@ interface Diagnosis {
   missing: Record<string, string> | null
 }
 
-// clear is the lowest score of a clear cause, the same as Clear in core/diagnose.
+// clear is the minimum score of a clear cause, the same as Clear in core/diagnose.
 const clear = 0.5
 
 export function DiagnosisView(props: { id: string }) {
@@ -95,7 +95,7 @@ export function DiagnosisView(props: { id: string }) {
   )
 }
 
-// Named emphasizes the subject of a sentence, which stands before its colon.
+// Named emphasizes the subject of a sentence, which is the text before the colon.
 function Named(props: { text: string }) {
   const [, about, rest] = props.text.match(/^([^:]{1,40}): (.*)$/s) ?? []
   if (!about) return <>{props.text}</>

@@ -1,5 +1,5 @@
-// The editor of queries: CodeMirror with PromQL. It is larger than the rest of the page,
-// so it is loaded when Explore is first opened.
+// The editor for queries: CodeMirror with PromQL. The page loads it when Explore is
+// first opened, because it is larger than the rest of the page.
 import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, startCompletion } from '@codemirror/autocomplete'
 import { defaultKeymap, history, historyKeymap, insertNewlineAndIndent } from '@codemirror/commands'
 import { bracketMatching, HighlightStyle, syntaxHighlighting } from '@codemirror/language'
@@ -105,8 +105,8 @@ export function mount(parent: HTMLElement, o: Options): Editor {
       { key: 'Alt-ArrowDown', run: () => (o.onRecall(-1), true) },
     ]),
   )
-  const enter = keymap.of([{ key: 'Enter', run: () => (o.onRun(), true) }]) // the keys of the completion take precedence
-  let setting = false // true while set runs: its caller knows of the change
+  const enter = keymap.of([{ key: 'Enter', run: () => (o.onRun(), true) }]) // while the completion is open, its keys take precedence
+  let setting = false // true while set runs: the caller of set needs no onChange
   const view = new EditorView({
     parent,
     state: EditorState.create({

@@ -20,7 +20,7 @@ interface Answered {
 }
 
 // exemplarsOf returns the exemplars of the series in `expr` whose traces the server still has. It
-// requests no exemplars from before the oldest trace, because there may be many.
+// does not request exemplars that are older than the oldest trace, because there may be many.
 export async function exemplarsOf(expr: string, from: number, to: number, signal: AbortSignal): Promise<Exemplar[]> {
   const held = new Map((await heads(signal)).map((t) => [t.id, Date.parse(t.start) / 1000]))
   const start = Math.max(from, Math.min(...held.values()))
@@ -31,7 +31,8 @@ export async function exemplarsOf(expr: string, from: number, to: number, signal
   )
 }
 
-// dotsOf keeps the slowest of the exemplars that would hide each other.
+// dotsOf returns the exemplars as dots. Of exemplars that would overlap, it keeps only
+// the slowest.
 export function dotsOf(all: Exemplar[], [from, to]: [number, number], places: number): Dot[] {
   const slowest = new Map<number, Exemplar>()
   for (const e of all) {

@@ -25,7 +25,8 @@ export function Explore() {
   const [choosing, setChoosing] = useState(false) // whether the dialog for a time range is open
   const shown = useRef(text)
   if (shown.current !== text) {
-    // The user went back or followed a link: the address replaces what was typed.
+    // The user went back or followed a link: the queries of the address replace the
+    // typed text.
     shown.current = text
     drafts.splice(0, drafts.length, ...state.queries.map((q) => q.expr))
     setDrafts([...drafts])

@@ -1,4 +1,5 @@
-// The state of Explore is in its address, so a copied address shows the same queries.
+// The state of Explore is in the page's address, so that a copied address shows the
+// same queries.
 //
 //   q=QUERY&v=VIEW    once for each query, in this order; without v, the view that fits
 //   of=self           Freshet's own metrics in place of the tenant's

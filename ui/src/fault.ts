@@ -4,8 +4,8 @@
 // column counts bytes of UTF-8.
 const before = /(?:^|: )(\d+):(\d+): parse error: /
 
-// placeIn returns the index in a query that an error message points at. That is the query's length
-// if the error is at the end, and null if the message names no place.
+// placeIn returns the index of the character in a query to which an error message refers: the
+// query's length if the error is at the end, or null if the message names no place.
 export function placeIn(query: string, message: string): number | null {
   const found = message.match(before)
   if (!found) return null

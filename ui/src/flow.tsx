@@ -6,8 +6,9 @@ import { Freshness } from './freshness'
 import { LedgerPanel } from './ledger'
 import { Stages } from './stages'
 
-// lookBack returns the range of rates. A rate needs several values, and Freshet's own metrics come
-// every self.interval. If the user may not read the flags, it assumes the default interval.
+// lookBack returns the range of rates. A rate needs several values, and Freshet stores its own
+// metrics once in each self.interval. If the user may not read the flags, lookBack assumes the
+// default interval.
 async function lookBack(signal: AbortSignal): Promise<string> {
   const interval = await ask<Record<string, string>>('api/v1/status/flags', {}, signal).then((a) => duration(a.data['self-interval']), () => null)
   return `${Math.max(30, 4 * (interval ?? 5))}s`

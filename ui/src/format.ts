@@ -1,4 +1,4 @@
-// How numbers and times are written.
+// Formats for numbers and times.
 
 // compact writes a number in about four characters: 1.23k, 4.5M, 12µ.
 export function compact(v: number): string {
@@ -17,7 +17,8 @@ export function compact(v: number): string {
 
 const digits = (v: number) => String(Number(Math.abs(v) >= 100 ? v.toFixed(0) : v.toPrecision(3)))
 
-// exact writes whole numbers in full, with separators, and others with five digits.
+// exact writes whole numbers in full, with separators, and all other numbers with five
+// digits.
 export function exact(v: number): string {
   if (!Number.isFinite(v)) return compact(v)
   return Number.isInteger(v) && Math.abs(v) < 1e15 ? count(v) : String(Number(v.toPrecision(5)))
@@ -26,8 +27,8 @@ export function exact(v: number): string {
 // count writes a whole number with separators of thousands.
 export const count = (n: number) => Math.round(n).toLocaleString('en-US')
 
-// printable escapes characters that are invisible or reorder the text beside them: control
-// characters and marks of direction. PromQL reads such escapes.
+// printable escapes control characters and marks of direction, which are invisible or
+// reorder the text beside them. PromQL understands these escapes.
 export const printable = (text: string) =>
   text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (c) => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'))
 

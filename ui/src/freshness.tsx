@@ -7,7 +7,7 @@ import { Table } from './parts'
 import { grid, number, onGrid, queryRange, seriesOf, type Series } from './promql'
 import { self } from './self'
 
-const span = 900 // seconds that are shown
+const span = 900 // seconds in the charts
 const step = 15
 
 interface Measured {
@@ -54,7 +54,7 @@ function rowsOf(data: Measured, path: string): Row[] {
     .sort((a, b) => (b.now ?? 0) - (a.now ?? 0) || a.tenant.localeCompare(b.tenant))
 }
 
-// Freshness shows nothing if nothing is measured. Stages shows the reason.
+// Freshness shows nothing if there are no measurements. Stages then shows the reason.
 export function Freshness(props: { over: string }) {
   const { data } = usePoll((signal) => measure(props.over, signal), 5000, [props.over])
   if (!data || data.high.length === 0) return null

@@ -1,5 +1,6 @@
 // Growth: how the number of a tenant's series changes. The numbers come from Freshet's own metrics,
-// which costs little. Counting by metric reads all series, so it waits for a click.
+// which are cheap to query. Counting by metric reads all series, so the page does it only after a
+// click.
 import { useState } from 'preact/hooks'
 import { usePoll } from './api'
 import { Chart } from './chart'
@@ -16,7 +17,8 @@ interface Counted {
   stored: (number | null)[]
 }
 
-// ofStores returns the number of series in the heads of the stores. No series is in both stores.
+// ofStores returns the number of series in the heads of the stores. The sum counts no series
+// twice, because no series is in two stores.
 async function ofStores(tenant: string, signal: AbortSignal): Promise<Counted> {
   const now = Date.now() / 1000
   const times = grid(now - 6 * hour, now, step)

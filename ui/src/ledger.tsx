@@ -36,7 +36,7 @@ export function useLedger() {
   const [seen, setSeen] = useState<Books[]>([])
   useEffect(() => {
     const books = polled.data
-    // Another process counts from 0, so its counts do not continue these.
+    // A restarted server counts from 0, so drop the counts of the previous process.
     if (books) setSeen((was) => [...was.filter((b) => b.started_ms === books.started_ms), books].slice(-lookBack - 1))
   }, [polled.data])
   return { ...polled, before: seen[0] }
@@ -160,7 +160,8 @@ function OfWhich(props: { books: Books }) {
   return parts.length ? <p class="note">Of these samples, {parts.map(([n, what]) => `${count(n as number)} ${what}`).join(', ')}.</p> : null
 }
 
-// Negative says what to do about counters that go down, which StatsD clients may send.
+// Negative shows what to do about negative increments of counters, which StatsD clients
+// may send.
 function Negative(props: { books: Books }) {
   const n = props.books.samples.refused.negative ?? 0
   return n > 0 ? (

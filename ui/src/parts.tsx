@@ -6,7 +6,7 @@ import type { Failure } from './api'
 import { count, printable, shortened } from './format'
 import { address, go, type PageName } from './router'
 
-// Link leads to another place without loading the page again.
+// Link shows another page without loading the files again.
 export function Link(props: { page: PageName; params?: URLSearchParams; class?: string; current?: boolean; title?: string; label?: string; tabIndex?: number; style?: Record<string, string>; children?: ComponentChildren }) {
   const follow = (e: MouseEvent) => {
     if (e.button !== 0 || e.metaKey || e.ctrlKey || e.shiftKey || e.altKey) return
@@ -42,7 +42,7 @@ export function Panel(props: { title: string; note?: ComponentChildren; class?: 
   )
 }
 
-// Problem says what went wrong and what to do.
+// Problem shows an error and what to do about it.
 export function Problem(props: { error: Failure; todo?: ComponentChildren }) {
   return (
     <div class="problem" role="alert">
@@ -53,7 +53,7 @@ export function Problem(props: { error: Failure; todo?: ComponentChildren }) {
   )
 }
 
-// Refusal says that this user may not see something, and how to get access.
+// Refusal shows that this user has no access, and how to get access.
 export function Refusal(props: { error: Failure; what: string }) {
   const { error, what } = props
   if (error.status === 403) {
@@ -125,7 +125,7 @@ export function Name(props: { text: string }) {
 
 const longest = 300 // characters of a text that are shown without a click
 
-// Text shows text from outside unchanged. A long text is cut until a click.
+// Text shows text from clients unchanged. It shortens a long text until a click.
 export function Text(props: { text: string }) {
   const [whole, setWhole] = useState(false)
   const text = printable(props.text)
@@ -142,9 +142,9 @@ export function Text(props: { text: string }) {
 
 const shown = (cell: ComponentChildren) => (typeof cell === 'string' ? <Text text={cell} /> : cell)
 
-// Table scrolls by itself if it is too wide, so the page never does. With stacks, a narrow screen
-// shows the cells of a row below each other, each with the name of its column. The roles keep it a
-// table for screen readers.
+// Table has its own scroll bar if it is too wide, so that the page needs none. With stacks, a
+// narrow screen shows the cells of a row below each other, each with the name of its column. The
+// ARIA roles keep it a table for screen readers.
 export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows: Row[]; rowClass?: (row: Row) => string | undefined; stacks?: boolean }) {
   const role = (name: 'table' | 'rowgroup' | 'row' | 'columnheader' | 'cell') => (props.stacks ? name : undefined)
   return (
@@ -175,7 +175,7 @@ export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows:
   )
 }
 
-// Bar draws a part of a whole. A number beside it says the same.
+// Bar draws a fraction of a whole, which a number beside it also shows.
 export function Bar(props: { part: number; state?: string }) {
   const width = `${(100 * Math.min(1, Math.max(0, props.part))).toFixed(2)}%`
   return (

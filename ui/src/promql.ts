@@ -4,8 +4,8 @@ import { printable } from './format'
 
 export type Labels = Record<string, string>
 
-// Bucket of a native histogram: a code for which bounds are inclusive (ignored here), both bounds,
-// the count.
+// Bucket of a native histogram: a code for which bounds are inclusive (ignored here), the lower
+// and the upper bound, and the count.
 type Bucket = [number, string, string, string]
 interface Histogram {
   count: string
@@ -45,8 +45,8 @@ const niceSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200
 // stepFor returns the finest step that gives at most `points` points.
 export const stepFor = (range: number, points: number) => niceSteps.find((s) => range / s <= points) ?? 86400
 
-// grid returns the times of a range query. All are multiples of its step, so that charts do not
-// wobble when they are drawn again.
+// grid returns the times of a range query. All are multiples of the step, so that lines do not
+// change shape when a chart is drawn again.
 export function grid(from: number, to: number, step: number): number[] {
   const times = []
   for (let t = Math.floor(from / step) * step; t <= to; t += step) times.push(t)
@@ -99,7 +99,8 @@ export function heat(all: Series[], times: number[], step: number): Cell[][] {
   return columns.map((c) => [...c.values()])
 }
 
-// classic turns cumulative buckets into separate ones, for each label set without le.
+// classic turns the cumulative buckets of each label set without le into buckets that
+// count only their own range.
 function classic(all: Series[], add: (t: number, low: number, high: number, n: number) => void) {
   const groups = new Map<string, { le: number; values: Map<number, number> }[]>()
   for (const s of all) {

@@ -54,7 +54,7 @@ function faultOf(draft: string, expr: string, error: string): number | null {
   return place === null ? null : draft.indexOf(expr) + place
 }
 
-// QueryEditor is a plain field until the editor is loaded.
+// QueryEditor shows a plain input field until the editor is loaded.
 function QueryEditor(props: { base: string; label: string; text: string; fault: number | null; onChange: (text: string) => void; onRun: () => void }) {
   const ref = useRef<HTMLDivElement>(null)
   const editor = useRef<Editor | null>(null)

@@ -16,7 +16,7 @@ export interface Recording {
   ended: string
   bytes: number
   not_kept?: string // why the recording is only in memory, where it stays until the next one
-  error?: string // why it cannot be read
+  error?: string // why the recording cannot be read
 }
 
 export const recordings = async (signal: AbortSignal) => (await ask<Recording[]>('api/v1/status/records', {}, signal)).data
@@ -199,7 +199,7 @@ function RecordNow(props: { onMade: () => void }) {
   )
 }
 
-// make tells the server to record, and returns the recording.
+// make requests a recording from the server, and returns it.
 async function make(reason: string, signal: AbortSignal): Promise<Recording> {
   const response = await fetchAPI('-/record', { method: 'POST', body: new URLSearchParams({ reason }), signal })
   const text = await response.text()

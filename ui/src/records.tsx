@@ -1,5 +1,5 @@
 // Records: slow traces, and recordings of moments when something was slow. The address
-// says which to show:
+// selects what the page shows:
 //
 //   trace=ID             the spans of one slow trace
 //   record=ID            the diagnosis of one recording

@@ -1,5 +1,5 @@
-// The address is the state: the page, by default the first, and what the page shows. All addresses
-// are relative, so the page works below any path of a proxy.
+// The address holds the state: which page, by default the first, and what the page shows. All
+// addresses are relative, so that the page works below any path of a proxy.
 import { store, useStore } from './store'
 
 export const pages = ['explore', 'flow', 'series', 'tail', 'records', 'status'] as const
@@ -25,7 +25,8 @@ export function address(page: PageName, params?: URLSearchParams): string {
   return query ? `${page}?${query}` : page
 }
 
-// go leads to another place. With `replace`, Back does not return to the present place.
+// go changes the address. With `replace`, the browser's Back button does not return to
+// the present address.
 export function go(page: PageName, params?: URLSearchParams, replace = false) {
   const to = address(page, params)
   if (replace) history.replaceState(null, '', to)

@@ -3,6 +3,6 @@ import { ask, usePoll } from './api'
 
 export const self = 'self/'
 
-// useSelf reports whether this API answers the user. It answers nobody if own metrics are off. With
-// many tenants it answers only operators.
+// useSelf reports whether this API answers the user's requests. If Freshet's own metrics are off,
+// it answers no requests. On a server with many tenants, it answers only operators.
 export const useSelf = () => usePoll(async (signal) => ask(`${self}api/v1/status/buildinfo`, {}, signal), 0, []).data !== undefined

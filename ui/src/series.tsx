@@ -9,7 +9,7 @@ import { selector, seriesName } from './promql'
 
 export interface TenantLimits {
   tenant: string
-  series: number // of DogStatsD, as are the fields up to limits
+  series: number // series of DogStatsD; so are the fields up to limits
   folded_samples: number
   refused_samples: number
   limits: { max_series: number; max_series_per_metric: number; max_new_series_per_minute: number; max_series_bytes: number }
@@ -106,7 +106,7 @@ export function Series() {
   )
 }
 
-// fullness is the part of a limit that is used, 0 if there is no limit.
+// fullness is the used fraction of a limit, or 0 if there is no limit.
 const fullness = (n: number, limit: number) => (limit > 0 ? n / limit : 0)
 const ofLimit = (n: number, limit: number) => (limit > 0 ? `series of ${count(limit)}, ${percent(n / limit)}` : 'series, no limit')
 const stateOf = (part: number) => (part >= 1 ? 'bad' : part >= 0.8 ? 'warn' : 'good')

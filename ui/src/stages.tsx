@@ -27,7 +27,7 @@ const inputs = ['dogstatsd', 'remote_write', 'otlp', 'tiles']
 const colourOf = (input: string) => `series-${[1, 2, 3, 4][inputs.indexOf(input)] ?? 6}`
 const swatchOf = (input: string) => colourOf(input).replace('series-', 's')
 
-const span = 900 // seconds that are shown
+const span = 900 // seconds in the charts
 const step = 5
 
 const questions = (over: string) => {
@@ -73,7 +73,7 @@ function join(older: Series[], newer: Series[], first: number, start: number): S
   return [...all.values()].filter((s) => s.values.length > 0)
 }
 
-// Stages waits until `over`, the range of its rates, is known.
+// Stages shows nothing until `over`, the range of its rates, is known.
 export function Stages(props: { over?: string }) {
   const { over } = props
   const before = useRef<Measured | undefined>(undefined)
@@ -91,7 +91,7 @@ export function Stages(props: { over?: string }) {
   )
 }
 
-// State shows the reason if there are no stages to see.
+// State shows the reason if there are no stages to show.
 function State(props: { data?: Measured; error?: Failure }) {
   const { data, error } = props
   if (!error) return data ? null : <Loading what="Loading…" />
@@ -176,7 +176,7 @@ function Stage(props: { name: string; what: string; data?: Measured; slow: Exemp
   )
 }
 
-// Inputs is the legend: each input with its rate and its p99.
+// Inputs is the legend. It shows each input with its rate and its p99.
 const Inputs = (props: { all: Input[]; alone: boolean }) => (
   <ul class="inputs" aria-label="By input">
     {props.all.map((i) => (
@@ -233,7 +233,7 @@ function Latency(props: { name: string; data: Measured; inputs: Input[]; budget:
           { name: 'p90', colour: 'middle', values: valuesOf(data, 'p90', name) },
           { name: 'p99', colour: over ? 'bad' : 'high', values: p99s },
         ]
-  // A budget far above the lines would press them together.
+  // A budget far above the lines would compress the lines, so it is left out.
   const highest = Math.max(0, ...lines.flatMap((l) => l.values.map((v) => v ?? 0)))
   if (budget && budget < 10 * highest) lines.push({ name: 'budget', colour: 'bad', thin: true, dashed: true, values: data.times.map(() => budget) })
   const asked = new URLSearchParams({ of: 'self', range: '15m', q: `histogram_quantile(0.99, sum by (input) (rate(freshet_stage_seconds{stage="${name}"}[${data.over}])))` })

@@ -1,4 +1,5 @@
-// Status: the build, what the process costs, its tenants and its configuration.
+// Status: the build, the resources that the process uses, its tenants and its
+// configuration.
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
 import { ask, Failure, fetchAPI, usePoll } from './api'
@@ -35,7 +36,7 @@ interface Process {
 
 const data = <T,>(path: string) => async (signal: AbortSignal) => (await ask<T>(path, {}, signal)).data
 
-// Readiness is the answer of /-/ready. Only operators are told which stores are broken.
+// Readiness is the answer of /-/ready. Only operators see which stores are broken.
 interface Readiness {
   ready: boolean
   waits_for?: string
@@ -166,7 +167,7 @@ function Configuration() {
   )
 }
 
-// settings leaves out comments, and sections that are then empty.
+// settings removes comments, and then empty sections.
 function settings(yaml: string): string {
   const lines = yaml.split('\n').filter((l) => l.trim() !== '' && !l.trim().startsWith('#'))
   const depth = (l: string) => l.length - l.trimStart().length

@@ -28,7 +28,7 @@ export function useStore<T>(s: Store<T>): T {
   return s.get()
 }
 
-// remember keeps a value in this browser, if its storage allows.
+// remember keeps a value in this browser, if the browser's storage is available.
 export function remember(key: string, value: string) {
   try {
     localStorage.setItem(key, value)

@@ -30,7 +30,7 @@ const fields = [
   ['sender', 'Sender', '10.0.0.0/8'],
 ] as const
 
-// filterOf takes the filter for the server from the page's address.
+// filterOf returns the filter for the server, which is a part of the page's address.
 function filterOf(params: URLSearchParams): URLSearchParams {
   const out = new URLSearchParams()
   for (const [key] of fields) for (const v of params.getAll(key)) if (v) out.append(key, v)
@@ -114,7 +114,7 @@ export function Tail() {
   const set = (key: string, value: string) => {
     const next = new URLSearchParams(draft)
     next.delete(key)
-    // One field has all tags, and a line must have all of them.
+    // The field for tags has several tags, and a line must have all of them.
     for (const v of key === 'tag' ? value.split(/\s+/) : [value]) next.append(key, v)
     setDraft(next)
   }

@@ -7,7 +7,7 @@ const key = 'freshet.theme'
 const chosen = remembered(key)
 export const theme = store<Theme>(chosen === 'light' || chosen === 'dark' ? chosen : 'system')
 
-// shades counts changes of colours, after which canvases must be drawn anew.
+// shades counts changes of colours. After a change, canvases must be drawn again.
 export const shades = store(0)
 
 const system = matchMedia('(prefers-color-scheme: dark)')
@@ -31,8 +31,8 @@ export function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()
 }
 
-// seriesColours is the number of colours, which are chosen for any colour vision (after Okabe and
-// Ito). Further series repeat them, with dashes.
+// seriesColours is the number of colours. People with any colour vision can distinguish them
+// (Okabe and Ito). Further series have the same colours with dashes.
 export const seriesColours = 8
 
 export const seriesColour = (i: number) => colour(`series-${i % seriesColours}`)

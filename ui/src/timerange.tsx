@@ -87,7 +87,7 @@ export function CopyLink(props: { state: State; to: number }) {
       await navigator.clipboard.writeText(link)
       setDone('Copied')
     } catch {
-      go('explore', params) // without a clipboard, the user can copy it from the address bar
+      go('explore', params) // without a clipboard, the user can copy the address from the address bar
       setDone('See the address bar')
     }
     setTimeout(() => setDone(''), 2000)

@@ -27,7 +27,7 @@ export interface Trace {
 }
 
 // heads returns all traces, newest first, with only their root spans, because the trace of a query
-// has hundreds of spans.
+// may have hundreds of spans.
 export const heads = async (signal: AbortSignal) => (await ask<Trace[] | null>('api/v1/status/traces', { spans: 'root' }, signal)).data ?? []
 
 // textOf reads an attribute, which may be of any type.
@@ -135,7 +135,7 @@ export function Traces() {
 function carried(t: Trace): string {
   const samples = Number(textOf(t.spans[0], 'freshet.samples'))
   const tenant = textOf(t.spans[0], 'freshet.tenant')
-  if (!tenant) return 'datagrams' // as read from a socket, before they are parsed
+  if (!tenant) return 'datagrams' // a batch that was read from a socket and is not parsed yet
   return `${count(samples)} ${samples === 1 ? 'sample' : 'samples'} of ${tenant}`
 }
 

@@ -9,11 +9,11 @@ interface Row {
   span: Span
   level: number
   parts: number // how many child spans it has
-  own: number // seconds that none of its children covers
+  own: number // seconds in which none of its child spans runs
 }
 
 // rowsOf puts each span below its parent. The root's parent is a span of the sender. A span
-// whose parent was left out becomes a child of the root.
+// whose parent the server did not keep becomes a child of the root.
 function rowsOf(t: Trace): Row[] {
   const known = new Set(t.spans.map((s) => s.id))
   const parts = new Map<string, Span[]>()
@@ -34,8 +34,8 @@ function rowsOf(t: Trace): Row[] {
   return rows
 }
 
-// covered returns how much time spans take together. Time in several of them counts once. The spans
-// must be sorted by their start.
+// covered returns how much time the spans cover. Time that several spans cover counts once. The
+// spans must be sorted by their start.
 function covered(spans: Span[]): number {
   let sum = 0
   let until = -Infinity
@@ -113,7 +113,7 @@ function Waterfall(props: { trace: Trace }) {
     tree.current?.children[next]?.scrollIntoView({ block: 'nearest' })
     ;(tree.current?.children[next] as HTMLElement | undefined)?.focus({ preventScroll: true })
   }
-  useEffect(() => choose(at), [t.id]) // so that the arrows work at once
+  useEffect(() => choose(at), [t.id]) // gives the list the focus, so that the arrow keys work at once
   const key = (e: KeyboardEvent) => {
     const above = rows.slice(0, at).findLastIndex((r) => r.level < rows[at].level)
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: rows.length - 1, ArrowLeft: Math.max(0, above), ArrowRight: rows[at].parts ? at + 1 : at }[e.key]

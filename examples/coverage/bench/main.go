@@ -5,11 +5,11 @@
 //	go run ./bench --quick   takes half a minute, for a rough result
 //
 // It builds the service and starts it three times, with GOMAXPROCS=2: once with a log line for each
-// request, and twice without. The two without a log show how large a difference is noise. The three
-// take turns in random order, under two loads. Under the first, wrk sends the next request of each
-// connection as soon as the last one is answered. The second sends requests at fixed times, at a
-// quarter of the service's highest rate, and measures latency from those times. Services are
-// compared within a round.
+// request, and twice without. The difference between the two services without a log shows how large
+// the noise is. The three services take turns in random order, under two loads. Under the first
+// load, wrk sends the next request on each connection as soon as the previous request is answered.
+// The second load sends requests at fixed times, at a quarter of the service's highest rate, and
+// measures latency from those times. Bench compares services only within a round.
 package main
 
 import (
@@ -66,7 +66,7 @@ type service struct {
 	name     string
 	cmd      *exec.Cmd
 	address  string
-	before   status // its status when it was ready
+	before   status // the status of the service when it was ready
 	wrk, due []load
 }
 
@@ -266,7 +266,7 @@ func stolen() (taken, total uint64) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	for i, field := range strings.Fields(line) {
 		n, err := strconv.ParseUint(field, 10, 64)
-		if err != nil || i > 8 { // field 0 is a name; times after the eighth are included in others
+		if err != nil || i > 8 { // field 0 is a name; the fields after the eighth are included in other fields
 			continue
 		}
 		if total += n; i == 8 {

@@ -16,7 +16,7 @@ import (
 type load struct{ rate, p50, p99 float64 } // rate in requests a second, the others in ms
 
 // openLoop sends requests at a fixed rate, and measures each from the time when it was due. So a
-// service that hangs does not get fewer requests.
+// service that hangs gets no fewer requests, and its pauses show in the latencies.
 func openLoop(address string, rate float64, length time.Duration) (load, error) {
 	const connections = 64
 	n := int(rate * length.Seconds())
