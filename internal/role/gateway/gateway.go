@@ -65,6 +65,10 @@ const (
 	// 2 s.
 	tryAgain = 50 * time.Millisecond
 
+	// writeTime bounds the wait for the outcome of a request or of deltas. An election takes 2 s, and a sender
+	// gives up after 30 s: it had better try another node before.
+	writeTime = 10 * time.Second
+
 	// watchEvery is how often a call that is not answered looks whether another node leads.
 	watchEvery = 500 * time.Millisecond
 
@@ -95,6 +99,8 @@ func (g *Gateway) Push(ctx context.Context, batches []batch.Batch) error {
 // Write hands over an entry of a request or of deltas, and returns its outcome. An entry whose answer was
 // lost is handed over again: samples that are stored are repeats then, and so are deltas by their hash.
 func (g *Gateway) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, err error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
 	err = g.atLeader(ctx, func(ctx context.Context, node string) (err error) {
 		one := *e // a member may still use it when ctx has ended
 		if node == g.Node {

@@ -212,7 +212,8 @@ func TestAPausedLeader(t *testing.T) {
 	})
 }
 
-// Without a leader a call waits as long as its context says. Other errors end it at once.
+// Without a leader a call waits as long as its context says, and a request 10 s at most: its sender should
+// try another node. Other errors end it at once.
 func TestNoLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, from := range []string{"a", ""} {
@@ -222,6 +223,13 @@ func TestNoLeader(t *testing.T) {
 			cancel()
 			if !errors.Is(err, ErrNoLeader) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("from %q: %v", from, err)
+			}
+			begun := time.Now()
+			if _, err := c.from(from).Write(t.Context(), request()); !errors.Is(err, ErrNoLeader) {
+				t.Errorf("from %q: %v", from, err)
+			}
+			if took := time.Since(begun); took != 10*time.Second {
+				t.Errorf("from %q: a request waits %v", from, took)
 			}
 		}
 		g := New(Options{Node: "a", Member: full{}, Names: []string{"a"}})
