@@ -20,8 +20,10 @@ type trio struct {
 	t        *testing.T
 	machines map[string]*machine
 	dirs     map[string]string
-	nodes    map[string]*process
 	secret   string // file
+
+	mu    sync.Mutex
+	nodes map[string]*process // the latest process of each node that became ready
 }
 
 var nodeNames = []string{"a", "b", "c"}
@@ -44,13 +46,15 @@ func startTrio(t *testing.T, others ...string) *trio {
 		c.dirs[n] = dataDir(t)
 	}
 	must(t, freshet, "cluster", "init", "--data-dir", c.dirs["a"], "--name", "a")
-	for _, n := range nodeNames {
-		c.begin(n)
-	}
-	for _, n := range nodeNames {
-		c.nodes[n].waitReady(t)
-	}
+	c.begin(nodeNames...)
 	return c
+}
+
+// node returns the latest process of a node. Goroutines of a test call it, too.
+func (c *trio) node(name string) *process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes[name]
 }
 
 // flags returns the flags that each process of the cluster needs.
@@ -62,14 +66,23 @@ func (c *trio) flags() []string {
 	return []string{"--cluster-nodes", strings.Join(all, ","), "--cluster-secret-file", c.secret}
 }
 
-// begin starts the process of a node, and does not wait until it is ready.
-func (c *trio) begin(node string) {
+// begin starts the processes of nodes at once, and waits until they are ready.
+func (c *trio) begin(nodes ...string) {
 	c.t.Helper()
-	m := c.machines[node]
-	serve := serveCommand(c.dirs[node], append(c.flags(), "--cluster-node", node, "--cluster-join",
-		"--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0",
-		"--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
-	c.nodes[node] = begin(c.t, c.dirs[node], m.command(serve.Path, serve.Args[1:]...))
+	begun := map[string]*process{}
+	for _, node := range nodes {
+		m := c.machines[node]
+		serve := serveCommand(c.dirs[node], append(c.flags(), "--cluster-node", node, "--cluster-join",
+			"--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0",
+			"--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
+		begun[node] = begin(c.t, c.dirs[node], m.command(serve.Path, serve.Args[1:]...))
+	}
+	for node, p := range begun {
+		p.waitReady(c.t)
+		c.mu.Lock()
+		c.nodes[node] = p
+		c.mu.Unlock()
+	}
 }
 
 // state is the part of the answer of /api/v1/status/cluster that the tests read.
@@ -87,15 +100,12 @@ func (p *process) clusterState() (s state, err error) {
 	return s, p.ask("/api/v1/status/cluster", nil, &s)
 }
 
-// leader waits until the nodes that run agree on a leader, and returns it.
+// leader waits until the nodes agree on a leader, and returns it.
 func (c *trio) leader() (leader string) {
 	c.t.Helper()
 	eventually(c.t, 30*time.Second, "the nodes agree on a leader", func() error {
 		leader = ""
 		for n, p := range c.nodes {
-			if p == nil {
-				continue
-			}
 			s, err := p.clusterState()
 			if err != nil {
 				return err
@@ -127,22 +137,27 @@ func (c *trio) caughtUp() {
 	})
 }
 
-// writer sends samples of remote write, one request after the other, to the nodes in turn, and keeps the
+// writer sends samples of remote write, one request after the other, to its nodes in turn, and keeps the
 // samples that were acknowledged. A request that fails is sent again to the next node, as a load
 // balancer would.
 type writer struct {
 	c       *trio
 	name    string // name of the series
+	nodes   []string
+	after   func(value float64) // called after each acknowledgement; may be nil
 	quit    chan struct{}
 	done    chan struct{}
 	mu      sync.Mutex
 	acked   map[int64]float64 // values by Unix milliseconds
 	refused []string          // answers of 400
-	longest time.Duration     // longest time between two acknowledgements
+	longest time.Duration     // longest time from the first try of a request to its acknowledgement
+	tries   int               // largest number of failed tries of one request
+	failure string            // answer to the last of these tries
 }
 
-func (c *trio) startWriter(name string) *writer {
-	w := &writer{c: c, name: name, quit: make(chan struct{}), done: make(chan struct{}), acked: map[int64]float64{}}
+func (c *trio) startWriter(name string, after func(value float64), nodes ...string) *writer {
+	w := &writer{c: c, name: name, nodes: nodes, after: after, quit: make(chan struct{}), done: make(chan struct{}),
+		acked: map[int64]float64{}}
 	go w.run()
 	c.t.Cleanup(w.stop)
 	return w
@@ -150,41 +165,48 @@ func (c *trio) startWriter(name string) *writer {
 
 func (w *writer) run() {
 	defer close(w.done)
-	last := time.Now()
 	at, value, node := time.Now().UnixMilli(), 0.0, 0
 	for {
-		select {
-		case <-w.quit:
-			return
-		default:
-		}
+		last := time.Now()
 		at, value = max(at+1, time.Now().UnixMilli()), value+1
 		body := pack(w.c.t, requestV2(at, value, w.name))
-		for {
-			p := w.c.nodes[nodeNames[node%len(nodeNames)]]
-			status, text, _, err := p.writeWithin(10*time.Second, remoteWriteV2, body)
-			if err == nil && status/100 == 2 {
-				w.mu.Lock()
-				w.acked[at] = value
-				w.longest = max(w.longest, time.Since(last))
-				w.mu.Unlock()
-				last = time.Now()
-				break
-			}
-			if status/100 == 4 {
-				w.mu.Lock()
-				w.refused = append(w.refused, text)
-				w.mu.Unlock()
-				break
-			}
-			node++
+		for tries := 1; ; tries++ {
 			select {
 			case <-w.quit:
 				return
-			case <-time.After(20 * time.Millisecond):
+			default:
 			}
+			p := w.c.node(w.nodes[node%len(w.nodes)])
+			status, text, _, err := p.writeWithin(10*time.Second, remoteWriteV2, body)
+			if err == nil && status/100 == 2 {
+				w.note(func() {
+					w.acked[at] = value
+					w.longest = max(w.longest, time.Since(last))
+				})
+				if w.after != nil {
+					w.after(value)
+				}
+				break
+			}
+			if status/100 == 4 {
+				w.note(func() { w.refused = append(w.refused, text) })
+				break
+			}
+			node++
+			w.note(func() {
+				if tries >= w.tries {
+					w.tries, w.failure = tries, fmt.Sprintf("%d %s %v", status, text, err)
+				}
+			})
+			reach(time.Now().Add(20 * time.Millisecond))
 		}
 	}
+}
+
+func (w *writer) note(what func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	what()
 }
 
 func (w *writer) stop() {
@@ -227,24 +249,30 @@ func (w *writer) check(node string) {
 	}
 }
 
-// increments sends increments of a counter to a node's socket until it is stopped.
+// increments sends increments of a counter to a socket until it is stopped, and readings of a gauge.
 type increments struct {
 	quit chan struct{}
 	done chan struct{}
-	sent float64
+	sent float64 // increments
 	err  error
 }
 
-func (c *trio) startIncrements(network, address, name string) *increments {
+const (
+	incrementsEvery = 2 * time.Millisecond
+	fastIncrements  = 40 // a datagram: 20,000 a second
+)
+
+func (c *trio) startIncrements(network, address, name string, inDatagram int) *increments {
 	i := &increments{quit: make(chan struct{}), done: make(chan struct{})}
 	conn, err := net.Dial(network, address)
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	datagram := []byte(strings.Repeat(name+":1|c|#host:\n", inDatagram) + name + "_reading:1|g|#host:")
 	go func() {
 		defer close(i.done)
 		defer conn.Close()
-		tick := time.NewTicker(2 * time.Millisecond)
+		tick := time.NewTicker(incrementsEvery)
 		defer tick.Stop()
 		for {
 			select {
@@ -252,10 +280,10 @@ func (c *trio) startIncrements(network, address, name string) *increments {
 				return
 			case <-tick.C:
 			}
-			if _, i.err = fmt.Fprintf(conn, "%s:1|c|#host:\n%[1]s:1|c|#host:", name); i.err != nil {
+			if _, i.err = conn.Write(datagram); i.err != nil {
 				return
 			}
-			i.sent += 2
+			i.sent += float64(inDatagram)
 		}
 	}()
 	c.t.Cleanup(i.stop)
@@ -295,20 +323,26 @@ func TestThreeNodes(t *testing.T) {
 	}
 	var all []*increments
 	for _, n := range nodeNames {
-		all = append(all, c.startIncrements("unixgram", c.nodes[n].Unixgram, "hits"))
+		all = append(all, c.startIncrements("unixgram", c.nodes[n].Unixgram, "hits", 2))
 	}
 	reach(time.Now().Add(3 * time.Second))
+	c.counted("hits", all...)
+}
+
+// counted stops the sending, and waits until each node has counted what was sent.
+func (c *trio) counted(name string, all ...*increments) {
+	c.t.Helper()
 	sent := 0.0
 	for _, i := range all {
 		i.stop()
 		if i.err != nil {
-			t.Error(i.err)
+			c.t.Error(i.err)
 		}
 		sent += i.sent
 	}
 	for _, n := range nodeNames {
-		eventually(t, 30*time.Second, "node "+n+" has all increments", func() error {
-			v, err := c.nodes[n].value("hits")
+		eventually(c.t, 30*time.Second, "node "+n+" has all increments", func() error {
+			v, err := c.nodes[n].value(name)
 			if err == nil && v != sent {
 				err = fmt.Errorf("%v of %v increments are counted", v, sent)
 			}
@@ -325,7 +359,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 		return
 	}
 	c := startTrio(t)
-	w := c.startWriter("w")
+	w := c.startWriter("w", nil, nodeNames...)
 	rounds := 1
 	if soak {
 		rounds = 10
@@ -337,10 +371,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 		}{
 			{"kill -9", func(node string) func() {
 				c.nodes[node].kill(t)
-				return func() {
-					c.begin(node)
-					c.nodes[node].waitReady(t)
-				}
+				return func() { c.begin(node) }
 			}},
 			{"pause", func(node string) func() {
 				pid := c.nodes[node].cmd.Process.Pid
@@ -362,7 +393,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 			undo()
 			c.caughtUp()
 			w.mu.Lock()
-			t.Logf("%s of the leader, node %s: the longest gap so far is %v", fault.name, leader, w.longest)
+			t.Logf("%s of the leader, node %s: the longest write so far took %v", fault.name, leader, w.longest)
 			w.mu.Unlock()
 		}
 	}
@@ -383,6 +414,7 @@ func TestClusterMistakes(t *testing.T) {
 		return
 	}
 	c := startTrio(t, "d")
+	c.refusesStrangers()
 	refused := func(name string, want string, dir string, args ...string) {
 		t.Helper()
 		serve := serveCommand(dir, args...)
@@ -405,15 +437,7 @@ func TestClusterMistakes(t *testing.T) {
 	c.nodes["c"].terminate(t)
 	refused("a cluster's directory without --cluster flags", "--cluster-node", c.dirs["c"])
 	refused("another node's directory", "is node c", c.dirs["c"], node("b", "--cluster-listen", "10.99.0.4:7126")...)
-	push, err := exec.Command(freshet, "cluster", "secret", "--push", "--cluster-secret-file", c.secret).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pushFile := filepath.Join(t.TempDir(), "push")
-	if err := os.WriteFile(pushFile, push, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	flags := node("c", "--cluster-listen", "10.99.0.4:7126")
 	refused("a collector's secret used by a node", "push secret", c.dirs["c"],
-		append(flags, "--cluster-secret-file", pushFile)...)
+		append(flags, "--cluster-secret-file", c.pushSecret())...)
 }

@@ -1,0 +1,436 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer"
+)
+
+// samples returns all samples of the last hour before a time, by series.
+func (p *process) samples(at time.Time) (map[string][]point, error) {
+	var data struct {
+		Result []result `json:"result"`
+	}
+	params := url.Values{"query": {`{__name__=~".+"}[1h]`}, "time": {at.UTC().Format(time.RFC3339Nano)}}
+	if err := p.ask("/api/v1/query", params, &data); err != nil {
+		return nil, err
+	}
+	all := map[string][]point{}
+	for _, r := range data.Result {
+		all[fmt.Sprint(r.Metric)] = r.Values
+	}
+	return all, nil
+}
+
+// equal waits until all nodes have the same samples, and at least some.
+func (c *trio) equal() {
+	c.t.Helper()
+	at := time.Now()
+	eventually(c.t, 30*time.Second, "the nodes have the same samples", func() error {
+		want, err := c.nodes["a"].samples(at)
+		if err == nil && len(want) == 0 {
+			err = fmt.Errorf("node a has no samples")
+		}
+		for _, n := range []string{"b", "c"} {
+			if err != nil {
+				return err
+			}
+			var got map[string][]point
+			if got, err = c.nodes[n].samples(at); err == nil {
+				err = differ(want, got, n)
+			}
+		}
+		return err
+	})
+}
+
+// differ returns an error if a node's samples differ from the samples of node a.
+func differ(want, got map[string][]point, node string) error {
+	for _, series := range slices.Sorted(maps.Keys(want)) {
+		if a, b := want[series], got[series]; !reflect.DeepEqual(a, b) {
+			return fmt.Errorf("series %s: node a has %d samples, node %s has %d, or others", series, len(a), node, len(b))
+		}
+	}
+	if len(got) != len(want) {
+		return fmt.Errorf("node a has %d series, and node %s has %d", len(want), node, len(got))
+	}
+	return nil
+}
+
+// If two of three nodes are gone, the third one refuses writes, and says since when samples may be missing
+// from its answers. When a second node is back, both go on without help.
+func TestTwoOfThreeGone(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	w := c.startWriter("w", nil, nodeNames...)
+	reach(time.Now().Add(time.Second))
+	w.stop()
+	leader := c.leader()
+	left := nodeNames[(slices.Index(nodeNames, leader)+1)%3]
+	other := nodeNames[(slices.Index(nodeNames, leader)+2)%3]
+	c.nodes[leader].kill(t)
+	c.nodes[other].kill(t)
+	p := c.nodes[left]
+
+	begun := time.Now()
+	body := pack(t, requestV2(time.Now().UnixMilli(), 1, "late"))
+	status, text, header, err := p.writeWithin(time.Minute, remoteWriteV2, body)
+	if took := time.Since(begun); err != nil || status != http.StatusServiceUnavailable || took > 12*time.Second {
+		t.Errorf("a write is answered %d %s, %v after %v", status, text, err, took)
+	}
+	if header.Get("X-Prometheus-Remote-Write-Samples-Written") != "0" {
+		t.Errorf("the headers of the write are %v", header)
+	}
+	_, err = p.query("w")
+	if err == nil || !strings.Contains(err.Error(), "samples after "+time.Now().UTC().Format("2006-01-02T")) ||
+		!strings.Contains(err.Error(), "the group has no leader") {
+		t.Errorf("a query is answered %v", err)
+	}
+	partial, err := p.get("/api/v1/query", url.Values{"query": {"w"}, "partial_response": {"true"}})
+	if said := string(partial); err != nil || !strings.Contains(said, `"warnings":["`) ||
+		!strings.Contains(said, "samples after ") || !strings.Contains(said, `"__name__":"w"`) {
+		t.Errorf("partial_response=true is answered %s, %v", partial, err)
+	}
+	if s, err := p.clusterState(); err != nil || s.Leader != "" {
+		t.Errorf("the status is %+v, %v", s, err)
+	}
+
+	c.begin(other)
+	eventually(t, 20*time.Second, "a write succeeds", func() error {
+		status, text, _, err := p.write(remoteWriteV2, body)
+		if err == nil && status/100 != 2 {
+			err = fmt.Errorf("%d %s", status, text)
+		}
+		return err
+	})
+	if v, err := p.value("late"); err != nil || v != 1 {
+		t.Errorf("the value is %v, %v", v, err)
+	}
+	c.begin(leader)
+	c.caughtUp()
+	w.check(leader)
+	c.equal()
+}
+
+// If all nodes are killed at once, no acknowledged sample is lost.
+func TestAllThreeKilled(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	w := c.startWriter("w", nil, nodeNames...)
+	rounds := 1
+	if soak {
+		rounds = 20
+	}
+	for range rounds {
+		reach(time.Now().Add(2 * time.Second))
+		for _, p := range c.nodes {
+			if err := p.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, p := range c.nodes {
+			<-p.exited
+		}
+		c.begin(nodeNames...)
+		c.leader()
+	}
+	reach(time.Now().Add(time.Second))
+	w.stop()
+	for _, n := range nodeNames {
+		w.check(n)
+	}
+	c.equal()
+}
+
+// If a link is slow, or carries nothing in one direction, no acknowledged sample is lost, and writes to the
+// other nodes pause for at most 5 s.
+func TestBadLinks(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	lasts := 7 * time.Second
+	if soak {
+		lasts = time.Minute
+	}
+	var all []*writer
+	for _, fault := range []struct {
+		name string
+		do   func(leader string, others []string) (bad string, undo func())
+	}{
+		{"the leader does not reach a follower", func(leader string, others []string) (string, func()) {
+			return others[0], c.machines[leader].silence(c.machines[others[0]])
+		}},
+		{"the leader reaches no follower", func(leader string, others []string) (string, func()) {
+			one := c.machines[leader].silence(c.machines[others[0]])
+			other := c.machines[leader].silence(c.machines[others[1]])
+			return leader, func() {
+				one()
+				other()
+			}
+		}},
+		{"a follower has 1 Mbit/s", func(_ string, others []string) (string, func()) {
+			return others[0], c.machines[others[0]].slow()
+		}},
+	} {
+		leader := c.leader()
+		others := slices.DeleteFunc(slices.Clone(nodeNames), func(n string) bool { return n == leader })
+		name := fmt.Sprint("w", len(all))
+		bad, undo := fault.do(leader, others)
+		good := slices.DeleteFunc(slices.Clone(nodeNames), func(n string) bool { return n == bad })
+		w, atBad := c.startWriter(name, nil, good...), c.startWriter(name+"_bad", nil, bad, good[0])
+		reach(time.Now().Add(lasts))
+		w.stop()
+		undo()
+		reach(time.Now().Add(time.Second))
+		atBad.stop()
+		all = append(all, w, atBad)
+		if w.longest > 5*time.Second {
+			t.Errorf("%s: writes at other nodes pause for %v", fault.name, w.longest)
+		}
+		t.Logf("%s: the longest write at other nodes took %v, at that node %v", fault.name, w.longest, atBad.longest)
+		c.caughtUp()
+	}
+	for _, n := range nodeNames {
+		for _, w := range all {
+			w.check(n)
+		}
+	}
+	c.equal()
+}
+
+// readers query all nodes at once, right after each acknowledgement. A query that fails is sent once more,
+// to another node, as a load balancer would.
+type readers struct {
+	c      *trio
+	name   string
+	mu     sync.Mutex
+	asked  int
+	missed []string
+	failed []string // queries that failed at two nodes
+}
+
+func (r *readers) ask(value float64) {
+	var wg sync.WaitGroup
+	for i, n := range nodeNames {
+		wg.Go(func() {
+			at := n
+			v, err := r.c.node(at).value(r.name)
+			if err != nil && v == 0 {
+				at = nodeNames[(i+1)%len(nodeNames)]
+				v, err = r.c.node(at).value(r.name)
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.asked++
+			if err != nil {
+				r.failed = append(r.failed, fmt.Sprintf("%v: node %s: %v", value, at, err))
+			} else if v != value {
+				r.missed = append(r.missed, fmt.Sprintf("node %s answers %v after the acknowledgement of %v", at, v, value))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (r *readers) check(w *writer, what string) {
+	t := r.c.t
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.Logf("%s: %d queries; the longest write took %v", what, r.asked, w.longest)
+	if r.asked == 0 || len(r.missed) > 0 {
+		t.Errorf("%s: %d of %d queries missed what was acknowledged: %q", what, len(r.missed), r.asked, r.missed)
+	}
+	if len(r.failed) > 0 {
+		t.Errorf("%s: %d of %d queries failed at two nodes: %q", what, len(r.failed), r.asked, r.failed)
+	}
+}
+
+// While nodes are killed and restarted, each query finds all samples that were acknowledged before it. While
+// they are restarted in order, each write and query succeeds at the first or the second node.
+func TestReadersMissNothing(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	rounds := 1
+	if soak {
+		rounds = 10
+	}
+	phase := func(name string, do func()) *writer {
+		t.Helper()
+		r := &readers{c: c, name: name}
+		w := c.startWriter(name, r.ask, nodeNames...)
+		reach(time.Now().Add(time.Second))
+		do()
+		reach(time.Now().Add(time.Second))
+		w.stop()
+		r.check(w, name)
+		return w
+	}
+	for i := range rounds {
+		phase(fmt.Sprintf("kill_%d", i), func() {
+			leader := c.leader()
+			c.nodes[leader].kill(t)
+			reach(time.Now().Add(3 * time.Second))
+			c.begin(leader)
+		})
+		w := phase(fmt.Sprintf("restart_%d", i), func() {
+			for _, n := range nodeNames {
+				c.nodes[n].terminate(t)
+				c.begin(n)
+			}
+			for _, n := range nodeNames {
+				if r, said, err := c.nodes[n].restart(t); err != nil || r.State != "ready" {
+					t.Errorf("restart in place of node %s: %v: %+v\n%s", n, err, r, said)
+				}
+				eventually(t, 30*time.Second, "node "+n+" is ready", func() error {
+					_, err := c.nodes[n].get("/-/ready", nil)
+					return err
+				})
+			}
+		})
+		if w.tries > 1 {
+			t.Errorf("a write failed %d times while nodes were restarted: %s", w.tries, w.failure)
+		}
+	}
+	c.equal()
+}
+
+// If the leader is killed, each increment that a separate collector received is counted once.
+func TestACollectorPushesToTheLeader(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t, "d")
+	p := c.startCollector(c.pushSecret())
+	p.waitReady(t)
+	sent := c.startIncrements("unixgram", p.Unixgram, "pushed", fastIncrements)
+	rounds := 1
+	if soak {
+		rounds = 30
+	}
+	for range rounds {
+		reach(time.Now().Add(3 * time.Second))
+		leader := c.leader()
+		c.nodes[leader].kill(t)
+		reach(time.Now().Add(5 * time.Second))
+		c.begin(leader)
+	}
+	reach(time.Now().Add(2 * time.Second))
+	c.counted("pushed", sent)
+	for _, n := range nodeNames {
+		if late, err := c.nodes[n].ownMetric("freshet_aggregator_late_gauge_samples_total"); err != nil || late != 0 {
+			t.Errorf("node %s: %v readings were too late, %v", n, late, err)
+		}
+	}
+	c.equal()
+}
+
+// pushSecret makes the push secret, and returns its file.
+func (c *trio) pushSecret() (file string) {
+	c.t.Helper()
+	push, err := exec.Command(freshet, "cluster", "secret", "--push", "--cluster-secret-file", c.secret).Output()
+	file = filepath.Join(c.t.TempDir(), "push")
+	if err == nil {
+		err = os.WriteFile(file, push, 0o600)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return file
+}
+
+// startCollector starts a collector on machine d.
+func (c *trio) startCollector(secretFile string) *process {
+	c.t.Helper()
+	dir, m := dataDir(c.t), c.machines["d"]
+	serve := serveCommand(dir, append(c.flags(), "--role", "collector", "--cluster-secret-file", secretFile,
+		"--http-listen", m.address+":0", "--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
+	return begin(c.t, dir, m.command(serve.Path, serve.Args[1:]...))
+}
+
+// refusesStrangers checks that a process with another secret, and a collector that calls a method for
+// nodes, are refused and counted.
+func (c *trio) refusesStrangers() {
+	t := c.t
+	t.Helper()
+	refused := func(reason string) float64 {
+		n, err := c.nodes["a"].ownMetric(`freshet_peer_refused_total{reason="` + reason + `"}`)
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	push, err := peer.ReadSecret(c.pushSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	credentials, err := push.Collector("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	collector, err := peer.NewPeers(peer.Options{Name: "x", Collector: true, Credentials: credentials,
+		Self: func() peer.Self { return peer.Self{} }, Registry: prometheus.NewRegistry(),
+		Nodes:  map[string]string{"a": c.machines["a"].address + ":" + peerPort},
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := collector.Leader(t.Context(), "a"); err != nil {
+		t.Errorf("a collector that asks for the leader: %v", err)
+	}
+	before := refused("permission")
+	if _, err := collector.Status(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "push secret") {
+		t.Errorf("a collector that calls a node's method: %v", err)
+	}
+	if after := refused("permission"); after != before+1 {
+		t.Errorf("%v calls were refused, want 1", after-before)
+	}
+
+	other, err := exec.Command(freshet, "cluster", "secret").Output()
+	file := filepath.Join(t.TempDir(), "other")
+	if err == nil {
+		err = os.WriteFile(file, other, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := c.startCollector(file)
+	eventually(t, 30*time.Second, "a process without the secret is counted", func() error {
+		if n := refused("handshake") + refused("certificate"); n == 0 {
+			return fmt.Errorf("nothing was refused")
+		}
+		return nil
+	})
+	if err := stranger.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+}
