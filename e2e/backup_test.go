@@ -110,7 +110,7 @@ func TestBackupRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	cut(t, filepath.Join(whole, "names.db"))
-	mustFail(t, "not whole", "restore", whole, "--data-dir", filepath.Join(parent, "new"))
+	mustFail(t, "incomplete", "restore", whole, "--data-dir", filepath.Join(parent, "new"))
 
 	d.fill(t, p)
 	said := mustFail(t, "backup: ", "backup", "--server", server)

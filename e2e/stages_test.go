@@ -28,9 +28,14 @@ func (p *process) self(expr string) ([]result, error) {
 func TestStages(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-interval", "1s")
-	flood(t, "udp", p.UDP, 2000, 1000, func(packet []byte, i int) []byte {
-		return append(packet, fmt.Sprintf("visits:1|c|#page:%d\n", i%10)...)
-	})
+	sent, tries := 0, 0
+	visit := func(lines int) {
+		sent += lines
+		flood(t, "udp", p.UDP, lines, 1000, func(packet []byte, i int) []byte {
+			return append(packet, fmt.Sprintf("visits:1|c|#page:%d\n", i%10)...)
+		})
+	}
+	visit(2000)
 	for i := range 50 {
 		body := pack(t, v1Of(requestV2(time.Now().UnixMilli()+int64(i), float64(i), "written")))
 		if status, text, _, err := p.write("application/x-protobuf", body); err != nil || status != http.StatusNoContent {
@@ -64,6 +69,9 @@ func TestStages(t *testing.T) {
 		for input, want := range passed {
 			slices.Sort(stages[input])
 			if got := strings.Join(stages[input], " "); got != want {
+				if tries++; tries%100 == 0 { // only some reads are timed, and a busy machine reads much at once
+					visit(1000)
+				}
 				return fmt.Errorf("%s passed the stages %q, want %q", input, got, want)
 			}
 		}
@@ -79,12 +87,14 @@ func TestStages(t *testing.T) {
 			t.Errorf("%s: the stages together take %v of the whole way; %v", input, parts, err)
 		}
 	}
-	for stage, want := range map[string]float64{"read": 2000, "parse": 2000, "window": 2000, "tile": 2000,
-		"visible": 2000} {
-		got, err := p.self(fmt.Sprintf(`freshet_stage_samples_total{input="dogstatsd", stage=%q}`, stage))
-		if err != nil || len(got) != 1 || got[0].Value.V != want {
-			t.Errorf("%s: want %v samples, got %v; %v", stage, want, got, err)
-		}
+	for _, stage := range []string{"read", "parse", "window", "tile", "visible"} {
+		eventually(t, 30*time.Second, "stage "+stage+" has all samples", func() error {
+			got, err := p.self(fmt.Sprintf(`freshet_stage_samples_total{input="dogstatsd", stage=%q}`, stage))
+			if err == nil && (len(got) != 1 || got[0].Value.V != float64(sent)) {
+				err = fmt.Errorf("want %d samples, got %v", sent, got)
+			}
+			return err
+		})
 	}
 	if up, err := p.query("up"); err != nil || len(up) != 0 {
 		t.Errorf("the tenant of the applications has Freshet's own metrics: %v %v", up, err)
