@@ -299,6 +299,29 @@ func (i *increments) stop() {
 	<-i.done
 }
 
+// ledgersClose checks that no node's ledger has a difference, and that each node got what all handed over.
+func (c *trio) ledgersClose() {
+	c.t.Helper()
+	type samples struct {
+		Collected, Difference float64
+		HandedOver            float64 `json:"handed_over"`
+	}
+	of, handedOver := map[string]samples{}, 0.0
+	for _, n := range nodeNames {
+		var ledger struct{ Samples samples }
+		if err := c.nodes[n].ask("/api/v1/status/ledger", nil, &ledger); err != nil {
+			c.t.Fatal(err)
+		}
+		of[n] = ledger.Samples
+		handedOver += ledger.Samples.HandedOver
+	}
+	for n, s := range of {
+		if s.Difference != 0 || s.Collected != handedOver || handedOver == 0 {
+			c.t.Errorf("the ledger of node %s has %+v, and all nodes handed over %v samples", n, s, handedOver)
+		}
+	}
+}
+
 // Three nodes act as one Freshet: all return the same data, whichever node received it.
 func TestThreeNodes(t *testing.T) {
 	t.Parallel()
@@ -327,6 +350,7 @@ func TestThreeNodes(t *testing.T) {
 	}
 	reach(time.Now().Add(3 * time.Second))
 	c.counted("hits", all...)
+	c.ledgersClose()
 }
 
 // counted stops the sending, and waits until each node has counted what was sent.

@@ -233,15 +233,21 @@ func (t *ledgerTable) title(name string) {
 
 func (t *ledgerTable) samples(now, was *ledger.Samples) {
 	t.title("SAMPLES")
-	t.total = now.Received + now.Restored
+	t.total = now.Received + now.Restored + now.Collected
 	t.count("", "received", now.Received, was.Received)
 	t.count("", "in tiles at the start", now.Restored, was.Restored)
+	if now.Collected > 0 {
+		t.count("", "from collectors", now.Collected, was.Collected)
+	}
 	before := was.Lost()
 	for i, state := range now.Lost() {
 		t.lost("  "+state.Account.String(), state.Total(), before[i].Total())
 		for _, reason := range slices.Sorted(maps.Keys(state.Reasons)) {
 			t.count("", "    "+terminal.Printable(reason), state.Reasons[reason], before[i].Reasons[reason])
 		}
+	}
+	if now.HandedOver > 0 {
+		t.count("", "  handed over", now.HandedOver, was.HandedOver)
 	}
 	t.add("", "  in windows", terminal.Thousands(now.Window), terminal.Share(now.Window, t.total), "")
 	t.add("", "  in tiles", terminal.Thousands(now.Tile), terminal.Share(now.Tile, t.total), "")

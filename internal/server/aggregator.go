@@ -65,7 +65,7 @@ func (s *server) runAggregator(ctx context.Context) error {
 	}
 	windows := collector.Aggregator(s.aggregator)
 	if s.inCluster() {
-		windows = clusterWindows{s.gateway}
+		windows = clusterWindows{s.gateway, s.ledger}
 	}
 	s.opening.open(windows, s.events)
 	return s.aggregator.Run(s.untilHandedOver(ctx))

@@ -127,7 +127,10 @@ func describeBooks(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descBooksCame = describeBooks("received_samples_total",
-		"Values received, by source: read from sockets, or already in tiles when the process started.", "source")
+		"Values received, by source: read from sockets, already in tiles when the process started, or collected from the "+
+			"log of the group.", "source")
+	descBooksHanded = describeBooks("handed_over_samples_total",
+		"Values received that the leader of the cluster acknowledged. All nodes have them, as collected.")
 	descBooksEnded = describeBooks("samples_total",
 		"Values received, by their final state and why (docs/ledger.md). Rising in any state but stored: data is lost.",
 		"state", "reason")
@@ -168,6 +171,12 @@ func (e booksExporter) Collect(out chan<- prometheus.Metric) {
 			}
 		}
 		count(descBooksEnded, s.Stored, "stored", "")
+		if s.Collected > 0 {
+			count(descBooksCame, s.Collected, "collected")
+		}
+		if s.HandedOver > 0 {
+			count(descBooksHanded, s.HandedOver)
+		}
 		put(descBooksOpen, prometheus.GaugeValue, float64(s.Window), "window")
 		put(descBooksOpen, prometheus.GaugeValue, float64(s.Tile), "tile")
 		put(descBooksDifference, prometheus.GaugeValue, float64(s.Difference))

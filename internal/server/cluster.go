@@ -14,8 +14,10 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/identity"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/gateway"
@@ -131,7 +133,32 @@ func (s *server) openGateway(member gateway.Member) {
 
 // clusterWindows hands the windows of this process' collector to the leader. How far open tiles answer is
 // known from the log.
-type clusterWindows struct{ *gateway.Gateway }
+type clusterWindows struct {
+	*gateway.Gateway
+	ledger *ledger.Ledger
+}
+
+// Push implements collector.Aggregator. The collector posts what was refused.
+func (w clusterWindows) Push(ctx context.Context, batches []batch.Batch) error {
+	err := w.Gateway.Push(ctx, batches)
+	var full *batch.FullError
+	if err != nil && !errors.As(err, &full) {
+		return err
+	}
+	taken := map[string]uint64{}
+	for _, b := range batches {
+		if h, err := batch.ParseHeader(b.Bytes); err == nil {
+			taken[string(h.Tenant)] += b.Samples
+		}
+	}
+	for tenant, n := range taken {
+		if full != nil {
+			n -= min(n, full.Samples[tenant])
+		}
+		w.ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.HandedOver, Samples: n})
+	}
+	return err
+}
 
 // Through implements collector.Aggregator.
 func (clusterWindows) Through(int64) {}

@@ -25,7 +25,7 @@ func (s *server) runDiscarding(ctx context.Context) error {
 // runPushing stands in for runAggregator in a collector, which pushes to the nodes of a cluster.
 func (s *server) runPushing(ctx context.Context) error {
 	s.openGateway(nil)
-	s.opening.open(clusterWindows{s.gateway}, newDiscarding(s.ledger, s.registry))
+	s.opening.open(clusterWindows{s.gateway, s.ledger}, newDiscarding(s.ledger, s.registry))
 	<-ctx.Done()
 	return nil
 }

@@ -60,7 +60,7 @@ func (s *server) openDistributor() error {
 	}
 	s.distributor = distributor.New(distributor.Options{
 		Config: s.config.Distributor, Ingester: s.ingester,
-		Tiles: s.stores, Aggregator: laterAggregator{&s.aggregator}, Group: requests, Tenants: gate,
+		Tiles: s.stores, Aggregator: laterAggregator{&s.aggregator}, Group: requests, Cluster: s.inCluster(), Tenants: gate,
 		Producer: producer, Backends: s.backends(),
 		Metadata: s.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta,
 		OutOfOrder: s.config.Store.OutOfOrder,

@@ -31,19 +31,31 @@ type Ledger interface {
 type Books struct {
 	Ledger  Ledger
 	Metrics *Metrics
+
+	// Collected says that the windows come from the log of a group, where the collectors of several processes
+	// handed them over.
+	Collected bool
 }
 
 // Folded posts what became of a window's samples, by tenant. A repeated batch has no counts here, so
 // nothing is posted twice.
 func (b Books) Folded(folded map[string]*tile.Folded) {
+	from := ledger.Window
+	if b.Collected {
+		from = ledger.Collected
+	}
 	for tenant, f := range folded {
 		b.Metrics.Count(f)
+		if b.Collected {
+			all := f.Samples + f.LateGauge + f.Refused + f.Repeated + f.NoTenant
+			b.Ledger.Post(tenant, ledger.Transfer{From: ledger.Outside, To: ledger.Collected, Samples: all})
+		}
 		b.Ledger.Post(tenant,
-			ledger.Transfer{From: ledger.Window, To: ledger.Tile, Samples: f.Samples},
-			ledger.Transfer{From: ledger.Window, To: ledger.Late, Reason: reasonLateGauge, Samples: f.LateGauge},
-			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonTile, Samples: f.Refused},
-			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonRepeated, Samples: f.Repeated},
-			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonTenant, Samples: f.NoTenant},
+			ledger.Transfer{From: from, To: ledger.Tile, Samples: f.Samples},
+			ledger.Transfer{From: from, To: ledger.Late, Reason: reasonLateGauge, Samples: f.LateGauge},
+			ledger.Transfer{From: from, To: ledger.Refused, Reason: reasonTile, Samples: f.Refused},
+			ledger.Transfer{From: from, To: ledger.Refused, Reason: reasonRepeated, Samples: f.Repeated},
+			ledger.Transfer{From: from, To: ledger.Refused, Reason: reasonTenant, Samples: f.NoTenant},
 			ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: reasonPolicy, Samples: f.Unfit})
 		b.Ledger.Note(tenant, ledger.LateKept, f.Late)
 		b.Ledger.Note(tenant, ledger.Ahead, f.Ahead)

@@ -24,15 +24,17 @@ type Tenant struct {
 	Clients   map[string]float64 `json:"clients,omitempty"` // counts that clients report about themselves, by name
 }
 
-// Samples is the book of samples: Received plus Restored equals the sum of the states.
+// Samples is the book of samples: Received plus Restored plus Collected equals the sum of the states.
 type Samples struct {
 	Received   uint64            `json:"received"`
 	Restored   uint64            `json:"restored"`
+	Collected  uint64            `json:"collected,omitempty"`
 	Malformed  map[string]uint64 `json:"malformed"` // by reason, like the next four fields
 	Refused    map[string]uint64 `json:"refused"`
 	Late       map[string]uint64 `json:"late"`
 	Unsent     map[string]uint64 `json:"unsent"`
 	Discarded  map[string]uint64 `json:"discarded"`
+	HandedOver uint64            `json:"handed_over,omitempty"`
 	Window     uint64            `json:"window"`
 	Tile       uint64            `json:"tile"`
 	Stored     uint64            `json:"stored"`
@@ -109,13 +111,13 @@ func (t *tenant) sampleBook() Samples {
 		return byReason
 	}
 	s := Samples{
-		Received: in(Received), Restored: in(Restored),
+		Received: in(Received), Restored: in(Restored), Collected: in(Collected),
 		Malformed: reasons(Malformed), Refused: reasons(Refused), Late: reasons(Late), Unsent: reasons(Unsent),
-		Discarded: reasons(Discarded),
-		Window:    in(Window), Tile: in(Tile), Stored: in(Stored),
+		Discarded:  reasons(Discarded),
+		HandedOver: in(HandedOver), Window: in(Window), Tile: in(Tile), Stored: in(Stored),
 		OfWhich: OfWhichBook{t.ofWhich[Folded], t.ofWhich[LateKept], t.ofWhich[Ahead], t.ofWhich[Respelled]},
 	}
-	s.Difference = int64(s.Received + s.Restored)
+	s.Difference = int64(s.Received + s.Restored + s.Collected)
 	for a := Malformed; a < numAccounts; a++ {
 		s.Difference -= int64(in(a))
 	}

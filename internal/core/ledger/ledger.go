@@ -16,11 +16,12 @@ import (
 type Account uint8
 
 const (
-	// Sources. A transfer from Outside to Received or Restored counts samples that came. A transfer
-	// from Received or Restored to a state says what became of the samples.
-	Outside  Account = iota
-	Received         // read from sockets
-	Restored         // were in tiles when the process started
+	// Sources. A transfer from Outside to another source counts samples that came. A transfer from that
+	// source to a state says what became of the samples.
+	Outside   Account = iota
+	Received          // read from sockets
+	Restored          // were in tiles when the process started
+	Collected         // were in the log of the group, which has the windows of all collectors
 
 	// Final states, each with a reason.
 	Malformed
@@ -30,14 +31,16 @@ const (
 	Discarded // in whole windows, by a process that stores nothing
 
 	// States on the way to the store, and the store.
-	Window // in a window of the collector
-	Tile   // in a tile of the aggregator
+	HandedOver // acknowledged by the leader of the group, whose members have the samples from its log
+	Window     // in a window of the collector
+	Tile       // in a tile of the aggregator
 	Stored
 	numAccounts
 )
 
 var accountNames = [numAccounts]string{
-	"outside", "received", "restored", "malformed", "refused", "late", "unsent", "discarded", "window", "tile", "stored",
+	"outside", "received", "restored", "collected", "malformed", "refused", "late", "unsent", "discarded", "handed_over",
+	"window", "tile", "stored",
 }
 
 // String returns the account's name in metrics and documentation.
@@ -58,8 +61,8 @@ func (t Transfer) check() {
 	var ok bool
 	switch t.From {
 	case Outside:
-		ok = t.To == Received || t.To == Restored
-	case Received, Restored, Window, Tile:
+		ok = t.To == Received || t.To == Restored || t.To == Collected
+	case Received, Restored, Collected, Window, Tile:
 		ok = t.To >= Malformed && t.To != t.From
 	}
 	if !ok || t.To.hasReason() != (t.Reason != "") {

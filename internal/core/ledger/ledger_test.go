@@ -158,3 +158,17 @@ func TestClientCountOf(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// In a cluster, samples leave the process where they came in once the leader has them, and come to each node
+// from the log. The books of both close.
+func TestTheBooksOfACluster(t *testing.T) {
+	l := New()
+	l.Post("a", Transfer{From: Outside, To: Received, Samples: 5}, Transfer{From: Received, To: Window, Samples: 5},
+		Transfer{From: Window, To: HandedOver, Samples: 5},
+		Transfer{From: Outside, To: Collected, Samples: 12}, Transfer{From: Collected, To: Tile, Samples: 11},
+		Transfer{From: Collected, To: Late, Reason: "gauge", Samples: 1}, Transfer{From: Tile, To: Stored, Samples: 11})
+	s := l.Books().Tenants["a"].Samples
+	if s.Difference != 0 || s.HandedOver != 5 || s.Collected != 12 || s.Stored != 11 {
+		t.Errorf("the books are %+v", s)
+	}
+}

@@ -113,10 +113,13 @@ func (d *Distributor) pushToGroup(
 	if err := d.Group.PushDeltas(ctx, &w); err != nil {
 		return outcome.Outcome{}, d.notPushed(tenant, r.Counts(), err)
 	}
-	// The group posts what was written out of the ledger's state Window, perhaps before this.
-	written := w.Outcome.Written
-	d.Ledger.Post(tenant, received(written),
-		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: samples(written)})
+	// The group posts what was written out of the ledger's state Window, perhaps before this. In a cluster, each
+	// member posts it as collected.
+	written, to := w.Outcome.Written, ledger.Window
+	if d.Cluster {
+		to = ledger.HandedOver
+	}
+	d.Ledger.Post(tenant, received(written), ledger.Transfer{From: ledger.Received, To: to, Samples: samples(written)})
 	rest := w.Outcome
 	rest.Written = outcome.Counts{}
 	d.metrics.written.Add(float64(samples(written)))

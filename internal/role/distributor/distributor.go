@@ -94,6 +94,7 @@ type Options struct {
 	Tiles      Tiles
 	Aggregator Aggregator    // for deltas; unused if there is a group
 	Group      Group         // nil on one machine
+	Cluster    bool          // the group has members in other processes
 	Tenants    *tenants.Gate // of one machine; nil in a group, whose log admits tenants
 	Producer   uint64        // identifies this process to the aggregator, across restarts
 	Backends   []Backend     // may be empty
