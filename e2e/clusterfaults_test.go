@@ -263,11 +263,14 @@ func (r *readers) check(w *writer, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t.Logf("%s: %d queries; the longest write took %v", what, r.asked, w.longest)
-	if r.asked == 0 || len(r.missed) > 0 {
-		t.Errorf("%s: %d of %d queries missed what was acknowledged: %q", what, len(r.missed), r.asked, r.missed)
+	if r.asked == 0 {
+		t.Errorf("%s: no query was answered", what)
+	}
+	if len(r.missed) > 0 {
+		t.Errorf("%s: %d of %d queries missed what was acknowledged: %s", what, len(r.missed), r.asked, r.missed[0])
 	}
 	if len(r.failed) > 0 {
-		t.Errorf("%s: %d of %d queries failed at two nodes: %q", what, len(r.failed), r.asked, r.failed)
+		t.Errorf("%s: %d of %d queries failed at two nodes: %s", what, len(r.failed), r.asked, r.failed[0])
 	}
 }
 
