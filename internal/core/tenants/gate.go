@@ -6,8 +6,8 @@ import (
 )
 
 // Gate is the Set of a server that is in no group: its limit never changes, and any goroutine may ask
-// it. A tenant is admitted when something of it is stored. Until then it has a place while work that may
-// store something is under way. A nil Gate admits every tenant.
+// it. A tenant is admitted when it may have stores. Until then it has a place while work that may make
+// stores is under way. A nil Gate admits every tenant.
 type Gate struct {
 	limit  int
 	mu     sync.RWMutex
@@ -21,7 +21,7 @@ func NewGate(limit int) *Gate { return &Gate{limit: limit, trying: map[string]in
 // Enter gives a tenant a place for one piece of work, or returns the reason why not: see Set.Refusal. If it
 // returns nil, Leave must follow.
 func (g *Gate) Enter(name string) error {
-	if g == nil || g.has(name) {
+	if g.Has(name) {
 		return nil
 	}
 	g.mu.Lock()
@@ -34,19 +34,16 @@ func (g *Gate) Enter(name string) error {
 	return nil
 }
 
-// Leave ends a piece of work. If it may have stored something, the tenant is admitted. Otherwise its place
-// is free again, unless other work of it is under way.
-func (g *Gate) Leave(name string, stored bool) {
-	if g == nil {
-		return
-	}
-	if g.has(name) {
+// Leave ends a piece of work. If the tenant may have stores now, it is admitted. Otherwise its place is free
+// again, unless other work of it is under way.
+func (g *Gate) Leave(name string, stores bool) {
+	if g.Has(name) {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case stored:
+	case stores:
 		delete(g.trying, name)
 		g.set.Admit(name, 0) // it had a place
 	case g.trying[name] > 1:
@@ -56,7 +53,12 @@ func (g *Gate) Leave(name string, stored bool) {
 	}
 }
 
-func (g *Gate) has(name string) bool {
+// Has reports whether a tenant is admitted. What is kept for each tenant and has no other bound may be kept
+// for admitted tenants only: names that senders invent come and go.
+func (g *Gate) Has(name string) bool {
+	if g == nil {
+		return true
+	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.set.Has(name)

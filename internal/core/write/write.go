@@ -54,6 +54,10 @@ type Request struct {
 	Hash       uint64 // as in Incoming
 	Pair       Pair
 
+	// Begun is set before a store is asked to write the request. From then on the tenant may have a
+	// store, even if the write fails.
+	Begun bool
+
 	// Outcome has the fate of each part. The store fills it in.
 	Outcome outcome.Outcome
 

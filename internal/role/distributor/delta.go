@@ -64,16 +64,15 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 	if d.Group != nil {
 		return d.pushToGroup(ctx, t, tenant, r, pair)
 	}
-	if pair != (write.Pair{}) && !d.elected(tenant, pair) {
-		return d.notElected(tenant, parts), nil
-	}
 	if err := d.Tenants.Enter(tenant); err != nil {
 		return d.notAdmitted(tenant, r, err), nil
 	}
 	defer d.Tenants.Leave(tenant, false) // the aggregator admits the tenant when the journal has its deltas
-	of := d.deltasOf(tenant)
-	of.mu.Lock()
-	defer of.mu.Unlock()
+	if pair != (write.Pair{}) && !d.elected(tenant, pair) {
+		return d.notElected(tenant, parts), nil
+	}
+	of := d.lockDeltas(tenant)
+	defer d.unlockDeltas(tenant, of)
 	if ctx.Err() != nil {
 		return outcome.Outcome{}, d.notPushed(tenant, parts,
 			fmt.Errorf("wait until earlier requests are counted: %w", context.Cause(ctx)))
@@ -91,7 +90,9 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 		rest := samples(parts) - samples(o.Written) // the written samples are in the books already
 		return outcome.Outcome{}, d.notPushed(tenant, outcome.Counts{Samples: int(rest)}, err)
 	}
-	d.Metadata.Families(tenant, r.Families)
+	if d.Tenants.Has(tenant) {
+		d.Metadata.Families(tenant, r.Families)
+	}
 	rest := o
 	rest.Written = outcome.Counts{} // the aggregator has put these into the books
 	d.metrics.written.Add(float64(samples(o.Written)))
@@ -129,12 +130,28 @@ func (d *Distributor) pushToGroup(
 	return w.Outcome, nil
 }
 
-func (d *Distributor) deltasOf(tenant string) *deltas {
-	if of, ok := d.deltas.Load(tenant); ok {
-		return of.(*deltas)
+// lockDeltas waits until no other request of a tenant is counted.
+func (d *Distributor) lockDeltas(tenant string) *deltas {
+	for {
+		of, ok := d.deltas.Load(tenant)
+		if !ok {
+			of, _ = d.deltas.LoadOrStore(tenant, &deltas{incarnation: rand.Uint64()})
+		}
+		locked := of.(*deltas)
+		locked.mu.Lock()
+		if now, _ := d.deltas.Load(tenant); now == of {
+			return locked
+		}
+		locked.mu.Unlock() // it was forgotten meanwhile
 	}
-	of, _ := d.deltas.LoadOrStore(tenant, &deltas{incarnation: rand.Uint64()})
-	return of.(*deltas)
+}
+
+// unlockDeltas lets the tenant's next request be counted. A tenant of which nothing was stored is forgotten.
+func (d *Distributor) unlockDeltas(tenant string, of *deltas) {
+	if !d.Tenants.Has(tenant) {
+		d.deltas.Delete(tenant)
+	}
+	of.mu.Unlock()
 }
 
 // resolve turns a request into increments. Afterwards each series has its outcome. An error comes

@@ -213,15 +213,18 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
-	pair := t.pairOf(r)
-	if pair != (write.Pair{}) && d.Group == nil && !d.elected(tenant, pair) {
-		return d.notElected(tenant, parts), nil
+	if len(r.Series) == 0 && !d.Tenants.Has(tenant) {
+		return outcome.Outcome{}, nil // a write would make a store; senders repeat metadata
 	}
 	if err := d.Tenants.Enter(tenant); err != nil {
 		return d.notAdmitted(tenant, r, err), nil
 	}
+	pair := t.pairOf(r)
+	if pair != (write.Pair{}) && d.Group == nil && !d.elected(tenant, pair) {
+		d.Tenants.Leave(tenant, false)
+		return d.notElected(tenant, parts), nil
+	}
 	o, copies, err := d.write(ctx, t, tenant, r, pair)
-	d.Tenants.Leave(tenant, err == nil && parts.Total() > 0)
 	if err != nil {
 		return outcome.Outcome{}, d.notPushed(tenant, parts, err)
 	}
@@ -256,8 +259,8 @@ func (d *Distributor) notPushed(tenant string, parts outcome.Counts, cause error
 	return d.retry(unavailable, retryAfter, cause)
 }
 
-// write hands a request over with the terms that apply to it. It returns the outcome, and the
-// request's Copies.
+// write hands a request over with the terms that apply to it, and ends the work that Enter began. It
+// returns the outcome, and the request's Copies.
 func (d *Distributor) write(
 	ctx context.Context, t *terms, tenant string, r *write.Incoming, pair write.Pair,
 ) (outcome.Outcome, outcome.Counts, error) {
@@ -275,7 +278,9 @@ func (d *Distributor) write(
 	if d.Group != nil {
 		to = d.Group
 	}
-	if err := to.Push(ctx, w); err != nil {
+	err := to.Push(ctx, w)
+	d.Tenants.Leave(tenant, w.Begun)
+	if err != nil {
 		return outcome.Outcome{}, outcome.Counts{}, err
 	}
 	for _, x := range w.Described {

@@ -68,6 +68,7 @@ func (d direct) Push(ctx context.Context, r *write.Request) error {
 	if d.err != nil {
 		return d.err
 	}
+	r.Begun = true
 	return d.stores.WriteRequests(ctx, r.Tenant, new(write.State), []*write.Request{r})
 }
 
@@ -245,21 +246,66 @@ func TestTooManyTenants(t *testing.T) {
 	w.mustPush("second", "up", "down")
 }
 
-// A request that stores nothing takes no place of store.max_tenants: one without samples, and one that
-// fails.
+// A request that stores nothing takes no place of store.max_tenants, and leaves nothing behind that grows with
+// the names of tenants: one without series, one that is given up before its turn, and deltas that are refused.
 func TestARequestThatStoresNothingTakesNoPlace(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
-	w.Tenants = tenants.NewGate(1)
-	if _, err := w.Push(t.Context(), "empty", w.request()); err != nil {
+	w.Aggregator, w.Tenants = &aggregator{ledger: w.Ledger}, tenants.NewGate(1)
+	families := []remotewrite.Family{{Name: []byte("up"), Help: []byte("help")}}
+	empty := w.request()
+	empty.Families = families
+	if o, err := w.Push(t.Context(), "empty", empty); err != nil || o != (outcome.Outcome{}) {
+		t.Fatal(o, err)
+	}
+	w.err = errors.New("too many requests wait")
+	if _, err := w.push("waiting", "up"); !errors.Is(err, w.err) {
 		t.Fatal(err)
 	}
-	w.err = errors.New("no space left on device")
-	if _, err := w.Push(t.Context(), "failed", w.request("up")); err == nil {
+	w.err = nil
+	refused := w.request("up{a=1,a=2}")
+	refused.Families = families
+	if o, err := w.PushDeltas(t.Context(), "refused", refused); err != nil || !o.AnyRefused() {
+		t.Fatalf("deltas with a label twice: %+v, %v", o, err)
+	}
+	for _, name := range []string{"empty", "waiting", "refused"} {
+		w.Metadata.All(name, func(string, prom.Metadata) bool { t.Errorf("metadata of %s is kept", name); return false })
+	}
+	w.deltas.Range(func(name, _ any) bool { t.Errorf("%v can send deltas next", name); return true })
+	if got := w.stores.Tenants(); len(got) > 0 {
+		t.Errorf("the stores have the tenants %v", got)
+	}
+	w.mustPush("first", "up")
+	if o, err := w.push("second", "up"); err != nil || !o.NoTenant() {
+		t.Errorf("a tenant beyond the limit: %+v, %v", o, err)
+	}
+	if o, err := w.Push(t.Context(), "first", empty); err != nil || o != (outcome.Outcome{}) {
+		t.Fatal(o, err)
+	}
+	kept := false
+	w.Metadata.All("first", func(name string, _ prom.Metadata) bool { kept = kept || name == "up"; return true })
+	if !kept {
+		t.Error("metadata of an admitted tenant is not kept")
+	}
+}
+
+// fullDisk is an ingester whose store is made, and then fails.
+type fullDisk struct{}
+
+func (fullDisk) Push(_ context.Context, r *write.Request) error {
+	r.Begun = true
+	return errors.New("no space left on device")
+}
+
+// Once a store was asked, its directory may exist. So the tenant keeps its place though the write fails:
+// otherwise each further name would make a directory.
+func TestAWriteThatFailsKeepsItsPlace(t *testing.T) {
+	w := newWorld(t, func(*settings.Distributor) {})
+	w.Tenants = tenants.NewGate(1)
+	w.Ingester = fullDisk{}
+	if _, err := w.push("first", "up"); err == nil {
 		t.Fatal("a request is written to a full disk")
 	}
-	w.err = nil
-	w.mustPush("first", "up")
-	if o, err := w.Push(t.Context(), "second", w.request("up")); err != nil || !o.NoTenant() {
+	if o, err := w.push("second", "up"); err != nil || !o.NoTenant() {
 		t.Errorf("a tenant beyond the limit: %+v, %v", o, err)
 	}
 }

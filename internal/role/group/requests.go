@@ -62,6 +62,9 @@ func (q *Requests) PushDeltas(ctx context.Context, r *write.Request) error {
 }
 
 func (q *Requests) push(ctx context.Context, kind entry.Kind, r *write.Request) error {
+	if len(r.Series) == 0 && len(r.Families) == 0 {
+		return nil // an entry would admit the tenant
+	}
 	w := q.rewriters.Get().(*rewrite.Rewriter)
 	defer q.rewriters.Put(w)
 	in := write.Incoming{Request: *r.Request, Sender: r.Sender, Compressed: r.Compressed}

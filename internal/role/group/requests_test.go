@@ -162,6 +162,19 @@ func TestAPairInTheLog(t *testing.T) {
 	}
 }
 
+// A request without series and metadata has no entry, so it takes no place of store.max_tenants.
+func TestAnEmptyRequestHasNoEntry(t *testing.T) {
+	l := newLog(t)
+	q := NewRequests(l)
+	for _, push := range []func(context.Context, *write.Request) error{q.Push, q.PushDeltas} {
+		r := incoming(0)
+		r.Families, r.Compressed = nil, []byte{0} // snappy's form of no bytes
+		if err := push(t.Context(), r); err != nil || r.Outcome != (outcome.Outcome{}) || l.entries > 0 {
+			t.Errorf("%d entries, %s, %v", l.entries, r.Outcome.Text(), err)
+		}
+	}
+}
+
 // A request goes on at the next leader, and counts once even if the answer of the last one was lost.
 func TestTheLeaderChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

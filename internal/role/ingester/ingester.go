@@ -104,11 +104,16 @@ func (g *Ingester) Run(ctx context.Context) error {
 // request's turn, nothing of it is written.
 func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 	fault.Push(len(request.Series))
-	t := g.tenant(request.Tenant)
-	all, own := g.waiting.Add(1), t.waiting.Add(1)
+	all := g.waiting.Add(1)
 	defer g.waiting.Add(-1)
+	if all > int64(g.config.Queue) { // asked first: a request that is turned away leaves no tenant behind
+		g.metrics.full.Inc()
+		return ErrFull
+	}
+	t := g.tenant(request.Tenant)
+	own := t.waiting.Add(1)
 	defer t.waiting.Add(-1)
-	if all > int64(g.config.Queue) || own > max(1, int64(g.config.Queue)/share) {
+	if own > max(1, int64(g.config.Queue)/share) {
 		g.metrics.full.Inc()
 		return ErrFull
 	}
@@ -191,6 +196,7 @@ func (g *Ingester) work(p *push) {
 				g.free(p)
 				continue
 			}
+			p.request.Begun = true
 			group, requests = append(group, p), append(requests, p.request)
 		}
 		t.next = append(t.next[:0], t.next[n:]...)

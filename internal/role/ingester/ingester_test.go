@@ -221,6 +221,33 @@ func TestTheQueueIsBounded(t *testing.T) {
 		if n != 2 {
 			t.Errorf("%d of 10 requests found no room, want 2", n)
 		}
+		known := 0
+		g.tenants.Range(func(any, any) bool { known++; return true })
+		if known != 8 {
+			t.Errorf("%d tenants are remembered, want those of the 8 requests with room", known)
+		}
+	})
+}
+
+// A request says whether its store was asked: the tenant may have a store from then on.
+func TestBegun(t *testing.T) {
+	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
+		s.err = errors.New("no space left on device")
+		failed := &write.Request{Request: new(remotewrite.Request), Tenant: "a"}
+		if err := g.Push(context.Background(), failed); !errors.Is(err, s.err) || !failed.Begun {
+			t.Errorf("the store was asked (%v), and the request has not begun: %v", err, failed.Begun)
+		}
+		s.err = nil
+		first := pushAll(g, "stuck", 1)
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		waits := &write.Request{Request: new(remotewrite.Request), Tenant: "stuck"}
+		if err := g.Push(ctx, waits); !errors.Is(err, context.DeadlineExceeded) || waits.Begun {
+			t.Errorf("the store was not asked (%v), and the request has begun: %v", err, waits.Begun)
+		}
+		close(s.stuck)
+		wait(first, 1)
 	})
 }
 
