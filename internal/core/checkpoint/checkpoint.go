@@ -190,10 +190,23 @@ type File struct {
 	fs segment.FS
 }
 
+// RemoveBeyond removes the checkpoints with a base above `most`.
+func RemoveBeyond(fs segment.FS, most uint64) error {
+	names, err := fs.List()
+	for _, f := range Files(names) {
+		if uint64(f.First) > most && err == nil {
+			err = fs.Remove(f.Name)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove the checkpoints behind entry %d, which do not count: %w", most, err)
+	}
+	return nil
+}
+
 // Newest returns the newest whole checkpoint of a directory with a base of at most `most`, nil if there is
-// none. `damage` says
-// why newer ones do not count. The error means that a file cannot be opened, or has a newer
-// version.
+// none. `damage` says why newer ones do not count. The error means that a file cannot be opened, or has a
+// newer version.
 func Newest(fs segment.FS, most uint64) (newest *File, damage []error, err error) {
 	names, err := fs.List()
 	if err != nil {

@@ -36,6 +36,10 @@ const (
 
 	// keepBytes is how much of the log stays for members that were away for a while.
 	keepBytes = 1 << 30
+
+	// unsyncedBytes is how much of the log stays at most for stores that cannot be synced, but for what came since
+	// the last two checkpoints. A store that is never synced must not fill the disk.
+	unsyncedBytes = 4 << 30
 )
 
 // saveSome continues the checkpoint, or begins one that is due.
@@ -135,12 +139,19 @@ func (g *Group) saveTenant() {
 //
 // Stores that a sync leaves out must not hold up the checkpoint, or the log would be replayed for ever. So it
 // counts for as long as the machine runs. For a start after a power loss, the last checkpoint that all stores
-// were synced for stays, and so does the log behind it.
+// were synced for stays, and so does the log behind it. Once that log is too large, the new checkpoint takes its
+// place, and a power loss takes what these stores got before and did not sync.
 func (g *Group) commit(c *saving, keep uint64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
 	defer cancel()
 	err := g.Writer.Sync(ctx)
-	if leftOut := (*checkpoint.LeftOutError)(nil); errors.As(err, &leftOut) {
+	leftOut := (*checkpoint.LeftOutError)(nil)
+	switch size := g.log.Bytes(); {
+	case errors.As(err, &leftOut) && size > g.unsyncedBytes:
+		g.Logger.Error("stores could not be synced for so long that the log of the group no longer keeps what they got: a "+
+			"power loss would take their newest samples", "log_bytes", size, "to_entry", c.Base(), "error", err)
+		err = nil
+	case leftOut != nil:
 		g.Logger.Warn("the log of the group is kept since the last checkpoint for which all stores were synced",
 			"entry", g.synced, "error", err)
 		err = (&checkpoint.Unsynced{Base: g.synced, Boot: g.Boot}).Write(g.FS)

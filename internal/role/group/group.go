@@ -104,11 +104,13 @@ type Group struct {
 	saidAt    time.Time     // when the log last said that a tenant is not admitted
 	saving    *saving       // the checkpoint being written, or nil
 	base      uint64        // of the last checkpoint
-	synced    uint64        // of the last checkpoint for which all stores were synced; 0 for none
+	synced    uint64        // of the checkpoint from which a start after a power loss begins; 0 for none
 	lastSaved time.Time     // when the last checkpoint began
 	failedAt  time.Time     // when the last checkpoint failed
 	pause     time.Duration // before the next try; 0 if no checkpoint failed since one succeeded
 	grown     atomic.Int64  // bytes of entries since the last checkpoint began
+
+	unsyncedBytes int64 // see there
 }
 
 // Options are the parts of a group. All fields but Told, Watch, Boot and Network are required.

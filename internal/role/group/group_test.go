@@ -1019,8 +1019,6 @@ func panicking(t *testing.T, requests bool) {
 	p.terminate()
 }
 
-// The raw store of a tenant fails or hangs for minutes. Checkpoints are written all the same, and have the
-// requests that wait, so the log does not grow. After a kill, the next process stores them.
 // A log that lost its end by damage is shorter than the state. New entries would get indexes that the state has
 // already, and vanish. So the member does not start.
 func TestALogThatEndsBeforeTheState(t *testing.T) {
@@ -1053,6 +1051,83 @@ func TestALogThatEndsBeforeTheState(t *testing.T) {
 func TestAPowerLossWhileAStoreCannotBeSynced(t *testing.T) {
 	for _, first := range []bool{false, true} { // whether an earlier checkpoint had all stores
 		synctest.Test(t, func(t *testing.T) { unsyncedStore(t, first) })
+	}
+}
+
+// unsyncedFor runs a member whose stores of tenant b cannot be synced, until several checkpoints left them out.
+// It returns how many requests each of the tenants a and b has sent.
+func unsyncedFor(t *testing.T, p *process, s *stores) (requests int) {
+	t.Helper()
+	s.leaveOut("b")
+	for range 120 {
+		for _, tenant := range []string{"a", "b"} {
+			if _, err := p.Write(t.Context(), request(t, tenant, "r", time.Now(), 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		requests++
+		time.Sleep(time.Second)
+	}
+	return requests
+}
+
+// After a power loss, the newest checkpoints do not count. They never do again, even if the next checkpoint
+// fails after its sync, and the process is killed then.
+func TestCheckpointsThatDoNotCountAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		small := func(o *Options) { o.Config.Checkpoint = 2000 }
+		p := start(t, memfs.New(), s, small)
+		written := unsyncedFor(t, p, s)
+		fs := p.kill(func(fs *memfs.FS) *memfs.FS {
+			s.losePower()
+			return fs.PowerLoss(rand.New(rand.NewPCG(1, 1)))
+		})
+		next := func(o *Options) { o.Boot = "the next" }
+		s.make("b", true, nil) // its samples must still be there for the process after the next one
+		fs.Fail = func(op, name string) error {
+			if op == "rename" && strings.Contains(name, "checkpoint") {
+				return memfs.ErrInjected
+			}
+			return nil
+		}
+		p = start(t, fs, s, small, next)
+		if _, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), 1)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if n := testutil.ToFloat64(p.metrics.CheckpointErrors); n == 0 {
+			t.Error("no checkpoint failed, which shows nothing")
+		}
+		fs = p.kill(crash)
+		fs.Fail = nil
+		s.make("b", false, nil)
+		p = start(t, fs, s, small, next)
+		if err := p.Barrier(t.Context(), "b"); err != nil {
+			t.Error(err)
+		}
+		if n := s.count("b raw"); n != written {
+			t.Errorf("%d of %d samples are stored", n, written)
+		}
+		p.terminate()
+	})
+}
+
+// A store that is never synced does not fill the disk: at some point, the log no longer has all that the store
+// may lose.
+func TestTheLogIsBoundedThoughAStoreIsNeverSynced(t *testing.T) {
+	for _, bound := range []int64{10_000, unsyncedBytes} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStores(t)
+			p := start(t, memfs.New(), s, func(o *Options) { o.Config.Checkpoint = 2000 })
+			p.unsyncedBytes = bound
+			unsyncedFor(t, p, s)
+			synctest.Wait()
+			if size := p.log.Bytes(); (size < 20_000) != (bound == 10_000) {
+				t.Errorf("the log has %d bytes, with a bound of %d", size, bound)
+			}
+			p.terminate()
+		})
 	}
 }
 
@@ -1091,6 +1166,9 @@ func unsyncedStore(t *testing.T, first bool) {
 	p = start(t, fs, s, small)
 	if n := p.Restored().Entries - killed; n > 150 {
 		t.Errorf("a start after a kill reads %d entries", n)
+	}
+	if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n == 0 {
+		t.Error("after a kill, the metric says that all stores are synced")
 	}
 	write(1)
 
@@ -1131,6 +1209,8 @@ func (s *stores) count(prefix string) (n int) {
 	return n
 }
 
+// The raw store of a tenant fails or hangs for minutes. Checkpoints are written all the same, and have the
+// requests that wait, so the log does not grow. After a kill, the next process stores them.
 func TestRequestsWaitBeyondAKill(t *testing.T) {
 	for name, sick := range map[string]error{"hangs": nil, "fails": errors.New("no space left on device")} {
 		t.Run(name, func(t *testing.T) {

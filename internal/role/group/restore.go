@@ -44,6 +44,8 @@ func New(o Options) (*Group, error) {
 		backlogs:  map[string]*backlog{},
 		requested: map[string]*job{},
 		replays:   map[string]int{},
+
+		unsyncedBytes: unsyncedBytes,
 	}
 	noted := g.readNotes()
 	state, err := g.restore(noted)
@@ -54,6 +56,7 @@ func New(o Options) (*Group, error) {
 	g.metrics = tiling.NewMetrics(o.Registry)
 	g.books = tiling.Books{Ledger: o.Ledger, Metrics: g.metrics, Collected: o.Node != ""}
 	g.Register(o.Registry, o.Now, g.grown.Load)
+	g.metrics.CheckpointUnsynced.Set(float64(g.base - g.synced))
 	if err := g.replay(); err != nil {
 		return nil, errors.Join(fmt.Errorf("restore member %d of group %d: %w", o.Member, o.Number, err), g.log.Close())
 	}
@@ -115,9 +118,7 @@ func (g *Group) restore(noted [][]byte) (*member.Member, error) {
 		return nil, err
 	}
 	g.base = state.Index()
-	if g.synced == never {
-		g.synced = g.base
-	}
+	g.synced = min(g.synced, g.base)
 	return state, nil
 }
 
@@ -136,7 +137,12 @@ func (g *Group) newest() (*checkpoint.File, []error, error) {
 			most = unsynced.Base
 		}
 	}
-	return checkpoint.Newest(g.FS, most)
+	file, damage, err := checkpoint.Newest(g.FS, most)
+	if err == nil && most != never && (file != nil || most == 0) {
+		// Another start, or a copy, must not take them for newer than the next checkpoint.
+		err = checkpoint.RemoveBeyond(g.FS, most)
+	}
+	return file, damage, err
 }
 
 const never = uint64(math.MaxUint64)
