@@ -52,6 +52,9 @@ func (q *Queue) find(file segment.File) error {
 			s.oldest = frame.Time
 		}
 		s.waiting.add(frame.Amount())
+		if q.opts.Found != nil {
+			q.opts.Found(frame)
+		}
 	}
 	q.tail.Last = r.Last
 	switch {

@@ -76,6 +76,10 @@ type Options struct {
 
 	// Damaged is called for each place that Open or Peek skips.
 	Damaged func(segment.Damage)
+
+	// Found is called by Open for each frame that waits, the oldest first. The payload is valid during the call.
+	// Found may be nil.
+	Found func(Frame)
 }
 
 // Queue is an open queue. Any goroutine may call Append and Waiting; one goroutine calls Peek and
@@ -321,6 +325,16 @@ func (q *Queue) Done() (counted bool, err error) {
 	q.segments[0].waiting.sub(frame.Amount())
 	q.done = q.peeked.Pos
 	return true, q.save()
+}
+
+// Trim removes the last segment if all its frames are done. Without it the segment stays until the next one
+// begins. Call it where frames wait rarely.
+func (q *Queue) Trim() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.segments) == 1 && q.done == q.tail.Last {
+		q.drop()
+	}
 }
 
 // Waiting returns the amount of frames that are not done, and the time of the oldest one, or 0 if

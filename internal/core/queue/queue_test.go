@@ -216,6 +216,41 @@ func TestAtLeastOnce(t *testing.T) {
 	}
 }
 
+// A queue that is empty most of the time can remove its last segment at once. Positions go on.
+func TestTrim(t *testing.T) {
+	fs := memfs.New()
+	q, _ := open(t, fs, Options{})
+	appendIDs(t, q, 1, 2)
+	take(t, q)
+	if q.Trim(); len(firstsOf(fs)) != 1 {
+		t.Error("a segment with a frame that waits was removed")
+	}
+	take(t, q)
+	for range 2 {
+		if q.Trim(); len(firstsOf(fs)) != 0 {
+			t.Errorf("the segments %v are left", firstsOf(fs))
+		}
+	}
+	appendIDs(t, q, 3)
+	q, damage := open(t, fs.Crash(), Options{})
+	if ids := takeAll(t, q); !slices.Equal(ids, []uint64{3}) || len(*damage) > 0 {
+		t.Errorf("frames %v are left, and the damage is %v", ids, *damage)
+	}
+}
+
+// Open reports each frame that waits.
+func TestFound(t *testing.T) {
+	fs := memfs.New()
+	q, _ := open(t, fs, Options{})
+	appendIDs(t, q, upTo(9)...)
+	take(t, q)
+	var found []uint64
+	open(t, fs.Crash(), Options{Found: func(f Frame) { found = append(found, idOf(t, f)) }})
+	if !slices.Equal(found, upTo(9)[1:]) {
+		t.Errorf("frames %v were found", found)
+	}
+}
+
 // A full queue gives up its oldest segment, reports the amount, and never exceeds its limit.
 func TestFullGivesUpTheOldest(t *testing.T) {
 	const limit = 1000
