@@ -1,14 +1,17 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
@@ -45,6 +48,15 @@ func TestAlerts(t *testing.T) {
 			}
 			return err
 		})
+	inCluster := startLonelyCollector(t)
+	eventually(t, 10*time.Second, "a collector in a cluster has an outbox", func() error {
+		more, err := inCluster.get("/metrics", nil)
+		if err == nil && !hasMetric(string(more), "freshet_outbox_oldest_seconds") {
+			err = errors.New("it has none")
+		}
+		metrics = append(metrics, more...)
+		return err
+	})
 	rules := alertRules(t)
 	if len(rules) < 10 {
 		t.Errorf("deploy/alerts.yaml has only %d rules", len(rules))
@@ -70,6 +82,20 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("the expression of %s: %v", rule.Alert, err)
 		}
 	}
+}
+
+// startLonelyCollector starts a collector of a cluster that nobody answers for.
+func startLonelyCollector(t *testing.T) *process {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "secret")
+	secret, err := exec.Command(freshet, "cluster", "secret").Output()
+	if err == nil {
+		err = os.WriteFile(file, secret, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, dataDir(t), "--role", "collector", "--cluster-nodes", "a=127.0.0.1:9", "--cluster-secret-file", file)
 }
 
 // alertRules reads the rules of deploy/alerts.yaml as Prometheus does.

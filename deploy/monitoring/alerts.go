@@ -84,6 +84,9 @@ and increase(freshet_aggregator_checkpoints_total[15m]) == 0`, "5m", "ticket",
 	{"FreshetBackendBehind", `freshet_forwarder_oldest_seconds > 300`, "5m", "ticket",
 		"The queue of {{ $labels.instance }} for backend {{ $labels.backend }} is {{ $value | humanizeDuration }} behind. " +
 			"When it is full, the oldest samples are lost."},
+	{"FreshetOutboxWaits", `freshet_outbox_oldest_seconds > 60`, "1m", "page",
+		"Windows wait at {{ $labels.instance }}, since no node of the cluster acknowledges them. " +
+			"When the outbox is full, the oldest samples are lost."},
 	{"FreshetStale", "(" + quantile(0.99, "freshet_freshness_seconds", "", "5m", "instance", "tenant", "path") + `) > 2
 or sum by (instance, tenant, path) (rate(freshet_freshness_lost_total[5m])) > 0`, "5m", "page",
 		"Queries see samples of tenant {{ $labels.tenant }} that come to {{ $labels.instance }} by {{ $labels.path }} " +

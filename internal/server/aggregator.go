@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/role/aggregator"
-	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
 // openJournal replays the journal.
@@ -63,12 +63,32 @@ func (s *server) runAggregator(ctx context.Context) error {
 			s.collector.Restored(held.Tenant, []byte(held.Key), held.Source, time.UnixMilli(held.LastSeen))
 		}
 	}
-	windows := collector.Aggregator(s.aggregator)
 	if s.inCluster() {
-		windows = clusterWindows{s.gateway, s.ledger}
+		return s.runMember(ctx)
 	}
-	s.opening.open(windows, s.events)
-	return s.aggregator.Run(s.untilHandedOver(ctx))
+	s.opening.open(s.aggregator, s.events)
+	return s.aggregator.Run(ctx)
+}
+
+// runMember passes the windows of this node's collector on to the leader, and lets this node's member run until
+// ctx is done and the outbox has handed over what it can.
+func (s *server) runMember(ctx context.Context) error {
+	out, err := s.openOutbox()
+	if err != nil {
+		s.opening.fail()
+		return err
+	}
+	s.opening.open(out, s.events)
+	sending, stop := context.WithCancel(ctx)
+	sent := make(chan error, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		sent <- out.Run(sending)
+	}()
+	err = s.aggregator.Run(s.untilHandedOver(ctx, ended))
+	stop()
+	return errors.Join(err, <-sent)
 }
 
 // checkJournal reports an empty journal, or an empty log of a group, if tiles were stored earlier. Then

@@ -14,14 +14,13 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/answer"
-	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/identity"
-	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/gateway"
 	"github.com/freshet-io/freshet/internal/role/group"
+	"github.com/freshet-io/freshet/internal/role/outbox"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -131,48 +130,29 @@ func (s *server) openGateway(member gateway.Member) {
 	s.gateway = gateway.New(o)
 }
 
-// clusterWindows hands the windows of this process' collector to the leader. How far open tiles answer is
-// known from the log.
-type clusterWindows struct {
-	*gateway.Gateway
-	ledger *ledger.Ledger
+// openOutbox opens what hands the windows of this process' collector to the leader.
+func (s *server) openOutbox() (*outbox.Outbox, error) {
+	dir, err := files.Open(s.path(outboxPath))
+	if err != nil {
+		return nil, err
+	}
+	return outbox.New(outbox.Options{
+		Leader: s.gateway, FS: dir, MaxBytes: int64(s.config.Cluster.Outbox),
+		Ledger: s.ledger, Registry: s.registry, Logger: s.logger,
+	})
 }
 
-// Push implements collector.Aggregator. The collector posts what was refused.
-func (w clusterWindows) Push(ctx context.Context, batches []batch.Batch) error {
-	err := w.Gateway.Push(ctx, batches)
-	var full *batch.FullError
-	if err != nil && !errors.As(err, &full) {
-		return err
-	}
-	taken := map[string]uint64{}
-	for _, b := range batches {
-		if h, err := batch.ParseHeader(b.Bytes); err == nil {
-			taken[string(h.Tenant)] += b.Samples
-		}
-	}
-	for tenant, n := range taken {
-		if full != nil {
-			n -= min(n, full.Samples[tenant])
-		}
-		w.ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.HandedOver, Samples: n})
-	}
-	return err
-}
-
-// Through implements collector.Aggregator.
-func (clusterWindows) Through(int64) {}
+// outboxPath is the directory of the outbox, below the data directory.
+const outboxPath = "outbox"
 
 // transferTime bounds the wait until another member leads, before this one stops.
 const transferTime = 3 * time.Second
 
-// untilHandedOver returns a context that is done once ctx is, and another member leads.
-func (s *server) untilHandedOver(ctx context.Context) context.Context {
-	if !s.inCluster() {
-		return ctx
-	}
+// untilHandedOver returns a context that is done once ctx is, the outbox has ended, and another member leads.
+func (s *server) untilHandedOver(ctx context.Context, outboxEnded <-chan struct{}) context.Context {
 	over, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
+		<-outboxEnded
 		s.handOver()
 		end(context.Cause(ctx))
 	})

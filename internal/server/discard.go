@@ -25,9 +25,13 @@ func (s *server) runDiscarding(ctx context.Context) error {
 // runPushing stands in for runAggregator in a collector, which pushes to the nodes of a cluster.
 func (s *server) runPushing(ctx context.Context) error {
 	s.openGateway(nil)
-	s.opening.open(clusterWindows{s.gateway, s.ledger}, newDiscarding(s.ledger, s.registry))
-	<-ctx.Done()
-	return nil
+	out, err := s.openOutbox()
+	if err != nil {
+		s.opening.fail()
+		return err
+	}
+	s.opening.open(out, newDiscarding(s.ledger, s.registry))
+	return out.Run(ctx)
 }
 
 // discarding stands in for the aggregator and the event log in a process that stores nothing.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/freshet-io/freshet/internal/core/cluster"
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
@@ -17,7 +18,14 @@ type Cluster struct {
 	SecretFile string        `yaml:"secret_file" help:"file with the cluster's secret, at least 16 characters, which freshet cluster secret makes; for a collector, a push secret of freshet cluster secret --push"`
 	Join       bool          `yaml:"join" help:"an empty data directory joins the cluster of cluster.nodes; ignored once the directory belongs to it"`
 	TLS        ClusterTLS    `yaml:"tls"`
+	Outbox     conf.Bytes    `yaml:"outbox" help:"bytes of DogStatsD windows that may wait on disk while no node acknowledges them, at least 32MiB; beyond it the oldest are given up"`
 }
+
+// MinOutbox has room for four of the largest pushes, which are half an entry each.
+const MinOutbox = 4 * entry.MaxSize / 2
+
+// DefaultCluster has room for the windows of half an hour, each with 10,000 series of 60 bytes.
+func DefaultCluster() Cluster { return Cluster{Outbox: 1 << 30} }
 
 // ClusterTLS names certificates in place of a secret.
 type ClusterTLS struct {
@@ -72,6 +80,9 @@ func (c *Cluster) Validate() (problems []conf.Problem) {
 			add("nodes", "is empty, but other keys of the section are set; name all nodes, such as a=10.0.0.1:7126")
 		}
 		return problems
+	}
+	if c.Outbox < MinOutbox {
+		add("outbox", "is %v, which has no room for a few large windows; set it to 32MiB or more", c.Outbox)
 	}
 	if c.Node != "" && !seen[c.Node] {
 		add("node", "is %.80q, which is not in cluster.nodes; add %[1]s=HOST:PORT there", c.Node)

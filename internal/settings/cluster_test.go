@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 )
@@ -62,11 +63,13 @@ func TestClusterIsValidated(t *testing.T) {
 		{RoleAll, Cluster{Node: "a", Nodes: three, SecretFile: "s", Listen: "7126"}, "cluster.listen"},
 		{RoleCollector, Cluster{Node: "a", Nodes: three, SecretFile: "s"}, "cluster.node"},
 		{RoleCollector, Cluster{Nodes: three, SecretFile: "s", Join: true}, "cluster.node"},
+		{RoleCollector, Cluster{Nodes: three, SecretFile: "s", Outbox: MinOutbox - 1}, "cluster.outbox"},
 		{RoleStore, Cluster{}, "role"},
 		{"gate", Cluster{}, "role"},
 	} {
 		config := Default()
 		config.Role, config.Cluster = c.role, c.cluster
+		config.Cluster.Outbox = cmp.Or(c.cluster.Outbox, DefaultCluster().Outbox)
 		var wrong []string
 		for _, p := range config.Cluster.Validate() {
 			wrong = append(wrong, "cluster."+p.Key)

@@ -86,6 +86,7 @@ func Default() Config {
 		Aggregator:  DefaultAggregator(),
 		Store:       tsdb.DefaultConfig(),
 		Events:      eventlog.DefaultConfig(),
+		Cluster:     DefaultCluster(),
 		Query:       promapi.DefaultConfig(),
 		Self:        DefaultSelf(),
 	}

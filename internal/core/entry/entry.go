@@ -6,6 +6,7 @@
 package entry
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -280,6 +281,17 @@ func AppendPush(b []byte, p *Push) []byte {
 	b = binary.LittleEndian.AppendUint32(b, p.Stream)
 	b = binary.LittleEndian.AppendUint32(b, p.Shape)
 	return append(b, p.Batches...)
+}
+
+// Again returns a push, in the form of AppendPush, that says that it was sent before. The given bytes do not
+// change, since the earlier call may still read them.
+func Again(push []byte) []byte {
+	if push[0]&flagAgain != 0 {
+		return push
+	}
+	again := bytes.Clone(push)
+	again[0] |= flagAgain
+	return again
 }
 
 // Parse reads an entry from b, which must not change while e is in use. It allocates nothing. It

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
@@ -79,21 +78,21 @@ const (
 // New returns a Gateway.
 func New(o Options) *Gateway { return &Gateway{Options: o} }
 
-// Push hands over the batches of one window, and waits until they count: see package batch.
-func (g *Gateway) Push(ctx context.Context, batches []batch.Batch) error {
-	if len(batches) == 0 {
-		return nil
-	}
-	push, err := member.PushOf(batches)
-	if err != nil {
-		return err
-	}
-	return g.atLeader(ctx, func(ctx context.Context, node string) error {
+// Push hands over a push in the form of entry.AppendPush, and waits until it counts: see package batch for the
+// errors. From the second call of a node on, the push says that it was sent before. `sent` reports whether a
+// node was called, so that the push may count even after an error.
+func (g *Gateway) Push(ctx context.Context, push []byte) (sent bool, err error) {
+	err = g.atLeader(ctx, func(ctx context.Context, node string) error {
+		if sent {
+			push = entry.Again(push)
+		}
+		sent = true
 		if node == g.Node {
 			return g.Member.PushBytes(ctx, push)
 		}
 		return g.Nodes.Push(ctx, node, push)
 	})
+	return sent, err
 }
 
 // Write hands over an entry of a request or of deltas, and returns its outcome. An entry whose answer was

@@ -29,6 +29,7 @@ type cluster struct {
 	lose   int      // answers that are lost after the call counted
 	called []string // node and what it was asked
 	counts map[string]int
+	again  []bool // of the pushes that came
 }
 
 func (c *cluster) at(node, what string) error {
@@ -60,7 +61,14 @@ func (c *cluster) Leader(ctx context.Context, node string) (string, error) {
 	return c.leads(), c.at(node, "leader")
 }
 
-func (c *cluster) Push(_ context.Context, node string, _ []byte) error { return c.at(node, "push") }
+func (c *cluster) Push(_ context.Context, node string, push []byte) error {
+	p, err := entry.ParsePush(push)
+	if err != nil {
+		return err
+	}
+	c.set(func() { c.again = append(c.again, p.Again) })
+	return c.at(node, "push")
+}
 
 func (c *cluster) Write(ctx context.Context, node string, e *entry.Entry) (*outcome.Outcome, error) {
 	if node == c.pausing() {
@@ -247,18 +255,30 @@ func (full) Write(context.Context, *entry.Entry) (*outcome.Outcome, error) {
 	return nil, member.ErrFull
 }
 
-// Windows go the same way. A window without batches goes nowhere.
+// Windows go the same way. From its second try on, a window says that it was sent before.
 func TestWindowsGoToTheLeader(t *testing.T) {
-	c := newCluster("c")
-	g := c.from("a")
-	if err := g.Push(t.Context(), nil); err != nil || len(c.called) > 0 {
-		t.Errorf("nothing: %v, %v", err, c.called)
-	}
-	if err := g.Push(t.Context(), window()); err != nil || !slices.Equal(c.called, []string{"c push"}) {
-		t.Errorf("a window: %v, %v", err, c.called)
-	}
-	bad := []batch.Batch{{Bytes: []byte{1}}}
-	if err := g.Push(t.Context(), bad); !errors.Is(err, batch.ErrRefused) {
-		t.Errorf("damaged batches: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, from := range []string{"a", ""} {
+			c := newCluster("c")
+			c.lose = 2
+			g := c.from(from)
+			bytes, err := member.PushOf(window())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sent, err := g.Push(t.Context(), bytes); err != nil || !sent || c.counts["push"] != 3 {
+				t.Errorf("from %q: sent %v, %v; it came %d times", from, sent, err, c.counts["push"])
+			}
+			if !slices.Equal(c.again, []bool{false, true, true}) {
+				t.Errorf("from %q: the window came as a repeat: %v", from, c.again)
+			}
+			c.set(func() { c.leader = "" })
+			g.forget("c")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if sent, err := g.Push(ctx, bytes); sent || !errors.Is(err, ErrNoLeader) {
+				t.Errorf("from %q, without a leader: sent %v, %v", from, sent, err)
+			}
+			cancel()
+		}
+	})
 }

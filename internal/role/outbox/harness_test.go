@@ -1,0 +1,289 @@
+package outbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// group is the group behind a leader. It folds pushes as its members do, so repeats do not count.
+type group struct {
+	t *testing.T
+
+	mu      sync.Mutex
+	shards  map[uint16]*tile.Shard
+	away    bool  // nobody leads
+	mute    bool  // pushes count, and their answers are lost
+	refuses error // the answer to each push
+	pushes  []entry.Push
+	counted map[id]uint64 // samples that count, by the push that brought them
+}
+
+func newGroup(t *testing.T) *group {
+	return &group{t: t, shards: map[uint16]*tile.Shard{}, counted: map[id]uint64{}}
+}
+
+func (g *group) set(change func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change()
+}
+
+// Push implements Leader.
+func (g *group) Push(ctx context.Context, push []byte) (sent bool, err error) {
+	before := bytes.Clone(push)
+	g.t.Cleanup(func() { // a call may read it after its context has ended
+		if !bytes.Equal(push, before) {
+			g.t.Error("a push changed after it was sent")
+		}
+	})
+	for {
+		done, sent, err := g.take(push)
+		if done {
+			return sent, err
+		}
+		if sent {
+			<-ctx.Done()
+			return true, context.Cause(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (g *group) take(push []byte) (done, sent bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.away {
+		return false, false, nil
+	}
+	if g.refuses != nil {
+		return true, true, g.refuses
+	}
+	p, err := entry.ParsePush(bytes.Clone(push))
+	if err != nil {
+		g.t.Error(err)
+		return true, true, err
+	}
+	g.pushes = append(g.pushes, p)
+	for b := range p.Batches.All() {
+		h, err := batch.ParseHeader(b)
+		if err != nil {
+			g.t.Error(err)
+		}
+		s := g.shards[h.Shard]
+		if s == nil {
+			s = tile.New(new(tile.Config), h.Second/10*10_000)
+			g.shards[h.Shard] = s
+		}
+		f, err := s.Fold(b)
+		if err != nil {
+			g.t.Error(err)
+		}
+		if f.Samples > 0 {
+			g.counted[id{p.Incarnation, p.Sequence}] += f.Samples
+		}
+	}
+	return !g.mute, true, nil
+}
+
+// sequences returns the sequences of the pushes that came, in order: the windows' numbers.
+func (g *group) sequences() (all []uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.pushes {
+		all = append(all, p.Sequence>>16)
+	}
+	return all
+}
+
+// samples returns how many samples count.
+func (g *group) samples() (n uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, samples := range g.counted {
+		n += samples
+	}
+	return n
+}
+
+// process is one life of a collector.
+type process struct {
+	*Outbox
+	t           *testing.T
+	fs          *memfs.FS
+	registry    *prometheus.Registry
+	log         *lines
+	incarnation uint64
+	sequence    uint64
+	writer      batch.Writer
+	stop        context.CancelFunc
+	ended       chan error
+}
+
+// lines is the log of a process.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), part)
+}
+
+func start(t *testing.T, fs *memfs.FS, leader Leader, incarnation uint64) *process {
+	t.Helper()
+	p := open(t, fs, leader, incarnation)
+	p.begin()
+	return p
+}
+
+// open returns a process that does not run yet.
+func open(t *testing.T, fs *memfs.FS, leader Leader, incarnation uint64) *process {
+	t.Helper()
+	p := &process{t: t, fs: fs, registry: prometheus.NewRegistry(), log: &lines{}, incarnation: incarnation,
+		ended: make(chan error, 1)}
+	var err error
+	p.Outbox, err = New(Options{Leader: leader, FS: fs, MaxBytes: settings.MinOutbox, Ledger: ledger.New(),
+		Registry: p.registry, Logger: slog.New(slog.NewTextHandler(p.log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *process) begin() {
+	ctx, stop := context.WithCancel(p.t.Context())
+	p.stop = stop
+	go func() { p.ended <- p.Run(ctx) }()
+}
+
+// terminate stops the process in order.
+func (p *process) terminate() {
+	p.t.Helper()
+	p.stop()
+	if err := <-p.ended; err != nil {
+		p.t.Error(err)
+	}
+}
+
+const tenant = "default"
+
+// window makes the next window, of this second, with samples in several shards.
+func (p *process) window(samples int) []batch.Batch {
+	p.sequence++
+	p.Ledger.Post(tenant, ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: uint64(samples)},
+		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: uint64(samples)})
+	now := time.Now()
+	p.writer.Begin(batch.Header{Tenant: []byte(tenant), Producer: 7, Incarnation: p.incarnation, Sequence: p.sequence,
+		Second: now.Unix(), Birth: now.UnixNano()})
+	for i := range samples {
+		name := labels.FromStrings("__name__", "n", "i", string(rune('a'+i)))
+		key := series.AppendKey(nil, series.Counter, name)
+		p.writer.Add(series.Shard(tenant, key), &batch.Increment{Key: key, Samples: 1, Value: 1})
+	}
+	return p.writer.End()
+}
+
+// push pushes the next window, and returns how long that took.
+func (p *process) push(samples int) time.Duration {
+	p.t.Helper()
+	begun := time.Now()
+	if err := p.Push(p.t.Context(), p.window(samples)); err != nil {
+		p.t.Error(err)
+	}
+	return time.Since(begun)
+}
+
+// books checks the ledger of a tenant: the samples that were restored, handed over, waiting and unsent.
+func (p *process) books(restored, handedOver, window, unsent uint64) {
+	p.t.Helper()
+	synctest.Wait()
+	s := p.Ledger.Books().Tenants[tenant].Samples
+	if s.Difference != 0 || s.Restored != restored || s.HandedOver != handedOver || s.Window != window ||
+		sum(s.Unsent) != unsent {
+		p.t.Errorf("the books are %+v, want restored %d, handed over %d, in windows %d, unsent %d", s, restored,
+			handedOver, window, unsent)
+	}
+}
+
+func sum(reasons map[string]uint64) (n uint64) {
+	for _, samples := range reasons {
+		n += samples
+	}
+	return n
+}
+
+// segments returns the names of the file's segments.
+func (p *process) segments() (names []string) {
+	all, _ := p.fs.List()
+	return slices.DeleteFunc(all, func(name string) bool { return !strings.HasSuffix(name, ".segment") })
+}
+
+// lifeline connects a process to the group until the process is killed.
+type lifeline struct {
+	*group
+	dead atomic.Bool
+}
+
+// Push implements Leader.
+func (l *lifeline) Push(ctx context.Context, push []byte) (sent bool, err error) {
+	if l.dead.Load() {
+		return false, errors.New("the process is dead")
+	}
+	return l.group.Push(ctx, push)
+}
+
+// metric returns the sum of a metric's series.
+func (p *process) metric(name string) (n float64) {
+	p.t.Helper()
+	families, err := p.registry.Gather()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				n += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return n
+}
+
+func size(fs *memfs.FS) (n int) {
+	for _, f := range fs.Files {
+		n += len(f.Data)
+	}
+	return n
+}
