@@ -357,6 +357,61 @@ func TestACollectorPushesToTheLeader(t *testing.T) {
 	c.equal()
 }
 
+// If a collector is killed while two of three nodes are gone, only what it received in the last 1.5 s may be lost.
+// The next process hands over the rest once the nodes are back, and nothing counts twice.
+func TestACollectorIsKilledWithoutALeader(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t, "d")
+	dir, secret := dataDir(t), c.pushSecret()
+	p := c.startCollectorIn(dir, secret)
+	p.waitReady(t)
+	early := c.startIncrements("unixgram", p.Unixgram, "early", fastIncrements)
+	reach(time.Now().Add(2 * time.Second))
+	gone := nodeNames[:2]
+	for _, n := range gone {
+		c.nodes[n].kill(t)
+	}
+	reach(time.Now().Add(4 * time.Second))
+	early.stop()
+	last := c.startIncrements("unixgram", p.Unixgram, "last", fastIncrements)
+	reach(time.Now().Add(1500 * time.Millisecond))
+	p.kill(t)
+	<-last.done // its socket is gone
+
+	p = c.startCollectorIn(dir, secret)
+	p.waitReady(t)
+	after := c.startIncrements("unixgram", p.Unixgram, "after", fastIncrements)
+	reach(time.Now().Add(2 * time.Second))
+	c.begin(gone...)
+	c.counted("early", early)
+	reach(time.Now().Add(2 * time.Second))
+	c.counted("after", after)
+	for _, n := range nodeNames {
+		if v, err := c.nodes[n].value("sum(last) or vector(0)"); err != nil || v > last.sent {
+			t.Errorf("node %s counted %v of %v increments, %v", n, v, last.sent, err)
+		}
+	}
+	c.equal()
+	var ledger struct {
+		Samples struct {
+			Difference, Restored, Window float64
+			HandedOver                   float64 `json:"handed_over"`
+		}
+	}
+	eventually(t, 10*time.Second, "the collector's outbox is empty", func() error {
+		if err := p.ask("/api/v1/status/ledger", nil, &ledger); err != nil {
+			return err
+		}
+		if s := ledger.Samples; s.Difference != 0 || s.Window != 0 || s.Restored == 0 || s.HandedOver <= s.Restored {
+			return fmt.Errorf("its ledger has %+v", s)
+		}
+		return nil
+	})
+}
+
 // pushSecret makes the push secret, and returns its file.
 func (c *trio) pushSecret() (file string) {
 	c.t.Helper()
@@ -374,7 +429,12 @@ func (c *trio) pushSecret() (file string) {
 // startCollector starts a collector on machine d.
 func (c *trio) startCollector(secretFile string) *process {
 	c.t.Helper()
-	dir, m := dataDir(c.t), c.machines["d"]
+	return c.startCollectorIn(dataDir(c.t), secretFile)
+}
+
+func (c *trio) startCollectorIn(dir, secretFile string) *process {
+	c.t.Helper()
+	m := c.machines["d"]
 	serve := serveCommand(dir, append(c.flags(), "--role", "collector", "--cluster-secret-file", secretFile,
 		"--http-listen", m.address+":0", "--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
 	return begin(c.t, dir, m.command(serve.Path, serve.Args[1:]...))
