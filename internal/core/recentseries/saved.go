@@ -17,6 +17,7 @@ var errMalformed = errors.New("recent series: malformed")
 // Append appends the saved form, with all changes as if they were final. It is equal on all members
 // that have applied the same requests. Layout: docs/format/entry.md.
 func (s *Set) Append(b []byte) []byte {
+	s.lookUp()
 	return appendSaved(b, s.epoch, view{of: &s.present}.hashes(), view{of: &s.before}.hashes())
 }
 
@@ -130,7 +131,7 @@ func (s *Set) Parse(b []byte) error {
 			return errMalformed
 		}
 	}
-	s.series, s.changes, s.dropped = parsed, nil, nil
+	s.series, s.noted, s.changes, s.dropped = parsed, nil, nil, nil
 	return nil
 }
 
@@ -194,6 +195,7 @@ func (s *Set) Repeat(b []byte) error {
 			s.Advance(int64(x) * Epoch)
 		}
 	}
+	s.lookUp()
 	s.settled()
 	return nil
 }

@@ -43,7 +43,7 @@ type Series struct {
 
 // spelling is one way to write the labels of a series.
 //
-// Shape: 20 bytes, and 11 to 13 in the index.
+// Shape: 20 bytes, and 11 to 16 in the index.
 type spelling struct {
 	key    arena.Ref
 	length uint32 // bytes of the key; the upper bit is set for version 2

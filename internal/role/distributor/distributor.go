@@ -79,8 +79,8 @@ const (
 	// choose their own, Prometheus 30 ms at first.
 	retryAfter = time.Second
 
-	// patience bounds how long a request waits to be written. Senders wait no longer:
-	// Prometheus gives up after 30 s, vmagent after a minute.
+	// patience bounds how long a request waits for a group. Senders wait no longer: Prometheus gives
+	// up after 30 s, vmagent after a minute.
 	patience = time.Minute
 
 	// complaint is the interval at which the log repeats that requests cannot be written.
@@ -272,13 +272,7 @@ func (d *Distributor) write(
 	described := w.Described[:0]
 	*w = d.requestOf(t, tenant, r, pair)
 	w.Described = described
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	to := d.Ingester
-	if d.Group != nil {
-		to = d.Group
-	}
-	err := to.Push(ctx, w)
+	err := d.pushTo(ctx, w)
 	d.Tenants.Leave(tenant, w.Begun)
 	if err != nil {
 		return outcome.Outcome{}, outcome.Counts{}, err
@@ -287,6 +281,15 @@ func (d *Distributor) write(
 		d.Metadata.Series(tenant, x.Metric, &r.Request, x.Metadata)
 	}
 	return w.Outcome, w.Copies, nil
+}
+
+func (d *Distributor) pushTo(ctx context.Context, w *write.Request) error {
+	if d.Group == nil {
+		return d.Ingester.Push(ctx, w) // it bounds the wait itself
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return d.Group.Push(ctx, w)
 }
 
 func (d *Distributor) requestOf(t *terms, tenant string, r *write.Incoming, pair write.Pair) write.Request {

@@ -23,7 +23,10 @@ type group struct {
 	err  error
 }
 
-func (g *group) Push(_ context.Context, r *write.Request) error {
+func (g *group) Push(ctx context.Context, r *write.Request) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		g.t.Error("a request may wait for ever")
+	}
 	g.pair, g.hash = r.Pair, r.Hash
 	parts := r.Counts()
 	if r.Pair.Replica == "2" {

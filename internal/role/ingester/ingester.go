@@ -41,7 +41,14 @@ const (
 	// One tenant may fill at most 1/share of the queue, so that there is room for other
 	// tenants.
 	share = 4
+
+	// patience bounds how long a request waits for its turn. Senders wait no longer: Prometheus
+	// gives up after 30 s, vmagent after a minute.
+	patience = time.Minute
 )
+
+// errPatience ends the wait of a request.
+var errPatience = fmt.Errorf("its turn did not come within %v: %w", patience, context.DeadlineExceeded)
 
 // Ingester is made by New and works while Run runs.
 type Ingester struct {
@@ -62,6 +69,7 @@ type push struct {
 	begun   time.Time
 	fate    atomic.Int32
 	done    chan error
+	timer   *time.Timer // of patience; a context with a deadline would cost each request 2 us
 }
 
 // Fates of a push. The first goroutine to change it from waiting decides: a worker, which then
@@ -88,7 +96,7 @@ type tenant struct {
 // New makes an ingester.
 func New(config settings.Ingester, store Store, reg prometheus.Registerer) *Ingester {
 	g := &Ingester{store: store, config: config}
-	g.pushes.New = func() any { return &push{done: make(chan error, 1)} }
+	g.pushes.New = func() any { return &push{done: make(chan error, 1), timer: time.NewTimer(patience)} }
 	g.pool = pool.New(pool.Options{Workers: workers(config), Queue: config.Queue}, g.work)
 	g.metrics = newMetrics(reg, g)
 	return g
@@ -101,7 +109,7 @@ func (g *Ingester) Run(ctx context.Context) error {
 }
 
 // Push writes a request and sets its Outcome: see package write. If ctx is done before the
-// request's turn, nothing of it is written.
+// request's turn, or if the turn does not come within a minute, nothing of it is written.
 func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 	fault.Push(len(request.Series))
 	all := g.waiting.Add(1)
@@ -126,15 +134,20 @@ func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 		g.free(p)
 		return ErrFull
 	}
+	p.timer.Reset(patience)
+	var late error
 	select {
 	case err := <-p.done:
 		g.free(p)
 		return err
 	case <-ctx.Done():
+		late = context.Cause(ctx)
+	case <-p.timer.C:
+		late = errPatience
 	}
 	if p.fate.CompareAndSwap(waiting, givenUp) {
 		g.forget(t)
-		return fmt.Errorf("wait until earlier requests are written: %w", context.Cause(ctx))
+		return fmt.Errorf("wait until earlier requests are written: %w", late)
 	}
 	err := <-p.done // the worker uses the request's memory, so Push must wait
 	g.free(p)
@@ -158,6 +171,7 @@ func (g *Ingester) forget(t *tenant) {
 
 func (g *Ingester) free(p *push) {
 	p.tenant, p.request, p.trip = nil, nil, nil
+	p.timer.Stop()
 	g.pushes.Put(p)
 }
 

@@ -321,6 +321,28 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	})
 }
 
+// A request behind a store that hangs waits a minute, although its sender would wait longer.
+func TestARequestWaitsAMinute(t *testing.T) {
+	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
+		first := pushAll(g, "stuck", 1)
+		begun := time.Now()
+		behind := pushUntil(context.Background(), g, "stuck", 9)
+		if errs := wait(behind, 9); failed(errs) != 9 || !errors.Is(errs[0], context.DeadlineExceeded) {
+			t.Errorf("%v", errs)
+		}
+		if waited := time.Since(begun); waited != patience {
+			t.Errorf("the requests waited %v; want %v", waited, patience)
+		}
+		close(s.stuck)
+		if errs := wait(first, 1); failed(errs) > 0 {
+			t.Error(errs)
+		}
+		if !slices.Equal(s.commits, []string{"stuck1"}) {
+			t.Errorf("commits %v", s.commits)
+		}
+	})
+}
+
 // Callers give up while workers take pushes: for each push, either the caller or a worker
 // gets the request, never both.
 func TestGivingUpWhileItIsTaken(t *testing.T) {
