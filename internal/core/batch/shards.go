@@ -52,6 +52,9 @@ func (w *Writer) Begin(h Header) {
 	w.header, w.size = h, 0
 }
 
+// Portion returns the number of the portion that a batch belongs to, from the sequence of the batch.
+func Portion(sequence uint64) uint64 { return sequence >> partBits }
+
 // Add appends an increment to its shard's batch.
 func (w *Writer) Add(shard uint16, inc *Increment) {
 	p := &w.shards[shard]

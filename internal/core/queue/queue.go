@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 
 	"github.com/freshet-io/freshet/internal/core/segment"
@@ -248,6 +249,42 @@ func (q *Queue) Peek() (Frame, bool, error) {
 			q.leave(s.first)
 		}
 	}
+}
+
+// Ahead returns the oldest frames that wait, up to a number of payload bytes, and at least one if any waits. It
+// passes over damage, which Peek reports. The payloads are copies. The caller of Peek and Done may call it.
+func (q *Queue) Ahead(bytes int) (frames []Frame, err error) {
+	q.mu.Lock()
+	done, segments := q.done, make([]segmentFile, len(q.segments))
+	for i, s := range q.segments {
+		segments[i] = *s
+	}
+	q.mu.Unlock()
+	for i, s := range segments {
+		limit := segment.NoLimit
+		if i+1 < len(segments) {
+			limit = segments[i+1].first
+		}
+		r, err := segmentFormat.Open(q.fs, s.first)
+		if errors.Is(err, fs.ErrNotExist) { // given up meanwhile
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		for f, ok := r.Next(s.size, limit); ok; f, ok = r.Next(s.size, limit) {
+			if f.Pos <= done {
+				continue
+			}
+			if bytes -= len(f.Payload); bytes < 0 && len(frames) > 0 {
+				return frames, r.Close()
+			}
+			frame := frameOf(&f)
+			frame.Payload = slices.Clone(frame.Payload)
+			frames = append(frames, frame)
+		}
+		_ = r.Close()
+	}
+	return frames, nil
 }
 
 // open makes q.reader read the segment.

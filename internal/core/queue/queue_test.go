@@ -238,6 +238,41 @@ func TestTrim(t *testing.T) {
 	}
 }
 
+// Ahead reads the oldest frames and leaves them where they are.
+func TestAhead(t *testing.T) {
+	fs := memfs.New()
+	q, _ := open(t, fs, Options{})
+	ahead := func(bytes int) (ids []uint64) {
+		frames, err := q.Ahead(bytes)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range frames {
+			ids = append(ids, idOf(t, f))
+		}
+		return ids
+	}
+	if ids := ahead(100); len(ids) > 0 {
+		t.Errorf("an empty queue has frames %v", ids)
+	}
+	appendIDs(t, q, upTo(12)...)
+	take(t, q)
+	for _, c := range []struct {
+		bytes int
+		want  []uint64
+	}{{1 << 20, upTo(12)[1:]}, {0, []uint64{2}}, {len(entry(2).Payload) + len(entry(3).Payload), []uint64{2, 3}}} {
+		if ids := ahead(c.bytes); !slices.Equal(ids, c.want) {
+			t.Errorf("%d bytes ahead are frames %v, want %v", c.bytes, ids, c.want)
+		}
+	}
+	if id := take(t, q); id != 2 {
+		t.Errorf("the next frame is %d", id)
+	}
+	if fs.Handles > 3 {
+		t.Errorf("%d files are open", fs.Handles)
+	}
+}
+
 // Open reports each frame that waits.
 func TestFound(t *testing.T) {
 	fs := memfs.New()
