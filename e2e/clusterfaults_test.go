@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -374,7 +375,13 @@ func TestACollectorIsKilledWithoutALeader(t *testing.T) {
 	for _, n := range gone {
 		c.nodes[n].kill(t)
 	}
-	reach(time.Now().Add(4 * time.Second))
+	eventually(t, 30*time.Second, "windows that wait are coalesced", func() error {
+		n, err := p.ownMetric("freshet_outbox_coalesced_windows_total")
+		if err == nil && n == 0 {
+			err = errors.New("none is")
+		}
+		return err
+	})
 	early.stop()
 	last := c.startIncrements("unixgram", p.Unixgram, "last", fastIncrements)
 	reach(time.Now().Add(1500 * time.Millisecond))

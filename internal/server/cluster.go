@@ -132,12 +132,16 @@ func (s *server) openGateway(member gateway.Member) {
 
 // openOutbox opens what hands the windows of this process' collector to the leader.
 func (s *server) openOutbox() (*outbox.Outbox, error) {
-	dir, err := files.Open(s.path(outboxPath))
+	seconds, err := files.Open(s.path(outboxPath, "seconds"))
+	if err != nil {
+		return nil, err
+	}
+	tiles, err := files.Open(s.path(outboxPath, "tiles"))
 	if err != nil {
 		return nil, err
 	}
 	return outbox.New(outbox.Options{
-		Leader: s.gateway, FS: dir, MaxBytes: int64(s.config.Cluster.Outbox),
+		Leader: s.gateway, Seconds: seconds, Tiles: tiles, MaxBytes: int64(s.config.Cluster.Outbox),
 		Ledger: s.ledger, Registry: s.registry, Logger: s.logger,
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -34,12 +36,13 @@ type group struct {
 	away    bool  // nobody leads
 	mute    bool  // pushes count, and their answers are lost
 	refuses error // the answer to each push
+	leaves  int   // if not 0, nobody leads after so many pushes
 	pushes  []entry.Push
-	counted map[id]uint64 // samples that count, by the push that brought them
+	counted map[string]uint64 // samples that count, by series
 }
 
 func newGroup(t *testing.T) *group {
-	return &group{t: t, shards: map[uint16]*tile.Shard{}, counted: map[id]uint64{}}
+	return &group{t: t, shards: map[uint16]*tile.Shard{}, counted: map[string]uint64{}}
 }
 
 func (g *group) set(change func()) {
@@ -102,9 +105,19 @@ func (g *group) take(push []byte) (done, sent bool, err error) {
 		if err != nil {
 			g.t.Error(err)
 		}
-		if f.Samples > 0 {
-			g.counted[id{p.Incarnation, p.Sequence}] += f.Samples
+		if f.Again > 0 {
+			continue
 		}
+		var r batch.Reader
+		if err := r.Reset(b); err != nil {
+			g.t.Error(err)
+		}
+		for inc := r.Next(); inc != nil; inc = r.Next() {
+			g.counted[string(series.Name(inc.Key))] += uint64(inc.Samples)
+		}
+	}
+	if g.leaves--; g.leaves == 0 {
+		g.away = true
 	}
 	return !g.mute, true, nil
 }
@@ -143,6 +156,29 @@ type process struct {
 	ended       chan error
 }
 
+// sub is a directory of an outbox: the names with a prefix. So both are killed at the same moment.
+type sub struct {
+	fs     *memfs.FS
+	prefix string
+}
+
+func (s sub) List() (names []string, err error) {
+	all, err := s.fs.List()
+	for _, name := range all {
+		if own, ok := strings.CutPrefix(name, s.prefix); ok {
+			names = append(names, own)
+		}
+	}
+	return names, err
+}
+
+func (s sub) Create(name string) (segment.Writer, error)      { return s.fs.Create(s.prefix + name) }
+func (s sub) Open(name string) (segment.Reader, int64, error) { return s.fs.Open(s.prefix + name) }
+func (s sub) Truncate(name string, size int64) error          { return s.fs.Truncate(s.prefix+name, size) }
+func (s sub) Rename(from, to string) error                    { return s.fs.Rename(s.prefix+from, s.prefix+to) }
+func (s sub) Remove(name string) error                        { return s.fs.Remove(s.prefix + name) }
+func (s sub) SyncDir() error                                  { return s.fs.SyncDir() }
+
 // lines is the log of a process.
 type lines struct {
 	mu   sync.Mutex
@@ -174,7 +210,8 @@ func open(t *testing.T, fs *memfs.FS, leader Leader, incarnation uint64) *proces
 	p := &process{t: t, fs: fs, registry: prometheus.NewRegistry(), log: &lines{}, incarnation: incarnation,
 		ended: make(chan error, 1)}
 	var err error
-	p.Outbox, err = New(Options{Leader: leader, FS: fs, MaxBytes: settings.MinOutbox, Ledger: ledger.New(),
+	p.Outbox, err = New(Options{Leader: leader, Seconds: sub{fs, "seconds."}, Tiles: sub{fs, "tiles."},
+		MaxBytes: settings.MinOutbox, Ledger: ledger.New(),
 		Registry: p.registry, Logger: slog.New(slog.NewTextHandler(p.log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -199,8 +236,11 @@ func (p *process) terminate() {
 
 const tenant = "default"
 
-// window makes the next window, of this second, with samples in several shards.
-func (p *process) window(samples int) []batch.Batch {
+// window makes the next window, of this second: a sample of a series that no other window has, and samples of series
+// that all have.
+func (p *process) window(samples int) []batch.Batch { return p.windowOf(tenant, samples) }
+
+func (p *process) windowOf(tenant string, samples int) []batch.Batch {
 	p.sequence++
 	p.Ledger.Post(tenant, ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: uint64(samples)},
 		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: uint64(samples)})
@@ -208,8 +248,11 @@ func (p *process) window(samples int) []batch.Batch {
 	p.writer.Begin(batch.Header{Tenant: []byte(tenant), Producer: 7, Incarnation: p.incarnation, Sequence: p.sequence,
 		Second: now.Unix(), Birth: now.UnixNano()})
 	for i := range samples {
-		name := labels.FromStrings("__name__", "n", "i", string(rune('a'+i)))
-		key := series.AppendKey(nil, series.Counter, name)
+		name := fmt.Sprintf("of_all_%d", i)
+		if i == 0 {
+			name = fmt.Sprintf("only_%d_%d", p.incarnation, p.sequence)
+		}
+		key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", name))
 		p.writer.Add(series.Shard(tenant, key), &batch.Increment{Key: key, Samples: 1, Value: 1})
 	}
 	return p.writer.End()

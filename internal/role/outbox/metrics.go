@@ -20,9 +20,9 @@ const (
 )
 
 type metrics struct {
-	written prometheus.Counter
-	errors  prometheus.Counter
-	unsent  *prometheus.CounterVec
+	written, coalesced prometheus.Counter
+	errors             prometheus.Counter
+	unsent             *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -31,6 +31,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		written: m.NewCounter(prometheus.CounterOpts{Name: "freshet_outbox_written_windows_total",
 			Help: "Windows that went into the outbox, since no leader acknowledged them within 1 s, or since others waited " +
 				"there. Rising: the cluster has no leader, or this process cannot reach it."}),
+		coalesced: m.NewCounter(prometheus.CounterOpts{Name: "freshet_outbox_coalesced_windows_total",
+			Help: "Windows that waited in the outbox for more than 10 s, and were coalesced with the others of their tile."}),
 		errors: m.NewCounter(prometheus.CounterOpts{Name: "freshet_outbox_errors_total",
 			Help: "Reads and writes of the outbox that failed. Rising: the disk is full or broken, and windows wait in " +
 				"memory until a leader takes them."}),
@@ -55,7 +57,8 @@ func watch(reg prometheus.Registerer, waiting func() (queue.Amount, int64)) {
 		})
 	}
 	const rising = " Rising without end: the cluster has no leader, or this process cannot reach it."
-	gauge("waiting_windows", "Windows on disk that no leader has acknowledged yet."+rising,
+	gauge("waiting_windows", "Windows on disk that no leader has acknowledged yet. Those of a tile that were coalesced "+
+		"are one."+rising,
 		func(sum queue.Amount, _ int64) float64 { return float64(sum.Frames) })
 	gauge("waiting_samples", "Samples on disk that no leader has acknowledged yet."+rising,
 		func(sum queue.Amount, _ int64) float64 { return float64(sum.Samples) })

@@ -2,20 +2,20 @@
 // acknowledges within a second goes into a file, so that it survives the process: a kill of a collector
 // loses the last second, whatever the cluster does. While windows wait, all later ones go into the file, too, since
 // none may overtake another: a repeat is recognized by its sequence. The next process sends what it finds in the
-// file, as it is, before its own windows.
+// file before its own windows.
 //
-// The file is a queue of core/queue. Layout: docs/format/outbox.md.
+// After 10 s without a leader, the windows of a tile are coalesced (core/coalesce). The coalesced ones are in a file of
+// their own, whose windows are older than all in the first.
+//
+// The files are queues of core/queue. Layout: docs/format/outbox.md.
 package outbox
 
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"sync"
 	"time"
 
@@ -40,19 +40,19 @@ type Leader interface {
 
 // Options are the parts of an Outbox.
 type Options struct {
-	Leader   Leader
-	FS       segment.FS // a directory of its own
-	MaxBytes int64      // of the file, at least settings.MinOutbox; over it the oldest windows are given up
-	Ledger   *ledger.Ledger
-	Registry prometheus.Registerer
-	Logger   *slog.Logger
+	Leader         Leader
+	Seconds, Tiles segment.FS // directories of their own
+	MaxBytes       int64      // of both files, at least settings.MinOutbox; over it the oldest windows are given up
+	Ledger         *ledger.Ledger
+	Registry       prometheus.Registerer
+	Logger         *slog.Logger
 }
 
 const (
 	// patience is how long a window waits for its acknowledgement in memory. An election takes 1 to 2 s.
 	patience = time.Second
 
-	// tryTime bounds one try to hand over a window of the file. The next try reads it again, since it may have been
+	// tryTime bounds one try to hand over a window of a file. The next try reads it again, since it may have been
 	// given up.
 	tryTime = 5 * time.Second
 
@@ -68,85 +68,97 @@ const (
 type Outbox struct {
 	Options
 	metrics *metrics
-	queue   *queue.Queue
 	wake    chan struct{} // signals a window that was written
 	backoff retry.Backoff
 
-	mu      sync.Mutex
-	waiting []window // in the file, the oldest first
-	taken   uint64   // how many windows have left `waiting`
-	tried   id       // the window that a leader may have, although it did not acknowledge it
-	own     uint64   // incarnation of the windows that this process pushes; 0 before the first
-	since   time.Time
+	mu             sync.Mutex
+	seconds, tiles *file
+	tried          id     // the last window that a leader may have without having acknowledged it, and those before it
+	own            uint64 // incarnation of the windows that this process pushes; 0 before the first
+	since          time.Time
 }
 
-// window is a push that waits in the file, or a push on its way. Its batches are of one tenant.
-type window struct {
-	id
-	tenant  string
-	samples uint64
-}
-
-// id identifies a push of this producer.
-type id struct{ incarnation, sequence uint64 }
-
-// New opens the file, and finds the windows of an earlier process in it.
+// New opens the files, and finds the windows of an earlier process in them.
 func New(o Options) (*Outbox, error) {
 	if o.MaxBytes < settings.MinOutbox {
 		panic(fmt.Sprintf("BUG: an outbox of %d bytes", o.MaxBytes))
 	}
 	out := &Outbox{Options: o, metrics: newMetrics(o.Registry), wake: make(chan struct{}, 1),
 		backoff: retry.Backoff{Min: 50 * time.Millisecond, Max: time.Second}}
-	var mark [4]byte
-	if _, err := rand.Read(mark[:]); err != nil {
-		return nil, err
-	}
+	var tiles, seconds []held
+	var coalesced id // the last window that was coalesced
+	var contained int
 	var err error
-	out.queue, err = queue.Open(o.FS, queue.Options{
-		MaxBytes: o.MaxBytes, Mark: binary.LittleEndian.Uint32(mark[:]), Damaged: out.damaged, Found: out.found,
+	out.tiles, err = openFile(&out.Options, o.Tiles, func(f queue.Frame, h held, err error) {
+		h = out.found(f, h, err)
+		tiles, coalesced = append(tiles, h), h.last()
 	})
 	if err != nil {
-		return nil, fmt.Errorf("outbox: %w", err)
+		return nil, err
 	}
-	watch(o.Registry, out.queue.Waiting)
-	if sum, oldest := out.queue.Waiting(); sum.Frames > 0 {
+	out.seconds, err = openFile(&out.Options, o.Seconds, func(f queue.Frame, h held, err error) {
+		if err == nil && !h.last().after(coalesced) { // the process died before it removed the window here
+			contained++
+			return
+		}
+		seconds = append(seconds, out.found(f, h, err))
+	})
+	if err != nil {
+		return nil, errors.Join(err, out.tiles.queue.Close())
+	}
+	for range contained {
+		if _, found, err := out.seconds.queue.Peek(); err == nil && found {
+			_, _ = out.seconds.queue.Done() // if this fails, the window is sent as a repeat
+		}
+	}
+	out.tiles.waiting, out.seconds.waiting = tiles, seconds
+	watch(o.Registry, out.amount)
+	if first := out.oldest().waiting; len(first) > 0 {
 		out.since = time.Now()
-		o.Logger.Info("windows of an earlier process wait in the outbox; they are sent first", "windows", sum.Frames,
+		out.tried = first[0].last() // the process may have died before it read the acknowledgement
+		sum, oldest := out.amount()
+		o.Logger.Info("windows of an earlier process wait in the outbox; they are sent first", "frames", sum.Frames,
 			"samples", sum.Samples, "bytes", sum.Bytes, "oldest", time.UnixMilli(oldest).UTC())
 	}
 	return out, nil
 }
 
-// found puts a window of an earlier process into the books.
-func (o *Outbox) found(f queue.Frame) {
-	w := window{samples: uint64(f.Samples)}
-	var err error
-	if w.id, w.tenant, err = describe(f.Payload); err != nil { // send refuses it
-		w.tenant = ledger.Others
-	}
-	if len(o.waiting) == 0 {
-		o.tried = w.id // the process may have died before it read the acknowledgement
-	}
-	o.waiting = append(o.waiting, w)
-	o.Ledger.Post(w.tenant, ledger.Transfer{From: ledger.Outside, To: ledger.Restored, Samples: w.samples},
-		ledger.Transfer{From: ledger.Restored, To: ledger.Window, Samples: w.samples})
+// after reports whether a window comes after another, or is of another process.
+func (i id) after(other id) bool {
+	return i.incarnation != other.incarnation || i.sequence > other.sequence
 }
 
-// describe returns the id and the tenant of a push. The error is batch.ErrRefused.
-func describe(push []byte) (of id, tenant string, err error) {
-	if err := member.CheckPush(push); err != nil {
-		return of, tenant, err
+// found puts the windows of an earlier process into the books.
+func (o *Outbox) found(f queue.Frame, h held, err error) held {
+	if err != nil { // send refuses the frame
+		h.windows = []window{{tenant: ledger.Others, samples: uint64(f.Samples)}}
 	}
-	p, err := entry.ParsePush(push)
-	for b := range p.Batches.All() {
-		h, _ := batch.ParseHeader(b) // CheckPush has read it
-		return id{p.Incarnation, p.Sequence}, string(h.Tenant), err
+	for _, w := range h.windows {
+		o.Ledger.Post(w.tenant, ledger.Transfer{From: ledger.Outside, To: ledger.Restored, Samples: w.samples},
+			ledger.Transfer{From: ledger.Restored, To: ledger.Window, Samples: w.samples})
 	}
-	return of, tenant, fmt.Errorf("%w: it has no batches", batch.ErrRefused)
+	return h
 }
 
-func (o *Outbox) damaged(d segment.Damage) {
-	o.Logger.Error("the outbox is damaged; its undamaged part is sent", "place", d.String())
+// amount returns what waits in both files, and the time of the oldest, in Unix milliseconds.
+func (o *Outbox) amount() (sum queue.Amount, oldest int64) {
+	sum, oldest = o.tiles.queue.Waiting()
+	more, next := o.seconds.queue.Waiting()
+	if sum.Frames == 0 {
+		oldest = next
+	}
+	sum.Frames += more.Frames
+	sum.Samples += more.Samples
+	sum.Bytes += more.Bytes
+	return sum, oldest
+}
+
+// oldest returns the file with the oldest window, if any waits. The caller holds mu.
+func (o *Outbox) oldest() *file {
+	if len(o.tiles.waiting) > 0 {
+		return o.tiles
+	}
+	return o.seconds
 }
 
 // Through implements collector.Aggregator. Members know from their log how far open tiles answer.
@@ -162,15 +174,16 @@ func (o *Outbox) Push(ctx context.Context, batches []batch.Batch) error {
 	if err != nil {
 		return err
 	}
-	var w window
-	if w.id, w.tenant, err = describe(push); err != nil {
+	w, tile, err := describePush(push)
+	if err != nil {
 		return err
 	}
 	for _, b := range batches {
 		w.samples += b.Samples
 	}
+	h := held{windows: []window{w}, tile: tile, written: time.Now()}
 	if !o.next(w.id) {
-		return o.keep(w, push, nil)
+		return o.keep(h, push, nil)
 	}
 	if o.mayCount(w.id) {
 		push = entry.Again(push)
@@ -186,7 +199,7 @@ func (o *Outbox) Push(ctx context.Context, batches []batch.Batch) error {
 		o.note(w.id)
 		push = entry.Again(push)
 	}
-	if kept := o.keep(w, push, err); kept != nil {
+	if kept := o.keep(h, push, err); kept != nil {
 		return fmt.Errorf("%w; %w", err, kept)
 	}
 	return nil
@@ -197,7 +210,7 @@ func (o *Outbox) next(of id) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.own = of.incarnation
-	return len(o.waiting) == 0
+	return len(o.oldest().waiting) == 0
 }
 
 // note notes that a leader may have a window.
@@ -207,10 +220,11 @@ func (o *Outbox) note(of id) {
 	o.tried = of
 }
 
+// mayCount reports whether a leader may have a window.
 func (o *Outbox) mayCount(of id) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.tried == of
+	return !of.after(o.tried)
 }
 
 // known reports whether an error of a push says what became of it for good.
@@ -232,24 +246,15 @@ func lost(w window, err error) uint64 {
 }
 
 // keep writes a window into the file. `cause` says why no leader has it, if it was tried.
-func (o *Outbox) keep(w window, push []byte, cause error) error {
-	frame := queue.Frame{Time: time.Now().UnixMilli(), Samples: uint32(min(w.samples, math.MaxUint32)), Payload: push}
+func (o *Outbox) keep(h held, push []byte, cause error) error {
 	o.mu.Lock()
-	givenUp, err := o.queue.Append(frame)
-	gone := o.pop(int(min(givenUp.Frames, uint64(len(o.waiting)))))
-	begins := len(o.waiting) == 0
-	if err == nil {
-		o.waiting = append(o.waiting, w)
-		if begins && len(gone) == 0 {
-			o.since = time.Now()
-		}
+	begins := len(o.oldest().waiting) == 0
+	gone, err := o.seconds.append(h, entry.List{}.Append(push))
+	if begins && err == nil {
+		o.since = time.Now()
 	}
 	o.mu.Unlock()
-	if len(gone) > 0 {
-		o.unsent(gone, unsentFull)
-		o.Logger.Error("samples are lost: the outbox is full, and its oldest windows are given up",
-			"windows", givenUp.Frames, "samples", givenUp.Samples, "bytes", givenUp.Bytes, "limit", o.MaxBytes)
-	}
+	o.giveUp(gone)
 	if err != nil {
 		o.metrics.errors.Inc()
 		return fmt.Errorf("outbox: %w", err)
@@ -265,19 +270,23 @@ func (o *Outbox) keep(w window, push []byte, cause error) error {
 	return nil
 }
 
-// pop removes the n oldest windows from `waiting`. The caller holds mu.
-func (o *Outbox) pop(n int) []window {
-	gone := o.waiting[:n:n]
-	o.waiting = o.waiting[n:]
-	o.taken += uint64(n)
-	return gone
+// giveUp puts windows that made room for newer ones into the books.
+func (o *Outbox) giveUp(gone []held) {
+	if len(gone) == 0 {
+		return
+	}
+	o.unsent(gone, unsentFull)
+	o.Logger.Error("samples are lost: the outbox is full, and its oldest windows are given up",
+		"from", gone[0].written.UTC(), "to", gone[len(gone)-1].written.UTC(), "limit", o.MaxBytes)
 }
 
-// unsent puts windows that are given up into the books.
-func (o *Outbox) unsent(gone []window, reason string) {
-	for _, w := range gone {
-		o.metrics.unsent.WithLabelValues(reason).Add(float64(w.samples))
-		o.post(w, ledger.Transfer{To: ledger.Unsent, Reason: reason, Samples: w.samples})
+// unsent puts windows that are not sent any more into the books.
+func (o *Outbox) unsent(gone []held, reason string) {
+	for _, h := range gone {
+		for _, w := range h.windows[h.answered:] {
+			o.metrics.unsent.WithLabelValues(reason).Add(float64(w.samples))
+			o.post(w, ledger.Transfer{To: ledger.Unsent, Reason: reason, Samples: w.samples})
+		}
 	}
 }
 
@@ -287,132 +296,158 @@ func (o *Outbox) post(w window, t ledger.Transfer) {
 	o.Ledger.Post(w.tenant, t)
 }
 
-// Run hands over what waits in the file until ctx is done, and a little longer. Then it closes the file.
+// Run hands over what waits until ctx is done, and a little longer. Then it closes the files.
 func (o *Outbox) Run(ctx context.Context) error {
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopTime, stop) })()
 	for sending.Err() == nil {
-		begin, end := o.ordinals()
+		for o.coalesce() {
+		}
+		f, begin, end := o.reads()
 		if begin == end && ctx.Err() != nil {
 			break
 		}
-		frame, found, err := o.queue.Peek()
+		frame, found, err := f.queue.Peek()
 		switch {
 		case err != nil:
 			o.metrics.errors.Inc()
 			o.Logger.Error("the outbox cannot be read; the next attempt follows soon", "error", err)
 			_ = retry.Wait(sending, o.backoff.Next()) // the loop checks the context
 		case found:
-			o.send(sending, frame)
+			o.send(sending, f, frame)
+		case begin < end:
+			o.unreadable(f, end)
 		default:
-			o.unreadable(end)
 			select {
 			case <-o.wake:
 			case <-ctx.Done():
 			}
 		}
 	}
-	if sum, oldest := o.queue.Waiting(); sum.Frames > 0 {
+	if sum, oldest := o.amount(); sum.Frames > 0 {
 		o.Logger.Warn("windows stay in the outbox, since no leader acknowledged them; the next process sends them",
-			"windows", sum.Frames, "samples", sum.Samples, "oldest", time.UnixMilli(oldest).UTC())
+			"samples", sum.Samples, "bytes", sum.Bytes, "oldest", time.UnixMilli(oldest).UTC())
 	}
-	return o.queue.Close()
+	return errors.Join(o.seconds.queue.Close(), o.tiles.queue.Close())
 }
 
-// ordinals returns the ordinal of the oldest window that waits, and the ordinal after the newest.
-func (o *Outbox) ordinals() (begin, end uint64) {
+// reads returns the file to read from, the ordinal of the oldest frame that waits there, and the ordinal after the
+// newest.
+func (o *Outbox) reads() (f *file, begin, end uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.taken, o.taken + uint64(len(o.waiting))
+	f = o.oldest()
+	return f, f.taken, f.taken + uint64(len(f.waiting))
 }
 
-// unreadable gives up the windows before an ordinal: the file was read to its end without them.
-func (o *Outbox) unreadable(end uint64) {
+// unreadable gives up the frames before an ordinal: the file was read to its end without them.
+func (o *Outbox) unreadable(f *file, end uint64) {
 	o.mu.Lock()
-	var gone []window
-	if end > o.taken {
-		gone = o.pop(int(end - o.taken))
+	var gone []held
+	if end > f.taken {
+		gone = f.pop(int(end - f.taken))
 	}
 	o.mu.Unlock()
 	o.unsent(gone, unsentDamaged)
 }
 
-// send tries once to hand over a window of the file.
-func (o *Outbox) send(ctx context.Context, frame queue.Frame) {
-	push := bytes.Clone(frame.Payload) // a call may use it after its context has ended
-	of, _, err := describe(push)
-	if err == nil {
-		if o.mayCount(of) && time.Since(time.UnixMilli(frame.Time)) > forgetting {
-			o.settle(of, unsentForgotten, nil)
-			return
-		}
-		if o.again(of) {
-			push = entry.Again(push)
-		}
-		trying, cancel := context.WithTimeout(ctx, tryTime)
-		defer cancel()
-		var sent bool
-		if sent, err = o.Leader.Push(trying, push); sent && err != nil {
-			o.note(of)
-		}
+// send tries once to hand over the windows of a frame.
+func (o *Outbox) send(ctx context.Context, f *file, frame queue.Frame) {
+	h, err := describe(frame)
+	if err != nil {
+		h = held{windows: make([]window, 1)} // see found
 	}
-	if !known(err) {
-		if ctx.Err() == nil {
-			_ = retry.Wait(ctx, o.backoff.Next()) // the caller checks the context
-		}
+	waiting := o.skipTo(f, h.last())
+	if err != nil {
+		o.answer(waiting.windows, err)
+		o.done(f, h.last())
 		return
 	}
-	o.backoff.Reset()
-	o.settle(of, "", err)
+	i := -1
+	for push := range entry.List(frame.Payload).All() {
+		if i++; i < waiting.answered || i >= len(waiting.windows) {
+			continue
+		}
+		w := waiting.windows[i : i+1]
+		if o.mayCount(w[0].id) && time.Since(h.written) > forgetting {
+			if !o.resolved(f, h.last()) {
+				return
+			}
+			o.unsent([]held{{windows: w}}, unsentForgotten)
+			o.Logger.Error("a window in the outbox is given up: a leader may have it, and the cluster may have forgotten so",
+				"older_than", forgetting)
+			continue
+		}
+		answer := o.try(ctx, w[0], push)
+		if !known(answer) {
+			if ctx.Err() == nil {
+				_ = retry.Wait(ctx, o.backoff.Next()) // the caller checks the context
+			}
+			return
+		}
+		o.backoff.Reset()
+		if !o.resolved(f, h.last()) {
+			return
+		}
+		o.answer(w, answer)
+	}
+	o.done(f, h.last())
 }
 
-// again reports whether a window may have been sent before.
-func (o *Outbox) again(of id) bool {
+// skipTo returns a frame that was read, as it waits, and gives up the frames before it, which damage must have hit.
+// The frame has no windows if it was given up or coalesced.
+func (o *Outbox) skipTo(f *file, of id) (waiting held) {
+	o.mu.Lock()
+	var damaged []held
+	for i, h := range f.waiting {
+		if h.last() == of {
+			damaged, waiting = f.pop(i), h
+			break
+		}
+	}
+	o.mu.Unlock()
+	o.unsent(damaged, unsentDamaged)
+	return waiting
+}
+
+// resolved notes that one more window of the oldest frame needs not be sent again. It is false if the frame was given
+// up meanwhile, and is in the books as such.
+func (o *Outbox) resolved(f *file, of id) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.tried == of || o.own != of.incarnation
+	if len(f.waiting) == 0 || f.waiting[0].last() != of {
+		return false
+	}
+	f.waiting[0].answered++
+	return true
 }
 
-// settle takes the window that was read out of the file. It is unsent for a reason, or its leader answered.
-func (o *Outbox) settle(of id, reason string, answer error) {
-	if _, err := o.queue.Done(); err != nil {
+// done removes the oldest frame, whose windows all have their fates.
+func (o *Outbox) done(f *file, of id) {
+	if _, err := f.queue.Done(); err != nil {
 		o.metrics.errors.Inc()
 		o.Logger.Error("what a leader acknowledged could not be removed from the outbox: after a restart it is sent "+
 			"again", "error", err)
 	}
 	o.mu.Lock()
-	var damaged, read []window
-	for i, w := range o.waiting {
-		if w.id == of { // otherwise it was given up meanwhile
-			damaged, read = o.pop(i), o.pop(1)
-			break
-		}
+	if len(f.waiting) > 0 && f.waiting[0].last() == of { // otherwise it was given up meanwhile
+		f.pop(1)
 	}
-	empty, since := len(o.waiting) == 0, o.since
-	if empty {
-		o.waiting = nil // frees the memory of a long outage
-	}
+	ended, empty, since := len(f.waiting) == 0, len(o.oldest().waiting) == 0, o.since
 	o.mu.Unlock()
-	o.unsent(damaged, unsentDamaged)
-	switch {
-	case reason != "":
-		o.unsent(read, reason)
-		o.Logger.Error("a window in the outbox is given up: a leader may have it, and the cluster may have forgotten so",
-			"older_than", forgetting)
-	default:
-		o.answered(read, answer)
+	if ended {
+		f.queue.Trim()
 	}
 	if empty {
-		o.queue.Trim()
 		o.Logger.Info("the outbox is empty: a leader has acknowledged all windows",
 			"after", time.Since(since).Round(time.Millisecond))
 	}
 }
 
-// answered puts the answer of a leader into the books.
-func (o *Outbox) answered(read []window, answer error) {
-	for _, w := range read {
+// answer puts the answer of a leader into the books.
+func (o *Outbox) answer(windows []window, answer error) {
+	for _, w := range windows {
 		refused, reason := lost(w, answer), reasonPending
 		if errors.Is(answer, batch.ErrRefused) {
 			reason = reasonNotTaken
@@ -423,4 +458,31 @@ func (o *Outbox) answered(read []window, answer error) {
 	if answer != nil {
 		o.Logger.Error("samples are lost: the leader refused a window", "error", answer)
 	}
+}
+
+// try tries once to hand over a window.
+func (o *Outbox) try(ctx context.Context, w window, push []byte) error {
+	push = bytes.Clone(push) // a call may use it after its context has ended
+	if o.again(w.id) {
+		push = entry.Again(push)
+	}
+	trying, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	sent, err := o.Leader.Push(trying, push)
+	if sent && err != nil {
+		o.note(w.id)
+	}
+	return err
+}
+
+// again reports whether a window may have been sent before.
+func (o *Outbox) again(of id) bool {
+	return o.mayCount(of) || o.foreign(of)
+}
+
+// foreign reports whether a window is of an earlier process.
+func (o *Outbox) foreign(of id) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.own != of.incarnation
 }

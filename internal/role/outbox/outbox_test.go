@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/coalesce"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
@@ -46,6 +48,7 @@ func TestWithoutALeaderWindowsWaitInTheFile(t *testing.T) {
 		g := newGroup(t)
 		p := start(t, memfs.New(), g, 1)
 		g.set(func() { g.away = true })
+		time.Sleep(5 * time.Second) // the tile ends meanwhile
 		batches := p.window(3)
 		want, err := member.PushOf(batches)
 		if err != nil {
@@ -55,20 +58,23 @@ func TestWithoutALeaderWindowsWaitInTheFile(t *testing.T) {
 		if err := p.Push(t.Context(), batches); err != nil || time.Since(begun) != patience {
 			t.Errorf("the first window: %v after %v", err, time.Since(begun))
 		}
-		for range 20 {
+		for range 7 {
 			time.Sleep(time.Second)
 			if took := p.push(3); took != 0 {
 				t.Errorf("a window behind another took %v", took)
 			}
 		}
-		p.books(0, 0, 63, 0)
+		p.books(0, 0, 24, 0)
+		if n := p.metric("freshet_outbox_coalesced_windows_total"); n != 0 {
+			t.Errorf("%v windows were coalesced within 10 s", n)
+		}
 		if len(p.segments()) == 0 || p.log.count("windows wait in the outbox until") != 1 {
 			t.Errorf("the directory has %v; the log says %s", p.segments(), p.log.text.String())
 		}
 		g.set(func() { g.away = false })
 		time.Sleep(time.Second)
-		p.books(0, 63, 0, 0)
-		if got := g.sequences(); !slices.IsSorted(got) || len(got) != 21 || g.samples() != 63 {
+		p.books(0, 24, 0, 0)
+		if got := g.sequences(); !slices.IsSorted(got) || len(got) != 8 || g.samples() != 24 {
 			t.Errorf("windows %v came, and %d samples count", got, g.samples())
 		}
 		if got := entry.AppendPush(nil, &g.pushes[0]); !bytes.Equal(got, want) {
@@ -185,8 +191,8 @@ func TestAFullOutboxGivesUpTheOldest(t *testing.T) {
 				t.Fatalf("window %d: %v", i, err)
 			}
 		}
-		kept, _ := p.queue.Waiting()
-		if kept.Frames < 24 || kept.Frames > 32 {
+		kept, _ := p.amount()
+		if kept.Frames < 12 || kept.Frames > 16 {
 			t.Errorf("%d windows of 1 MiB are kept", kept.Frames)
 		}
 		p.books(0, 0, kept.Frames, windows-kept.Frames)
@@ -197,6 +203,195 @@ func TestAFullOutboxGivesUpTheOldest(t *testing.T) {
 		if size := size(p.fs); size > settings.MinOutbox {
 			t.Errorf("the file has %d bytes", size)
 		}
+	})
+}
+
+// Once windows have waited for 10 s, the windows of a tile become one. A window that a leader may have stays as it is.
+func TestTheWindowsOfATileAreCoalesced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		p := start(t, memfs.New(), g, 1)
+		g.set(func() { g.mute = true })
+		p.push(3)
+		g.set(func() { g.mute, g.away = false, true })
+		for range 99 {
+			time.Sleep(time.Second)
+			p.push(3)
+		}
+		synctest.Wait()
+		if sum, _ := p.amount(); sum.Frames < 10 || sum.Frames > 30 || sum.Samples != 300 {
+			t.Errorf("%+v waits after 100 s", sum)
+		}
+		time.Sleep(20 * time.Second)
+		if sum, _ := p.amount(); sum.Frames != 11 {
+			t.Errorf("%+v waits once all windows are coalesced, in %v", sum, p.segments())
+		}
+		for _, name := range p.segments() {
+			if strings.HasPrefix(name, "seconds") {
+				t.Errorf("%s is left", name)
+			}
+		}
+		p.books(0, 0, 300, 0)
+		g.set(func() { g.away = false })
+		time.Sleep(tryTime)
+		p.books(0, 300, 0, 0)
+		if g.samples() != 300 || g.counted["of_all_1"] != 100 {
+			t.Errorf("%d of 300 samples count", g.samples())
+		}
+		if again := g.pushes[1]; again.Sequence != g.pushes[0].Sequence || !again.Again || g.pushes[2].Again {
+			t.Errorf("after the first window came %d, again %v", again.Sequence>>16, again.Again)
+		}
+		for _, push := range g.pushes[2:] {
+			tiles := map[int64]bool{}
+			for b := range push.Batches.All() {
+				h, _ := batch.ParseHeader(b)
+				tiles[coalesce.Tile(h.Second)] = true
+			}
+			if len(tiles) != 1 {
+				t.Errorf("a push has the tiles %v", tiles)
+			}
+		}
+		if len(p.segments()) > 0 {
+			t.Errorf("the directory still has %v", p.segments())
+		}
+		p.terminate()
+	})
+}
+
+// The next process coalesces what the last one left, tile by tile, and has each tenant's samples in its books.
+func TestTheNextProcessCoalesces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		g.away = true
+		p := open(t, memfs.New(), g, 1) // does not run, so nothing is coalesced
+		for range 30 {
+			for _, of := range []string{tenant, "other"} {
+				if err := p.Push(t.Context(), p.windowOf(of, 2)); err != nil {
+					t.Error(err)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		image := p.fs.Crash()
+		p.begin()
+		p.terminate()
+		next := start(t, image, g, 2)
+		time.Sleep(20 * time.Second)
+		if sum, _ := next.amount(); sum.Frames != 4 { // the first window was pushed for a second
+			t.Errorf("%+v waits", sum)
+		}
+		image = next.fs.Crash()
+		next.terminate()
+
+		last := start(t, image, g, 3)
+		last.books(60, 0, 60, 0)
+		g.set(func() { g.away = false })
+		time.Sleep(tryTime)
+		last.books(60, 60, 0, 0)
+		if s := last.Ledger.Books().Tenants["other"].Samples; s.HandedOver != 60 || g.samples() != 120 {
+			t.Errorf("the books are %+v, and %d samples count", s, g.samples())
+		}
+		last.terminate()
+	})
+}
+
+// A window of the file whose answer was lost is sent again as a repeat.
+func TestALostAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		p := start(t, memfs.New(), g, 1)
+		g.set(func() { g.away = true })
+		p.push(1)
+		g.set(func() { g.away, g.mute = false, true })
+		time.Sleep(2 * tryTime)
+		g.set(func() { g.mute = false })
+		time.Sleep(tryTime)
+		p.books(0, 1, 0, 0)
+		for i, push := range g.pushes {
+			if push.Again != (i > 0) {
+				t.Errorf("try %d says again %v", i, push.Again)
+			}
+		}
+		if len(g.pushes) < 3 || g.samples() != 1 {
+			t.Errorf("%d tries, and %d samples count", len(g.pushes), g.samples())
+		}
+		p.terminate()
+	})
+}
+
+// A process that dies between writing the coalesced windows and removing them has them once.
+func TestKilledWhileWindowsAreCoalesced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		p := open(t, memfs.New(), g, 1)
+		var image *memfs.FS
+		p.fs.Fail = func(op, name string) error { // called with the directory locked
+			if op == "create" && strings.HasPrefix(name, "seconds.done") && image == nil {
+				image = p.fs.Crash()
+			}
+			return nil
+		}
+		p.begin()
+		g.set(func() { g.away = true })
+		for range 30 {
+			p.push(2)
+			time.Sleep(time.Second)
+		}
+		p.terminate()
+		next := start(t, image, g, 2)
+		synctest.Wait()
+		restored := next.Ledger.Books().Tenants[tenant].Samples.Restored
+		if sum, _ := next.amount(); sum.Samples != restored {
+			t.Errorf("%d samples wait, and the books have %d", sum.Samples, restored)
+		}
+		g.set(func() { g.away = false })
+		time.Sleep(tryTime)
+		next.books(restored, restored, 0, 0)
+		if g.samples() != restored || restored < 10 {
+			t.Errorf("%d samples count, and %d were restored", g.samples(), restored)
+		}
+		next.terminate()
+	})
+}
+
+// A coalesced frame has a window of each tenant, and each has a fate of its own: what a leader has taken is not given
+// up.
+func TestAPartOfAFrameIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		p := start(t, memfs.New(), g, 1)
+		g.set(func() { g.away = true })
+		for range 25 {
+			for _, of := range []string{tenant, "other"} {
+				if err := p.Push(t.Context(), p.windowOf(of, 1)); err != nil {
+					t.Error(err)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		g.set(func() { g.away, g.leaves = false, 1 })
+		time.Sleep(tryTime)
+		taken := g.samples()
+		for i := range 60 { // fills both files
+			if i%4 == 0 {
+				time.Sleep(20 * time.Second)
+			}
+			batches := p.window(1)
+			batches[0].Bytes = append(batches[0].Bytes, make([]byte, 1<<20)...) // damaged behind its increments
+			if err := p.Push(t.Context(), batches); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		one, other := p.Ledger.Books().Tenants[tenant].Samples, p.Ledger.Books().Tenants["other"].Samples
+		if taken == 0 || one.HandedOver+other.HandedOver != taken || one.Difference != 0 || other.Difference != 0 ||
+			other.Window != 0 || other.Unsent[unsentFull]+other.HandedOver != 25 {
+			t.Errorf("%d samples count; the books are %+v and %+v", taken, one, other)
+		}
+		if sum, _ := p.amount(); sum.Samples != one.Window {
+			t.Errorf("%d samples wait, and the books have %d", sum.Samples, one.Window)
+		}
+		p.terminate()
 	})
 }
 
@@ -323,12 +518,16 @@ func TestADamagedFile(t *testing.T) {
 // Whenever a collector is killed, it loses at most the window that it was pushing: the next process has all others.
 // Each one counts once, however often leaders went away and answers were lost.
 func TestKilledAtAnyTime(t *testing.T) {
+	coalesced := 0.0
 	for seed := range uint64(200) {
-		synctest.Test(t, func(t *testing.T) { killed(t, rand.New(rand.NewPCG(seed, 1))) })
+		synctest.Test(t, func(t *testing.T) { coalesced += killed(t, rand.New(rand.NewPCG(seed, 1))) })
+	}
+	if coalesced < 1000 {
+		t.Errorf("only %v windows were coalesced", coalesced)
 	}
 }
 
-func killed(t *testing.T, rng *rand.Rand) {
+func killed(t *testing.T, rng *rand.Rand) (coalesced float64) {
 	g := newGroup(t)
 	fs := memfs.New()
 	var sent, acknowledged uint64
@@ -337,7 +536,7 @@ func killed(t *testing.T, rng *rand.Rand) {
 		p := open(t, fs, l, life+1)
 		ctx, end := context.WithCancel(t.Context())
 		var image *memfs.FS
-		operations := rng.IntN(40)
+		operations := rng.IntN(120)
 		p.fs.Fail = func(op, _ string) error { // called with the directory locked
 			if operations--; image == nil && (operations == 0 || op == "list") {
 				image = p.fs.Crash()
@@ -361,7 +560,7 @@ func killed(t *testing.T, rng *rand.Rand) {
 		}()
 		for ctx.Err() == nil {
 			g.set(func() { g.away, g.mute = rng.IntN(2) == 0, rng.IntN(3) == 0 })
-			time.Sleep(time.Duration(rng.IntN(4_000)) * time.Millisecond)
+			time.Sleep(time.Duration(rng.IntN(12_000)) * time.Millisecond)
 		}
 		synctest.Wait()
 		if _, err := p.fs.List(); err != nil { // kills it between two operations, unless it was killed before
@@ -371,6 +570,7 @@ func killed(t *testing.T, rng *rand.Rand) {
 		acknowledged += <-pushed
 		sent += p.sequence * 2
 		p.terminate()
+		coalesced += p.metric("freshet_outbox_coalesced_windows_total")
 	}
 	g.set(func() { g.away, g.mute = false, false })
 	p := start(t, fs, g, 9)
@@ -378,13 +578,21 @@ func killed(t *testing.T, rng *rand.Rand) {
 	if counted := g.samples(); counted < acknowledged || counted > sent {
 		t.Errorf("%d samples count; %d were acknowledged, and %d sent", counted, acknowledged, sent)
 	}
-	for of, n := range g.counted {
-		if n != 2 {
-			t.Errorf("window %+v counts %d samples of 2", of, n)
+	windows := 0
+	for series, n := range g.counted {
+		if strings.HasPrefix(series, "only") {
+			windows++
+			if n != 1 {
+				t.Errorf("%s counts %d times", series, n)
+			}
 		}
+	}
+	if windows != int(g.counted["of_all_1"]) {
+		t.Errorf("%d windows have %d samples of the series of all", windows, g.counted["of_all_1"])
 	}
 	if s := p.Ledger.Books().Tenants[tenant].Samples; s.Difference != 0 || s.HandedOver != s.Restored {
 		t.Errorf("the books are %+v", s)
 	}
 	p.terminate()
+	return coalesced
 }
