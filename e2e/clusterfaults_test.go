@@ -358,8 +358,9 @@ func TestACollectorPushesToTheLeader(t *testing.T) {
 	c.equal()
 }
 
-// If a collector is killed while two of three nodes are gone, only what it received in the last 1.5 s may be lost. If it
-// stops in order, nothing is. The next process hands over the rest once the nodes are back, and nothing counts twice.
+// If a collector is killed while two of three nodes are gone, only what it received in the last 1.5 s may be
+// lost. If it stops in order, nothing is. The next process hands over the rest once the nodes are back, and
+// nothing counts twice.
 func TestACollectorEndsWithoutALeader(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
