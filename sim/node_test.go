@@ -192,9 +192,6 @@ func (s *sim) drain(n *node) {
 	for _, tenant := range tenants {
 		s.oracle.decided(s, n, tenant)
 	}
-	slices.SortFunc(out.Work, func(a, b *member.Work) int {
-		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(len(a.Requests), len(b.Requests)))
-	})
 	for _, w := range out.Work {
 		n.working++
 		s.beginWork(n, w)

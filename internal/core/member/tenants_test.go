@@ -105,3 +105,31 @@ func take(t *testing.T, stores *tsdb.Stores, w *Work) {
 		t.Fatal(err)
 	}
 }
+
+// The work of many tenants comes in the same order in each run.
+func TestWorkIsInTheOrderOfTenants(t *testing.T) {
+	m := New(group, &tile.Config{CounterTTL: time.Minute})
+	rnd := rand.New(rand.NewPCG(1, 1))
+	add := func(e entry.Entry) {
+		e.Group, e.Shape = group, shape
+		if _, err := m.Apply(m.Index()+1, e.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, tenant := range []string{"f", "c", "h", "a", "e", "b", "g", "d"} {
+		windows := entry.Windows{Clock: base, Pushes: entry.List{}.Append(pushOf(base, tenant, uint64(i+1), 1, 1))}
+		add(entry.Entry{Kind: entry.KindWindows, Windows: windows})
+		add(entry.Entry{Kind: entry.KindRequest, Request: requestOf(t, rnd, tenant, base)})
+	}
+	add(boundary(base + 10_000))
+	var order string
+	for _, w := range m.Work() {
+		order += w.Tenant
+		if len(w.Requests) > 0 {
+			order += "+"
+		}
+	}
+	if want := "aa+bb+cc+dd+ee+ff+gg+hh+"; order != want {
+		t.Errorf("the work is of tenants %s, want %s (requests have a +)", order, want)
+	}
+}

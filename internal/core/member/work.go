@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -25,7 +26,8 @@ type Work struct {
 	tenant *tenant
 }
 
-// Work returns the next Work of each queue that is not empty and has no Work under way.
+// Work returns the next Work of each queue that is not empty and has no Work under way, sorted by tenant,
+// tiles first. So equal events give equal outputs.
 func (m *Member) Work() (all []*Work) {
 	for _, t := range m.tenants {
 		if w := t.takeTiles(); w != nil {
@@ -35,6 +37,7 @@ func (m *Member) Work() (all []*Work) {
 			all = append(all, w)
 		}
 	}
+	slices.SortStableFunc(all, func(a, b *Work) int { return cmp.Compare(a.Tenant, b.Tenant) })
 	return all
 }
 
