@@ -40,7 +40,7 @@
 //	windows.go   what windows and boundaries do to the shards
 //	work.go      what the stores take next
 //	request.go   a request in the log
-//	tenant.go    a tenant's queues, and hashes of outcomes, which members compare
+//	tenant.go    a tenant's queues, and hashes of outcomes
 //	clocks.go    the members' clocks
 package member
 
@@ -54,6 +54,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/hapair"
+	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tenants"
@@ -92,6 +93,8 @@ type Member struct {
 	since   int64              // the clock of the first windows that this process applied; senders has none from before
 
 	requestsBytes int64 // of the entries of all waiting requests
+	marks         marks.Marks
+	begun         uint64 // entries up to this one had their effect before this process started
 
 	// For a restored state: entries up to these indexes have had their effect.
 	restored [series.Shards]uint64
@@ -145,12 +148,14 @@ func (m *Member) Apply(index uint64, data []byte) (done Applied, err error) {
 	done.Index = index
 	if len(data) == 0 { // the entry only concerns the order: a new leader's first entry, or a change of the members
 		m.applied = index
+		m.mark()
 		return done, nil
 	}
 	if err := m.apply(index, data, &done); err != nil {
 		return done, fmt.Errorf("%w: entry %d: %w", ErrEntry, index, err)
 	}
 	m.applied = index
+	m.mark()
 	return done, nil
 }
 
@@ -190,6 +195,36 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 
 // Index returns the index of the last entry that was applied.
 func (m *Member) Index() uint64 { return m.applied }
+
+// Marks returns hashes of the state after some of the last entries, which members compare.
+func (m *Member) Marks() []marks.Mark { return m.marks.All() }
+
+// mark begins a mark if the last entry is one of those after which every member has a mark. It has none
+// as long as a restart may have restored the effect of some of its entries.
+func (m *Member) mark() {
+	if m.applied%marks.Every != 0 {
+		return
+	}
+	whole := m.applied >= max(m.begun, m.newest)+marks.Every
+	for _, t := range m.tenants {
+		whole = whole && t.written <= m.applied
+	}
+	o := m.marks.Begin(m.applied, whole)
+	if o == nil {
+		return
+	}
+	for name, d := range m.digests {
+		o.Add(name, d.Index, d.Hash)
+	}
+	for _, t := range m.tenants {
+		if len(t.requests) > 0 {
+			m.marks.Wait(o, t.name)
+		} else {
+			o.Add(t.name, t.digest.Index, t.digest.Hash)
+		}
+	}
+	m.marks.End(o)
+}
 
 // Visible returns the index up to which a tenant's stores have what the entries brought. A read of
 // the tenant that must see an entry waits until its index is visible.

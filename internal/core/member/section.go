@@ -78,6 +78,7 @@ func Restore(group uint64, config *tile.Config, section []byte) (*Member, error)
 	m.version.Format, m.version.Semantics = uint32(d.uvarint()), uint32(d.uvarint())
 	pairs, seen, has, nodes := d.bytes(), d.bytes(), d.bytes(), d.bytes()
 	m.parseDigests(&d)
+	m.begun = m.applied
 	if d.bad || version != sectionVersion || len(d.b) > 0 {
 		return nil, fmt.Errorf("the group: %w", errSection)
 	}

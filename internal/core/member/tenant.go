@@ -82,11 +82,15 @@ func (t *tenant) tilesUnderWay() int {
 
 // first returns the lowest index of the tiles and requests that wait.
 func (t *tenant) first() uint64 {
-	first := t.firstTile()
-	if len(t.requests) > 0 {
-		first = min(first, t.requests[0].Index)
+	return min(t.firstTile(), t.requested())
+}
+
+// requested returns the lowest index of the requests that wait.
+func (t *tenant) requested() uint64 {
+	if len(t.requests) == 0 {
+		return never
 	}
-	return first
+	return t.requests[0].Index
 }
 
 // addTile adds a tile to the queue. After a restart, some shards have tiles of later entries than those

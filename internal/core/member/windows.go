@@ -132,6 +132,7 @@ func (m *Member) applyBoundary(index uint64, b *entry.Boundary) (done Closed) {
 			for tenant, n := range closed.Duplicates {
 				done.Duplicates[tenant] += n
 			}
+			m.marks.Closed(closed.Waiting)
 			m.queue(number, closed.Waiting)
 		}
 	}

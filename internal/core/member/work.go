@@ -81,6 +81,7 @@ func (m *Member) Done(w *Work) (note []byte) {
 	case t.requestsWork:
 		t.requestsWork = nil
 		for _, r := range w.Requests {
+			m.marks.Settle(t.name, r.Index-1, t.digest.Index, t.digest.Hash)
 			t.digest.add(r.Index, &r.Write.Outcome)
 		}
 		from := t.written
@@ -89,6 +90,7 @@ func (m *Member) Done(w *Work) (note []byte) {
 		t.folded, t.newest = t.state.Requests, t.state.Newest
 		note = t.note(from)
 		m.dropRequests(t, len(w.Requests))
+		m.marks.Settle(t.name, t.requested()-1, t.digest.Index, t.digest.Hash)
 	default:
 		panic(fmt.Sprintf("BUG: work of tenant %s is done that is not under way", t.name))
 	}
