@@ -19,6 +19,7 @@ type saving struct {
 	begun   time.Time
 	commit  chan error // nil until all sections are written
 	synced  bool       // no store was left out
+	leftOut []string   // the stores that were; valid once commit has sent
 }
 
 // A checkpoint is due when the log has grown enough, or checkpointInterval after the last.
@@ -146,8 +147,11 @@ func (g *Group) commit(c *saving, keep uint64) error {
 	defer cancel()
 	err := g.Writer.Sync(ctx)
 	leftOut := (*checkpoint.LeftOutError)(nil)
+	if errors.As(err, &leftOut) {
+		c.leftOut = leftOut.Stores
+	}
 	switch size := g.log.Bytes(); {
-	case errors.As(err, &leftOut) && size > g.unsyncedBytes:
+	case leftOut != nil && size > g.unsyncedBytes:
 		g.Logger.Error("stores could not be synced for so long that the log of the group no longer keeps what they got: a "+
 			"power loss would take their newest samples", "log_bytes", size, "to_entry", c.Base(), "error", err)
 		err = nil
@@ -195,8 +199,8 @@ func (g *Group) endSaving(err error) {
 		job.keep = keepBytes
 	}
 	g.queue = append(g.queue, job)
-	if g.base = c.Base(); c.synced {
-		g.synced = c.Base()
+	if g.base, g.unsynced = c.Base(), c.leftOut; c.synced {
+		g.synced, g.unsynced = c.Base(), nil
 	}
 	g.metrics.CheckpointUnsynced.Set(float64(g.base - g.synced))
 }

@@ -69,7 +69,9 @@ type Group struct {
 	leaderClock int64 // of the leader's last message, Unix ms
 	leadership  replica.Leadership
 	caughtUp    time.Time // when the member last had applied all that it knew to be committed
+	led         time.Time // when the leader was last known
 	leader      atomic.Pointer[string]
+	leaderless  atomic.Int64 // sum of the time without a leader, ns
 	status      atomic.Pointer[Status]
 
 	pushes   chan *push
@@ -87,6 +89,7 @@ type Group struct {
 
 	queue     []*logJob // for the log
 	appending bool      // the log has a job
+	appends   appends   // how long its writes take
 	sick      error     // why the log cannot be written; nil if it can
 	failing   chan error
 	jobs      chan *logJob
@@ -107,6 +110,7 @@ type Group struct {
 	synced    uint64        // of the checkpoint from which a start after a power loss begins; 0 for none
 	lastSaved time.Time     // when the last checkpoint began
 	failedAt  time.Time     // when the last checkpoint failed
+	unsynced  []string      // stores that the last checkpoint could not sync
 	pause     time.Duration // before the next try; 0 if no checkpoint failed since one succeeded
 	grown     atomic.Int64  // bytes of entries since the last checkpoint began
 

@@ -1160,6 +1160,9 @@ func unsyncedStore(t *testing.T, first bool) {
 	if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n == 0 {
 		t.Error("the metric says that all stores are synced")
 	}
+	if s := p.Status(); !slices.Equal(s.LogPins, []string{"b/raw"}) || s.LogBytes != p.log.Bytes() || len(s.Marks) == 0 {
+		t.Errorf("the log of %d bytes is kept for %v; %d marks", s.LogBytes, s.LogPins, len(s.Marks))
+	}
 
 	killed := p.Restored().Entries
 	fs := p.kill(crash)
@@ -1190,6 +1193,9 @@ func unsyncedStore(t *testing.T, first bool) {
 	write(60)
 	if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n != 0 {
 		t.Errorf("%g entries are said to be unsynced once the store syncs", n)
+	}
+	if pins := p.Status().LogPins; len(pins) > 0 {
+		t.Errorf("the log is kept for %v once the store syncs", pins)
 	}
 	if synctest.Wait(); p.log.Bytes() > 40_000 {
 		t.Errorf("the log has %d bytes once the store syncs", p.log.Bytes())

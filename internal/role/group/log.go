@@ -63,7 +63,9 @@ func (g *Group) do(j *logJob) {
 	}
 	var saidAt time.Time
 	for {
+		began := g.appends.begin()
 		err := g.log.Append(&j.write.Write)
+		g.appends.end(began)
 		if err == nil || errors.Is(err, entrylog.ErrDamaged) {
 			j.err = err
 			return

@@ -56,6 +56,7 @@ func New(o Options) (*Group, error) {
 	g.metrics = tiling.NewMetrics(o.Registry)
 	g.books = tiling.Books{Ledger: o.Ledger, Metrics: g.metrics, Collected: o.Node != ""}
 	g.Register(o.Registry, o.Now, g.grown.Load)
+	g.register()
 	g.metrics.CheckpointUnsynced.Set(float64(g.base - g.synced))
 	if err := g.replay(); err != nil {
 		return nil, errors.Join(fmt.Errorf("restore member %d of group %d: %w", o.Member, o.Number, err), g.log.Close())

@@ -3,9 +3,14 @@ package group
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/lib/retry"
@@ -32,6 +37,122 @@ type Status struct {
 	// members were heard lately.
 	Ahead      time.Duration
 	AheadKnown bool
+
+	// Leaderless is how long ago the leader was last known; 0 while it is. LeaderlessSum is the time without a
+	// leader since the start.
+	Leaderless, LeaderlessSum time.Duration
+
+	LogBytes int64
+	LogPins  []string      // what keeps old entries in the log: pinnedByCheckpoint, or TENANT/STORE
+	LogTook  time.Duration // the longest write to the log in the last 10 s, even if it has not ended
+	Marks    []marks.Mark  // hashes of the state
+}
+
+// pinnedByCheckpoint says that the log keeps all entries since the last checkpoint that succeeded.
+const pinnedByCheckpoint = "checkpoint"
+
+// logPins returns what keeps old entries in the log, besides the 1 GiB for members that were away.
+func (g *Group) logPins() []string {
+	switch {
+	case g.pause > 0:
+		return []string{pinnedByCheckpoint}
+	case g.synced < g.base:
+		return slices.Clone(g.unsynced)
+	}
+	return nil
+}
+
+// appends measures the writes to the log. A disk that hangs shows before its write ends.
+type appends struct {
+	histogram prometheus.Histogram
+
+	mu      sync.Mutex
+	began   time.Time        // of the write under way; zero if there is none
+	longest [2]time.Duration // of the present period, and of the one before
+	period  time.Time        // when the present one began
+}
+
+// appendPeriod is half the time for which the longest write is remembered.
+const appendPeriod = 5 * time.Second
+
+func (a *appends) begin() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.began = time.Now()
+	return a.began
+}
+
+func (a *appends) end(began time.Time) {
+	took := time.Since(began)
+	a.histogram.Observe(took.Seconds())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.began = time.Time{}
+	a.turn()
+	a.longest[0] = max(a.longest[0], took)
+}
+
+// turn begins the next period once it is time.
+func (a *appends) turn() {
+	switch since := time.Since(a.period); {
+	case since > 2*appendPeriod:
+		a.longest, a.period = [2]time.Duration{}, time.Now()
+	case since > appendPeriod:
+		a.longest, a.period = [2]time.Duration{0, a.longest[0]}, time.Now()
+	}
+}
+
+// worst returns the longest write of the last 10 s.
+func (a *appends) worst() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.turn()
+	worst := max(a.longest[0], a.longest[1])
+	if !a.began.IsZero() {
+		worst = max(worst, time.Since(a.began))
+	}
+	return worst
+}
+
+// register registers the metrics of a member.
+func (g *Group) register() {
+	f := promauto.With(g.Registry)
+	gauge := func(name, help string, value func(s *Status) float64) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_group_" + name, Help: help}, func() float64 {
+			s := g.Status()
+			return value(&s)
+		})
+	}
+	gauge("has_leader", "1 if this member knows which node leads. 0 for longer than an election, 2 s: most nodes are gone "+
+		"or cut off, and writes fail.", func(s *Status) float64 { return one(s.Leader != "" || s.Leads) })
+	gauge("leads", "1 if this member leads. The sum over all nodes is 1, but for a moment after a leader was cut off.",
+		func(s *Status) float64 { return one(s.Leads) })
+	gauge("applied_index", "Index of the last entry of the log that this member applied. It stands still: nothing is "+
+		"written, or the member is stuck.", func(s *Status) float64 { return float64(s.Applied) })
+	gauge("lag_seconds", "How long ago this member had last applied all entries that it knew to be committed. "+
+		"Rising: its disk or its processor is slower than the others', or it is cut off. From 5 s on it is not ready.",
+		func(s *Status) float64 { return s.Lag.Seconds() })
+	gauge("log_bytes", "Size of the group's log on the disk of this member. It stays near 1 GiB, for members that were "+
+		"away. More: checkpoints fail, or stores cannot be synced; GET /api/v1/status/cluster names them.",
+		func(s *Status) float64 { return float64(s.LogBytes) })
+	gauge("clock_ahead_seconds", "How far this machine's clock is ahead of the median of the members' clocks; 0 while "+
+		"fewer than three are heard. More than 2 s off: the member does not lead.",
+		func(s *Status) float64 { return s.Ahead.Seconds() })
+	f.NewCounterFunc(prometheus.CounterOpts{Name: "freshet_group_leaderless_seconds_total",
+		Help: "Time during which this member did not know a leader. Each election takes 1 to 2 s. Rising often: a node or " +
+			"the network between nodes is too slow."}, func() float64 { return time.Duration(g.leaderless.Load()).Seconds() })
+	g.appends.histogram = f.NewHistogram(prometheus.HistogramOpts{Name: "freshet_group_log_append_seconds",
+		Help: "Time of a write to the group's log, with its fsync. Above 0.1 s: the disk under the log is slow, and writes " +
+			"wait for it.",
+		NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8)})
+}
+
+// one returns 1 for true.
+func one(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // votes reports whether a member counts for the quorum.
@@ -108,6 +229,14 @@ func (g *Group) report() {
 		g.caughtUp = now
 	}
 	s.Lag = now.Sub(g.caughtUp)
+	if g.leadership.Leader != 0 || g.led.IsZero() {
+		g.led = now
+	}
+	if s.Leaderless = max(0, now.Sub(g.led)); s.Leaderless > 0 {
+		g.leaderless.Add(int64(replica.TickEvery))
+	}
+	s.LogBytes, s.LogPins, s.LogTook, s.Marks = g.log.Bytes(), g.logPins(), g.appends.worst(), state.Marks()
+	s.LeaderlessSum = time.Duration(g.leaderless.Load())
 	ahead, known := g.node.Clock()
 	s.Ahead, s.AheadKnown = time.Duration(ahead)*time.Millisecond, known
 	g.status.Store(s)
