@@ -6,8 +6,10 @@ package peer
 import (
 	"context"
 	"encoding/hex"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/replica"
 )
@@ -95,4 +97,21 @@ type Status struct {
 	Lag                float64 // seconds behind the leader
 	Clock              int64   // Unix ms
 	Version            string  // of the program
+
+	Ahead      float64 // seconds that its clock is ahead of the median of the members' clocks
+	AheadKnown bool
+
+	Leaderless, LeaderlessSum float64 // seconds since a leader was last known, and of all such times since the start
+
+	LogBytes  uint64
+	LogPins   []string // what keeps old entries in the log
+	LogAppend float64  // seconds of the longest write to the log in the last 10 s
+	Marks     []marks.Mark
+	Pushers   []Pusher // set by Server
+}
+
+// Pusher is a collector that pushed to a node lately.
+type Pusher struct {
+	Name string
+	Ago  time.Duration // since its last push
 }

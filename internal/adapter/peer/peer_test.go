@@ -21,6 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/replica"
@@ -118,7 +119,9 @@ var leads = Leader{Name: "a", Address: "host:1", Term: 7, Cluster: Cluster{1}, E
 
 func (h *handler) Leader(context.Context) Leader { return leads }
 
-var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, Lag: 0.5, Clock: -4, Version: "v1"}
+var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, Lag: 0.5, Clock: -4, Version: "v1",
+	Ahead: -0.25, AheadKnown: true, Leaderless: 1.5, LeaderlessSum: 7, LogBytes: 1 << 40, LogPins: []string{"a/raw", "b/10s"},
+	LogAppend: 0.125, Marks: []marks.Mark{{Index: 64, Hash: 1 << 63}, {Index: 128}}}
 
 func (h *handler) Status(context.Context) Status { return well }
 
@@ -474,7 +477,7 @@ func TestCalls(t *testing.T) {
 	if l, err := a.Leader(t.Context(), "b"); err != nil || l != leads {
 		t.Errorf("%+v, %v", l, err)
 	}
-	if s, err := a.Status(t.Context(), "b"); err != nil || s != well {
+	if s, err := a.Status(t.Context(), "b"); err != nil || !reflect.DeepEqual(s, well) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if _, err := a.Leader(t.Context(), "z"); err == nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 )
@@ -319,7 +320,23 @@ func (p *Peers) Status(ctx context.Context, to string) (Status, error) {
 			return c.Status(ctx, &wire.StatusRequest{Hello: h})
 		},
 		func(r *wire.StatusReply) (Status, error) {
-			return Status{Name: r.GetName(), Member: r.GetMember(), Ready: r.GetReady(), Applied: r.GetApplied(),
-				Committed: r.GetCommitted(), Lag: r.GetLagSeconds(), Clock: r.GetClock(), Version: r.GetVersion()}, nil
+			return statusOf(r), nil
 		})
 }
+
+func statusOf(r *wire.StatusReply) Status {
+	s := Status{Name: r.GetName(), Member: r.GetMember(), Ready: r.GetReady(), Applied: r.GetApplied(),
+		Committed: r.GetCommitted(), Lag: r.GetLagSeconds(), Clock: r.GetClock(), Version: r.GetVersion(),
+		Ahead: r.GetAheadSeconds(), AheadKnown: r.AheadSeconds != nil,
+		Leaderless: r.GetLeaderlessSeconds(), LeaderlessSum: r.GetLeaderlessTotalSeconds(),
+		LogBytes: r.GetLogBytes(), LogPins: r.GetLogPins(), LogAppend: r.GetLogAppendSeconds()}
+	for _, m := range r.GetMarks() {
+		s.Marks = append(s.Marks, marks.Mark{Index: m.GetIndex(), Hash: m.GetHash()})
+	}
+	for _, c := range r.GetCollectors() {
+		s.Pushers = append(s.Pushers, Pusher{c.GetName(), seconds(c.GetAgoSeconds())})
+	}
+	return s
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

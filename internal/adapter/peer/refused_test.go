@@ -167,6 +167,9 @@ func TestACollectorIsNoNode(t *testing.T) {
 	if err := c.Push(t.Context(), "a", 0, aPush(t)); err != nil {
 		t.Error(err)
 	}
+	if all := a.server.Pushers(); len(all) != 1 || all[0].Name != "host-1" || all[0].Ago < 0 || all[0].Ago > time.Minute {
+		t.Errorf("the collectors that pushed: %v", all)
+	}
 	if l, err := c.Leader(t.Context(), "a"); err != nil || l != leads {
 		t.Errorf("%+v, %v", l, err)
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -60,6 +62,8 @@ type Server struct {
 
 	metrics *metrics
 	grpc    *grpc.Server
+
+	pushers pushers
 
 	mu      sync.Mutex
 	stopped bool
@@ -356,6 +360,9 @@ func (s *Server) Push(ctx context.Context, in *wire.PushRequest) (*wire.Reply, e
 	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
 		return nil, err
 	}
+	if h := in.GetHello(); h.GetFrom() == 0 {
+		s.pushers.pushed(h.GetNode())
+	}
 	err := member.CheckPush(in.GetPush())
 	if err == nil && len(in.GetPush()) > entry.MaxSize/2 {
 		err = fmt.Errorf("%w: the push has %d bytes, and at most %d bytes are allowed", batch.ErrRefused,
@@ -433,8 +440,67 @@ func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.Stat
 		return nil, err
 	}
 	x := s.Handler.Status(ctx)
-	return &wire.StatusReply{
+	r := &wire.StatusReply{
 		Name: x.Name, Member: x.Member, Ready: x.Ready, Applied: x.Applied, Committed: x.Committed, LagSeconds: x.Lag,
-		Clock: x.Clock, Version: x.Version,
-	}, nil
+		Clock: x.Clock, Version: x.Version, LeaderlessSeconds: x.Leaderless, LeaderlessTotalSeconds: x.LeaderlessSum,
+		LogBytes: x.LogBytes, LogPins: x.LogPins, LogAppendSeconds: x.LogAppend,
+	}
+	if x.AheadKnown {
+		r.AheadSeconds = &x.Ahead
+	}
+	for _, m := range x.Marks {
+		r.Marks = append(r.Marks, &wire.Mark{Index: m.Index, Hash: m.Hash})
+	}
+	for _, p := range s.Pushers() {
+		r.Collectors = append(r.Collectors, &wire.Pusher{Name: p.Name, AgoSeconds: p.Ago.Seconds()})
+	}
+	return r, nil
+}
+
+// pushers are the collectors that pushed lately: when each last did.
+type pushers struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+const (
+	// maxPushers bounds the collectors that are remembered. Others are served all the same.
+	maxPushers = 1000
+
+	// forgetPusher is how long a collector is remembered that no longer pushes.
+	forgetPusher = 10 * time.Minute
+)
+
+// pushed notes a push of a collector.
+func (p *pushers) pushed(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.last[name]; !known && len(p.last) >= maxPushers {
+		p.forget()
+		if len(p.last) >= maxPushers {
+			return
+		}
+	}
+	if p.last == nil {
+		p.last = map[string]time.Time{}
+	}
+	p.last[strings.Clone(name)] = time.Now()
+}
+
+// forget forgets old collectors. It is called with mu held.
+func (p *pushers) forget() {
+	maps.DeleteFunc(p.last, func(_ string, at time.Time) bool { return time.Since(at) > forgetPusher })
+}
+
+// Pushers returns the collectors that pushed in the last 10 minutes, by name.
+func (s *Server) Pushers() (all []Pusher) {
+	p := &s.pushers
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget()
+	for name, at := range p.last {
+		all = append(all, Pusher{name, time.Since(at)})
+	}
+	slices.SortFunc(all, func(a, b Pusher) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }

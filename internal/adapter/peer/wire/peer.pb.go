@@ -945,17 +945,25 @@ func (x *StatusRequest) GetHello() *Hello {
 }
 
 type StatusReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Member        uint64                 `protobuf:"fixed64,2,opt,name=member,proto3" json:"member,omitempty"`
-	Ready         bool                   `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
-	Applied       uint64                 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"`
-	Committed     uint64                 `protobuf:"varint,5,opt,name=committed,proto3" json:"committed,omitempty"`
-	LagSeconds    float64                `protobuf:"fixed64,6,opt,name=lag_seconds,json=lagSeconds,proto3" json:"lag_seconds,omitempty"`
-	Clock         int64                  `protobuf:"fixed64,7,opt,name=clock,proto3" json:"clock,omitempty"`   // Unix milliseconds
-	Version       string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"` // of the program
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state                  protoimpl.MessageState `protogen:"open.v1"`
+	Name                   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Member                 uint64                 `protobuf:"fixed64,2,opt,name=member,proto3" json:"member,omitempty"`
+	Ready                  bool                   `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
+	Applied                uint64                 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"`
+	Committed              uint64                 `protobuf:"varint,5,opt,name=committed,proto3" json:"committed,omitempty"`
+	LagSeconds             float64                `protobuf:"fixed64,6,opt,name=lag_seconds,json=lagSeconds,proto3" json:"lag_seconds,omitempty"`
+	Clock                  int64                  `protobuf:"fixed64,7,opt,name=clock,proto3" json:"clock,omitempty"`                                                                    // Unix milliseconds
+	Version                string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`                                                                  // of the program
+	AheadSeconds           *float64               `protobuf:"fixed64,9,opt,name=ahead_seconds,json=aheadSeconds,proto3,oneof" json:"ahead_seconds,omitempty"`                            // of the median of the members' clocks, if it is known
+	LeaderlessSeconds      float64                `protobuf:"fixed64,10,opt,name=leaderless_seconds,json=leaderlessSeconds,proto3" json:"leaderless_seconds,omitempty"`                  // since a leader was last known; 0 while it is
+	LeaderlessTotalSeconds float64                `protobuf:"fixed64,11,opt,name=leaderless_total_seconds,json=leaderlessTotalSeconds,proto3" json:"leaderless_total_seconds,omitempty"` // since the process started
+	LogBytes               uint64                 `protobuf:"varint,12,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
+	LogPins                []string               `protobuf:"bytes,13,rep,name=log_pins,json=logPins,proto3" json:"log_pins,omitempty"`                                // what keeps old entries in the log
+	LogAppendSeconds       float64                `protobuf:"fixed64,14,opt,name=log_append_seconds,json=logAppendSeconds,proto3" json:"log_append_seconds,omitempty"` // the longest write to the log in the last 10 s
+	Marks                  []*Mark                `protobuf:"bytes,15,rep,name=marks,proto3" json:"marks,omitempty"`                                                   // by index
+	Collectors             []*Pusher              `protobuf:"bytes,16,rep,name=collectors,proto3" json:"collectors,omitempty"`                                         // that push to this node
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *StatusReply) Reset() {
@@ -1044,6 +1052,168 @@ func (x *StatusReply) GetVersion() string {
 	return ""
 }
 
+func (x *StatusReply) GetAheadSeconds() float64 {
+	if x != nil && x.AheadSeconds != nil {
+		return *x.AheadSeconds
+	}
+	return 0
+}
+
+func (x *StatusReply) GetLeaderlessSeconds() float64 {
+	if x != nil {
+		return x.LeaderlessSeconds
+	}
+	return 0
+}
+
+func (x *StatusReply) GetLeaderlessTotalSeconds() float64 {
+	if x != nil {
+		return x.LeaderlessTotalSeconds
+	}
+	return 0
+}
+
+func (x *StatusReply) GetLogBytes() uint64 {
+	if x != nil {
+		return x.LogBytes
+	}
+	return 0
+}
+
+func (x *StatusReply) GetLogPins() []string {
+	if x != nil {
+		return x.LogPins
+	}
+	return nil
+}
+
+func (x *StatusReply) GetLogAppendSeconds() float64 {
+	if x != nil {
+		return x.LogAppendSeconds
+	}
+	return 0
+}
+
+func (x *StatusReply) GetMarks() []*Mark {
+	if x != nil {
+		return x.Marks
+	}
+	return nil
+}
+
+func (x *StatusReply) GetCollectors() []*Pusher {
+	if x != nil {
+		return x.Collectors
+	}
+	return nil
+}
+
+// Mark is a hash of the state after an entry: see internal/core/marks.
+type Mark struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Hash          uint64                 `protobuf:"fixed64,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mark) Reset() {
+	*x = Mark{}
+	mi := &file_peer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mark) ProtoMessage() {}
+
+func (x *Mark) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mark.ProtoReflect.Descriptor instead.
+func (*Mark) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Mark) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Mark) GetHash() uint64 {
+	if x != nil {
+		return x.Hash
+	}
+	return 0
+}
+
+// Pusher is a collector that pushed to the node lately.
+type Pusher struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	AgoSeconds    float64                `protobuf:"fixed64,2,opt,name=ago_seconds,json=agoSeconds,proto3" json:"ago_seconds,omitempty"` // since its last push
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pusher) Reset() {
+	*x = Pusher{}
+	mi := &file_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pusher) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pusher) ProtoMessage() {}
+
+func (x *Pusher) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pusher.ProtoReflect.Descriptor instead.
+func (*Pusher) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Pusher) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Pusher) GetAgoSeconds() float64 {
+	if x != nil {
+		return x.AgoSeconds
+	}
+	return 0
+}
+
 var File_peer_proto protoreflect.FileDescriptor
 
 const file_peer_proto_rawDesc = "" +
@@ -1127,7 +1297,7 @@ const file_peer_proto_rawDesc = "" +
 	"\acluster\x18\x04 \x01(\fR\acluster\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"=\n" +
 	"\rStatusRequest\x12,\n" +
-	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xd8\x01\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xc9\x04\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x06R\x06member\x12\x14\n" +
@@ -1137,7 +1307,26 @@ const file_peer_proto_rawDesc = "" +
 	"\vlag_seconds\x18\x06 \x01(\x01R\n" +
 	"lagSeconds\x12\x14\n" +
 	"\x05clock\x18\a \x01(\x10R\x05clock\x12\x18\n" +
-	"\aversion\x18\b \x01(\tR\aversion2\xd4\x03\n" +
+	"\aversion\x18\b \x01(\tR\aversion\x12(\n" +
+	"\rahead_seconds\x18\t \x01(\x01H\x00R\faheadSeconds\x88\x01\x01\x12-\n" +
+	"\x12leaderless_seconds\x18\n" +
+	" \x01(\x01R\x11leaderlessSeconds\x128\n" +
+	"\x18leaderless_total_seconds\x18\v \x01(\x01R\x16leaderlessTotalSeconds\x12\x1b\n" +
+	"\tlog_bytes\x18\f \x01(\x04R\blogBytes\x12\x19\n" +
+	"\blog_pins\x18\r \x03(\tR\alogPins\x12,\n" +
+	"\x12log_append_seconds\x18\x0e \x01(\x01R\x10logAppendSeconds\x12+\n" +
+	"\x05marks\x18\x0f \x03(\v2\x15.freshet.peer.v1.MarkR\x05marks\x127\n" +
+	"\n" +
+	"collectors\x18\x10 \x03(\v2\x17.freshet.peer.v1.PusherR\n" +
+	"collectorsB\x10\n" +
+	"\x0e_ahead_seconds\"0\n" +
+	"\x04Mark\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\x06R\x04hash\"=\n" +
+	"\x06Pusher\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
+	"\vago_seconds\x18\x02 \x01(\x01R\n" +
+	"agoSeconds2\xd4\x03\n" +
 	"\x04Peer\x12;\n" +
 	"\aEntries\x12\x16.freshet.peer.v1.Batch\x1a\x14.freshet.peer.v1.Ack(\x010\x01\x12:\n" +
 	"\x06Urgent\x12\x16.freshet.peer.v1.Batch\x1a\x14.freshet.peer.v1.Ack(\x010\x01\x12<\n" +
@@ -1160,7 +1349,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_peer_proto_goTypes = []any{
 	(Error_Kind)(0),       // 0: freshet.peer.v1.Error.Kind
 	(*Hello)(nil),         // 1: freshet.peer.v1.Hello
@@ -1178,8 +1367,10 @@ var file_peer_proto_goTypes = []any{
 	(*LeaderReply)(nil),   // 13: freshet.peer.v1.LeaderReply
 	(*StatusRequest)(nil), // 14: freshet.peer.v1.StatusRequest
 	(*StatusReply)(nil),   // 15: freshet.peer.v1.StatusReply
-	nil,                   // 16: freshet.peer.v1.Error.SamplesEntry
-	nil,                   // 17: freshet.peer.v1.JoinReply.NodesEntry
+	(*Mark)(nil),          // 16: freshet.peer.v1.Mark
+	(*Pusher)(nil),        // 17: freshet.peer.v1.Pusher
+	nil,                   // 18: freshet.peer.v1.Error.SamplesEntry
+	nil,                   // 19: freshet.peer.v1.JoinReply.NodesEntry
 }
 var file_peer_proto_depIdxs = []int32{
 	1,  // 0: freshet.peer.v1.Batch.hello:type_name -> freshet.peer.v1.Hello
@@ -1189,32 +1380,34 @@ var file_peer_proto_depIdxs = []int32{
 	9,  // 4: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
 	9,  // 5: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
 	0,  // 6: freshet.peer.v1.Error.kind:type_name -> freshet.peer.v1.Error.Kind
-	16, // 7: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
+	18, // 7: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
 	9,  // 8: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
 	1,  // 9: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
 	9,  // 10: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
-	17, // 11: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
+	19, // 11: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
 	1,  // 12: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
 	1,  // 13: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
-	2,  // 14: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
-	2,  // 15: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
-	5,  // 16: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
-	6,  // 17: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
-	10, // 18: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
-	12, // 19: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
-	14, // 20: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
-	4,  // 21: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
-	4,  // 22: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
-	7,  // 23: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
-	8,  // 24: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
-	11, // 25: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
-	13, // 26: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
-	15, // 27: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
-	21, // [21:28] is the sub-list for method output_type
-	14, // [14:21] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	16, // 14: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
+	17, // 15: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
+	2,  // 16: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
+	2,  // 17: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
+	5,  // 18: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
+	6,  // 19: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
+	10, // 20: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
+	12, // 21: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
+	14, // 22: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
+	4,  // 23: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
+	4,  // 24: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
+	7,  // 25: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
+	8,  // 26: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
+	11, // 27: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
+	13, // 28: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
+	15, // 29: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
+	23, // [23:30] is the sub-list for method output_type
+	16, // [16:23] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1222,13 +1415,14 @@ func file_peer_proto_init() {
 	if File_peer_proto != nil {
 		return
 	}
+	file_peer_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
