@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -93,6 +94,12 @@ type state struct {
 		Ready   bool     `json:"ready"`
 		Applied *uint64  `json:"applied"`
 		Lag     *float64 `json:"lag_seconds"`
+
+		Digest     string   `json:"digest"`
+		LogBytes   uint64   `json:"log_bytes"`
+		Leaderless *float64 `json:"leaderless_seconds"`
+		Ahead      *float64 `json:"ahead_seconds"`
+		Version    string   `json:"version"`
 	} `json:"nodes"`
 }
 
@@ -131,6 +138,34 @@ func (c *trio) caughtUp() {
 		for _, n := range s.Nodes {
 			if !n.Ready || n.Lag == nil || *n.Lag > 1 {
 				return fmt.Errorf("node %s is not ready, or lags: %+v", n.Name, n)
+			}
+		}
+		return nil
+	})
+}
+
+// statesAgree waits until a node has compared the states of all nodes, which must agree. They compare
+// them every 64 entries, so it writes some.
+func (c *trio) statesAgree(at string) {
+	c.t.Helper()
+	eventually(c.t, time.Minute, "the states of all nodes agree", func() error {
+		for range 10 {
+			_, _, _, err := c.nodes[at].write(remoteWriteV2, pack(c.t, requestV2(time.Now().UnixMilli(), 1, "agree")))
+			if err != nil {
+				return err
+			}
+		}
+		s, err := c.nodes[at].clusterState()
+		if err != nil {
+			return err
+		}
+		for _, n := range s.Nodes {
+			if n.Digest == "differs" {
+				c.t.Fatalf("the state of node %s differs: %+v", n.Name, s)
+			}
+			if n.Digest != "agrees" || n.LogBytes == 0 || n.Leaderless == nil || *n.Leaderless != 0 || n.Ahead == nil ||
+				math.Abs(*n.Ahead) > 1 || n.Version == "" {
+				return fmt.Errorf("node %s: %+v", n.Name, n)
 			}
 		}
 		return nil
@@ -351,6 +386,7 @@ func TestThreeNodes(t *testing.T) {
 	reach(time.Now().Add(3 * time.Second))
 	c.counted("hits", all...)
 	c.ledgersClose()
+	c.statesAgree("b")
 }
 
 // counted stops the sending, and waits until each node has counted what was sent.
@@ -425,6 +461,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 	for _, n := range nodeNames {
 		w.check(n)
 	}
+	c.statesAgree("a")
 	if w.longest > 15*time.Second {
 		t.Errorf("writes paused for %v", w.longest)
 	}

@@ -7,6 +7,8 @@ type Cluster struct {
 	Leader  string         `json:"leader"`            // the node that leads; empty if there is none
 	Nodes   []ClusterNode  `json:"nodes"`             // the nodes in the order of the configuration
 	Groups  []ClusterGroup `json:"groups,omitempty"`
+
+	Collectors []ClusterCollector `json:"collectors,omitempty"` // processes that pushed to a node in the last 10 minutes
 }
 
 // ClusterNode is the state of one node. If the node cannot be reached, its figures are the last known
@@ -24,6 +26,30 @@ type ClusterNode struct {
 	AheadSeconds *float64 `json:"ahead_seconds,omitempty"` // how far the node's clock is ahead of the median
 	SeenSeconds  *float64 `json:"seen_seconds,omitempty"`  // age of the figures
 	Error        string   `json:"error,omitempty"`         // why the node cannot be reached
+
+	LogBytes         *uint64  `json:"log_bytes,omitempty"`          // size of the group's log on the node's disk
+	LogPins          []string `json:"log_pins,omitempty"`           // what keeps old entries in the log: "checkpoint" if checkpoints fail, or TENANT/STORE for a store that cannot be synced
+	LogAppendSeconds *float64 `json:"log_append_seconds,omitempty"` // the longest write to the log in the last 10 s
+
+	LeaderlessSeconds      *float64 `json:"leaderless_seconds,omitempty"`       // time since the node last knew a leader; 0 while it does
+	LeaderlessTotalSeconds *float64 `json:"leaderless_total_seconds,omitempty"` // sum of such times since the node started
+
+	Digest         string `json:"digest,omitempty"`          // whether the node's state is that of most nodes: agrees or differs; empty while it is not known
+	DigestApplied  uint64 `json:"digest_applied,omitempty"`  // the last entry at which the states agreed
+	DigestDiffered uint64 `json:"digest_differed,omitempty"` // the first entry at which the node's state was seen to differ
+}
+
+// Values of ClusterNode.Digest.
+const (
+	DigestAgrees  = "agrees"
+	DigestDiffers = "differs"
+)
+
+// ClusterCollector is a collector that is a process of its own.
+type ClusterCollector struct {
+	Name          string  `json:"name"`
+	Node          string  `json:"node"`           // the node to which it pushed last
+	PushedSeconds float64 `json:"pushed_seconds"` // time since that push
 }
 
 // ClusterGroup is a group of nodes. So far a cluster has one.

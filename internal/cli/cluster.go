@@ -132,7 +132,7 @@ far each has applied the log. An unreachable node has its last known figures.`,
 	return cmd
 }
 
-// printCluster prints a line for each node.
+// printCluster prints a line for each node, and lines for what is unusual.
 func printCluster(out io.Writer, c *answer.Cluster) error {
 	var b strings.Builder
 	if c.Cluster != "" {
@@ -142,35 +142,82 @@ func printCluster(out io.Writer, c *answer.Cluster) error {
 		b.WriteString("no leader: writes fail, and queries answer only in part (partial_response=true)\n")
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "node\tstate\tpart\tapplied\tlag\taddress\t")
-	for _, n := range c.Nodes {
-		state, applied, lag := "ready", "?", "?"
-		switch {
-		case n.Error != "":
-			state = "unreachable"
-		case !n.Ready:
-			state = "not ready"
-		case n.Name == c.Leader:
-			state = "leads"
+	fmt.Fprintln(w, "node\tstate\tpart\tapplied\tlag\tlog\tclock\tdigest\tversion\taddress\t")
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		digest := n.Digest
+		if digest == "" {
+			digest = "?"
 		}
-		if n.Applied != nil {
-			applied = strconv.FormatUint(*n.Applied, 10)
-		}
-		if n.LagSeconds != nil {
-			lag = strconv.FormatFloat(*n.LagSeconds, 'f', 1, 64) + " s"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", n.Name, state, n.Part, applied, lag, n.Address)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", n.Name, nodeState(c, n), n.Part,
+			known(n.Applied, func(v uint64) string { return strconv.FormatUint(v, 10) }),
+			known(n.LagSeconds, func(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) + " s" }),
+			known(n.LogBytes, func(v uint64) string { return size(int64(v)) }),
+			known(n.AheadSeconds, func(v float64) string { return fmt.Sprintf("%+.3f s", v) }),
+			digest, n.Version, n.Address)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, n := range c.Nodes {
-		if n.Error != "" {
-			fmt.Fprintf(&b, "node %s: %s\n", n.Name, n.Error)
-		}
+	for i := range c.Nodes {
+		printUnusual(&b, &c.Nodes[i])
+	}
+	for _, p := range c.Collectors {
+		fmt.Fprintf(&b, "collector %s pushed to node %s %.1f s ago\n", p.Name, p.Node, p.PushedSeconds)
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+func nodeState(c *answer.Cluster, n *answer.ClusterNode) string {
+	switch {
+	case n.Error != "":
+		return "unreachable"
+	case !n.Ready:
+		return "not ready"
+	case n.Name == c.Leader:
+		return "leads"
+	}
+	return "ready"
+}
+
+// known returns a figure as text, or a question mark for a figure that is not known.
+func known[T any](v *T, text func(T) string) string {
+	if v == nil {
+		return "?"
+	}
+	return text(*v)
+}
+
+// slowAppend is the time, in seconds, from which a write to the log is slow.
+const slowAppend = 1
+
+// printUnusual prints what a person should know of a node.
+func printUnusual(b *strings.Builder, n *answer.ClusterNode) {
+	say := func(format string, args ...any) {
+		fmt.Fprintf(b, "node %s: "+format+"\n", append([]any{n.Name}, args...)...)
+	}
+	if n.Error != "" {
+		say("%s", n.Error)
+		return
+	}
+	if n.LeaderlessSeconds != nil && *n.LeaderlessSeconds > 0 {
+		say("it has known no leader for %.0f s", *n.LeaderlessSeconds)
+	}
+	if n.LogAppendSeconds != nil && *n.LogAppendSeconds >= slowAppend {
+		say("a write to its log takes %.1f s: its disk is slow", *n.LogAppendSeconds)
+	}
+	for _, pin := range n.LogPins {
+		if pin == "checkpoint" {
+			say("its log grows until a checkpoint succeeds")
+		} else {
+			say("its log grows until store %s can be synced", pin)
+		}
+	}
+	if n.Digest == answer.DigestDiffers {
+		say("its state differs from the other nodes' since entry %d, or before: do not trust its answers, and report "+
+			"this bug", n.DigestDiffered)
+	}
 }
 
 // initCluster holds the directory's lock, so that no server starts there meanwhile.

@@ -2,26 +2,19 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
-	"slices"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/identity"
-	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/gateway"
 	"github.com/freshet-io/freshet/internal/role/group"
 	"github.com/freshet-io/freshet/internal/role/outbox"
-	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // openIdentity finds out which node the data directory is, and refuses a directory that the configuration
@@ -174,135 +167,4 @@ func (s *server) handOver() {
 	if err := g.Transfer(ctx); err != nil {
 		s.logger.Warn("no other node took over the lead before the stop; the others elect a leader in 1 to 2 s", "error", err)
 	}
-}
-
-// seenNodes has the last known figures of other nodes.
-type seenNodes struct {
-	mu    sync.Mutex
-	nodes map[string]seenNode
-}
-
-type seenNode struct {
-	answer.ClusterNode
-	at time.Time
-}
-
-// statusTime bounds the wait for the figures of another node.
-const statusTime = time.Second
-
-// serveCluster answers how the nodes of the cluster are. It always answers: an unreachable node has its
-// last known figures.
-func (s *server) serveCluster(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	// Fails if the client is gone.
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": s.clusterStatus(r.Context())})
-}
-
-func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
-	if !s.inCluster() {
-		return s.aloneStatus()
-	}
-	c := answer.Cluster{Nodes: make([]answer.ClusterNode, len(s.config.Cluster.Nodes))}
-	if i := s.identity.Load(); i != nil {
-		c.Cluster = i.Cluster
-	}
-	ctx, cancel := context.WithTimeout(ctx, statusTime)
-	defer cancel()
-	var wg sync.WaitGroup
-	for i, a := range s.config.Cluster.Nodes {
-		wg.Go(func() { c.Nodes[i] = s.nodeStatus(ctx, a) })
-	}
-	wg.Wait()
-	if g, err := s.member(); err == nil {
-		status := g.Status()
-		c.Leader = status.Leader
-		of := answer.ClusterGroup{Leader: status.Leader, Applied: status.Applied}
-		for _, n := range c.Nodes {
-			if n.Part == answer.PartVoter {
-				of.Members = append(of.Members, n.Name)
-			}
-		}
-		c.Groups = []answer.ClusterGroup{of}
-		return c
-	}
-	if !s.has(settings.RoleAggregator) && s.opening.isOpen() {
-		c.Leader = s.gateway.Leader(ctx)
-	}
-	return c
-}
-
-// nodeStatus returns the figures of one node.
-func (s *server) nodeStatus(ctx context.Context, a settings.NodeAddress) answer.ClusterNode {
-	if a.Node == s.config.Cluster.Node {
-		n := s.ownStatus()
-		n.Address = a.Address
-		return n
-	}
-	n, err := s.nodes.status(ctx, a.Node)
-	s.seen.mu.Lock()
-	defer s.seen.mu.Unlock()
-	if err == nil {
-		n.Name, n.Address, n.Part = a.Node, a.Address, s.partOf(a.Node)
-		if s.seen.nodes == nil {
-			s.seen.nodes = map[string]seenNode{}
-		}
-		s.seen.nodes[a.Node] = seenNode{n, time.Now()}
-		return n
-	}
-	last, known := s.seen.nodes[a.Node]
-	n = answer.ClusterNode{Name: a.Node, Address: a.Address}
-	if known {
-		n = last.ClusterNode
-		n.SeenSeconds = new(time.Since(last.at).Seconds())
-	}
-	n.Ready, n.Error = false, err.Error()
-	return n
-}
-
-// ownStatus returns the figures of this node.
-func (s *server) ownStatus() answer.ClusterNode {
-	n := answer.ClusterNode{Name: s.config.Cluster.Node, Version: build.This().Version, Part: answer.PartJoining}
-	if i := s.identity.Load(); i != nil {
-		n.Member = strconv.FormatUint(i.Member, 10)
-	}
-	g, err := s.member()
-	if err != nil {
-		return n
-	}
-	status := g.Status()
-	n.Ready = s.nodeReady()
-	n.Applied, n.LagSeconds = new(status.Applied), new(status.Lag.Seconds())
-	n.Part = s.partOf(n.Name)
-	if status.AheadKnown {
-		n.AheadSeconds = new(status.Ahead.Seconds())
-	}
-	return n
-}
-
-// partOf returns the part of a node in the group, as this node's log says; empty in a process without a log.
-func (s *server) partOf(node string) string {
-	g, err := s.member()
-	if err != nil {
-		return ""
-	}
-	status := g.Status()
-	switch member, known := status.Nodes[node]; {
-	case known && slices.Contains(status.Members.Voters, member):
-		return answer.PartVoter
-	case known && slices.Contains(status.Members.Learners, member):
-		return answer.PartLearner
-	}
-	return answer.PartJoining
-}
-
-// aloneStatus describes a server in no cluster: one node, which leads.
-func (s *server) aloneStatus() answer.Cluster {
-	n := answer.ClusterNode{Name: "local", Ready: s.ready.Load(), Version: build.This().Version}
-	if host, err := os.Hostname(); err == nil {
-		n.Name = host
-	}
-	if s.aggregator != nil {
-		n.Applied, n.LagSeconds = new(s.aggregator.Applied()), new(0.0)
-	}
-	return answer.Cluster{Leader: n.Name, Nodes: []answer.ClusterNode{n}}
 }

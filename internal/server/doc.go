@@ -42,7 +42,8 @@
 //	collector.go       the DogStatsD sockets
 //	catalogue.go       the catalogue of metric names
 //	snapshot.go        snapshots, for freshet backup
-//	cluster.go         a node's place in its cluster: joining, handing over, status
+//	cluster.go         a node's place in its cluster: joining, handing over
+//	clusterstatus.go   how the nodes of the cluster are
 //	nodes.go           what nodes ask each other
 //
 // Addresses, and which clients may ask there:

@@ -153,6 +153,9 @@ func (h peerHandler) Status(context.Context) peer.Status {
 		status := g.Status()
 		s.Ready, s.Applied, s.Committed = h.ready(), status.Applied, status.Committed
 		s.Lag = status.Lag.Seconds()
+		s.Leaderless, s.LeaderlessSum = status.Leaderless.Seconds(), status.LeaderlessSum.Seconds()
+		s.LogBytes, s.LogPins, s.LogAppend = uint64(status.LogBytes), status.LogPins, status.LogTook.Seconds()
+		s.Marks = status.Marks
 	}
 	return s
 }
@@ -407,17 +410,19 @@ func (n *nodes) join(
 }
 
 // status asks another node for its figures.
-func (n *nodes) status(ctx context.Context, node string) (answer.ClusterNode, error) {
+func (n *nodes) status(ctx context.Context, node string) (of answer.ClusterNode, s peer.Status, err error) {
 	if n.server == nil { // a collector may only ask for the leader
 		leader, err := n.Leader(ctx, node)
-		return answer.ClusterNode{Name: node, Ready: leader != ""}, err
+		return answer.ClusterNode{Name: node, Ready: leader != ""}, s, err
 	}
-	s, err := n.peers.Status(ctx, node)
-	if err != nil {
-		return answer.ClusterNode{}, err
+	if s, err = n.peers.Status(ctx, node); err != nil {
+		return of, s, err
 	}
-	return answer.ClusterNode{
+	of = answer.ClusterNode{
 		Name: s.Name, Ready: s.Ready, Applied: &s.Applied, LagSeconds: &s.Lag,
 		Member: strconv.FormatUint(s.Member, 10), Version: s.Version,
-	}, nil
+		LogBytes: &s.LogBytes, LogPins: s.LogPins, LogAppendSeconds: &s.LogAppend,
+		LeaderlessSeconds: &s.Leaderless, LeaderlessTotalSeconds: &s.LeaderlessSum,
+	}
+	return of, s, nil
 }

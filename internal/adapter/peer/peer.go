@@ -98,9 +98,6 @@ type Status struct {
 	Clock              int64   // Unix ms
 	Version            string  // of the program
 
-	Ahead      float64 // seconds that its clock is ahead of the median of the members' clocks
-	AheadKnown bool
-
 	Leaderless, LeaderlessSum float64 // seconds since a leader was last known, and of all such times since the start
 
 	LogBytes  uint64

@@ -120,8 +120,8 @@ var leads = Leader{Name: "a", Address: "host:1", Term: 7, Cluster: Cluster{1}, E
 func (h *handler) Leader(context.Context) Leader { return leads }
 
 var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, Lag: 0.5, Clock: -4, Version: "v1",
-	Ahead: -0.25, AheadKnown: true, Leaderless: 1.5, LeaderlessSum: 7, LogBytes: 1 << 40, LogPins: []string{"a/raw", "b/10s"},
-	LogAppend: 0.125, Marks: []marks.Mark{{Index: 64, Hash: 1 << 63}, {Index: 128}}}
+	Leaderless: 1.5, LeaderlessSum: 7, LogBytes: 1 << 40,
+	LogPins: []string{"a/raw", "b/10s"}, LogAppend: 0.125, Marks: []marks.Mark{{Index: 64, Hash: 1 << 63}, {Index: 128}}}
 
 func (h *handler) Status(context.Context) Status { return well }
 

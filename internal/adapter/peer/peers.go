@@ -327,7 +327,6 @@ func (p *Peers) Status(ctx context.Context, to string) (Status, error) {
 func statusOf(r *wire.StatusReply) Status {
 	s := Status{Name: r.GetName(), Member: r.GetMember(), Ready: r.GetReady(), Applied: r.GetApplied(),
 		Committed: r.GetCommitted(), Lag: r.GetLagSeconds(), Clock: r.GetClock(), Version: r.GetVersion(),
-		Ahead: r.GetAheadSeconds(), AheadKnown: r.AheadSeconds != nil,
 		Leaderless: r.GetLeaderlessSeconds(), LeaderlessSum: r.GetLeaderlessTotalSeconds(),
 		LogBytes: r.GetLogBytes(), LogPins: r.GetLogPins(), LogAppend: r.GetLogAppendSeconds()}
 	for _, m := range r.GetMarks() {

@@ -445,9 +445,6 @@ func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.Stat
 		Clock: x.Clock, Version: x.Version, LeaderlessSeconds: x.Leaderless, LeaderlessTotalSeconds: x.LeaderlessSum,
 		LogBytes: x.LogBytes, LogPins: x.LogPins, LogAppendSeconds: x.LogAppend,
 	}
-	if x.AheadKnown {
-		r.AheadSeconds = &x.Ahead
-	}
 	for _, m := range x.Marks {
 		r.Marks = append(r.Marks, &wire.Mark{Index: m.Index, Hash: m.Hash})
 	}

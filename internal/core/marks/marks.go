@@ -5,6 +5,7 @@ package marks
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -124,21 +125,76 @@ func (m *Marks) End(o *One) {
 	m.done = m.done[max(0, len(m.done)-most):]
 }
 
-// Difference returns the first index at which two members have marks that differ, and the last index at which both
-// have a mark; 0 for none.
-func Difference(a, b []Mark) (differs, last uint64) {
-	for len(a) > 0 && len(b) > 0 {
-		switch x, y := a[0], b[0]; {
-		case x.Index < y.Index:
-			a = a[1:]
-		case y.Index < x.Index:
-			b = b[1:]
-		default:
-			if last = x.Index; x.Hash != y.Hash && differs == 0 {
-				differs = x.Index
-			}
-			a, b = a[1:], b[1:]
+// compared bounds the entries for which the marks of all nodes are kept: 16,384 entries of the log, for a node
+// that lags.
+const compared = 256
+
+// Compared compares the marks of nodes as they come in. The zero value is ready.
+type Compared struct {
+	all   map[uint64]map[string]uint64 // the hashes of the nodes, by index
+	odd   map[string]uint64            // the first index at which a node differed, of those no longer in all
+	agree map[string]uint64            // the last index at which a node agreed, of those no longer in all
+}
+
+// Add adds the marks of a node.
+func (c *Compared) Add(node string, marks []Mark) {
+	if c.all == nil {
+		*c = Compared{map[uint64]map[string]uint64{}, map[string]uint64{}, map[string]uint64{}}
+	}
+	for _, m := range marks {
+		if c.all[m.Index] == nil {
+			c.all[m.Index] = map[string]uint64{}
+		}
+		c.all[m.Index][node] = m.Hash
+	}
+	if len(c.all) <= compared {
+		return
+	}
+	indexes := slices.Sorted(maps.Keys(c.all))
+	for _, index := range indexes[:len(indexes)-compared] {
+		for node := range c.all[index] {
+			c.judge(node, index, c.odd, c.agree)
+		}
+		delete(c.all, index)
+	}
+}
+
+// judge notes whether a node agreed or differed at an index. It agrees with more than half of the nodes that have a
+// mark there; of two that differ, either may be wrong.
+func (c *Compared) judge(node string, index uint64, odd, agree map[string]uint64) {
+	at := c.all[index]
+	own, has := at[node]
+	if !has || len(at) < 2 {
+		return
+	}
+	same := 0
+	for _, hash := range at {
+		if hash == own {
+			same++
 		}
 	}
-	return differs, last
+	if 2*same > len(at) {
+		agree[node] = max(agree[node], index)
+	} else if odd[node] == 0 || index < odd[node] {
+		odd[node] = index
+	}
+}
+
+// Verdict returns the first entry at whose mark a node differed from most others, and the last one at whose mark it
+// agreed with them; 0 for none.
+func (c *Compared) Verdict(node string) (differed, agreed uint64) {
+	odd, agree := map[string]uint64{node: c.odd[node]}, map[string]uint64{node: c.agree[node]}
+	for index := range c.all {
+		c.judge(node, index, odd, agree)
+	}
+	return odd[node], agree[node]
+}
+
+// Forget forgets what a node's marks were, since another member has taken its place.
+func (c *Compared) Forget(node string) {
+	delete(c.odd, node)
+	delete(c.agree, node)
+	for _, at := range c.all {
+		delete(at, node)
+	}
 }

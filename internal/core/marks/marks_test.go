@@ -2,27 +2,57 @@ package marks
 
 import "testing"
 
-func TestDifference(t *testing.T) {
-	all := []Mark{{64, 1}, {128, 2}, {192, 3}, {256, 4}}
+// marksOf returns a mark for each hash, from an index on.
+func marksOf(from uint64, hashes ...uint64) (all []Mark) {
+	for i, h := range hashes {
+		all = append(all, Mark{from + uint64(i)*Every, h})
+	}
+	return all
+}
+
+func TestCompared(t *testing.T) {
 	for _, c := range []struct {
-		name          string
-		other         []Mark
-		differs, last uint64
+		name             string
+		a, b, c          []Mark
+		differed, agreed [3]uint64
 	}{
-		{"none", nil, 0, 0},
-		{"equal", all, 0, 256},
-		{"behind", all[:2], 0, 128},
-		{"with a gap", []Mark{{64, 1}, {256, 4}, {320, 5}}, 0, 256},
-		{"the second differs", []Mark{{128, 9}, {192, 3}}, 128, 192},
-		{"all differ since the third", []Mark{{128, 2}, {192, 8}, {256, 9}}, 192, 256},
-		{"nothing in common", []Mark{{320, 9}}, 0, 0},
+		{"one node has nobody to agree with", marksOf(64, 1, 2), nil, nil, [3]uint64{}, [3]uint64{}},
+		{"all agree", marksOf(64, 1, 2), marksOf(64, 1, 2), marksOf(64, 1, 2), [3]uint64{}, [3]uint64{128, 128, 128}},
+		{"one lags", marksOf(64, 1, 2, 3), marksOf(64, 1, 2, 3), marksOf(64, 1), [3]uint64{}, [3]uint64{192, 192, 64}},
+		{"nothing in common", marksOf(64, 1), marksOf(128, 2), nil, [3]uint64{}, [3]uint64{}},
+		{"two against one", marksOf(64, 1, 2, 3), marksOf(64, 1, 2, 3), marksOf(64, 1, 9, 8), [3]uint64{0, 0, 128},
+			[3]uint64{192, 192, 64}},
+		{"one against one", marksOf(64, 1, 2), marksOf(64, 1, 9), nil, [3]uint64{128, 128}, [3]uint64{64, 64}},
+		{"all differ", marksOf(64, 1), marksOf(64, 2), marksOf(64, 3), [3]uint64{64, 64, 64}, [3]uint64{}},
+		{"one differed and agrees again", marksOf(64, 1, 2), marksOf(64, 1, 2), marksOf(64, 9, 2), [3]uint64{0, 0, 64},
+			[3]uint64{128, 128, 128}},
 	} {
-		if differs, last := Difference(all, c.other); differs != c.differs || last != c.last {
-			t.Errorf("%s: %d, %d", c.name, differs, last)
+		for _, later := range []bool{false, true} {
+			var all Compared
+			for i, m := range [][]Mark{c.c, c.a, c.b} {
+				all.Add(string("cab"[i]), m)
+			}
+			if later { // the table is full of later marks, and has forgotten these
+				for index := uint64(1); index <= 2*compared; index++ {
+					all.Add("other", []Mark{{1000 + index*Every, 1}})
+				}
+				if len(all.all) > compared {
+					t.Fatalf("%d entries are kept", len(all.all))
+				}
+			}
+			for i, node := range []string{"a", "b", "c"} {
+				if differed, agreed := all.Verdict(node); differed != c.differed[i] || agreed != c.agreed[i] {
+					t.Errorf("%s, later %v: node %s differed at %d and agreed at %d", c.name, later, node, differed, agreed)
+				}
+			}
 		}
-		if differs, last := Difference(c.other, all); differs != c.differs || last != c.last {
-			t.Errorf("%s, the other way round: %d, %d", c.name, differs, last)
-		}
+	}
+	var all Compared
+	all.Add("a", marksOf(64, 1))
+	all.Add("b", marksOf(64, 2))
+	all.Forget("a")
+	if differed, _ := all.Verdict("a"); differed != 0 {
+		t.Error("the marks of a member that is gone count")
 	}
 }
 

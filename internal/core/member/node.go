@@ -128,13 +128,6 @@ func (n *Node) Committed() uint64 { return n.replica.Committed() }
 // Progress returns how far the logs of all members are, if this one leads.
 func (n *Node) Progress() []replica.Progress { return n.replica.Progress() }
 
-// Clock returns how far this clock is ahead of the median of the members' clocks, in milliseconds. It is
-// known if at least three members were heard.
-func (n *Node) Clock() (ahead int64, known bool) {
-	off, known := n.leader.clocks.median()
-	return -off, known
-}
-
 // Tick tells the node the time. Call it every replica.TickEvery. The leader proposes the tiles that are due.
 func (n *Node) Tick(now int64) {
 	n.tell(now)

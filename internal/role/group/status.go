@@ -33,11 +33,6 @@ type Status struct {
 	Members  replica.Members
 	Progress []replica.Progress // of all members' logs; nil if another member leads
 
-	// Ahead is how far this clock is ahead of the median of the members' clocks. It is known if three
-	// members were heard lately.
-	Ahead      time.Duration
-	AheadKnown bool
-
 	// Leaderless is how long ago the leader was last known; 0 while it is. LeaderlessSum is the time without a
 	// leader since the start.
 	Leaderless, LeaderlessSum time.Duration
@@ -123,8 +118,8 @@ func (g *Group) register() {
 			return value(&s)
 		})
 	}
-	gauge("has_leader", "1 if this member knows which node leads. 0 for longer than an election, 2 s: most nodes are gone "+
-		"or cut off, and writes fail.", func(s *Status) float64 { return one(s.Leader != "" || s.Leads) })
+	gauge("has_leader", "1 if this member knows which node leads. 0 for longer than an election, 2 s: most nodes are "+
+		"gone or cut off, and writes fail.", func(s *Status) float64 { return one(s.Leader != "" || s.Leads) })
 	gauge("leads", "1 if this member leads. The sum over all nodes is 1, but for a moment after a leader was cut off.",
 		func(s *Status) float64 { return one(s.Leads) })
 	gauge("applied_index", "Index of the last entry of the log that this member applied. It stands still: nothing is "+
@@ -135,9 +130,6 @@ func (g *Group) register() {
 	gauge("log_bytes", "Size of the group's log on the disk of this member. It stays near 1 GiB, for members that were "+
 		"away. More: checkpoints fail, or stores cannot be synced; GET /api/v1/status/cluster names them.",
 		func(s *Status) float64 { return float64(s.LogBytes) })
-	gauge("clock_ahead_seconds", "How far this machine's clock is ahead of the median of the members' clocks; 0 while "+
-		"fewer than three are heard. More than 2 s off: the member does not lead.",
-		func(s *Status) float64 { return s.Ahead.Seconds() })
 	f.NewCounterFunc(prometheus.CounterOpts{Name: "freshet_group_leaderless_seconds_total",
 		Help: "Time during which this member did not know a leader. Each election takes 1 to 2 s. Rising often: a node or " +
 			"the network between nodes is too slow."}, func() float64 { return time.Duration(g.leaderless.Load()).Seconds() })
@@ -237,8 +229,6 @@ func (g *Group) report() {
 	}
 	s.LogBytes, s.LogPins, s.LogTook, s.Marks = g.log.Bytes(), g.logPins(), g.appends.worst(), state.Marks()
 	s.LeaderlessSum = time.Duration(g.leaderless.Load())
-	ahead, known := g.node.Clock()
-	s.Ahead, s.AheadKnown = time.Duration(ahead)*time.Millisecond, known
 	g.status.Store(s)
 	g.pass(s)
 	if len(s.Nodes) > g.routed && g.Network != nil {

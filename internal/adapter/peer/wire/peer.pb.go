@@ -954,14 +954,13 @@ type StatusReply struct {
 	LagSeconds             float64                `protobuf:"fixed64,6,opt,name=lag_seconds,json=lagSeconds,proto3" json:"lag_seconds,omitempty"`
 	Clock                  int64                  `protobuf:"fixed64,7,opt,name=clock,proto3" json:"clock,omitempty"`                                                                    // Unix milliseconds
 	Version                string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`                                                                  // of the program
-	AheadSeconds           *float64               `protobuf:"fixed64,9,opt,name=ahead_seconds,json=aheadSeconds,proto3,oneof" json:"ahead_seconds,omitempty"`                            // of the median of the members' clocks, if it is known
-	LeaderlessSeconds      float64                `protobuf:"fixed64,10,opt,name=leaderless_seconds,json=leaderlessSeconds,proto3" json:"leaderless_seconds,omitempty"`                  // since a leader was last known; 0 while it is
-	LeaderlessTotalSeconds float64                `protobuf:"fixed64,11,opt,name=leaderless_total_seconds,json=leaderlessTotalSeconds,proto3" json:"leaderless_total_seconds,omitempty"` // since the process started
-	LogBytes               uint64                 `protobuf:"varint,12,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
-	LogPins                []string               `protobuf:"bytes,13,rep,name=log_pins,json=logPins,proto3" json:"log_pins,omitempty"`                                // what keeps old entries in the log
-	LogAppendSeconds       float64                `protobuf:"fixed64,14,opt,name=log_append_seconds,json=logAppendSeconds,proto3" json:"log_append_seconds,omitempty"` // the longest write to the log in the last 10 s
-	Marks                  []*Mark                `protobuf:"bytes,15,rep,name=marks,proto3" json:"marks,omitempty"`                                                   // by index
-	Collectors             []*Pusher              `protobuf:"bytes,16,rep,name=collectors,proto3" json:"collectors,omitempty"`                                         // that push to this node
+	LeaderlessSeconds      float64                `protobuf:"fixed64,9,opt,name=leaderless_seconds,json=leaderlessSeconds,proto3" json:"leaderless_seconds,omitempty"`                   // since a leader was last known; 0 while it is
+	LeaderlessTotalSeconds float64                `protobuf:"fixed64,10,opt,name=leaderless_total_seconds,json=leaderlessTotalSeconds,proto3" json:"leaderless_total_seconds,omitempty"` // since the process started
+	LogBytes               uint64                 `protobuf:"varint,11,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
+	LogPins                []string               `protobuf:"bytes,12,rep,name=log_pins,json=logPins,proto3" json:"log_pins,omitempty"`                                // what keeps old entries in the log
+	LogAppendSeconds       float64                `protobuf:"fixed64,13,opt,name=log_append_seconds,json=logAppendSeconds,proto3" json:"log_append_seconds,omitempty"` // the longest write to the log in the last 10 s
+	Marks                  []*Mark                `protobuf:"bytes,14,rep,name=marks,proto3" json:"marks,omitempty"`                                                   // by index
+	Collectors             []*Pusher              `protobuf:"bytes,15,rep,name=collectors,proto3" json:"collectors,omitempty"`                                         // that push to this node
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1050,13 +1049,6 @@ func (x *StatusReply) GetVersion() string {
 		return x.Version
 	}
 	return ""
-}
-
-func (x *StatusReply) GetAheadSeconds() float64 {
-	if x != nil && x.AheadSeconds != nil {
-		return *x.AheadSeconds
-	}
-	return 0
 }
 
 func (x *StatusReply) GetLeaderlessSeconds() float64 {
@@ -1297,7 +1289,7 @@ const file_peer_proto_rawDesc = "" +
 	"\acluster\x18\x04 \x01(\fR\acluster\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"=\n" +
 	"\rStatusRequest\x12,\n" +
-	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xc9\x04\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\x8d\x04\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x06R\x06member\x12\x14\n" +
@@ -1307,19 +1299,17 @@ const file_peer_proto_rawDesc = "" +
 	"\vlag_seconds\x18\x06 \x01(\x01R\n" +
 	"lagSeconds\x12\x14\n" +
 	"\x05clock\x18\a \x01(\x10R\x05clock\x12\x18\n" +
-	"\aversion\x18\b \x01(\tR\aversion\x12(\n" +
-	"\rahead_seconds\x18\t \x01(\x01H\x00R\faheadSeconds\x88\x01\x01\x12-\n" +
-	"\x12leaderless_seconds\x18\n" +
-	" \x01(\x01R\x11leaderlessSeconds\x128\n" +
-	"\x18leaderless_total_seconds\x18\v \x01(\x01R\x16leaderlessTotalSeconds\x12\x1b\n" +
-	"\tlog_bytes\x18\f \x01(\x04R\blogBytes\x12\x19\n" +
-	"\blog_pins\x18\r \x03(\tR\alogPins\x12,\n" +
-	"\x12log_append_seconds\x18\x0e \x01(\x01R\x10logAppendSeconds\x12+\n" +
-	"\x05marks\x18\x0f \x03(\v2\x15.freshet.peer.v1.MarkR\x05marks\x127\n" +
+	"\aversion\x18\b \x01(\tR\aversion\x12-\n" +
+	"\x12leaderless_seconds\x18\t \x01(\x01R\x11leaderlessSeconds\x128\n" +
+	"\x18leaderless_total_seconds\x18\n" +
+	" \x01(\x01R\x16leaderlessTotalSeconds\x12\x1b\n" +
+	"\tlog_bytes\x18\v \x01(\x04R\blogBytes\x12\x19\n" +
+	"\blog_pins\x18\f \x03(\tR\alogPins\x12,\n" +
+	"\x12log_append_seconds\x18\r \x01(\x01R\x10logAppendSeconds\x12+\n" +
+	"\x05marks\x18\x0e \x03(\v2\x15.freshet.peer.v1.MarkR\x05marks\x127\n" +
 	"\n" +
-	"collectors\x18\x10 \x03(\v2\x17.freshet.peer.v1.PusherR\n" +
-	"collectorsB\x10\n" +
-	"\x0e_ahead_seconds\"0\n" +
+	"collectors\x18\x0f \x03(\v2\x17.freshet.peer.v1.PusherR\n" +
+	"collectors\"0\n" +
 	"\x04Mark\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
 	"\x04hash\x18\x02 \x01(\x06R\x04hash\"=\n" +
@@ -1415,7 +1405,6 @@ func file_peer_proto_init() {
 	if File_peer_proto != nil {
 		return
 	}
-	file_peer_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

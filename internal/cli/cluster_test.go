@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/lib/command"
+)
+
+// One node leads, one has troubles and one is gone.
+const threeNodes = `{"status":"success","data":{"cluster":"abc","leader":"a","nodes":[
+{"name":"a","ready":true,"applied":700,"lag_seconds":0.04,"part":"voter","version":"1.2.0","ahead_seconds":-0.0021,
+"address":"h1:7126","log_bytes":1200000000,"log_append_seconds":0.003,"leaderless_seconds":0,"digest":"agrees",
+"digest_applied":640},
+{"name":"b","ready":false,"applied":650,"lag_seconds":7.21,"part":"voter","version":"1.2.0","ahead_seconds":2.5,
+"address":"h2:7126","log_bytes":3300000000,"log_append_seconds":4.25,"leaderless_seconds":61.2,"digest":"differs",
+"digest_differed":576,"log_pins":["checkpoint","shop/raw"]},
+{"name":"c","ready":false,"applied":null,"lag_seconds":null,"address":"h3:7126","error":"connection refused"}],
+"collectors":[{"name":"web-1","node":"a","pushed_seconds":0.42}]}}`
+
+const threeNodesText = `cluster abc
+node  state        part   applied  lag    log      clock     digest   version  address  
+a     leads        voter  700      0.0 s  1.1 GiB  -0.002 s  agrees   1.2.0    h1:7126  
+b     not ready    voter  650      7.2 s  3.1 GiB  +2.500 s  differs  1.2.0    h2:7126  
+c     unreachable         ?        ?      ?        ?         ?                 h3:7126  
+node b: it has known no leader for 61 s
+node b: a write to its log takes 4.2 s: its disk is slow
+node b: its log grows until a checkpoint succeeds
+node b: its log grows until store shop/raw can be synced
+node b: its state differs from the other nodes' since entry 576, or before: do not trust its answers, and report this bug
+node c: connection refused
+collector web-1 pushed to node a 0.4 s ago
+`
+
+func TestClusterStatus(t *testing.T) {
+	server, _ := answering(t, http.StatusOK, threeNodes)
+	code, stdout, stderr := freshet(t, "cluster", "status", "--server", server)
+	if code != command.OK || stderr != "" || stdout != threeNodesText {
+		t.Errorf("exit code %d, %s\n%s", code, stderr, stdout)
+	}
+	server, _ = answering(t, http.StatusOK, `{"status":"success","data":{"leader":"","nodes":[]}}`)
+	_, stdout, _ = freshet(t, "cluster", "status", "--server", server)
+	if want := "no leader: writes fail"; len(stdout) < len(want) || stdout[:len(want)] != want {
+		t.Errorf("%s", stdout)
+	}
+}

@@ -1,0 +1,279 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/marks"
+	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// seenNodes has the last known figures of the nodes.
+type seenNodes struct {
+	mu    sync.Mutex
+	nodes map[string]seenNode
+	marks marks.Compared
+}
+
+type seenNode struct {
+	answer.ClusterNode
+	pushers []peer.Pusher
+	at      time.Time
+	ahead   *float64 // seconds that its clock is ahead of ours; nil if the answer took too long
+}
+
+// quickAnswer bounds the time of an answer from which another clock is read. The reading is wrong by
+// up to half of it.
+const quickAnswer = 500 * time.Millisecond
+
+// watchEvery is how often a node looks at the others, for its metrics.
+const watchEvery = 5 * time.Second
+
+// watchNodes shows in the metrics how this node sees the others, until ctx is done.
+func (s *server) watchNodes(ctx context.Context) error {
+	f := promauto.With(s.registry)
+	reachable := f.NewGaugeVec(prometheus.GaugeOpts{Name: "freshet_cluster_node_reachable",
+		Help: "1 if another node of the cluster answers this one. 0: it does not run, or the network between them is " +
+			"cut."}, []string{"node"})
+	differs := f.NewGaugeVec(prometheus.GaugeOpts{Name: "freshet_cluster_node_differs",
+		Help: "1 if the state of a node differed from most nodes' states, since this process started. It must never " +
+			"happen: the answers of that node are not to be trusted."}, []string{"node"})
+	ahead := f.NewGauge(prometheus.GaugeOpts{Name: "freshet_cluster_clock_ahead_seconds",
+		Help: "How far this machine's clock is ahead of the median of the nodes' clocks, exact to some ms; 0 while fewer " +
+			"than three answer. More than 2 s off: this node does not lead, and samples of its collector may come too late."})
+	said := map[string]bool{}
+	for {
+		c := s.clusterStatus(ctx)
+		for _, n := range c.Nodes {
+			if n.Name != s.config.Cluster.Node {
+				reachable.WithLabelValues(n.Name).Set(number(n.Error == ""))
+			} else if n.AheadSeconds != nil {
+				ahead.Set(*n.AheadSeconds)
+			} else {
+				ahead.Set(0)
+			}
+			odd := n.Digest == answer.DigestDiffers
+			differs.WithLabelValues(n.Name).Set(number(odd))
+			if odd && !said[n.Name] {
+				said[n.Name] = true
+				s.logger.Error("the state of a node differs from most nodes' states: report this bug, and send writes and "+
+					"queries to the other nodes", "node", n.Name, "first_entry", n.DigestDiffered)
+			}
+		}
+		select {
+		case <-time.After(watchEvery):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// number returns 1 for true.
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// statusTime bounds the wait for the figures of another node.
+const statusTime = time.Second
+
+// serveCluster answers how the nodes of the cluster are. It always answers: an unreachable node has its
+// last known figures.
+func (s *server) serveCluster(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	// Fails if the client is gone.
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": s.clusterStatus(r.Context())})
+}
+
+func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
+	if !s.inCluster() {
+		return s.aloneStatus()
+	}
+	c := answer.Cluster{Nodes: make([]answer.ClusterNode, len(s.config.Cluster.Nodes))}
+	if i := s.identity.Load(); i != nil {
+		c.Cluster = i.Cluster
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, a := range s.config.Cluster.Nodes {
+		wg.Go(func() { c.Nodes[i] = s.nodeStatus(ctx, a) })
+	}
+	wg.Wait()
+	s.compareNodes(&c)
+	if g, err := s.member(); err == nil {
+		status := g.Status()
+		c.Leader = status.Leader
+		of := answer.ClusterGroup{Leader: status.Leader, Applied: status.Applied}
+		for _, n := range c.Nodes {
+			if n.Part == answer.PartVoter {
+				of.Members = append(of.Members, n.Name)
+			}
+		}
+		c.Groups = []answer.ClusterGroup{of}
+		return c
+	}
+	if !s.has(settings.RoleAggregator) && s.opening.isOpen() {
+		c.Leader = s.gateway.Leader(ctx)
+	}
+	return c
+}
+
+// nodeStatus returns the figures of one node.
+func (s *server) nodeStatus(ctx context.Context, a settings.NodeAddress) answer.ClusterNode {
+	if a.Node == s.config.Cluster.Node {
+		n := s.ownStatus()
+		n.Address = a.Address
+		return n
+	}
+	asked := time.Now()
+	n, told, err := s.nodes.status(ctx, a.Node)
+	took := time.Since(asked)
+	s.seen.mu.Lock()
+	defer s.seen.mu.Unlock()
+	if err == nil {
+		n.Name, n.Address, n.Part = a.Node, a.Address, s.partOf(a.Node)
+		seen := seenNode{ClusterNode: n, pushers: told.Pushers, at: time.Now()}
+		if took < quickAnswer && told.Clock != 0 {
+			seen.ahead = new(time.UnixMilli(told.Clock).Sub(asked.Add(took / 2)).Seconds())
+		}
+		s.seen.note(seen, told.Marks)
+		return n
+	}
+	last, known := s.seen.nodes[a.Node]
+	n = answer.ClusterNode{Name: a.Node, Address: a.Address}
+	if known {
+		n = last.ClusterNode
+		n.SeenSeconds = new(time.Since(last.at).Seconds())
+	}
+	n.Ready, n.Error = false, err.Error()
+	return n
+}
+
+// ownStatus returns the figures of this node.
+func (s *server) ownStatus() answer.ClusterNode {
+	n := answer.ClusterNode{Name: s.config.Cluster.Node, Version: build.This().Version, Part: answer.PartJoining}
+	if i := s.identity.Load(); i != nil {
+		n.Member = strconv.FormatUint(i.Member, 10)
+	}
+	g, err := s.member()
+	if err != nil {
+		return n
+	}
+	status := g.Status()
+	n.Ready = s.nodeReady()
+	n.Applied, n.LagSeconds = new(status.Applied), new(status.Lag.Seconds())
+	n.Part = s.partOf(n.Name)
+	n.LogBytes, n.LogPins = new(uint64(status.LogBytes)), status.LogPins
+	n.LogAppendSeconds = new(status.LogTook.Seconds())
+	n.LeaderlessSeconds = new(status.Leaderless.Seconds())
+	n.LeaderlessTotalSeconds = new(status.LeaderlessSum.Seconds())
+	s.seen.mu.Lock()
+	defer s.seen.mu.Unlock()
+	s.seen.note(seenNode{n, s.nodes.server.Pushers(), time.Now(), new(0.0)}, status.Marks)
+	return n
+}
+
+// note notes the figures of a node. It is called with mu held.
+func (s *seenNodes) note(n seenNode, all []marks.Mark) {
+	if s.nodes == nil {
+		s.nodes = map[string]seenNode{}
+	}
+	if last, known := s.nodes[n.Name]; known && last.Member != n.Member {
+		s.marks.Forget(n.Name)
+	}
+	s.nodes[n.Name] = n
+	s.marks.Add(n.Name, all)
+}
+
+// compareNodes adds to the figures of the nodes how far their clocks are from the median, whether their states
+// agree, and which collectors push to them.
+func (s *server) compareNodes(c *answer.Cluster) {
+	s.seen.mu.Lock()
+	defer s.seen.mu.Unlock()
+	s.compareClocks(c)
+	byName := map[string]answer.ClusterCollector{}
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		n.DigestDiffered, n.DigestApplied = s.seen.marks.Verdict(n.Name)
+		switch {
+		case n.DigestDiffered > 0:
+			n.Digest = answer.DigestDiffers
+		case n.DigestApplied > 0:
+			n.Digest = answer.DigestAgrees
+		}
+		last := s.seen.nodes[n.Name]
+		for _, p := range last.pushers {
+			one := answer.ClusterCollector{Name: p.Name, Node: n.Name, PushedSeconds: (p.Ago + time.Since(last.at)).Seconds()}
+			if before, known := byName[p.Name]; !known || one.PushedSeconds < before.PushedSeconds {
+				byName[p.Name] = one
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		c.Collectors = append(c.Collectors, byName[name])
+	}
+}
+
+// compareClocks needs three clocks: of two, either may be wrong. It is called with mu held.
+func (s *server) compareClocks(c *answer.Cluster) {
+	var all []float64
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; n.Error == "" && s.seen.nodes[n.Name].ahead != nil {
+			all = append(all, *s.seen.nodes[n.Name].ahead)
+		}
+	}
+	if len(all) < 3 {
+		return
+	}
+	slices.Sort(all)
+	median := all[len(all)/2]
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; n.Error == "" && s.seen.nodes[n.Name].ahead != nil {
+			n.AheadSeconds = new(*s.seen.nodes[n.Name].ahead - median)
+		}
+	}
+}
+
+// partOf returns the part of a node in the group, as this node's log says; empty in a process without a log.
+func (s *server) partOf(node string) string {
+	g, err := s.member()
+	if err != nil {
+		return ""
+	}
+	status := g.Status()
+	switch member, known := status.Nodes[node]; {
+	case known && slices.Contains(status.Members.Voters, member):
+		return answer.PartVoter
+	case known && slices.Contains(status.Members.Learners, member):
+		return answer.PartLearner
+	}
+	return answer.PartJoining
+}
+
+// aloneStatus describes a server in no cluster: one node, which leads.
+func (s *server) aloneStatus() answer.Cluster {
+	n := answer.ClusterNode{Name: "local", Ready: s.ready.Load(), Version: build.This().Version}
+	if host, err := os.Hostname(); err == nil {
+		n.Name = host
+	}
+	if s.aggregator != nil {
+		n.Applied, n.LagSeconds = new(s.aggregator.Applied()), new(0.0)
+	}
+	return answer.Cluster{Leader: n.Name, Nodes: []answer.ClusterNode{n}}
+}
