@@ -387,6 +387,8 @@ func TestThreeNodes(t *testing.T) {
 	c.counted("hits", all...)
 	c.ledgersClose()
 	c.statesAgree("b")
+	hasMetricsOfAlerts(t, c.nodes["b"], "freshet_group_")
+	hasMetricsOfAlerts(t, c.nodes["b"], "freshet_cluster_")
 }
 
 // counted stops the sending, and waits until each node has counted what was sent.

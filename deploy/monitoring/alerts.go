@@ -99,6 +99,25 @@ or sum by (instance, tenant, path) (rate(freshet_freshness_lost_total[5m])) > 0`
 		"ticket",
 		"{{ $labels.instance }} loses {{ $value | humanize }} log lines a second: nobody reads the pipe of the log, " +
 			"or its disk is full."},
+	{"FreshetNoLeader", `freshet_group_has_leader == 0`, "10s", "page",
+		"{{ $labels.instance }} knows no leader of its cluster: it takes no writes, and answers queries only in part."},
+	{"FreshetMemberLags", `freshet_group_lag_seconds > 5`, "1m", "page",
+		"{{ $labels.instance }} lags {{ $value | humanizeDuration }} behind its cluster: it is not ready, and if another " +
+			"node fails, writes stop."},
+	{"FreshetGroupLogLarge", `freshet_group_log_bytes > 3e9`, "5m", "ticket",
+		"The log of the group at {{ $labels.instance }} has {{ $value | humanize1024 }}B: checkpoints fail, or a store " +
+			"cannot be synced."},
+	{"FreshetGroupLogSlow", "(" + quantile(0.99, "freshet_group_log_append_seconds", "", "5m", "instance") + `) > 0.5`,
+		"5m", "ticket",
+		"A write to the log of the group takes {{ $value | humanizeDuration }} at {{ $labels.instance }}: its disk is slow."},
+	{"FreshetNodesDiffer", `max by (node) (freshet_cluster_node_differs) > 0`, "", "page",
+		"The state of node {{ $labels.node }} differs from the other nodes' states. This is a bug: report it, and send " +
+			"writes and queries to the other nodes."},
+	{"FreshetClocksApart", `abs(freshet_cluster_clock_ahead_seconds) > 1`, "2m", "ticket",
+		"The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} off the other nodes' clocks. From 2 s on " +
+			"it cannot lead."},
+	{"FreshetNodeUnreachable", `freshet_cluster_node_reachable == 0`, "1m", "page",
+		"{{ $labels.instance }} cannot reach node {{ $labels.node }} of its cluster: if another node fails, writes stop."},
 }
 
 // runbooks is the address of docs/operations.md, which tells the person on call what to do.
