@@ -84,7 +84,7 @@ func TestMembersAgree(t *testing.T) {
 					to.Note(h)
 					on.last[h] = on.epoch
 				}
-				if limit := r.IntN(20); to.Len() != on.size() || to.Full(limit) != (limit > 0 && on.size() >= limit) {
+				if limit := r.IntN(20); to.Full(limit) != (limit > 0 && on.size() >= limit) || to.Len() != on.size() {
 					t.Fatalf("seed %d: %d series, want %d", seed, to.Len(), on.size())
 				}
 			}
