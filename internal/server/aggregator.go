@@ -29,12 +29,16 @@ func (s *server) openJournal() error {
 		return err
 	}
 	begun := time.Now()
-	log, report, err := journal.Open(dir, journal.Options{Mark: binary.LittleEndian.Uint32(mark[:])})
+	log, report, err := journal.Open(dir, journal.Options{Mark: binary.LittleEndian.Uint32(mark[:]), Boot: boot()})
 	if err != nil {
 		return err
 	}
 	for _, d := range report.Damage {
 		s.logger.Error("the journal is damaged; its undamaged part is used", "place", d.String())
+	}
+	if report.Unsynced {
+		s.logger.Warn("stores were not synced before the machine went down: their samples are written again from the journal",
+			"checkpoint", report.Checkpoint)
 	}
 	s.checkJournal("journal",
 		report.Checkpoint == "" && report.Sections == 0 && report.Segments == 0 && len(report.Damage) == 0)

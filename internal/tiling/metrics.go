@@ -79,9 +79,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		CheckpointSeconds: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_checkpoint_seconds",
 			Help: "Time that the last checkpoint took. It is slow on purpose: its writes are spread over time."}),
 		CheckpointUnsynced: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_checkpoint_unsynced_entries",
-			Help: "In a cluster: entries of the log since the last checkpoint for which all stores were synced, if the " +
-				"disks of some stores hang or they are broken. The log keeps these entries, up to 4 GiB. 0: all stores are " +
-				"synced."}),
+			Help: "Entries of the journal, or of a cluster's log, between the last checkpoint for which all stores were " +
+				"synced and the newest, if the disks of some stores hang or they are broken. They are kept, up to 4 GiB. " +
+				"0: all stores are synced."}),
 		FlushSeconds: f.NewHistogram(prometheus.HistogramOpts{Name: "freshet_aggregator_flush_seconds",
 			Help:                        "Time to store the tiles of the shards that were due together.",
 			NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),

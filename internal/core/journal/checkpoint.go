@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"slices"
 
+	stores "github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
@@ -71,6 +73,12 @@ type Checkpoint interface {
 	// Commit puts the checkpoint in the place of the previous one. The earlier checkpoint counts
 	// until Commit returns nil, or an error that says that the new one is in place.
 	Commit() error
+
+	// CommitUnsynced is Commit while some stores are not synced, so that a power loss would take what only
+	// they have. The checkpoint counts as long as the machine runs. After a power loss, a start begins with the
+	// last checkpoint that Commit committed: it stays, and so do all frames since. CommitUnsynced syncs them
+	// first.
+	CommitUnsynced() error
 
 	// Abort ends a checkpoint that will not be committed. It does nothing after Commit.
 	Abort()
@@ -158,11 +166,38 @@ func (c *checkpoint) put(tag uint32, pos Position, payload ...[]byte) error {
 // from the previous checkpoint needs, in case the new one is damaged. It removes all older files.
 func (c *checkpoint) Commit() error {
 	defer c.Abort()
-	if err := c.finish(); err != nil {
+	err := c.finish()
+	if err == nil && c.log.marked {
+		err = stores.EndUnsynced(c.log.fs)
+	}
+	if err != nil {
 		return fmt.Errorf("write checkpoint at position %d: %w", c.base, err)
 	}
-	keep := c.log.committed(c)
-	if err := removeBelow(c.log.fs, keep, c.base); err != nil {
+	return c.replace(c.log.committed(c, true))
+}
+
+// CommitUnsynced implements Checkpoint.
+func (c *checkpoint) CommitUnsynced() error {
+	defer c.Abort()
+	synced := c.log.synced // only Open and commits change it
+	err := c.log.Sync()
+	if err == nil {
+		c.log.marked = true
+		err = (&stores.Unsynced{Base: uint64(synced), Boot: c.log.opts.Boot}).Write(c.log.fs)
+	}
+	if err == nil {
+		err = c.finish()
+	}
+	if err != nil {
+		return fmt.Errorf("write checkpoint at position %d, without all stores: %w", c.base, err)
+	}
+	return c.replace(c.log.committed(c, false), synced)
+}
+
+// replace removes what a start no longer needs: all but the new checkpoint, those at the positions `keep`,
+// and the segments after the lowest of these.
+func (c *checkpoint) replace(keep ...Position) error {
+	if err := removeBelow(c.log.fs, c.base, keep...); err != nil {
 		return fmt.Errorf("checkpoint at position %d is in place, but the files that it replaces could not be "+
 			"removed: %w", c.base, err)
 	}
@@ -205,8 +240,8 @@ func (c *checkpoint) Abort() {
 }
 
 // committed makes c the newest checkpoint, and returns the base of the older checkpoint, which is
-// kept.
-func (l *Log) committed(c *checkpoint) (keep Position) {
+// kept. If `synced`, all stores were synced for c.
+func (l *Log) committed(c *checkpoint, synced bool) (keep Position) {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	l.mu.Lock()
@@ -215,11 +250,16 @@ func (l *Log) committed(c *checkpoint) (keep Position) {
 	_ = c.file.Close()
 	l.sinceBytes.Add(-c.sinceBytes)
 	keep, l.base = l.base, c.base
+	if !synced {
+		l.behind += c.sinceBytes
+		return keep
+	}
+	l.synced, l.behind, l.marked = c.base, 0, false
 	if l.doubtful != nil && l.doubtful.upTo <= c.base {
 		l.doubtful = nil
 	}
 
-	// The checkpoint is synced, so the segments before it need no sync.
+	// The checkpoint and the stores are synced, so the segments before it need no sync.
 	l.found = nil
 	rest := l.sealed[:0]
 	for _, s := range l.sealed {
@@ -234,13 +274,14 @@ func (l *Log) committed(c *checkpoint) (keep Position) {
 	return keep
 }
 
-// removeBelow removes the checkpoints and segments that neither the checkpoint at `newest` nor the
-// one at `keep` needs. If both are at the same position, nothing was appended between the two
+// removeBelow removes the checkpoints and segments that neither the checkpoint at `newest` nor those
+// at `keep` need. If one of these is at the same position, nothing was appended between the two
 // checkpoints: the newer has replaced the older, and removeBelow removes nothing.
-func removeBelow(fs segment.FS, keep, newest Position) error {
-	if keep == newest {
+func removeBelow(fs segment.FS, newest Position, keep ...Position) error {
+	if slices.Contains(keep, newest) {
 		return nil
 	}
+	lowest := slices.Min(keep)
 	names, err := fs.List()
 	if err != nil {
 		return err
@@ -249,7 +290,7 @@ func removeBelow(fs segment.FS, keep, newest Position) error {
 	for _, name := range names {
 		base, isCheckpoint := checkpointFormat.ParseName(name)
 		first, isSegment := segmentFormat.ParseName(name)
-		if (isCheckpoint && base != keep && base != newest) || (isSegment && first <= keep) {
+		if (isCheckpoint && base != newest && !slices.Contains(keep, base)) || (isSegment && first <= lowest) {
 			if err := fs.Remove(name); err != nil {
 				errs = append(errs, fmt.Errorf("remove %s: %w", name, err))
 			}

@@ -482,7 +482,15 @@ func TestOpenRefuses(t *testing.T) {
 			"read checkpoint 00000000000000000027.checkpoint: unknown format version 2, but this program knows only 1: " +
 				"start the program that wrote the file"},
 		{"a directory that cannot be listed", failing("list"), "list the journal: injected fault"},
-		{"a file that cannot be opened", failing("open"), "open checkpoint 00000000000000000015.checkpoint: injected fault"},
+		{"a file that cannot be opened", func(fs *memfs.FS) {
+			fs.Fail = func(op, name string) error {
+				if op == "open" && name != "unsynced" {
+					return memfs.ErrInjected
+				}
+				return nil
+			}
+		}, "open checkpoint 00000000000000000015.checkpoint: injected fault"},
+		{"not known which stores are not synced", failing("open"), "read which stores are not synced: injected fault"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

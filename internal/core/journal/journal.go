@@ -57,6 +57,10 @@ type Options struct {
 
 	SegmentBytes int64 // 0 means 64 MiB
 
+	// Boot names the present boot of the machine: see CommitUnsynced. If it is empty, each start counts as one
+	// after a power loss.
+	Boot string
+
 	// SectionBytes is the largest section that is written as one frame; longer sections are cut
 	// into pieces. 0 means MaxSection, which is also the maximum.
 	SectionBytes int
@@ -78,6 +82,9 @@ type Log struct {
 	newNames   bool         // a segment may have been created since the last SyncDir
 	sinceBytes atomic.Int64 // bytes of frames since the last checkpoint; changed under mu
 	base       Position     // position of the newest whole checkpoint
+	synced     Position     // position of the newest checkpoint that all stores were synced for
+	behind     int64        // bytes of frames between these two checkpoints
+	marked     bool         // the directory says that stores are not synced
 	checkpoint *checkpoint
 	doubtful   *doubtful // what failed syncs may have lost; nil if no sync failed since the last checkpoint
 
@@ -244,6 +251,14 @@ func (l *Log) giveUp(w segment.Writer) {
 // available when a disk hangs.
 func (l *Log) Size() int64 {
 	return l.sinceBytes.Load()
+}
+
+// Unsynced returns how many frames lie between the last checkpoint that all stores were synced for and the
+// newest checkpoint, and the bytes of all frames since the former, which the journal keeps.
+func (l *Log) Unsynced() (frames uint64, sizeBytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return uint64(l.base - l.synced), l.behind + l.sinceBytes.Load()
 }
 
 // Close syncs the journal and closes its files. No checkpoint may be under way.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -490,6 +491,8 @@ type nullFS struct{ segment.FS }
 
 func (nullFS) List() ([]string, error)               { return nil, nil }
 func (nullFS) Create(string) (segment.Writer, error) { return nullFile{}, nil }
+
+func (nullFS) Open(string) (segment.Reader, int64, error) { return nil, 0, fs.ErrNotExist }
 
 type nullFile struct{ io.Writer }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	stores "github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/notes"
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -62,11 +63,20 @@ func Open(fs segment.FS, opts Options) (*Log, Report, error) {
 		return nil, report, fmt.Errorf("list the journal: %w", err)
 	}
 	l.newNames = len(names) > 0 // the last process may not have synced them
-	known, err := l.findSections(checkpointFormat.Files(names), &report)
+	checkpoints, err := l.counting(checkpointFormat.Files(names), &report)
 	if err != nil {
 		return nil, report, err
 	}
-	if err := l.findFrames(segment.After(segmentFormat.Files(names), l.base), &report); err != nil {
+	known, err := l.findSections(checkpoints, &report)
+	if err != nil {
+		return nil, report, err
+	}
+	l.synced = min(l.synced, l.base)
+	segments := segmentFormat.Files(names)
+	if err := l.findFrames(segment.After(segments, l.base), &report); err != nil {
+		return nil, report, err
+	}
+	if err := l.measureBehind(segment.After(segments, l.synced)); err != nil {
 		return nil, report, err
 	}
 	if last := l.tail.Last; known > last {
@@ -77,6 +87,64 @@ func Open(fs segment.FS, opts Options) (*Log, Report, error) {
 	}
 	report.Last = l.tail.Last
 	return l, report, nil
+}
+
+// counting returns the checkpoints that count. After a power loss, those that some stores were not synced for
+// do not: they are removed, so that no later start takes them for newer than the next one.
+func (l *Log) counting(checkpoints []segment.File, report *Report) ([]segment.File, error) {
+	l.synced = segment.NoLimit
+	unsynced, err := stores.ReadUnsynced(l.fs)
+	if err != nil || unsynced == nil {
+		return checkpoints, err
+	}
+	l.synced, l.marked = Position(unsynced.Base), true
+	if !unsynced.LostPower(l.opts.Boot) {
+		return checkpoints, nil
+	}
+	count := len(checkpoints) - len(segment.After(checkpoints, l.synced))
+	if l.synced > 0 {
+		whole, err := l.isWhole(checkpoints[:count], l.synced)
+		if err != nil {
+			return nil, err
+		}
+		if !whole {
+			// The newer checkpoints have all but the samples that some stores lost. Older ones have less.
+			return checkpoints, nil
+		}
+	}
+	report.Unsynced = count < len(checkpoints)
+	for _, c := range checkpoints[count:] {
+		if err := l.fs.Remove(c.Name); err != nil {
+			return nil, fmt.Errorf("remove a checkpoint that does not count after a power loss: %w", err)
+		}
+	}
+	return checkpoints[:count], nil
+}
+
+// isWhole reports whether the last of the checkpoints is at a position, and is whole.
+func (l *Log) isWhole(checkpoints []segment.File, at Position) (bool, error) {
+	n := len(checkpoints)
+	if n == 0 || checkpoints[n-1].First != at {
+		return false, nil
+	}
+	var known Report // findSections reports the damage
+	return readCheckpoint(l.fs, checkpoints[n-1], &known, func(uint16, section) {})
+}
+
+// measureBehind adds up the frames between the last checkpoint that all stores were synced for and the newest.
+func (l *Log) measureBehind(segments []segment.File) error {
+	for _, s := range segments {
+		if s.First > l.base {
+			break
+		}
+		f, size, err := l.fs.Open(s.Name)
+		if err != nil {
+			return fmt.Errorf("open segment %s: %w", s.Name, err)
+		}
+		_ = f.Close()
+		l.behind += max(0, size-segment.HeaderBytes)
+	}
+	return nil
 }
 
 // findSections plans which sections to load, and returns the highest position that a checkpoint

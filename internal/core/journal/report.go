@@ -8,6 +8,7 @@ type Report struct {
 	Sections   int      // to load
 	Segments   int      // to replay
 	Frames     uint64   // readable frames in these segments
+	Unsynced   bool     // newer checkpoints do not count: stores were not synced for them, and the machine lost power
 	Last       Position // position of the last frame; the next frame's is one higher
 
 	// Damage lists the first maxDamage damaged places. Places in checkpoints come before places in

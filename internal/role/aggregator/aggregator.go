@@ -63,6 +63,8 @@ type Aggregator struct {
 	lastSaved  time.Time       // when the last checkpoint began
 	saveAgain  time.Time       // no checkpoint begins earlier, after one that failed
 	savePause  retry.Backoff
+
+	unsyncedBytes int64 // the constant, except in tests
 }
 
 // Options are the parts of an aggregator. All fields but Tenants, Watch and Boot are required.
@@ -103,6 +105,8 @@ func New(o Options) (*Aggregator, error) {
 		maxPending: o.MaxPending,
 		savePause:  retry.Backoff{Min: savePause, Max: maxSavePause},
 		backlogs:   map[string]*backlog{},
+
+		unsyncedBytes: unsyncedBytes,
 	}
 	a.shards = tile.NewShards(&a.tiles)
 	a.Open = tiling.NewOpen(a.shards)
@@ -118,6 +122,7 @@ func New(o Options) (*Aggregator, error) {
 		return nil, fmt.Errorf("restore from the journal: %w", err)
 	}
 	a.rewriteNotes(0)
+	a.countUnsynced()
 	a.Looked(a.now())
 	a.applied.Store(uint64(a.last))
 	return a, nil

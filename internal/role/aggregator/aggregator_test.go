@@ -150,7 +150,9 @@ func startWith(t *testing.T, dir string, w Writer, now func() time.Time, change 
 
 func startOn(t *testing.T, fs segment.FS, w Writer, now func() time.Time, change func(*Options)) *process {
 	t.Helper()
-	log, _, err := journal.Open(fs, journal.Options{Mark: 1})
+	o := Options{Config: settings.DefaultAggregator(), Boot: "boot"}
+	change(&o)
+	log, _, err := journal.Open(fs, journal.Options{Mark: 1, Boot: o.Boot})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,10 @@ const (
 	// syncTime bounds the wait for the stores' disks. A store that hangs must stop neither the
 	// checkpoint of other stores' samples nor the end of the process.
 	syncTime = 30 * time.Second
+
+	// unsyncedBytes is how much the journal keeps at most for stores that cannot be synced, but for what came
+	// since the last two checkpoints. A store that is never synced must not fill the disk.
+	unsyncedBytes = 4 << 30
 )
 
 // saveSome continues the checkpoint, or begins one that is due.
@@ -103,11 +107,27 @@ func (a *Aggregator) continueCheckpoint(n int) {
 
 // commitCheckpoint commits a checkpoint that has all sections. It first syncs the stores: only they
 // have the samples that the sections no longer hold, and these must survive a power loss.
+//
+// Stores that a sync leaves out must not hold up the checkpoint, or the journal would be replayed for ever. So
+// it counts for as long as the machine runs, and the journal keeps what a start after a power loss needs. It
+// cannot if that grows too large, or if a sync of the journal itself failed.
 func (a *Aggregator) commitCheckpoint(c *checkpoint) error {
 	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
 	defer cancel()
-	var leftOut *groupcheckpoint.LeftOutError
-	if err := a.writer.Sync(ctx); err != nil && !errors.As(err, &leftOut) {
+	err := a.writer.Sync(ctx)
+	if leftOut := (*groupcheckpoint.LeftOutError)(nil); errors.As(err, &leftOut) {
+		_, size := a.log.Unsynced()
+		_, doubtful := a.log.Doubtful()
+		if !doubtful && size <= a.unsyncedBytes {
+			a.logger.Warn("the journal is kept since the last checkpoint for which all stores were synced",
+				"bytes", size, "error", err)
+			return c.CommitUnsynced()
+		}
+		a.logger.Error("stores cannot be synced, and the journal no longer keeps what they got: a power loss would take "+
+			"their newest samples", "bytes", size, "sync_of_the_journal_failed", doubtful, "error", err)
+		err = nil
+	}
+	if err != nil {
 		c.Abort()
 		return err
 	}
@@ -121,9 +141,15 @@ func (a *Aggregator) endCheckpoint(err error) {
 		a.metrics.CheckpointSeconds.Set(a.now().Sub(a.checkpoint.begun).Seconds())
 		a.metrics.Checkpoints.Inc()
 		a.savePause.Reset()
+		a.countUnsynced()
 		a.rewriteNotes(a.checkpoint.Base())
 	}
 	a.checkpoint = nil
+}
+
+func (a *Aggregator) countUnsynced() {
+	frames, _ := a.log.Unsynced()
+	a.metrics.CheckpointUnsynced.Set(float64(frames))
 }
 
 // rewriteNotes writes the notes anew, once a checkpoint is in place.

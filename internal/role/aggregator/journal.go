@@ -18,6 +18,7 @@ type Journal interface {
 	Sync() error
 	Doubtful() (upTo journal.Position, failed bool)
 	Size() int64
+	Unsynced() (frames uint64, sizeBytes int64)
 	BeginCheckpoint() (journal.Checkpoint, error)
 	Notes() ([][]byte, error)
 	BeginNotes(all [][]byte) error

@@ -61,6 +61,8 @@ func (m *memory) Close() error { return nil }
 
 func (m *memory) Doubtful() (journal.Position, bool) { return 0, false }
 
+func (m *memory) Unsynced() (uint64, int64) { return 0, 0 }
+
 func (m *memory) Notes() ([][]byte, error) { return m.notes, nil }
 
 func (m *memory) BeginNotes(all [][]byte) error {
@@ -113,6 +115,8 @@ func (c *memoryCheckpoint) Commit() error {
 	c.m.sections = c.sections
 	return nil
 }
+
+func (c *memoryCheckpoint) CommitUnsynced() error { return c.Commit() }
 
 func (c *memoryCheckpoint) Abort() {}
 

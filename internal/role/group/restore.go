@@ -132,7 +132,7 @@ func (g *Group) newest() (*checkpoint.File, []error, error) {
 	}
 	most := never
 	if g.synced = never; unsynced != nil {
-		if g.synced = unsynced.Base; unsynced.Boot != g.Boot || g.Boot == "" {
+		if g.synced = unsynced.Base; unsynced.LostPower(g.Boot) {
 			g.Logger.Warn("stores were not synced before the machine went down: their samples are written again from the log",
 				"from_entry", unsynced.Base)
 			most = unsynced.Base
