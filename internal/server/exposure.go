@@ -46,6 +46,7 @@ var exposures = map[string]exposure{
 
 	"GET /{$}":           pages, // the page for browsers; the index for other clients is guarded like reads
 	"GET /flow":          pages,
+	"GET /cluster":       pages,
 	"GET /explore":       pages,
 	"GET /series":        pages,
 	"GET /tail":          pages,

@@ -13,6 +13,8 @@ interface Books {
   samples: {
     received: number
     restored: number
+    collected?: number
+    handed_over?: number
     malformed: Reasons
     refused: Reasons
     late: Reasons
@@ -62,12 +64,14 @@ const lost = [
 function sampleRows(b: Books): Row[] {
   const rows: Row[] = [{ name: 'received', what: 'values on the wire', of: (x) => x.samples.received, kind: 'sum' }]
   if (b.samples.restored) rows.push({ name: 'in tiles at the start', what: 'left over from the process before', of: (x) => x.samples.restored, kind: 'sum' })
+  if (b.samples.collected) rows.push({ name: 'from collectors', what: 'in the log of the cluster, from the collectors of all nodes and hosts', of: (x) => x.samples.collected ?? 0, kind: 'sum' })
   for (const [name, what] of lost) {
     const reasons = Object.keys(b.samples[name] ?? {}).sort()
     if (reasons.length === 0 && (name === 'unsent' || name === 'discarded')) continue
     rows.push({ name, what, of: (x) => total(x.samples[name]), kind: 'lost' })
     for (const reason of reasons) rows.push({ name: reason, of: (x) => x.samples[name]?.[reason] ?? 0, kind: 'reason' })
   }
+  if (b.samples.handed_over) rows.push({ name: 'handed over', what: 'acknowledged by the leader of the cluster; all nodes have them from its log', of: (x) => x.samples.handed_over ?? 0 })
   rows.push(
     { name: 'in windows', what: 'in a window of one second; lost if the process dies now', of: (x) => x.samples.window, kind: 'way' },
     { name: 'in tiles', what: 'in the journal and in an open tile', of: (x) => x.samples.tile, kind: 'way' },
@@ -91,7 +95,7 @@ export function LedgerPanel() {
       {error && <Problem error={error} />}
       {!data && !error && <Loading what="Loading…" />}
       {data && <Balance books={data} />}
-      {data && <BookTable title="Samples" rows={sampleRows(data)} now={data} before={before} whole={data.samples.received + data.samples.restored} />}
+      {data && <BookTable title="Samples" rows={sampleRows(data)} now={data} before={before} whole={data.samples.received + data.samples.restored + (data.samples.collected ?? 0)} />}
       {data && <OfWhich books={data} />}
       {data && <Negative books={data} />}
       {data && <BookTable title="Datagrams" rows={datagramRows} now={data} before={before} whole={data.datagrams.received} />}

@@ -2,6 +2,7 @@
 import { Component, render, type ComponentChildren } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { entered, hasToken, setToken, tokenWanted } from './api'
+import { Cluster } from './cluster'
 import { Explore } from './explore'
 import { Flow } from './flow'
 import { Dialog, Link, Problem } from './parts'
@@ -20,6 +21,7 @@ const sections: Record<PageName, { title: string; key: string; view: () => preac
   series: { title: 'Series', key: 's', view: Series },
   tail: { title: 'Tail', key: 't', view: Tail },
   records: { title: 'Records', key: 'r', view: Records },
+  cluster: { title: 'Cluster', key: 'c', view: Cluster },
   status: { title: 'Status', key: 'u', view: Status },
 }
 

@@ -69,6 +69,7 @@ const places = {
   'records-trace': { path: () => traced(isWrite), ready: (p) => p.getByRole('treeitem', { name: /append.*over its budget/ }) },
   'records-query': { path: () => traced(isQuery), ready: (p) => p.getByRole('treeitem', { name: /^promqlEval/ }) },
   'records-diagnosis': { path: () => `${recorded}/records?record=${process.env.RECORD}`, ready: (p) => p.getByText('Stack, innermost first').first() },
+  cluster: { path: () => '/cluster', ready: (p) => p.getByText('freshet cluster init') },
   status: { path: () => '/status', ready: (p) => p.getByText('--limits-max-series-per-metric') },
 }
 
@@ -425,6 +426,36 @@ describe('the page', { concurrency: 4 }, () => {
     })
   }
 
+  for (const size of Object.keys(sizes)) {
+    test(`Cluster shows what is unusual about its nodes, ${size}`, async () => {
+      const { page, close } = await open(browser, { size })
+      const well = { part: 'voter', version: '1.2.0', log_append_seconds: 0.003, leaderless_seconds: 0, digest: 'agrees' }
+      const nodes = [
+        { ...well, name: 'a', ready: true, applied: 700, lag_seconds: 0.04, ahead_seconds: -0.002, address: 'h1:7126', log_bytes: 1e9 },
+        { ...well, name: 'b', ready: false, applied: 650, lag_seconds: 7.2, ahead_seconds: 2.5, address: 'h2:7126', log_bytes: 4e9, log_append_seconds: 4.25, log_pins: ['checkpoint', `${hostile}/raw`], digest: 'differs', digest_differed: 576, leaderless_seconds: 61 },
+        { name: 'c', ready: false, applied: null, lag_seconds: null, address: 'h3:7126', error: `refused ${hostile}` },
+      ]
+      const state = { cluster: 'abc', leader: 'a', nodes, collectors: [{ name: hostile, node: 'a', pushed_seconds: 0.4 }] }
+      await page.route('**/api/v1/status/cluster', (route) => route.fulfill({ json: { status: 'success', data: state } }))
+      await page.goto('/cluster')
+      for (const text of [
+        '1 of 3 nodes ready, a leads',
+        'Node b: its log grows until a checkpoint succeeds',
+        `Node b: its log grows until store ${hostile}/raw can be synced`,
+        'Node b: a write to its log takes 4.25 s: its disk is slow',
+        'Node b: its state differs since entry 576, or before: do not trust its answers, and report this bug',
+        `Node c: refused ${hostile}`,
+      ]) await page.getByText(text, { exact: true }).waitFor()
+      await page.getByRole('region', { name: 'Collectors' }).getByText(hostile).first().waitFor()
+      await page.locator('[aria-label="Lag of each node"], canvas').first().waitFor()
+      await settled(page)
+      await look(page, `cluster-three-${size}`)
+      state.leader = ''
+      await page.getByText('1 of 3 nodes ready, no leader', { exact: true }).waitFor()
+      await close()
+    })
+  }
+
   test('Status says in words what /-/ready answers', async () => {
     const { page, close } = await open(browser, { allowed: [/50[23]/] })
     const broken = { tenant: hostile, store: '10s', error: 'not a directory', way_out: 'move the file away' }
@@ -532,6 +563,19 @@ describe('the page', { concurrency: 4 }, () => {
     })
     await page.goto('/flow')
     await page.getByText('Refused: 4,711 negative increments, since a counter cannot go down. To store them, add a mapping rule with updown: true').waitFor()
+    await close()
+  })
+
+  test('the ledger of a node has what all collectors brought', async () => {
+    const { page, close } = await open(browser)
+    await page.route('**/api/v1/status/ledger', async (route) => {
+      const answer = await (await route.fetch()).json()
+      Object.assign(answer.data.samples, { collected: 123456, handed_over: 41152 })
+      await route.fulfill({ json: answer })
+    })
+    await page.goto('/flow')
+    await page.getByRole('row', { name: /from collectors .*123,456/ }).waitFor()
+    await page.getByRole('row', { name: /handed over .*41,152/ }).waitFor()
     await close()
   })
 

@@ -1,0 +1,168 @@
+// Cluster: the nodes, which of them leads, and what is unusual. The page keeps the lags that it saw since
+// it was opened.
+import { useEffect, useState } from 'preact/hooks'
+import { ask, usePoll } from './api'
+import { Chart } from './chart'
+import { bytes, count, seconds } from './format'
+import { Figure, Figures, Loading, Panel, Refusal, Table } from './parts'
+
+interface Node {
+  name: string
+  ready: boolean
+  applied: number | null
+  lag_seconds: number | null
+  address?: string
+  part?: string
+  version?: string
+  ahead_seconds?: number
+  seen_seconds?: number
+  error?: string
+  log_bytes?: number
+  log_pins?: string[]
+  log_append_seconds?: number
+  leaderless_seconds?: number
+  leaderless_total_seconds?: number
+  digest?: 'agrees' | 'differs'
+  digest_differed?: number
+}
+
+interface ClusterState {
+  cluster?: string
+  leader: string
+  nodes: Node[]
+  collectors?: { name: string; node: string; pushed_seconds: number }[]
+}
+
+interface Seen {
+  time: number
+  lags: Record<string, number | null>
+}
+
+const kept = 300 // lags of each node, one every two seconds
+
+// Bounds are those of the alerts in deploy/alerts.yaml, in seconds and bytes.
+const slowAppend = 0.5
+const largeLog = 3e9
+const clockOff = 1
+const lagging = 5
+
+export function Cluster() {
+  const { data, error } = usePoll(async (signal) => (await ask<ClusterState>('api/v1/status/cluster', {}, signal)).data, 2000, [])
+  const [seen, setSeen] = useState<Seen[]>([])
+  useEffect(() => {
+    if (!data) return
+    const lags = Object.fromEntries(data.nodes.map((n) => [n.name, n.error ? null : n.lag_seconds]))
+    setSeen((was) => [...was, { time: Date.now() / 1000, lags }].slice(-kept))
+  }, [data])
+  return (
+    <div class="cluster">
+      <div class="toolbar">
+        <h1>Cluster</h1>
+        <p class="note" role="status">{data ? inWords(data) : error ? error.message : 'Loading…'}</p>
+      </div>
+      {error && <Refusal error={error} what="Nodes" />}
+      {!data && !error && <Loading what="Loading…" />}
+      {data && (data.cluster ? <Several cluster={data} seen={seen} /> : <Alone node={data.nodes[0]} />)}
+    </div>
+  )
+}
+
+function inWords(c: ClusterState): string {
+  if (!c.cluster) return 'One node, which is in no cluster'
+  const ready = c.nodes.filter((n) => n.ready).length
+  return `${ready} of ${c.nodes.length} nodes ready, ${c.leader ? `${c.leader} leads` : 'no leader'}`
+}
+
+function Alone(props: { node?: Node }) {
+  return (
+    <Panel title="One node" note={props.node && `${props.node.name}, version ${props.node.version}`}>
+      <p>All data are on this machine alone. Three nodes hold three copies, and any one of them may die. To make a cluster, found it in an empty data directory, and let two more nodes join:</p>
+      <pre>
+        {'freshet cluster secret > cluster-secret\nfreshet cluster init --data-dir DIR --name a\nfreshet serve --data-dir DIR --cluster-node a --cluster-nodes a=HOST:7126,b=HOST:7126,c=HOST:7126 --cluster-secret-file cluster-secret\nfreshet serve ... --cluster-node b --cluster-join\nfreshet serve ... --cluster-node c --cluster-join'}
+      </pre>
+    </Panel>
+  )
+}
+
+function Several(props: { cluster: ClusterState; seen: Seen[] }) {
+  const { leader, nodes, collectors } = props.cluster
+  const ready = nodes.filter((n) => n.ready).length
+  const leaderless = Math.max(0, ...nodes.map((n) => (n.error ? 0 : (n.leaderless_seconds ?? 0))))
+  const differs = nodes.filter((n) => n.digest === 'differs')
+  const compared = nodes.filter((n) => n.digest === 'agrees')
+  const log = Math.max(...nodes.map((n) => n.log_bytes ?? 0))
+  const times = props.seen.map((s) => s.time)
+  return (
+    <>
+      <Figures>
+        <Figure name="Leader" value={leader || 'none'} note={leader ? '' : 'writes fail until there is one'} state={leader ? 'good' : 'bad'} />
+        <Figure name="Ready" value={`${ready} of ${nodes.length}`} state={ready === nodes.length ? 'good' : 2 * ready > nodes.length ? 'warn' : 'bad'} />
+        <Figure name="Without a leader" value={seconds(leaderless)} note={`${seconds(Math.max(0, ...nodes.map((n) => n.leaderless_total_seconds ?? 0)))} since the start`} state={leaderless > 0 ? 'bad' : 'good'} />
+        <Figure name="States" value={differs.length > 0 ? 'differ' : compared.length > 1 ? 'agree' : 'unknown'} note={differs.length > 0 ? differs.map((n) => n.name).join(', ') : `${compared.length} of ${nodes.length} compared`} state={differs.length > 0 ? 'bad' : compared.length === nodes.length ? 'good' : 'warn'} />
+        <Figure name="Largest log" value={bytes(log)} state={log > largeLog ? 'warn' : 'good'} />
+      </Figures>
+      {nodes.flatMap((n) => unusual(n).map((text) => (
+        <p key={`${n.name} ${text}`} class="hint warn">
+          Node {n.name}: {text}
+        </p>
+      )))}
+      <Panel title="Nodes">
+        <Table
+          label="Nodes"
+          stacks
+          rows={nodes}
+          columns={[
+            { name: 'node', class: 'code', cell: (n) => n.name },
+            { name: 'state', cell: (n) => <State node={n} leader={leader} /> },
+            { name: 'applied', number: true, cell: (n) => (n.applied === null ? '–' : count(n.applied)) },
+            { name: 'lag', number: true, cell: (n) => figure(n.lag_seconds, seconds, lagging) },
+            { name: 'log', number: true, cell: (n) => figure(n.log_bytes, bytes, largeLog) },
+            { name: 'slowest write', number: true, cell: (n) => figure(n.log_append_seconds, seconds, slowAppend) },
+            { name: 'clock', number: true, cell: (n) => figure(n.ahead_seconds, (v) => (v > 0 ? '+' : '') + seconds(v), clockOff) },
+            { name: 'state is', cell: (n) => <span class={n.digest === 'differs' ? 'bad' : undefined}>{n.digest === 'agrees' ? 'the same' : n.digest === 'differs' ? 'another' : 'not compared'}</span> },
+            { name: 'version', class: 'code', cell: (n) => n.version ?? '–' },
+            { name: 'address', class: 'code', cell: (n) => n.address ?? '–' },
+          ]}
+        />
+      </Panel>
+      <Panel title="Lag" note="since this page was opened">
+        {times.length > 1 ? <Chart label="Lag of each node" times={times} range={[times[0], times[times.length - 1]]} height={160} format={seconds} lines={nodes.map((n) => ({ name: n.name, values: props.seen.map((s) => s.lags[n.name] ?? null) }))} /> : <Loading what="Measuring…" />}
+      </Panel>
+      {collectors && (
+        <Panel title="Collectors" note="processes that pushed in the last 10 minutes">
+          <Table
+            label="Collectors"
+            rows={collectors}
+            columns={[
+              { name: 'collector', class: 'code', cell: (c) => c.name },
+              { name: 'pushes to', class: 'code', cell: (c) => c.node },
+              { name: 'last push', number: true, cell: (c) => `${seconds(c.pushed_seconds)} ago` },
+            ]}
+          />
+        </Panel>
+      )}
+    </>
+  )
+}
+
+// figure marks a value beyond its bound.
+function figure(v: number | null | undefined, format: (v: number) => string, bound: number) {
+  if (v === null || v === undefined) return '–'
+  return <span class={Math.abs(v) > bound ? 'bad' : undefined}>{format(v)}</span>
+}
+
+function State(props: { node: Node; leader: string }) {
+  const { node, leader } = props
+  if (node.error) return <span class="bad">unreachable</span>
+  if (!node.ready) return <span class="bad">not ready</span>
+  return <span>{node.name === leader ? 'leads' : (node.part ?? 'ready')}</span>
+}
+
+// unusual says what a person should know of a node.
+function unusual(n: Node): string[] {
+  if (n.error) return [n.error + (n.seen_seconds === undefined ? '' : `; its figures are ${seconds(n.seen_seconds)} old`)]
+  const all = (n.log_pins ?? []).map((pin) => (pin === 'checkpoint' ? 'its log grows until a checkpoint succeeds' : `its log grows until store ${pin} can be synced`))
+  if ((n.log_append_seconds ?? 0) > slowAppend) all.push(`a write to its log takes ${seconds(n.log_append_seconds!)}: its disk is slow`)
+  if (n.digest === 'differs') all.push(`its state differs since entry ${count(n.digest_differed ?? 0)}, or before: do not trust its answers, and report this bug`)
+  return all
+}
