@@ -15,7 +15,9 @@ import (
 )
 
 // Paths are the GET routes of the page, besides /.
-var Paths = []string{"/flow", "/explore", "/series", "/tail", "/records", "/cluster", "/status", "/licenses.txt", "/assets/{file}"}
+var Paths = []string{
+	"/flow", "/explore", "/series", "/tail", "/records", "/cluster", "/status", "/licenses.txt", "/assets/{file}",
+}
 
 // noncePlace marks where index.html needs the nonce of an answer.
 const noncePlace = "{{nonce}}"
