@@ -126,7 +126,14 @@ function Several(props: { cluster: ClusterState; seen: Seen[] }) {
         />
       </Panel>
       <Panel title="Lag" note="since this page was opened">
-        {times.length > 1 ? <Chart label="Lag of each node" times={times} range={[times[0], times[times.length - 1]]} height={160} format={seconds} lines={nodes.map((n) => ({ name: n.name, values: props.seen.map((s) => s.lags[n.name] ?? null) }))} /> : <Loading what="Measuring…" />}
+        {times.length < 2 && <Loading what="Measuring…" />}
+        {times.length > 1 &&
+          nodes.map((n) => (
+            <div key={n.name}>
+              <h3 class="code">{n.name}</h3>
+              <Chart label={`Lag of node ${n.name}`} small times={times} range={[times[0], times[times.length - 1]]} height={72} sync="cluster" format={seconds} lines={[{ name: n.name, values: props.seen.map((x) => x.lags[n.name] ?? null) }]} />
+            </div>
+          ))}
       </Panel>
       {collectors && (
         <Panel title="Collectors" note="processes that pushed in the last 10 minutes">

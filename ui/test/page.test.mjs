@@ -447,7 +447,7 @@ describe('the page', { concurrency: 4 }, () => {
         `Node c: refused ${hostile}`,
       ]) await page.getByText(text, { exact: true }).waitFor()
       await page.getByRole('region', { name: 'Collectors' }).getByText(hostile).first().waitFor()
-      await page.locator('[aria-label="Lag of each node"], canvas').first().waitFor()
+      await page.getByRole('heading', { name: 'c', exact: true }).waitFor()
       await settled(page)
       await look(page, `cluster-three-${size}`)
       state.leader = ''
