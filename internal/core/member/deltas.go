@@ -43,28 +43,36 @@ type decision struct {
 }
 
 // applyDeltas adds the increments of a request to their tiles. A request that comes again counts
-// once; its outcome is that all of it is written.
+// once; its outcome is that all of it is written. A request of which no increment counts does not admit
+// its tenant.
 func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) error {
 	m.deltas.seen.Advance(e.Arrival)
-	if !m.has.Admit(e.Tenant, e.MaxTenants) {
-		done.Outcome = m.refuse(index, e)
-		return nil
-	}
 	r := Request{Index: index, entry: *e}
 	if err := r.Decode(); err != nil {
 		return err
 	}
-	done.Deltas = &Deltas{Tenant: e.Tenant, Sender: e.Sender, Families: r.body.Families}
 	done.Outcome = &r.Write.Outcome
+	if !m.has.Fits(e.Tenant, e.MaxTenants) {
+		r.Write.RefuseAll(outcome.TooManyTenants, m.has.Refusal(e.Tenant, e.MaxTenants))
+		m.note(refusedTenants, index, done.Outcome)
+		return nil
+	}
+	done.Deltas = &Deltas{Tenant: e.Tenant, Sender: e.Sender, Families: r.body.Families}
 	err := m.takeDeltas(index, e, &r, done)
+	if !m.has.Has(e.Tenant) {
+		done.Deltas = nil // what is told is kept, and only the number of admitted tenants has a bound
+		m.note(refusedTenants, index, done.Outcome)
+		return err
+	}
 	m.note(e.Tenant, index, done.Outcome)
 	return err
 }
 
-// takeDeltas is applyDeltas for an admitted tenant.
+// takeDeltas is applyDeltas for a tenant that is admitted or may be.
 func (m *Member) takeDeltas(index uint64, e *entry.Request, r *Request, done *Applied) error {
 	d := &m.deltas
-	if !m.takes(e, done) {
+	known := m.has.Has(e.Tenant) // only admitted tenants have elections, too
+	if known && !m.takes(e, done) {
 		r.Write.Outcome.Dropped = r.body.Counts()
 		return nil
 	}
@@ -79,10 +87,13 @@ func (m *Member) takeDeltas(index uint64, e *entry.Request, r *Request, done *Ap
 		return err
 	}
 	done.Deltas.New = counted.New
-	if r.Write.Outcome.Written != (outcome.Counts{}) {
-		// A request of which no series counts has changed nothing, so it may be tried again later.
-		d.seen.Add(e.Tenant, seen.Hash(e.Hash))
+	if r.Write.Outcome.Written == (outcome.Counts{}) {
+		return nil // the request has changed nothing, so it may be tried again later
 	}
+	if m.has.Admit(e.Tenant, e.MaxTenants); !known {
+		m.takes(e, done) // the first request of a tenant elects its sender
+	}
+	d.seen.Add(e.Tenant, seen.Hash(e.Hash))
 	return m.addIncrements(index, e, counted.Increments, done)
 }
 

@@ -178,7 +178,7 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 	case entry.KindBoundary:
 		done.Closed = m.applyBoundary(index, &e.Boundary)
 	case entry.KindRequest:
-		m.applyRequest(index, data, &e.Request, done)
+		err = m.applyRequest(index, data, &e.Request, done)
 	case entry.KindDeltas:
 		err = m.applyDeltas(index, &e.Request, done)
 	case entry.KindEvents, entry.KindNames:

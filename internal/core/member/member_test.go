@@ -514,18 +514,22 @@ func sameValue(a, b float64) bool { return a == b || a != a && b != b }
 // it skipped the entry, it would differ from the other members.
 func TestAMemberStops(t *testing.T) {
 	of := func(e entry.Entry) []byte { return e.Append(nil) }
-	broken := of(entry.Entry{Kind: entry.KindRequest, Shape: 1, Group: group, Request: entry.Request{
-		Tenant: "a", Form: entry.RemoteWrite1, Body: []byte("no snappy"), Pair: entry.Pair{Cluster: "c", Replica: "1"}}})
+	whole := entry.Entry{Kind: entry.KindRequest, Shape: 1, Group: group,
+		Request: requestOf(t, rand.New(rand.NewPCG(1, 1)), "a", base)}
+	whole.Request.Pair = entry.Pair{Cluster: "c", Replica: "1", Timeout: 1}
+	broken := whole
+	broken.Request.Body, broken.Request.Pair.Replica = []byte("no snappy"), "2"
 	for name, data := range map[string][]byte{
 		"no entry":      []byte("no entry"),
 		"another group": of(entry.Entry{Kind: entry.KindWindows, Shape: 1, Group: group + 1}),
 		"a newer version": of(entry.Entry{Kind: entry.KindVersion, Shape: 1, Group: group,
 			Version: entry.Version{Format: Format + 1}}),
-		"a panic": bytes.Replace(broken, []byte("1"), []byte("2"), 1),
+		"no body": of(broken),
+		"a panic": of(broken), // its sender is not elected
 	} {
 		m := New(group, &config)
 		if name == "a panic" {
-			if _, err := m.Apply(1, broken); err != nil {
+			if _, err := m.Apply(1, of(whole)); err != nil {
 				t.Fatal(err)
 			}
 		}

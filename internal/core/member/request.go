@@ -23,22 +23,24 @@ type Request struct {
 
 // applyRequest puts a request into its tenant's queue, unless the tenant is not admitted, or the
 // sender of the request is the copy of an HA pair that is not taken.
-func (m *Member) applyRequest(index uint64, data []byte, e *entry.Request, done *Applied) {
-	if !m.has.Admit(e.Tenant, e.MaxTenants) {
-		done.Outcome = m.refuse(index, e)
-		return
+func (m *Member) applyRequest(index uint64, data []byte, e *entry.Request, done *Applied) (err error) {
+	if !m.has.Has(e.Tenant) {
+		if done.Outcome, err = m.admit(index, e); err != nil || done.Outcome != nil {
+			return err
+		}
 	}
 	if !m.takes(e, done) {
 		done.Outcome = m.notTaken(e)
 		m.note(e.Tenant, index, done.Outcome)
-		return
+		return nil
 	}
 	t := m.tenant(e.Tenant)
 	if index <= t.written {
-		return // the restored state has it
+		return nil // the restored state has it
 	}
 	done.Request = &Request{Index: index, data: data, entry: *e}
 	m.addRequest(t, done.Request)
+	return nil
 }
 
 func (m *Member) addRequest(t *tenant, r *Request) {
@@ -68,15 +70,25 @@ func (m *Member) parseRequest(index uint64, data []byte) (*Request, error) {
 	return &Request{Index: index, data: data, entry: e.Request}, nil
 }
 
-// refuse returns the outcome of a request of a tenant that is not admitted: all of it is refused.
-func (m *Member) refuse(index uint64, e *entry.Request) *outcome.Outcome {
+// admit admits the tenant of its first request, and returns nil. If it does not, it returns the outcome of
+// the request: all of it is refused if there is no place. Metadata alone is dropped, since a write would make
+// a store, and senders repeat metadata.
+func (m *Member) admit(index uint64, e *entry.Request) (*outcome.Outcome, error) {
 	r := Request{Index: index, entry: *e}
 	if err := r.Decode(); err != nil {
-		panic(err.Error())
+		return nil, err
 	}
-	r.Write.RefuseAll(outcome.TooManyTenants, m.has.Refusal(e.Tenant, e.MaxTenants))
-	m.note(refusedTenants, index, &r.Write.Outcome)
-	return &r.Write.Outcome
+	o := &r.Write.Outcome
+	switch {
+	case len(r.body.Series) == 0:
+		o.Dropped.Series = len(r.body.Families)
+	case m.has.Admit(e.Tenant, e.MaxTenants):
+		return nil, nil
+	default:
+		r.Write.RefuseAll(outcome.TooManyTenants, m.has.Refusal(e.Tenant, e.MaxTenants))
+	}
+	m.note(refusedTenants, index, o)
+	return o, nil
 }
 
 // refusedTenants takes the place of a name in the digests: all tenants that are not admitted share one

@@ -1,6 +1,8 @@
 package member
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -14,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -78,6 +81,82 @@ func TestTheLogAdmitsTenants(t *testing.T) {
 		if got, _ := filepath.Glob(filepath.Join(dir, "tsdb", "*")); len(got) != 1 || filepath.Base(got[0]) != "first" {
 			t.Errorf("requests first: %v: there are stores of %v", requestsFirst, got)
 		}
+	}
+}
+
+// Metadata alone and deltas that are all refused used to admit their tenant, so names that senders invent took
+// all places. Such tenants leave nothing in the state that grows with their number, and after a restart the same
+// entries admit the same tenants.
+func TestAnEntryThatStoresNothingAdmitsNoTenant(t *testing.T) {
+	requestOf := func(name string, samples ...remotewrite.Sample) entry.Request {
+		var in write.Incoming
+		var b remotewrite.Builder
+		b.Begin(&in.Request, nil)
+		for i, x := range samples {
+			b.Series()
+			b.Label("__name__", fmt.Sprint("s", i))
+			b.Sample(x)
+		}
+		if len(samples) == 0 {
+			b.Family("f", "help", "", remotewrite.CounterType)
+			b.Family("g", "help", "", remotewrite.CounterType)
+		}
+		b.Finish()
+		r := bodyOf(t, &in, name, base)
+		r.MaxTenants, r.Pair = 1, entry.Pair{Cluster: "c", Replica: "1", Timeout: 1}
+		return r
+	}
+	good, early := remotewrite.Sample{Time: base, Value: 1}, remotewrite.Sample{Time: base + 3_600_000, Value: 1}
+	m := New(group, &config)
+	digest := func(name string) uint64 {
+		applied, _ := m.Digests(name)
+		return applied.Index
+	}
+	for i := range 9 {
+		name := fmt.Sprint("invented", i)
+		done, _ := apply(t, m, entry.Entry{Kind: entry.KindRequest, Request: requestOf(name)})
+		if o := *done.Outcome; done.Request != nil || o != (outcome.Outcome{Dropped: outcome.Counts{Series: 2}}) {
+			t.Fatalf("metadata alone: %+v", o)
+		}
+		done, _ = apply(t, m, entry.Entry{Kind: entry.KindDeltas, Request: requestOf(name)})
+		if done.Deltas != nil || *done.Outcome != (outcome.Outcome{}) {
+			t.Fatalf("deltas without series: %+v", done.Outcome)
+		}
+		done, _ = apply(t, m, entry.Entry{Kind: entry.KindDeltas, Request: requestOf(name, early)})
+		if done.Deltas != nil || done.Elected != nil || done.Outcome.Refused[outcome.TooFarAhead].Samples != 1 {
+			t.Fatalf("deltas that are all refused: %+v", done.Outcome)
+		}
+		if digest(name) != 0 || digest(refusedTenants) != m.Index() {
+			t.Fatalf("the digest is of entry %d, and that of all is of entry %d", digest(name), digest(refusedTenants))
+		}
+	}
+	if n := len(m.AppendGroup(nil)); n > 60 {
+		t.Errorf("the group's section has %d bytes", n)
+	}
+	restored, err := Restore(group, &config, m.AppendGroup(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored.Restored(nil)
+	for _, m := range []*Member{m, restored} {
+		done, _ := apply(t, m, entry.Entry{Kind: entry.KindDeltas, Request: requestOf("first", early, good)})
+		if o := done.Outcome; done.Deltas == nil || done.Elected == nil ||
+			o.Written.Samples != 1 || o.Refused[outcome.TooFarAhead].Samples != 1 {
+			t.Errorf("deltas that count: %+v, %+v", o, done)
+		}
+		done, _ = apply(t, m, entry.Entry{Kind: entry.KindRequest, Request: requestOf("first")})
+		if done.Request == nil {
+			t.Error("metadata of an admitted tenant is dropped")
+		}
+		for _, kind := range []entry.Kind{entry.KindRequest, entry.KindDeltas} {
+			done, _ = apply(t, m, entry.Entry{Kind: kind, Request: requestOf("second", good, good)})
+			if done.Outcome.Refused[outcome.TooManyTenants].Samples != 2 {
+				t.Errorf("kind %d of a tenant beyond the limit: %+v", kind, done.Outcome)
+			}
+		}
+	}
+	if a, b := m.AppendGroup(nil), restored.AppendGroup(nil); !bytes.Equal(a, b) {
+		t.Errorf("after a restart the state is\n%x, not\n%x", b, a)
 	}
 }
 

@@ -49,7 +49,9 @@ func (r Reason) IsLimit() bool { return r >= firstLimit }
 type Counts struct {
 	Samples, Histograms, Exemplars int
 
-	Series int // refused series without samples, histograms and exemplars
+	// Series counts refused series without samples, histograms and exemplars. If metadata alone is
+	// dropped, it counts the families.
+	Series int
 }
 
 // Total returns the sum.
@@ -67,7 +69,7 @@ func (c *Counts) Add(more Counts) {
 // references to the request. The zero Outcome is the outcome of an empty request.
 type Outcome struct {
 	Written Counts // stored now, or stored before with the same value
-	Dropped Counts // dropped as configured: by a rule, or as the copy of an HA pair
+	Dropped Counts // by a rule, as the copy of an HA pair, or as metadata alone of a tenant that is not admitted
 	Refused [NumReasons]Counts
 
 	// NotKept counts exemplars for which there was no room. They are not refused: the store keeps

@@ -1,8 +1,8 @@
 // Package tenants decides which tenants may have stores. A name that senders invent must not make
-// three databases, so store.max_tenants bounds their number. A tenant is admitted by the first entry
-// or batch that brings a sample of it, and stays admitted until it is deleted. The decision depends on
-// the earlier ones, and on nothing that a store does: members of a group that apply the same entries
-// admit the same tenants.
+// three databases, so store.max_tenants bounds their number. A tenant is admitted by the first work
+// that a store needs to see, and stays admitted until it is deleted. Metadata alone, and deltas that are
+// all refused, admit no tenant. The decision depends on the earlier ones, and on nothing that a store
+// does: members of a group that apply the same entries admit the same tenants.
 package tenants
 
 import (
@@ -24,7 +24,7 @@ func (s *Set) Admit(name string, limit int) bool {
 	if s.Has(name) {
 		return true
 	}
-	if limit > 0 && s.Len() >= limit {
+	if !s.Fits(name, limit) {
 		return false
 	}
 	if s.names == nil {
@@ -33,6 +33,9 @@ func (s *Set) Admit(name string, limit int) bool {
 	s.names[strings.Clone(name)] = struct{}{}
 	return true
 }
+
+// Fits reports whether Admit would return true.
+func (s *Set) Fits(name string, limit int) bool { return s.Has(name) || limit == 0 || s.Len() < limit }
 
 // Has reports whether a tenant is admitted.
 func (s *Set) Has(name string) bool {

@@ -62,7 +62,7 @@ type Request struct {
 	Outcome outcome.Outcome
 
 	// Copies are the parts in Outcome.Dropped that came from the copy of an HA pair that is not
-	// elected. A group sets them.
+	// elected, and metadata alone of a tenant that is not admitted. A group sets them.
 	Copies outcome.Counts
 
 	// Described has the series whose metadata is new to the store, written or not. The store

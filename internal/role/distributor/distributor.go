@@ -228,9 +228,11 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 	if err != nil {
 		return outcome.Outcome{}, d.notPushed(tenant, parts, err)
 	}
-	isCopy := copies.Total() > 0 && o.Written.Total() == 0
-	if !o.NoTenant() && !isCopy {
-		d.Metadata.Families(tenant, r.Families) // the tenant exists now, if it did not before
+	dropped := copies.Total() > 0 && o.Written.Total() == 0 // by a group
+	if !o.NoTenant() && !dropped {
+		if d.Group == nil { // the members of a group are told: see role/group
+			d.Metadata.Families(tenant, r.Families) // the tenant exists now, if it did not before
+		}
 		if err := d.forwardRequest(tenant, r); err != nil {
 			d.complain(tenant, err)
 			d.count(tenant, parts, copies, &o)

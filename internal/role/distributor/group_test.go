@@ -7,15 +7,17 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	prom "github.com/prometheus/prometheus/model/metadata"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// group stands in for a group. Of an HA pair it takes only replica 1.
+// group stands in for a group that has admitted tenant "a". Of an HA pair it takes only replica 1.
 type group struct {
 	*world
 	pair write.Pair
@@ -29,9 +31,12 @@ func (g *group) Push(ctx context.Context, r *write.Request) error {
 	}
 	g.pair, g.hash = r.Pair, r.Hash
 	parts := r.Counts()
-	if r.Pair.Replica == "2" {
+	switch {
+	case r.Pair.Replica == "2":
 		r.Outcome.Dropped, r.Copies = parts, parts
-	} else {
+	case len(r.Series) == 0 && r.Tenant != "a":
+		r.Outcome.Dropped.Series, r.Copies.Series = len(r.Families), len(r.Families)
+	default:
 		r.Outcome.Written = parts
 	}
 	return g.err
@@ -95,5 +100,32 @@ func TestAGroupElects(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(w.metrics.elections); n != 0 {
 		t.Errorf("%v elections", n)
+	}
+}
+
+// Metadata alone of a tenant that a group has not admitted are not forwarded. The distributor keeps no metadata:
+// each member does when it stores a request.
+func TestAGroupDropsMetadata(t *testing.T) {
+	w := newWorld(t, func(*settings.Distributor) {})
+	w.Group = &group{world: w}
+	b := &backend{requests: true}
+	w.backends(b)
+	for _, c := range []struct {
+		tenant    string
+		forwarded int
+	}{{"invented", 0}, {"a", 1}} {
+		r := w.request()
+		r.Families = []remotewrite.Family{{Name: []byte("up"), Help: []byte("help")}}
+		if o, err := w.Push(t.Context(), c.tenant, r); err != nil || o.AnyRefused() || len(b.bodies) != c.forwarded {
+			t.Errorf("tenant %s: %+v, %v; %d requests are forwarded", c.tenant, o, err, len(b.bodies))
+		}
+		w.Metadata.All(c.tenant, func(string, prom.Metadata) bool {
+			t.Errorf("metadata of tenant %s are kept", c.tenant)
+			return false
+		})
+	}
+	books := w.Ledger.Books().Tenants["invented"].Samples
+	if books.Received != 0 || books.Difference != 0 {
+		t.Errorf("the books: %+v", books)
 	}
 }

@@ -1553,10 +1553,10 @@ func TestAReplayTellsTheMetadataOfDeltas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
 		r := incoming(1, "a")
-		r.Arrival = time.Now().UnixMilli()
+		r.Samples(&r.Series[0])[0].Time = time.Now().UnixMilli()
 		p := start(t, memfs.New(), s)
-		if err := NewRequests(p.Group).PushDeltas(t.Context(), r); err != nil {
-			t.Fatal(err)
+		if err := NewRequests(p.Group).PushDeltas(t.Context(), r); err != nil || r.Outcome.Written.Samples != 1 {
+			t.Fatal(r.Outcome, err)
 		}
 		var to told
 		p = start(t, p.kill(crash), s, func(o *Options) { o.Told = &to })
