@@ -43,7 +43,7 @@ type decision struct {
 }
 
 // applyDeltas adds the increments of a request to their tiles. A request that comes again counts
-// once; its outcome is that all of it is written. A request of which no increment counts does not admit
+// once, and has the same outcome. A request of which no increment counts does not admit
 // its tenant.
 func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) error {
 	m.deltas.seen.Advance(e.Arrival)
@@ -77,9 +77,9 @@ func (m *Member) takeDeltas(index uint64, e *entry.Request, r *Request, done *Ap
 		return nil
 	}
 	if hash := seen.Hash(e.Hash); d.seen.Has(e.Tenant, hash) {
-		all := r.body.Counts()
-		r.Write.Outcome.Written = outcome.Counts{Samples: all.Samples, Histograms: all.Histograms}
-		done.Windows.Folded = map[string]*tile.Folded{e.Tenant: {Repeated: uint64(all.Samples + all.Histograms)}}
+		d.repeat(hash, r)
+		written := r.Write.Outcome.Written
+		done.Windows.Folded = map[string]*tile.Folded{e.Tenant: {Repeated: uint64(written.Samples + written.Histograms)}}
 		return nil
 	}
 	counted := delta.Resolve(&r.Write)
@@ -93,8 +93,20 @@ func (m *Member) takeDeltas(index uint64, e *entry.Request, r *Request, done *Ap
 	if m.has.Admit(e.Tenant, e.MaxTenants); !known {
 		m.takes(e, done) // the first request of a tenant elects its sender
 	}
-	d.seen.Add(e.Tenant, seen.Hash(e.Hash))
+	d.seen.Add(e.Tenant, seen.Hash(e.Hash), &r.Write.Outcome)
 	return m.addIncrements(index, e, counted.Increments, done)
+}
+
+// repeat sets the outcome of a request that comes again. What was refused at first is refused, and
+// everything else is written. If the rules of its proposer changed meanwhile, the body may have fewer
+// samples than were refused.
+func (d *deltas) repeat(hash seen.Hash, r *Request) {
+	o := &r.Write.Outcome
+	d.seen.Refused(r.entry.Tenant, hash, o)
+	all, refused := r.body.Counts(), o.AllRefused()
+	o.Written = outcome.Counts{
+		Samples: max(0, all.Samples-refused.Samples), Histograms: max(0, all.Histograms-refused.Histograms),
+	}
 }
 
 // count decides which series count, or repeats the decision from before a restart.

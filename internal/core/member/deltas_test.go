@@ -1,6 +1,8 @@
 package member
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"strings"
 	"testing"
@@ -68,6 +70,65 @@ func TestDeltasInTheLog(t *testing.T) {
 	before, stored := m.Digests("one")
 	if before.Index != m.Index() || stored != (Digest{}) {
 		t.Errorf("digests %+v, %+v at entry %d", before, stored, m.Index())
+	}
+}
+
+// A request that comes again is answered as at first. It used to be answered that all of it was written, though
+// a limit had refused a part of it. A member that restarts between the two answers likewise.
+func TestARepeatIsRefusedLikeTheFirst(t *testing.T) {
+	m := withGauge(t) // the first of three series
+	group := m.AppendGroup(nil)
+	var in write.Incoming
+	var b remotewrite.Builder
+	b.Begin(&in.Request, nil)
+	for _, name := range []string{"a", "g", "b", "c", "c2"} {
+		b.Series()
+		b.Label("__name__", name)
+		b.Sample(remotewrite.Sample{Time: base, Value: 2})
+	}
+	b.Finish()
+	e := entry.Entry{Kind: entry.KindDeltas, Request: bodyOf(t, &in, "one", base)}
+	e.Request.MaxSeries, e.Request.Hash = 3, 1
+	first, _ := apply(t, m, e)
+	o := first.Outcome
+	if o.Written.Samples != 2 || o.Refused[outcome.Mixed].Samples != 1 || o.Refused[outcome.TooManySeries].Samples != 2 {
+		t.Fatalf("the first: %s", o.Text())
+	}
+	restored, err := Restore(7, &config, group)
+	for number := range uint16(1024) {
+		if b, index, has := m.AppendShard(nil, number); err == nil && has {
+			err = restored.RestoreShard(number, index, b)
+		}
+	}
+	if err := cmp.Or(err, restored.RestoreDecisions(m.AppendDecisions(nil, m.Index()-1))); err != nil {
+		t.Fatal(err)
+	}
+	restored.Restored(nil)
+	apply(t, restored, e) // as the log has it
+	if a, b := m.AppendGroup(nil), restored.AppendGroup(nil); !bytes.Equal(a, b) {
+		t.Errorf("after a restart the state is\n%x, not\n%x", b, a)
+	}
+	for _, m := range []*Member{m, restored} {
+		again, _ := apply(t, m, e)
+		var texts [2]string
+		for i, o := range []*outcome.Outcome{o, again.Outcome} {
+			texts[i], _, _ = strings.Cut(o.Text(), o.First.Cause)
+		}
+		f := again.Windows.Folded["one"]
+		if again.Outcome.Refused != o.Refused || again.Outcome.Written != o.Written || texts[0] != texts[1] ||
+			!strings.Contains(again.Outcome.First.Cause, "when the request came first") {
+			t.Errorf("at first %s\nagain    %s", o.Text(), again.Outcome.Text())
+		}
+		if f.Samples != 0 || f.Repeated != 2 || len(again.Deltas.New) > 0 {
+			t.Errorf("the repeat counts: %+v", f)
+		}
+	}
+	// The rules of the proposer drop all series but one now, so fewer samples come than were refused.
+	e = deltaOf(t, "a", remotewrite.CounterType, base+1, 1)
+	again, _ := apply(t, m, e)
+	if got := again.Outcome; got.Written != (outcome.Counts{}) || got.Refused != o.Refused ||
+		again.Windows.Folded["one"].Repeated != 0 {
+		t.Errorf("with other rules: %+v", got)
 	}
 }
 

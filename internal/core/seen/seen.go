@@ -1,7 +1,8 @@
 // Package seen remembers the requests that were applied recently. So a request that is sent again,
 // perhaps to another node, does not count twice. The package is for increments of OTLP, since no
 // store can recognize a repeated increment. All members remember the same requests, since they fold
-// them from the entries of their log.
+// them from the entries of their log. Of a request that was refused in part, they also remember what was
+// refused, so that the request has the same outcome when it comes again.
 package seen
 
 import (
@@ -10,12 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
@@ -28,6 +29,12 @@ const (
 	// come, the oldest are forgotten early. MaxRequests requests take 5 MiB of memory, and 0.7 MiB in
 	// a saved state. store.max_tenants bounds the tenants.
 	MaxRequests = 1 << 16
+
+	// MaxRefused bounds the memory, in bytes, of what was refused of a tenant's requests: of 10,000
+	// requests with series of 100 bytes, and of 3,500 with the longest ones. Beyond it, the oldest are
+	// forgotten early: when such a request comes again, its outcome is that all of it is written. A saved
+	// state has less than MaxRefused.
+	MaxRefused = 2 << 20
 )
 
 // Hash is the hash of a request.
@@ -62,8 +69,9 @@ func (h Hash) Part(n int) Hash { return h + Hash(n) }
 
 // Seen has the requests of all tenants. The zero value is empty and ready.
 type Seen struct {
-	// Early counts requests that were forgotten before their time. It is not saved.
-	Early uint64
+	// Early counts requests that were forgotten before their time, and EarlyRefused those of which
+	// only what was refused was forgotten. They are not saved.
+	Early, EarlyRefused uint64
 
 	now     int64 // Unix milliseconds, the log's time
 	swept   int64 // Unix milliseconds, when old requests of idle tenants were last forgotten
@@ -75,6 +83,11 @@ type tenant struct {
 	known map[Hash]struct{}
 	queue []request // by age; the oldest is at index first
 	first int
+
+	// Of requests that were refused in part. The values are encoded: see encoding.go.
+	refused map[Hash]string
+	partial []Hash // keys of refused, by age
+	bytes   int    // of refused
 }
 
 type request struct {
@@ -112,8 +125,8 @@ func (s *Seen) Has(name string, hash Hash) bool {
 	return ok
 }
 
-// Add remembers a tenant's request, unless it is known.
-func (s *Seen) Add(name string, hash Hash) {
+// Add remembers a tenant's request and what was refused of it, unless it is known.
+func (s *Seen) Add(name string, hash Hash, o *outcome.Outcome) {
 	if s.Has(name, hash) {
 		return
 	}
@@ -130,18 +143,54 @@ func (s *Seen) Add(name string, hash Hash) {
 		s.Early++
 	}
 	t.add(request{s.now, hash})
+	if refused := o.AllRefused(); refused.Samples+refused.Histograms+refused.Series > 0 {
+		s.EarlyRefused += t.refuse(hash, string(appendRefused(nil, o)))
+	}
+}
+
+// Refused sets in `o` what was refused of a tenant's request. It reports whether a part was refused and is
+// remembered.
+func (s *Seen) Refused(name string, hash Hash, o *outcome.Outcome) bool {
+	if !s.Has(name, hash) {
+		return false
+	}
+	text, ok := s.tenants[name].refused[hash]
+	if ok && !parseRefused(text, o) {
+		panic(fmt.Sprintf("BUG: refusals of a request are remembered as %x", text))
+	}
+	return ok
 }
 
 // Remove forgets a tenant that moved to another group.
 func (s *Seen) Remove(name string) { delete(s.tenants, name) }
 
-func newTenant() *tenant { return &tenant{known: map[Hash]struct{}{}} }
+func newTenant() *tenant { return &tenant{known: map[Hash]struct{}{}, refused: map[Hash]string{}} }
 
 func (t *tenant) size() int { return len(t.queue) - t.first }
 
 func (t *tenant) add(r request) {
 	t.known[r.hash] = struct{}{}
 	t.queue = append(t.queue, r)
+}
+
+// refuse remembers what was refused of the newest request. It returns of how many requests that is forgotten.
+func (t *tenant) refuse(hash Hash, text string) (early uint64) {
+	t.refused[hash] = text
+	t.partial = append(t.partial, hash)
+	for t.bytes += costOf(text); t.bytes > MaxRefused; early++ {
+		t.forgetRefused()
+	}
+	return early
+}
+
+// costOf returns how many bytes of memory, about, what was refused of a request takes.
+func costOf(text string) int { return 96 + len(text) }
+
+func (t *tenant) forgetRefused() {
+	hash := t.partial[0]
+	t.bytes -= costOf(t.refused[hash])
+	delete(t.refused, hash)
+	t.partial = t.partial[1:]
 }
 
 // forget forgets requests that are older than Keep.
@@ -152,7 +201,11 @@ func (t *tenant) forget(now int64) {
 }
 
 func (t *tenant) forgetFirst() {
-	delete(t.known, t.queue[t.first].hash)
+	hash := t.queue[t.first].hash
+	delete(t.known, hash)
+	if _, ok := t.refused[hash]; ok {
+		t.forgetRefused() // it is the oldest
+	}
 	t.first++
 	if t.first > len(t.queue)/2 { // at most half of the queue is unused, and each request is moved once
 		t.queue = append(t.queue[:0], t.queue[t.first:]...)
@@ -160,8 +213,12 @@ func (t *tenant) forgetFirst() {
 	}
 }
 
-// version is the version of the saved form. Layout: docs/format/entry.md.
-const version = 1
+// Versions of the saved form. Layout: docs/format/entry.md. The second one has what was refused. It is used
+// only if there is any.
+const (
+	version     = 1
+	withRefused = 2
+)
 
 // maxTime bounds the log's time in Unix milliseconds, as in entries.
 const maxTime = 9_000_000_000_000
@@ -170,11 +227,16 @@ var errMalformed = errors.New("the state of the seen requests is malformed")
 
 // Append appends the saved form. It is equal on all members that have applied the same entries.
 func (s *Seen) Append(b []byte) []byte {
-	b = append(b, version)
-	b = binary.AppendUvarint(b, uint64(s.now))
+	v := byte(version)
+	for _, t := range s.tenants {
+		if t.forget(s.now); len(t.partial) > 0 {
+			v = withRefused
+		}
+	}
+	b = binary.AppendUvarint(append(b, v), uint64(s.now))
 	var section []byte
 	for _, name := range slices.Sorted(maps.Keys(s.tenants)) {
-		if section = s.AppendTenant(section[:0], name); len(section) == 0 {
+		if section = s.appendTenant(section[:0], name, v); len(section) == 0 {
 			continue
 		}
 		b = append(binary.AppendUvarint(b, uint64(len(name))), name...)
@@ -186,6 +248,10 @@ func (s *Seen) Append(b []byte) []byte {
 // AppendTenant appends the section of a tenant, the form in which it moves to another group. It
 // appends nothing if the tenant has no requests.
 func (s *Seen) AppendTenant(b []byte, name string) []byte {
+	return s.appendTenant(b, name, withRefused)
+}
+
+func (s *Seen) appendTenant(b []byte, name string, v byte) []byte {
 	t := s.tenants[name]
 	if t == nil {
 		return b
@@ -195,6 +261,10 @@ func (s *Seen) AppendTenant(b []byte, name string) []byte {
 	for _, r := range t.queue[t.first:] {
 		b = binary.AppendUvarint(b, uint64(r.t-before))
 		b = binary.LittleEndian.AppendUint64(b, uint64(r.hash))
+		if v == withRefused {
+			refused := t.refused[r.hash]
+			b = append(binary.AppendUvarint(b, uint64(len(refused))), refused...)
+		}
 		before = r.t
 	}
 	return b
@@ -205,18 +275,20 @@ func (s *Seen) Parse(b []byte) error {
 	if len(b) == 0 {
 		return errMalformed
 	}
-	if b[0] != version {
-		return fmt.Errorf("the state of the seen requests has version %d, but this program reads version %d", b[0], version)
+	v := b[0]
+	if v != version && v != withRefused {
+		return fmt.Errorf("the state of the seen requests has version %d, but this program reads versions %d and %d",
+			v, version, withRefused)
 	}
 	now, rest, ok := cutNumber(b[1:], maxTime)
-	parsed := Seen{Early: s.Early, now: int64(now), swept: int64(now)}
+	parsed := Seen{Early: s.Early, EarlyRefused: s.EarlyRefused, now: int64(now), swept: int64(now)}
 	for ok && len(rest) > 0 {
 		var name, section []byte
 		if name, rest, ok = cutBytes(rest); !ok {
 			break
 		}
 		if section, rest, ok = cutBytes(rest); ok {
-			ok = parsed.ParseTenant(string(name), section) == nil
+			ok = parsed.parseTenant(string(name), section, v) == nil
 		}
 	}
 	if !ok || !bytes.Equal(parsed.Append(nil), b) { // requests are out of order, repeated or too old
@@ -230,6 +302,10 @@ func (s *Seen) Parse(b []byte) error {
 // that group's time is ahead, its requests get this group's time. After an error nothing is
 // replaced.
 func (s *Seen) ParseTenant(name string, section []byte) error {
+	return s.parseTenant(name, section, withRefused)
+}
+
+func (s *Seen) parseTenant(name string, section []byte, v byte) error {
 	t := newTenant()
 	for at := int64(0); len(section) > 0; {
 		n, rest, ok := cutNumber(section, uint64(maxTime-at))
@@ -242,7 +318,19 @@ func (s *Seen) ParseTenant(name string, section []byte) error {
 			return errMalformed
 		}
 		t.add(request{min(at, s.now), hash})
-		section = rest[8:]
+		if section = rest[8:]; v == version {
+			continue
+		}
+		var refused []byte
+		if refused, section, ok = cutBytes(section); !ok {
+			return errMalformed
+		}
+		if len(refused) == 0 {
+			continue
+		}
+		if !parseRefused(string(refused), new(outcome.Outcome)) || t.refuse(hash, string(refused)) > 0 {
+			return errMalformed
+		}
 	}
 	s.Remove(name)
 	if t.forget(s.now); t.size() > 0 {
@@ -252,20 +340,4 @@ func (s *Seen) ParseTenant(name string, section []byte) error {
 		s.tenants[strings.Clone(name)] = t
 	}
 	return nil
-}
-
-func cutNumber(b []byte, most uint64) (v uint64, rest []byte, ok bool) {
-	v, n := binary.Uvarint(b)
-	if n <= 0 || n > 1 && b[n-1] == 0 || v > most {
-		return 0, nil, false
-	}
-	return v, b[n:], true
-}
-
-func cutBytes(b []byte) (cut, rest []byte, ok bool) {
-	n, b, ok := cutNumber(b, math.MaxInt32)
-	if !ok || n > uint64(len(b)) {
-		return nil, nil, false
-	}
-	return b[:n], b[n:], true
 }

@@ -2,7 +2,9 @@ package seen
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
@@ -23,40 +26,64 @@ var update = flag.Bool("update", false, "write testdata/golden")
 // base is when the log of the tests begins, in Unix milliseconds.
 const base = 1_795_228_020_000
 
+// whole is the outcome of requests that are written as a whole.
+var whole = new(outcome.Outcome)
+
+// partly returns the outcome of a request of which a part was refused.
+func partly(series string, samples, histograms int) *outcome.Outcome {
+	o := &outcome.Outcome{Written: outcome.Counts{Samples: 7}}
+	o.Refused[outcome.Mixed].Histograms = histograms
+	o.Refused[outcome.TooManySeries].Samples = samples
+	o.Tell(series, errors.New("the cause at first"))
+	return o
+}
+
+// refusedOf returns what is remembered of a request: the first series, samples and histograms.
+func refusedOf(s *Seen, tenant string, hash Hash) string {
+	var o outcome.Outcome
+	if !s.Refused(tenant, hash, &o) {
+		return ""
+	}
+	samples, histograms := o.Refused[outcome.TooManySeries].Samples, o.Refused[outcome.Mixed].Histograms
+	return fmt.Sprint(o.First.Series, " ", samples, " ", histograms)
+}
+
 // naive is a plain list with all that Seen must know. It forgets nothing.
 type naive struct {
 	now int64
 	all []struct {
-		tenant string
-		t      int64
-		hash   Hash
+		tenant  string
+		t       int64
+		hash    Hash
+		refused string // see refusedOf
 	}
 }
 
-func (n *naive) has(tenant string, hash Hash) bool {
+func (n *naive) has(tenant string, hash Hash) (has bool, refused string) {
 	for _, x := range n.all {
 		if x.tenant == tenant && x.hash == hash && x.t > n.now-Keep {
-			return true
+			return true, x.refused
 		}
 	}
-	return false
+	return false, ""
 }
 
-func (n *naive) add(tenant string, hash Hash) {
-	if n.has(tenant, hash) {
+func (n *naive) add(tenant string, hash Hash, refused string) {
+	if has, _ := n.has(tenant, hash); has {
 		return
 	}
 	n.all = append(n.all, struct {
-		tenant string
-		t      int64
-		hash   Hash
-	}{tenant, n.now, hash})
+		tenant  string
+		t       int64
+		hash    Hash
+		refused string
+	}{tenant, n.now, hash, refused})
 }
 
 // Two members apply the same entries. One of them also saves and restarts, is filled tenant by
 // tenant, and answers questions in between. Both agree with a plain list, and save the same bytes.
 func TestMembersAgree(t *testing.T) {
-	var repeats int
+	var repeats, partial int
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var list naive
@@ -67,17 +94,27 @@ func TestMembersAgree(t *testing.T) {
 			steady.Advance(now)
 			restless.Advance(now)
 			tenant, hash := fmt.Sprint("t", r.IntN(3)), Hash(r.IntN(200))
-			want := list.has(tenant, hash)
+			want, refused := list.has(tenant, hash)
 			if want {
 				repeats++
+			}
+			if refused != "" {
+				partial++
 			}
 			if a, b := steady.Has(tenant, hash), restless.Has(tenant, hash); a != want || b != want {
 				t.Fatalf("seed %d, step %d: %v and %v, want %v", seed, step, a, b, want)
 			}
+			if a, b := refusedOf(&steady, tenant, hash), refusedOf(&restless, tenant, hash); a != refused || b != refused {
+				t.Fatalf("seed %d, step %d: %q and %q, want %q", seed, step, a, b, refused)
+			}
 			if r.IntN(3) > 0 {
-				list.add(tenant, hash)
-				steady.Add(tenant, hash)
-				restless.Add(tenant, hash)
+				o, refused := whole, ""
+				if seed%3 > 0 && r.IntN(4) == 0 {
+					o, refused = partly("s", step+1, step%3), fmt.Sprint("s ", step+1, " ", step%3)
+				}
+				list.add(tenant, hash, refused)
+				steady.Add(tenant, hash, o)
+				restless.Add(tenant, hash, o)
 			}
 			saved := restless.Append(nil)
 			switch r.IntN(6) {
@@ -102,8 +139,8 @@ func TestMembersAgree(t *testing.T) {
 			}
 		}
 	}
-	if repeats < 1000 {
-		t.Errorf("only %d requests were repeats", repeats)
+	if repeats < 1000 || partial < 1000 {
+		t.Errorf("only %d requests were repeats, and %d of them were refused in part", repeats, partial)
 	}
 }
 
@@ -111,10 +148,10 @@ func TestMembersAgree(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	var s Seen
 	s.Advance(base)
-	s.Add("a", 1)
-	s.Add("b", 1)
+	s.Add("a", 1, whole)
+	s.Add("b", 1, whole)
 	s.Advance(base + Keep - 1)
-	s.Add("a", 1) // a repeat, which does not extend the time
+	s.Add("a", 1, whole) // a repeat, which does not extend the time
 	if !s.Has("a", 1) || !s.Has("b", 1) || s.Has("a", 2) || s.Has("c", 1) {
 		t.Error("not known for ten minutes, or mixed up")
 	}
@@ -133,9 +170,9 @@ func TestForgotten(t *testing.T) {
 func TestATenantOfAnotherTime(t *testing.T) {
 	var from, to Seen
 	from.Advance(base)
-	from.Add("a", 1)
+	from.Add("a", 1, whole)
 	from.Advance(base + Keep/2)
-	from.Add("a", 2)
+	from.Add("a", 2, whole)
 	section := from.AppendTenant(nil, "a")
 
 	to.Advance(base + Keep)
@@ -147,7 +184,7 @@ func TestATenantOfAnotherTime(t *testing.T) {
 	if err := to.ParseTenant("a", section); err != nil || !to.Has("a", 1) || !to.Has("a", 2) {
 		t.Errorf("%v, %v, %v", err, to.Has("a", 1), to.Has("a", 2))
 	}
-	to.Add("a", 3)
+	to.Add("a", 3, whole)
 	var again Seen
 	if err := again.Parse(to.Append(nil)); err != nil || !again.Has("a", 2) {
 		t.Error(err)
@@ -165,10 +202,10 @@ func TestBound(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	var s Seen
 	s.Advance(base)
-	s.Add("other", 0)
+	s.Add("other", 0, whole)
 	for i := range Hash(3 * MaxRequests) {
 		s.Advance(base + int64(i)/1000)
-		s.Add("a", i)
+		s.Add("a", i, whole)
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
@@ -187,9 +224,50 @@ func TestBound(t *testing.T) {
 		t.Errorf("the saved form has %.1f MiB", mib)
 	}
 	section := s.AppendTenant(nil, "a")
-	err := again.ParseTenant("b", append(section, 0, 1, 1, 1, 1, 1, 1, 1, 1))
+	err := again.ParseTenant("b", append(section, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0))
 	if err == nil || again.Has("b", 2*MaxRequests) {
 		t.Error("a section with more than the bound is read")
+	}
+}
+
+// What was refused takes a bounded memory. The oldest is forgotten, and its requests are still known.
+func TestRefusedIsBounded(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var s Seen
+	s.Advance(base)
+	s.Add("other", 0, partly("first", 1, 0))
+	long := strings.Repeat("s", maxSeries-8)
+	const all = 20_000
+	for i := range Hash(all) {
+		s.Add("a", i, partly(long, int(i)+1, 1))
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if mib := float64(after.HeapAlloc-before.HeapAlloc) / (1 << 20); mib > 5 {
+		t.Errorf("a tenant takes %.1f MiB", mib)
+	}
+	kept := Hash(MaxRefused / (96 + len(long) + 16)) // at least
+	if !s.Has("a", 0) || refusedOf(&s, "a", 0) != "" || refusedOf(&s, "other", 0) != "first 1 0" ||
+		refusedOf(&s, "a", all-kept) != fmt.Sprint(long, " ", all-kept+1, " 1") || s.Early != 0 {
+		t.Errorf("requests or refusals other than the oldest are forgotten; %d requests were", s.Early)
+	}
+	tenant := s.tenants["a"]
+	if n := uint64(len(tenant.refused)); n+s.EarlyRefused != all || n > uint64(kept)+100 || len(tenant.partial) != int(n) {
+		t.Errorf("%d are remembered, %d are forgotten", n, s.EarlyRefused)
+	}
+	saved := s.Append(nil)
+	if n := len(saved); n > MaxRefused+10*all {
+		t.Errorf("the saved form has %d bytes", n)
+	}
+	var again Seen
+	if err := again.Parse(saved); err != nil || refusedOf(&again, "a", all-1) == "" {
+		t.Error(err)
+	}
+	s.Advance(base + Keep)
+	if s.Has("a", all-1) || len(tenant.refused)+len(tenant.partial)+tenant.bytes > 0 {
+		t.Errorf("refusals of %d requests outlive their requests", len(tenant.refused))
 	}
 }
 
@@ -236,18 +314,39 @@ func TestHash(t *testing.T) {
 func golden() *Seen {
 	var s Seen
 	s.Advance(base)
-	s.Add("default", 1)
-	s.Add("default", 1<<63)
+	s.Add("default", 1, whole)
+	s.Add("default", 1<<63, whole)
 	s.Advance(base + 300)
-	s.Add("default", 2)
-	s.Add("a", 1)
+	s.Add("default", 2, whole)
+	s.Add("a", 1, whole)
 	return &s
 }
 
-// Every later program reads the files in testdata/golden.
+// refusing is golden with a request that was refused in part.
+func refusing() *Seen {
+	s := golden()
+	s.Add("b", 3, partly(`up{job="é"}`, 300, 1))
+	return s
+}
+
+// Every later program reads the files in testdata. What was refused changes no bytes of a state without it.
 func TestGolden(t *testing.T) {
-	const file = "testdata/golden"
-	saved := golden().Append(nil)
+	check(t, "testdata/golden", golden())
+	s := check(t, "testdata/refused", refusing())
+	if got := refusedOf(s, "b", 3); got != `up{job="é"} 300 1` || refusedOf(s, "a", 1) != "" {
+		t.Errorf("refused: %s", got)
+	}
+	s.Advance(base + 300 + Keep)
+	s.Add("a", 1, whole)
+	if saved := s.Append(nil); saved[0] != version {
+		t.Errorf("version %d after what was refused is forgotten", saved[0])
+	}
+}
+
+// check compares a state with a file, and returns the state that is read from it.
+func check(t *testing.T, file string, state *Seen) *Seen {
+	t.Helper()
+	saved := state.Append(nil)
 	if *update {
 		if err := os.WriteFile(file, []byte(hex.Dump(saved)), 0o644); err != nil {
 			t.Fatal(err)
@@ -257,10 +356,11 @@ func TestGolden(t *testing.T) {
 	if err != nil || hex.Dump(saved) != string(want) {
 		t.Errorf("%v: saved as\n%swant\n%s", err, hex.Dump(saved), want)
 	}
-	var s Seen
+	s := new(Seen)
 	if err := s.Parse(saved); err != nil || !s.Has("default", 1<<63) || !s.Has("a", 1) || s.Has("a", 2) {
 		t.Error(err)
 	}
+	return s
 }
 
 func TestMalformed(t *testing.T) {
@@ -273,15 +373,32 @@ func TestMalformed(t *testing.T) {
 			t.Errorf("%d of %d bytes replaced the state, although they are malformed", n, len(whole))
 		}
 	}
-	newer := append([]byte{2}, whole[1:]...)
-	if err := new(Seen).Parse(newer); err == nil || !strings.Contains(err.Error(), "version 2") {
+	newer := append([]byte{3}, whole[1:]...)
+	if err := new(Seen).Parse(newer); err == nil || !strings.Contains(err.Error(), "version 3") {
 		t.Error(err)
+	}
+	if new(Seen).Parse(append([]byte{withRefused}, whole[1:]...)) == nil {
+		t.Error("a state of version 1 is read as one of version 2")
 	}
 	twice := golden()
 	section := twice.AppendTenant(nil, "a")
-	hash := section[len(section)-8:]
-	if err := twice.ParseTenant("a", slices.Concat(section, []byte{0}, hash)); err == nil || !twice.Has("a", 1) {
+	again := section[len(section)-9:] // the hash, and the length of what was refused
+	if err := twice.ParseTenant("a", slices.Concat(section, []byte{0}, again)); err == nil || !twice.Has("a", 1) {
 		t.Errorf("a request twice: %v", err)
+	}
+	for why, text := range map[string]string{
+		"nothing":               "\x00s",
+		"no series":             "\x01\x01\x00\x00",
+		"no parts":              "\x01\x00\x00\x00\x00s",
+		"reasons out of order":  "\x02\x01\x00\x00\x01\x01\x00\x00\x00s",
+		"an unknown reason":     "\x7f\x01\x00\x00\x00s",
+		"numbers that are cut":  "\x01\x01",
+		"a series that is long": "\x01\x01\x00\x00\x00" + strings.Repeat("s", maxSeries+1),
+	} {
+		bad := slices.Concat(section[:len(section)-1], binary.AppendUvarint(nil, uint64(len(text))), []byte(text))
+		if err := twice.ParseTenant("a", bad); err == nil {
+			t.Errorf("%s: it is read", why)
+		}
 	}
 }
 
@@ -290,6 +407,7 @@ func FuzzParse(f *testing.F) {
 	whole := golden().Append(nil)
 	f.Add(whole)
 	f.Add(whole[:len(whole)/2])
+	f.Add(refusing().Append(nil))
 	f.Add([]byte{version, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var s Seen
@@ -314,12 +432,12 @@ func FuzzParse(f *testing.F) {
 func BenchmarkAdd(b *testing.B) {
 	var s Seen
 	for i := range Hash(2 * MaxRequests) {
-		s.Add("default", i)
+		s.Add("default", i, whole)
 	}
 	b.ReportAllocs()
 	for i := Hash(2 * MaxRequests); b.Loop(); i++ {
 		s.Advance(base)
-		s.Add("default", i)
+		s.Add("default", i, whole)
 	}
 }
 
