@@ -87,7 +87,7 @@ type Member struct {
 	pairs   hapair.Pairs
 	deltas  deltas
 	nodes   cluster.Nodes
-	digests map[string]*Digest // by tenant, of outcomes that are known when an entry is applied
+	digests map[string]*Digest // of outcomes known when an entry is applied; store.max_tenants bounds their number
 	senders map[uint64]int64   // when each last had windows in the log, by the leaders' clocks; only leaders use it
 	swept   int64              // the leader's clock when old senders were last forgotten
 	since   int64              // the clock of the first windows that this process applied; senders has none from before

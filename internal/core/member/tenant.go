@@ -168,7 +168,8 @@ func appendCounts(b []byte, c *outcome.Counts) []byte {
 	return b
 }
 
-// note adds an outcome that is known when its entry is applied.
+// note adds an outcome that is known when its entry is applied. The tenant is admitted, or is refusedTenants:
+// so there are at most store.max_tenants digests, and one.
 func (m *Member) note(tenant string, index uint64, o *outcome.Outcome) {
 	d := m.digests[tenant]
 	if d == nil {

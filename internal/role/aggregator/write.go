@@ -179,7 +179,8 @@ func (a *Aggregator) noteStored(b *backlog) {
 	}
 	if err := a.stored.Raise(b.tenant, to); err != nil {
 		a.metrics.JournalErrors.Inc()
-		a.logger.Warn("stored tiles could not be noted; a restart writes their samples again",
+		a.logger.Warn("a tenant's stored tiles cannot be noted until the next checkpoint; nothing is lost, and a restart "+
+			"before it writes their samples again: if the disk is full, free space",
 			"tenant", b.tenant, "error", err)
 	}
 }

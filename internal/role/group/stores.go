@@ -197,7 +197,7 @@ func (g *Group) settle(j *job) {
 	note := g.node.Done(j.Work)
 	if j.Requests != nil {
 		g.tried = j.begun
-		g.noteRequests(note)
+		g.noteRequests(j.Tenant, note)
 		delete(g.requested, j.Tenant)
 		g.replayedSome(j)
 		if g.Told != nil {
@@ -279,11 +279,12 @@ func (g *Group) replayedSome(j *job) {
 
 // noteRequests notes that a tenant's store has requests. If the note fails, nothing is lost: a restart
 // looks for their samples in the store.
-func (g *Group) noteRequests(note []byte) {
+func (g *Group) noteRequests(tenant string, note []byte) {
 	if err := g.noted.Note(note); err != nil {
 		g.metrics.JournalErrors.Inc()
-		g.Logger.Warn("stored requests cannot be noted until the next checkpoint; a restart looks for their samples in "+
-			"the stores", "error", err)
+		g.Logger.Warn("a tenant's stored requests cannot be noted until the next checkpoint; nothing is lost, and a restart "+
+			"before it looks for their samples in the stores: if the disk is full, free space",
+			"tenant", tenant, "error", err)
 	}
 }
 
@@ -292,7 +293,8 @@ func (g *Group) noteRequests(note []byte) {
 func (g *Group) noteStored(tenant string) {
 	if err := g.stored.Raise(tenant, g.node.State().VisibleTiles(tenant)); err != nil {
 		g.metrics.JournalErrors.Inc()
-		g.Logger.Warn("stored tiles could not be noted; a restart writes their samples again",
+		g.Logger.Warn("a tenant's stored tiles cannot be noted until the next checkpoint; nothing is lost, and a restart "+
+			"before it writes their samples again: if the disk is full, free space",
 			"tenant", tenant, "error", err)
 	}
 }
