@@ -14,7 +14,7 @@ type coverage struct {
 	windows, requests, reads, retries, elections, late, lateGauges, truncations, restored, requeued, turns, limits,
 	tooOld, duplicates, ahead, full, kills, powerLosses, outages, torn, pauses, parts, transfers, changes, slow, hangs,
 	clocks, checkpoints, replaced, messagesLost, messagesTwice, cut, histograms, stale, deltas, deltasAgain, deltaLimits,
-	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted, cutCrashes, openingKills,
+	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted, cutCrashes, openingKills, held,
 	rewritten int
 }
 
@@ -44,6 +44,7 @@ func (c *coverage) each() []world.Count {
 		counted("tiles that waited at a restart", &c.waited), counted("notes of requests that count", &c.noted),
 		counted("crashes in cuts", &c.cutCrashes), counted("kills in openings", &c.openingKills),
 		counted("segments that killed openings rewrote", &c.rewritten),
+		counted("members that took no entries while stores hung", &c.held),
 	}
 }
 

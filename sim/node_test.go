@@ -41,6 +41,7 @@ type node struct {
 	world.Process
 	slowDisk   bool
 	slowStores bool
+	held       bool            // the member takes no entries
 	hangs      map[string]bool // queues whose stores do not answer, as in queueOf
 	fails      map[string]bool // queues whose stores answer with an error
 	noSync     bool            // the node's stores cannot be synced
@@ -177,6 +178,11 @@ func (s *sim) stop(n *node) {
 // drain does the work that the member has for its process.
 func (s *sim) drain(n *node) {
 	out, err := n.node.Take()
+	if _, held := n.node.Held(); held != n.held {
+		if n.held = held; held {
+			s.covered.held++
+		}
+	}
 	if err != nil {
 		s.Fail("node %d: %v", n.n, strings.SplitN(err.Error(), "\n", 2)[0])
 		return

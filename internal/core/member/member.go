@@ -93,6 +93,7 @@ type Member struct {
 	since   int64              // the clock of the first windows that this process applied; senders has none from before
 
 	requestsBytes int64 // of the entries of all waiting requests
+	tilesBytes    int64 // of all waiting tiles
 	marks         marks.Marks
 	begun         uint64 // entries up to this one had their effect before this process started
 

@@ -311,8 +311,9 @@ func (r *run) drain(t testing.TB) {
 		}
 	}
 	for _, name := range r.member.Tenants() {
-		if w := r.member.Waiting(name); w.Bytes != 0 || w.RequestsBytes != 0 || r.member.requestsBytes != 0 {
-			t.Fatalf("nothing waits, but %+v of tenant %s, and %d bytes of all", w, name, r.member.requestsBytes)
+		sum := r.member.requestsBytes + r.member.tilesBytes
+		if w := r.member.Waiting(name); w.Bytes != 0 || w.RequestsBytes != 0 || sum != 0 {
+			t.Fatalf("nothing waits, but %+v of tenant %s, and %d bytes of all", w, name, sum)
 		}
 	}
 }

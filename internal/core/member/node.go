@@ -74,6 +74,7 @@ type Node struct {
 	members    replica.Members
 	leader     leader
 
+	held     []replica.Committed         // entries that are not applied yet, since too much waits: see overfull
 	windows  map[uint64][]push           // pushes that wait for an entry with windows, by its index
 	requests map[uint64]ID               // callers that wait for a request's outcome, by its index
 	reads    map[ID]*read                // barriers that have not ended
@@ -131,7 +132,7 @@ func (n *Node) Progress() []replica.Progress { return n.replica.Progress() }
 // Tick tells the node the time. Call it every replica.TickEvery. The leader proposes the tiles that are due.
 func (n *Node) Tick(now int64) {
 	n.tell(now)
-	n.replica.Candidate(!n.leader.clocks.wrong())
+	n.replica.Candidate(!n.leader.clocks.wrong() && len(n.held) == 0)
 	n.replica.Tick()
 	n.lead()
 }
@@ -317,10 +318,9 @@ func (n *Node) step() (more bool) {
 	if out.Members != nil {
 		n.out.Members, n.members = out.Members, *out.Members
 	}
-	for _, c := range out.Apply {
-		if n.failed = n.apply(c); n.failed != nil {
-			return false
-		}
+	applied := n.applyAll(out.Apply)
+	if n.failed != nil {
+		return false
 	}
 	for _, index := range out.Lost {
 		n.lost(index)
@@ -328,7 +328,7 @@ func (n *Node) step() (more bool) {
 	n.follow(out.Leadership)
 	n.proposeWindows()
 	n.waitForStores(out.Reads)
-	return len(out.Apply) > 0 || len(out.Lost) > 0 || len(out.Messages) > 0 || out.Write != nil
+	return applied || len(out.Lost) > 0 || len(out.Messages) > 0 || out.Write != nil
 }
 
 // waitForStores notes the indexes that barriers wait for.
@@ -352,6 +352,42 @@ func (n *Node) waitForStores(all []replica.Read) {
 	for _, tenant := range tenants {
 		n.releaseReads(tenant)
 	}
+}
+
+// Held reports whether this member applies no entries, and the tenant whose stores they wait for.
+func (n *Node) Held() (tenant string, held bool) {
+	if len(n.held) == 0 {
+		return "", false
+	}
+	return n.overfull(), true
+}
+
+// overfull returns a tenant for whose stores twice as much waits as a leader allows, or "". A leader refuses
+// more for the tenant when its own stores do not keep up. The stores of another member may hang while the
+// leader's do not. Then that member applies nothing more until there is room: it lags, its memory is bounded,
+// and the replica hands out no more than 16 MiB of entries meanwhile. It does not campaign, because a leader
+// that applies nothing stops the group.
+func (n *Node) overfull() string {
+	s, most := n.state, &n.settings
+	if n.leadership.Leads || s.requestsBytes+s.tilesBytes < 2*min(most.MaxPending, most.MaxQueued, most.MaxQueuedSum) {
+		return ""
+	}
+	return s.overfull(2*most.MaxPending, 2*most.MaxQueued, 2*most.MaxQueuedSum)
+}
+
+// applyAll applies entries in order, if there is room for what they bring, and reports whether it applied any.
+func (n *Node) applyAll(committed []replica.Committed) (applied bool) {
+	n.held = append(n.held, committed...)
+	for len(n.held) > 0 && n.overfull() == "" {
+		if n.failed = n.apply(n.held[0]); n.failed != nil {
+			return applied
+		}
+		n.held, applied = n.held[1:], true
+	}
+	if len(n.held) == 0 {
+		n.held = nil // frees the entries
+	}
+	return applied
 }
 
 // apply applies a committed entry, and answers its proposer if this node proposed it.

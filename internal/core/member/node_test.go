@@ -419,6 +419,82 @@ func TestAFullTenant(t *testing.T) {
 	}
 }
 
+// The stores of a tenant hang on one member alone. The others go on, and that member takes nothing more before
+// its memory fills up. It does not lead meanwhile, and catches up once the stores go on.
+func TestAMemberWhoseStoreHangsIsBounded(t *testing.T) {
+	for _, kind := range []entry.Kind{entry.KindRequest, entry.KindWindows} {
+		g := newThree(t, 3)
+		leader := g.leader()
+		sick := g.others(leader)[0]
+		sick.sick = map[string]bool{"one": true}
+		for _, n := range g.nodes {
+			n.settings.MaxPending, n.settings.MaxQueued = 300, 1000
+		}
+		for i := range 100 {
+			if kind == entry.KindRequest {
+				leader.Write(g.now, ID(i+1), requestEntry(t, g.now))
+			} else {
+				leader.Push(g.now, ID(i+1), pushOf(g.now, "one", 9, uint64(i+1), 1))
+			}
+			g.pass(1000)
+			if a, answered := leader.answers[ID(i+1)]; !answered || a.Err != nil {
+				t.Fatalf("write %d: answered: %v, %v", i, answered, a.Err)
+			}
+		}
+		if tenant, held := sick.Held(); !held || tenant != "one" {
+			t.Errorf("the member takes more: held %v for tenant %q", held, tenant)
+		}
+		if w := sick.state.Waiting("one"); w.Bytes+w.RequestsBytes > 8000 {
+			t.Errorf("%d bytes wait", w.Bytes+w.RequestsBytes)
+		}
+		if at, want := sick.state.Index(), leader.state.Index(); at >= want {
+			t.Errorf("the member has entries up to %d of %d", at, want)
+		}
+		sick.Barrier(1, "two")
+		leader.parted = true
+		third := g.others(leader)[1]
+		third.replica.Candidate(false) // it votes
+		for range 100 {
+			g.now += 100
+			sick.Tick(g.now)
+			third.replica.Tick()
+			g.settle()
+		}
+		if sick.leads.Leads {
+			t.Error("the member leads, and applies nothing")
+		}
+		if _, answered := sick.answers[1]; answered {
+			t.Error("a barrier ended before the member had what was acknowledged")
+		}
+		leader.parted, sick.sick = false, nil
+		g.pass(2000)
+		if _, held := sick.Held(); held || sick.state.Index() != g.leader().state.Index() {
+			t.Errorf("held %v, entries up to %d of %d", held, sick.state.Index(), g.leader().state.Index())
+		}
+		if _, answered := sick.answers[1]; !answered {
+			t.Error("the barrier has not ended")
+		}
+		if !maps.Equal(sick.stores.tiles, leader.stores.tiles) {
+			t.Error("the member has stored other tiles than the leader")
+		}
+	}
+}
+
+// A leader applies what it has proposed, though its own stores hang: if it did not, the group would stop.
+func TestALeaderTakesWhatItProposed(t *testing.T) {
+	g := newThree(t, 3)
+	leader := g.leader()
+	leader.hangs = true
+	leader.Write(g.now, 1, requestEntry(t, g.now))
+	g.settle()
+	leader.settings.MaxQueued = 1
+	leader.Push(g.now, 2, pushOf(g.now, "two", 9, 1, 1))
+	g.pass(1000)
+	if a, answered := leader.answers[2]; !answered || a.Err != nil {
+		t.Errorf("answered: %v, %v", answered, a.Err)
+	}
+}
+
 // A window that is under way counts. If it comes again meanwhile, it is not refused, though its tenant's
 // stores have become full.
 func TestAWindowUnderWayIsNotRefused(t *testing.T) {

@@ -187,7 +187,7 @@ func (m *Member) Restored(stored map[string]uint64) {
 	}
 	slices.SortStableFunc(all, func(x, y Tile) int { return cmp.Compare(x.Index, y.Index) })
 	for _, x := range all {
-		m.tenant(x.Tenant).addTile(x)
+		m.addTile(x)
 	}
 }
 

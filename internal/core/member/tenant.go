@@ -93,6 +93,12 @@ func (t *tenant) requested() uint64 {
 	return t.requests[0].Index
 }
 
+// addTile adds a tile to the queue of its tenant.
+func (m *Member) addTile(x Tile) {
+	m.tenant(x.Tenant).addTile(x)
+	m.tilesBytes += x.Bytes
+}
+
 // addTile adds a tile to the queue. After a restart, some shards have tiles of later entries than those
 // that close the tiles of other shards.
 func (t *tenant) addTile(x Tile) {

@@ -146,7 +146,7 @@ func (m *Member) queue(shard uint16, closed []*tile.Waiting) {
 			m.shards.Stored(shard, w.Tenant, w.Boundary)
 			continue
 		}
-		m.tenant(w.Tenant).addTile(Tile{shard, w})
+		m.addTile(Tile{shard, w})
 	}
 }
 

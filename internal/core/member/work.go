@@ -75,6 +75,7 @@ func (m *Member) Done(w *Work) (note []byte) {
 		for _, x := range w.Tiles {
 			m.shards.Stored(x.Shard, t.name, x.Boundary)
 			t.tilesBytes -= x.Bytes
+			m.tilesBytes -= x.Bytes
 			t.tilesSamples -= x.Raw
 		}
 		t.tiles = append([]Tile(nil), t.tiles[len(w.Tiles):]...) // a copy, which frees the stored tiles
@@ -117,4 +118,17 @@ func (m *Member) full(most int64) (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// overfull returns the tenant for whose stores most waits if it is more than the bounds: bytes of a tenant's
+// tiles, of its requests, and of the requests of all tenants. Otherwise it returns "".
+func (m *Member) overfull(tiles, requests, sum int64) (name string) {
+	most := int64(0)
+	for _, t := range m.tenants {
+		full := t.tilesBytes >= tiles || t.requestsBytes >= requests || m.requestsBytes >= sum
+		if n := t.tilesBytes + t.requestsBytes; full && (n > most || n == most && t.name < name) {
+			name, most = t.name, n
+		}
+	}
+	return name
 }

@@ -68,6 +68,7 @@ type Group struct {
 	routed      int   // nodes that the network knows
 	leaderClock int64 // of the leader's last message, Unix ms
 	leadership  replica.Leadership
+	pauses      bool      // the member takes no entries: see sayHeld
 	caughtUp    time.Time // when the member last had applied all that it knew to be committed
 	led         time.Time // when the leader was last known
 	leader      atomic.Pointer[string]

@@ -40,7 +40,22 @@ func (g *Group) take() error {
 		g.changed(out.Members)
 	}
 	g.follow(out.Leadership)
+	g.sayHeld()
 	return g.broke
+}
+
+// sayHeld logs when this member stops taking entries since its stores do not keep up, and when it goes on.
+func (g *Group) sayHeld() {
+	tenant, held := g.node.Held()
+	if held == g.pauses {
+		return
+	}
+	if g.pauses = held; held {
+		g.Logger.Error("the stores of a tenant do not keep up on this member: it takes no more entries until they do, and "+
+			"lags behind the others", "tenant", tenant)
+		return
+	}
+	g.Logger.Info("the member takes entries again", "entries_behind", g.node.Committed()-g.node.State().Index())
 }
 
 // changed notes whether this member is now the only voter.
