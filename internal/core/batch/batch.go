@@ -11,9 +11,9 @@
 //	ErrRefused   none counts, and none ever will
 //	any other    none counts
 //
-// After ErrUnsynced, and after any error that is not named here, the producer should push the
-// batches again: those that count already are then repeats. After Push has returned, the aggregator
-// no longer uses the memory of the batches.
+// After ErrUnsynced, and after any error that this list does not name, the producer should push the
+// batches again. A batch that counts already is then recognized as a repeat. After Push has
+// returned, the aggregator no longer uses the memory of the batches.
 package batch
 
 import (
@@ -103,7 +103,7 @@ type Increment struct {
 	Policy  []byte // series.AppendPolicy
 	Samples uint32 // how many values came on the wire, unweighted
 	Time    int64  // Unix seconds of |T, 0 if absent
-	Source  uint64 // which of a merged gauge's values this is, 0 if absent
+	Source  uint64 // identifies one of the values of a merged gauge; 0 if absent
 	Delta   int64  // Unix milliseconds at which a sender's own delta ends, to recognize repeats; 0 if absent
 
 	Value    float64                // counter, up/down counter: sum; gauge: last; check: status
@@ -115,8 +115,8 @@ type Increment struct {
 	Set      *distinct.Set
 	Exemplar *Exemplar // only for timers; nil for none
 
-	flags byte   // flags of the increment, if it was read
-	brief []byte // the bytes after the policy, if the increment was read
+	flags byte   // set by Reader
+	brief []byte // the bytes after the policy; set by Reader
 }
 
 // Kind is the kind of the increment's series.

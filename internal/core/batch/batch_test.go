@@ -73,7 +73,7 @@ func checkBrief(t *testing.T, brief []byte, want *Increment) {
 	var r Reader
 	for n := range brief {
 		if got := r.Brief(want.Kind(), second, brief[:n]); got != nil {
-			t.Fatalf("%d of %d bytes: %+v", n, len(brief), *got)
+			t.Fatalf("cut to %d of %d bytes, it is read as %+v", n, len(brief), *got)
 		}
 	}
 	got := r.Brief(want.Kind(), second, append(brief, "what follows"...))
@@ -88,7 +88,7 @@ func checkBrief(t *testing.T, brief []byte, want *Increment) {
 	}
 	got.Key, got.Policy = want.Key, want.Policy
 	if !reflect.DeepEqual(*got, *want) {
-		t.Errorf("%+v, want %+v", *got, *want)
+		t.Errorf("read %+v, want %+v", *got, *want)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(r.Header, header()) {
-		t.Errorf("header %+v", r.Header)
+		t.Errorf("read the header %+v", r.Header)
 	}
 	for i := range want {
 		got := r.Next()
@@ -129,7 +129,7 @@ func TestReadBack(t *testing.T) {
 		checkBrief(t, brief, &want[i])
 	}
 	if r.Next() != nil || r.Err() != nil {
-		t.Errorf("at the end: %v", r.Err())
+		t.Errorf("error at the end: %v", r.Err())
 	}
 }
 
@@ -146,12 +146,12 @@ func TestTruncation(t *testing.T) {
 		i := 0
 		for inc := r.Next(); inc != nil; inc = r.Next() {
 			if string(inc.Key) != string(incs[i].Key) {
-				t.Fatalf("cut at %d: increment %d is of %q", n, i, inc.Key)
+				t.Fatalf("cut at byte %d: increment %d has the key %q", n, i, inc.Key)
 			}
 			i++
 		}
 		if r.Err() == nil {
-			t.Fatalf("cut at %d of %d: no error", n, len(whole))
+			t.Fatalf("cut at byte %d of %d: no error", n, len(whole))
 		}
 	}
 }
@@ -217,14 +217,14 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 				}
 			}
 			if r.Next() != nil || r.Err() == nil || r.skipped != 1 {
-				t.Errorf("at the end: %d skipped, %v", r.skipped, r.Err())
+				t.Errorf("at the end: %d increments skipped, error %v", r.skipped, r.Err())
 			}
 		})
 	}
 }
 
-// The clock of a computer without a battery starts in 1970. If it is set right while the first
-// window is open, earlier samples lie decades before the window's second.
+// The clock of a computer without a battery starts in 1970. If the clock is corrected while the
+// first window is open, earlier samples lie decades before the window's second.
 func TestTheClockMayJumpWithinAWindow(t *testing.T) {
 	inc := increments()[2]
 	inc.At = 5e9
@@ -237,10 +237,10 @@ func TestTheClockMayJumpWithinAWindow(t *testing.T) {
 	}
 }
 
-// A journal frame holds 16 MiB: a larger batch could never be written, and was retried for ever. So
-// a large window becomes several batches of a shard. Each has a higher sequence than the batch
-// before, because otherwise the reader would take it for a repeat. Sequences of the next window are
-// higher than all of them.
+// A journal frame holds 16 MiB at most. A larger batch could never be written, and its producer
+// used to retry it for ever. So a large window becomes several batches of a shard. Each has a
+// higher sequence than the batch before; otherwise the reader would treat it as a repeat. Sequences
+// of the next window are higher than all of them.
 func TestALargeWindowIsSplit(t *testing.T) {
 	const frame = 16 << 20
 	inc := increments()[0]
@@ -269,7 +269,7 @@ func TestALargeWindowIsSplit(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(b.Bytes) > frame/2 || r.Header.Shard != b.Shard {
-				t.Errorf("a batch of %d bytes for shard %d, by its header for %d", len(b.Bytes), b.Shard, r.Header.Shard)
+				t.Errorf("a batch of %d bytes for shard %d has the shard %d in its header", len(b.Bytes), b.Shard, r.Header.Shard)
 			}
 			if s := r.Header.Sequence; s <= last[b.Shard] || s>>partBits != h.Sequence {
 				t.Errorf("shard %d: sequence %#x follows %#x", b.Shard, s, last[b.Shard])
@@ -288,7 +288,7 @@ func TestALargeWindowIsSplit(t *testing.T) {
 	}
 }
 
-// The length of a trace tells where the rest of an exemplar begins. A length beyond the longest
+// The length of a trace says where the rest of an exemplar begins. A length beyond the longest
 // trace, or beyond the increment, is refused.
 func TestLengthsOfTraces(t *testing.T) {
 	whole := (&Exemplar{Value: 1, Time: 5, Trace: TraceOf([]byte("ab"))}).Append(nil, 0)
@@ -298,15 +298,15 @@ func TestLengthsOfTraces(t *testing.T) {
 		rest, err := e.Parse(append(append([]byte{byte(n)}, digits[:n]...), whole[3:]...), 0)
 		if n >= 1 && n <= 32 {
 			if err != nil || len(rest) > 0 || e.Trace.String() != string(digits[:n]) || e.Value != 1 || e.Time != 5 {
-				t.Errorf("%d digits: %+v, %d bytes are left, %v", n, e, len(rest), err)
+				t.Errorf("a trace of %d digits: read %+v, %d bytes are left, %v", n, e, len(rest), err)
 			}
 		} else if err == nil {
-			t.Errorf("%d digits were taken", n)
+			t.Errorf("a trace of %d digits is accepted", n)
 		}
 	}
 	for n := range whole {
 		if _, err := new(Exemplar).Parse(whole[:n], 0); err == nil {
-			t.Errorf("%d of %d bytes were taken", n, len(whole))
+			t.Errorf("an exemplar cut to %d of %d bytes is accepted", n, len(whole))
 		}
 	}
 }
@@ -344,12 +344,12 @@ func FuzzReader(f *testing.F) {
 			}
 			copied := again.Next()
 			if copied == nil || !reflect.DeepEqual(copied.Exemplar, inc.Exemplar) || again.Next() != nil || again.Err() != nil {
-				t.Fatalf("%+v: read back: %+v, %v", inc, copied, again.Err())
+				t.Fatalf("%+v is read back as %+v, %v", inc, copied, again.Err())
 			}
 			if x := inc.Exemplar; x != nil &&
 				(!dogstatsd.IsTrace([]byte(x.Trace.String())) || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Time < 1 ||
 					x.Time > maxSecond*1e3) {
-				t.Fatalf("exemplar %+v", x)
+				t.Fatalf("read the exemplar %+v", x)
 			}
 			_, _, _ = series.ParseKey(inc.Key)
 			_, _ = series.ParsePolicy(inc.Policy)
@@ -371,7 +371,7 @@ func TestWhatIsNewerIsRefusedByName(t *testing.T) {
 		b := encode(header(), good)
 		b[0] = c.first
 		if err := new(Reader).Reset(b); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("first byte %#02x: %v, want %q", c.first, err, c.want)
+			t.Errorf("first byte %#02x: error %v, want %q", c.first, err, c.want)
 		}
 	}
 
@@ -411,6 +411,6 @@ func TestTheFlagOfUpDownCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Next(); r.Next() != nil || r.Err() == nil {
-		t.Errorf("without the flag: %v", r.Err())
+		t.Errorf("a batch without the flag: error %v", r.Err())
 	}
 }

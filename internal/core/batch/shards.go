@@ -35,9 +35,9 @@ const (
 )
 
 // Begin starts the batches of a portion of a window. Nearly always the portion is the whole window.
-// It uses all fields of the header but Shard. h.Sequence is the number of the portion, below 2^48.
-// The sequence of a batch is the portion's number times 65,536, plus 1 for each earlier batch of
-// the shard in the portion. So sequences grow with the batches of a shard, in the order of End.
+// Begin uses all fields of the header but Shard. h.Sequence is the number of the portion, below
+// 2^48. The sequence of a batch is the portion's number times 65,536, plus 1 for each earlier batch
+// of the shard in the portion. So sequences grow with the batches of a shard, in the order of End.
 func (w *Writer) Begin(h Header) {
 	for _, shard := range w.touched {
 		p := &w.shards[shard]

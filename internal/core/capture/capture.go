@@ -20,7 +20,7 @@ const (
 	// frameSize is the size of the length and the checksum before a record, in bytes.
 	frameSize = 8
 
-	// maxRecord bounds the length of a record: a reader takes a greater length for damage. The longest
+	// maxRecord bounds the length of a record, in bytes. A reader treats a greater length as damage. The longest
 	// packet that a socket may be configured for is 1 MiB.
 	maxRecord = 2 << 20
 )
@@ -32,7 +32,7 @@ const (
 	typeMissed   = 3
 )
 
-// Kinds of a datagram's sender: the byte before it.
+// The first byte of a datagram's sender says of which kind the sender is.
 const (
 	senderUnknown     = 0
 	senderIPv4        = 1

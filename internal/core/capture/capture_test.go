@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// some has datagrams of every kind of sender.
+// some has a datagram of every kind of sender.
 var some = []Datagram{
 	{Time: 1, Network: "udp", Address: "127.0.0.1:8125",
 		Sender: sender.Sender{Addr: netip.MustParseAddrPort("127.0.0.1:5000")}, Data: []byte("a:1|c")},
@@ -56,13 +56,13 @@ func read(r io.Reader) (all []Datagram, missedLast uint64, err error) {
 func TestRoundTrip(t *testing.T) {
 	got, _, err := read(iotest.OneByteReader(bytes.NewReader(written(t, some))))
 	if err != io.EOF || len(got) != len(some) {
-		t.Fatalf("%d datagrams, %v", len(got), err)
+		t.Fatalf("read %d datagrams, %v", len(got), err)
 	}
 	for i := range got {
 		if want := some[i]; !bytes.Equal(got[i].Data, want.Data) {
-			t.Errorf("%d: %q, want %q", i, got[i].Data, want.Data)
+			t.Errorf("datagram %d: %q, want %q", i, got[i].Data, want.Data)
 		} else if got[i].Data, want.Data = nil, nil; !reflect.DeepEqual(got[i], want) {
-			t.Errorf("%d: %+v, want %+v", i, got[i], want)
+			t.Errorf("datagram %d: %+v, want %+v", i, got[i], want)
 		}
 	}
 }
@@ -75,22 +75,22 @@ func TestMissedAtTheEnd(t *testing.T) {
 	_ = w.Missed(3)
 	_ = w.Missed(4)
 	if all, missed, err := read(&b); len(all) != 1 || missed != 7 || err != io.EOF {
-		t.Errorf("%d datagrams, then %d missed, %v", len(all), missed, err)
+		t.Errorf("read %d datagrams, then %d missed, %v", len(all), missed, err)
 	}
 }
 
 // A capture without datagrams is valid; an empty file is not.
 func TestNothing(t *testing.T) {
 	if all, _, err := read(bytes.NewReader(written(t, nil))); len(all) != 0 || err != io.EOF {
-		t.Errorf("%d datagrams, %v", len(all), err)
+		t.Errorf("read %d datagrams, %v", len(all), err)
 	}
 	if _, _, err := read(strings.NewReader("")); err == nil || err == io.EOF || errors.Is(err, ErrCut) {
 		t.Errorf("an empty file: %v", err)
 	}
 }
 
-// Wherever a capture is cut off, all records before the cut are read, and a cut inside a record is
-// not taken for the end.
+// Wherever a capture is cut off, all records before the cut are read. A cut inside a record is
+// reported as ErrCut, not as the end.
 func TestCutAnywhere(t *testing.T) {
 	whole := written(t, some)
 	var ends []int // lengths of the prefixes that hold 1, 2, 3 and more datagrams
@@ -109,7 +109,7 @@ func TestCutAnywhere(t *testing.T) {
 			t.Errorf("cut at byte %d: %d datagrams, want %d; %v", cut, len(all), want, err)
 		}
 		if whole := atRecord(whole, cut); whole != (err == io.EOF) {
-			t.Errorf("cut at byte %d: %v", cut, err)
+			t.Errorf("cut at byte %d: error %v", cut, err)
 		}
 	}
 }
@@ -136,11 +136,11 @@ func TestDamage(t *testing.T) {
 		damaged[i] ^= 0x10
 		all, _, err := read(bytes.NewReader(damaged))
 		if err == io.EOF {
-			t.Errorf("byte %d: read to the end", i)
+			t.Errorf("byte %d is changed, and the capture is read to the end", i)
 		}
 		for n, d := range all {
 			if !bytes.Equal(d.Data, some[n].Data) {
-				t.Errorf("byte %d: datagram %d is %q", i, n, d.Data)
+				t.Errorf("byte %d is changed, and datagram %d is read as %q", i, n, d.Data)
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func TestUnknownRecord(t *testing.T) {
 	_ = w.end(append(w.record(200), "from the future"...))
 	_ = w.Write(&some[1])
 	if all, _, err := read(&b); len(all) != 2 || err != io.EOF {
-		t.Errorf("%d datagrams, %v", len(all), err)
+		t.Errorf("read %d datagrams, %v", len(all), err)
 	}
 }
 
@@ -202,8 +202,8 @@ func TestWriterAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Laws: reading arbitrary bytes ends. Datagrams that were read do not change when they are written
-// and read again.
+// Reading arbitrary bytes ends. Datagrams that were read do not change when they are written and
+// read again.
 func FuzzReader(f *testing.F) {
 	whole := written(f, some)
 	f.Add(whole)
@@ -217,11 +217,11 @@ func FuzzReader(f *testing.F) {
 		}
 		again, _, err := read(bytes.NewReader(written(t, all)))
 		if err != io.EOF || len(again) != len(all) {
-			t.Fatalf("%d datagrams, then %d, %v", len(all), len(again), err)
+			t.Fatalf("read %d datagrams, then %d, %v", len(all), len(again), err)
 		}
 		for i := range all {
 			if !reflect.DeepEqual(all[i], again[i]) {
-				t.Fatalf("%d: %+v, then %+v", i, all[i], again[i])
+				t.Fatalf("datagram %d: read %+v, then %+v", i, all[i], again[i])
 			}
 		}
 	}

@@ -100,7 +100,7 @@ type tenant struct {
 	names  int                  // metrics
 	stored map[string]*metric   // metrics by each name under which they are stored, Name included
 	aside  map[owner]*metric    // the metrics of owners that did not get the name that they claimed
-	raws   map[rawName]struct{} // collisions reported
+	raws   map[rawName]struct{} // the collisions that were reported
 
 	searchAt int64 // earliest time of the next search, Unix milliseconds; see makeRoom
 }

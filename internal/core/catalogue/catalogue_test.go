@@ -46,28 +46,28 @@ func TestKindsUnderOneName(t *testing.T) {
 			[]string{"latency", "latency_gauge <latency counter", "latency_gauge", "latency"}},
 		{"each kind by itself", []string{"set x", "gauge x", "check x", "timer x", "counter x"},
 			[]string{"x", "x_gauge <x set", "x_check <x set", "x_timer <x set", "x_counter <x set"}},
-		{"the first alternative is another kind's, too", []string{"counter x", "counter x_gauge", "gauge x"},
+		{"the first alternative name belongs to another kind too", []string{"counter x", "counter x_gauge", "gauge x"},
 			[]string{"x", "x_gauge", "x_gauge_gauge <x counter"}},
 		{"an alternative name is not shared, even within a kind", []string{"counter x", "gauge x", "gauge x_gauge"},
 			[]string{"x", "x_gauge <x counter", "x_gauge_gauge <x_gauge gauge"}},
-		{"nor is it the other way round", []string{"gauge x_gauge", "counter x", "gauge x"},
+		{"an alternative name is not shared in the other order either", []string{"gauge x_gauge", "counter x", "gauge x"},
 			[]string{"x_gauge", "x", "x_gauge_gauge <x counter"}},
 		{"classic buckets own three more names",
 			[]string{"classic timer x", "counter x_count", "counter x_sum", "gauge x_bucket", "gauge x"},
 			[]string{"x", "x_count_counter <x timer", "x_sum_counter <x timer", "x_bucket_gauge <x timer", "x_gauge <x timer"}},
-		{"a timer too", []string{"classic timer x", "timer x_sum"}, []string{"x", "x_sum_timer <x timer"}},
-		{"native ones do not", []string{"timer x", "counter x_count"}, []string{"x", "x_count"}},
-		{"one of the three is taken", []string{"counter x_count", "classic timer x"},
+		{"nor can a timer have them", []string{"classic timer x", "timer x_sum"}, []string{"x", "x_sum_timer <x timer"}},
+		{"a native histogram owns one name only", []string{"timer x", "counter x_count"}, []string{"x", "x_count"}},
+		{"one of the three names of classic buckets is taken", []string{"counter x_count", "classic timer x"},
 			[]string{"x_count", "x_timer <x_count counter"}},
 		{"classic buckets beside native ones", []string{"timer x", "classic timer x", "classic timer x", "timer x"},
 			[]string{"x", "x_classic ~x", "x_classic", "x"}},
-		{"and the other way round", []string{"classic timer x", "timer x", "timer x", "classic timer x"},
+		{"native buckets beside classic ones", []string{"classic timer x", "timer x", "timer x", "classic timer x"},
 			[]string{"x", "x_native ~x", "x_native", "x"}},
-		{"other classic buckets too", []string{"classic timer x", "fine timer x", "timer x"},
+		{"classic buckets beside other classic ones", []string{"classic timer x", "fine timer x", "timer x"},
 			[]string{"x", "x_classic ~x", "x_native ~x"}},
 		{"three forms", []string{"timer x", "classic timer x", "fine timer x"},
 			[]string{"x", "x_classic ~x", "x_classic_classic ~x"}},
-		{"the first alternative is another metric's", []string{"timer x_classic", "timer x", "classic timer x"},
+		{"the first alternative name belongs to another metric", []string{"timer x_classic", "timer x", "classic timer x"},
 			[]string{"x_classic", "x", "x_classic_timer ~x"}},
 	} {
 		cat := New(100)
@@ -75,7 +75,7 @@ func TestKindsUnderOneName(t *testing.T) {
 			peeked, known, foreseen := cat.Peek(claim(words))
 			name, report := cat.Resolve(0, claim(words))
 			if told := report.Finding != Nothing; peeked != name || told && (known || foreseen != report) {
-				t.Errorf("%s: %s: foreseen %s %v %+v, became %s %+v", c.why, words, peeked, known, foreseen, name, report)
+				t.Errorf("%s: %s: Peek returned %s %v %+v, Resolve %s %+v", c.why, words, peeked, known, foreseen, name, report)
 			}
 			got := name
 			if report.Finding == KindConflict {
@@ -116,12 +116,12 @@ func TestPeek(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", step.peek, got, step.want)
 		}
 		if dirty := cat.Dirty(); len(dirty) > 0 {
-			t.Errorf("%s: left %+v", step.peek, dirty)
+			t.Errorf("%s: Peek changed metrics: %+v", step.peek, dirty)
 		}
 	}
 	if _, _, report := cat.Peek(&Claim{Tenant: "nobody", Name: "x", Kind: series.Set}); report != (Report{}) ||
 		len(cat.tenants) != 1 {
-		t.Errorf("another tenant: %+v, %d tenants", report, len(cat.tenants))
+		t.Errorf("another tenant: report %+v, %d tenants", report, len(cat.tenants))
 	}
 }
 
@@ -132,13 +132,13 @@ func TestRawNamesThatMeet(t *testing.T) {
 		named    bool
 		want     Finding
 	}{
-		{"the first has the name", "a.b", false, Nothing},
-		{"and may come again", "a.b", false, Nothing},
-		{"another is told", "a_b", false, NameCollision},
+		{"the first raw name", "a.b", false, Nothing},
+		{"the first raw name again", "a.b", false, Nothing},
+		{"another raw name is reported", "a_b", false, NameCollision},
 		{"once", "a_b", false, Nothing},
-		{"a third is told too", "a-b", false, NameCollision},
+		{"a third raw name is reported too", "a-b", false, NameCollision},
 		{"a rule that chose the name wants the collision", "a:b", true, Nothing},
-		{"but other collisions are reported", "a:b", false, NameCollision},
+		{"the same raw name without a rule is reported", "a:b", false, NameCollision},
 	} {
 		in := claim("counter a_b", step.raw)
 		in.Named = step.named
@@ -147,7 +147,7 @@ func TestRawNamesThatMeet(t *testing.T) {
 			t.Errorf("%s: %q is stored as %s: %s", step.why, step.raw, name, report.Finding)
 		}
 		if report.Finding == NameCollision && report.Owner.Raw != "a.b" {
-			t.Errorf("%s: met %q", step.why, report.Owner.Raw)
+			t.Errorf("%s: the report names the raw name %q", step.why, report.Owner.Raw)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func TestRestart(t *testing.T) {
 		for _, words := range story {
 			name, report := after.Resolve(0, claim(words))
 			if name != want[words] {
-				t.Errorf("%s was stored as %s, and is as %s now", words, want[words], name)
+				t.Errorf("%s was stored as %s before the restart, and is stored as %s now", words, want[words], name)
 			}
 			if report.Finding == KindConflict {
 				told = append(told, name)
@@ -259,19 +259,19 @@ func TestChangedBucketsTakeOverTheName(t *testing.T) {
 		{"other buckets", metrics("classic timer x"), []string{"fine timer x", "fine timer x"}, []string{"x", "x"}},
 		{"native becomes classic", metrics("timer x"), []string{"classic timer x", "counter x_count"},
 			[]string{"x", "x_count_counter"}},
-		{"classic becomes native, and what is stored keeps its names",
+		{"classic becomes native, and the stored series keep their names",
 			metrics("classic timer x"), []string{"timer x", "counter x_count"}, []string{"x", "x_count_counter"}},
-		{"if the old form comes after all, it stands aside",
+		{"the old form comes after all, and gets another name",
 			metrics("classic timer x"), []string{"fine timer x", "classic timer x"}, []string{"x", "x_classic"}},
-		{"a new form beside an old one that came", metrics("classic timer x"), []string{"classic timer x", "fine timer x"},
+		{"the old form comes, then a new form", metrics("classic timer x"), []string{"classic timer x", "fine timer x"},
 			[]string{"x", "x_classic"}},
-		{"classic, and may not have its own name", metrics("timer x", "counter x_count"),
+		{"a classic timer cannot have the plain name", metrics("timer x", "counter x_count"),
 			[]string{"classic timer x", "timer x"}, []string{"x_timer", "x"}},
-		{"of files without buckets the first form has the name",
+		{"a file without buckets: the first form that comes gets the name",
 			[]Metric{legacy}, []string{"timer x", "classic timer x"}, []string{"x", "x_classic"}},
-		{"unless it has another", []Metric{legacy, native},
+		{"a file without buckets: a form that has another name keeps it", []Metric{legacy, native},
 			[]string{"timer x", "classic timer x"}, []string{"x_native", "x"}},
-		{"whichever it is", []Metric{legacy}, []string{"classic timer x", "timer x"}, []string{"x", "x_native"}},
+		{"the classic form comes first", []Metric{legacy}, []string{"classic timer x", "timer x"}, []string{"x", "x_native"}},
 	} {
 		cat := New(len(c.before) + len(c.claims))
 		if refused := cat.Load(c.before); refused != 0 {
@@ -348,7 +348,7 @@ func TestDirty(t *testing.T) {
 	cat.Resolve(hour-1, claim("counter a"))
 	expect("seen again, within the hour")
 	cat.Resolve(hour, claim("counter a"))
-	expect("seen again, after it", "a")
+	expect("seen again, after the hour", "a")
 	cat.Touch(hour, "t", []byte("b"))
 	cat.Touch(hour, "t", []byte("unknown"))
 	expect("touched", "b")
@@ -359,7 +359,7 @@ func TestDirty(t *testing.T) {
 	cat.Resolve(hour, in)
 	expect("a reload brought a unit", "a")
 	cat.Resolve(hour, claim("counter a"))
-	expect("a claim without one leaves it")
+	expect("a claim without a unit leaves the unit")
 	if m := cat.Metadata("t")[0]; m.Unit != "seconds" || m.Help != "help" || m.Kind != series.Counter ||
 		m.LastSeen != hour {
 		t.Errorf("metadata %+v", m)
@@ -378,7 +378,7 @@ func TestForget(t *testing.T) {
 	cat.Resolve(10, claim("classic timer h"))
 	gone := cat.Forget(1<<40, 20)
 	if len(gone) != 2 || gone[0].Name != "h" || gone[1].Name != "x" {
-		t.Fatalf("forgot %+v", gone)
+		t.Fatalf("Forget returned %+v", gone)
 	}
 	for _, m := range cat.Dirty() {
 		if m.Name != "x_gauge" {
@@ -408,13 +408,13 @@ func TestForgetOneFormOfATimer(t *testing.T) {
 	cat.Resolve(10, claim("timer y"))
 	cat.Resolve(20, claim("classic timer y"))
 	if gone := cat.Forget(1<<40, 20); len(gone) != 1 || gone[0].Name != "y" {
-		t.Fatalf("forgot %+v", gone)
+		t.Fatalf("Forget returned %+v", gone)
 	}
 	if name, _ := cat.Resolve(20, claim("classic timer y")); name != "y_classic" {
-		t.Errorf("the classic one is stored as %s now", name)
+		t.Errorf("the classic timer is stored as %s now", name)
 	}
 	if name, _ := cat.Resolve(20, claim("timer y")); name != "y" {
-		t.Errorf("the native one comes again as %s", name)
+		t.Errorf("the native timer comes again as %s", name)
 	}
 }
 
@@ -512,8 +512,8 @@ func TestKnownNamesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// A total may outlive its samples. Its name then stays reserved, because another kind would write
-// into the same series.
+// The series of a total may live longer than its samples come. Its name then stays reserved,
+// because otherwise another kind would write into the same series.
 func TestForgetKeepsNamesOfSeriesThatLive(t *testing.T) {
 	cat := New(3)
 	cat.KeepFor(func(kind series.Kind) time.Duration {
@@ -526,9 +526,9 @@ func TestForgetKeepsNamesOfSeriesThatLive(t *testing.T) {
 	cat.Resolve(0, &Claim{Tenant: "t", Name: "hits", Raw: []byte("hits"), Kind: series.Counter})
 	const minute = 60_000
 	if gone := cat.Forget(30*minute, 20*minute); len(gone) != 1 || gone[0].Name != "hits" {
-		t.Errorf("after 30 min: forgot %+v", gone)
+		t.Errorf("after 30 min: Forget returned %+v", gone)
 	}
 	if gone := cat.Forget(61*minute, 20*minute); len(gone) != 1 || gone[0].Name != "open" {
-		t.Errorf("after 61 min: forgot %+v", gone)
+		t.Errorf("after 61 min: Forget returned %+v", gone)
 	}
 }

@@ -15,7 +15,7 @@ const (
 	dayMillis    = 24 * hourMillis
 )
 
-// saved stands for the catalogue's file, which the flusher writes.
+// saved stands in for the catalogue's file, which the flusher writes.
 type saved map[string]Metric
 
 func (s saved) flush(c *Catalogue) {
@@ -66,7 +66,7 @@ func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 		for second := range 4 * 60 {
 			now = start + int64(second)*secondMillis
 			if resolve(now, "gauge steady") != "steady" {
-				t.Fatal("a name that is known changes in the flood")
+				t.Fatal("a known name changes during the flood")
 			}
 			for i := range 480 {
 				name := fmt.Sprintf("flood_%d_%d", second, i)
@@ -162,11 +162,11 @@ func TestMarkGone(t *testing.T) {
 	c.Resolve(start+hourMillis+searchEvery, claim("counter a"))
 	gone := c.Gone()
 	if len(gone) != 2 || gone[0].Name != "x" || gone[1].Name != "y" || len(c.Gone()) > 0 {
-		t.Fatalf("given back: %+v", gone)
+		t.Fatalf("Gone returned %+v", gone)
 	}
 	c.MarkGone(gone)
 	c.Resolve(start+3*hourMillis, claim("counter y"))
 	if gone := c.Gone(); len(gone) != 2 || gone[0].Name == "y" || gone[1].Name == "y" {
-		t.Errorf("given back then: %+v", gone)
+		t.Errorf("after MarkGone, Gone returned %+v", gone)
 	}
 }

@@ -1,11 +1,10 @@
-// Package checkpoint keeps the saved state of a member of a group: a file of sections, one for the
-// group, one for each shard, one for each tenant and one for decisions, each with the index of the last
-// entry in it.
-// core/member defines the content of the sections.
+// Package checkpoint keeps the saved state of a member of a group. A checkpoint is a file of sections: one for the
+// group, one for each shard, one for each tenant and one for decisions. Each section has the index of the last
+// entry that it contains. core/member defines the content of the sections.
 //
-// A checkpoint counts as a whole or not at all, since its sections belong together: the group's
-// section says which entries the others lack. So the one before is kept, in case the newest is
-// damaged. The checkpoints of a journal (core/journal) have other laws: there each shard stands alone.
+// A checkpoint counts as a whole or not at all, because its sections belong together: the group's section says
+// which entries the other sections lack. The previous checkpoint is kept in case the newest is damaged. The
+// checkpoints of a journal (core/journal) follow other rules: there each shard stands alone.
 //
 // Layout and the laws of reading: docs/format/groupcheckpoint.md.
 package checkpoint
@@ -39,15 +38,15 @@ const (
 // Section is a part of the state.
 type Section struct {
 	Kind    Kind
-	Shard   uint16 // of Shard
-	Tenant  string // of Tenant
-	Index   uint64 // of the last entry in the state
-	Payload []byte // of a section that was read: valid until the next one
+	Shard   uint16 // for the kind Shard
+	Tenant  string // for the kind Tenant
+	Index   uint64 // index of the last entry in the state
+	Payload []byte // after reading, valid until the next section
 }
 
 const (
-	// maxPayload limits the payload of a frame, in bytes. A greater length is damage, so that a reader
-	// never allocates more. Longer sections are cut.
+	// maxPayload limits the payload of a frame, in bytes. A reader treats a greater length as damage, so that it
+	// never allocates more. A longer section is split into several frames.
 	maxPayload = 256 << 20
 
 	tempName = "checkpoint.tmp"
@@ -58,7 +57,7 @@ var format = segment.Format{Noun: "checkpoint", Magic: "FRSHGRPC", Suffix: ".che
 
 var order = binary.LittleEndian
 
-// A tag has the kind, the shard, and whether the section goes on in the next frame.
+// A tag has the kind, the shard, and a bit that says whether the section goes on in the next frame.
 const (
 	shardShift = 8
 	moreFlag   = 1 << 24
@@ -78,7 +77,7 @@ func accept(tag uint32) bool {
 type Writer struct {
 	fs    segment.FS
 	mark  uint32
-	piece int // bytes of a section in one frame
+	piece int // most bytes of a section in one frame
 	base  uint64
 	file  segment.Writer
 	w     *bufio.Writer
@@ -100,10 +99,10 @@ func Begin(fs segment.FS, mark uint32, base uint64) (*Writer, error) {
 	return w, nil
 }
 
-// Base returns the index of the group's section, the lowest of all sections.
+// Base returns the index of the group's section, the lowest index of all sections.
 func (w *Writer) Base() uint64 { return w.base }
 
-// Add writes a section. Its payload can be reused afterwards.
+// Add writes a section. The caller can reuse the payload afterwards.
 func (w *Writer) Add(s *Section) error {
 	if (w.count == 0) != (s.Kind == Group) || s.Index < w.base || w.count == 0 && s.Index != w.base || !accept(s.tag()) {
 		panic(fmt.Sprintf("BUG: section %d of a checkpoint at %d has kind %d, shard %d, index %d",
@@ -132,9 +131,9 @@ func (w *Writer) put(tag uint32, index uint64, payload ...[]byte) error {
 	return format.WriteFrame(w.w, w.mark, &segment.Frame{Pos: segment.Position(index), Tag: tag}, payload...)
 }
 
-// Commit puts the checkpoint into place, and removes all others but those at the indexes `keep`.
-// Until Commit returns nil, or an error that says that the new one is in place, an earlier one
-// counts.
+// Commit puts the checkpoint into place, and removes all other checkpoints but those at the indexes
+// `keep`. An earlier checkpoint counts until Commit returns nil, or an error that says that the new
+// checkpoint is in place.
 func (w *Writer) Commit(keep ...uint64) error {
 	defer w.Abort()
 	if err := w.finish(); err != nil {
@@ -175,11 +174,11 @@ func (w *Writer) Abort() {
 		return
 	}
 	_ = w.file.Close()
-	_ = w.fs.Remove(tempName) // already renamed, or else replaced by the next checkpoint
+	_ = w.fs.Remove(tempName) // an error does no harm: the file was renamed, or the next checkpoint overwrites it
 	w.file = nil
 }
 
-// Files returns the checkpoints among the names of a directory, the oldest first. Each was whole when it got
+// Files returns the checkpoints among the names of a directory, the oldest first. Each file was whole when it got
 // its name.
 func Files(names []string) []segment.File { return format.Files(names) }
 
@@ -232,7 +231,8 @@ func Newest(fs segment.FS, most uint64) (newest *File, damage []error, err error
 
 var errDamaged = errors.New("is damaged")
 
-// Read calls `fn` for each section, in the order of writing: the group's is the first.
+// Read calls `fn` for each section, in the order in which they were written: the group's section
+// comes first.
 func (f *File) Read(fn func(*Section) error) error {
 	s, err := format.Open(f.fs, segment.Position(f.Base))
 	if err != nil {
@@ -250,7 +250,7 @@ func (f *File) Read(fn func(*Section) error) error {
 }
 
 func (f *File) read(s *segment.Scanner, fn func(*Section) error) (count uint32, err error) {
-	var whole []byte        // the frames of one section that came so far
+	var whole []byte        // the frames of one section that were read so far
 	var first segment.Frame // the first of these frames; its tag is 0 if there are none
 	for {
 		before := s.End
@@ -288,7 +288,7 @@ func (f *File) read(s *segment.Scanner, fn func(*Section) error) (count uint32, 
 	}
 }
 
-// cutTenant takes the name off the payload of a tenant's section.
+// cutTenant takes the name off the front of the payload of a tenant's section.
 func (s *Section) cutTenant() bool {
 	if s.Kind != Tenant {
 		return true

@@ -31,7 +31,7 @@ func sections(base uint64) []Section {
 	}
 }
 
-// save writes a checkpoint whose longer sections are cut.
+// save writes a checkpoint. Its longer sections are split into several frames.
 func save(t testing.TB, fs segment.FS, base, keep uint64) {
 	t.Helper()
 	w, err := Begin(fs, mark, base)
@@ -49,7 +49,8 @@ func save(t testing.TB, fs segment.FS, base, keep uint64) {
 	}
 }
 
-// read returns the sections of the newest whole checkpoint, and how many newer ones are damaged.
+// read returns the sections of the newest whole checkpoint, and the number of newer checkpoints
+// that are damaged.
 func read(t testing.TB, fs segment.FS) (all []Section, damaged int) {
 	t.Helper()
 	f, damage, err := Newest(fs, math.MaxUint64)
@@ -77,12 +78,12 @@ func same(got, want []Section) bool {
 func TestTwoCheckpointsAreKept(t *testing.T) {
 	fs := memfs.New()
 	if all, damaged := read(t, fs); all != nil || damaged != 0 {
-		t.Errorf("%v, %d damaged in an empty directory", all, damaged)
+		t.Errorf("an empty directory: read %v, %d damaged", all, damaged)
 	}
 	for i, base := range []uint64{0, 7, 7, 90} {
 		save(t, fs, base, []uint64{0, 0, 7, 7}[i])
 		if all, damaged := read(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1)))); !same(all, sections(base)) || damaged != 0 {
-			t.Errorf("at %d: %+v, %d damaged", base, all, damaged)
+			t.Errorf("checkpoint at %d: read %+v, %d damaged", base, all, damaged)
 		}
 	}
 	if names, _ := fs.List(); fmt.Sprint(names) != "[00000000000000000007.checkpoint 00000000000000000090.checkpoint]" {
@@ -93,8 +94,8 @@ func TestTwoCheckpointsAreKept(t *testing.T) {
 	}
 }
 
-// Cut at any byte, and with any byte changed, the newest checkpoint does not count, and the one before
-// does.
+// If the newest checkpoint is cut off at any byte, or any of its bytes is changed, it does not count, and the one
+// before counts.
 func TestADamagedCheckpointDoesNotCount(t *testing.T) {
 	fs := memfs.New()
 	save(t, fs, 7, 0)
@@ -115,13 +116,14 @@ func TestADamagedCheckpointDoesNotCount(t *testing.T) {
 				continue // the version, whose checksum is then wrong, too: see TestANewerVersion
 			}
 			if all, damaged := read(t, broken); !same(all, sections(7)) || damaged != 1 {
-				t.Fatalf("%s at %d: %+v, %d damaged", how, i, all, damaged)
+				t.Fatalf("%s at byte %d: read %+v, %d damaged", how, i, all, damaged)
 			}
 		}
 	}
 }
 
-// A checkpoint of a newer program is no damage: an older checkpoint in its place would go back in time.
+// A checkpoint of a newer program is an error, not damage: an older checkpoint in its place would take the state
+// back in time.
 func TestANewerVersion(t *testing.T) {
 	fs := memfs.New()
 	save(t, fs, 7, 0)
@@ -134,8 +136,7 @@ func TestANewerVersion(t *testing.T) {
 	}
 }
 
-// Wherever a write fails, or the machine loses power, the checkpoint before counts until the new one
-// does.
+// Wherever a write fails, or the machine loses power, the earlier checkpoint counts until the new one does.
 func TestAFailedCheckpoint(t *testing.T) {
 	for fail := 0; ; fail++ {
 		fs := memfs.New()
@@ -167,7 +168,7 @@ func TestAFailedCheckpoint(t *testing.T) {
 		}
 		all, damaged := read(t, fs.PowerLoss(rand.New(rand.NewPCG(uint64(fail), 1))))
 		if !same(all, sections(7)) && !same(all, sections(90)) || damaged != 0 {
-			t.Errorf("after %d operations: %+v, %d damaged", fail, all, damaged)
+			t.Errorf("after %d operations: read %+v, %d damaged", fail, all, damaged)
 		}
 		if fs.Handles != 0 {
 			t.Errorf("after %d operations: %d files are open", fail, fs.Handles)
@@ -175,8 +176,7 @@ func TestAFailedCheckpoint(t *testing.T) {
 	}
 }
 
-// Every later program must read the file in testdata, and a program that does the same writes the same
-// bytes.
+// Every later program must read the file in testdata. A program that writes this layout writes the same bytes.
 func TestGolden(t *testing.T) {
 	const file = "testdata/00000000000000000007.checkpoint"
 	fs := memfs.New()
@@ -198,7 +198,7 @@ func TestGolden(t *testing.T) {
 }
 
 // Whatever bytes a file has, it counts as a whole or not at all. A file that counts has the same
-// sections once they are written again.
+// sections after they are written again.
 func FuzzRead(f *testing.F) {
 	fs := memfs.New()
 	save(f, fs, 7, 0)
@@ -230,7 +230,7 @@ func FuzzRead(f *testing.F) {
 			t.Fatal(err)
 		}
 		if again, _ := read(t, fs); !same(again, all) {
-			t.Errorf("%+v, and again %+v", all, again)
+			t.Errorf("read %+v, and after writing them again %+v", all, again)
 		}
 	})
 }
@@ -239,8 +239,8 @@ func appendSum(b []byte) []byte {
 	return order.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// The file says from where a start after a power loss begins. It is whole or absent, wherever a power loss
-// breaks off its writing.
+// The file "unsynced" says from which checkpoint a start after a power loss begins. Wherever a power loss breaks
+// off its writing, the file is whole or absent.
 func TestUnsynced(t *testing.T) {
 	for calls := 0; ; calls++ {
 		fs := memfs.New()
@@ -265,7 +265,7 @@ func TestUnsynced(t *testing.T) {
 		u, err := ReadUnsynced(after)
 		before, next := Unsynced{7, "old \"boot\""}, Unsynced{9, "new"}
 		if err != nil || u == nil || *u != before && *u != next || !broken && *u != next {
-			t.Fatalf("broken off at call %d: %+v, %v", calls, u, err)
+			t.Fatalf("broken off at call %d: read %+v, %v", calls, u, err)
 		}
 		if !broken {
 			break
@@ -273,7 +273,7 @@ func TestUnsynced(t *testing.T) {
 	}
 	fs := memfs.New()
 	if u, err := ReadUnsynced(fs); u != nil || err != nil {
-		t.Errorf("no file: %v, %v", u, err)
+		t.Errorf("without the file: read %v, %v", u, err)
 	}
 	if err := EndUnsynced(fs); err != nil {
 		t.Error(err)

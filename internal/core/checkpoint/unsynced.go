@@ -10,7 +10,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// LeftOutError says that a sync left out stores whose disk hangs, or that are broken. All others are synced.
+// LeftOutError means that a sync left out some stores, because their disks hang or they are broken. All other
+// stores are synced.
 type LeftOutError struct{ Stores []string }
 
 // Error names the stores.
@@ -75,7 +76,8 @@ func (u *Unsynced) Write(dir segment.FS) error {
 	return nil
 }
 
-// EndUnsynced removes the file, once a checkpoint is in place that all stores were synced for.
+// EndUnsynced removes the file. Call it when a checkpoint is in place for which all stores were
+// synced.
 func EndUnsynced(dir segment.FS) error {
 	err := dir.Remove(unsyncedName)
 	if err == nil {

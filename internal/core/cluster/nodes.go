@@ -11,13 +11,12 @@ import (
 	"strings"
 )
 
-// Nodes has the member of each node that ever joined a group. It is folded from the entries of the
-// group's log, so that all members agree on it. The zero value has none, and is ready. One goroutine at a
-// time uses it.
+// Nodes has the member of each node that ever joined a group. All members fold it from the entries of the group's
+// log, so they agree on it. The zero value has no nodes and is ready for use. One goroutine at a time uses it.
 type Nodes struct{ members map[string]uint64 }
 
-// Name gives a node a member, unless it has one: a node whose directory was emptied must not get another
-// member until its old one has left the group.
+// Name records the member of a node, unless the node has one already. A node whose directory was emptied must not
+// get another member until its old member has left the group.
 func (n *Nodes) Name(node string, member uint64) {
 	if _, known := n.members[node]; known {
 		return
@@ -28,21 +27,21 @@ func (n *Nodes) Name(node string, member uint64) {
 	n.members[strings.Clone(node)] = member
 }
 
-// Member returns the member of a node.
+// Member returns the member of a node, and whether the node has one.
 func (n *Nodes) Member(node string) (member uint64, known bool) {
 	member, known = n.members[node]
 	return member, known
 }
 
-// All returns a copy: the member of each node, by the node's name.
+// All returns a copy of the members, by the name of the node.
 func (n *Nodes) All() map[string]uint64 { return maps.Clone(n.members) }
 
 const nodesVersion = 1
 
 var errNodes = errors.New("the nodes of the group are damaged")
 
-// Append appends the state: a version, and for each node, ascending by name, its name behind the length of
-// the name, and 8 bytes of its member. Equal Nodes have equal bytes.
+// Append appends the state: a version, then the nodes, ascending by name. A node is the length of its name, the
+// name, and 8 bytes of its member. Equal Nodes have equal bytes.
 func (n *Nodes) Append(b []byte) []byte {
 	b = append(b, nodesVersion)
 	for _, node := range slices.Sorted(maps.Keys(n.members)) {
@@ -78,7 +77,7 @@ func (n *Nodes) Parse(b []byte) error {
 	return nil
 }
 
-// ErrNotAdmitted means that a node must not join, and that asking again does not help.
+// ErrNotAdmitted means that a node must not join. Asking again does not help.
 var ErrNotAdmitted = errors.New("the cluster does not admit this node")
 
 // maxName bounds the name of a node, in bytes.

@@ -9,7 +9,7 @@ import (
 func TestNames(t *testing.T) {
 	for _, bad := range []string{"", "a b", "ä", "a/b", "a=b", strings.Repeat("a", 64)} {
 		if CheckName(bad) == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("the name %q is accepted", bad)
 		}
 	}
 	for _, good := range []string{"a", "node-1.eu_west", strings.Repeat("a", 63)} {
@@ -19,7 +19,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The first member of a name counts, and the state has one form.
+// A node keeps its first member, and equal states have equal bytes.
 func TestNodes(t *testing.T) {
 	var x, y Nodes
 	x.Name("b", 2)
@@ -28,7 +28,7 @@ func TestNodes(t *testing.T) {
 	y.Name("a", 1)
 	y.Name("b", 2)
 	if string(x.Append(nil)) != string(y.Append(nil)) {
-		t.Error("equal nodes have other bytes")
+		t.Error("equal Nodes have different bytes")
 	}
 	var read Nodes
 	if err := read.Parse(x.Append(nil)); err != nil || !maps.Equal(read.All(), map[string]uint64{"a": 1, "b": 2}) {

@@ -99,8 +99,8 @@ func cardinality(m *moment) finding {
 
 // New values distinguish a flood from a start and a deploy: each series of a flood has a label
 // value, or a name, that no other series has, in this window and in the next. A deploy brings about
-// as many values as it ends, each with many series. If series without such values keep coming for
-// four minutes, the cause is no deploy.
+// as many new values as old values that it ends, and each value has many series. If series without
+// such values keep coming for four minutes, the cause is no deploy.
 //
 // floodWindows are the windows, in steps of growth.Step: for a constant stream, and for scrapes
 // every 15 or 20 s, 30 s and a minute.
@@ -134,8 +134,8 @@ func (m *moment) floods(t *record.GrowingTenant) *grown {
 	return nil
 }
 
-// goesOn reports whether the series are still coming: the pause since the last burst is at most one
-// step longer than the longest pause between bursts.
+// goesOn reports whether new series still come: the pause since the last burst is at most one step
+// longer than the longest pause between bursts.
 func goesOn(counts []uint64) bool {
 	usual, quiet, begun := 0, 0, false
 	for _, n := range counts {

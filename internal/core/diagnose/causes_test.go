@@ -323,7 +323,7 @@ func TestCauses(t *testing.T) {
 				t.Errorf("score %.2f: %s\n%s\n%s", f.Score, f.Title, f.Because, f.fine)
 			}
 			if f.Name == "" || f.Title == "" || f.Because == "" || f.Next == "" || f.fine == "" {
-				t.Errorf("something is left out: %+v", f)
+				t.Errorf("the finding lacks a text: %+v", f)
 			}
 		})
 	}
@@ -468,7 +468,7 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// The effects have no circles. In a circle two causes would lower each other's scores.
+// The effects have no cycles. In a cycle two causes would lower each other's scores.
 func TestEffectsHaveNoCircles(t *testing.T) {
 	seen := map[string]bool{}
 	for _, e := range effects {

@@ -78,10 +78,10 @@ var looks = []func(*moment) finding{
 	malformed,
 }
 
-// effects lists the effects of each cause. An effect that is found beside its clear cause ranks
-// below the cause. There are no circles:
+// effects lists the effects of each cause. An effect that is found together with its clear cause
+// ranks below the cause. The effects have no cycles:
 //
-//   - A flood over a limit also makes new series under it.
+//   - A flood over a limit also makes new series below the limit.
 //   - New series and the results of queries are allocated. Allocating, starting goroutines and
 //     growing stacks take the processors, up to a CPU quota. Each of these, or a slow disk,
 //     holds up the reader of a socket.
@@ -90,8 +90,8 @@ var looks = []func(*moment) finding{
 //   - A goroutine that holds a lock and gets no processor holds it for long, and its system
 //     calls seem slow. A goroutine that writes to a slow disk under a lock holds it for long, too.
 //
-// Waiting for a lock or a disk lets goroutines pile up too. It needs no entry here: such
-// goroutines are not counted as a storm.
+// Goroutines also pile up while they wait for a lock or a disk. No entry is needed for this,
+// because such goroutines are not counted as a storm.
 var effects = []struct {
 	cause   string
 	effects []string

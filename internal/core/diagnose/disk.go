@@ -32,7 +32,7 @@ var fileCalls = []string{
 
 // isFile reports whether a stack is in a system call on a file.
 func isFile(s stack) bool {
-	if len(s) == 0 || !s.in(fileCalls...) || s.has("internal/poll.runtime_pollWait") { // it waits for a pipe or a timer
+	if len(s) == 0 || !s.in(fileCalls...) || s.has("internal/poll.runtime_pollWait") { // a wait for a pipe or a timer
 		return false
 	}
 	return slices.ContainsFunc(s[:min(4, len(s))], func(name string) bool {

@@ -208,13 +208,13 @@ func TestGrowth(t *testing.T) {
 		{"a tenant that grows since its start three minutes ago",
 			180, func(int64) []newSeries { return []newSeries{requests} }, nil, clearly, "metric requests_total, label request"},
 		{"a deploy of pods with a histogram", 260, deploy(200), nil, fine, ""},
-		{"the same, half a minute and more later", 295, deploy(200), nil, fine, ""},
+		{"the same deploy, more than half a minute later", 295, deploy(200), nil, fine, ""},
 		{"a deploy that takes two minutes", 460, after(300, 420, many...), nil, fine, ""},
 		{"a deploy: for a minute all metrics have new series", 260, after(200, 260, many...), nil, fine, ""},
 		{"pods that come and go all the time", 440, after(200, 440, many...), nil, clearly,
 			"tenant shop, spread over many metrics"},
 		{"growth that is over", 300, after(200, 260, requests), nil, fine, ""},
-		{"many, now and then", 260, func(second int64) []newSeries {
+		{"many new series now and then", 260, func(second int64) []newSeries {
 			if second == 210 || second == 250 {
 				return []newSeries{{n: 5000, store: raw, metric: "requests_total", label: "request"}}
 			}
@@ -250,7 +250,7 @@ func TestGrowth(t *testing.T) {
 			}
 			if f.Name == "" || f.Title == "" || f.Because == "" || f.Next == "" || f.fine == "" ||
 				got == clearly && len(f.Evidence) < 2 {
-				t.Errorf("something is left out: %+v", f)
+				t.Errorf("the finding lacks a text: %+v", f)
 			}
 		})
 	}
@@ -320,7 +320,7 @@ var inputs = []struct {
 // are of a metric with few labels, of a histogram or of metrics with new names. Every second scrape
 // is late.
 func TestFlood(t *testing.T) {
-	const rate, began, over = 2500, 200, 90 // rate in series a second, the others in seconds
+	const rate, began, over = 2500, 200, 90 // rate is in series a second; began and over are in seconds
 	for _, in := range inputs {
 		ended := began + in.within + in.every + 15
 		for name, of := range map[string]newSeries{

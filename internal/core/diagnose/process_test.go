@@ -42,7 +42,8 @@ func TestProfilerSeesWhoGrows(t *testing.T) {
 	if err := pprof.StartCPUProfile(&text); err != nil {
 		t.Skip(err) // go test -cpuprofile already uses the profiler
 	}
-	// The profiler counts processor time. On a busy machine less processor time passes than time.
+	// The profiler counts processor time, which passes more slowly than real time on a busy
+	// machine.
 	for begun := processTime(t); processTime(t)-begun < 400*time.Millisecond; {
 		done := make(chan int)
 		go func() { done <- recurse(400) }()

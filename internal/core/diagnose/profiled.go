@@ -121,7 +121,7 @@ type group struct {
 	name         string
 	value, count float64
 	stack        stack   // the stack with the largest value
-	most         float64 // its value
+	most         float64 // the value of that stack
 }
 
 // groups adds up the stacks with the same key. `by` returns the key of a stack; stacks with an

@@ -121,7 +121,7 @@ func TestQueries(t *testing.T) {
 				}
 			}
 			if f.Name == "" || f.Title == "" || f.Because == "" || f.Next == "" || f.fine == "" {
-				t.Errorf("something is left out: %+v", f)
+				t.Errorf("the finding lacks a text: %+v", f)
 			}
 		})
 	}

@@ -82,10 +82,10 @@ func TestRealRecords(t *testing.T) {
 				return
 			}
 			if len(d.Causes) == 0 || d.Causes[0].Name != r.cause || d.Causes[0].Score < Clear {
-				t.Fatalf("named first: %s", causesText(d.Causes))
+				t.Fatalf("the wrong cause is first: %s", causesText(d.Causes))
 			}
 			if len(d.Causes)+len(d.Checked) != len(looks) {
-				t.Errorf("%d causes and %d found fine are not all %d", len(d.Causes), len(d.Checked), len(looks))
+				t.Errorf("%d causes and %d checks without a fault, want %d in total", len(d.Causes), len(d.Checked), len(looks))
 			}
 			shown, _ := json.Marshal(d.Causes[0])
 			if !strings.Contains(string(shown), r.says) {
@@ -220,7 +220,7 @@ func TestMissing(t *testing.T) {
 				record.Summary: []byte(summary), record.CPU: []byte("not a profile"), record.MetricsEnd: []byte("freshet_x 1\n"),
 			}))
 	if len(d.Causes) > 0 || len(d.Checked) != len(looks) {
-		t.Errorf("%d causes, %d found fine", len(d.Causes), len(d.Checked))
+		t.Errorf("%d causes and %d checks without a fault", len(d.Causes), len(d.Checked))
 	}
 	if why := d.Missing[record.Trace]; why != "the flight recorder is not running" {
 		t.Errorf("trace.out is missing because %q", why)

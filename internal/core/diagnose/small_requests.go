@@ -39,7 +39,7 @@ const (
 // requests are summed, since in a large fleet each sender may send few requests.
 type smallSenders struct {
 	record.Sent     // sums of all senders; From is the sender with the most requests
-	number      int // of senders
+	number      int // number of senders
 	most        float64
 	larger      float64 // larger requests a second that would suffice
 }
@@ -143,7 +143,7 @@ func (s *smallSenders) add(one *record.Sent) {
 // saved returns how many requests a second larger requests would save.
 func (s *smallSenders) saved() float64 { return s.Requests - s.larger }
 
-// from names the senders: 150 senders such as 10.0.0.1 (shop/1).
+// from names the senders, for example "150 senders such as 10.0.0.1 (shop/1)".
 func (s *smallSenders) from() string {
 	if s.number == 1 {
 		return clip(s.From)

@@ -60,7 +60,7 @@ type tracing struct {
 	first, last       trace.Time
 	goroutines        map[trace.GoID]goroutine
 	places            map[trace.Stack]*place // by the stack's number in this generation of the trace
-	same              map[string]*place      // of all generations, by the functions of the stack
+	same              map[string]*place      // places of all generations, by the functions of the stack
 	runnable, longest float64                // nanoseconds
 }
 

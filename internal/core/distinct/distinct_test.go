@@ -77,7 +77,7 @@ func FuzzParse(f *testing.F) {
 		}
 		var again Set
 		if _, err := again.Parse(s.Append(nil)); err != nil || again.Len() != s.Len() {
-			t.Fatalf("read back: %v, %d of %d", err, again.Len(), s.Len())
+			t.Fatalf("read back: error %v, %d of %d values", err, again.Len(), s.Len())
 		}
 		s.Merge(numbered(0, 2000))
 	})
@@ -97,7 +97,7 @@ func TestSketch(t *testing.T) {
 		}
 		all.Merge(&even)
 		if got := float64(all.Len()); got < .75*float64(n) || got > 1.25*float64(n) {
-			t.Errorf("%d values are %v", n, got)
+			t.Errorf("%d values are counted as %v", n, got)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func load(n int) (packets [][]byte, metrics int) {
 			b = fmt.Appendf(b, "|#env:prod,region:eu-1,instance:i-%03d,status:2%02d\n", c, c%7)
 			metrics++
 		}
-		packets = append(packets, slices.Grow(b, slack)) // the buffer of a receiver, too, is longer than the datagram
+		packets = append(packets, slices.Grow(b, slack)) // like a receiver's buffer, longer than the datagram
 	}
 	return packets, metrics
 }
@@ -63,8 +63,8 @@ func BenchmarkParser(b *testing.B) {
 	b.ReportMetric(float64(size)/float64(metrics), "B/metric")
 }
 
-// Bound: 25 ns for the numbers that clients usually send; twice the time of strconv for a number
-// beyond 2^53 or with an exponent.
+// Bound: 25 ns for the numbers that clients usually send, and at most twice the time of strconv for
+// a number beyond 2^53 or with an exponent.
 func BenchmarkParseNumber(b *testing.B) {
 	for _, s := range []string{"1", "48213", "12.5", "123.456789", "0.12345678901234567", "1.5e-9"} {
 		b.Run(s, func(b *testing.B) {

@@ -117,16 +117,16 @@ func FuzzClientMetrics(f *testing.F) {
 		lines := fmt.Sprint(metricsIn(t, packets))
 		s := c.Stats()
 		if s.Calls != 1 {
-			t.Fatalf("one call, and the fates of %d: %+v", s.Calls, s)
+			t.Fatalf("one call is counted as %d: %+v", s.Calls, s)
 		}
 		if s.Sent == 0 {
 			if len(packets) > 0 || s.Refused+s.Skipped != 1 {
-				t.Fatalf("%+v, and %q", s, packets)
+				t.Fatalf("counts %+v, packets %q", s, packets)
 			}
 			if long := len(prefix + name + tag1 + tag2 + member); s.Refused == 1 && long < 1000 && name != "" &&
 				(member != "" || k != "s") &&
 				!math.IsNaN(value) && !math.IsInf(value, 0) && (value >= 0 || k != "c") {
-				t.Fatalf("refused: %q %q %q %q %v", name, tag1, tag2, member, value)
+				t.Fatalf("the client refused the call: %q %q %q %q %v", name, tag1, tag2, member, value)
 			}
 			return
 		}
@@ -149,7 +149,7 @@ func FuzzClientMetrics(f *testing.F) {
 			wantRate = max(rate, leastRate)
 		}
 		if want := fmt.Sprintf("[%s|%s|%s|%q|%v]", k, wantName, wantValue, tags, wantRate); lines != want {
-			t.Fatalf("\n got %q\nwant %q\n of %q", lines, want, packets)
+			t.Fatalf("\n got %q\nwant %q\nfrom %q", lines, want, packets)
 		}
 	})
 }
@@ -224,7 +224,7 @@ func FuzzClientEvents(f *testing.F) {
 		packets := server.take(t)
 		s := c.Stats()
 		if s.Calls != 1 {
-			t.Fatalf("one call, and the fates of %d: %+v", s.Calls, s)
+			t.Fatalf("one call is counted as %d: %+v", s.Calls, s)
 		}
 		if err != nil {
 			if s.Refused != 1 || len(packets) > 0 {

@@ -3,7 +3,7 @@
 // allocating. Package mapping decides what names and tags become; docs/dogstatsd.md lists the
 // supported fields.
 //
-// The files, from the top; each uses only names of those below it:
+// The files, from the top; each uses only names of files below it:
 //
 //	explain.go      what each field of a line means, and where a line goes wrong
 //	parser.go       the lines of a datagram
@@ -100,7 +100,8 @@ func (m *Metric) Samples() uint64 {
 	return uint64(max(1, len(m.Values)))
 }
 
-// Measurements returns how many measurements of a timer the line stands for.
+// Measurements returns how many measurements of a timer the line represents, corrected for the
+// sampling rate.
 func (m *Metric) Measurements() (n float64) {
 	if m.Type != Buckets {
 		return float64(len(m.Values)) / m.Rate

@@ -29,7 +29,7 @@ func (e *Explanation) show(line string) string {
 func TestExplain(t *testing.T) {
 	for _, c := range []struct{ why, line, want string }{
 		{"a plain counter", "hits:1|c", "name hits: the metric's name\nvalue 1: adds 1\ntype c: a count"},
-		{"a rate makes a count of more", "hits:3|c|@0.5",
+		{"a rate multiplies the count", "hits:3|c|@0.5",
 			"name hits: the metric's name\nvalue 3: adds 6 (3 at a rate of 0.5)\ntype c: a count\nrate @0.5: " +
 				"a sampling rate: each value stands for 2"},
 		{"packed values are separate, empty ones are skipped", "t:1::2|ms|#a:b,canary,x:",
@@ -39,18 +39,18 @@ func TestExplain(t *testing.T) {
 			"name t: the metric's name\nvalue h3,1.5,1;-7,2,3: 12 measurements in 3 buckets, 3 in sum\ntype nh: " +
 				"values in buckets that the sender made\n" +
 				"rate @0.5: a sampling rate: each value stands for 2"},
-		{"a rate on a gauge says nothing", "g:-5|g|@0.1",
+		{"a rate on a gauge is ignored", "g:-5|g|@0.1",
 			"name g: the metric's name\nvalue -5: has a sign: sets the gauge to -5, or with relative gauges adds -5 to " +
 				"it\ntype g: a gauge\n" +
 				"rate @0.1: a sampling rate, which a gauge does not have: ignored"},
-		{"the last of two wins, and what is not known is passed over", "u:a:b|s|#x|zz|#y|c:ci-1,in-2|card:none|e:cn-web",
+		{"the last of two fields wins, and an unknown field is ignored", "u:a:b|s|#x|zz|#y|c:ci-1,in-2|card:none|e:cn-web",
 			"name u: the metric's name\nvalue a:b: one distinct value\ntype s: a set of distinct values\n" +
 				"tag x: a bare tag: its value is true; ignored, since a later one replaces it\n" +
 				"unknown zz: not a field of the protocol: ignored\ntag y: a bare tag: its value is true\n" +
 				"origin c:ci-1,in-2: the origin of the line: container \"1\", cgroup inode \"2\"\ncardinality card:none: " +
 				"the sender wants no origin labels\n" +
 				"external data e:cn-web: the origin of the line, as set by the cluster: container \"web\", pod \"\""},
-		{"one measurement's trace, or why there is none", "t:1|d|x:0f,1,2|x:ab,2.5,1656581400123|x:xyz,1,2|x:ab,one,2|x:ab,1",
+		{"an exemplar, or why it is malformed", "t:1|d|x:0f,1,2|x:ab,2.5,1656581400123|x:xyz,1,2|x:ab,one,2|x:ab,1",
 			"name t: the metric's name\nvalue 1: a measurement of 1\ntype d: a distribution\n" +
 				"exemplar x:0f,1,2: an exemplar: trace 0f has a measurement of 1, at 1970-01-01T00:00:00.002Z; ignored, " +
 				"since a later one replaces it\n" +
@@ -58,7 +58,7 @@ func TestExplain(t *testing.T) {
 				"exemplar x:xyz,1,2: an exemplar without a trace id of 1 to 32 hexadecimal digits: ignored\n" +
 				"exemplar x:ab,one,2: an exemplar without a value after the trace id, a decimal number: ignored\n" +
 				"exemplar x:ab,1: an exemplar without a time after the value, whole Unix milliseconds: ignored"},
-		{"a count is no measurement", "hits:1|c|x:ab,1,2",
+		{"a count has no exemplar", "hits:1|c|x:ab,1,2",
 			"name hits: the metric's name\nvalue 1: adds 1\ntype c: a count\nunknown x:ab,1,2: " +
 				"not a field of the protocol: ignored"},
 		{"an event", "_e{2,3}:ab|c\\n|p:low|d:7|t:x",
@@ -122,7 +122,7 @@ func TestExplainPointsAtTheFault(t *testing.T) {
 	} {
 		e := Explain([]byte(c.line))
 		if got := strings.Repeat(" ", e.Fault) + "^"; e.Reason.String() != c.reason || got != c.caret || e.Expected == "" {
-			t.Errorf("\n%s\n%s  %s: %s\n%s  is wanted: %s", c.line, got, e.Reason, e.Expected, c.caret, c.reason)
+			t.Errorf("\n%s\n%s  %s: %s\n%s  want: %s", c.line, got, e.Reason, e.Expected, c.caret, c.reason)
 		}
 	}
 	if e := Explain([]byte("a:1|c|T0")); !strings.HasSuffix(e.Expected, fmt.Sprint("1 to ", MaxTime)) {

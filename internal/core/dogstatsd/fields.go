@@ -30,8 +30,8 @@ const (
 )
 
 // parseMetricField reads one optional field and returns its kind. Fields come in any order, and the
-// last of a kind wins. An unknown field must never cost the sample, since newer clients send to
-// older servers.
+// last field of a kind wins. An unknown field must never cost the sample, since newer clients send
+// to older servers.
 func (p *Parser) parseMetricField(m *Metric, field []byte) (part, Reason) {
 	if len(field) > 0 {
 		switch field[0] {
@@ -64,7 +64,7 @@ func (p *Parser) parseOrigin(o *Origin, field []byte) part {
 	return of
 }
 
-// MinRate is the smallest sampling rate: a value stands for at most a billion values, more than any
+// MinRate is the smallest sampling rate: a value counts for at most a billion values, more than any
 // client leaves out by sampling. Without this bound one line could make a counter so large that a
 // float64 cannot hold every whole number.
 const MinRate = 1e-9

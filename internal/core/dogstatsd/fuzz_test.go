@@ -85,7 +85,7 @@ func FuzzParser(f *testing.F) {
 			taken += int(n)
 		}
 		if taken+empty != lines {
-			t.Errorf("%d lines, of them %d empty, but %d taken or malformed", lines, empty, taken)
+			t.Errorf("%d lines, of them %d empty, but %d accepted or malformed", lines, empty, taken)
 		}
 		checkLastFault(t, &p, held)
 		if !bytes.Equal(packet, before) {
@@ -131,11 +131,11 @@ func checkMetric(t *testing.T, m *Metric) {
 	}
 	if m.Type == Buckets {
 		if len(m.Values) < 3 || len(m.Values)%2 != 1 {
-			t.Errorf("%d numbers of buckets", len(m.Values))
+			t.Errorf("a line of buckets has %d numbers", len(m.Values))
 		}
 		for i := 2; i < len(m.Values); i += 2 {
 			if m.Values[i] <= 0 {
-				t.Errorf("%v values in a bucket", m.Values[i])
+				t.Errorf("a bucket has %v values", m.Values[i])
 			}
 		}
 	}
@@ -173,7 +173,7 @@ func checkInside(t *testing.T, packet []byte, spans ...[]byte) {
 			t.Errorf("%q lies outside the datagram", s)
 		}
 		if bytes.IndexByte(s, '\n') >= 0 {
-			t.Errorf("%q reaches over its line", s)
+			t.Errorf("%q extends beyond its line", s)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func FuzzParserAgainstReference(f *testing.F) {
 			{"copied", readPacket(new(Parser), slices.Clip(packet))},
 			{"in place before a line", readPacket(new(Parser), followed(packet, "|c|#a:b\nb:1"))},
 			{"in place before a number", readPacket(new(Parser), followed(packet, "5"))},
-			{"after others", readPacket(used(), followed(packet, "\n"))},
+			{"after other datagrams", readPacket(used(), followed(packet, "\n"))},
 			{"without marks", readLines(packet)},
 		} {
 			if way.got != want {

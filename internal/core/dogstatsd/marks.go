@@ -29,7 +29,7 @@ func (p *Parser) markAll() {
 	last := &p.marks[n-1]
 	last.ends = last.ends&(end-1) | end
 	last.colons &= end - 1
-	p.marks[n] = marks{} // view may read this one
+	p.marks[n] = marks{} // view may read this element
 }
 
 // view returns the marks of the 64 bytes from `at` on. `at` is inside the datagram or just after it.

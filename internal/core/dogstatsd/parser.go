@@ -93,7 +93,7 @@ func (p *Parser) Faults() uint64 { return p.faults }
 
 // LastFault returns the last malformed line of the current datagram, which must have a malformed
 // line. The line points into the datagram. LastFault searches for the line's beginning itself, so
-// well-formed lines pay nothing for it.
+// well-formed lines cost nothing extra.
 func (p *Parser) LastFault() (line []byte, why Reason) {
 	line = bytes.TrimSuffix(p.packet[:p.faultEnd], []byte("\n"))
 	return line[bytes.LastIndexByte(line, '\n')+1:], p.fault

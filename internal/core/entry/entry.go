@@ -129,7 +129,7 @@ type Boundary struct {
 	CheckTTL   int64
 	UpDownTTL  int64
 	Timed      int64 // how far a gauge with its own time may lie before the last boundary
-	Begins     bool  // only shards that hold no series move, so that nothing closes
+	Begins     bool  // the boundary moves only shards without series, so it closes nothing
 	Shards     Shards
 	Full       List // tenants whose tiles repeat no series, because store.pending is full
 }
@@ -150,15 +150,15 @@ type Version struct {
 	Semantics uint32 // the rules for applying entries: constants, sketches, encodings
 }
 
-// Node gives a node of the cluster its member in the group. The first entry of a name counts, and later
-// ones do nothing: a node that comes back with an empty directory has no member until it is replaced.
+// Node gives a node of the cluster its member in the group. The first entry for a node counts, and later entries
+// for it do nothing: a node that comes back with an empty directory has no member until it is replaced.
 type Node struct {
 	Name   string
 	Member uint64 // not 0
 }
 
 // ErrNewer means that a newer program wrote the entry. A member stops at such an entry: skipping it
-// would make its stores differ from all others.
+// would make the member's stores differ from the stores of all others.
 var ErrNewer = errors.New("written by a newer version")
 
 // Append appends the entry to b. It allocates nothing if b has room. It panics if a field is out of

@@ -241,7 +241,7 @@ func TestPushesAreAdded(t *testing.T) {
 			{Producer: 1 << 63, Incarnation: 2, Sequence: 3, Stream: 4, Shape: 1},
 			{Producer: 7, Incarnation: 8, Sequence: 1 << 40, Shape: 2, Again: true},
 		}) {
-		t.Errorf("%+v with %q", pushes, batches)
+		t.Errorf("read the pushes %+v with the batches %q", pushes, batches)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestShards(t *testing.T) {
 	}
 	for shard := range uint16(1024) {
 		if want := slices.Contains([]uint16{0, 63, 64, 1023}, shard); s.Has(shard) != want {
-			t.Errorf("shard %d: %v", shard, !want)
+			t.Errorf("shard %d: Has returned %v", shard, !want)
 		}
 	}
 }

@@ -27,9 +27,9 @@ func TestFromDogStatsD(t *testing.T) {
 		{"what a client leaves out has the protocol's defaults", dogstatsd.Event{}, plain},
 		{"a client's time is in seconds", dogstatsd.Event{Time: 1_600_000_000},
 			with(func(e *Event) { e.Time = 1_600_000_000_000 })},
-		{"a clock a little ahead is believed", dogstatsd.Event{Time: 1_700_000_600},
+		{"a time a little ahead is kept", dogstatsd.Event{Time: 1_700_000_600},
 			with(func(e *Event) { e.Time = 1_700_000_600_000 })},
-		{"a clock far ahead is not: the event would never age", dogstatsd.Event{Time: 1_700_000_601}, plain},
+		{"a time far ahead is replaced: the event would be kept for too long", dogstatsd.Event{Time: 1_700_000_601}, plain},
 		{"every field", dogstatsd.Event{Text: []byte("x"), Host: []byte("h"), Key: []byte("k"),
 			Priority: []byte("low"), Source: []byte("s"), Alert: []byte("error"), Tags: []byte("b:2,a,b:2")},
 			with(func(e *Event) {

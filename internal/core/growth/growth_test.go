@@ -106,7 +106,7 @@ func TestTheLastOfManyLabelsGrows(t *testing.T) {
 	}
 }
 
-// If a store does not know the sender of its series, Sent tells it.
+// If a store does not know the senders of its series, Sent adds a sender.
 func TestSentByOthers(t *testing.T) {
 	tracker := New()
 	tracker.Sent("a", "10s", "m", shop) // the metric is not known yet
@@ -115,7 +115,7 @@ func TestSentByOthers(t *testing.T) {
 		s.Store, s.Sender = "10s", sender.Sender{}
 		tracker.Add(begin, s)
 	}
-	tracker.Sent("a", "raw", "m", web) // another store's
+	tracker.Sent("a", "raw", "m", web) // the metric of another store
 	tracker.Sent("a", "10s", "m", shop)
 	if m := only(t, tracker.Report(begin)).Metrics[0]; sum(m.New) != 10 ||
 		!slices.Equal(m.Senders, []string{"10.0.0.7 (shop/1)"}) {

@@ -1,6 +1,6 @@
-// Package hapair elects one of several senders of the same samples: Prometheus servers that
-// scrape the same targets so that one may fail. It asks no clock: equal requests in equal order give
-// equal elections, on every member of a group.
+// Package hapair elects one of several senders of the same samples: Prometheus servers that scrape the same targets
+// so that one may fail. The package reads no clock: equal requests in equal order give equal elections, on every
+// member of a group.
 package hapair
 
 import (
@@ -22,12 +22,12 @@ type Pairs struct {
 
 type elected struct {
 	replica string
-	seen    int64 // Unix milliseconds, the arrival of its newest request
+	seen    int64 // Unix milliseconds, the arrival of the replica's newest request
 }
 
-// Accept reports whether a request of `replica` is taken. `arrival` is the request's time in Unix
-// milliseconds. If the elected replica has sent nothing for more than `timeout` milliseconds, Accept
-// elects `replica` in its place. `changed` reports that this request elected its replica.
+// Accept reports whether a request of `replica` is accepted. `arrival` is the request's time in Unix milliseconds.
+// If the elected replica has sent nothing for more than `timeout` milliseconds, Accept elects `replica` in its
+// place. `changed` reports that this request elected its replica.
 func (p *Pairs) Accept(tenant, cluster, replica string, arrival, timeout int64) (taken, changed bool) {
 	clusters := p.tenants[tenant]
 	e := clusters[cluster]
@@ -65,9 +65,9 @@ const version = 1
 
 // Append appends the saved form. Equal elections have equal bytes.
 //
-// Layout: the version, then the number of tenants; for each, by name, its name and the number of its
-// clusters; for each of these, by name, its name, the elected replica and the time of its newest
-// request. Numbers are varints, and a text follows its length.
+// Layout: the version and the number of tenants. Each tenant, in the order of names, has its name and the number of
+// its clusters. Each cluster, in the order of names, has its name, the elected replica and the time of that
+// replica's newest request. Numbers are varints, and a text follows its length.
 func (p *Pairs) Append(b []byte) []byte {
 	b = binary.AppendUvarint(append(b, version), uint64(len(p.tenants)))
 	for _, tenant := range slices.Sorted(maps.Keys(p.tenants)) {

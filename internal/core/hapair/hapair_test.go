@@ -25,15 +25,15 @@ func TestOneOfAPairIsTaken(t *testing.T) {
 		why             string
 	}{
 		{0, "a", "c", "1", true, true, "the first replica is elected"},
-		{1, "a", "c", "2", false, false, "its copy is not taken"},
-		{1, "a", "d", "2", true, true, "each cluster elects its own"},
-		{1, "b", "c", "2", true, true, "each tenant, too"},
-		{30, "a", "c", "2", false, false, "the elected one is late, but within the timeout"},
-		{31, "a", "c", "2", true, true, "it is gone"},
-		{32, "a", "c", "1", false, false, "it comes back, and is now the spare"},
-		{70, "a", "c", "2", true, false, "the elected one was late, but no other took over"},
+		{1, "a", "c", "2", false, false, "the copy from the other replica is refused"},
+		{1, "a", "d", "2", true, true, "each cluster elects its own replica"},
+		{1, "b", "c", "2", true, true, "each tenant elects its own replica too"},
+		{30, "a", "c", "2", false, false, "the elected replica is late, but within the timeout"},
+		{31, "a", "c", "2", true, true, "the elected replica is gone, and the other is elected"},
+		{32, "a", "c", "1", false, false, "the first replica comes back, and is refused now"},
+		{70, "a", "c", "2", true, false, "the elected replica was late, but no other took over"},
 		{60, "a", "c", "2", true, false, "a node whose clock is behind received this request"},
-		{100, "a", "c", "1", false, false, "time counts from its newest request"},
+		{100, "a", "c", "1", false, false, "time counts from the newest request of the elected replica"},
 	} {
 		var saved Pairs // an election goes on after a restart
 		if err := saved.Parse(pairs.Append(nil)); err != nil {
@@ -51,7 +51,7 @@ func TestClustersAreBounded(t *testing.T) {
 	var pairs Pairs
 	for i := range maxClusters + 10 {
 		if taken, _ := pairs.Accept("a", fmt.Sprint(i), "1", 0, timeout); !taken {
-			t.Fatalf("cluster %d is not taken", i)
+			t.Fatalf("a request of cluster %d is refused", i)
 		}
 	}
 	if n := len(pairs.tenants["a"]); n != maxClusters {
@@ -113,7 +113,7 @@ func FuzzParse(f *testing.F) {
 		var parsed Pairs
 		if err := parsed.Parse(b); err != nil {
 			if parsed.tenants != nil {
-				t.Error("something was parsed in spite of the error")
+				t.Error("Parse changed the elections in spite of the error")
 			}
 			return
 		}
