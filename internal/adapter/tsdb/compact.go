@@ -7,9 +7,9 @@ import (
 )
 
 // CompactByHand leaves compactions to the method Compact. Otherwise each open database compacts
-// itself, at moments that depend on the speed of the machine, and a simulation could not repeat its
-// run. Blocks then have small files: tsdb allocates whole files in advance, and a simulation has them in
-// memory. Call it before the first use of a store.
+// itself, at moments that depend on the speed of the machine, so a simulation could not repeat a run.
+// CompactByHand also keeps the files of blocks small: tsdb allocates whole files in advance, and a
+// simulation holds them in memory. Call it before the first use of a store.
 func (s *Stores) CompactByHand() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -19,8 +19,8 @@ func (s *Stores) CompactByHand() {
 	}
 }
 
-// BeforeSync makes the stores call fn before they sync a file or a directory. So a simulation can end a
-// process between two steps of its work on files. Call it before the first use of a store.
+// BeforeSync makes the stores call fn before they sync a file or a directory. With it, a simulation
+// can end a process between two steps of its work on files. Call it before the first use of a store.
 func (s *Stores) BeforeSync(fn func(path string)) {
 	sync := s.fsync
 	s.fsync = func(path string) error {
@@ -29,8 +29,8 @@ func (s *Stores) BeforeSync(fn func(path string)) {
 	}
 }
 
-// Compact does the compactions of heads and blocks that are due in open databases. If `outOfOrder`
-// is true, it also compacts out-of-order samples, even if that is not due.
+// Compact runs the compactions of heads and blocks that are due in open databases. If `outOfOrder` is
+// true, it also compacts out-of-order samples, whether or not that is due.
 func (s *Stores) Compact(ctx context.Context, outOfOrder bool) error {
 	s.mu.Lock()
 	all := s.allStores()

@@ -34,10 +34,9 @@ type Retention struct {
 	Tile1m  time.Duration `yaml:"1m" help:"retention of tiles of 1 min, and of unused names; at least 4h"`
 }
 
-// DefaultConfig keeps samples for a little more than a month, so that a dashboard of "this month"
-// is complete. It keeps the finest tiles for two days, to compare today with yesterday. At 1.5
-// bytes a sample, a series then takes 26 kB for 17,280 tiles of 10 s, and 86 kB for 57,600 tiles of
-// 1 min.
+// DefaultConfig keeps samples for a little more than a month, so that a dashboard of "this month" is
+// complete. It keeps tiles of 10 s for only two days, to compare today with yesterday. At 1.5 bytes a
+// sample, a series takes 26 kB for 17,280 tiles of 10 s, and 86 kB for 57,600 tiles of 1 min.
 //
 // 100 tenants have 300 databases. A nearly empty database takes 0.5 MB: see BenchmarkSmallDatabase.
 func DefaultConfig() Config {
@@ -46,14 +45,14 @@ func DefaultConfig() Config {
 		OutOfOrder: 30 * time.Minute,
 		Exemplars:  10_000,
 		MaxTenants: 100,
-		// A sample takes 56 bytes, and a series has seven samples a minute. So 10,000 series fill this
-		// memory in an hour, 100,000 series in 6 minutes, and a million series in 40 seconds. Only a
-		// store that falls behind for that long fills it.
+		// A sample takes 56 bytes, and a series has seven samples a minute. At that rate, 10,000
+		// series fill this memory in an hour, 100,000 series in 6 minutes, and a million series in 40
+		// seconds. The memory fills only if a store falls behind for that long.
 		Pending: 256 << 20,
 		// A tenant that is queried once a day should not take memory all day. Opening a store
 		// again takes as long as reading its WAL: a second for a million samples.
 		Idle: time.Hour,
-		// 300 are all three stores of 100 tenants. Further stores open when they are first used.
+		// This is enough for all three stores of 100 tenants. Further stores open at their first use.
 		MaxOpen:        300,
 		WALCompression: compression.Snappy,
 	}
@@ -120,23 +119,25 @@ const (
 	// sample, if the out-of-order window is shorter. Prometheus has the same bound.
 	slowSeries = int64(time.Hour / time.Millisecond)
 
-	// spareWindow is how much wider tsdb's out-of-order window is than the window of any request, so that
-	// tsdb refuses no sample for its time. tsdb's refusals depend on when it opened, compacted and
-	// committed, so they differ between servers that write the same requests. After a head was cut, tsdb
-	// takes the end of the last block as the time of the newest sample.
+	// spareWindow is how much wider tsdb's out-of-order window is than the window of any request. With
+	// it, tsdb refuses no sample because of its time. Such refusals would depend on when tsdb opened,
+	// compacted and committed, and so would differ between servers that write the same requests: for
+	// example, after tsdb cuts a head, it counts the end of the last block as the time of the newest
+	// sample.
 	spareWindow = slowSeries + int64(blockDuration/time.Millisecond)
 )
 
-// Stripes of tsdb's table of series, each with its own map. 16,384 stripes take 4 MB, too much for
-// hundreds of small databases. With 512 stripes, the maps of 100,000 series are so large that
-// finding a series takes a fifth of the cost of a sample.
+// Numbers of stripes in tsdb's table of series. Each stripe has a map of its own. 16,384 stripes take
+// 4 MB, too much for hundreds of small databases. With 512 stripes and 100,000 series, the maps are so
+// large that finding a series takes a fifth of the cost of a sample.
 const (
 	fewStripes  = 512
 	manyStripes = 16_384
 
 	// A database with few stripes that grows to manySeries series is closed, and opened again with
-	// many stripes. With fewer series the maps are small enough. With more series, reopening costs
-	// more: each series must be found again, which costs as much as a new series.
+	// many stripes. With fewer series, the maps of few stripes are small enough. With more series,
+	// reopening costs more, because each series must be looked up again, which costs as much as a new
+	// series.
 	manySeries = 5000
 )
 
@@ -154,9 +155,9 @@ func (r Retention) of(store string) time.Duration {
 	}
 }
 
-// options returns tsdb's options for one store. There can be hundreds of small stores, so tsdb
-// allocates little in advance: with its own defaults a database with a single sample takes
-// 4 MB.
+// options returns tsdb's options for one store. There can be hundreds of small stores, so the options
+// let tsdb allocate little in advance: with tsdb's defaults, a database with a single sample takes 4
+// MB.
 func (c Config) options(store string) *tsdb.Options {
 	retention := c.Retention.of(store)
 	o := tsdb.DefaultOptions()

@@ -18,25 +18,26 @@ import (
 	"github.com/prometheus/prometheus/tsdb/tombstones"
 )
 
-// A raw store has two logs: `wal`, and `wbl` for samples out of order. A power loss leaves any part of
-// what was written to each since its last sync, so the two may end at different requests. A store with
-// some samples of a request and without others of an earlier one is a store that no sequence of requests
-// makes. If requests are then written again, their fates may differ from those on other members.
+// A raw store has two logs: `wal`, and `wbl` for samples out of order. After a power loss, any part of
+// what was written to a log since its last sync may be missing, so the two logs may end at different
+// requests. The store may then have samples of one request, but lack samples of an earlier one. If
+// requests are written to such a store again, their fates may differ from those on other members.
 //
-// So a group's stores are cut back after a power loss. Each sync saves where the logs ended. A start on
-// another boot of the machine removes everything behind these ends, and the group's log brings the
-// requests again. Blocks have samples of the logs, too: before a block is put into place, the logs are
-// synced, and their ends saved.
+// Therefore a group's stores are cut back after a power loss. Each sync saves where the logs ended. A
+// start on another boot of the machine removes everything behind these ends, and the group writes the
+// requests since then again, from its own log. Blocks have samples of the logs, too: before a block is
+// put into place, the logs are synced and their ends saved.
 
-// CutBack cuts the raw stores of a group back to their last sync, unless `boot` is the boot of the last
-// sync, and from now on saves the ends of their logs. `boot` names the present boot of the machine; empty
-// means that it is unknown, and thus another. `requests` has, by tenant, how many requests the restored
-// state has. All later requests must be written again. Call CutBack before the first use of a store.
+// CutBack cuts the raw stores of a group back to their last sync, unless that sync was in the present
+// boot of the machine. From now on, the stores save the ends of their logs. `boot` names the present
+// boot; an empty name means that the boot is unknown, and it then counts as another one. `requests`
+// has, by tenant, how many requests the restored state has. All later requests must be written again.
+// Call CutBack before the first use of a store.
 //
-// It leaves a store as it is if that lacks requests of the restored state when cut back, as after a
-// sync that failed: nobody would write them again.
+// CutBack leaves a store uncut if, after the cut, it would lack requests of the restored state, as
+// after a failed sync: these requests would not be written again.
 //
-// One machine alone does not call it: its requests are in no other log.
+// A server outside of a group does not call CutBack, because no other log has its requests.
 func (s *Stores) CutBack(boot string, requests map[string]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,8 +47,8 @@ func (s *Stores) CutBack(boot string, requests map[string]uint64) {
 		st := s.tenants[name][Raw]
 		st.keepEnds(boot, requests[name])
 		if err := st.cutBack(boot); err != nil {
-			st.logger.Error("a store is not cut back to its last sync: after a power loss, this member may decide "+
-				"differently from others", "err", err)
+			st.logger.Error("a store could not be cut back to its last sync: if the power was lost, this member may decide "+
+				"differently from the other members", "err", err)
 		}
 	}
 }
@@ -58,7 +59,7 @@ func (s *store) keepEnds(boot string, requests uint64) {
 	s.ends.requests.Store(requests)
 }
 
-// cutBack cuts the store back to its last sync, unless that was in this boot.
+// cutBack cuts the store back to its last sync, unless that sync was in the present boot.
 func (s *store) cutBack(boot string) error {
 	if info, err := os.Stat(s.dir); err != nil || !info.IsDir() {
 		return nil // the opening reports an error
@@ -84,12 +85,13 @@ func (s *store) cutBack(boot string) error {
 		s.ends.old = boot != "" && last.requests >= restored
 		return nil
 	case !walFits || !wblFits:
-		return errors.New("its logs were repaired or replaced since")
+		return errors.New("its logs were repaired or replaced after the last sync")
 	case last.requests < restored:
-		return fmt.Errorf("the last sync has %d requests, and the checkpoint %d", last.requests, restored)
+		return fmt.Errorf("the last sync has %d requests of the tenant, and the checkpoint has %d", last.requests, restored)
 	}
-	// The chunk files may have samples from behind the ends. The logs have all samples that are in no
-	// block. The chunk files go first: while they are there, a start after a crash finds the logs uncut.
+	// The chunk files may have samples from behind the ends, so they are removed. No sample is lost
+	// with them, because the logs have all samples that are in no block. The chunk files go first:
+	// after a crash in between, the next start finds the logs uncut, and begins again.
 	if err := removeChunks(s.dir); err != nil {
 		return err
 	}
@@ -100,15 +102,16 @@ func (s *store) cutBack(boot string) error {
 		return err
 	}
 	s.ends.old = boot != ""
-	s.logger.Info("after a power loss, a store was cut back to its last sync; the log of the group has the requests since",
+	s.logger.Info("after a power loss, a store was cut back to its last sync; the group's log has the later requests",
 		"log_bytes", walBytes+wblBytes)
 	return nil
 }
 
-// beginEnds prepares the ends before the store opens. A store that is new in a group has ends from the
-// beginning. A store that was cut back gets ends of the present boot, so that no later start in this boot
-// cuts it again: the group notes what the store takes, and does not write that again. Outside of a group,
-// nothing brings the requests behind the ends again, so the ends go.
+// beginEnds prepares the ends before the store opens. In a group, a new store gets ends at the
+// beginning of its logs. A store that was cut back gets ends of the present boot, so that no later
+// start in this boot cuts it again: the group notes which requests the store takes, and does not write
+// them again. Outside of a group, beginEnds removes the ends, because requests that were cut off would
+// not be written again.
 func (s *store) beginEnds() error {
 	_, err := os.Stat(s.dir)
 	isNew := errors.Is(err, fs.ErrNotExist)
@@ -138,9 +141,9 @@ func (s *store) beginEnds() error {
 	return s.fsync(s.dir)
 }
 
-// fitEnds saves the ends again if renumber has replaced the segment with the end of the log of late samples. If
-// the process died in between, the next opening does it. If the power failed, CutBack reports the store. If
-// a sync fails, the next Sync saves the ends.
+// fitEnds saves the ends again if renumber has replaced the segment in which the log of late samples
+// ended. If the process dies before that, the next opening saves them. If the power fails before that,
+// CutBack reports the store. If a sync fails, the next Sync saves the ends.
 func (s *store) fitEnds() {
 	if s.kind != Raw || !s.ends.kept {
 		return
@@ -155,12 +158,12 @@ func (s *store) fitEnds() {
 	}
 	if err != nil {
 		s.unsynced.Store(true)
-		s.logger.Warn("a store whose log of late samples was rewritten is not synced: until it is, a power loss "+
-			"would leave it as it is", "err", err)
+		s.logger.Warn("a store whose log of late samples was rewritten could not be synced: until a sync succeeds, "+
+			"a start after a power loss cannot cut the store back", "err", err)
 	}
 }
 
-// saveEnds syncs the logs, and saves where they ended before.
+// saveEnds syncs the logs, and saves where they ended before the sync.
 func (s *store) saveEnds() error {
 	s.ends.saving.Lock() // a save must not replace the ends of a later one
 	defer s.ends.saving.Unlock()
@@ -177,8 +180,8 @@ func (s *store) saveEnds() error {
 	return now.write(s.dir, s.fsync)
 }
 
-// syncEnds syncs the store's files. It also saves the ends of the logs, unless an opening is under way:
-// the ends that were saved before then still count, until the next sync.
+// syncEnds syncs the store's files and saves the ends of the logs. While an opening is under way, it
+// leaves the ends as they were saved before; the next sync saves new ones.
 func (s *store) syncEnds() error {
 	if !s.ends.kept {
 		return s.syncFiles()

@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/prometheus/storage"
 )
 
-// startInGroup starts a process of a member of a group, whose checkpoint has so many requests.
+// startInGroup starts a process of a member of a group. Its checkpoint has the first `requests`
+// requests.
 func (w *world) startInGroup(boot string, requests uint64) {
 	w.t.Helper()
 	w.close()
@@ -24,13 +25,13 @@ func (w *world) sync() {
 	}
 }
 
-// A power loss tears both logs of a store at different requests. A start removes what came after the last
-// sync, and the log of the group brings it again.
+// A power loss tears the two logs of a store at different requests. The next start removes what was
+// written after the last sync, and the group's log brings those requests again.
 func TestAStoreIsCutBackToItsLastSync(t *testing.T) {
 	const synced, all = "900=2 1000=1", "900=2 950=4 1000=1 2000=3"
 	for _, c := range []struct {
 		name, boot string
-		requests   uint64 // of the checkpoint
+		requests   uint64 // how many requests the checkpoint has
 		want       string
 	}{
 		{"after a power loss", "second", 2, synced},
@@ -52,18 +53,18 @@ func TestAStoreIsCutBackToItsLastSync(t *testing.T) {
 			}
 			for _, o := range w.writeRaw(&plain, late...) {
 				if o.Written.Samples != 1 {
-					t.Errorf("written again: %s", o.Text())
+					t.Errorf("refused when written again: %s", o.Text())
 				}
 			}
 			if got := w.raw()["a"]; got != all {
-				t.Errorf("written again: %s, want %s", got, all)
+				t.Errorf("stored after the requests were written again: %s, want %s", got, all)
 			}
 		})
 	}
 }
 
-// A store is cut back once in a boot of the machine. What it takes then, notes of the group may count as
-// stored.
+// A store is cut back only once in a boot of the machine. The group may have noted as stored what the
+// store takes after that.
 func TestAStoreIsCutBackOnce(t *testing.T) {
 	for name, lost := range map[string]string{"something is lost": "a@2000=2", "nothing is lost": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +87,7 @@ func TestAStoreIsCutBackOnce(t *testing.T) {
 	}
 }
 
-// Nothing is certain of a store before its first sync.
+// Before a store's first sync, nothing is certain to be on the disk.
 func TestAStoreWithoutASyncIsCutBackToNothing(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)
@@ -97,7 +98,7 @@ func TestAStoreWithoutASyncIsCutBackToNothing(t *testing.T) {
 	}
 }
 
-// TSDB moves late samples into files of chunks, from which an opening takes them again.
+// tsdb moves late samples into chunk files, from which an opening reads them again.
 func TestChunksAreCutBack(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)
@@ -114,8 +115,8 @@ func TestChunksAreCutBack(t *testing.T) {
 	}
 }
 
-// A block cannot be cut. So before TSDB puts a block into place, all of its samples are in front of the
-// ends of the logs.
+// A block cannot be cut. So before tsdb puts a block into place, the ends of the logs are saved behind
+// all of its samples.
 func TestABlockIsInFrontOfTheEnds(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)
@@ -124,7 +125,7 @@ func TestABlockIsInFrontOfTheEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(w.rawDatabase().Blocks()); n != 1 {
-		t.Fatalf("%d blocks", n)
+		t.Fatalf("the store has %d blocks", n)
 	}
 	w.writeRaw(&plain, "b@2000=4")
 	w.startInGroup("second", 0)
@@ -133,13 +134,14 @@ func TestABlockIsInFrontOfTheEnds(t *testing.T) {
 	}
 }
 
-// One machine alone takes requests that are in no other log, also after it has left a group.
+// Outside of a group, no other log has the requests of a store, also if the server was in a group
+// before.
 func TestAStoreThatWasInNoGroupIsNotCutBack(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@1000=1")
 	w.startInGroup("first", 0)
 	if got := w.raw()["a"]; got != "1000=1" {
-		t.Errorf("stored when it enters a group: %s", got)
+		t.Errorf("stored after the server entered a group: %s", got)
 	}
 	w.sync()
 	w.close()
@@ -147,12 +149,12 @@ func TestAStoreThatWasInNoGroupIsNotCutBack(t *testing.T) {
 	w.writeRaw(&plain, "a@2000=2")
 	w.startInGroup("second", 0)
 	if got := w.raw()["a"]; got != "1000=1 2000=2" {
-		t.Errorf("stored when it enters a group again: %s", got)
+		t.Errorf("stored after the server entered a group again: %s", got)
 	}
 }
 
-// A sync during an opening saves no ends. The next sync used to save none either, if nothing was written in
-// between: after a power loss, the store lacked requests of the checkpoint.
+// A sync during an opening saves no ends. If nothing was written after it, the next sync used to save
+// none either: after a power loss, the store lacked requests of the checkpoint.
 func TestEndsAreSavedAfterAnOpening(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)
@@ -163,7 +165,7 @@ func TestEndsAreSavedAfterAnOpening(t *testing.T) {
 	st.ends.opening.Unlock()
 	w.sync()
 	if e, _, err := readEnds(st.dir); e.requests != 2 || err != nil {
-		t.Errorf("the saved ends have %d requests, %v", e.requests, err)
+		t.Errorf("the saved ends have %d requests, error %v", e.requests, err)
 	}
 }
 
@@ -177,7 +179,7 @@ func (w *world) rawStore() *store {
 	return st
 }
 
-// syncedAppender saves the ends of a store as soon as nobody commits to it.
+// syncedAppender saves the ends of a store as soon as no commit holds its lock.
 type syncedAppender struct {
 	storage.Appender
 	store *store
@@ -189,7 +191,8 @@ func (a syncedAppender) Commit() error {
 	return a.Appender.Commit()
 }
 
-// A sync right behind a commit saves ends behind its requests, and must count them: nobody writes them again.
+// A sync right after a commit saves ends behind the commit's requests, and must count these requests,
+// because they are not written again.
 func TestEndsHaveTheRequestsInFrontOfThem(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)
@@ -204,7 +207,7 @@ func TestEndsHaveTheRequestsInFrontOfThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e, _, err := readEnds(st.dir); e.requests != max(requests, 1) || err != nil {
-			t.Errorf("%d requests are committed, and the saved ends have %d, %v", requests, e.requests, err)
+			t.Errorf("%d requests are committed, and the saved ends have %d, error %v", requests, e.requests, err)
 		}
 	}
 }

@@ -58,8 +58,8 @@ func segment(name string) (number int, ok bool) {
 }
 
 // cutOff returns how many bytes of these logs tsdb's repair removed. `after` has the logs after the
-// opening. The repair deletes the segments behind the damage and replaces the damaged one. An
-// opening without a repair changes no segment.
+// opening. A repair deletes the segments behind the damage and replaces the damaged one. An opening
+// without a repair changes no segment.
 func (before logs) cutOff(after logs) (n int64) {
 	for path, was := range before {
 		is, there := after[path]
@@ -101,9 +101,10 @@ func written(path string, size int64) int64 {
 	return from + int64(len(bytes.TrimRight(tail, "\x00")))
 }
 
-// environment returns an error of the disk or the process, such as EIO or EMFILE, and nil for damage and for
-// a file that does not exist. tsdb takes a read error for damage, and removes what it cannot read. So an
-// opening reads the log of late samples before tsdb does.
+// environment returns err if it is an error of the disk or the process, such as EIO or EMFILE. It
+// returns nil for damage and for a file that does not exist. tsdb would treat a read error like
+// damage, and remove what it cannot read. Therefore an opening reads the log of late samples before
+// tsdb does.
 func environment(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errors.Is(err, fs.ErrNotExist) {
@@ -112,7 +113,7 @@ func environment(err error) error {
 	return err
 }
 
-// roomError says that a full disk has no room for a second copy of a file, which would replace the first.
+// roomError says that the disk is too full for a second copy of a file, which would replace the first.
 type roomError struct {
 	path  string
 	bytes int64
@@ -128,10 +129,11 @@ func (e *roomError) Unwrap() error { return e.cause }
 // kilobytes is the size, rounded up.
 func (e *roomError) kilobytes() int64 { return (e.bytes + 999) / 1000 }
 
-// isFull reports whether an error comes of a full disk.
+// isFull reports whether an error means that a disk or a quota is full.
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// needsRoom turns the error of a full disk into a roomError, for a file that could not be replaced.
+// needsRoom turns the error of a full disk into a roomError for the file at `path`, which could not be
+// replaced.
 func needsRoom(path string, err error) error {
 	info, statErr := os.Stat(path)
 	if statErr != nil || !isFull(err) {
@@ -140,8 +142,9 @@ func needsRoom(path string, err error) error {
 	return &roomError{path, info.Size(), err}
 }
 
-// examine looks at the names and types of a store's files for obstacles to opening the store. That
-// costs some system calls for each store. It returns nil for a store that does not exist.
+// examine looks at the names and types of a store's files, and returns an error if they keep the store
+// from opening. That costs a few system calls for each store. For a store that does not exist, it
+// returns nil.
 func examine(dir string) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -165,9 +168,9 @@ func examine(dir string) error {
 	return nil
 }
 
-// examineCheckpoint reads the newest checkpoint of a store's log. tsdb mistakes damage in the
-// checkpoint for damage in the log, deletes all segments behind it, and then fails to open. The
-// check costs a small part of replaying the checkpoint.
+// examineCheckpoint reads the newest checkpoint of a store's log. If the checkpoint is damaged, tsdb
+// looks for the damage in the log, deletes all segments behind the checkpoint, and then fails to open.
+// Reading the checkpoint costs a small part of the time of its replay.
 func examineCheckpoint(dir string) error {
 	path, _, err := wlog.LastCheckpoint(filepath.Join(dir, "wal"))
 	if errors.Is(err, record.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
@@ -190,13 +193,13 @@ func examineCheckpoint(dir string) error {
 	return nil
 }
 
-// segments are what a log consists of.
+// segments lists the files of a log.
 type segments struct {
 	numbers    []int // ascending
 	checkpoint int   // number of the newest checkpoint; -1 for none
 }
 
-// segmentsOf lists a log. A log that does not exist has no segments.
+// segmentsOf lists the files of a log. A log that does not exist has no segments.
 func segmentsOf(log string) (all segments, err error) {
 	all.checkpoint = -1
 	entries, err := os.ReadDir(log)
@@ -235,7 +238,7 @@ func missingSegments(log string) (paths []string, all int) {
 		return nil, 0
 	}
 	if len(numbers) == 0 {
-		numbers = []int{next + 1} // a new log would begin at segment 0, and a start would skip that after a checkpoint
+		numbers = []int{next + 1} // a new log would begin at segment 0, which a start skips if there is a checkpoint
 	}
 	if checkpoint < 0 || numbers[0] < next {
 		next = numbers[0]

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestADamagedCheckpointCostsNoSegment: tsdb takes damage in a checkpoint for damage in the log.
-// Its repair once deleted all segments behind the checkpoint, and then failed.
+// TestADamagedCheckpointCostsNoSegment: if a checkpoint is damaged, tsdb looks for the damage in the
+// log. Its repair once deleted all segments behind the checkpoint, and then failed.
 func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
 	w := newWorld(t)
 	w.segments("b", "a@10=1 b@10=1", "a@20=2 b@20=2", "a@30=3 b@30=3")
@@ -40,7 +40,7 @@ func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
 		t.Errorf("a write: %v, want an error that names the checkpoint", err)
 	}
 	if cut := before.cutOff(listLogs(w.store10s("b"))); cut != 0 {
-		t.Errorf("%d bytes of the log are gone", cut)
+		t.Errorf("the log lost %d bytes", cut)
 	}
 	flip() // undamaged, as if restored from a copy
 	w.now = w.now.Add(openPause)
@@ -49,9 +49,9 @@ func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
 	}
 }
 
-// TestATornLogHidesNoLateSamples: a power loss tears the last record of a log. tsdb repaired the log
-// and did not read the other log, of out-of-order samples. So these samples were missing until the
-// next start, and a second value for one of their times was taken.
+// TestATornLogHidesNoLateSamples: a power loss tears the last record of a log. tsdb repaired the log,
+// and then did not read the other one, of out-of-order samples. These samples were missing until the
+// next start, and a second value for one of their times was accepted.
 func TestATornLogHidesNoLateSamples(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@1000=1", "a@900=2")
@@ -71,7 +71,7 @@ func TestATornLogHidesNoLateSamples(t *testing.T) {
 	w.close()
 	w.open()
 	if got, want := w.raw()["a"], "900=2 1000=1"; got != want {
-		t.Errorf("at the next start: %s, want %s", got, want)
+		t.Errorf("stored at the next start: %s, want %s", got, want)
 	}
 	if !strings.Contains(w.log.String(), "log_bytes_cut_off=") {
 		t.Errorf("log: %s", w.log.String())
@@ -98,8 +98,8 @@ func TestCutOffWhereAnInodeIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAFileInPlaceOfATenant: a file stands where a tenant's directory belongs. The error must say
-// so.
+// TestAFileInPlaceOfATenant: a file has the name of a tenant's directory. The error must name the
+// file.
 func TestAFileInPlaceOfATenant(t *testing.T) {
 	w := newWorld(t)
 	tenant := filepath.Dir(w.store10s("b"))
@@ -118,11 +118,11 @@ func TestAFileInPlaceOfATenant(t *testing.T) {
 	w.open()
 	found := w.stores.Broken()
 	if len(found) != len(kinds) {
-		t.Fatalf("found at the start: %v", found)
+		t.Fatalf("broken stores at the start: %v", found)
 	}
 	for _, b := range found {
 		if b.Tenant != "b" || !strings.Contains(b.Error(), wayOut) || w.broken("b", b.Store) != 1 {
-			t.Errorf("found at the start: store %s of tenant %s: %v", b.Store, b.Tenant, b)
+			t.Errorf("broken at the start: store %s of tenant %s: %v", b.Store, b.Tenant, b)
 		}
 	}
 	if err := os.Remove(tenant); err != nil {
@@ -132,6 +132,6 @@ func TestAFileInPlaceOfATenant(t *testing.T) {
 		t.Error(err)
 	}
 	if found := w.stores.Broken(); len(found) != 0 {
-		t.Errorf("after the file was moved away: %v", found)
+		t.Errorf("broken stores after the file was moved away: %v", found)
 	}
 }

@@ -27,7 +27,7 @@ type database struct {
 }
 
 // openDatabase opens a database of raw samples if `raw` is an empty cache, and of tiles if `raw` is
-// nil. If `tells` is not nil, openDatabase reports new series to it.
+// nil. If `tells` is not nil, tsdb's callbacks report new series to it.
 func openDatabase(
 	dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg prometheus.Registerer, logger *slog.Logger,
 ) (*database, error) {
@@ -72,9 +72,9 @@ func (d *database) hasExemplars() bool {
 }
 
 // reachesIntoHead reports whether a block of out-of-order samples ends after the beginning of the
-// head. The head is nil while it is not open. tsdb must not merge such a block with others yet. It
-// would take the merged block for one made from the head, and at the next opening it would drop the
-// samples of that time from the head's log.
+// head. The head is nil until it is open. tsdb must not merge such a block with others yet: it would
+// treat the merged block as made from the head, and at the next opening it would drop the samples of
+// that time from the head's log.
 func reachesIntoHead(b *tsdb.BlockMeta, head *tsdb.Head) bool {
 	return b.Compaction.FromOutOfOrder() && (head == nil || b.MaxTime > head.MinTime())
 }

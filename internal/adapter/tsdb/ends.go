@@ -16,33 +16,34 @@ import (
 	"sync/atomic"
 )
 
-// ends says where the logs of a raw store ended at its last sync: see CutBack. They are in a file of the
-// store's directory. Layout: docs/format/databases.md.
+// ends says where the logs of a raw store ended at its last sync: see CutBack. A file in the store's
+// directory has them, in the layout of docs/format/databases.md.
 type ends struct {
-	boot     string // of the machine at the sync; empty if unknown
-	requests uint64 // of the tenant: the logs have all of the first so many
+	boot     string // name of the machine's boot at the sync; empty if unknown
+	requests uint64 // the logs have the first so many requests of the tenant
 	wal, wbl logEnd
 }
 
-// logEnd is the end of a log: the last byte that any of its segments has.
+// logEnd is the end of a log: the position behind its last byte.
 type logEnd struct {
 	checkpoint int    // number of the log's newest checkpoint; -1 for none
 	segment    int    // number of the segment with the last byte; -1 if no segment has a byte
 	size       int64  // of this segment
-	tail       uint32 // checksum of its last bytes: a segment that was written anew has others
+	tail       uint32 // checksum of the segment's last bytes, which shows whether the segment was rewritten
 }
 
 // keptEnds is what a raw store of a group needs to save the ends of its logs.
 type keptEnds struct {
 	kept     bool // false outside of a group
-	old      bool // the saved ends are of another boot, and the store has nothing behind them
+	old      bool // the saved ends are of another boot, and the logs have nothing behind them
 	boot     string
-	requests atomic.Uint64 // of the tenant: the logs have all of the first so many
+	requests atomic.Uint64 // the logs have the first so many requests of the tenant
 	saving   sync.Mutex    // held while the ends are saved
 	opening  sync.Mutex    // held while an opening may replace files of the logs
 }
 
-// has notes that the store has the first `requests` requests of its tenant. A replay begins with fewer.
+// has notes that the logs have the first `requests` requests of the tenant. A replay passes smaller
+// numbers, which change nothing.
 func (k *keptEnds) has(requests uint64) {
 	if requests > k.requests.Load() {
 		k.requests.Store(requests)
@@ -54,9 +55,9 @@ const (
 	endsMagic   = "FRSHENDS"
 	endsVersion = 1
 
-	maxBoot = 255 // bytes; a boot's name has 36
+	maxBoot = 255 // bytes; the name of a boot has 36
 
-	tailBytes = 4 << 10 // of a segment, in the checksum of its tail
+	tailBytes = 4 << 10 // bytes of a segment's end that its checksum covers
 )
 
 var (
@@ -64,7 +65,7 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// append appends the form of the file.
+// append appends the bytes of the file.
 func (e *ends) append(b []byte) []byte {
 	from := len(b)
 	b = append(append(b, endsMagic...), endsVersion)
@@ -79,7 +80,7 @@ func (e *ends) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[from:], castagnoli))
 }
 
-// parse reads the form of the file. There is one form for each value.
+// parse reads the bytes of the file. Each value has only one valid encoding.
 func (e *ends) parse(b []byte) error {
 	body := len(b) - 4
 	if body < 0 || binary.LittleEndian.Uint32(b[body:]) != crc32.Checksum(b[:body], castagnoli) {
@@ -209,8 +210,8 @@ func tailOf(log string, segment int, offset int64) (uint32, error) {
 	return crc32.Checksum(b, castagnoli), nil
 }
 
-// fits reports whether a log still has the end, or has been truncated behind it. A log that was repaired
-// or replaced does not: nothing is known of what lies behind its end.
+// fits reports whether the log still has this end, or has since dropped the segments up to it. If
+// the log was repaired or replaced, the bytes behind the end are unknown, and fits returns false.
 func (e logEnd) fits(log string) (bool, error) {
 	all, err := segmentsOf(log)
 	switch {

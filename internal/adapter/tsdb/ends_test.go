@@ -21,7 +21,7 @@ func goldenEnds() ends {
 		wbl: logEnd{checkpoint: -1, segment: -1}}
 }
 
-// Every later program reads the file in testdata.
+// All later versions must read the file in testdata.
 func TestGoldenEnds(t *testing.T) {
 	const file = "testdata/ends"
 	want := goldenEnds()
@@ -41,17 +41,17 @@ func TestGoldenEnds(t *testing.T) {
 	}
 	for i := range saved {
 		if err := got.parse(saved[:i]); err == nil {
-			t.Errorf("%d of %d bytes are read", i, len(saved))
+			t.Errorf("parse accepts the first %d of %d bytes", i, len(saved))
 		}
 		changed := slices.Clone(saved)
 		changed[i] ^= 1
 		if err := got.parse(changed); err == nil {
-			t.Errorf("byte %d is changed, and nobody sees it", i)
+			t.Errorf("parse accepts a file whose byte %d was changed", i)
 		}
 	}
 }
 
-// FuzzEnds: all ends have one form.
+// FuzzEnds: all values of ends have only one valid encoding.
 func FuzzEnds(f *testing.F) {
 	golden := goldenEnds()
 	f.Add(golden.append(nil))
@@ -109,12 +109,12 @@ func textOf(t *testing.T, log string) string {
 func TestCutALog(t *testing.T) {
 	for _, c := range []struct {
 		name, synced, later string
-		want                string // empty if the end does not fit the log any more
+		want                string // "no" if the end does not fit the log any more
 	}{
 		{"nothing was written since", "00000000:ab", "00000000:ab", "00000000:ab"},
 		{"the last segment grew", "00000000:ab", "00000000:abcd", "00000000:ab"},
 		{"other segments came", "00000000:ab", "00000000:ab 00000001:c 00000002:", "00000000:ab"},
-		{"an empty segment has no end", "00000000:ab 00000001:", "00000000:ab 00000001:c", "00000000:ab"},
+		{"the log does not end in an empty segment", "00000000:ab 00000001:", "00000000:ab 00000001:c", "00000000:ab"},
 		{"the log was empty", "00000000:", "00000000:ab 00000001:c", "00000000:"},
 		{"there was no log", "", "00000000:ab 00000001:c", "00000000:"},
 		{"there is no log", "", "", ""},
@@ -122,10 +122,10 @@ func TestCutALog(t *testing.T) {
 			"checkpoint.00000001 00000002:cd 00000003:e", "00000002:c checkpoint.00000001"},
 		{"an older checkpoint stays", "checkpoint.00000001 00000002:", "checkpoint.00000001 00000002:a 00000003:b",
 			"00000002: checkpoint.00000001"},
-		{"older segments were dropped, all of them", "00000000:ab", "00000003:c 00000004:d", "00000003:"},
-		{"a checkpoint has what is behind the end", "00000000:a 00000001:b", "checkpoint.00000001 00000002:c", "no"},
+		{"all segments were dropped", "00000000:ab", "00000003:c 00000004:d", "00000003:"},
+		{"a checkpoint has records from behind the end", "00000000:a 00000001:b", "checkpoint.00000001 00000002:c", "no"},
 		{"a repair shortened the segment", "00000000:abc", "00000000:ab", "no"},
-		{"the segment was written anew", "00000000:abc", "00000000:xyz 00000001:d", "no"},
+		{"the segment was rewritten", "00000000:abc", "00000000:xyz 00000001:d", "no"},
 		{"the segment is gone", "00000000:a 00000001:b", "00000000:a", "no"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestCutALog(t *testing.T) {
 			}
 			synced := map[string]bool{}
 			noted := func(path string) error { synced[filepath.Base(path)] = true; return nil }
-			for range 2 { // the second time, as after a crash, nothing is left to do
+			for range 2 { // the second cut, as after a crash, finds nothing to cut
 				if err := e.cut(log, noted); err != nil {
 					t.Fatal(err)
 				}
@@ -152,16 +152,16 @@ func TestCutALog(t *testing.T) {
 				}
 			}
 			if n, err := e.behind(log); n != 0 || err != nil {
-				t.Errorf("%d bytes are behind the end, %v", n, err)
+				t.Errorf("%d bytes are behind the end after a cut, error %v", n, err)
 			}
 			if c.later != c.want && !synced[filepath.Base(log)] {
-				t.Errorf("only %v are synced", slices.Sorted(maps.Keys(synced)))
+				t.Errorf("only these files are synced: %v", slices.Sorted(maps.Keys(synced)))
 			}
 		})
 	}
 }
 
-// TSDB pads the last page of a log with zeros when it closes it. That is nothing to be cut.
+// tsdb pads the last page of a log with zeros when it closes the log. A cut ignores these zeros.
 func TestPaddingIsNotBehindTheEnd(t *testing.T) {
 	e, err := endOf(logWith(t, "00000000:abc"))
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 )
 
 // exemplarRoom is how many exemplars an open database has memory for. tsdb allocates the memory for
-// all of them at once: 0.7 MB for 10,000, more than the rest of a small database. A database of
-// tiles has no room until the first exemplar comes. It opens with full room, because its WAL may
-// have exemplars, and gives the room back if there are none.
+// all of them at once: 0.7 MB for 10,000, more than the rest of a small database. A database of tiles
+// has no room until its first exemplar comes. It opens with full room, because its WAL may have
+// exemplars; if the WAL has none, the database frees the memory.
 type exemplarRoom struct {
 	mu         sync.Mutex
 	most       int64 // store.exemplars
@@ -27,8 +27,8 @@ func (r *exemplarRoom) grow(db *tsdb.DB) {
 	}
 }
 
-// resize changes the room. The caller holds r.mu, or has a database that is not yet shared.
-// ApplyConfig turns off each setting that is missing, so resize passes all of them.
+// resize changes the room. The caller holds r.mu, or has a database that is not yet shared. resize
+// passes all settings, because ApplyConfig turns off each setting that is missing.
 func (r *exemplarRoom) resize(db *tsdb.DB, room int64) {
 	db.Head().ApplyConfig(&prom.Config{StorageConfig: prom.StorageConfig{
 		TSDBConfig:      &prom.TSDBConfig{OutOfOrderTimeWindow: r.outOfOrder},

@@ -49,31 +49,31 @@ func TestExemplarsOfTiles(t *testing.T) {
 		steps []string
 		want  string
 	}{
-		{"one comes with its sample", []string{"a@10=1#4bf92f3577b34da6a3ce929d0e0e4736:2.5@9.123 b@10=1",
+		{"an exemplar is stored with its sample", []string{"a@10=1#4bf92f3577b34da6a3ce929d0e0e4736:2.5@9.123 b@10=1",
 			"stored 2, exemplars 1"}, "a#4bf92f3577b34da6a3ce929d0e0e4736:2.5@9.123"},
-		{"or with a histogram", []string{"a@10=h1,2#ab:2@9", "stored 1, exemplars 1"}, "a#ab:2@9"},
-		{"tile after tile", []string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@20=1#cd:3@19 b@20=1#ef:4@18",
+		{"an exemplar of a histogram", []string{"a@10=h1,2#ab:2@9", "stored 1, exemplars 1"}, "a#ab:2@9"},
+		{"exemplars of tile after tile", []string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@20=1#cd:3@19 b@20=1#ef:4@18",
 			"stored 2, exemplars 2"}, "a#ab:2@9 a#cd:3@19 b#ef:4@18"},
-		{"a write that is tried again changes nothing",
+		{"a repeated write changes nothing",
 			[]string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@10=1#ab:2@9", "repeated 1, exemplars 1", "a@20=1#cd:3@19",
 				"stored 1, exemplars 1", "a@10=1#ab:2@9 a@20=1#cd:3@19", "repeated 2, exemplars 2"},
 			"a#ab:2@9 a#cd:3@19"},
-		{"after a restart they are there, and what comes again changes nothing",
+		{"exemplars survive a restart, and repeats change nothing",
 			[]string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "restart", "a@10=1#ab:2@9", "repeated 1, exemplars 1", "restart",
 				"b@20=1", "stored 1"},
 			"a#ab:2@9"},
-		{"a repeat brings one that the disk has lost",
+		{"a repeat restores an exemplar that the disk has lost",
 			[]string{"a@10=1", "stored 1", "a@10=1#ab:2@9", "repeated 1, exemplars 1"}, "a#ab:2@9"},
-		{"a late tile's exemplar has its place among others",
+		{"a late tile's exemplar is stored between others",
 			[]string{"a@30=1#cd:3@29", "stored 1, exemplars 1", "a@20=1#ab:2@19", "stored 1, exemplars 1"},
 			"a#ab:2@19 a#cd:3@29"},
-		{"long before the newest of its series it is not kept, its sample is",
+		{"an exemplar long before the newest one of its series is not kept, but its sample is",
 			[]string{"a@14400=1#ab:2@14399", "stored 1, exemplars 1", "a@14410=1#cd:2@1799", "stored 1, exemplars not kept 1",
 				"a@14420=1#cd:2@1800", "stored 1, exemplars 1"}, "a#cd:2@1800 a#ab:2@14399"},
-		{"nor is one ahead of the clock, which would outlast later ones",
+		{"an exemplar ahead of the clock would outlast later ones and is not kept",
 			[]string{"a@10=1#ab:2@87000.001 b@10=1#cd:3@87000", "stored 2, exemplars 1, exemplars not kept 1"}, "b#cd:3@87000"},
-		{"a sample that is refused has none", []string{"a@1800=1", "stored 1", "a@-10801=2#ab:2@0", "too_old 1"}, ""},
-		{"nor has one that meets another value", []string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@10=2#cd:2@9.5",
+		{"a refused sample's exemplar is not stored", []string{"a@1800=1", "stored 1", "a@-10801=2#ab:2@0", "too_old 1"}, ""},
+		{"nor is the exemplar of another value", []string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@10=2#cd:2@9.5",
 			"conflicts 1"}, "a#ab:2@9"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestExemplarsAreCounted(t *testing.T) {
 	w.write("a@10=1#ab:1@9 b@10=1#ab:1@9 c@10=1#ab:1@99999 d@10=1")
 	m := w.stores.metrics
 	if stored, not := testutil.ToFloat64(m.exemplars), testutil.ToFloat64(m.exemplarsNotKept); stored != 2 || not != 1 {
-		t.Errorf("%v stored, %v not kept", stored, not)
+		t.Errorf("%v exemplars stored, %v not kept", stored, not)
 	}
 }
 
@@ -124,7 +124,7 @@ func (w *world) room() (n float64) {
 	return n
 }
 
-// The first exemplar takes the memory for all exemplars. A database that has exemplars when it
+// The first exemplar allocates the memory for all exemplars. A database that has exemplars when it
 // opens keeps this memory.
 func TestRoomForExemplars(t *testing.T) {
 	w := newWorld(t)
@@ -137,7 +137,7 @@ func TestRoomForExemplars(t *testing.T) {
 	expect := func(when string, want float64) {
 		t.Helper()
 		if got := w.room(); got != want {
-			t.Errorf("%s: room for %v, want %v", when, got, want)
+			t.Errorf("%s: the store has room for %v exemplars, want %v", when, got, want)
 		}
 	}
 	w.close()
@@ -160,24 +160,25 @@ func TestRoomForExemplars(t *testing.T) {
 	expect("after a restart with exemplars", 3)
 	w.write("a@30=1#cd:2@29 a@40=1#ef:2@39 a@50=1#01:2@49")
 	if got, want := w.exemplars(""), "a#cd:2@29 a#ef:2@39 a#01:2@49"; got != want {
-		t.Errorf("with room for three of four: %s, want %s", got, want)
+		t.Errorf("with four exemplars and room for three: %s, want %s", got, want)
 	}
 	w.cfg.Exemplars = 0
 	restart()
 	expect("with store.exemplars at 0", 0)
 	if got := w.write("a@60=1#ab:2@59"); got != "stored 1, exemplars not kept 1" || w.exemplars("") != "" {
-		t.Errorf("with store.exemplars at 0: %s, and there is %q", got, w.exemplars(""))
+		t.Errorf("with store.exemplars at 0: fates %s, exemplars %q", got, w.exemplars(""))
 	}
 }
 
-// The finest width has all exemplars, so room in another width would only waste memory.
+// The store of 10 s tiles has all exemplars, so room in the store of 1 min tiles would only waste
+// memory.
 func TestTilesOfAMinuteHaveNoRoomForExemplars(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.stores.WriteTiles(context.Background(), tenant.Default, tile.Width1m, w.samples("a@60=1")); err != nil {
 		t.Fatal(err)
 	}
 	if w.cfg.options("1m").EnableExemplarStorage || w.room() != 0 {
-		t.Errorf("room for %v", w.room())
+		t.Errorf("the store of 1 min tiles has room for %v exemplars", w.room())
 	}
 }
 
@@ -201,14 +202,14 @@ func TestExemplarsOfAllStores(t *testing.T) {
 	}
 	if found, err := q.Select(base+5000, base+6000, []*labels.Matcher{}); err != nil || len(found) != 2 ||
 		len(found[0].Exemplars) != 1 {
-		t.Errorf("of the time between: %v, %v", found, err)
+		t.Errorf("exemplars of the time between: %v, error %v", found, err)
 	}
 }
 
-// An exemplar must not be the first entry of an empty head, because a head begins at the time of
-// its first entry. The sender chooses an exemplar's time: a time in 1970 would make tsdb write the
-// blocks of half a century. Here the only block has out-of-order samples, because the end of any
-// other block decides where a head begins.
+// An exemplar must not be the first entry of an empty head, because a head begins at the time of its
+// first entry. The sender chooses an exemplar's time: with a time in 1970, tsdb would write the blocks
+// of half a century. Here the only block has out-of-order samples; any other block would itself decide
+// where the head begins.
 func TestAnExemplarDoesNotBeginAHead(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@1800=1")
@@ -227,6 +228,6 @@ func TestAnExemplarDoesNotBeginAHead(t *testing.T) {
 		t.Errorf("a repeat of a sample in a block: %s", got)
 	}
 	if db := w.stores.tenants[tenant.Default]["10s"].db; db.Head().MinTime() != math.MaxInt64 {
-		t.Errorf("the head begins at %v", time.UnixMilli(db.Head().MinTime()))
+		t.Errorf("the head begins at the exemplar's time: %v", time.UnixMilli(db.Head().MinTime()))
 	}
 }

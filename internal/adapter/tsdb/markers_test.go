@@ -23,8 +23,9 @@ import (
 	"github.com/prometheus/prometheus/util/compression"
 )
 
-// lateWorld is a world with late samples of a series "a", and of 100 other series, which fill the buffer of
-// chunk files: TSDB writes 64 KiB at a time, so a kill loses up to so many bytes of chunks.
+// lateWorld is a world with late samples of a series "a" and samples of 100 other series, which fill
+// the buffer of chunk files: tsdb writes 64 KiB at a time, so a kill loses up to that many bytes of
+// chunks.
 type lateWorld struct {
 	*world
 	rnd  *rand.Rand
@@ -56,7 +57,7 @@ func (w *lateWorld) put(words ...string) {
 	w.writeRaw(&plain, strings.Join(words, " "))
 }
 
-// late writes late samples of a, one in each commit. TSDB moves 32 to a chunk.
+// late writes late samples of series a, one in each commit. tsdb moves 32 to a chunk.
 func (w *lateWorld) late(n int) {
 	for range n {
 		w.from--
@@ -64,7 +65,8 @@ func (w *lateWorld) late(n int) {
 	}
 }
 
-// others writes samples of the other series, from a second on. Each is newer than those before.
+// others writes samples of the other series, beginning at a second. Each sample is newer than the ones
+// before.
 func (w *lateWorld) others(from int) {
 	for at := 0; at < 280; at += 20 {
 		var words []string
@@ -94,7 +96,7 @@ func (w *lateWorld) kill() {
 	w.start()
 }
 
-// losePower kills the process, and half of each chunk file.
+// losePower kills the process, and truncates each chunk file to half its size.
 func (w *lateWorld) losePower() {
 	w.t.Helper()
 	w.die()
@@ -135,7 +137,7 @@ func (w *lateWorld) start() {
 	w.rawDatabase()
 }
 
-// check compares all samples.
+// check compares the stored samples with the written ones.
 func (w *lateWorld) check() {
 	w.t.Helper()
 	got := w.raw()
@@ -150,10 +152,11 @@ func (w *lateWorld) check() {
 	}
 }
 
-// TestLateSamplesSurviveKills: samples were lost in two ways. A marker in the log of late samples named a chunk that
-// a kill had lost. The first opening did not believe it, and the second one did, because other chunks lay behind the
-// same position. It lost 32 samples. And a marker without a position said that a compaction had put the samples before
-// it into a chunk, which a kill had lost, too.
+// TestLateSamplesSurviveKills: samples were lost in two ways. In the first, a marker in the log of
+// late samples named a chunk that a kill had lost. The first opening ignored the marker, but the
+// second one trusted it, because other chunks had reached the same position by then. It lost 32
+// samples. In the second, a marker without a position said that a compaction had put the samples
+// before it into a chunk, but a kill had lost this chunk, too.
 func TestLateSamplesSurviveKills(t *testing.T) {
 	for _, story := range []string{"kill kill", "kill kill kill", "kill restart", "restart kill kill",
 		"kill late kill late kill", "kill late restart kill", "others late kill others kill",
@@ -174,7 +177,7 @@ func TestLateSamplesSurviveKills(t *testing.T) {
 					w.losePower()
 				case "restart":
 					w.restart()
-				case "compaction": // it begins, and the process dies before it ends
+				case "compaction": // the process dies while the compaction is under way
 					if _, err := tsdb.NewOOOCompactionHead(t.Context(), w.rawDatabase().Head()); err != nil {
 						t.Fatal(err)
 					}
@@ -204,7 +207,7 @@ func TestLateSamplesSurviveKills(t *testing.T) {
 	}
 }
 
-// A store that was closed keeps its markers, its log and its chunks.
+// If a store is closed and opened again, its markers, its log and its chunks stay the same.
 func TestAClosedStoreKeepsItsMarkers(t *testing.T) {
 	w := newLateWorld(t)
 	w.late(41)
@@ -216,10 +219,10 @@ func TestAClosedStoreKeepsItsMarkers(t *testing.T) {
 	for i := range 3 {
 		now, err := readLate(w.storeRaw())
 		if err != nil || len(now.there) != 2 || len(now.markers) != 2 || now.chunked != 64 || now.logged != 82 {
-			t.Errorf("after %d openings: %+v, error %v", i, now, err)
+			t.Errorf("after %d openings: late files %+v, error %v", i, now, err)
 		}
 		if i > 0 && !reflect.DeepEqual(now, before) {
-			t.Errorf("after %d openings: %+v, before %+v", i, now, before)
+			t.Errorf("after %d openings: late files %+v, before %+v", i, now, before)
 		}
 		before = now
 		w.start()
@@ -229,8 +232,8 @@ func TestAClosedStoreKeepsItsMarkers(t *testing.T) {
 	w.open()
 }
 
-// An opening removes a damaged chunk file, and uses its number again. A marker must not name a chunk of the new
-// file.
+// An opening removes a damaged chunk file, and reuses its number. A marker of a chunk in the old file
+// must not name a chunk in the new one.
 func TestADamagedChunkFileHasNoChunks(t *testing.T) {
 	w := newLateWorld(t)
 	w.late(41)
@@ -251,7 +254,7 @@ func TestADamagedChunkFileHasNoChunks(t *testing.T) {
 		t.Errorf("%+v, error %v", late, err)
 	}
 	if files := w.chunkFiles(); files[last] != nil {
-		t.Errorf("%s is left", last)
+		t.Errorf("%s was not removed", last)
 	}
 	w.start()
 	w.check()
@@ -259,7 +262,8 @@ func TestADamagedChunkFileHasNoChunks(t *testing.T) {
 	w.check()
 }
 
-// Each opening makes chunks again of late samples without markers. At some point, the copies go.
+// Each opening makes new chunks of late samples without markers. Once there are too many copies, the
+// chunk files are removed.
 func TestCopiesOfLateSamplesAreBounded(t *testing.T) {
 	w := newLateWorld(t)
 	for at := range 401 {
@@ -270,7 +274,7 @@ func TestCopiesOfLateSamplesAreBounded(t *testing.T) {
 		w.put(words...)
 	}
 	w.die()
-	for path := range w.chunkFiles() { // so that all markers go
+	for path := range w.chunkFiles() { // so that all markers are removed
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
@@ -285,19 +289,20 @@ func TestCopiesOfLateSamplesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if late.logged != 10_000 || len(late.markers) > 0 {
-			t.Fatalf("the log has %d late samples and %d markers, which shows nothing", late.logged, len(late.markers))
+			t.Fatalf("the log has %d late samples and %d markers, so the test shows nothing", late.logged, len(late.markers))
 		}
 		fell = fell || late.chunked < largest
 		largest = max(largest, late.chunked)
 		w.open()
 	}
 	if bound := (mostCopies+1)*10_000 + spareCopies; largest > bound || !fell {
-		t.Errorf("up to %d late samples in chunks, want %d at most", largest, bound)
+		t.Errorf("the chunks have up to %d late samples, want at most %d", largest, bound)
 	}
 	w.check()
 }
 
-// TestAProcessDiesWhileItRemovesChunks: tsdb does not open a directory of chunk files that lacks some of them.
+// TestAProcessDiesWhileItRemovesChunks: tsdb cannot open a directory of chunk files that lacks some of
+// its files.
 func TestAProcessDiesWhileItRemovesChunks(t *testing.T) {
 	w := newLateWorld(t)
 	w.late(41)
@@ -307,7 +312,7 @@ func TestAProcessDiesWhileItRemovesChunks(t *testing.T) {
 	w.late(41)
 	w.close()
 	if n := len(w.chunkFiles()); n < 2 {
-		t.Fatalf("%d chunk files, which shows nothing", n)
+		t.Fatalf("the store has %d chunk files, so the test shows nothing", n)
 	}
 	old := filepath.Join(w.storeRaw(), oldChunks)
 	if err := os.Rename(filepath.Join(w.storeRaw(), "chunks_head"), old); err != nil {
@@ -316,14 +321,14 @@ func TestAProcessDiesWhileItRemovesChunks(t *testing.T) {
 	w.start()
 	w.check()
 	if _, err := os.Stat(old); !os.IsNotExist(err) {
-		t.Errorf("%s is left: %v", old, err)
+		t.Errorf("%s was not removed: %v", old, err)
 	}
 	w.kill()
 	w.check()
 }
 
-// TestAStoreIsCutBackAfterItsMarkersWent: an opening replaced a segment of the log of late samples. After a power
-// loss, the saved ends then fitted no longer, and the store was not cut back.
+// TestAStoreIsCutBackAfterItsMarkersWent: an opening replaced a segment of the log of late samples.
+// The saved ends did not fit the new segment, so after a power loss the store was not cut back.
 func TestAStoreIsCutBackAfterItsMarkersWent(t *testing.T) {
 	w := newLateWorld(t)
 	w.startInGroup("first", 0)
@@ -335,14 +340,15 @@ func TestAStoreIsCutBackAfterItsMarkersWent(t *testing.T) {
 	w.stores.CutBack("first", map[string]uint64{"default": w.state.Requests})
 	w.rawDatabase()
 	if late, err := readLate(w.storeRaw()); err != nil || len(late.markers) > 0 {
-		t.Fatalf("%d markers are left, error %v, which shows nothing", len(late.markers), err)
+		t.Fatalf("%d markers are left, error %v, so the test shows nothing", len(late.markers), err)
 	}
 	w.writeRaw(&plain, "a@10000=1", "a@1=1")
 	w.startInGroup("second", w.state.Requests-2)
 	w.check()
 }
 
-// TestAFailedSyncHoldsUpNoOpening: the ends of a rewritten log cannot be saved, and are saved by the next sync.
+// TestAFailedSyncHoldsUpNoOpening: the ends of a rewritten log cannot be saved at the opening; the
+// next sync saves them.
 func TestAFailedSyncHoldsUpNoOpening(t *testing.T) {
 	w := newLateWorld(t)
 	w.startInGroup("first", 0)
@@ -361,7 +367,7 @@ func TestAFailedSyncHoldsUpNoOpening(t *testing.T) {
 	if e, _, err := readEnds(st.dir); err != nil {
 		t.Fatal(err)
 	} else if fits, err := e.wbl.fits(filepath.Join(st.dir, "wbl")); fits || err != nil {
-		t.Fatalf("the ends fit: %t, error %v, which shows nothing", fits, err)
+		t.Fatalf("the ends fit: %t, error %v, so the test shows nothing", fits, err)
 	}
 	w.sync()
 	if e, _, err := readEnds(st.dir); err != nil {
@@ -395,7 +401,7 @@ func TestAStoreOpensWhenItsDiskHasRoomAgain(t *testing.T) {
 		t.Errorf("error %v, want one that names %s", err, half)
 	}
 	if _, err := os.Stat(half); !os.IsNotExist(err) {
-		t.Errorf("half a segment is left: %v", err)
+		t.Errorf("the half-written segment was not removed: %v", err)
 	}
 	hasRoom()
 	w.now = w.now.Add(time.Hour)
@@ -419,11 +425,12 @@ func TestAFullDiskSaysHowMuchItNeeds(t *testing.T) {
 		}
 	}
 	if err := needsRoom(path, syscall.EIO); err != syscall.EIO {
-		t.Errorf("%v is no lack of room", err)
+		t.Errorf("needsRoom did not recognize %v as a lack of room", err)
 	}
 }
 
-// TestAnErrorOfTheDiskIsNoDamage: an opening repairs damage by removing what cannot be read.
+// TestAnErrorOfTheDiskIsNoDamage: to repair damage, an opening removes what it cannot read. After an
+// error of the disk, it must not.
 func TestAnErrorOfTheDiskIsNoDamage(t *testing.T) {
 	for _, c := range []struct {
 		err      error

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// A snapshot writes out-of-order samples into blocks, including samples of a time that is still in
-// the head. tsdb merges such a block with older ones when they fill 6 h. At the next start it would
-// take the merged block for one made from the head, and drop up to 2 h of the log. A nightly backup
-// a few minutes after midnight UTC is enough to cause this.
+// A snapshot writes out-of-order samples into blocks, including samples of a time that is still in the
+// head. tsdb merges such a block with older ones when they cover 6 h. At the next start it would treat
+// the merged block as made from the head, and drop up to 2 h of the log. A nightly backup a few
+// minutes after midnight UTC is enough to cause this.
 func TestASnapshotLosesNothingAtTheNextStart(t *testing.T) {
 	w := newWorld(t)
 	const hour, step = 3600, 300
@@ -31,7 +31,7 @@ func TestASnapshotLosesNothingAtTheNextStart(t *testing.T) {
 	}
 }
 
-// compactRaw does the compaction that tsdb does on its own each minute.
+// compactRaw runs the compaction that tsdb runs by itself each minute.
 func (w *world) compactRaw() {
 	w.t.Helper()
 	if err := w.rawDatabase().Compact(w.t.Context()); err != nil {

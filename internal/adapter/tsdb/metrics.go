@@ -9,7 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// metrics are our own. tsdb itself has metrics for each database, under prometheus_tsdb_.
+// metrics are the package's own metrics. tsdb has metrics for each database, which begin with
+// prometheus_tsdb_.
 type metrics struct {
 	open      prometheus.Gauge
 	broken    *prometheus.GaugeVec
@@ -38,7 +39,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "broken",
 			Help: "1 while a store is broken: it cannot be opened, and so answers no queries and takes no " +
 				"samples; or it is open, but its directory is missing or its disk takes no writes. /-/ready and " +
-				"freshet diagnose show the cause and the way out. The store opens by itself once the cause is mended."},
+				"freshet diagnose show the cause and the way out. The store opens by itself once the cause is removed."},
 			[]string{"tenant", "store"}),
 		cut: vec("wal_cut_bytes_total",
 			"Bytes that repairs of a damaged log removed when a store was opened. The removed samples are lost unless a "+
@@ -95,7 +96,7 @@ func (m *metrics) count(store string, w *tile.Written) {
 }
 
 // registrations remembers which metrics one open database registered. tsdb does not unregister them
-// when it closes, and they would collide when it opens again.
+// when it closes, so the next opening could not register them again.
 type registrations struct {
 	prometheus.Registerer
 	collectors []prometheus.Collector

@@ -17,8 +17,8 @@ import (
 // Raw, all others in the store of the finest tiles.
 func (s *Stores) Growth() []growth.Tenant { return s.growth.Report(s.now().Unix()) }
 
-// NewTotal notes a series of OTLP deltas that is new to the aggregator, or that a limit refuses.
-// Tiles do not name the sender, so the store cannot note the series with its sender.
+// NewTotal notes a series of OTLP deltas that is new to the aggregator, or that a limit refuses. Tiles
+// do not name the sender, so a store that gets them could not note the sender of the series.
 func (s *Stores) NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool) {
 	store := tile.Width10s.String()
 	if refused {

@@ -48,7 +48,7 @@ func TestNewcomersAreToldOf(t *testing.T) {
 	w.write("t@10=1")
 	w.write("t@20=1")
 	if got := growing(w.stores.Growth()); !strings.HasSuffix(got, "10s t 1 0") {
-		t.Errorf("of tiles: %s", got)
+		t.Errorf("growth after a write of tiles: %s", got)
 	}
 	w.close()
 	w.open()

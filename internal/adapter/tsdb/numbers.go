@@ -20,23 +20,23 @@ import (
 	"github.com/prometheus/prometheus/util/compression"
 )
 
-// tsdb numbers series in the order in which they come. After an opening it goes on behind the highest
-// number that its log has. The chunk files and the log of out-of-order samples may have higher
-// numbers, of series that the log has lost in a power loss, or forgotten when they were compacted. A
-// new series must not get such a number: at the next opening it would also get the samples.
+// tsdb gives each new series the next number. After an opening, it continues behind the highest number
+// in its log. The chunk files and the log of out-of-order samples may have higher numbers. Those
+// belong to series that the log has lost in a power loss, or dropped after a compaction. A new series
+// must not get such a number: at the next opening, it would also get the samples of the old series.
 
-// lateFiles is what a closed database has in the log of late samples, and in the chunk files.
+// lateFiles is the contents of a closed database's log of late samples and of its chunk files.
 type lateFiles struct {
-	highest chunks.HeadSeriesRef          // number of a series in either
+	highest chunks.HeadSeriesRef          // highest number of a series in these files
 	markers map[record.RefMmapMarker]bool // in the log
 	there   map[record.RefMmapMarker]bool // markers whose chunk is in a file
 	logged  int                           // samples in the log
-	chunked int                           // late samples in chunks
+	chunked int                           // late samples in chunk files
 }
 
-// readLate reads the files up to the first damage. It removes the chunk files that the opening would remove: the
-// first damaged one and those behind it, or all if chunks are out of sequence. The opening would use their
-// positions again, for other chunks than the markers name.
+// readLate reads the files up to the first damage. It removes the chunk files that the opening would
+// remove: the first damaged one and those behind it, or all of them if chunks are out of sequence.
+// Otherwise the opening would write other chunks at the positions that the markers name.
 func readLate(dir string) (l lateFiles, err error) {
 	l.markers, l.there = map[record.RefMmapMarker]bool{}, map[record.RefMmapMarker]bool{}
 	if err := l.readLog(dir); err != nil {
@@ -45,9 +45,10 @@ func readLate(dir string) (l lateFiles, err error) {
 	return l, l.readChunks(dir)
 }
 
-// readLog reads the log of late samples. A marker without a position begins the first chunk of a series, or the
-// first one after the beginning of a compaction. If the log still has samples in front of it, the compaction did
-// not end, and nothing says whether its chunk is in a file.
+// readLog reads the log of late samples. A marker without a position belongs to the first chunk of a
+// series, or to the first one after the beginning of a compaction. If the log still has samples before
+// such a marker, the compaction did not end, and nothing shows whether the marker's chunk is in a
+// file.
 func (l *lateFiles) readLog(dir string) error {
 	decoder := record.NewDecoder(nil, slog.New(slog.DiscardHandler))
 	var samples []record.RefSample
@@ -142,8 +143,9 @@ func (l *lateFiles) eachChunk(files *chunks.ChunkDiskMapper) error {
 // oldChunks is a directory of chunk files that are being removed.
 const oldChunks = "chunks_head.old"
 
-// removeChunks removes all chunk files of a closed database. The logs have all samples that are in no block. The
-// rename comes first: tsdb opens no directory that lacks some of its files.
+// removeChunks removes all chunk files of a closed database. The logs have all samples that are in no
+// block. removeChunks first renames the directory, because tsdb cannot open a directory that lacks
+// some of its files.
 func removeChunks(dir string) error {
 	old := filepath.Join(dir, oldChunks)
 	if err := os.RemoveAll(old); err != nil {
@@ -156,8 +158,8 @@ func removeChunks(dir string) error {
 	return os.RemoveAll(old)
 }
 
-// givesAgain reports whether an open database, to which nothing was written yet, would give a new
-// series the number used, or a lower one.
+// givesAgain reports whether an open database, to which nothing was written yet, would give the number
+// `used`, or a lower one, to a new series.
 func givesAgain(dir string, head *tsdb.Head, used chunks.HeadSeriesRef) (bool, error) {
 	if used == 0 || used <= headNumber(head) {
 		return false, nil
@@ -184,7 +186,7 @@ func headNumber(head *tsdb.Head) (highest chunks.HeadSeriesRef) {
 	return highest
 }
 
-// logNumber returns the highest number that tsdb finds in its log, 0 for none.
+// logNumber returns the highest number that tsdb finds in its log; 0 for none.
 func logNumber(dir string) (highest chunks.HeadSeriesRef, err error) {
 	decoder := record.NewDecoder(nil, slog.New(slog.DiscardHandler))
 	var series []record.RefSeries
@@ -207,7 +209,7 @@ func logNumber(dir string) (highest chunks.HeadSeriesRef, err error) {
 	return highest, err
 }
 
-// walRanges returns what an opening of a closed database reads of its log.
+// walRanges returns the segments of the log that an opening of a closed database reads.
 func walRanges(dir string) []wlog.SegmentRange {
 	wal := filepath.Join(dir, "wal")
 	if checkpoint, last, err := wlog.LastCheckpoint(wal); err == nil {
@@ -216,7 +218,7 @@ func walRanges(dir string) []wlog.SegmentRange {
 	return []wlog.SegmentRange{{Dir: wal, First: -1, Last: -1}}
 }
 
-// eachRecord calls fn with the records of a log up to the first damage.
+// eachRecord calls fn with each record of a log up to the first damage.
 func eachRecord(fn func(rec []byte) error, ranges ...wlog.SegmentRange) error {
 	segments, err := wlog.NewSegmentsRangeReader(ranges...)
 	if err != nil {
@@ -232,8 +234,9 @@ func eachRecord(fn func(rec []byte) error, ranges ...wlog.SegmentRange) error {
 	return environment(r.Err())
 }
 
-// reserve makes the next openings of a closed database give higher numbers to new series. For that it
-// adds a deletion of the series with this number, which does not exist, to the log.
+// reserve makes sure that the next openings of a closed database give only higher numbers than
+// `number` to new series. For that, it appends to the log a deletion of a series with this number,
+// which does not exist.
 func reserve(dir string, number chunks.HeadSeriesRef) error {
 	log, err := wlog.New(nil, nil, filepath.Join(dir, "wal"), compression.None)
 	if err != nil {

@@ -7,16 +7,17 @@ import (
 	"testing"
 )
 
-// TestASeriesGetsNoSamplesOfALostOne: tsdb numbers series, and after a start it went on behind the
-// highest number in the log. If that had lost its end, a new series got the number of a lost one, and at
-// the next start the late samples of the lost one, which the other log and the chunk files still had.
+// TestASeriesGetsNoSamplesOfALostOne: tsdb numbers series, and after a start it continued behind the
+// highest number in the log. If the log had lost its end, a new series got the number of a lost one.
+// At the next start it also got the late samples of the lost series, which the log of late samples and
+// the chunk files still had.
 func TestASeriesGetsNoSamplesOfALostOne(t *testing.T) {
 	for _, c := range []struct {
 		name, gone string
 		late       int // tsdb moves 32 to a chunk file
 	}{
-		{"only the log of late samples has them", "chunks_head", 10},
-		{"only a chunk file has them", "wbl", 40},
+		{"only the log of late samples has the samples", "chunks_head", 10},
+		{"only a chunk file has the samples", "wbl", 40},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -52,8 +53,8 @@ func TestASeriesGetsNoSamplesOfALostOne(t *testing.T) {
 	}
 }
 
-// TestASeriesGetsNoSamplesOfACompactedOne: no power loss is needed if the log forgets a compacted
-// series before a chunk file with its late samples is deleted.
+// TestASeriesGetsNoSamplesOfACompactedOne: the same happens without a power loss if the log drops a
+// compacted series before a chunk file with its late samples is deleted.
 func TestASeriesGetsNoSamplesOfACompactedOne(t *testing.T) {
 	w := newWorld(t)
 	const hour = 3600
@@ -76,7 +77,7 @@ func TestASeriesGetsNoSamplesOfACompactedOne(t *testing.T) {
 	w.onlyOwn("compacted", fmt.Sprintf("%d=2 %d=1", hour-900, hour))
 }
 
-// onlyOwn checks the samples of a raw series.
+// onlyOwn checks that a raw series has only its own samples.
 func (w *world) onlyOwn(series, want string) {
 	w.t.Helper()
 	if got := w.raw()[series]; got != want {

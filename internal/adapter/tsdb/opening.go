@@ -23,8 +23,8 @@ const (
 	openShare = 10
 )
 
-// read returns the database for a reader, who must release the store when done. It returns nil if
-// there is no database on disk, because a query creates no store.
+// read returns the database for a reader, which must release the store when it is done. It returns nil
+// if there is no database on disk, because a query creates no store.
 func (s *store) read(ctx context.Context) (*database, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +39,7 @@ func (s *store) read(ctx context.Context) (*database, error) {
 	return s.use(ctx)
 }
 
-// write returns the database for a writer, who must release the store when done.
+// write returns the database for a writer, which must release the store when it is done.
 func (s *store) write(ctx context.Context) (*database, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,9 +88,9 @@ func (s *store) use(ctx context.Context) (*database, error) {
 	return s.db, nil
 }
 
-// open opens the database for the goroutines that wait in the method use. It runs on its own
-// goroutine. So a request that gives up does not end an opening that others wait for, and a hanging
-// file system holds up only the waiters.
+// open opens the database for the goroutines that wait in the method use. It runs in a goroutine of
+// its own, so that a request that gives up does not end an opening that others wait for, and a hanging
+// file system blocks only the waiters.
 func (s *store) open() {
 	s.mu.Lock()
 	options, large, byHand := s.options, s.large, s.byHand
@@ -109,8 +109,8 @@ func (s *store) open() {
 	s.ends.opening.Lock()
 	db, used, cut, err := s.openFiles(with)
 	if err == nil && (used > 0 || cut > 0) {
-		// After a repair of its log, tsdb has not read the log of out-of-order samples. A power loss that
-		// tears the last record of the one must not hide the other.
+		// If tsdb repaired its log, it has not read the log of out-of-order samples. A power loss may
+		// tear the last record of both logs, and the first must not hide the second.
 		err = db.close()
 		if err == nil && used > 0 {
 			err = reserve(s.dir, used)
@@ -124,7 +124,7 @@ func (s *store) open() {
 		db.DisableCompactions()
 	}
 	took := s.now().Sub(begun)
-	s.tellCut(cut) // even if the repair failed half-way
+	s.tellCut(cut) // even if the opening failed afterwards
 	if err == nil {
 		s.note(s.name()) // the opening still counts as a user, so a stop waits for the note
 	}
@@ -153,8 +153,9 @@ func (s *store) open() {
 	}
 }
 
-// openFiles opens the database. It returns a number of a series that its files used before and that it would
-// give again, 0 for none, and how many bytes tsdb's repair removed from its logs.
+// openFiles opens the database. If the database would give a new series a number that its files
+// already have, openFiles returns that number as `used`, otherwise 0. `cut` is how many bytes tsdb's
+// repair removed from the logs.
 func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeriesRef, cut int64, err error) {
 	if err := cmp.Or(examine(s.dir), examineCheckpoint(s.dir), s.beginEnds()); err != nil {
 		return nil, 0, 0, err
@@ -223,7 +224,7 @@ func (s *store) tryBroken(ctx context.Context) {
 		return
 	}
 	if _, err := os.Stat(s.dir); os.IsNotExist(err) {
-		s.mends() // the whole store was moved away
+		s.mends() // no error and no database: the whole store was moved away
 		return
 	}
 	if db, err := s.read(ctx); err == nil && db != nil {
@@ -249,8 +250,8 @@ func walBytes(dir string) (n int64) {
 	return n
 }
 
-// look notes faults that came after the store was opened. Its directory may be gone or replaced,
-// and samples then go into open files that no later process will find. Or its disk may take no
+// look notes faults that came after the store was opened. Its directory may have been removed or
+// replaced; then samples go into open files that no later process finds. Or its disk may take no
 // writes.
 func (s *store) look() {
 	s.mu.Lock()
@@ -277,8 +278,8 @@ func (s *store) look() {
 	}
 }
 
-// ails returns the fault of an open store, or nil. log is the directory of its log, as it was at
-// the opening.
+// ails returns the fault of an open store, or nil. `log` is the directory of its log, as it was at the
+// opening.
 func (s *store) ails(log os.FileInfo) *BrokenError {
 	broken := BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Open: true}
 	if now, err := os.Stat(filepath.Join(s.dir, "wal")); log != nil && (err != nil || !os.SameFile(now, log)) {

@@ -21,15 +21,14 @@ import (
 // store10s returns the directory of a tenant's 10 s tiles.
 func (w *world) store10s(tenant string) string { return filepath.Join(w.dir, "tsdb", tenant, "10s") }
 
-// writeTo is write for a tenant.
+// writeTo is the method write for any tenant.
 func (w *world) writeTo(ctx context.Context, tenant, text string) error {
 	w.t.Helper()
 	_, err := w.stores.WriteTiles(ctx, tenant, ten, w.samples(text))
 	return err
 }
 
-// segments writes the texts and restarts the world after each: each opening begins a segment of
-// the log.
+// segments writes each text in a process of its own. Each opening begins a segment of the log.
 func (w *world) segments(tenant string, texts ...string) {
 	w.t.Helper()
 	for _, text := range texts {
@@ -45,14 +44,14 @@ func (w *world) broken(tenant, store string) float64 {
 	return testutil.ToFloat64(w.stores.metrics.broken.WithLabelValues(tenant, store))
 }
 
-// TestAStoreThatCannotBeOpened: a broken store is found before it is needed, and its error says
-// what to do. It affects no other store, is not retried at each write, and opens once it is mended.
+// TestAStoreThatCannotBeOpened: a broken store is found before it is needed, and its error says what
+// to do. It affects no other store, is not retried at each write, and opens once it is repaired.
 func TestAStoreThatCannotBeOpened(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		brk, mend   func(w *world) error
-		says        []string // STORE stands for the directory
-		left, right string   // what is stored once it is mended, beside a@50
+		says        []string // STORE is replaced with the directory
+		left, right string   // samples in the store once it is repaired, before and after a@50
 	}{
 		{
 			"a segment of the log is gone, and put back",
@@ -77,7 +76,7 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 			"a@10=1 a@30=3", "",
 		},
 		{
-			"a file stands where the directory belongs",
+			"a file has the name of the directory",
 			func(w *world) error {
 				if err := os.RemoveAll(w.store10s("b")); err != nil {
 					return err
@@ -93,7 +92,7 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 			w := newWorld(t)
 			w.segments("b", "a@10=1", "a@20=2", "a@30=3")
 			if w.broken("b", "10s") != 0 || len(w.stores.Broken()) > 0 {
-				t.Fatalf("before anything is broken: %v", w.stores.Broken())
+				t.Fatalf("broken stores before anything is broken: %v", w.stores.Broken())
 			}
 			if err := c.brk(w); err != nil {
 				t.Fatal(err)
@@ -102,7 +101,7 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 			w.open()
 			found := w.stores.Broken()
 			if len(found) != 1 || found[0].Tenant != "b" || found[0].Store != "10s" || w.broken("b", "10s") != 1 {
-				t.Fatalf("found at the start: %v, metric %v", found, w.broken("b", "10s"))
+				t.Fatalf("broken stores at the start: %v, metric %v", found, w.broken("b", "10s"))
 			}
 			says := found[0].Error() + w.log.String()
 			for _, text := range c.says {
@@ -121,10 +120,10 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 				t.Errorf("a query of the broken store returns %v, want a BrokenError that names the store", err)
 			}
 			if err := w.writeTo(t.Context(), "a", "a@40=4"); err != nil {
-				t.Errorf("another tenant: %v", err)
+				t.Errorf("a write to another tenant: %v", err)
 			}
 			if _, err := w.stores.WriteTiles(t.Context(), "b", tile.Width1m, w.samples("a@60=6")); err != nil {
-				t.Errorf("another store of the tenant: %v", err)
+				t.Errorf("a write to another store of the tenant: %v", err)
 			}
 
 			if err := c.mend(w); err != nil {
@@ -132,17 +131,17 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 			}
 			w.now = w.now.Add(openPause - time.Millisecond)
 			if err := w.writeTo(t.Context(), "b", "a@50=5"); !errors.As(err, &broken) {
-				t.Errorf("it is tried again before the pause is over: %v", err)
+				t.Errorf("the store is opened again before the pause is over: %v", err)
 			}
 			w.now = w.now.Add(time.Millisecond)
 			if err := w.writeTo(t.Context(), "b", "a@50=5"); err != nil {
-				t.Errorf("after the pause: %v", err)
+				t.Errorf("a write after the pause: %v", err)
 			}
 			if got, want := w.stored("b", "10s"), strings.TrimSpace(c.left+" a@50=5"); got != want {
 				t.Errorf("stored: %s, want %s", got, want)
 			}
 			if len(w.stores.Broken()) > 0 || w.broken("b", "10s") != 0 {
-				t.Errorf("still broken: %v", w.stores.Broken())
+				t.Errorf("broken stores after the repair: %v", w.stores.Broken())
 			}
 		})
 	}
@@ -168,7 +167,7 @@ func TestBrokenNamesEachStore(t *testing.T) {
 						t.Fatal(err)
 					}
 					if _, err := st.write(t.Context()); err == nil {
-						t.Fatal("a store is made where a file stands")
+						t.Fatal("a store was made although a file has its name")
 					}
 				} else {
 					w.close()
@@ -185,8 +184,8 @@ func TestBrokenNamesEachStore(t *testing.T) {
 	}
 }
 
-// TestAnOpenStoreBreaks: the directory of an open store is moved away or removed. The open files
-// still take samples, which are lost at a restart, and no write fails.
+// TestAnOpenStoreBreaks: the directory of an open store is moved away or removed. The open files still
+// take samples, and no write fails, but a restart loses these samples.
 func TestAnOpenStoreBreaks(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -226,7 +225,7 @@ func TestAnOpenStoreBreaks(t *testing.T) {
 		}
 		w.stores.Look()
 		if found := w.stores.Broken(); len(found) > 0 {
-			t.Fatalf("%s: before that: %v", c.name, found)
+			t.Fatalf("%s: broken stores before that: %v", c.name, found)
 		}
 		if err := c.brk(w); err != nil {
 			t.Fatal(err)
@@ -243,7 +242,7 @@ func TestAnOpenStoreBreaks(t *testing.T) {
 			t.Errorf("%s: %v, metric %v", c.name, found, w.broken("b", "10s"))
 		}
 		if n := strings.Count(w.log.String(), "an open store is broken"); n != 1 {
-			t.Errorf("%s: the log says it %d times", c.name, n)
+			t.Errorf("%s: the log reports the broken store %d times", c.name, n)
 		}
 		if err := c.mend(w); err != nil {
 			t.Fatal(err)
@@ -255,7 +254,8 @@ func TestAnOpenStoreBreaks(t *testing.T) {
 	}
 }
 
-// TestTendMendsAStoreThatNobodyUses: an alert must end when its cause does.
+// TestTendMendsAStoreThatNobodyUses: a store is opened again without a request, so that its alert ends
+// when the cause is gone.
 func TestTendMendsAStoreThatNobodyUses(t *testing.T) {
 	w := newWorld(t)
 	w.segments("b", "a@10=1", "a@20=2")
@@ -271,7 +271,7 @@ func TestTendMendsAStoreThatNobodyUses(t *testing.T) {
 	}
 	w.open()
 	if w.broken("b", "10s") != 1 {
-		t.Fatal("it is not broken")
+		t.Fatal("the store is not broken")
 	}
 	if err := os.Remove(filepath.Join(w.store10s("b"), "wal", "00000002")); err != nil {
 		t.Fatal(err)
@@ -280,7 +280,7 @@ func TestTendMendsAStoreThatNobodyUses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.broken("b", "10s") != 0 {
-		t.Errorf("still broken: %v", w.stores.Broken())
+		t.Errorf("broken stores after the cause was removed: %v", w.stores.Broken())
 	}
 }
 
@@ -296,8 +296,8 @@ func (w *world) openNames() (names []string) {
 	return names
 }
 
-// TestOpenUsed: a start opens the stores that were written to or queried in the last hour of the
-// previous process, at most max_open of them. It does so after a stop and after a crash.
+// TestOpenUsed: after a stop and after a crash, a start opens the stores that were written to or
+// queried in the last hour of the previous process, at most max_open of them.
 func TestOpenUsed(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.Idle = 24 * time.Hour // so that unused stores stay open
@@ -338,7 +338,7 @@ func TestOpenUsed(t *testing.T) {
 		w.open()
 		w.stores.OpenUsed(t.Context())
 		if got := w.openNames(); !slices.Equal(got, want) {
-			t.Errorf("%s: open are %v, want %v", how, got, want)
+			t.Errorf("%s: the open stores are %v, want %v", how, got, want)
 		}
 		if p := w.stores.Opening(); p.Done != 3 || p.Total != 3 || len(p.Now) != 0 {
 			t.Errorf("%s: %+v", how, p)
@@ -350,7 +350,7 @@ func TestOpenUsed(t *testing.T) {
 	w.open()
 	w.stores.OpenUsed(t.Context())
 	if got := w.openNames(); !slices.Equal(got, []string{"large/10s"}) {
-		t.Errorf("with max_open 1: open are %v", got)
+		t.Errorf("with max_open 1, the open stores are %v", got)
 	}
 
 	// The data directory of an older version has no file of used stores.
@@ -364,7 +364,7 @@ func TestOpenUsed(t *testing.T) {
 	w.open()
 	w.stores.OpenUsed(t.Context())
 	if got, want := w.openNames(), []string{"asked/10s", "large/10s", "old/10s"}; !slices.Equal(got, want) {
-		t.Errorf("by the times of the logs: open are %v, want %v", got, want)
+		t.Errorf("without the file, the open stores are %v, want %v", got, want)
 	}
 }
 
@@ -396,12 +396,12 @@ func TestAnOpeningThatHangs(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if err := w.writeTo(t.Context(), "a", "a@20=2"); err != nil {
-		t.Errorf("another tenant: %v", err)
+		t.Errorf("a write to another tenant: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := w.writeTo(ctx, "b", "a@20=2"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a write to the store: %v", err)
+		t.Errorf("a write to the hanging store: %v", err)
 	}
 	if err := w.stores.Tend(t.Context()); err != nil {
 		t.Errorf("Tend: %v", err)
@@ -412,7 +412,7 @@ func TestAnOpeningThatHangs(t *testing.T) {
 	stop, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	stopping := w.stores
-	w.open() // so that the test's end has a world to close
+	w.open() // the cleanup of the test closes this world
 	// Close returns, and says which store it left open.
 	if err := stopping.Close(stop); err == nil || !strings.Contains(err.Error(), "tenant b") {
 		t.Errorf("a stop: %v", err)
@@ -443,12 +443,12 @@ func (s *store) openNow() bool {
 func TestWhatARepairCutsOff(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		segment string // the damaged one of three segments
+		segment string // the damaged segment, one of three
 		at      func(size int) int
 		cut     []string // the missing segments
 		left    string
 	}{
-		{"in the middle of all", "00000001", func(size int) int { return size / 2 }, []string{"00000001", "00000002"},
+		{"in the middle", "00000001", func(size int) int { return size / 2 }, []string{"00000001", "00000002"},
 			"a@10=1 b@10=1"},
 		{"in the newest", "00000002", func(int) int { return 12 }, []string{"00000002"}, "a@10=1 a@20=2 b@10=1 b@20=2"},
 	} {
@@ -474,10 +474,10 @@ func TestWhatARepairCutsOff(t *testing.T) {
 			got := w.stored("b", "10s")
 			cut := int64(testutil.ToFloat64(w.stores.metrics.cut.WithLabelValues("b", "10s")))
 			if got != c.left {
-				t.Errorf("left is %s, want %s", got, c.left)
+				t.Errorf("the store still has %s, want %s", got, c.left)
 			}
 			if cut != want || cut < 20 {
-				t.Errorf("%d bytes are said to be cut off, want %d", cut, want)
+				t.Errorf("the log reports %d bytes as cut off, want %d", cut, want)
 			}
 			if says := fmt.Sprintf("log_bytes_cut_off=%d", cut); !strings.Contains(w.log.String(), says) {
 				t.Errorf("the log does not say %s", says)
@@ -530,7 +530,7 @@ func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 	w.open()
 	w.stores.OpenUsed(t.Context())
 	if got := w.openNames(); !slices.Equal(got, want) {
-		t.Errorf("open are %v, want %v", got, want)
+		t.Errorf("the open stores are %v, want %v", got, want)
 	}
 }
 
@@ -556,7 +556,7 @@ func TestWhatARepairCutsOffThatFails(t *testing.T) {
 	cut := func(want int64) {
 		t.Helper()
 		if got := int64(testutil.ToFloat64(w.stores.metrics.cut.WithLabelValues("b", "10s"))); got != want {
-			t.Errorf("%d bytes are said to be cut off, want %d", got, want)
+			t.Errorf("the metric has %d bytes as cut off, want %d", got, want)
 		}
 	}
 	w.log.Reset()
@@ -568,14 +568,14 @@ func TestWhatARepairCutsOffThatFails(t *testing.T) {
 	behind := logs[filepath.Join(filepath.Dir(path), "00000002")].written
 	cut(behind)
 	if !strings.Contains(w.log.String(), fmt.Sprintf("log_bytes_cut_off=%d", behind)) {
-		t.Errorf("the log does not say it:\n%s", w.log.String())
+		t.Errorf("the log does not report the cut:\n%s", w.log.String())
 	}
 	if err := os.Remove(obstacle); err != nil {
 		t.Fatal(err)
 	}
 	w.now = w.now.Add(openPause)
 	if got, want := w.stored("b", "10s"), "a@10=1 b@10=1"; got != want {
-		t.Errorf("left is %s, want %s", got, want)
+		t.Errorf("the store still has %s, want %s", got, want)
 	}
 	cut(behind + logs[path].written)
 }

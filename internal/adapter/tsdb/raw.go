@@ -23,10 +23,10 @@ import (
 // agrees with later queries. After an error nothing counts as written, and the caller should write
 // the same requests again: parts that are stored by then are repeats.
 //
-// Fates and samples depend on the requests, on earlier ones, and on their order. They do not depend
-// on how requests are grouped, nor on when the database was opened, compacted or killed. `state`
-// has what the store does not know about earlier requests; an error leaves it unchanged. Its changes can
-// be undone until the next call.
+// Fates and samples depend on the requests, on earlier ones, and on their order. They do not depend on
+// how requests are grouped, nor on when the database was opened, compacted or killed. `state` has what
+// the store does not know about earlier requests. An error leaves it unchanged. Its changes can be
+// undone until the next call.
 //
 // WriteRequests does not look at the labels of a known series: see core/seriescache.
 func (s *Stores) WriteRequests(
@@ -153,7 +153,7 @@ func (w *rawWrite) writeSeries(sent rawSent) error {
 		return nil
 	}
 	onDisk := int64(math.MinInt64)
-	if f.entry == nil { // the series is not in the head: its samples, if any, are in blocks
+	if f.entry == nil { // the head does not have the series: its samples, if any, are in blocks
 		onDisk = w.commit.db.blocksMaxT()
 	}
 	o := rawOrderOf(f.entry, w.commit.number, onDisk)
@@ -248,15 +248,15 @@ func (w *rawWrite) add(f *rawFound, o *rawOrder, start int64, x rawValue) error 
 		zero = !counted
 	}
 	if f.entry == nil || zero {
-		// If tsdb refused the histogram, it would leave something behind: a series in the head, which
-		// would take the place of a series with samples, or a zero.
+		// If tsdb itself refused the histogram, it would leave something in the head: a zero, or a new
+		// series, which would take the place of a series with samples.
 		if err := x.h.validate(); err != nil {
 			w.refuse(f, x, err)
 			return nil
 		}
 	}
 	if zero {
-		_ = w.append(f, o, x.zeroAt(start)) // the zero is our addition; its loss does no harm
+		_ = w.append(f, o, x.zeroAt(start)) // the sender did not send the zero, so its loss does no harm
 	}
 	if err := w.append(f, o, x); err != nil {
 		w.refuse(f, x, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// bodies returns requests that together have all series, size series in each request. A series has
-// 7 labels. t is the time of their samples.
+// bodies returns requests that together have all series, `size` series in each request. A series has 7
+// labels. `t` is the time of their samples.
 func bodies(b *testing.B, v2 bool, series, size int, t int64) (all [][]byte) {
 	for from := 0; from < series; from += size {
 		var one prompb.WriteRequest

@@ -32,8 +32,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// plain are terms that take labels unchanged. They drop series called dropped, and refuse series
-// called refused, because the rules leave nothing of their name.
+// plain are terms that leave labels unchanged. They drop series with the name "dropped". They refuse
+// series with the name "refused", because a rule removes the whole name.
 var plain = write.Terms{Rules: labelrules.Rules{Relabel: []*relabel.Config{
 	{Action: relabel.Drop, SourceLabels: []model.LabelName{"__name__"}, Regex: relabel.MustNewRegexp("dropped"),
 		NameValidationScheme: model.UTF8Validation},
@@ -100,15 +100,15 @@ func intHistogram(v float64) *histogram.Histogram {
 		PositiveSpans: []histogram.Span{{Offset: 0, Length: 1}}, PositiveBuckets: []int64{int64(v)}}
 }
 
-// newRequest makes an empty request that comes a day after base.
+// newRequest makes an empty request that arrives a day after base.
 func newRequest(terms *write.Terms) *write.Request {
 	return &write.Request{
 		Request: new(remotewrite.Request), Terms: terms, Window: DefaultConfig().OutOfOrder, Arrival: base + 24*3600_000,
 	}
 }
 
-// requestOf makes a request of samples. Consecutive samples of one spelling share a message, even
-// floats and histograms.
+// requestOf makes a request of samples. Consecutive samples with one spelling share a message, even if
+// some are floats and some are histograms.
 func requestOf(t testing.TB, v2 bool, terms *write.Terms, samples []rawSample) *write.Request {
 	t.Helper()
 	var one prompb.WriteRequest
@@ -224,12 +224,12 @@ func (w *world) raw() map[string]string {
 	return out
 }
 
-// Each kind of conflict has a known answer and a known query result.
+// Each kind of conflict has one right answer and one right query result.
 func TestRawConflicts(t *testing.T) {
 	for _, c := range []struct {
 		why      string
 		requests []string // a bar separates the requests of one commit
-		want     string   // of series a
+		want     string   // stored samples of series a
 		written  int
 		refused  outcome.Reason
 		count    int
@@ -258,12 +258,12 @@ func TestRawConflicts(t *testing.T) {
 			"7200=1", 1, outcome.TooOld, 2},
 		{"too far ahead", []string{"a@10=1 a@100000=1"}, "10=1", 1, outcome.TooFarAhead, 1},
 		{"a stale marker", []string{"a@10=1 a@20=stale", "a@20=stale"}, "10=1 20=stale", 3, 0, 0},
-		{"a value where a stale marker is", []string{"a@10=1 a@20=stale", "a@20=1"},
+		{"a value at the time of a stale marker", []string{"a@10=1 a@20=stale", "a@20=1"},
 			"10=1 20=stale", 2, outcome.Duplicate, 1},
 		{"histograms", []string{"a@10=h1 a@20=h2", "a@10=h1 a@20=h2"}, "10=h1 20=h2", 4, 0, 0},
 		{"another histogram", []string{"a@10=h1 a@20=h2", "a@10=h7 a@20=h7"}, "10=h1 20=h2", 2, outcome.Duplicate, 2},
-		{"a histogram where a float is", []string{"a@10=1", "a@10=h1"}, "10=1", 1, outcome.Duplicate, 1},
-		{"a float where a histogram is, in one commit", []string{"a@10=h1 | a@10=1"}, "10=h1", 1, outcome.Duplicate, 1},
+		{"a histogram at the time of a float", []string{"a@10=1", "a@10=h1"}, "10=1", 1, outcome.Duplicate, 1},
+		{"a float at the time of a histogram, in one commit", []string{"a@10=h1 | a@10=1"}, "10=h1", 1, outcome.Duplicate, 1},
 		{"a histogram out of order", []string{"a@20=h2 | a@10=h1"}, "10=h1 20=h2", 2, 0, 0},
 		{"floats and histograms in turns", []string{"a@10=1 | a@20=h2 | a@30=3"}, "10=1 20=h2 30=3", 3, 0, 0},
 		{"floats and histograms in one message", []string{"a@10=1 a@20=h2 a@30=3 a@40=h4"}, "10=1 20=h2 30=3 40=h4", 4, 0, 0},
@@ -273,27 +273,27 @@ func TestRawConflicts(t *testing.T) {
 			"10=1 20=2", 4, outcome.Duplicate, 1},
 		{"two spellings are one series", []string{"a@10=1 a'@10=1", "a'@10=2 a@20=2"}, "10=1 20=2", 3, outcome.Duplicate, 1},
 		{"the zero at which counting began", []string{"a@20=5/10 a@30=7/10"}, "10=0 20=5 30=7", 2, 0, 0},
-		{"counting began before what is there", []string{"a@20=5", "a@30=7/10"}, "20=5 30=7", 2, 0, 0},
+		{"counting began before a stored sample", []string{"a@20=5", "a@30=7/10"}, "20=5 30=7", 2, 0, 0},
 		{"counting began again", []string{"a@20=5/10", "a@40=1/35"}, "10=0 20=5 35=0 40=1", 2, 0, 0},
 		{"counting began at the sample itself", []string{"a@20=5/20"}, "20=5", 1, 0, 0},
-		{"counting began long ago, when nothing may be written any more", []string{"a@7200=5/10"}, "7200=5", 1, 0, 0},
+		{"counting began before the out-of-order window", []string{"a@7200=5/10"}, "7200=5", 1, 0, 0},
 		{"a histogram's zero", []string{"a@20=h5/10"}, "10=h0 20=h5", 1, 0, 0},
 		{"a bad histogram's zero, which stayed when it was refused", []string{"a@20=h5!/10"}, "", 0, outcome.BadHistogram, 1},
-		{"a bad histogram's zero, in a series that is known", []string{"a@10=h5", "a@30=h1!/20"},
+		{"a bad histogram's zero, in a known series", []string{"a@10=h5", "a@30=h1!/20"},
 			"10=h5", 1, outcome.BadHistogram, 1},
-		{"a bad histogram leaves its zero to the next", []string{"a@20=h5!/10 a@30=h6/10"},
+		{"a bad histogram's zero comes with the next histogram", []string{"a@20=h5!/10 a@30=h6/10"},
 			"10=h0 30=h6", 1, outcome.BadHistogram, 1},
 		{"the zero of a sample that is too old", []string{"b@7200=1", "a@20=5/10 a@30=h5/10"}, "", 0, outcome.TooOld, 2},
-		{"the zero of one that is too old, in a series that is known", []string{"a@10=1 b@7200=1", "a@30=5/20"},
+		{"the zero of a sample that is too old, in a known series", []string{"a@10=1 b@7200=1", "a@30=5/20"},
 			"10=1", 1, outcome.TooOld, 1},
-		{"a zero that is too old, of a sample that is not", []string{"b@7200=1", "a@3700=5/3500"}, "3700=5", 1, 0, 0},
+		{"a zero that is too old, before a sample that is not", []string{"b@7200=1", "a@3700=5/3500"}, "3700=5", 1, 0, 0},
 		{"the zero of a sample that is too far ahead", []string{"a@100000=5/99990"}, "", 0, outcome.TooFarAhead, 1},
 		{"the zero of another value", []string{"a@20=5", "a@20=6/15"}, "20=5", 1, outcome.Duplicate, 1},
-		{"a bad histogram where a good one is", []string{"a@10=h5 a@20=h6", "a@10=h5! a@20=h7!"},
+		{"a bad histogram at the time of a good one", []string{"a@10=h5 a@20=h6", "a@10=h5! a@20=h7!"},
 			"10=h5 20=h6", 2, outcome.Duplicate, 2},
-		{"a zero is no sample of the sender's", []string{"a@20=5/10", "a@10=3"}, "10=0 20=5", 1, outcome.Duplicate, 1},
-		{"a rule drops it", []string{"dropped@10=1 a@10=1 dropped@20=1", "dropped@20=1"}, "10=1", 1, 0, 0},
-		{"a rule refuses it", []string{"refused@10=1 a@10=1", "refused@20=1"}, "10=1", 1, outcome.BadLabels, 2},
+		{"a sample replaces no zero", []string{"a@20=5/10", "a@10=3"}, "10=0 20=5", 1, outcome.Duplicate, 1},
+		{"a rule drops a series", []string{"dropped@10=1 a@10=1 dropped@20=1", "dropped@20=1"}, "10=1", 1, 0, 0},
+		{"a rule refuses a series", []string{"refused@10=1 a@10=1", "refused@20=1"}, "10=1", 1, outcome.BadLabels, 2},
 	} {
 		w := newWorld(t)
 		w.now = time.UnixMilli(base).Add(2 * time.Hour)
@@ -307,7 +307,8 @@ func TestRawConflicts(t *testing.T) {
 		written := total.Written.Total() - delete
 		if got := w.raw()["a"]; got != c.want || written != c.written || total.Refused[c.refused].Total() != c.count ||
 			total.AllRefused().Total() != c.count {
-			t.Errorf("%s: stored %q, want %q; %d written, want %d; %s", c.why, got, c.want, written, c.written, total.Text())
+			t.Errorf("%s: stored %q, want %q; %d counted as written, want %d; refused %s",
+				c.why, got, c.want, written, c.written, total.Text())
 		}
 		before := w.raw()["a"]
 		w.close()
@@ -319,8 +320,8 @@ func TestRawConflicts(t *testing.T) {
 }
 
 // Stored samples never change, and each answer counts exactly the samples that a query finds. This
-// holds for any input in any order and any commits, with restarts and with series that the head
-// drops.
+// holds for any input in any order and for any grouping into commits, with restarts and with series
+// that the head drops.
 func TestAnswersAgreeWithQueries(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -399,15 +400,15 @@ func TestAnswersAgreeWithQueries(t *testing.T) {
 				}
 			}
 			if found != r.outcome.Written || found.Total()+r.outcome.AllRefused().Total() != len(r.samples) {
-				t.Fatalf("seed %d: %d of %d samples are there, the answer was %d written: %s", seed, found.Total(), len(r.samples),
-					r.outcome.Written.Total(), r.outcome.Text())
+				t.Fatalf("seed %d: queries find %d of %d samples, but the answer counts %d as written: %s", seed,
+					found.Total(), len(r.samples), r.outcome.Written.Total(), r.outcome.Text())
 			}
 		}
 		w.close()
 	}
 }
 
-// resolved returns how often labels of requests were looked at.
+// resolved returns how often the labels of requests were resolved.
 func (w *world) resolved() int {
 	w.t.Helper()
 	st, err := w.stores.forWrite("default", Raw)
@@ -417,7 +418,7 @@ func (w *world) resolved() int {
 	return st.db.raw.lookup.resolved
 }
 
-// The labels of a series are looked at once while it is in memory and the terms stay the same.
+// The labels of a series are resolved only once while it is in memory and the terms stay the same.
 func TestLabelsAreResolvedOnce(t *testing.T) {
 	w := newWorld(t)
 	terms := plain
@@ -425,17 +426,17 @@ func TestLabelsAreResolvedOnce(t *testing.T) {
 		w.writeRaw(&terms, fmt.Sprintf("a@%d=1 b@%d=1 dropped@%d=1", i, i, i))
 	}
 	if n := w.resolved(); n != 3 {
-		t.Errorf("labels were looked at %d times for 3 series", n)
+		t.Errorf("labels were resolved %d times for 3 series", n)
 	}
 	terms.Generation++
 	w.writeRaw(&terms, "a@10=1 b@10=1 dropped@10=1")
 	w.writeRaw(&terms, "a@11=1 b@11=1 dropped@11=1")
 	if n := w.resolved(); n != 6 {
-		t.Errorf("labels were looked at %d times for 3 series in two generations", n)
+		t.Errorf("labels were resolved %d times for 3 series in two generations", n)
 	}
 }
 
-// Metadata that comes later than its series is passed on, once.
+// Metadata that comes later than its series is passed on once.
 func TestMetadataThatComesLater(t *testing.T) {
 	w := newWorld(t)
 	heard := 0
@@ -475,7 +476,7 @@ func TestMaxSeries(t *testing.T) {
 }
 
 // A series counts for 2 to 4 h after its last sample, whether the head still has it or not. It once
-// counted until a compaction cut the head, so that the answer depended on when that was.
+// counted until a compaction cut the head, so the answer depended on the time of the compaction.
 func TestMaxSeriesCountsRecentSeries(t *testing.T) {
 	const epoch = recentseries.Epoch / 1000
 	w := newWorld(t)
@@ -485,25 +486,25 @@ func TestMaxSeriesCountsRecentSeries(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := st.db.Head().NumSeries(); n != left {
-			t.Fatalf("the head has %d series, so this shows nothing", n)
+			t.Fatalf("the head has %d series, so the test shows nothing", n)
 		}
 	}
 	for i, c := range []struct {
-		second  int // after base, which is where an epoch begins
+		second  int // counted from base, at which an epoch begins
 		series  string
 		refused string
 		before  func()
 		why     string
 	}{
-		{second: 10, series: "a b c", refused: "c", why: "two are allowed"},
-		{second: 11, series: "c a b", refused: "c", why: "known ones go on"},
+		{second: 10, series: "a b c", refused: "c", why: "two series are allowed"},
+		{second: 11, series: "c a b", refused: "c", why: "known series are still accepted"},
 		{second: epoch + 10, series: "a c", refused: "c", why: "b was written to in the epoch before"},
-		{second: epoch + 20, series: "c", refused: "c", why: "and is still known", before: func() { cut(epoch, 1) }},
+		{second: epoch + 20, series: "c", refused: "c", why: "b is still known", before: func() { cut(epoch, 1) }},
 		{second: epoch + 30, series: "b", why: "b is known, though the head does not have it"},
 		{second: 2*epoch + 10, series: "a", why: "b is not written to in this epoch"},
 		{second: 3*epoch + 10, series: "c b", refused: "b", why: "c takes the place of b"},
 		{second: 3*epoch + 20, series: "a b c", refused: "b", why: "b is new, though the head has it"},
-		{second: 3*epoch + 30, series: "b a c", refused: "b", why: "known ones go on after a restart", before: func() {
+		{second: 3*epoch + 30, series: "b a c", refused: "b", why: "they are still accepted after a restart", before: func() {
 			cut(3*epoch, 2)
 			w.close()
 			w.open()
@@ -516,8 +517,8 @@ func TestMaxSeriesCountsRecentSeries(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		{second: 4*epoch + 10, series: "a b", refused: "b", why: "for at least 2 h"},
-		{second: 5*epoch + 10, series: "b c", refused: "c", why: "and no longer than others"},
+		{second: 4*epoch + 10, series: "a b", refused: "b", why: "a and c still count, at least for 2 h"},
+		{second: 5*epoch + 10, series: "b c", refused: "c", why: "a no longer counts"},
 	} {
 		if c.before != nil {
 			c.before()
@@ -546,8 +547,8 @@ func TestMaxSeriesCountsRecentSeries(t *testing.T) {
 	}
 }
 
-// tsdb makes a series before it refuses its first sample. No query finds such a series, but it once
-// counted against distributor.max_series and kept others out.
+// tsdb makes a series before it refuses the first sample of this series. No query finds such a series,
+// but it once counted against distributor.max_series and took the place of others.
 func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -591,7 +592,7 @@ func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := w.raw(); r.Outcome.AnyRefused() || len(got) != 3 {
-					t.Errorf("%s, window %v, first %v: %d series are there, then %s", c.why, window, first, len(got), r.Outcome.Text())
+					t.Errorf("%s, window %v, first %v: %d series were made, then %s", c.why, window, first, len(got), r.Outcome.Text())
 				}
 			}
 		}
@@ -646,7 +647,7 @@ func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 			db := w.rawDatabase()
 			refused, taken := 0, 0
 			for second := 6 * hour; second <= 10*hour; second += hour / 4 {
-				for _, by := range []int64{-60_000, -1, 0} { // ms; the bounds lie at quarters of an hour, or a minute before
+				for _, by := range []int64{-60_000, -1, 0} { // ms; the bounds are at quarters of an hour, or a minute before them
 					for _, series := range []string{"new", "a"} {
 						if series == "new" {
 							series = fmt.Sprintf("new%d%d", second, -by)
@@ -654,7 +655,7 @@ func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 						sample := parseRaw(t, fmt.Sprintf("%s@%d=77", series, second))
 						sample[0].t += by
 						oldest := w.state.Newest - window.Milliseconds()
-						if series != "a" { // a's sample is the newest of its series
+						if series != "a" { // the sample of series a is the newest of its series
 							oldest = min(oldest, w.state.Newest-hour*1000)
 						}
 						before := db.Head().NumSeries()
@@ -687,8 +688,8 @@ func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 	}
 }
 
-// A write that failed before its commit must leave no traces: when the same samples come again,
-// they would be taken for repeats.
+// A write that failed before its commit must leave no traces. Otherwise the same samples, when they
+// come again, would count as repeats.
 func TestAFailedWriteIsForgotten(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@10=1 a@30=3")
@@ -748,8 +749,8 @@ func TestRawExemplars(t *testing.T) {
 	}
 }
 
-// Exemplars were once stored with any labels, and queries answered with JSON that had a duplicate
-// key or invalid text. Refusing an exemplar does not affect its sample.
+// Exemplars were once stored with any labels, so the JSON of queries could have a duplicate key or
+// invalid text. Refusing an exemplar does not affect its sample.
 func TestLabelsOfExemplars(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -757,9 +758,9 @@ func TestLabelsOfExemplars(t *testing.T) {
 		want   string // the kept exemplar
 		cause  string // the cause of the refusal
 	}{
-		{"none are fine", nil, `{}`, ""},
-		{"not sorted is fine", []string{"b", "ä", "a", "1"}, `{a="1", b="ä"}`, ""},
-		{"a label without a value is none", []string{"a", "", "b", "1", "b", ""}, `{b="1"}`, ""},
+		{"no labels are valid", nil, `{}`, ""},
+		{"unsorted labels are valid", []string{"b", "ä", "a", "1"}, `{a="1", b="ä"}`, ""},
+		{"a label without a value does not count", []string{"a", "", "b", "1", "b", ""}, `{b="1"}`, ""},
 		{"a name twice", []string{"b", "1", "a", "2", "b", "3"}, "", "the label b of the exemplar occurs twice"},
 		{"a name and a value twice", []string{"b", "1", "b", "1"}, "", "the label b of the exemplar occurs twice"},
 		{"no name", []string{"a", "1", "", "2"}, "", "label 2 of the exemplar has no name"},
@@ -821,8 +822,8 @@ func TestLabelsOfExemplars(t *testing.T) {
 	}
 }
 
-// If the disk does not accept the WAL, there is an error and nothing is written. The same request
-// succeeds once the disk accepts it again.
+// If the disk does not accept the WAL, the write returns an error and writes nothing. The same request
+// succeeds once the disk accepts the WAL again.
 func TestRawAfterAFailedCommit(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@10=1")
@@ -837,8 +838,8 @@ func TestRawAfterAFailedCommit(t *testing.T) {
 	}
 }
 
-// A commit that the disk does not take leaves no series that count: they would take the places of
-// others. The same request, sent again, finds room for all of its series.
+// The series of a commit that failed do not count as recent, where they would take the places of
+// others. When the same request is sent again, there is room for all of its series.
 func TestAFailedCommitTakesNoPlaces(t *testing.T) {
 	if !alone(t) {
 		return
@@ -857,27 +858,27 @@ func TestAFailedCommitTakesNoPlaces(t *testing.T) {
 	err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r})
 	unlimited()
 	if err == nil || !strings.Contains(err.Error(), "file too large") {
-		t.Fatalf("the commit did not meet the limit: %v", err)
+		t.Fatalf("the commit did not reach the file size limit: %v", err)
 	}
 	if got := w.state.Append(nil); !bytes.Equal(got, before) {
-		t.Errorf("%d series count after a failure, want 1", w.state.Recent.Len())
+		t.Errorf("%d series count as recent after a failed commit, want 1", w.state.Recent.Len())
 	}
 	if err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r}); err != nil {
 		t.Fatal(err)
 	}
 	if r.Outcome.AnyRefused() || w.state.Recent.Len() != 1+series {
-		t.Errorf("%d series count, and %s", w.state.Recent.Len(), r.Outcome.Text())
+		t.Errorf("%d series count as recent, and the outcome is %s", w.state.Recent.Len(), r.Outcome.Text())
 	}
 }
 
-// headOf returns the part of the head that a compaction takes: all but the newest minutes.
+// headOf returns the part of the head that a compaction writes: all but the newest minutes.
 func headOf(db *database) *tsdb.RangeHead {
 	head := db.Head()
 	return tsdb.NewRangeHead(head, head.MinTime(), head.MaxTime()-time.Hour.Milliseconds())
 }
 
 // The head drops a series without new samples. It may do so between two samples of a commit, before
-// the cache learns of it. When the series comes back, it must have its own labels.
+// the cache hears of it. When the series comes back, it must have its own labels.
 func TestASeriesThatTheHeadLetGo(t *testing.T) {
 	for _, heard := range []bool{false, true} {
 		w := newWorld(t)
@@ -901,7 +902,7 @@ func TestASeriesThatTheHeadLetGo(t *testing.T) {
 		}
 		w.writeRaw(&plain, "a@10030=5")
 		if n := w.resolved(); n != 5 { // once for each series, once when series a returned, and once for its repeat
-			t.Errorf("heard: %v: labels were looked at %d times", heard, n)
+			t.Errorf("heard: %v: labels were resolved %d times", heard, n)
 		}
 		for _, ref := range dropped {
 			if heard && st.db.raw.lookup.cache.ByRef(ref) != 0 {
@@ -934,14 +935,14 @@ func TestIdleStoresAreClosed(t *testing.T) {
 	}
 	idle(2 * w.cfg.Idle)
 	if open() != 1 {
-		t.Fatal("closed under a reader")
+		t.Fatal("the store was closed while a reader used it")
 	}
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
 	idle(w.cfg.Idle + time.Second)
 	if open() != 0 {
-		t.Fatal("not closed")
+		t.Fatal("the store was not closed")
 	}
 	idle(w.cfg.Idle) // the second call does nothing
 	w.writeRaw(&plain, "b@20=2 a@20=2 a@10=1")
@@ -950,8 +951,8 @@ func TestIdleStoresAreClosed(t *testing.T) {
 	}
 }
 
-// A database that has grown large is closed and opened again with a larger table, once, and
-// keeps its contents.
+// A database that has grown large is closed and opened again with a larger table, only once, and keeps
+// its contents.
 func TestALargeStoreGetsALargerTable(t *testing.T) {
 	w := newWorld(t)
 	opened := func() *database {
@@ -978,13 +979,13 @@ func TestALargeStoreGetsALargerTable(t *testing.T) {
 	}
 	round(10)
 	small := opened()
-	q, err := w.stores.Querier("default", Raw, 0, math.MaxInt64) // a reader must not be disturbed
+	q, err := w.stores.Querier("default", Raw, 0, math.MaxInt64) // the reader keeps the database open
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.writeRaw(&plain, "a@10=1")
 	if opened() != small {
-		t.Error("closed under a reader")
+		t.Error("the database was closed while a reader used it")
 	}
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
@@ -993,7 +994,7 @@ func TestALargeStoreGetsALargerTable(t *testing.T) {
 	large := opened()
 	round(30)
 	if large == small || opened() != large {
-		t.Errorf("databases %p, %p, %p: want one more opening", small, large, opened())
+		t.Errorf("the databases are %p, %p, %p: want exactly one opening", small, large, opened())
 	}
 	if got := w.raw(); len(got) != manySeries+1 || got["s7"] != "10=7 20=7 30=7" {
 		t.Errorf("%d series, s7 is %q", len(got), got["s7"])
@@ -1045,6 +1046,6 @@ func TestSeriesInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := w.stores.InMemory(Raw), map[string]int{"a": 2, "b": 0}; !maps.Equal(got, want) {
-		t.Errorf("when one was read: %v, want %v", got, want)
+		t.Errorf("after one store was read: %v, want %v", got, want)
 	}
 }

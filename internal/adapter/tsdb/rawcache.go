@@ -10,8 +10,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/seriescache"
 )
 
-// rawCache remembers the series of one open database of raw samples. It ends with the database,
-// because references mean nothing in another one.
+// rawCache remembers the series of one open database of raw samples. It is discarded when the database
+// closes, because another database has other references.
 type rawCache struct {
 	*newcomers
 	mu        sync.Mutex // held through a commit, so that the cache agrees with the database
@@ -20,7 +20,7 @@ type rawCache struct {
 	bound     int64  // Unix milliseconds; a series that is in the head but not in the cache has no newer sample
 	commits   uint32 // number of the last commit
 
-	// If Noted of a series' entry equals `mark`, the series is noted in the present epoch of `recent`.
+	// If the field Noted of a series' entry equals `mark`, the series is noted in the present epoch of `recent`.
 	recent *recentseries.Set
 	epoch  int64
 	mark   uint32
@@ -56,7 +56,8 @@ func (c *rawCache) evict() {
 	}
 }
 
-// noteIn makes entries that are noted in another epoch, or in another set, count as not noted.
+// noteIn sets the set and the epoch in which series are noted. Entries that are noted in others no
+// longer count as noted.
 func (c *rawCache) noteIn(recent *recentseries.Set) {
 	if c.recent != recent || c.epoch != recent.Epoch() {
 		c.recent, c.epoch = recent, recent.Epoch()

@@ -15,7 +15,7 @@ type rawCommit struct {
 	store  *store
 	db     *database
 	app    storage.Appender
-	number uint32 // as in the entries of the series that it appends to
+	number uint32 // the entries of series that this commit appends to have it, too
 }
 
 // begin begins the commit with this number.

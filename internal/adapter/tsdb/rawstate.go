@@ -13,15 +13,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// State returns the state that WriteRequests left in a tenant's raw store, as far as the store tells,
-// or an empty one if there is no store. If the head has no sample, the next sample decides anew
-// which samples are too old.
+// State returns the state that WriteRequests left in a tenant's raw store, as far as the store's head
+// shows it, or an empty state if there is no store. If the head has no sample, the next sample decides
+// anew which samples are too old.
 //
-// All series in the head count as written to in the epoch of the next request. Those that are no
-// longer written to, in the last 3 h before the restart, so count for longer than without it, and
-// there is room for fewer new ones. If all counted as written to in the epoch before, a restart
-// just before an epoch ends would leave series that are still written to without a place. Series
-// that the head no longer has do not count; they were last written to more than an hour ago.
+// All series in the head count as written to in the epoch of the next request. So a series that ended
+// in the last 3 h before the restart counts longer than without the restart, and leaves room for fewer
+// new ones. If all series counted as written to in the epoch before instead, a restart just before the
+// end of an epoch would take the places of series that still get samples. Series that the head no
+// longer has do not count; their last samples are more than an hour old.
 func (s *Stores) State(ctx context.Context, tenant string) (*write.State, error) {
 	state := new(write.State)
 	st, err := s.forRead(tenant, Raw)
@@ -39,7 +39,7 @@ func (s *Stores) State(ctx context.Context, tenant string) (*write.State, error)
 	return state, nil
 }
 
-// restore puts what the head tells into an empty state.
+// restore fills an empty state with what the head shows.
 func (d *database) restore(ctx context.Context, state *write.State) error {
 	state.Newest = max(0, d.Head().MaxTime(), d.Head().MaxOOOTime())
 	reader, err := d.Head().Index()

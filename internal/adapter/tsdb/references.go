@@ -15,7 +15,7 @@ type reference struct {
 	next   *reference // the series that followed it in the last write, or nil
 }
 
-// references belong to one open database, and mean nothing in another.
+// references belong to one open database. Another database gives its series other references.
 type references struct {
 	mu      sync.Mutex // held during a whole write
 	of      map[*tile.Series]*reference

@@ -16,37 +16,38 @@ import (
 	"github.com/prometheus/prometheus/util/compression"
 )
 
-// A series that a compaction removed from memory gets a second number when it comes back. An opening
-// that finds both numbers in the log keeps the series under the first one. But of the chunks into
-// which tsdb moves late samples, it loads only those of the last number. At a marker in the log of
-// late samples, which says that the samples before it are in a chunk, it still drops these samples.
-// Late samples that were written under the first number are then lost:
-// https://github.com/prometheus/prometheus/issues/19804.
+// A series that a compaction removed from memory gets a second number when it comes back. If an
+// opening finds both numbers in the log, it keeps the series under the first one. tsdb has moved late
+// samples of the series into chunks, of which the opening loads only those with the last number. The
+// log of late samples has markers that say that the samples before them are in a chunk, and at a
+// marker the opening drops these samples from memory. So late samples that were written under the
+// first number are lost: https://github.com/prometheus/prometheus/issues/19804.
 //
-// A second loss is rarer. The log of late samples may have the last number, and a checkpoint of the
-// log may leave out the record of that number, because the series has the first one. If the process
-// dies before it compacts the late samples, the next opening does not know their series:
-// https://github.com/prometheus/prometheus/issues/19744.
+// A second loss is rarer. The log of late samples may have the last number, while a checkpoint of the
+// log leaves out the record of that number, because the series is kept under the first one. If the
+// process dies before it compacts the late samples, the next opening does not know to which series
+// they belong: https://github.com/prometheus/prometheus/issues/19744.
 //
-// A third loss needs a kill or a power loss. tsdb writes up to 64 KiB of chunks at a time, but logs their
-// markers at once. So a marker may name a chunk that is in no file. The next opening does not believe the
-// marker, because its position is behind the last file, and makes the chunk again at another position. A
-// later opening believes the marker, because other chunks are behind its position by then.
+// A third loss needs a kill or a power loss. tsdb writes chunks in pieces of up to 64 KiB, but logs
+// their markers at once. So a marker may name a chunk that is in no file. The next opening ignores the
+// marker, because its position is behind the end of the last file, and makes the chunk again at
+// another position. A later opening trusts the marker, because other chunks have reached its position
+// by then.
 
 // renumber gives the late samples of a closed database the numbers under which the next opening keeps
-// their series. It also removes the markers of series with several numbers, and of series with a marker
-// whose chunk is not there, so that the opening takes all their late samples from the log. Some of them may be
-// in chunks, too: queries and compactions take each sample once. renumber returns the highest number in the
-// log of late samples and in the chunk files, 0 for none.
+// their series. It also removes the markers of series with several numbers, and the markers of series
+// with a missing chunk, so that the opening reads all their late samples from the log. Some of these
+// samples may be in chunks, too: queries and compactions take each sample once. renumber returns the
+// highest number in the log of late samples and in the chunk files; 0 for none.
 //
-// Each opening makes chunks again of the late samples that have no markers, until a compaction takes them. So if
-// most of the chunks are copies, renumber removes the chunk files.
+// Each opening makes new chunks of the late samples without markers, until a compaction takes these
+// samples. Once most of the chunks are copies, renumber removes the chunk files.
 //
 // renumber replaces one segment at a time, by a rename. If the process dies, the next opening
 // replaces the others.
 func renumber(dir string, compress compression.Type) (highest chunks.HeadSeriesRef, err error) {
 	temporary := filepath.Join(dir, "wbl.new")
-	for _, left := range []string{temporary, filepath.Join(dir, oldChunks)} { // by a process that died
+	for _, left := range []string{temporary, filepath.Join(dir, oldChunks)} { // left by a process that died
 		if err := os.RemoveAll(left); err != nil {
 			return 0, err
 		}
@@ -79,7 +80,7 @@ func renumber(dir string, compress compression.Type) (highest chunks.HeadSeriesR
 	}
 	for _, path := range segments {
 		changes, err := kept.changes(path)
-		if err != nil { // if it is damaged, tsdb's repair cuts the log here, and the database is opened again
+		if err != nil { // tsdb's repair cuts a damaged log here, and the database is opened again
 			return late.highest, environment(err)
 		}
 		if !changes {
@@ -94,13 +95,13 @@ func renumber(dir string, compress compression.Type) (highest chunks.HeadSeriesR
 }
 
 const (
-	// mostCopies bounds the late samples in chunks, by those in the log. With four copies, a query of late
-	// samples takes four times as long. More removals would slow down more openings, because an opening
-	// without chunks takes all samples from the logs.
+	// mostCopies bounds how many late samples the chunks have for each late sample in the log. With
+	// four copies, a query of late samples takes four times as long. A lower bound would slow down
+	// more openings, because an opening without chunks reads all samples from the logs.
 	mostCopies = 4
 
-	// spareCopies are samples, in 2000 chunks: too few to be worth the removal. After a compaction, the newest chunk
-	// file also has samples that are in a block by then.
+	// spareCopies is a number of samples, about 2000 chunks, that is too small to be worth the
+	// removal. After a compaction, the newest chunk file also has samples that are in a block by then.
 	spareCopies = 64 << 10
 )
 
@@ -152,13 +153,13 @@ func (n numbers) changes(path string) (changes bool, err error) {
 	return changes, err
 }
 
-// numbers has all numbers of the series whose markers go, and for each the number under which an opening keeps
-// the series.
+// numbers has all numbers of the series whose markers are removed. Each number has as its value the
+// number under which an opening keeps the series.
 type numbers map[chunks.HeadSeriesRef]chunks.HeadSeriesRef
 
-// keptNumbers returns the series with several numbers. It reads the log of a closed database up to the first
-// damage. That takes a tenth of the time of an opening, and 100 bytes of memory for each series until it
-// returns.
+// keptNumbers returns the series with several numbers. It reads the log of a closed database up to the
+// first damage. That takes a tenth of the time of an opening, and until it returns, 100 bytes of
+// memory for each series.
 func keptNumbers(dir string) (numbers, error) {
 	kept := numbers{}
 	first := map[[sha256.Size]byte]chunks.HeadSeriesRef{} // by the hash of the labels
@@ -186,11 +187,11 @@ func keptNumbers(dir string) (numbers, error) {
 	return kept, err
 }
 
-// largestSegment is more than a rewritten segment can have: tsdb begins a new one at 128 MiB, and other
-// numbers make a sample 9 bytes longer at most.
+// largestSegment is larger than any rewritten segment: tsdb begins a new segment at 128 MiB, and
+// another number makes a sample at most 9 bytes longer.
 const largestSegment = 1 << 30
 
-// write replaces a segment. It needs a directory that does not exist.
+// write replaces a segment. `temporary` must not exist; write makes it as a directory.
 func (n numbers) write(path, temporary string, compress compression.Type) error {
 	log, err := wlog.NewSize(nil, nil, temporary, largestSegment, compress)
 	if err != nil {
@@ -275,8 +276,8 @@ func (n numbers) change(rec []byte) (records [][]byte, changed bool, err error) 
 	return records, changed, err
 }
 
-// keep replaces a number by the number under which an opening keeps the series, and reports whether
-// that is another one.
+// keep replaces a number with the number under which an opening keeps the series, and reports whether
+// the two differ.
 func (n numbers) keep(number *chunks.HeadSeriesRef) (changed bool) {
 	kept, several := n[*number]
 	if !several || kept == *number {

@@ -40,7 +40,7 @@ func newComeback(t *testing.T, kind string) *comeback {
 	return c
 }
 
-// comesBack compacts the series, and writes a sample of it.
+// comesBack compacts the series, and writes a sample of it, so that it comes back.
 func (c *comeback) comesBack(second int) {
 	c.writeRaw(&plain, fmt.Sprintf("b@%d=1", second))
 	c.compactRaw()
@@ -75,7 +75,7 @@ func (c *comeback) restart() {
 	c.t.Helper()
 	c.close()
 	if n := len(c.keptNumbers()); n < 2 {
-		c.t.Fatalf("the log has %d numbers of series with several, which shows nothing", n)
+		c.t.Fatalf("the log has %d numbers of series with several numbers, so the test shows nothing", n)
 	}
 	c.start()
 }
@@ -90,7 +90,7 @@ func (c *comeback) keptNumbers() numbers {
 	return kept
 }
 
-// start opens the store. Compactions are left to the test, so that kill copies files that do not
+// start opens the store. The test runs the compactions itself, so that kill copies files that do not
 // change.
 func (c *comeback) start() {
 	c.open()
@@ -98,7 +98,7 @@ func (c *comeback) start() {
 	c.rawDatabase()
 }
 
-// kill does what restart does, after kill -9.
+// kill is restart with kill -9 in place of a stop.
 func (c *comeback) kill() {
 	c.t.Helper()
 	dir := c.t.TempDir()
@@ -110,7 +110,7 @@ func (c *comeback) kill() {
 	c.start()
 }
 
-// check compares the samples of the series.
+// check compares the stored samples of the series with the written ones.
 func (c *comeback) check() {
 	c.t.Helper()
 	var want []string
@@ -120,7 +120,7 @@ func (c *comeback) check() {
 	c.onlyOwn("a", strings.Join(want, " "))
 }
 
-// lateLog returns the paths of the segments with late samples.
+// lateLog returns the paths of the segments of the log of late samples.
 func (c *comeback) lateLog() []string {
 	c.t.Helper()
 	paths, err := filledSegments(filepath.Join(c.storeRaw(), "wbl"))
@@ -130,8 +130,8 @@ func (c *comeback) lateLog() []string {
 	return paths
 }
 
-// TestLateSamplesOfASeriesThatComesBack: a series had a second number after a compaction. Its late
-// samples came after a start, and the next start lost 32 of them.
+// TestLateSamplesOfASeriesThatComesBack: a series had a second number after a compaction. It got late
+// samples after a start, and the next start lost 32 of them.
 func TestLateSamplesOfASeriesThatComesBack(t *testing.T) {
 	for _, kind := range []string{"", "h"} {
 		for _, story := range []struct {
@@ -143,21 +143,21 @@ func TestLateSamplesOfASeriesThatComesBack(t *testing.T) {
 				c.late(40)
 				c.restart()
 			}},
-			{"late samples in each of four lives", func(c *comeback) {
+			{"late samples in each of four processes", func(c *comeback) {
 				for range 4 {
 					c.late(40)
 					c.restart()
 					c.check()
 				}
 			}},
-			{"half a chunk in each life", func(c *comeback) {
+			{"half a chunk in each process", func(c *comeback) {
 				for range 6 {
 					c.late(16)
 					c.restart()
 				}
 			}},
-			// Chunks of samples in order are written again at each start, which tsdb takes for damage. The chunks of
-			// all series are then removed.
+			// Each start writes chunks of samples in order again, which tsdb then reports as damage.
+			// It removes the chunks of all series.
 			{"samples in order, too", func(c *comeback) {
 				c.restart()
 				late, removed := "", 0
@@ -176,9 +176,9 @@ func TestLateSamplesOfASeriesThatComesBack(t *testing.T) {
 					c.check()
 					c.onlyOwn("b", fmt.Sprintf("%d=1 %s%d=1", hour, late, 7*hour))
 				}
-				// The histograms are all the same, so their chunk takes more of them.
+				// The histograms are all the same, so many of them fit into one chunk.
 				if c.kind == "" && removed == 0 {
-					c.t.Error("no chunks were removed, which shows nothing")
+					c.t.Error("no chunks were removed, so the test shows nothing")
 				}
 			}},
 			{"kills", func(c *comeback) {
@@ -197,7 +197,7 @@ func TestLateSamplesOfASeriesThatComesBack(t *testing.T) {
 				c.late(40)
 				c.restart()
 			}},
-			{"it comes back again", func(c *comeback) {
+			{"the series comes back again", func(c *comeback) {
 				c.late(40)
 				c.restart()
 				c.comesBack(13 * hour)
@@ -219,7 +219,7 @@ func TestLateSamplesOfASeriesThatComesBack(t *testing.T) {
 					c.t.Fatal(err)
 				}
 				if n := len(c.keptNumbers()); n > 0 {
-					c.t.Fatalf("the log has %d numbers of series with several", n)
+					c.t.Fatalf("the log has %d numbers of series with several numbers", n)
 				}
 				c.kill()
 			}},
@@ -270,8 +270,8 @@ func (c *comeback) lateLogFiles() map[string]os.FileInfo {
 	return files
 }
 
-// TestAProcessDiesWhileItRenumbers: one segment is replaced, another is half written, and the next
-// opening does the rest.
+// TestAProcessDiesWhileItRenumbers: one segment was replaced, and another one is half written. The
+// next opening does the rest.
 func TestAProcessDiesWhileItRenumbers(t *testing.T) {
 	c := newComeback(t, "")
 	c.late(40)
@@ -306,7 +306,7 @@ func TestAProcessDiesWhileItRenumbers(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(temporary); !os.IsNotExist(err) {
-		t.Errorf("%s is left: %v", temporary, err)
+		t.Errorf("%s was not removed: %v", temporary, err)
 	}
 }
 
@@ -382,10 +382,10 @@ func TestRenumberedRecords(t *testing.T) {
 		{"float histograms with custom buckets", v1.CustomBucketsFloatHistogramSamples(floats(3, custom), nil),
 			v1.CustomBucketsFloatHistogramSamples(floats(1, custom), nil)},
 		{"markers of other series stay", markers(3, 2), markers(2)},
-		{"no other markers", markers(1, 3), nil},
+		{"no other markers are in the record", markers(1, 3), nil},
 		{"other series", v1.Samples(samples(1), nil), v1.Samples(samples(1), nil)},
 		{"markers of another series", markers(2), markers(2)},
-		{"a kind of records that is not known", []byte{99, 1, 2}, []byte{99, 1, 2}},
+		{"an unknown kind of record", []byte{99, 1, 2}, []byte{99, 1, 2}},
 	} {
 		got, changed, err := kept.change(c.rec)
 		if err != nil {
@@ -403,6 +403,6 @@ func TestRenumberedRecords(t *testing.T) {
 		}
 	}
 	if _, _, err := kept.change(v1.Samples(samples(3), nil)[:12]); err == nil {
-		t.Error("half a record is no error")
+		t.Error("half a record was accepted")
 	}
 }

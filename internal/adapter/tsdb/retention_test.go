@@ -22,7 +22,7 @@ func aDay(t *testing.T, w *world) *database {
 	return db
 }
 
-// reload deletes blocks that are too old, as tsdb does each minute.
+// reload deletes blocks that are too old, as tsdb does by itself each minute.
 func reload(t *testing.T, db *database) {
 	t.Helper()
 	if err := db.CompactOOOHead(context.Background()); err != nil {
@@ -51,13 +51,13 @@ func TestSetRetention(t *testing.T) {
 		}
 	}
 	if got := oldest(); got != "a@0=0" {
-		t.Fatalf("the oldest sample is %s before anything changed", got)
+		t.Fatalf("before any change, the oldest sample is %s", got)
 	}
 	set(12)
 	reload(t, db)
 	shorter := oldest()
 	if shorter != "a@28800=8" { // tsdb counts back from the end of the newest block, at hour 20
-		t.Errorf("after 12h the oldest sample is %s, want the one of hour 8", shorter)
+		t.Errorf("with a retention of 12h, the oldest sample is %s, want the one of hour 8", shorter)
 	}
 	set(48)
 	reload(t, db)
@@ -65,7 +65,7 @@ func TestSetRetention(t *testing.T) {
 		t.Errorf("with a longer retention the oldest sample is %s, before it was %s", got, shorter)
 	}
 	if got := w.write("a@82000=7"); got != "stored 1" { // out of order, as before
-		t.Errorf("write behind the newest sample: %s", got)
+		t.Errorf("a write of a sample older than the newest one: %s", got)
 	}
 	if w.stores.tenants[tenant.Default]["10s"].db != db {
 		t.Error("the database was closed for the new retention")
@@ -80,7 +80,7 @@ func TestSetRetention(t *testing.T) {
 	}
 }
 
-// Changing the retention of one store leaves the others alone.
+// A change of the retention of one store does not affect the others.
 func TestSetRetentionOfOneStore(t *testing.T) {
 	w := newWorld(t)
 	db := aDay(t, w)

@@ -53,9 +53,9 @@ func (e *entry) String() string {
 	return strings.Join(words, " ")
 }
 
-// logOf makes a log from a seed. Its requests come in the order of time, late, far ahead, repeated
-// and with other values. They have new series with start times, floats, histograms and stale
-// markers. There are two tenants, one of which may have few series, and rules that change.
+// logOf makes a log from a seed. Some of its requests are in the order of time. Others are late, far
+// ahead, repeated, or with other values. They have new series with start times, floats, histograms and
+// stale markers. There are two tenants, of which one has a low limit of series, and the rules change.
 func logOf(seed uint64, entries int) (all []*entry) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	generations := []*write.Terms{{Generation: 1, Rules: plain.Rules}, {Generation: 2, Rules: plain.Rules}}
@@ -92,7 +92,7 @@ func logOf(seed uint64, entries int) (all []*entry) {
 	return all
 }
 
-// sampleAt makes one sample of a request that comes at `now`, after the entries in `before`.
+// sampleAt makes one sample of a request that arrives at `now`, after the entries in `before`.
 func sampleAt(rnd *rand.Rand, now int64, before []*entry) rawSample {
 	if len(before) > 0 && rnd.IntN(8) == 0 { // a repeat, or another value for a time that may be stored
 		e := before[max(0, len(before)-1-rnd.IntN(60))]
@@ -127,30 +127,30 @@ func sampleAt(rnd *rand.Rand, now int64, before []*entry) rawSample {
 }
 
 // life applies a log in one of many ways. It groups entries into commits, some of which fail at first.
-// Between commits it closes stores, opens them, compacts them, or dies and starts again from the files
-// on the disk.
+// Between commits it closes, opens or compacts stores, or kills the process and starts it again from
+// the files on disk.
 type life struct {
 	*world
 	rnd      *rand.Rand
 	log      []*entry
-	fails    bool // some writes fail, and come again
+	fails    bool // some writes fail, and are repeated
 	outcomes []outcome.Outcome
 	state    map[string]*write.State
 	states   []map[string][]byte // states[i] is the saved state after i entries; nil inside a commit
-	full     bool                // the tenant with a limit had no room for a series, and has had none since
+	full     bool                // the tenant with a limit had no room for a series, and has none yet
 	did      map[string]int
 
-	// Of a member of a group, which survives power losses.
+	// Only for a member of a group, which survives power losses.
 	group  bool
 	torn   *rand.Rand
 	boot   int
 	synced map[string]int64 // sizes of the files of stores that tsdb does not sync, after our last sync
-	sure   int              // how many entries were applied then
+	sure   int              // how many entries were applied before that sync
 }
 
-// live applies the whole log. Seed 0 commits each entry alone, and does nothing between commits.
-// Other seeds include replays, which begin in a state that `reference` went through. Odd seeds include
-// power losses.
+// live applies the whole log. Seed 0 commits each entry alone, and does nothing between commits. Other
+// seeds include replays, which begin in a state that `reference` had after some entry. Odd seeds
+// include power losses.
 func live(t testing.TB, seed uint64, window time.Duration, log []*entry, reference *life) *life {
 	l := &life{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 2)), log: log, did: map[string]int{}, fails: seed != 0,
 		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string][]byte, len(log)+1),
@@ -211,8 +211,8 @@ func live(t testing.TB, seed uint64, window time.Duration, log []*entry, referen
 	return l
 }
 
-// commit applies up to n entries, the entries of a tenant in one commit. It returns the number of
-// entries applied so far.
+// commit applies up to n entries. The entries of one tenant are in one commit. It returns the number
+// of entries applied so far.
 func (l *life) commit(from, n int) int {
 	to := min(from+n, len(l.log))
 	requests := map[string][]*write.Request{}
@@ -222,18 +222,18 @@ func (l *life) commit(from, n int) int {
 		r.Tenant, r.Arrival, r.Window, r.MaxSeries = e.tenant, e.arrival, l.cfg.OutOfOrder, e.limit
 		requests[e.tenant] = append(requests[e.tenant], r)
 	}
-	for _, tenant := range slices.Sorted(maps.Keys(requests)) { // a seed gives the same schedule each time
+	for _, tenant := range slices.Sorted(maps.Keys(requests)) { // so that a seed always gives the same schedule
 		rs := requests[tenant]
 		if l.state[tenant] == nil {
 			l.state[tenant] = new(write.State)
 		}
-		l.database(tenant).DisableCompactions() // the method compact compacts at known moments
+		l.database(tenant).DisableCompactions() // the method compact runs compactions at known moments
 		if l.fails && l.rnd.IntN(8) == 0 {
 			saved := l.state[tenant].Append(nil)
 			canceled, cancel := context.WithCancel(l.t.Context())
 			cancel()
 			if l.stores.WriteRequests(canceled, tenant, l.state[tenant], rs) == nil {
-				continue // nothing had to be looked up
+				continue // the write did not fail, because it had nothing to look up
 			}
 			l.did["failed"]++
 			if got := l.state[tenant].Append(nil); !bytes.Equal(got, saved) {
@@ -280,7 +280,7 @@ func (l *life) database(tenant string) *database {
 	return db
 }
 
-// compact does the compaction that tsdb does on its own each minute.
+// compact runs the compaction that tsdb runs by itself each minute.
 func (l *life) compact() {
 	for _, tenant := range slices.Sorted(maps.Keys(l.state)) {
 		db := l.database(tenant)
@@ -329,7 +329,7 @@ func (l *life) start() {
 	}
 }
 
-// sync syncs the stores after so many entries.
+// sync syncs the stores after the first `done` entries.
 func (l *life) sync(done int) {
 	if !l.group {
 		return
@@ -363,8 +363,8 @@ func (l *life) eachUnsynced(dir string, fn func(path string, size int64)) {
 	}
 }
 
-// losePower continues on another boot with what a power loss leaves of the files: all synced bytes, and any
-// part of the others, perhaps with a hole.
+// losePower continues on another boot, with what a power loss leaves of the files: all synced bytes,
+// and any part of the others, perhaps with a hole.
 func (l *life) losePower() {
 	l.die()
 	l.did["power losses"]++
@@ -452,9 +452,9 @@ func bitsOf(t testing.TB, it chunkenc.Iterator) string {
 	return strings.Join(words, " ")
 }
 
-// Members of a cluster apply one log. They group it into different commits, and restart and compact
-// at different times, but must give the same answers and store the same samples. A replay after a
-// crash is one more way to apply the log.
+// Members of a cluster apply one log. They group it into different commits, and restart and compact at
+// different times, but must give the same answers and store the same samples. A replay after a crash
+// is one of these ways to apply the log.
 func TestTheSameLogGivesTheSameStores(t *testing.T) {
 	const entries = 250
 	// In seed 343, series that came back after a compaction lost late samples. In seed 122, a power loss leaves no
@@ -494,13 +494,13 @@ func TestTheSameLogGivesTheSameStores(t *testing.T) {
 	for _, what := range []string{"reopened", "closed while idle", "blocks written", "killed", "entries replayed",
 		"room again", "failed", "power losses"} {
 		if did[what] < len(seeds)/2 {
-			t.Errorf("%d times %s: too rarely to show anything", did[what], what)
+			t.Errorf("%d times %q in all lives: too few for the test to show anything", did[what], what)
 		}
 	}
 	for _, reason := range []outcome.Reason{outcome.TooOld, outcome.Duplicate, outcome.TooFarAhead,
 		outcome.TooManySeries} {
 		if reasons[reason] < len(seeds)*10 {
-			t.Errorf("%d were refused as %v, which shows nothing", reasons[reason], reason)
+			t.Errorf("%d samples were refused as %v, so the test shows nothing", reasons[reason], reason)
 		}
 	}
 }
@@ -514,7 +514,7 @@ func sameLife(t *testing.T, want, got *life) {
 				want.outcomes[i].Written, want.outcomes[i].Text(), got.outcomes[i].Written, got.outcomes[i].Text())
 		}
 		if got.states[i] != nil && !maps.EqualFunc(want.states[i], got.states[i], bytes.Equal) {
-			t.Errorf("state behind %d entries: want %x, got %x", i, want.states[i], got.states[i])
+			t.Errorf("state after %d entries: want %x, got %x", i, want.states[i], got.states[i])
 		}
 		if t.Failed() {
 			break
@@ -528,6 +528,6 @@ func sameLife(t *testing.T, want, got *life) {
 		delete(b, series)
 	}
 	for series, samples := range b {
-		t.Errorf("%s is not expected: %s", series, samples)
+		t.Errorf("series %s is stored, and should not be: %s", series, samples)
 	}
 }

@@ -46,7 +46,7 @@ func BenchmarkDisk(b *testing.B) {
 				b.ReportMetric(block, "bytes/sample")
 				b.ReportMetric(wal, "WAL-bytes/sample")
 				if block > c.most {
-					b.Errorf("%.2f bytes a sample, at most %.2f", block, c.most)
+					b.Errorf("a sample takes %.2f bytes, want at most %.2f", block, c.most)
 				}
 			}
 		})

@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// snapshot takes a snapshot into a new data directory. It returns the arguments of the calls of
-// done.
+// snapshot takes a snapshot into a new data directory. `told` has the arguments of all calls of
+// `done`.
 func (w *world) snapshot() (dir string, told []string) {
 	w.t.Helper()
 	dir = w.t.TempDir()
@@ -43,7 +43,7 @@ func TestSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(content) != 1 || content[0].Samples != uint64(len(strings.Fields(want))) || content[0].Series < 3 {
-		t.Errorf("verified %+v, of %d samples", content, len(strings.Fields(want)))
+		t.Errorf("verified %+v; the store has %d samples", content, len(strings.Fields(want)))
 	}
 	w.close()
 	w.dir = dir
@@ -57,7 +57,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// Stores that were never written to, or that lost all their series, are not errors.
+// Stores that were never written to, or that lost all their series, cause no error.
 func TestSnapshotOfNothing(t *testing.T) {
 	w := newWorld(t)
 	if _, told := w.snapshot(); len(told) > 0 {
@@ -73,7 +73,7 @@ func TestSnapshotOfNothing(t *testing.T) {
 	}
 }
 
-// Missing or changed parts of a block are found, and the block is named.
+// Verify finds missing or changed parts of a block, and names the block.
 func TestVerifyFindsDamage(t *testing.T) {
 	w := newWorld(t)
 	aDay(t, w)

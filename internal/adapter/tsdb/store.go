@@ -53,7 +53,7 @@ type store struct {
 	used     time.Time     // when the last user released it
 	idle     chan struct{} // closed when users falls to 0; nil if no goroutine waits for that
 	closing  bool          // accepts no new users
-	renewing bool          // its files are being written anew: accepts no new users
+	renewing bool          // its files are being rewritten: accepts no new users
 	large    bool          // the next opening makes room for many series
 	byHand   bool          // see Stores.CompactByHand
 
@@ -255,12 +255,12 @@ func (s *store) watchedLogger() *slog.Logger {
 	}})
 }
 
-// syncFiles syncs the store's files. If tsdb removes files meanwhile, their samples
-// are in blocks, which tsdb syncs itself. Syncing a file again that has not changed costs nothing. After
-// a failed sync, syncFiles fails until the file is written anew: see Stores.renew.
+// syncFiles syncs the store's files. If tsdb removes files meanwhile, their samples are in blocks,
+// which tsdb syncs itself. Syncing an unchanged file again costs nothing. After a failed sync,
+// syncFiles fails until the file is rewritten: see the method renew.
 func (s *store) syncFiles() error {
 	if failed := s.failed.all(); len(failed) > 0 {
-		return fmt.Errorf("an earlier sync of %s failed, and the files are not written anew yet: see the log",
+		return fmt.Errorf("an earlier sync of %s failed, and the files are not rewritten yet: see the log",
 			strings.Join(failed, ", "))
 	}
 	for _, name := range unsyncedDirs {

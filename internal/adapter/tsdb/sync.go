@@ -100,26 +100,26 @@ func (s *Stores) syncStore(ctx context.Context, st *store) error {
 	}
 }
 
-// renew writes the files anew whose sync failed, with the database closed. Queries and writes are refused
-// meanwhile. The next one opens the database again.
+// renew rewrites the files whose sync failed, with the database closed. Meanwhile queries and writes
+// are refused. The next query or write opens the database again.
 func (s *store) renew() error {
 	failed := s.failed.all()
 	if len(failed) == 0 {
 		return nil
 	}
 	if err := s.beginRenewal(); err != nil {
-		return fmt.Errorf("write %s anew, since a sync failed: %w", strings.Join(failed, ", "), err)
+		return fmt.Errorf("rewrite %s, whose sync failed: %w", strings.Join(failed, ", "), err)
 	}
 	defer s.endRenewal()
 	for _, path := range failed {
 		if err := replace(s.dir, path, s.fsync); err != nil {
-			return fmt.Errorf("write %s anew, since a sync failed: %w", path, err)
+			return fmt.Errorf("rewrite %s, whose sync failed: %w", path, err)
 		}
 		if err := s.failed.replaced(s.dir, path); err != nil {
 			return err
 		}
 	}
-	s.logger.Info("files of a store were written anew, since a sync failed: they survive a power loss now",
+	s.logger.Info("files of a store whose sync had failed were rewritten: they survive a power loss now",
 		"files", strings.Join(failed, ", "))
 	return nil
 }

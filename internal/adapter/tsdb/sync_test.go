@@ -35,7 +35,7 @@ func (w *world) syncs() (files []string, err error) {
 func TestSyncCoversWhatWasWritten(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@20=1")
-	w.writeRaw(&plain, "a@10=1") // out of order, so in a log of its own
+	w.writeRaw(&plain, "a@10=1") // out of order, so in the other log
 	w.write("b@10=1")
 	got, err := w.syncs()
 	want := "10s/wal/00000000 10s/wbl/00000000 raw/wal/00000000 raw/wbl/00000000"
@@ -43,11 +43,11 @@ func TestSyncCoversWhatWasWritten(t *testing.T) {
 		t.Errorf("synced %v, %v; want %s", got, err, want)
 	}
 	if got, _ := w.syncs(); got != nil {
-		t.Errorf("synced %v, and nothing was written since", got)
+		t.Errorf("synced %v, though nothing was written since the last sync", got)
 	}
 	w.write("b@20=2")
 	if got, _ := w.syncs(); strings.Join(got, " ") != "10s/wal/00000000 10s/wbl/00000000" {
-		t.Errorf("synced %v; one store was written to", got)
+		t.Errorf("synced %v, though only one store was written to", got)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestAFailedSyncIsTriedAgain(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if got, err := w.syncs(); len(got) == 0 || err != nil {
-		t.Errorf("synced %v, %v after a sync that failed", got, err)
+		t.Errorf("after a failed sync, the next one synced %v, error %v", got, err)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestABrokenStoreHoldsUpNoSync(t *testing.T) {
 	w.leavesOut("default/10s")
 }
 
-// leavesOut expects that the next sync leaves out a store, and syncs the others.
+// leavesOut expects that the next sync leaves out the store and syncs the others.
 func (w *world) leavesOut(store string) {
 	w.t.Helper()
 	err := w.stores.Sync(w.t.Context())
@@ -117,19 +117,19 @@ func TestAHangingDiskHoldsUpNoSync(t *testing.T) {
 		runtime.Gosched()
 	}
 	if got, err := w.syncs(); len(got) == 0 || err != nil {
-		t.Errorf("synced %v, %v once the disk goes on", got, err)
+		t.Errorf("once the disk works again: synced %v, error %v", got, err)
 	}
 }
 
 func TestSyncingFiles(t *testing.T) {
 	w := newWorld(t)
 	w.write("b@10=1")
-	if err := w.stores.Sync(t.Context()); err != nil { // calls the real fsync
+	if err := w.stores.Sync(t.Context()); err != nil { // uses the real fsync
 		t.Error(err)
 	}
 }
 
-// Samples of requests are in no journal, so perhaps no checkpoint ever asks for their sync. Tend
+// Samples of requests are not in the journal, so perhaps no checkpoint ever asks for their sync. Tend
 // syncs them.
 func TestTendSyncs(t *testing.T) {
 	w := newWorld(t)
@@ -138,7 +138,7 @@ func TestTendSyncs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := w.syncs(); got != nil || err != nil {
-		t.Errorf("%v were not synced, %v", got, err)
+		t.Errorf("%v were not synced, error %v", got, err)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestASyncWaitsForTheOneUnderWay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if err := w.stores.Sync(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v while a store is being synced", err)
+		t.Errorf("Sync returned %v while a store was being synced", err)
 	}
 	close(goOn)
 	if err := errors.Join(<-first, w.stores.Sync(t.Context())); err != nil {

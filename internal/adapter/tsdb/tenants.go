@@ -54,8 +54,8 @@ func (s *Stores) allStores() (all []*store) {
 	return all
 }
 
-// forWrite returns a store, and makes it and its tenant if needed. It knows no limit of tenants: what
-// is written here was admitted before, see core/tenants.
+// forWrite returns a store, and makes it and its tenant if needed. It checks no limit of tenants:
+// core/tenants has admitted the tenant before.
 func (s *Stores) forWrite(name, kind string) (*store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

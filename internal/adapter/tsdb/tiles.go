@@ -96,7 +96,8 @@ type tileWrite struct {
 	pending map[uint64][]int32
 }
 
-// add decides about sample i. It returns only errors of the disk, not of the sample.
+// add decides the fate of sample i, or appends it. It returns only errors of the disk, not of the
+// sample.
 func (w *tileWrite) add(ctx context.Context, i int) error {
 	sample := &w.samples[i]
 	ref := w.db.references.find(w.before, sample.Series)
@@ -139,15 +140,15 @@ func (w *tileWrite) add(ctx context.Context, i int) error {
 	return nil
 }
 
-// exemplar adds the exemplar of a stored sample, if it has one. Its outcome affects nothing else.
-// An exemplar that is already stored is a repeat.
+// exemplar adds the exemplar of a stored sample, if there is one. Its outcome affects nothing else. An
+// exemplar that is already stored is a repeat.
 func (w *tileWrite) exemplar(sample *tile.Sample, ref uint64) {
 	x := sample.Exemplar
 	if x == nil {
 		return
 	}
 	// If the sample is a repeat and is only in a block, its series has no reference. The head may then
-	// be empty, and would begin at the exemplar's time.
+	// be empty, and the exemplar would set the time at which it begins.
 	if w.db.exemplars.most == 0 || ref == 0 || x.Time > w.latest {
 		w.written.ExemplarsNotKept++
 		return
@@ -191,9 +192,9 @@ func (w *tileWrite) append(ref uint64, sample *tile.Sample) (uint64, error) {
 		got, err := w.app.Append(storage.SeriesRef(ref), sample.Series.Labels, sample.T, sample.V)
 		return uint64(got), err
 	}
-	// tsdb keeps the histogram, and replaces its spans and buckets if its chunk has more of them.
-	// It never writes into the original ones, so a shallow copy keeps the promise that H does not
-	// change.
+	// tsdb keeps the histogram, and replaces its spans and buckets if the chunk has more of them. tsdb
+	// never writes into the original spans and buckets, so a shallow copy is enough to leave H
+	// unchanged.
 	h := *sample.H
 	got, err := w.app.AppendHistogram(storage.SeriesRef(ref), sample.Series.Labels, sample.T, nil, &h)
 	return uint64(got), err

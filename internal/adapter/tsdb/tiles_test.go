@@ -33,7 +33,7 @@ func TestWrite(t *testing.T) {
 		steps []string
 		want  string
 	}{
-		{"what is new is stored",
+		{"new samples are stored",
 			[]string{"a@10=1 b@10=2", "stored 2", "a@20=3", "stored 1"},
 			"a@10=1 a@20=3 b@10=2"},
 		{"a series begins and ends within one write",
@@ -42,23 +42,23 @@ func TestWrite(t *testing.T) {
 		{"a repeat is success and not stored twice",
 			[]string{"a@10=1 a@20=2", "stored 2", "a@10=1 a@20=2 a@30=3", "stored 1, repeated 2"},
 			"a@10=1 a@20=2 a@30=3"},
-		{"two values at a time that their sender chose are the sender's affair, and the first stays",
+		{"a sender that sets timestamps sends two values for one time, and the first stays",
 			[]string{"a@10=1T a@20=1", "stored 2", "a@10=2T a@10=1T b@10=1", "stored 1, repeated 1, duplicate 1", "a@20=2T",
 				"duplicate 1"},
 			"a@10=1 a@20=1 b@10=1"},
-		{"NaN equals itself here",
+		{"NaN equals NaN",
 			[]string{"a@10=NaN", "stored 1", "a@10=NaN", "repeated 1"},
 			"a@10=NaN"},
-		{"a stale marker equals itself",
+		{"a stale marker equals another one",
 			[]string{"a@10=stale", "stored 1", "a@10=stale", "repeated 1", "a@10=1", "conflicts 1"},
 			"a@10=stale"},
 		{"another value for the newest tile",
 			[]string{"a@10=1", "stored 1", "a@10=2 b@10=1", "stored 1, conflicts 1"},
 			"a@10=1 b@10=1"},
-		{"another value for an older tile, which tsdb alone would take",
+		{"another value for an older tile, which tsdb alone would accept",
 			[]string{"a@10=1 a@20=2", "stored 2", "a@10=9 b@10=1", "stored 1, conflicts 1"},
 			"a@10=1 a@20=2 b@10=1"},
-		{"twice in one write",
+		{"one sample twice in one write",
 			[]string{"a@10=1 a@10=1 b@10=1", "stored 2, repeated 1"},
 			"a@10=1 b@10=1"},
 		{"two values in one write, where tsdb alone would silently lose one",
@@ -79,14 +79,14 @@ func TestWrite(t *testing.T) {
 		{"a repeat is a repeat at any age",
 			[]string{"a@0=1", "stored 1", "a@7000=2", "stored 1", "a@0=1 a@0=2", "repeated 1, conflicts 1"},
 			"a@0=1 a@7000=2"},
-		{"against the order of time in one write, where tsdb alone would silently lose it",
+		{"against the order of time in one write, where tsdb alone would silently lose a sample",
 			[]string{"a@12700=1 a@0=2 a@200=3", "stored 2, too_old 1"},
 			"a@200=3 a@12700=1"},
 
 		{"histograms",
 			[]string{"a@10=h0 a@20=h1,2 a@30=hstale", "stored 3", "a@10=h0 a@20=h1,2 a@30=hstale", "repeated 3"},
 			"a@10=h0 a@20=h1,2 a@30=hstale"},
-		{"the buckets of later histograms of the chunk are none of an earlier one's",
+		{"an earlier histogram gets no buckets of later ones in its chunk",
 			[]string{"a@10=h1", "stored 1", "a@20=h1,0,0,4", "stored 1", "a@10=h1", "repeated 1", "a@10=h1,1", "conflicts 1"},
 			"a@10=h1 a@20=h1,0,0,4"},
 		{"another histogram for the newest tile",
@@ -98,36 +98,36 @@ func TestWrite(t *testing.T) {
 		{"a histogram out of order",
 			[]string{"a@30=h1,1", "stored 1", "a@10=h1", "stored 1", "a@10=h1", "repeated 1", "a@10=h2", "conflicts 1"},
 			"a@10=h1 a@30=h1,1"},
-		{"a number is not a histogram",
+		{"a number conflicts with a histogram",
 			[]string{"a@10=h1 b@10=1", "stored 2", "a@10=1 b@10=h1", "conflicts 2"},
 			"a@10=h1 b@10=1"},
 		{"the stale marker of a histogram, written as a number",
 			[]string{"a@10=h1", "stored 1", "a@20=stale", "stored 1", "a@20=stale", "repeated 1", "a@20=hstale", "repeated 1"},
 			"a@10=h1 a@20=hstale"},
-		{"a histogram that contradicts itself harms no other",
+		{"an invalid histogram does not affect others",
 			[]string{"a@10=h-1 b@10=h1 c@10=1", "stored 2, invalid 1", "a@10=h1", "stored 1"},
 			"a@10=h1 b@10=h1 c@10=1"},
 
-		{"after a restart the last write comes again",
+		{"after a restart, the last write is repeated",
 			[]string{"a@10=1 a@20=2 b@20=h1", "stored 3", "restart", "a@10=1 a@20=2 b@20=h1 a@30=3", "stored 1, repeated 3"},
 			"a@10=1 a@20=2 a@30=3 b@20=h1"},
-		{"after a restart other values come",
+		{"after a restart, other values come",
 			[]string{"a@10=1 a@20=2", "stored 2", "restart", "a@10=3 a@20=3", "conflicts 2"},
 			"a@10=1 a@20=2"},
-		{"after a restart what was out of order comes again",
+		{"after a restart, out-of-order samples are repeated",
 			[]string{"a@100=1", "stored 1", "a@10=2 b@10=h1", "stored 2", "restart", "a@10=2 b@10=h1", "repeated 2", "a@10=3",
 				"conflicts 1"},
 			"a@10=2 a@100=1 b@10=h1"},
-		{"a series that returns repeats itself",
+		{"a series returns with a repeat",
 			[]string{"a@10=1", "stored 1", "b@100=1", "stored 1", "return", "a@10=1 a@20=2", "stored 1, repeated 1"},
 			"a@10=1 a@20=2 b@100=1"},
-		{"a series that returns contradicts itself",
+		{"a series returns with another value",
 			[]string{"a@10=1", "stored 1", "return", "a@10=2", "conflicts 1", "return", "a@10=1", "repeated 1"},
 			"a@10=1"},
-		{"a series with all the labels of another and one more is another",
+		{"a series with one label more is another series",
 			[]string{"a+@10=1 a@20=1", "stored 2", "a@10=2 a+@20=2", "stored 2", "a@10=2 a+@10=2", "repeated 1, conflicts 1"},
 			"a@10=2 a@20=1 a+@10=1 a+@20=2"},
-		{"a series that returns after a restart contradicts itself",
+		{"a series returns after a restart with another value",
 			[]string{"a@10=1", "stored 1", "restart", "a@20=2", "stored 1", "return", "a@20=1 a@10=1",
 				"repeated 1, conflicts 1"},
 			"a@10=1 a@20=2"},
@@ -155,7 +155,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// A compaction takes a series out of memory; its samples are still there.
+// After a compaction has taken a series out of memory, its samples are still there.
 func TestWriteAfterCompaction(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@0=1 b@0=1")
@@ -167,13 +167,13 @@ func TestWriteAfterCompaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	if db.Head().NumSeries() != 1 || len(db.Blocks()) == 0 {
-		t.Fatalf("%d series in memory, %d blocks: the test tests nothing", db.Head().NumSeries(), len(db.Blocks()))
+		t.Fatalf("%d series in memory, %d blocks: the test shows nothing", db.Head().NumSeries(), len(db.Blocks()))
 	}
 	for _, step := range []struct{ write, want string }{
 		{"a@0=1", "repeated 1"},
 		{"a@0=2", "conflicts 1"},
 		{"a'@0=1", "repeated 1"},
-		{"a@18000=2", "stored 1"}, // written by a reference that is no longer valid
+		{"a@18000=2", "stored 1"}, // written with a reference that is no longer valid
 		{"a@18010=3", "stored 1"},
 		{"a@18000=2", "repeated 1"},
 	} {
@@ -226,8 +226,8 @@ func TestWriteIsCounted(t *testing.T) {
 	}
 }
 
-// A write that fails, as on a full disk, stores nothing. The store works again when the disk does.
-// Two things must not happen then: series made only by the failed write live on in memory without a
+// A write that fails, as on a full disk, stores nothing. The store works again once the disk does.
+// Then two things must not happen: a series made only by the failed write stays in memory without a
 // record on disk, or a half-written record ends the replay. Both would lose samples that were
 // acknowledged later.
 func TestWriteFails(t *testing.T) {
@@ -253,10 +253,10 @@ func TestWriteFails(t *testing.T) {
 	unlimited()
 	if len(ill) != 1 || !ill[0].Open || ill[0].Tenant != tenant.Default || ill[0].Store != "10s" ||
 		!strings.Contains(ill[0].Error(), "disk still accepts no writes") {
-		t.Errorf("an open store whose disk takes nothing: %v", ill)
+		t.Errorf("faults of an open store whose disk takes no writes: %v", ill)
 	}
 	if first == nil || !strings.Contains(first.Error(), "file too large") {
-		t.Fatalf("the write did not meet the limit: %v", first)
+		t.Fatalf("the write did not reach the file size limit: %v", first)
 	}
 	if second == nil || !strings.Contains(second.Error(), "still not writable") {
 		t.Errorf("the second write: %v", second)
@@ -268,7 +268,8 @@ func TestWriteFails(t *testing.T) {
 		t.Errorf("%v failed writes counted; want 2", n)
 	}
 
-	// A reader holds the old database when the disk takes files again: the repair waits for it.
+	// A reader has the old database open when the disk takes files again: the repair waits for the
+	// reader.
 	q, err := w.stores.Querier(tenant.Default, "10s", 0, base)
 	if err != nil {
 		t.Fatal(err)
@@ -276,17 +277,17 @@ func TestWriteFails(t *testing.T) {
 	expired, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := w.stores.WriteTiles(expired, tenant.Default, ten, samples); err == nil {
-		t.Error("a database was closed under its reader")
+		t.Error("a database was closed while a reader used it")
 	}
 	if err := q.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := write(); err != nil {
-		t.Fatalf("the disk has space again: %v", err)
+		t.Fatalf("a write after the disk had space again: %v", err)
 	}
 	w.write("series_with_a_long_name_7@30=8")
 
-	// A process that starts after this one is killed now finds these files.
+	// If this process is killed now, the next one finds these files.
 	later := t.TempDir()
 	if err := os.CopyFS(later, os.DirFS(w.dir)); err != nil {
 		t.Fatal(err)
@@ -299,7 +300,7 @@ func TestWriteFails(t *testing.T) {
 	w.dir = later
 	w.open()
 	if after := w.stored(tenant.Default, "10s"); after != before || len(strings.Fields(after)) != len(samples)+2 {
-		t.Errorf("after the restart %d samples; %d were acknowledged", len(strings.Fields(after)),
+		t.Errorf("the store has %d samples after the restart, and %d were acknowledged", len(strings.Fields(after)),
 			len(strings.Fields(before)))
 	}
 }
@@ -319,8 +320,8 @@ func alone(t *testing.T) bool {
 	return false
 }
 
-// limitFiles lets no file of the process grow beyond one and a half pages of the WAL, until the
-// returned function is called.
+// limitFiles prevents any file of the process from growing beyond one and a half pages of the WAL,
+// until the returned function is called.
 func limitFiles(t *testing.T) (unlimited func()) {
 	t.Helper()
 	signal.Ignore(syscall.SIGXFSZ)
@@ -351,7 +352,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/series, "ns/sample")
 }
 
-// Apart from tsdb's own memory, a usual write allocates a constant amount and four bytes a sample.
+// Beside tsdb's own memory, a usual write allocates a constant amount and four bytes a sample.
 func TestWriteAllocates(t *testing.T) {
 	const series = 1000
 	stores, samples := benchmarkStores(t, series)

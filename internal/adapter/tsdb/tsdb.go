@@ -30,7 +30,7 @@ type Stores struct {
 	metrics  *metrics
 	growth   *growth.Tracker
 	fsync    func(path string) error
-	syncTurn chan struct{} // has room for the Sync under way
+	syncTurn chan struct{} // holds one element while a Sync is under way
 	syncTime time.Duration
 	note     func(name string) // called when a store was opened
 	byHand   bool              // see CompactByHand
@@ -41,15 +41,15 @@ type Stores struct {
 	closed  bool
 	tenants map[string]map[string]*store // by tenant and store; all stores of a tenant are made together
 
-	// For a group: see CutBack.
+	// Only in a group: see CutBack.
 	inGroup  bool
 	boot     string
 	requests map[string]uint64
 }
 
-// Open makes the directory tsdb in `dataDir` and finds the tenants that have stores there. It opens
-// no database, but notes stores that cannot be opened, if the names and types of their files show
-// that. `now` decides which samples are too far in the future.
+// Open makes the directory tsdb in `dataDir` and finds the tenants that have stores there. It opens no
+// database, but notes stores that cannot be opened, if the names and types of their files show it.
+// `now` decides which samples are too far in the future.
 func Open(
 	cfg Config, dataDir string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger,
 ) (*Stores, error) {

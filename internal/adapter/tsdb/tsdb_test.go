@@ -57,7 +57,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// open starts a process: nothing of the last one is in memory.
+// open starts a process: nothing of the previous process is in memory.
 func (w *world) open() {
 	w.t.Helper()
 	w.series = map[string]*tile.Series{}
@@ -79,9 +79,9 @@ func (w *world) close() {
 }
 
 // samples reads "a@10=1 a@20=stale b@10=h3": series, second and value. A prime makes a second
-// tile.Series of the same labels: a' equals a, but is another object. A plus adds a label: a+
-// has the labels of a and one more. a@10=1#ab:2@9 has an exemplar of the trace ab, with value 2
-// at second 9.
+// tile.Series with the same labels: a' equals a, but is another object. A plus adds a label: a+ has
+// the labels of a and one more. a@10=1#ab:2@9 has an exemplar with the trace ab and the value 2 at
+// second 9.
 func (w *world) samples(text string) []tile.Sample {
 	w.t.Helper()
 	var samples []tile.Sample
@@ -122,7 +122,7 @@ func (w *world) samples(text string) []tile.Sample {
 	return samples
 }
 
-// exemplarOf reads ab:2@9.
+// exemplarOf reads an exemplar such as "ab:2@9".
 func exemplarOf(t testing.TB, text string) *batch.Exemplar {
 	trace, rest, _ := strings.Cut(text, ":")
 	val, at, _ := strings.Cut(rest, "@")
@@ -134,7 +134,7 @@ func exemplarOf(t testing.TB, text string) *batch.Exemplar {
 	return &batch.Exemplar{Value: v, Time: base + int64(1000*second), Trace: batch.TraceOf([]byte(trace))}
 }
 
-// hist reads h1,2: a histogram with 1 and 2 in its first two buckets.
+// hist reads a histogram such as "h1,2", which has 1 and 2 in its first two buckets.
 func hist(t testing.TB, text string) *histogram.FloatHistogram {
 	h := &histogram.FloatHistogram{Schema: 3}
 	for _, c := range strings.Split(text[1:], ",") {
@@ -150,10 +150,10 @@ func hist(t testing.TB, text string) *histogram.FloatHistogram {
 	return h.Compact(0)
 }
 
-// rawOfEach is how many received values each sample of the tests stands for.
+// rawOfEach is how many received values are in each sample of the tests.
 const rawOfEach = 7
 
-// write returns the fates with a count, like "stored 2, too_old 1".
+// write writes samples and returns the number of samples for each fate, such as "stored 2, too_old 1".
 func (w *world) write(text string) string {
 	w.t.Helper()
 	samples := w.samples(text)
@@ -171,7 +171,7 @@ func (w *world) fates(written tile.Written, of int) string {
 	add := func(name string, n tile.Count) {
 		sum += n.Samples
 		if n.Raw != rawOfEach*uint64(n.Samples) {
-			w.t.Errorf("%s: %d samples stand for %d values", name, n.Samples, n.Raw)
+			w.t.Errorf("fate %s: %d samples have %d received values", name, n.Samples, n.Raw)
 		}
 		if n.Samples > 0 {
 			fates = append(fates, fmt.Sprintf("%s %d", name, n.Samples))
@@ -192,7 +192,7 @@ func (w *world) fates(written tile.Written, of int) string {
 		fates = append(fates, fmt.Sprintf("exemplars not kept %d", written.ExemplarsNotKept))
 	}
 	if sum != of {
-		w.t.Errorf("%d samples, %d fates: %+v", of, sum, written)
+		w.t.Errorf("%d samples have %d fates: %+v", of, sum, written)
 	}
 	return strings.Join(fates, ", ")
 }
@@ -255,7 +255,7 @@ func notation(p tile.Point) string {
 	return "h" + strings.Join(counts, ",")
 }
 
-// A reference belongs to one open database. Another database gives the same numbers to other
+// A reference is valid only in one open database. Another database gives the same numbers to other
 // series, and tsdb would not notice.
 func TestReferenceDiesWithItsDatabase(t *testing.T) {
 	w := newWorld(t)
@@ -302,7 +302,7 @@ func TestTenantsAndStoresAreApart(t *testing.T) {
 		{"red/../blue", "10s", ""},
 	} {
 		if got := w.stored(c.tenant, c.store); got != c.want {
-			t.Errorf("%s/%s holds %q; want %q", c.tenant, c.store, got, c.want)
+			t.Errorf("store %s/%s has %q; want %q", c.tenant, c.store, got, c.want)
 		}
 	}
 	var dirs []string
@@ -316,12 +316,12 @@ func TestTenantsAndStoresAreApart(t *testing.T) {
 	slices.Sort(dirs)
 	want := []string{"tsdb/blue", "tsdb/blue/10s", "tsdb/blue/1m", "tsdb/red", "tsdb/red/10s"}
 	if !slices.Equal(dirs, want) {
-		t.Errorf("on disk are %v; want %v: a query must make nothing", dirs, want)
+		t.Errorf("the directories are %v; want %v, because a query must make none", dirs, want)
 	}
 }
 
-// The stores take every tenant that was admitted, and know after a restart which tenants they have. Which
-// ones are admitted is decided before: see core/tenants.
+// The stores take every tenant, and know after a restart which tenants they have. core/tenants decides
+// before a write which tenants are admitted.
 func TestStoresRefuseNoTenant(t *testing.T) {
 	w := newWorld(t)
 	w.close()
@@ -350,7 +350,7 @@ func TestQueryOpens(t *testing.T) {
 	w.close()
 	w.open()
 	if n := testutil.ToFloat64(w.stores.metrics.open); n != 0 {
-		t.Errorf("%v databases are open before anything needs them", n)
+		t.Errorf("%v databases are open before a write or a query", n)
 	}
 	if got := w.stored(tenant.Default, "10s"); got != "a@10=1" {
 		t.Errorf("stored %q", got)
@@ -376,7 +376,7 @@ func TestStats(t *testing.T) {
 		t.Errorf("blocks %v, %v", blocks, err)
 	}
 	if got := w.stores.Retention("10s"); got != 48*time.Hour {
-		t.Errorf("retention of 10s: %v", got)
+		t.Errorf("the retention of the store 10s is %v", got)
 	}
 	q, err := w.stores.ExemplarQuerier(context.Background(), tenant.Default)
 	if err != nil {
@@ -407,7 +407,7 @@ prometheus_tsdb_head_series{store="1m",tenant="default"} 1
 	}
 	w.close()
 	if n, err := testutil.GatherAndCount(w.reg, "prometheus_tsdb_head_series"); n != 0 || err != nil {
-		t.Errorf("%d metrics of closed databases, %v", n, err)
+		t.Errorf("%d metrics of closed databases are left, error %v", n, err)
 	}
 }
 
@@ -421,7 +421,7 @@ func TestCloseWaitsForReaders(t *testing.T) {
 	expired, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := w.stores.Close(expired); err == nil {
-		t.Error("a database was closed under its reader")
+		t.Error("a database was closed while a reader used it")
 	}
 	closed := make(chan error)
 	go func() { closed <- w.stores.Close(context.Background()) }()
@@ -432,7 +432,7 @@ func TestCloseWaitsForReaders(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := w.stores.Querier(tenant.Default, "10s", 0, 1); err == nil {
-		t.Error("a closed store answers")
+		t.Error("a closed store answers a query")
 	}
 	if _, err := w.stores.WriteTiles(context.Background(), tenant.Default, ten, nil); err == nil {
 		t.Error("a closed store takes samples")
@@ -476,7 +476,7 @@ func TestValidate(t *testing.T) {
 		Store Config `yaml:"store"`
 	}{DefaultConfig()}
 	if _, err := conf.New("TEST", defaults).Load("", os.LookupEnv); err != nil {
-		t.Errorf("the defaults are wrong: %v", err)
+		t.Errorf("the default configuration has problems: %v", err)
 	}
 	var keys []string
 	for _, p := range (Config{OutOfOrder: -1, Exemplars: -1, MaxOpen: -1, WALCompression: "lz4"}).Validate() {
@@ -485,7 +485,7 @@ func TestValidate(t *testing.T) {
 	want := []string{"retention.raw", "retention.10s", "retention.1m", "out_of_order", "exemplars", "max_tenants",
 		"pending", "idle", "max_open", "wal_compression"}
 	if !slices.Equal(keys, want) {
-		t.Errorf("problems with %v; want %v", keys, want)
+		t.Errorf("the keys with problems are %v; want %v", keys, want)
 	}
 }
 
@@ -497,6 +497,6 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	_, err := Open(DefaultConfig(), file, time.Now, prometheus.NewRegistry(),
 		slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err == nil || !strings.Contains(err.Error(), file) {
-		t.Errorf("error %v does not name %s", err, file)
+		t.Errorf("the error %v does not name %s", err, file)
 	}
 }

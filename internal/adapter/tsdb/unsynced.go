@@ -17,10 +17,11 @@ import (
 // unsyncedFile is the file of a store's directory that lists its unsynced files, one a line.
 const unsyncedFile = "unsynced"
 
-// unsyncedFiles are the files of a store whose sync failed. The kernel reports that once: later syncs
-// succeed without saving the bytes. So the files are written anew before the store counts as synced. The
-// list in the store's directory tells the next process on the same boot of the machine: it need not
-// survive a power loss, which shows what the disk has.
+// unsyncedFiles are the files of a store whose sync failed. The kernel reports a failed sync only
+// once: later syncs succeed without saving the bytes. So the files are rewritten before the store
+// counts as synced. The list in the store's directory is for the next process on the same boot of the
+// machine. It need not survive a power loss, because a process on another boot reads what the disk
+// really has.
 type unsyncedFiles struct {
 	mu    sync.Mutex
 	paths []string // below the store's directory
@@ -49,8 +50,8 @@ func (u *unsyncedFiles) read(dir string) error {
 	return err
 }
 
-// failed adds a file of a store if `err` means that its sync failed. It returns err, with any further
-// error. A file that could not be opened has lost nothing.
+// failed adds the file at `path` if `err` means that its sync failed. It returns err, joined with any
+// further error. A file that could not be opened has lost nothing.
 func (u *unsyncedFiles) failed(dir, path string, err error) error {
 	var of *fs.PathError
 	if errors.As(err, &of) && of.Op == "open" {
@@ -89,8 +90,8 @@ func (u *unsyncedFiles) write(dir string) error {
 	return os.WriteFile(name, []byte(strings.Join(u.paths, "\n")+"\n"), 0o640)
 }
 
-// syncErrors is the log handler of a database. It looks for files that tsdb failed to sync, at the end of a
-// segment and when it closes: tsdb logs such an error and goes on.
+// syncErrors is the log handler of a database. tsdb syncs a segment at its end and when it closes. If
+// that fails, tsdb only logs the error, so the handler looks for such errors.
 type syncErrors struct {
 	slog.Handler
 	failed func(path string, err error)
@@ -118,8 +119,9 @@ func (h syncErrors) WithGroup(name string) slog.Handler {
 	return syncErrors{h.Handler.WithGroup(name), h.failed}
 }
 
-// replace writes a file of a store anew, or changes a directory, and syncs it. No database may be open.
-// A file that is gone needs nothing: its samples are in a block.
+// replace rewrites a file of a store, and syncs it. In a directory, it makes and removes a file, so
+// that the sync has something to save. The database must be closed. A missing file needs nothing: its
+// samples are in a block.
 func replace(dir, path string, fsync func(path string) error) error {
 	path = filepath.Join(dir, path)
 	info, err := os.Stat(path)
@@ -150,7 +152,7 @@ func replace(dir, path string, fsync func(path string) error) error {
 	return fsync(filepath.Dir(path))
 }
 
-// duplicate copies a file. The bytes pass through this process: a copy in the kernel could share blocks
+// duplicate copies a file through the memory of this process. A copy in the kernel could share blocks
 // that the failed sync did not save.
 func duplicate(from, to string) error {
 	r, err := os.Open(from)
@@ -158,7 +160,7 @@ func duplicate(from, to string) error {
 		return err
 	}
 	defer r.Close()
-	_ = os.Remove(to) // of a process that died: the copy gets new blocks
+	_ = os.Remove(to) // left by a process that died; the new copy must not reuse its blocks
 	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// kernel syncs files as Linux does: a failed sync loses bytes, and later syncs of the file succeed without
-// saving them.
+// kernel syncs files as Linux does: a failed sync loses bytes, and later syncs of the file succeed
+// without saving these bytes.
 type kernel struct {
 	mu     sync.Mutex
 	fails  func(path string) bool
@@ -48,7 +48,7 @@ func (k *kernel) fsync(path string) error {
 	return nil
 }
 
-// powerLoss returns a copy of a directory with the bytes that were synced.
+// powerLoss returns a copy of a directory that has only the synced bytes.
 func (k *kernel) powerLoss(t *testing.T, dir string) (image string) {
 	t.Helper()
 	image = t.TempDir()
@@ -77,7 +77,7 @@ func (k *kernel) powerLoss(t *testing.T, dir string) (image string) {
 	return image
 }
 
-// once returns a function that is true for the first path with this end.
+// once returns a function that is true for the first path with this suffix, and only once.
 func once(end string) func(path string) bool {
 	done := false
 	return func(path string) bool {
@@ -87,9 +87,9 @@ func once(end string) func(path string) bool {
 	}
 }
 
-// A checkpoint removes from the journal what the stores have synced. A sync of a store's log fails, the
-// next one works, though it saves nothing of what the first should have saved: then a power loss must not
-// take samples that were stored before.
+// After a checkpoint, the journal drops what the stores have synced. If a sync of a store's log fails,
+// the next sync succeeds, but does not save what the first one should have saved. A power loss after
+// that must not lose samples that were stored before.
 func TestASyncAfterAFailedOneSavesEverything(t *testing.T) {
 	for _, end := range []string{"10s/wal/00000000", "10s/wbl/00000000", "10s/wal"} {
 		t.Run(end, func(t *testing.T) {
@@ -106,23 +106,23 @@ func TestASyncAfterAFailedOneSavesEverything(t *testing.T) {
 			}
 			want := w.stored("default", "10s")
 			if got := w.write("b@40=3"); got != "stored 1" {
-				t.Errorf("a write behind the syncs: %s", got)
+				t.Errorf("a write after the syncs: %s", got)
 			}
 			if _, err := os.Stat(filepath.Join(w.store10s("default"), unsyncedFile)); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("a list of unsynced files is left: %v", err)
+				t.Errorf("the list of unsynced files was not removed: %v", err)
 			}
 			image := k.powerLoss(t, w.dir)
 			w.close()
 			w.dir = image
 			w.open()
 			if got := w.stored("default", "10s"); got != want {
-				t.Errorf("a power loss left %s of %s", got, want)
+				t.Errorf("a power loss left the samples %s, want %s", got, want)
 			}
 		})
 	}
 }
 
-// While a file cannot be written anew, syncs fail, and the store works.
+// While a file cannot be rewritten, syncs fail, but the store still takes samples.
 func TestSyncsFailUntilTheFileIsWrittenAnew(t *testing.T) {
 	w := newWorld(t)
 	w.write("b@10=1")
@@ -141,7 +141,7 @@ func TestSyncsFailUntilTheFileIsWrittenAnew(t *testing.T) {
 	w.stores.fsync = func(string) error { <-hangs.Done(); return syscall.EIO }
 	w.stores.syncTime = time.Millisecond
 	if err := w.stores.Sync(t.Context()); err == nil { // a hanging disk alone would be left out
-		t.Error("a checkpoint may go on without the samples of the failed sync")
+		t.Error("Sync succeeded without the samples of the failed sync")
 	}
 	goes()
 	w.stores.syncTime = syncTime
@@ -154,7 +154,7 @@ func TestSyncsFailUntilTheFileIsWrittenAnew(t *testing.T) {
 	}
 }
 
-// The next process knows which syncs failed, if the machine has not restarted since.
+// The next process knows which syncs failed, unless the machine has restarted since.
 func TestTheNextProcessWritesUnsyncedFilesAnew(t *testing.T) {
 	w := newWorld(t)
 	w.write("b@10=1")
@@ -180,7 +180,7 @@ func TestTheNextProcessWritesUnsyncedFilesAnew(t *testing.T) {
 	}
 	after, err := os.Stat(log)
 	if err != nil || k.synced[inodeOf(after)] != after.Size() || after.Size() == 0 {
-		t.Errorf("%d bytes of %v survive a power loss, %v", k.synced[inodeOf(after)], after, err)
+		t.Errorf("%d bytes of %v survive a power loss, error %v", k.synced[inodeOf(after)], after, err)
 	}
 }
 
@@ -215,6 +215,6 @@ func TestAFailedSyncOfTSDBIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err = os.Stat(segment); err != nil || k.synced[inodeOf(info)] != info.Size() {
-		t.Errorf("%d bytes of %v survive a power loss, %v", k.synced[inodeOf(info)], info, err)
+		t.Errorf("%d bytes of %v survive a power loss, error %v", k.synced[inodeOf(info)], info, err)
 	}
 }

@@ -32,15 +32,16 @@ type usedStores struct {
 	Used map[string]int64 `json:"used_ms"` // last write or query of stores in use, by TENANT/STORE
 }
 
-// Progress is how far OpenUsed has come.
+// Progress is how far OpenUsed has got.
 type Progress struct {
 	Done  int      `json:"done"`
 	Total int      `json:"total"`
 	Now   []string `json:"now"` // stores that are being opened, as TENANT/STORE
 }
 
-// noted has the contents of the file. While the file is written, all stores that open wait for its
-// lock, and the next write has all of them. So opening many stores at once costs few writes.
+// noted has the contents of the file. While one goroutine writes the file, all stores that open
+// meanwhile wait for the lock, and the next write lists all of them. So opening many stores at once
+// costs few writes.
 type noted struct {
 	sync.Mutex
 	names map[string]int64 // used_ms of the file as it was last written
@@ -53,7 +54,7 @@ type progress struct {
 	Progress
 }
 
-// Opening returns how far OpenUsed has come, with a total of 0 before it begins.
+// Opening returns how far OpenUsed has got. The total is 0 before it begins.
 func (s *Stores) Opening() Progress {
 	s.warming.mu.Lock()
 	defer s.warming.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// Members of a group may be configured with different windows. A request brings the window of the member
-// that proposed it, and tsdb once refused samples that were older than the window of the member that
-// stored it. So members stored different samples.
+// Members of a group may be configured with different windows. A request has the window of the member
+// that proposed it. tsdb once refused samples that were older than the window of the member that
+// stored them, so members stored different samples.
 func TestTheWindowOfARequestDecides(t *testing.T) {
 	for _, store := range []string{"open", "closed"} {
 		t.Run(store, func(t *testing.T) {
@@ -31,13 +31,13 @@ func TestTheWindowOfARequestDecides(t *testing.T) {
 				}
 			}
 			if refused := late(20_000); refused != "" {
-				t.Errorf("16 h late: %s", refused)
+				t.Errorf("a sample that is 16 h late was refused: %s", refused)
 			}
 			if refused := late(19_000); refused != "" {
-				t.Errorf("once more: %s", refused)
+				t.Errorf("a sample that is a little older was refused: %s", refused)
 			}
 			if refused := late(1_000); refused == "" {
-				t.Error("22 h late, and not refused")
+				t.Error("a sample that is 22 h late was not refused")
 			}
 			if got, want := w.raw()["a"], "19000=2 20000=2 80000=1"; got != want {
 				t.Errorf("stored: %s, want %s", got, want)
