@@ -52,14 +52,14 @@ func TestAlerts(t *testing.T) {
 	eventually(t, 10*time.Second, "a collector in a cluster has an outbox", func() error {
 		more, err := inCluster.get("/metrics", nil)
 		if err == nil && !hasMetric(string(more), "freshet_outbox_oldest_seconds") {
-			err = errors.New("it has none")
+			err = errors.New("its /metrics has no outbox")
 		}
 		metrics = append(metrics, more...)
 		return err
 	})
 	rules := alertRules(t)
 	if len(rules) < 10 {
-		t.Errorf("deploy/alerts.yaml has only %d rules", len(rules))
+		t.Errorf("deploy/alerts.yaml has only %d rules, fewer than expected", len(rules))
 	}
 	for _, rule := range rules {
 		if !strings.Contains(string(runbook), "### "+rule.Alert+"\n") {
@@ -74,7 +74,7 @@ func TestAlerts(t *testing.T) {
 		}
 		for _, name := range metricsOf(expr) {
 			if name != "up" && !ofCluster.MatchString(name) && !hasMetric(string(metrics), name) {
-				t.Errorf("%s asks for %s, which the server does not have", rule.Alert, name)
+				t.Errorf("the alert %s uses %s, which the server does not have", rule.Alert, name)
 			}
 		}
 		if _, err := p.get("/api/v1/query", url.Values{"query": {rule.Expr}}); err != nil {
@@ -83,7 +83,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// startLonelyCollector starts a collector of a cluster that nobody answers for.
+// startLonelyCollector starts a collector of a cluster without any reachable node.
 func startLonelyCollector(t *testing.T) *process {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "secret")
@@ -100,7 +100,7 @@ func startLonelyCollector(t *testing.T) *process {
 // ofCluster matches metrics that only a node of a cluster has.
 var ofCluster = regexp.MustCompile(`^freshet_(group|cluster)_`)
 
-// hasMetricsOfAlerts checks that a process has all metrics with a prefix that alerts ask for.
+// hasMetricsOfAlerts checks that a process has all metrics with a prefix that alerts use.
 func hasMetricsOfAlerts(t *testing.T, p *process, prefix string) {
 	t.Helper()
 	asked := 0
@@ -117,14 +117,14 @@ func hasMetricsOfAlerts(t *testing.T, p *process, prefix string) {
 			eventually(t, 10*time.Second, "/metrics has "+name+", as "+rule.Alert+" wants", func() error {
 				metrics, err := p.get("/metrics", nil)
 				if err == nil && !hasMetric(string(metrics), name) {
-					err = errors.New("it has not")
+					err = errors.New("/metrics does not have it")
 				}
 				return err
 			})
 		}
 	}
 	if asked == 0 {
-		t.Errorf("no alert asks for %s*", prefix)
+		t.Errorf("no alert uses a metric that begins with %s", prefix)
 	}
 }
 

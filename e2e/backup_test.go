@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// TestBackup checks that a restored snapshot has everything that was stored or journalled when
-// the snapshot began. It takes the snapshot under load, kills the server, restores into another
-// directory, and starts a server there. All tiles are the same, sample by sample, and the totals
-// continue without a reset that rate() would see.
+// TestBackup checks that a restored snapshot has everything that was stored or journalled when the
+// snapshot began. It takes the snapshot under load, kills the server, restores the snapshot into
+// another directory, and starts a server there. All tiles are the same, sample by sample, and the
+// totals continue without a reset that rate() would see.
 func TestBackup(t *testing.T) {
 	t.Parallel() // the test mostly waits for tiles
 	old := start(t, dataDir(t))
@@ -56,7 +56,7 @@ func TestBackup(t *testing.T) {
 	}
 	var events []struct{ Title string }
 	if err := p.ask("/api/v1/events", nil, &events); err != nil || len(events) != 1 || events[0].Title != "deploy" {
-		t.Errorf("events after the restore: %v, %v", events, err)
+		t.Errorf("events after the restore: %v, error %v", events, err)
 	}
 	kept := p.totals(t, totals{journalled, journalled}, totals{}.add(l.sent()))
 
@@ -76,12 +76,12 @@ func TestBackup(t *testing.T) {
 	}
 	runFreshet(t, "backup", "--server", "http://"+p.HTTP)
 	if snapshots, err := os.ReadDir(filepath.Join(restored, "snapshots")); err != nil || len(snapshots) != 1 {
-		t.Errorf("snapshots of the restored server: %v, %v", snapshots, err)
+		t.Errorf("snapshots of the restored server: %v, error %v", snapshots, err)
 	}
 	conflicts(t, p)
 }
 
-// A backup or a restore that fails says why, and leaves no files behind.
+// A backup or a restore that fails prints the cause, and leaves no files behind.
 func TestBackupRefuses(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t)
@@ -118,7 +118,7 @@ func TestBackupRefuses(t *testing.T) {
 		t.Errorf("unexpected error of a backup on a full disk: %s", said)
 	}
 	if left, err := os.ReadDir(filepath.Join(d.dir, "snapshots")); err != nil || len(left) > 0 {
-		t.Errorf("the failed backup left files: %v, %v", left, err)
+		t.Errorf("the failed backup left files: %v, error %v", left, err)
 	}
 	d.free(t, p)
 	runFreshet(t, "backup", "--server", server)
@@ -134,7 +134,7 @@ func runFreshet(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// mustFail runs a command that must fail and print why.
+// mustFail runs a command that must fail, and checks that it prints the cause.
 func mustFail(t *testing.T, why string, args ...string) (said string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), freshet, args...).CombinedOutput()

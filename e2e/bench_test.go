@@ -153,7 +153,7 @@ func TestBenchLeavesNothingBehind(t *testing.T) {
 			left := func() []os.DirEntry { all, _ := os.ReadDir(dir); return all }
 			eventually(t, 30*time.Second, "the receiver has a directory", func() error {
 				if len(left()) == 0 {
-					return errors.New("there is none")
+					return errors.New("there is no directory")
 				}
 				return nil
 			})
@@ -164,7 +164,7 @@ func TestBenchLeavesNothingBehind(t *testing.T) {
 				t.Errorf("bench ended with %v, want exit status 1", err)
 			}
 			if all := left(); len(all) > 0 {
-				t.Errorf("bench left %v", all)
+				t.Errorf("bench did not remove %v", all)
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func TestBenchCountersAddUp(t *testing.T) {
 	if r.LostSamples != 0 || len(r.NotKept) != 0 {
 		t.Fatalf("unexpected run: %+v", r)
 	}
-	eventually(t, 30*time.Second, "all counters are there", func() error {
+	eventually(t, 30*time.Second, "queries return all increments", func() error {
 		sum, err := p.value(`sum({__name__=~"bench_requests_.*"})`)
 		if err == nil && sum != float64(r.CounterIncrements) {
 			err = fmt.Errorf("the counters add up to %v, bench sent %d", sum, r.CounterIncrements)

@@ -8,15 +8,15 @@ import (
 )
 
 // A server has everything that bench wrote to it: samples of old and new series, by both versions of
-// the protocol. No figure is missing. This holds for a server that bench starts and for a server
-// that was already running.
+// the protocol. No figure is missing. This holds both for a server that bench starts and for a server
+// that already runs.
 func TestBenchRemoteWriteFindsWhatItWrote(t *testing.T) {
 	p := start(t, dataDir(t))
 	for name, args := range map[string][]string{
 		"a receiver of its own": {"--version", "1", "--rounds", "5"},
 		"pods that come and go": {"--version", "2", "--rounds", "5", "--new-share", "0.25"},
-		"a server that runs":    {"--server", "http://" + p.HTTP, "--duration", "500ms", "--rate", "20000"},
-		"a server that runs, now": {"--server", "http://" + p.HTTP, "--live", "--interval", "100ms", "--rounds", "5",
+		"a running server":      {"--server", "http://" + p.HTTP, "--duration", "500ms", "--rate", "20000"},
+		"a running server, live": {"--server", "http://" + p.HTTP, "--live", "--interval", "100ms", "--rounds", "5",
 			"--seed", "2"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A capture that is killed under load can be replayed: at full speed, another server gets exactly
-// the lines that the file holds.
+// A capture that is killed under load can be replayed: another server gets exactly the lines in the
+// file, at full speed.
 func TestCaptureAndReplay(t *testing.T) {
 	first, second := start(t, dataDir(t)), start(t, dataDir(t))
 	file := filepath.Join(t.TempDir(), "bug.capture")
@@ -108,16 +108,16 @@ func TestTail(t *testing.T) {
 	// none.
 	send("warm_up:1|c")
 	if l := all.next(t); l.Name != "warm_up" || l.Type != "counter" {
-		t.Errorf("the first line: %+v", l)
+		t.Errorf("tail printed the first line as %+v", l)
 	}
 	send("page_views:1|c|#env:test\npage_views:1|c|#env:prod\ncpu:1|g|#env:prod\npage_views:oops|c|#env:test")
 	if l := wanted.next(t); l.Name != "page_views" || l.Text != "page_views:1|c|#env:prod" ||
 		l.Sender != fmt.Sprintf("pid=%d,uid=%d", os.Getpid(), os.Getuid()) {
-		t.Errorf("the line that the filter passes: %+v", l)
+		t.Errorf("tail printed the line that passes the filter as %+v", l)
 	}
 	if l := malformed.next(t); l.Malformed != "bad_value" || l.At != len("page_views:") ||
 		l.Text != "page_views:oops|c|#env:test" {
-		t.Errorf("the malformed line: %+v", l)
+		t.Errorf("tail printed the malformed line as %+v", l)
 	}
 	for range 4 {
 		all.next(t)
@@ -130,7 +130,7 @@ func TestTail(t *testing.T) {
 		t.Errorf("the server took %v to stop", took)
 	}
 	if err := wanted.cmd.Wait(); err == nil || !strings.Contains(wanted.notes.String(), "the server ended the stream") {
-		t.Errorf("tail ended with %v, %q", err, &wanted.notes)
+		t.Errorf("tail ended with the error %v and printed %q", err, &wanted.notes)
 	}
 }
 

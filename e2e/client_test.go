@@ -10,7 +10,7 @@ import (
 )
 
 // TestOwnClient checks that everything sent by our own client is counted once, and that the ledger
-// shows the client's own counts. The client sends on every kind of socket, while the server runs,
+// shows the client's own counts. The client sends on every kind of socket: while the server runs,
 // while it is down, and when it runs again at the same address.
 func TestOwnClient(t *testing.T) {
 	t.Parallel() // the test mostly waits for processes
@@ -64,12 +64,12 @@ func TestOwnClient(t *testing.T) {
 		if stats.Sent != stats.Calls-stats.Refused || stats.DroppedPackets > 0 {
 			t.Errorf("%s: the client's counts are wrong: %+v", s.network, stats)
 		}
-		want["metrics"] += float64(stats.Calls - 8) // each round has two events and two checks, which are no metrics
+		want["metrics"] += float64(stats.Calls - 8) // each round has two events and two checks, which are not metrics
 		want["events"] += 4
 		want["service_checks"] += 4
 		want["metric_dropped_on_receive"] += float64(stats.Refused)
 	})
-	eventually(t, 20*time.Second, "the ledger has what the clients say", func() error {
+	eventually(t, 20*time.Second, "the ledger has the counts of the clients", func() error {
 		now, previous, err := p.ledger()
 		if err != nil {
 			return err
@@ -90,7 +90,7 @@ func TestOwnClient(t *testing.T) {
 	})
 }
 
-// ownSender is a client of ours, and the values handed to it.
+// ownSender is a client of ours, with the sums of the values that it sent.
 type ownSender struct {
 	network string
 	client  *own.Client

@@ -117,9 +117,8 @@ func script(t *testing.T, o order, interpreter, name string) (r report) {
 	return r
 }
 
-// TestClients checks that queries return what every client sent, for every kind of metric. The
-// test queries three times: at once, from the open tiles; when the tile is stored; and after a
-// restart.
+// TestClients checks that queries return what every client sent, for every kind of metric. The test
+// queries three times: at once, from the open tiles; when the tiles are stored; and after a restart.
 func TestClients(t *testing.T) {
 	t.Parallel() // the test mostly waits for tiles
 	dir := dataDir(t)
@@ -315,8 +314,8 @@ func (p *process) checkTimer(sel string, values []float64) error {
 		if err != nil {
 			return err
 		}
-		// Prometheus interpolates between the values around the rank, and knows each of them
-		// up to the width of its bucket.
+		// Prometheus interpolates between the values around the rank, and knows each of these values
+		// with the accuracy of its bucket's width.
 		rank := q * float64(len(sorted))
 		low := sorted[max(0, int(math.Floor(rank))-1)] / width
 		high := sorted[min(len(sorted)-1, int(math.Ceil(rank)))] * width
@@ -382,7 +381,7 @@ func (r *run) checkEvent(t *testing.T, p *process, op operation) {
 	})
 	got := events[0]
 	if got.ID == "" || math.Abs(got.Time-float64(r.tileEnd.Unix())) > 30 {
-		t.Errorf("event %q at %v, the tile ended at %v", got.ID, got.Time, r.tileEnd)
+		t.Errorf("event %q has the time %v, but the tile ended at %v", got.ID, got.Time, r.tileEnd)
 	}
 	got.ID, got.Time = "", 0
 	want := event{

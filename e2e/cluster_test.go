@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// trio is a cluster of three nodes, each on a machine of its own.
+// trio is a cluster of three nodes, each in a network namespace of its own.
 type trio struct {
 	t        *testing.T
 	machines map[string]*machine
 	dirs     map[string]string
-	secret   string // file
+	secret   string // path of the file with the cluster's secret
 
 	mu    sync.Mutex
 	nodes map[string]*process // the latest process of each node that became ready
@@ -144,8 +144,8 @@ func (c *trio) caughtUp() {
 	})
 }
 
-// statesAgree waits until a node has compared the states of all nodes, which must agree. They compare
-// them every 64 entries, so it writes some.
+// statesAgree waits until a node has compared the states of all nodes, which must agree. The nodes
+// compare their states every 64 entries, so statesAgree writes some entries.
 func (c *trio) statesAgree(at string) {
 	c.t.Helper()
 	eventually(c.t, time.Minute, "the states of all nodes agree", func() error {
@@ -172,9 +172,9 @@ func (c *trio) statesAgree(at string) {
 	})
 }
 
-// writer sends samples of remote write, one request after the other, to its nodes in turn, and keeps the
-// samples that were acknowledged. A request that fails is sent again to the next node, as a load
-// balancer would.
+// writer sends samples by remote write, one request after the other, to its nodes in turn, and
+// remembers the acknowledged samples. A request that fails is sent again to the next node, as a load
+// balancer would do.
 type writer struct {
 	c       *trio
 	name    string // name of the series
@@ -260,7 +260,7 @@ func (w *writer) check(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.refused) > 0 {
-		t.Errorf("%d requests were refused: %s", len(w.refused), w.refused[0])
+		t.Errorf("%d requests were refused, the first with: %s", len(w.refused), w.refused[0])
 	}
 	got := map[int64]float64{}
 	results, err := w.c.nodes[node].query(w.name + "[1h]")
@@ -284,17 +284,17 @@ func (w *writer) check(node string) {
 	}
 }
 
-// increments sends increments of a counter to a socket until it is stopped, and readings of a gauge.
+// increments sends increments of a counter and values of a gauge to a socket until it is stopped.
 type increments struct {
 	quit chan struct{}
 	done chan struct{}
-	sent float64 // increments
+	sent float64 // sum of the sent increments
 	err  error
 }
 
 const (
 	incrementsEvery = 2 * time.Millisecond
-	fastIncrements  = 40 // a datagram: 20,000 a second
+	fastIncrements  = 40 // increments in a datagram, so 20,000 a second
 )
 
 func (c *trio) startIncrements(network, address, name string, inDatagram int) *increments {
@@ -334,7 +334,8 @@ func (i *increments) stop() {
 	<-i.done
 }
 
-// ledgersClose checks that no node's ledger has a difference, and that each node got what all handed over.
+// ledgersClose checks that no node's ledger has a difference, and that each node got as many samples
+// as all nodes handed over.
 func (c *trio) ledgersClose() {
 	c.t.Helper()
 	type samples struct {
@@ -352,7 +353,7 @@ func (c *trio) ledgersClose() {
 	}
 	for n, s := range of {
 		if s.Difference != 0 || s.Collected != handedOver || handedOver == 0 {
-			c.t.Errorf("the ledger of node %s has %+v, and all nodes handed over %v samples", n, s, handedOver)
+			c.t.Errorf("the ledger of node %s has %+v, but all nodes together handed over %v samples", n, s, handedOver)
 		}
 	}
 }
@@ -365,7 +366,7 @@ func TestThreeNodes(t *testing.T) {
 	}
 	c := startTrio(t)
 	if s, err := c.nodes["b"].clusterState(); err != nil || s.Leader != "a" || len(s.Nodes) != 3 {
-		t.Errorf("the status is %+v, %v", s, err)
+		t.Errorf("the status is %+v, error %v", s, err)
 	}
 	for i, n := range nodeNames {
 		status, text, header, err := c.nodes[n].write(remoteWriteV2,
@@ -373,9 +374,9 @@ func TestThreeNodes(t *testing.T) {
 		if err != nil || status != 204 || header.Get("X-Prometheus-Remote-Write-Samples-Written") != "1" {
 			t.Errorf("node %s answers a write with %d, %q, %v, %v", n, status, text, header, err)
 		}
-		for _, reader := range nodeNames { // without a wait: a query itself waits for acknowledged samples
+		for _, reader := range nodeNames { // no wait is needed: a query itself waits for acknowledged samples
 			if v, err := c.nodes[reader].value("written_at_" + n); err != nil || v != float64(i) {
-				t.Errorf("written at node %s, read at node %s: %v, %v", n, reader, v, err)
+				t.Errorf("a sample written at node %s and read at node %s has the value %v, error %v", n, reader, v, err)
 			}
 		}
 	}
@@ -391,7 +392,7 @@ func TestThreeNodes(t *testing.T) {
 	hasMetricsOfAlerts(t, c.nodes["b"], "freshet_cluster_")
 }
 
-// counted stops the sending, and waits until each node has counted what was sent.
+// counted stops the senders, and waits until each node has counted all that they sent.
 func (c *trio) counted(name string, all ...*increments) {
 	c.t.Helper()
 	sent := 0.0
@@ -413,8 +414,8 @@ func (c *trio) counted(name string, all ...*increments) {
 	}
 }
 
-// If the leader is killed, paused or cut off from the network, no acknowledged sample is lost, and writes
-// pause only for seconds.
+// If the leader is killed, paused or disconnected from the network, no acknowledged sample is lost,
+// and writes pause only for seconds.
 func TestNothingAcknowledgedIsLost(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -469,8 +470,8 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 	}
 }
 
-// After a mistake with a node's directory, name or secret, the process ends with an error that names
-// the fix.
+// If an operator confuses a node's directory, name or secret, the process ends with an error that
+// names the fix.
 func TestClusterMistakes(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {

@@ -40,7 +40,7 @@ func (p *process) samples(at time.Time) (map[string][]point, error) {
 	return all, nil
 }
 
-// equal waits until all nodes have the same samples, and at least some.
+// equal waits until all nodes have the same samples, and have any samples at all.
 func (c *trio) equal() {
 	c.t.Helper()
 	at := time.Now()
@@ -66,7 +66,7 @@ func (c *trio) equal() {
 func differ(want, got map[string][]point, node string) error {
 	for _, series := range slices.Sorted(maps.Keys(want)) {
 		if a, b := want[series], got[series]; !reflect.DeepEqual(a, b) {
-			return fmt.Errorf("series %s: node a has %d samples, node %s has %d, or others", series, len(a), node, len(b))
+			return fmt.Errorf("series %s: node a has %d samples, node %s has %d, or other values", series, len(a), node, len(b))
 		}
 	}
 	if len(got) != len(want) {
@@ -75,8 +75,8 @@ func differ(want, got map[string][]point, node string) error {
 	return nil
 }
 
-// If two of three nodes are gone, the third one refuses writes, and says since when samples may be missing
-// from its answers. When a second node is back, both go on without help.
+// If two of three nodes are down, the third one refuses writes. Its answers to queries have the time
+// after which samples may be missing. When a second node is back, both continue without help.
 func TestTwoOfThreeGone(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -97,7 +97,7 @@ func TestTwoOfThreeGone(t *testing.T) {
 	body := pack(t, requestV2(time.Now().UnixMilli(), 1, "late"))
 	status, text, header, err := p.writeWithin(time.Minute, remoteWriteV2, body)
 	if took := time.Since(begun); err != nil || status != http.StatusServiceUnavailable || took > 12*time.Second {
-		t.Errorf("a write is answered %d %s, %v after %v", status, text, err, took)
+		t.Errorf("the answer to a write is %d %s, error %v, after %v", status, text, err, took)
 	}
 	if header.Get("X-Prometheus-Remote-Write-Samples-Written") != "0" {
 		t.Errorf("the headers of the write are %v", header)
@@ -105,15 +105,15 @@ func TestTwoOfThreeGone(t *testing.T) {
 	_, err = p.query("w")
 	if err == nil || !strings.Contains(err.Error(), "samples after "+time.Now().UTC().Format("2006-01-02T")) ||
 		!strings.Contains(err.Error(), "the group has no leader") {
-		t.Errorf("a query is answered %v", err)
+		t.Errorf("the error of a query is %v", err)
 	}
 	partial, err := p.get("/api/v1/query", url.Values{"query": {"w"}, "partial_response": {"true"}})
 	if said := string(partial); err != nil || !strings.Contains(said, `"warnings":["`) ||
 		!strings.Contains(said, "samples after ") || !strings.Contains(said, `"__name__":"w"`) {
-		t.Errorf("partial_response=true is answered %s, %v", partial, err)
+		t.Errorf("the answer with partial_response=true is %s, error %v", partial, err)
 	}
 	if s, err := p.clusterState(); err != nil || s.Leader != "" {
-		t.Errorf("the status is %+v, %v", s, err)
+		t.Errorf("the status is %+v, error %v", s, err)
 	}
 
 	c.begin(other)
@@ -125,7 +125,7 @@ func TestTwoOfThreeGone(t *testing.T) {
 		return err
 	})
 	if v, err := p.value("late"); err != nil || v != 1 {
-		t.Errorf("the value is %v, %v", v, err)
+		t.Errorf("the value is %v, error %v", v, err)
 	}
 	c.begin(leader)
 	c.caughtUp()
@@ -166,8 +166,8 @@ func TestAllThreeKilled(t *testing.T) {
 	c.equal()
 }
 
-// If a link is slow, or carries nothing in one direction, no acknowledged sample is lost, and writes to the
-// other nodes pause for at most 5 s.
+// If a link is slow, or blocks one direction, no acknowledged sample is lost, and writes to the other
+// nodes pause for at most 5 s.
 func TestBadLinks(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -183,10 +183,10 @@ func TestBadLinks(t *testing.T) {
 		name string
 		do   func(leader string, others []string) (bad string, undo func())
 	}{
-		{"the leader does not reach a follower", func(leader string, others []string) (string, func()) {
+		{"one follower gets nothing from the leader", func(leader string, others []string) (string, func()) {
 			return others[0], c.machines[leader].silence(c.machines[others[0]])
 		}},
-		{"the leader reaches no follower", func(leader string, others []string) (string, func()) {
+		{"no follower gets anything from the leader", func(leader string, others []string) (string, func()) {
 			one := c.machines[leader].silence(c.machines[others[0]])
 			other := c.machines[leader].silence(c.machines[others[1]])
 			return leader, func() {
@@ -194,7 +194,7 @@ func TestBadLinks(t *testing.T) {
 				other()
 			}
 		}},
-		{"a follower has 1 Mbit/s", func(_ string, others []string) (string, func()) {
+		{"a follower's link has 1 Mbit/s", func(_ string, others []string) (string, func()) {
 			return others[0], c.machines[others[0]].slow()
 		}},
 	} {
@@ -211,9 +211,10 @@ func TestBadLinks(t *testing.T) {
 		atBad.stop()
 		all = append(all, w, atBad)
 		if w.longest > 5*time.Second {
-			t.Errorf("%s: writes at other nodes pause for %v", fault.name, w.longest)
+			t.Errorf("%s: writes at other nodes paused for %v", fault.name, w.longest)
 		}
-		t.Logf("%s: the longest write at other nodes took %v, at that node %v", fault.name, w.longest, atBad.longest)
+		t.Logf("%s: the longest write took %v at other nodes, and %v at the node with the bad link",
+			fault.name, w.longest, atBad.longest)
 		c.caughtUp()
 	}
 	for _, n := range nodeNames {
@@ -224,8 +225,8 @@ func TestBadLinks(t *testing.T) {
 	c.equal()
 }
 
-// readers query all nodes at once, right after each acknowledgement. A query that fails is sent once more,
-// to another node, as a load balancer would.
+// readers query all nodes at once, right after each acknowledgement. A query that fails is sent once
+// more, to another node, as a load balancer would do.
 type readers struct {
 	c      *trio
 	name   string
@@ -251,7 +252,7 @@ func (r *readers) ask(value float64) {
 			if err != nil {
 				r.failed = append(r.failed, fmt.Sprintf("%v: node %s: %v", value, at, err))
 			} else if v != value {
-				r.missed = append(r.missed, fmt.Sprintf("node %s answers %v after the acknowledgement of %v", at, v, value))
+				r.missed = append(r.missed, fmt.Sprintf("node %s returned the value %v after %v was acknowledged", at, v, value))
 			}
 		})
 	}
@@ -268,15 +269,15 @@ func (r *readers) check(w *writer, what string) {
 		t.Errorf("%s: no query was answered", what)
 	}
 	if len(r.missed) > 0 {
-		t.Errorf("%s: %d of %d queries missed what was acknowledged: %s", what, len(r.missed), r.asked, r.missed[0])
+		t.Errorf("%s: %d of %d queries missed an acknowledged sample: %s", what, len(r.missed), r.asked, r.missed[0])
 	}
 	if len(r.failed) > 0 {
 		t.Errorf("%s: %d of %d queries failed at two nodes: %s", what, len(r.failed), r.asked, r.failed[0])
 	}
 }
 
-// While nodes are killed and restarted, each query finds all samples that were acknowledged before it. While
-// they are restarted in order, each write and query succeeds at the first or the second node.
+// While nodes are killed and restarted, each query finds all samples that were acknowledged before it.
+// While nodes are restarted regularly, each write and query succeeds at the first or the second node.
 func TestReadersMissNothing(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -321,7 +322,7 @@ func TestReadersMissNothing(t *testing.T) {
 			}
 		})
 		if w.tries > 1 {
-			t.Errorf("a write failed %d times while nodes were restarted: %s", w.tries, w.failure)
+			t.Errorf("a write failed %d times while nodes were restarted, the last time with: %s", w.tries, w.failure)
 		}
 	}
 	c.equal()
@@ -352,15 +353,15 @@ func TestACollectorPushesToTheLeader(t *testing.T) {
 	c.counted("pushed", sent)
 	for _, n := range nodeNames {
 		if late, err := c.nodes[n].ownMetric("freshet_aggregator_late_gauge_samples_total"); err != nil || late != 0 {
-			t.Errorf("node %s: %v readings were too late, %v", n, late, err)
+			t.Errorf("node %s: %v values of the gauge were too late, error %v", n, late, err)
 		}
 	}
 	c.equal()
 }
 
-// If a collector is killed while two of three nodes are gone, only what it received in the last 1.5 s may be
-// lost. If it stops in order, nothing is. The next process hands over the rest once the nodes are back, and
-// nothing counts twice.
+// If a collector is killed while two of three nodes are down, it may lose only what it received in the
+// last 1.5 s. If it stops regularly, it loses nothing. The next process hands over the rest once the
+// nodes are back, and nothing counts twice.
 func TestACollectorEndsWithoutALeader(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -376,10 +377,10 @@ func TestACollectorEndsWithoutALeader(t *testing.T) {
 	for _, n := range gone {
 		c.nodes[n].kill(t)
 	}
-	eventually(t, 30*time.Second, "windows that wait are coalesced", func() error {
+	eventually(t, 30*time.Second, "the waiting windows are coalesced", func() error {
 		n, err := p.ownMetric("freshet_outbox_coalesced_windows_total")
 		if err == nil && n == 0 {
-			err = errors.New("none is")
+			err = errors.New("no window is coalesced")
 		}
 		return err
 	})
@@ -387,7 +388,7 @@ func TestACollectorEndsWithoutALeader(t *testing.T) {
 	last := c.startIncrements("unixgram", p.Unixgram, "last", fastIncrements)
 	reach(time.Now().Add(1500 * time.Millisecond))
 	p.kill(t)
-	<-last.done // its socket is gone
+	<-last.done // ends because the socket is removed
 
 	p = c.startCollectorIn(dir, secret)
 	p.waitReady(t)
@@ -406,7 +407,7 @@ func TestACollectorEndsWithoutALeader(t *testing.T) {
 	c.counted("after", after)
 	for _, n := range nodeNames {
 		if v, err := c.nodes[n].value("sum(last) or vector(0)"); err != nil || v > last.sent {
-			t.Errorf("node %s counted %v of %v increments, %v", n, v, last.sent, err)
+			t.Errorf("node %s counted %v of %v increments, error %v", n, v, last.sent, err)
 		}
 	}
 	c.equal()
@@ -427,7 +428,7 @@ func TestACollectorEndsWithoutALeader(t *testing.T) {
 	})
 }
 
-// pushSecret makes the push secret, and returns its file.
+// pushSecret makes the push secret, and returns the path of its file.
 func (c *trio) pushSecret() (file string) {
 	c.t.Helper()
 	push, err := exec.Command(freshet, "cluster", "secret", "--push", "--cluster-secret-file", c.secret).Output()
@@ -455,8 +456,8 @@ func (c *trio) startCollectorIn(dir, secretFile string) *process {
 	return begin(c.t, dir, m.command(serve.Path, serve.Args[1:]...))
 }
 
-// refusesStrangers checks that a process with another secret, and a collector that calls a method for
-// nodes, are refused and counted.
+// refusesStrangers checks that the nodes refuse and count a process with another secret, and a
+// collector that calls a method which only nodes may call.
 func (c *trio) refusesStrangers() {
 	t := c.t
 	t.Helper()
@@ -483,11 +484,11 @@ func (c *trio) refusesStrangers() {
 		t.Fatal(err)
 	}
 	if _, err := collector.Leader(t.Context(), "a"); err != nil {
-		t.Errorf("a collector that asks for the leader: %v", err)
+		t.Errorf("a collector's call for the leader failed: %v", err)
 	}
 	before := refused("permission")
 	if _, err := collector.Status(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "push secret") {
-		t.Errorf("a collector that calls a node's method: %v", err)
+		t.Errorf("a collector's call of a node's method returned %v", err)
 	}
 	if after := refused("permission"); after != before+1 {
 		t.Errorf("%v calls were refused, want 1", after-before)
@@ -502,9 +503,9 @@ func (c *trio) refusesStrangers() {
 		t.Fatal(err)
 	}
 	stranger := c.startCollector(file)
-	eventually(t, 30*time.Second, "a process without the secret is counted", func() error {
+	eventually(t, 30*time.Second, "a call without the secret is refused and counted", func() error {
 		if n := refused("handshake") + refused("certificate"); n == 0 {
-			return fmt.Errorf("nothing was refused")
+			return fmt.Errorf("no call was refused")
 		}
 		return nil
 	})

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// TestConnectionsLeaveFiles checks that idle connections do not use up the descriptors that stores
-// and the journal need. The server may open 256 files; a client opens 400 connections and closes
-// none. Earlier, such connections left no descriptor for the journal's next segment, and stores
-// could not open.
+// TestConnectionsLeaveFiles checks that idle connections do not use up the descriptors that stores and
+// the journal need. The server may open 256 files, while a client opens 400 connections and closes
+// none. Earlier, such connections left no descriptor for the journal's next segment, and stores could
+// not open.
 func TestConnectionsLeaveFiles(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -77,9 +77,9 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 		return append(packet, fmt.Sprintf("counted:1|c|#of:%d\n", i)...)
 	})
 	eventually(t, time.Minute, "all that was sent is counted", func() error { return p.expect("sum(counted)", series, 0) })
-	eventually(t, 3*time.Minute, "a checkpoint is made", func() error {
+	eventually(t, 3*time.Minute, "a checkpoint is written", func() error {
 		if n, err := p.metric("freshet_aggregator_checkpoints_total"); err != nil || n <= checkpoints {
-			return fmt.Errorf("there are still %v; %v", n, err)
+			return fmt.Errorf("there are still %v checkpoints; %v", n, err)
 		}
 		return nil
 	})
@@ -95,7 +95,7 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 		t.Errorf("%v connections are counted as closed; %v", n, err)
 	}
 	if n, err := p.metric("freshet_http_connections_limit"); err != nil || n != 96 {
-		t.Errorf("the limit of connections is %v; %v", n, err)
+		t.Errorf("the metric of the limit of connections is %v; %v", n, err)
 	}
 	if n, err := p.ownMetric("freshet_dogstatsd_refused_connections_total"); err != nil || n != 100-32 {
 		t.Errorf("%v stream connections are counted as refused; %v", n, err)

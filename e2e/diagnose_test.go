@@ -99,8 +99,8 @@ func TestDiagnoseNamesAFlood(t *testing.T) {
 	}
 }
 
-// The diagnosis names the kernel's drops as the first cause, even if a busy machine has further
-// causes. The server is stopped while datagrams arrive, so that the kernel drops them.
+// The diagnosis has the kernel's drops as its first cause, even if a busy machine has further causes.
+// The server is paused while datagrams arrive, so that the kernel drops them.
 func TestDiagnoseNamesKernelDrops(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--dogstatsd-receive-buffer", "64KiB")
@@ -112,7 +112,7 @@ func TestDiagnoseNamesKernelDrops(t *testing.T) {
 	line := []byte("drops.requests:1|c|#padding:" + strings.Repeat("x", 500))
 	var found diagnose.Diagnosis
 	during(t, func(i int) {
-		// The server is stopped for most of each half second.
+		// The server is paused for most of each half second.
 		switch i % 50 {
 		case 0:
 			_ = p.cmd.Process.Signal(syscall.SIGSTOP)

@@ -245,7 +245,7 @@ func (n *nginx) ledger(p *process) {
 	})
 }
 
-// When a worker is killed, at most its counts since the last send are lost.
+// If a worker is killed, it loses at most the counts since its last send.
 func TestEdgeLosesAtMostOneIntervalOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -272,8 +272,8 @@ func TestEdgeLosesAtMostOneIntervalOfAKilledWorker(t *testing.T) {
 	})
 }
 
-// No request fails while the collector is absent, reads nothing, or dies. The counts of that time
-// arrive when it is back.
+// No request fails while the collector is absent, does not read, or dies. nginx sends the counts of
+// that time when the collector is back.
 func TestEdgeWaitsForACollector(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

@@ -41,9 +41,9 @@ func (p *process) exemplars(expr string) (all []exemplar, err error) {
 }
 
 // TestExemplars checks that the trace id of a DogStatsD line becomes an exemplar when the tile is
-// stored. A native histogram has it whether its values came one by one or in buckets; in a classic
-// histogram the measurement's bucket has it. Exemplars survive a restart. From a line with an
-// invalid exemplar, only the exemplar is left out. lua/resty/freshet.lua sends lines with
+// stored. A native histogram has the exemplar whether its values came one by one or in buckets; in a
+// classic histogram, the bucket of the measurement has it. Exemplars survive a restart. An invalid
+// exemplar is left out, but the rest of its line counts. lua/resty/freshet.lua sends lines with
 // exemplars.
 func TestExemplars(t *testing.T) {
 	t.Parallel() // the test mostly waits for tiles

@@ -26,9 +26,9 @@ type explanation struct {
 	}
 }
 
-// The server explains a line with what it knows: the kind of each name, and the sockets on which
-// lines arrive. An explanation changes nothing: a name belongs to the first line that is sent, not
-// to a line that was only explained.
+// The server explains a line with what it knows: the kind of each name, and the sockets on which lines
+// arrive. An explanation changes nothing: a name belongs to the first line that is really sent, not to
+// a line that was only explained.
 func TestExplain(t *testing.T) {
 	p := start(t, dataDir(t), "--dogstatsd-host-label=false")
 	ask := func(line string) explanation {

@@ -57,8 +57,8 @@ func serveArgs(dir string, args ...string) []string {
 		"127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"}, args...)
 }
 
-// TestAFailedStartSaysWhy checks that a start that fails prints one clear error, which names the
-// cause and the fix. By the exit code, an init system decides whether to try again.
+// TestAFailedStartSaysWhy checks that a failed start prints one clear error, which names the cause and
+// the fix. An init system decides by the exit code whether to try again.
 func TestAFailedStartSaysWhy(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -97,21 +97,21 @@ func TestAFailedStartSaysWhy(t *testing.T) {
 			"listen on unixgram " + running.Unixgram + ": the path is in use by another process; `ss -xap src " +
 				running.Unixgram +
 				"` shows which: stop that process, or choose another path"},
-		{"a file is in the socket's place", exitFailure, serveArgs(data, "--dogstatsd-unix", file),
+		{"a file has the socket's path", exitFailure, serveArgs(data, "--dogstatsd-unix", file),
 			"listen on unix " + file + ": a file that is not a socket is in the way; move it, or choose another path"},
-		{"another process has the data", exitFailure, serveArgs(running.dataDir),
+		{"another process uses the data directory", exitFailure, serveArgs(running.dataDir),
 			fmt.Sprintf("data directory %s is in use by process %d: stop it, or choose another directory",
 				running.dataDir, running.cmd.Process.Pid)},
-		{"the data directory cannot be made", exitFailure, serveArgs(filepath.Join(file, "data")),
+		{"the data directory cannot be created", exitFailure, serveArgs(filepath.Join(file, "data")),
 			"make directory " + filepath.Join(file, "data") + ": not a directory"},
 		{"the data directory cannot be written", exitFailure, serveArgs("/proc/self/task"),
 			fmt.Sprintf("write to directory /proc/self/task as user %d: no such file or directory; "+
 				"change its owner or its mode, or choose another directory", os.Getuid())},
-		{"a flag that is nearly one", exitUsage, serveArgs(data, "--dogstatds-udp", "127.0.0.1:0"),
+		{"a misspelled flag", exitUsage, serveArgs(data, "--dogstatds-udp", "127.0.0.1:0"),
 			"unknown flag: --dogstatds-udp; did you mean --dogstatsd-udp?"},
-		{"a flag with a value that it cannot have", exitUsage, serveArgs(data, "--dogstatsd-readers", "many"),
+		{"a flag with an invalid value", exitUsage, serveArgs(data, "--dogstatsd-readers", "many"),
 			"--dogstatsd-readers = many: is not a whole number"},
-		{"no such configuration", exitUsage, serveArgs(data, "--config", filepath.Join(dir, "none.yaml")),
+		{"a missing configuration file", exitUsage, serveArgs(data, "--config", filepath.Join(dir, "none.yaml")),
 			filepath.Join(dir, "none.yaml") +
 				": read the configuration: no such file or directory; name another file, or none to run on defaults"},
 	} {
@@ -160,7 +160,7 @@ freshet: FILE:13: aggregator.fsync = sometimes: must be interval or commit
 	}
 }
 
-// TestAnEmptyAddressTurnsAnInputOff tries each input alone and all of them together.
+// TestAnEmptyAddressTurnsAnInputOff turns off each input alone, and all of them together.
 func TestAnEmptyAddressTurnsAnInputOff(t *testing.T) {
 	off := map[string]string{"udp": "--dogstatsd-udp", "unixgram": "--dogstatsd-unixgram", "unix": "--dogstatsd-unix"}
 	for _, without := range [][]string{{"udp"}, {"unixgram"}, {"unix"}, {"udp", "unixgram", "unix"}} {
@@ -219,15 +219,15 @@ func expectSoon(t *testing.T, p *process, expr string, want float64) {
 	eventually(t, 30*time.Second, expr, func() error { return p.expect(expr, want, 0) })
 }
 
-// TestDamagedJournal checks that a server starts on a damaged journal, logs the damage, answers
-// with the rest, and continues to count.
+// TestDamagedJournal checks that a server starts with a damaged journal, logs the damage, answers
+// queries from the rest, and continues to count.
 func TestDamagedJournal(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		stop   func(*process, *testing.T) // leaves a journal or a checkpoint
 		newest string                     // pattern of the files; the newest is damaged
 		damage func(b []byte) []byte
-		lost   float64 // how many of 3×10 increments may be lost; the journal replaces a lost checkpoint
+		lost   float64 // how many of 3×10 increments may be lost; none with a lost checkpoint, which the journal replaces
 	}{
 		{"the last frame is torn, as by a power loss", (*process).kill, "*.segment", tearEnd, 10},
 		{"a bit of the last frame is flipped", (*process).kill, "*.segment", flipEnd, 10},
@@ -251,9 +251,9 @@ func TestDamagedJournal(t *testing.T) {
 	}
 }
 
-// TestDamagedGroup does the same for a group of one, whose log must not lose anything that was acknowledged.
-// The server cuts off an incomplete last write. It rebuilds the state of a lost checkpoint from the log.
-// After any other damage, the start fails with an error that names the fix.
+// TestDamagedGroup damages the files of a group of one, whose log must not lose anything that was
+// acknowledged. The server cuts off an incomplete last write. It rebuilds the state of a lost
+// checkpoint from the log. After any other damage, the start fails with an error that names the fix.
 func TestDamagedGroup(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -300,7 +300,7 @@ func TestDamagedGroup(t *testing.T) {
 					t.Errorf("the failed start does not say %q:\n%s", want, said)
 				}
 			}
-			// The second way out.
+			// Move the group's directory away, as the error advises.
 			if err := os.Rename(group, filepath.Join(dir, "damaged")); err != nil {
 				t.Fatal(err)
 			}
@@ -311,7 +311,7 @@ func TestDamagedGroup(t *testing.T) {
 	}
 }
 
-// Damage of a file. A nil function removes the file.
+// Functions that damage the content of a file. A nil function removes the file.
 func tearEnd(b []byte) []byte    { return b[:len(b)-3] }
 func flipEnd(b []byte) []byte    { b[len(b)-3] ^= 4; return b }
 func flipMiddle(b []byte) []byte { b[len(b)/2] ^= 4; return b }
@@ -327,14 +327,15 @@ func serveAs(group bool, dir string) *exec.Cmd {
 	return cmd
 }
 
-// damagedData returns the data directory of a server that counted three times 10 increments and was stopped.
-// The newest file of a pattern among its journal, or its group's files, is then damaged.
+// damagedData returns the data directory of a server that counted three times 10 increments and was
+// stopped. In the journal, or in the group's directory, the newest file that matches the pattern is
+// then damaged.
 func damagedData(t *testing.T, group bool, stop func(*process, *testing.T), pattern string,
 	damage func([]byte) []byte) (dir, damaged string) {
 	t.Helper()
 	dir = dataDir(t)
 	p := launch(t, dir, serveAs(group, dir))
-	for step := range 3 { // waits, so that each step has its own window and its own frame
+	for step := range 3 { // pause, so that each step has its own window and its own frame
 		increment(t, p, fmt.Sprintf("step.%d", step), 10)
 		expectSoon(t, p, fmt.Sprintf("step_%d", step), 10)
 	}
@@ -377,9 +378,9 @@ func (p *process) stepsLeft(t *testing.T) (left float64) {
 	return left
 }
 
-// TestFullDisk checks that a full disk loses nothing. The collector keeps its counts meanwhile, and
-// queries return acknowledged samples. When there is space again everything is there, at once and
-// after a restart.
+// TestFullDisk checks that a full disk loses nothing. Meanwhile the collector keeps its counts, and
+// queries return acknowledged samples. When there is space again, all samples are there, both at once
+// and after a restart.
 func TestFullDisk(t *testing.T) {
 	d := newSmallDisk(t)
 	p := start(t, d.dir)
@@ -457,7 +458,7 @@ func TestStopOnAFullDisk(t *testing.T) {
 	conflicts(t, p)
 }
 
-// widely adds 1 to n series. Their labels are so long that they do not fit into the free rest of a
+// widely adds 1 to n series. Their labels are so long that they do not fit into the free space of a
 // file's last page.
 func widely(t *testing.T, p *process, name string, n int) {
 	t.Helper()

@@ -29,7 +29,7 @@ forward:
 `, address), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Its own metrics would be forwarded, too, and hide whether the tile waits.
+	// The server's own metrics would be forwarded, too, and hide whether the tile waits.
 	p := start(t, dir, "--config", config, "--self-metrics=false")
 	base := time.Now().Add(-time.Minute).UnixMilli()
 	var sent []string
@@ -61,7 +61,7 @@ forward:
 	send(5)
 	other = start(t, other.dataDir, "--http-listen", address)
 	send(5)
-	eventually(t, 30*time.Second, "everything is there", func() error {
+	eventually(t, 30*time.Second, "the backend has all samples", func() error {
 		results, err := other.query("forwarded[10m]")
 		if err != nil || len(results) != 1 {
 			return fmt.Errorf("the results are %v, %v", results, err)

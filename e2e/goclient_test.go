@@ -14,8 +14,8 @@ var (
 	extended   = statsd.WithExtendedClientSideAggregation() // also packs values of timers, histograms and distributions
 )
 
-// goClient runs a client in this process, as the client scripts do in their own
-// processes.
+// goClient runs a Go client in this process. The other clients are scripts, which run in processes of
+// their own.
 func goClient(mode statsd.Option) func(*testing.T, order) report {
 	return func(t *testing.T, o order) report {
 		t.Helper()

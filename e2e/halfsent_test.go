@@ -74,9 +74,9 @@ func halfPosted(t *testing.T, p *process, tenant string, requests int) {
 }
 
 // TestHalfSentRequests checks that clients can write while other clients begin requests and never
-// finish them. Earlier, each such request reserved memory for a request of the maximum size. So
-// four gRPC calls blocked their tenant for a minute, and eight calls blocked all tenants. HTTP
-// requests with a Content-Length did the same.
+// finish them. Earlier, each such request reserved memory for a request of the maximum size, so four
+// gRPC calls blocked their tenant for a minute, and eight calls blocked all tenants. HTTP requests
+// with a Content-Length did the same.
 func TestHalfSentRequests(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--http-trust-tenant-header", "--http-allow-unknown-tenants")

@@ -1,5 +1,5 @@
-// Package e2e tests the real binary from outside. Clients that we did not write send to its
-// sockets, and PromQL queries check the result.
+// Package e2e tests the real binary from outside. Clients of other authors send to its sockets, and
+// PromQL queries check the result.
 package e2e
 
 import (
@@ -25,7 +25,7 @@ import (
 // freshet is the path of the binary that TestMain built.
 var freshet string
 
-// soak selects the long versions of tests: `make soak`.
+// soak is true for the long versions of tests: `make soak`.
 var soak = os.Getenv("FRESHET_SOAK") != ""
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -41,8 +41,8 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	freshet = filepath.Join(dir, "freshet")
-	// The binary is stripped like a release. Released buffers are overwritten, so that a use after
-	// release shows.
+	// The binary is stripped like a release. Its build overwrites released buffers, so that a use
+	// after release becomes visible.
 	if out, err := exec.Command("go", "build", "-C", "..", "-tags", "poison", "-ldflags", "-s -w", "-o", freshet,
 		"./cmd/freshet").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build freshet: %v\n%s", err, out)
@@ -74,14 +74,14 @@ type listening struct {
 // environment of the tests.
 const groupVariable = "FRESHET_GROUP_OF_ONE"
 
-// Where a server has its journal, below its data directory. The log and the checkpoints of a group of one
-// take its place.
+// These are the paths of a server's journal, below its data directory. A group of one has its log and
+// its checkpoints in the place of a journal.
 const (
 	journalPath = "journal"
 	groupPath   = "groups/0"
 )
 
-// logPath returns where the servers of this run have their journal.
+// logPath returns the path of the journal for the servers of this run.
 func logPath() string {
 	if os.Getenv(groupVariable) != "" {
 		return groupPath
@@ -153,7 +153,7 @@ func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	return p
 }
 
-// begin does the same as launch, but does not wait.
+// begin is launch without the wait.
 func begin(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	t.Helper()
 	chosen := filepath.Join(dir, "listening.json")
@@ -165,7 +165,7 @@ func begin(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
-	// probes would disturb tests that count samples; a flag turns them on
+	// Probes would disturb tests that count samples. A flag can turn them on.
 	cmd.Env = append(cmd.Env, "FRESHET_SELF_PROBE=false")
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // ends the process even if the test times out
 	if err := p.cmd.Start(); err != nil {
@@ -206,11 +206,11 @@ func (p *process) waitReady(t *testing.T) {
 	})
 }
 
-// says waits until the process has printed each of the texts, because a log line may come
-// some milliseconds after its event.
+// says waits until the process has printed each of the texts. A log line may come some milliseconds
+// after its event.
 func (p *process) says(t *testing.T, texts ...string) {
 	t.Helper()
-	eventually(t, 30*time.Second, "the process says so", func() error {
+	eventually(t, 30*time.Second, "the process has printed the expected text", func() error {
 		said := p.output.String()
 		for _, text := range texts {
 			if !strings.Contains(said, text) {
@@ -329,7 +329,7 @@ func (p *process) value(expr string) (float64, error) {
 	return results[0].Value.V, nil
 }
 
-// ownMetric returns one of the process's own metrics from /metrics, all its series added up.
+// ownMetric returns the sum of all series of one of the process's own metrics, from /metrics.
 func (p *process) ownMetric(name string) (sum float64, err error) {
 	body, err := p.get("/metrics", nil)
 	if err != nil {

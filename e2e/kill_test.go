@@ -14,11 +14,11 @@ import (
 // machine.
 const journalLag = 2500 * time.Millisecond
 
-// TestKillRounds checks that SIGTERM loses no datagram that reached the socket, and that kill -9
-// loses no sample that was journalled, which is every sample except those of the last windows. Every
-// few seconds the test ends the process under load, by SIGTERM and kill -9 in turn, and starts it
-// again. Every remaining sample is counted once, in the totals and in the tiles, without a reset
-// that rate() would see.
+// TestKillRounds checks that SIGTERM loses no datagram that reached the socket, and that kill -9 loses
+// no sample that was journalled, which is every sample except those of the last windows. Every few
+// seconds the test ends the process under load, with SIGTERM and kill -9 in turn, and starts it again.
+// Every remaining sample is counted once, in the totals and in the tiles, without a reset that rate()
+// would see.
 //
 // 3 rounds in CI, 24 in `make soak`.
 func TestKillRounds(t *testing.T) {
@@ -62,7 +62,7 @@ func TestKillRounds(t *testing.T) {
 	checkTiles(t, p, kept)
 }
 
-// Each datagram of the load has one increment and one timer, of one of the contexts.
+// Each datagram of the load has one increment and one timer, both of one of these contexts.
 const (
 	loadContexts       = 50
 	datagramsPerSecond = 4000
@@ -76,7 +76,7 @@ type load struct {
 	history []sentAt // one entry for each burst; the test reads it only after stop
 }
 
-// sentAt is how many datagrams had been sent by one moment.
+// sentAt is how many datagrams had been sent at one moment.
 type sentAt struct {
 	at time.Time
 	n  int
@@ -160,7 +160,7 @@ func (p *process) askTotals() (a totals, err error) {
 	return a, err
 }
 
-// totals waits until the totals lie between two bounds, and returns them. Two seconds later the
+// totals waits until the totals are between two bounds, and returns them. Two seconds later, the
 // totals must still be the same.
 func (p *process) totals(t *testing.T, lowest, highest totals) totals {
 	t.Helper()

@@ -63,10 +63,10 @@ func (b *books) ended() (n uint64) {
 	return n + b.Samples.Stored
 }
 
-// TestTheBooksClose checks that the ledger accounts for every datagram that the kernel accepted,
-// and for its sample: the difference is 0. It sends three times what the server can read, with
-// lines that are malformed, negative, dropped by a rule, too long, too late or of new series, and
-// meanwhile restarts the server in place and by a stop and a start.
+// TestTheBooksClose checks that the ledger accounts for every datagram that the kernel accepted, and
+// for its sample: the difference is 0. It sends three times what the server can read. Some lines are
+// malformed, negative, dropped by a rule, too long, too late or of new series. Meanwhile it restarts
+// the server, once in place, and once with a stop and a start.
 //
 // 3 rounds of overload in CI, 100 in `make soak`.
 func TestTheBooksClose(t *testing.T) {
@@ -120,8 +120,7 @@ type bookSender struct {
 	refused uint64 // datagrams for which a Unix socket was full; UDP does not report this
 }
 
-// next returns the line of the next datagram. Of each hundred lines, one line has each kind of
-// problem.
+// next returns the line of the next datagram. In each hundred lines, each kind of problem occurs once.
 func (s *bookSender) next() string {
 	i := s.sent
 	switch i % 100 {
@@ -145,7 +144,7 @@ func (s *bookSender) next() string {
 	return fmt.Sprintf("books.load:1|c|#n:%d", i%50)
 }
 
-// send makes one attempt: it does not wait until a full socket has space.
+// send makes one attempt. It does not wait while a socket is full.
 func (s *bookSender) send(t *testing.T) {
 	raw, err := s.conn.(syscall.Conn).SyscallConn()
 	if err == nil {
@@ -185,9 +184,9 @@ func (s *bookSender) keepSending(t *testing.T, perSecond int) (stop func()) {
 	return func() { close(quit); <-done }
 }
 
-// overload sends more than three times what the server can read. The server is stopped while most
-// of the datagrams are sent, so the test overloads it on any machine. Datagrams that a Unix socket
-// refuses count as sent here.
+// overload sends more than three times what the server can read. The server is paused while most of
+// the datagrams are sent, so it is overloaded on any machine. Datagrams that a Unix socket refuses
+// count as sent here.
 func overload(t *testing.T, p *process, s *bookSender) {
 	t.Helper()
 	rounds := 3
@@ -216,15 +215,15 @@ func overload(t *testing.T, p *process, s *bookSender) {
 		return err
 	})
 	offered := s.sent + s.refused
-	t.Logf("%d datagrams offered, of which a Unix socket refused %d; %d read, one of %.1f",
+	t.Logf("%d datagrams were offered, of which a Unix socket refused %d; the server read %d, one of %.1f",
 		offered, s.refused, now.Datagrams.Read, float64(offered)/float64(now.Datagrams.Read))
 	if offered < 3*now.Datagrams.Read {
 		t.Error("the server read more than a third of the datagrams, so this test checks nothing")
 	}
 }
 
-// settled waits until every datagram is in the ledger of one of the processes and every tile
-// is stored, and returns the ledger of the last process.
+// settled waits until every datagram is in the ledger of one of the processes and every tile is
+// stored. It returns the ledger of the last process.
 func settled(t *testing.T, p *process, before []books, sent uint64) (now books) {
 	t.Helper()
 	eventually(t, time.Minute, "the books settle", func() (err error) {
@@ -278,8 +277,7 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 		t.Errorf("%d datagrams of one sample each were read; the books have %d samples, %d of them in a final state",
 			read, received, ended)
 	}
-	// Each kind of problem must have occurred. Otherwise the test does not check that
-	// kind.
+	// Each kind of problem must have occurred, or the test does not check it.
 	all := map[string]uint64{}
 	for _, b := range lives {
 		for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late} {
@@ -299,14 +297,13 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 	for _, reason := range []string{"no_type", "negative", "rule", "metric_series", "late_gauge", "late_kept", "folded",
 		"oversized", "kernel_dropped"} {
 		if all[reason] == 0 {
-			t.Errorf("no sample or datagram was %s", reason)
+			t.Errorf("no sample or datagram was counted as %s", reason)
 		}
 	}
 }
 
-// TestTheLedgerHasWhatClientsDropped checks that the ledger has the exact number of datagrams that a real
-// client reports as dropped. The server is stopped while the client sends, so that its socket is
-// full.
+// TestTheLedgerHasWhatClientsDropped checks that the ledger has exactly as many dropped datagrams as a
+// real client reports. The server is paused while the client sends, so that its socket is full.
 func TestTheLedgerHasWhatClientsDropped(t *testing.T) {
 	t.Parallel() // the test mostly waits, since clients report every ten seconds
 	p := start(t, dataDir(t))

@@ -13,7 +13,7 @@ import (
 )
 
 // flood sends lines at a rate, in datagrams of about 1,300 bytes, and returns after the last one.
-// `line` appends line number `i` to a datagram.
+// `line` appends line number i to a datagram.
 func flood(t *testing.T, network, address string, lines, rate int, line func(packet []byte, i int) []byte) {
 	t.Helper()
 	conn, err := net.Dial(network, address)
@@ -45,8 +45,8 @@ func unique(metric string) func([]byte, int) []byte {
 }
 
 // TestAFloodOfLabels checks that a flood of unique labels harms no other series. It sends one flood
-// over UDP and one to a Unix socket. The totals are exact, the log and a metric name the sender
-// within ten seconds, and after the flood there are places for new series again.
+// over UDP and one to a Unix socket. The totals are exact. The log and a metric name the sender within
+// ten seconds. After the flood there are places for new series again.
 func TestAFloodOfLabels(t *testing.T) {
 	const lines, perMetric = 20_000, 50
 	const udpLines = 5000 // 75 datagrams, which fit any receive buffer
@@ -85,7 +85,7 @@ func TestAFloodOfLabels(t *testing.T) {
 		})
 	}
 	for metric, n := range sent {
-		eventually(t, 30*time.Second, "the total is exact of "+metric, func() error {
+		eventually(t, 30*time.Second, "the total is exact for  "+metric, func() error {
 			return p.expect("sum("+metric+")", float64(n), 0)
 		})
 	}
@@ -112,8 +112,8 @@ func TestAFloodOfLabels(t *testing.T) {
 		return nil
 	})
 
-	// The last window of the flood may still be open, and a whole window without a flood must
-	// follow it. A new series before that would be part of the flood.
+	// The last window of the flood may still be open, and a new series in that window or in the next
+	// one would still count as part of the flood.
 	stopped := time.Now()
 	tries, next := 0, stopped.Add(2*time.Second)
 	eventually(t, 30*time.Second, "a new series has a place again", func() error {
@@ -150,11 +150,11 @@ func hasLine(text string, parts ...string) bool {
 // seriesBytes is the total memory of a series that docs/limits.md gives, in bytes.
 const seriesBytes = 10_000
 
-// TestAFloodTakesNoMoreMemory checks that a flood of series takes no more memory than the series
-// that the limit allows. Two servers get equally many lines at the same time. The first gets as many
-// series as the limit allows, again and again. The second gets a new series with each line, and its
-// heap may be 5 % larger. Its resident memory, which depends on when garbage was last collected,
-// may be 5 % above what docs/limits.md says for a full limit.
+// TestAFloodTakesNoMoreMemory checks that a flood of series takes no more memory than the series that
+// the limit allows. Two servers get equally many lines at the same time. The first server gets as many
+// series as the limit allows, again and again. The second server gets a new series with each line; its
+// heap may be 5 % larger. Its resident memory, which depends on the time of the last garbage
+// collection, may be 5 % above what docs/limits.md says for a full limit.
 //
 // 20,000 lines a second for 8 s in CI; 100,000 for a minute in `make soak`.
 func TestAFloodTakesNoMoreMemory(t *testing.T) {
@@ -195,17 +195,19 @@ func TestAFloodTakesNoMoreMemory(t *testing.T) {
 		allowance += 4 << 20 // 5 % of so small a process is noise; remembering the flood would take 160 MiB
 	}
 	if heaps[1] > heaps[0]+allowance {
-		t.Errorf("%d MiB are in use after a flood, more than 5 %% above the %d MiB without one", heaps[1]>>20, heaps[0]>>20)
+		t.Errorf("the heap has %d MiB after a flood, more than 5 %% above the %d MiB without a flood",
+			heaps[1]>>20, heaps[0]>>20)
 	}
 	if peaks[1] > worth+worth/20 {
-		t.Errorf("%d MiB were resident in a flood, more than 5 %% above the %d MiB of a full limit", peaks[1]>>20, worth>>20)
+		t.Errorf("a flood took %d MiB of resident memory, more than 5 %% above the %d MiB of a full limit",
+			peaks[1]>>20, worth>>20)
 	}
 	for _, p := range servers {
 		p.terminate(t)
 	}
 }
 
-// inUse is the heap of a process after a garbage collection, in bytes.
+// inUse returns the bytes in the heap of a process after a garbage collection.
 func inUse(t *testing.T, p *process) int {
 	t.Helper()
 	if _, err := p.get("/debug/pprof/heap", url.Values{"gc": {"1"}}); err != nil {
@@ -218,7 +220,7 @@ func inUse(t *testing.T, p *process) int {
 	return int(bytes)
 }
 
-// peak returns the highest resident memory of a process so far, in bytes.
+// peak returns the largest resident memory of a process so far, in bytes.
 func peak(t *testing.T, p *process) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -233,8 +235,8 @@ func peak(t *testing.T, p *process) int {
 }
 
 // TestKnownSeriesStayKnownAfterARestart checks that series in tiles keep their places in a limit
-// through a restart. The collector forgets the places, so new series could take them.
-// Merged gauges keep the places of their sources.
+// through a restart. The collector does not remember the places, so without care new series would take
+// them. Merged gauges keep the places of their sources.
 func TestKnownSeriesStayKnownAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	dir := dataDir(t)

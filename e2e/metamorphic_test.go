@@ -119,7 +119,7 @@ func lastLines() (lines []string) {
 	return append(lines, "_sc|%sdb|2|#shard:0", "_sc|%sdb|1|#shard:1")
 }
 
-// sendAs sends lines as the variant does and waits until all are read.
+// sendAs sends lines as the variant does, and waits until the server has read all of them.
 func sendAs(t *testing.T, p *process, v variant, prefix string, lines []string) {
 	t.Helper()
 	read := func() float64 {
@@ -155,7 +155,7 @@ func sendAs(t *testing.T, p *process, v variant, prefix string, lines []string) 
 			t.Fatal(err)
 		}
 		if sent++; int(sent)%200 == 0 {
-			arrived() // wait before a small receive buffer is full
+			arrived() // waits, so that a small receive buffer does not overflow
 		}
 	}
 	arrived()
@@ -184,8 +184,8 @@ func packets(prefix string, lines []string, length int) func(func([]byte) bool) 
 	}
 }
 
-// compareTiles compares every variant's tile with the first variant's tile, and that tile with the
-// sent values.
+// compareTiles compares the tile of every variant with the tile of the first variant, and that tile
+// with the sent values.
 func compareTiles(t *testing.T, try int, end time.Time, server func(variant) *process) {
 	t.Helper()
 	reach(end.Add(8 * time.Second)) // allows for lateness, the flush over 4 s, and a busy machine

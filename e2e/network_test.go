@@ -11,14 +11,15 @@ import (
 	"testing"
 )
 
-// A test of a cluster has network namespaces of its own: one for the test, with a bridge, and one for each
-// machine behind it. So ports are always free, and a machine's link can be cut.
+// A test of a cluster has network namespaces of its own: one for the test, with a bridge, and one for
+// each machine behind the bridge. So ports are always free, and a machine's link can be cut.
 
-// insideVariable in the environment says that the process is in its test's network namespace.
+// insideVariable is set in the environment of a process that runs in its test's network namespace.
 const insideVariable = "FRESHET_E2E_NAMESPACE"
 
-// inNamespace runs a test once more in a network namespace of its own, and reports whether this is that run.
-// A user who is not root becomes root of a user namespace, which the kernel must allow.
+// inNamespace runs a test once more in a network namespace of its own, and reports whether the present
+// run is the one in the namespace. A user who is not root becomes root of a user namespace, which the
+// kernel must allow.
 func inNamespace(t *testing.T) (inside bool) {
 	t.Helper()
 	if os.Getenv(insideVariable) != "" {
@@ -26,7 +27,7 @@ func inNamespace(t *testing.T) (inside bool) {
 		return true
 	}
 	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.count=1", "-test.v")
-	cmd.Env = append(os.Environ(), insideVariable+"="+freshet, "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin") // of tc
+	cmd.Env = append(os.Environ(), insideVariable+"="+freshet, "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin") // has tc
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
@@ -36,7 +37,7 @@ func inNamespace(t *testing.T) (inside bool) {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil {
-		t.Errorf("in a network namespace: %v\n%s", err, said.String())
+		t.Errorf("the test failed in its network namespace: %v\n%s", err, said.String())
 	} else if testing.Verbose() {
 		t.Log(said.String())
 	}
@@ -56,10 +57,10 @@ type machine struct {
 	t       *testing.T
 	name    string
 	address string
-	process string // number of a process that keeps the namespace
+	process string // id of a process that keeps the namespace alive
 }
 
-// machines makes machines of these names.
+// machines makes machines with these names.
 func machines(t *testing.T, names ...string) (all map[string]*machine) {
 	t.Helper()
 	must(t, "ip", "link", "add", "bridge", "type", "bridge")
@@ -87,7 +88,7 @@ func machines(t *testing.T, names ...string) (all map[string]*machine) {
 	return all
 }
 
-// link is the machine's end of the cable at the bridge.
+// link returns the name of the machine's network interface at the bridge.
 func (m *machine) link() string { return "to-" + m.name }
 
 // command returns a command on the machine.
@@ -102,22 +103,23 @@ func (m *machine) run(name string, args ...string) {
 	}
 }
 
-// cut takes the machine's cable out, and returns what puts it back.
+// cut takes down the machine's link. The returned function restores it.
 func (m *machine) cut() (restore func()) {
 	m.t.Helper()
 	must(m.t, "ip", "link", "set", m.link(), "down")
 	return func() { must(m.t, "ip", "link", "set", m.link(), "up") }
 }
 
-// silence drops what the machine sends to another one, and returns what ends that. The other direction
-// stays open.
+// silence drops what the machine sends to another one, but not what it receives from it. The returned
+// function ends this.
 func (m *machine) silence(to *machine) (restore func()) {
 	m.t.Helper()
 	m.run("ip", "route", "add", "blackhole", to.address+"/32")
 	return func() { m.run("ip", "route", "delete", "blackhole", to.address+"/32") }
 }
 
-// slow limits what the machine receives to 1 Mbit/s, and what it sends, too. It returns what ends that.
+// slow limits both what the machine receives and what it sends to 1 Mbit/s. The returned function ends
+// this.
 func (m *machine) slow() (restore func()) {
 	m.t.Helper()
 	limit := []string{"root", "tbf", "rate", "1mbit", "burst", "32kbit", "latency", "400ms"}

@@ -290,18 +290,19 @@ func TestARepeatOfDelta(t *testing.T) {
 			return errors.Join(p.expect("hits_total", 5, 0), p.expect("level", -5, 0))
 		})
 		if n, err := p.ownMetric("freshet_aggregator_repeated_samples_total"); err != nil || n != float64(2*round) {
-			t.Errorf("round %d: %v repeats are in the metric, %v", round, n, err)
+			t.Errorf("round %d: the metric has %v repeats, error %v", round, n, err)
 		}
 	}
 	books, _, err := p.ledger()
 	if err != nil || books.Samples.Refused["repeated"] != 4 || books.Samples.Received != 6 ||
 		books.Samples.Difference != 0 {
-		t.Errorf("the books: %+v %v", books, err)
+		t.Errorf("the books have %+v, error %v", books, err)
 	}
 }
 
-// An empty address turns OTLP over gRPC off. Otherwise the address is printed at the start, and a
-// restart in place keeps it: requests that come during the restart wait, and are answered.
+// An empty address turns OTLP over gRPC off. Otherwise the server prints the address at the start,
+// and keeps it in a restart in place: requests that come during the restart wait, and are answered
+// afterwards.
 func TestOTLPAddress(t *testing.T) {
 	p := start(t, dataDir(t), "--otlp-grpc-listen", "")
 	if p.OTLPGRPC != "" || strings.Contains(p.output.String(), "OTLP") {
@@ -331,11 +332,11 @@ func TestOTLPAddress(t *testing.T) {
 		}
 	}()
 	if r, said, err := p.restart(t); err != nil || r.State != "ready" {
-		t.Errorf("the restart: %v: %+v\n%s", err, r, said)
+		t.Errorf("the restart in place failed: %v: %+v\n%s", err, r, said)
 	}
 	close(stop)
 	if err := <-sent; err != nil {
-		t.Errorf("sending across a restart: %v", err)
+		t.Errorf("sending during a restart failed: %v", err)
 	}
 	if got, err := p.value(`http_requests_total{job="across"}`); err != nil || got != 21 {
 		t.Errorf("the counter is %v, want 21; %v", got, err)

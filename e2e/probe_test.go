@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestUsersDoNotMeetTheProbe checks that users see nothing of the probe by which a server measures
-// its freshness. It once showed as a metric name, as a new series after each start, as samples and
-// datagrams in the books, and as a sender with a new port each second.
+// TestUsersDoNotMeetTheProbe checks that users see nothing of the probe by which a server measures its
+// freshness. The probe once appeared as a metric name, as a new series after each start, as samples
+// and datagrams in the books, and as a sender with a new port each second.
 func TestUsersDoNotMeetTheProbe(t *testing.T) {
 	t.Parallel()
 	other := start(t, dataDir(t)) // the backend, which gets the tiles
@@ -38,7 +38,7 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 	}
 	p := begin()
 	if running, err := p.ownMetric("freshet_recorder_flight"); err != nil || running != 0 {
-		t.Errorf("the flight recorder runs although nobody has sent anything: %v %v", running, err)
+		t.Errorf("the flight recorder runs although nothing was sent: %v, error %v", running, err)
 	}
 	increment(t, p, "mine", 1)
 	eventually(t, time.Minute, "the backend has the tile of what was sent", func() error {
@@ -46,7 +46,7 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 		return err
 	})
 	if running, err := p.ownMetric("freshet_recorder_flight"); err != nil || running != 1 {
-		t.Errorf("the flight recorder does not run although somebody sends: %v %v", running, err)
+		t.Errorf("the flight recorder does not run although something was sent: %v, error %v", running, err)
 	}
 
 	for _, server := range []*process{p, other} {
@@ -89,6 +89,6 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 	p = begin()
 	if n, err := p.self(`count(count_over_time(freshet_probe[10m])) by (path)`); err != nil || len(n) != 2 ||
 		n[0].Value.V != 1 || n[1].Value.V != 1 {
-		t.Errorf("series of the probe after two restarts, by input: %v %v", n, err)
+		t.Errorf("series of the probe after two restarts, by input: %v, error %v", n, err)
 	}
 }

@@ -46,7 +46,7 @@ func TestProfilesOfAStrippedBinary(t *testing.T) {
 		}
 	})
 	if !parses {
-		t.Errorf("no profile names the parser of a server that parses; the last one:\n%v", taken)
+		t.Errorf("no profile of a server under load names the parser; the last profile is:\n%v", taken)
 	}
 }
 
@@ -73,7 +73,7 @@ func namesTheParser(t *testing.T, taken *profile.Profile) (named bool) {
 	for _, at := range taken.Location {
 		for _, line := range at.Line {
 			if line.Function == nil || line.Function.Name == "" || line.Function.Filename == "" || line.Line == 0 {
-				t.Errorf("a line of the profile has no name or no place: %+v", line)
+				t.Errorf("a line of the profile has no function name or no line number: %+v", line)
 				continue
 			}
 			named = named || strings.HasPrefix(line.Function.Name, "github.com/freshet-io/freshet/internal/core/dogstatsd.")

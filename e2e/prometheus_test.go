@@ -51,7 +51,8 @@ func application(t *testing.T) *httptest.Server {
 	}))
 }
 
-// sendingPrometheus starts a Prometheus that scrapes `target` and sends to a URL by remote write.
+// sendingPrometheus starts a Prometheus that scrapes `target` and sends the samples to a URL by remote
+// write.
 func sendingPrometheus(t *testing.T, target, write, message string) *process {
 	t.Helper()
 	return startPrometheus(t, fmt.Sprintf(`
@@ -111,8 +112,8 @@ func startPrometheus(t *testing.T, settings string) *process {
 	return p
 }
 
-// matrix returns every sample of the job's series up to a time, with all buckets of histograms, as
-// text by series.
+// matrix returns the text of every sample up to a time, with all buckets of histograms, by series of
+// the job.
 func (p *process) matrix(at time.Time) (map[string][]string, error) {
 	var data struct {
 		Result []struct {
@@ -187,7 +188,7 @@ func TestPrometheusSends(t *testing.T) {
 			p.kill(t)
 			p = start(t, p.dataDir, "--http-listen", address)
 			there(p, v+3)
-			app.Close() // the target is gone
+			app.Close() // so the target no longer answers
 			for _, server := range []*process{sender, p} {
 				eventually(t, 30*time.Second, "series end", func() error {
 					got, err := server.query("app_load")
@@ -205,7 +206,7 @@ func TestPrometheusSends(t *testing.T) {
 			if len(want) < 15 {
 				t.Fatalf("Prometheus has %d series: %v", len(want), slices.Collect(maps.Keys(want)))
 			}
-			eventually(t, 30*time.Second, "all of it is there", func() error {
+			eventually(t, 30*time.Second, "Freshet has all samples", func() error {
 				got, err := p.matrix(end)
 				if err != nil {
 					return err
@@ -234,8 +235,8 @@ func TestPrometheusSends(t *testing.T) {
 	}
 }
 
-// checkExemplars compares the exemplars since a time. Older ones may have been lost with the memory
-// of a process that was killed.
+// checkExemplars compares the exemplars since a time. Older exemplars may have been lost when a
+// process was killed, because they are only in memory.
 func checkExemplars(t *testing.T, want, got *process, since time.Time) {
 	t.Helper()
 	exemplars := func(p *process) (all []string) {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// door is an address at which a server can be asked: its own, or a proxy's.
+// door is an address at which a server can be reached: its own, or a proxy's.
 type door struct {
 	name   string
 	client http.Client
@@ -154,7 +154,7 @@ http {
 			filepath.Join(dir, "error.log")), "lua/install")
 	p = proxies{
 		forwardfor: atTCP("HAProxy with forwardfor", addresses[0]), silent: atTCP("HAProxy that adds nothing", addresses[1]),
-		nginx:  atSocket("nginx as it comes", filepath.Join(dir, "nginx.sock")),
+		nginx:  atSocket("nginx with its defaults", filepath.Join(dir, "nginx.sock")),
 		realIP: atSocket("nginx with X-Real-IP", filepath.Join(dir, "real.sock")),
 	}
 	for _, d := range []*door{p.silent, p.nginx} { // these two do not reveal a proxy to the server
@@ -189,8 +189,8 @@ func runProxy(t *testing.T, cmd *exec.Cmd, install string) {
 	})
 }
 
-// A proxy on the server's machine opens no operator endpoint to its clients, whatever headers they
-// send and the proxy adds. The proxy's requests come from a loopback address. An empty
+// A proxy on the server's machine opens no operator endpoint to its clients, whatever headers the
+// clients send and the proxy adds. The proxy's requests come from a loopback address. An empty
 // X-Forwarded-For, to which a real HAProxy adds nothing, once hid the proxy from the server. Once the
 // server has seen a proxy, it answers operators only on operator.sock.
 func TestProxies(t *testing.T) {
@@ -229,8 +229,8 @@ func TestProxies(t *testing.T) {
 	}
 }
 
-// A server behind proxies that add no header refuses operators on loopback if
-// http.operator_loopback is false. Commands find operator.sock without any setting.
+// A server behind proxies that add no header refuses operators on loopback if http.operator_loopback
+// is false. Commands find operator.sock without any setting.
 func TestProxiesThatAddNothing(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--http-operator-loopback=false", "--http-hosts=metrics.example")

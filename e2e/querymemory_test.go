@@ -19,9 +19,9 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 )
 
-// TestQueryMemory checks that a query which needs too much memory fails and nothing else does. It
-// asks a server with 500 MiB for 12,000 series at 4,001 steps, which are 768 MB of samples and more
-// of JSON. That once ended the process. Writes continue, also while 24 smaller queries run.
+// TestQueryMemory checks that a query which needs too much memory fails, and nothing else does. It
+// asks a server with 500 MiB for 12,000 series at 4,001 steps, which take 768 MB as samples and more
+// as JSON. Such a query once ended the process. Writes continue, also while 24 smaller queries run.
 func TestQueryMemory(t *testing.T) {
 	p := startSmall(t)
 
@@ -83,7 +83,7 @@ func TestQueryMemory(t *testing.T) {
 	}
 	all.Wait()
 	if n, err := p.value(`count({__name__=~"after|beside_.*"})`); err != nil || n != 1001 {
-		t.Errorf("%v of the 1001 series that were written beside the queries are there: %v", n, err)
+		t.Errorf("the server has %v of the 1001 series that were written during the queries; error %v", n, err)
 	}
 	p.staysSmall(t)
 }
@@ -102,7 +102,7 @@ func startSmall(t *testing.T) *process {
 	return launch(t, dir, cmd)
 }
 
-// staysSmall checks the peak of resident memory.
+// staysSmall checks the largest resident memory of the process so far.
 func (p *process) staysSmall(t *testing.T) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -114,8 +114,8 @@ func (p *process) staysSmall(t *testing.T) {
 		t.Fatalf("no VmHWM in %s", status)
 	}
 	peak, _ := strconv.ParseInt(string(found[1]), 10, 64)
-	if t.Logf("at most %d MiB were resident", peak>>10); peak<<10 > smallServer {
-		t.Errorf("%d MiB were resident, more than the server's %d", peak>>10, smallServer>>20)
+	if t.Logf("the resident memory was at most %d MiB", peak>>10); peak<<10 > smallServer {
+		t.Errorf("the resident memory was %d MiB, more than the limit of %d", peak>>10, smallServer>>20)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestQueryResultMemory(t *testing.T) {
 	}
 	// Other queries are answered.
 	if n, err := p.value("count(wide)"); err != nil || n != series {
-		t.Errorf("after the queries %v of %d series are there: %v", n, series, err)
+		t.Errorf("after the queries the server has %v of %d series; error %v", n, series, err)
 	}
 	p.staysSmall(t)
 }

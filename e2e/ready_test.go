@@ -54,9 +54,9 @@ func (p *process) mustWrite(t *testing.T, m message) {
 	}
 }
 
-// TestReadyMeansReady checks that a server opens the stores that were in use before it reports that
-// it is ready, after a stop and after a crash. So the first query and the first write open no store
-// and are as fast as later ones. Both once waited for the whole replay: 15 s for a million series.
+// TestReadyMeansReady checks that a server opens the stores that were in use before it reports that it
+// is ready, after a stop and after a crash. Then the first query and the first write open no store and
+// are as fast as later ones. Both once waited for the whole replay: 15 s for a million series.
 func TestReadyMeansReady(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-metrics=false")
@@ -78,13 +78,13 @@ func TestReadyMeansReady(t *testing.T) {
 		stop(p, t)
 		p = start(t, p.dataDir, "--self-metrics=false")
 		if err := p.expectOwn("freshet_store_open_databases", 3); err != nil {
-			t.Errorf("before the first query and write: %v", err)
+			t.Errorf("stores opened before the first query and write: %v", err)
 		}
 		if n, err := p.ownMetric("prometheus_tsdb_head_series"); err != nil || n < requests*each {
 			t.Errorf("%v series are in memory, %v", n, err)
 		}
 		if err := p.expect("ready_7_7", 1, 0); err != nil {
-			t.Errorf("the first query: %v", err)
+			t.Errorf("the first query failed: %v", err)
 		}
 		p.mustWrite(t, requestV2(now+1, 2, "ready_0_0"))
 		if err := p.expectOwn("freshet_store_open_databases", 3); err != nil {
@@ -103,8 +103,8 @@ func (p *process) expectOwn(name string, want float64) error {
 }
 
 // TestNotReadyWhileAStoreOpens checks what a server does while it opens a store: /-/ready says what
-// it waits for, requests that need a store are told to retry, datagrams are read, and the log shows
-// the progress. A named pipe in place of the store's WAL delays the opening.
+// the server waits for, requests that need a store are told to retry, datagrams are read, and the log
+// shows the progress. A named pipe in the place of the store's WAL delays the opening.
 func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
@@ -159,7 +159,7 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(p.dataDir, "listening.json")); err == nil {
-		t.Error("listening.json is there although the server is not ready")
+		t.Error("listening.json exists although the server is not ready")
 	}
 	p.Unixgram = filepath.Join(p.dataDir, "dgram.sock")
 	increment(t, p, "meanwhile", 5)
@@ -187,14 +187,14 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	_ = os.Remove(segment) // so that neither a backup nor a stop waits for the pipe
 }
 
-// TestABrokenStore checks that a store with a missing WAL segment does little harm. The server
-// starts and says what to do. The tenant's other stores answer, with a warning. After the repair
-// the store opens without a restart, with everything that the advice promised.
+// TestABrokenStore checks that a store with a missing WAL segment does little harm. The server starts
+// and says what to do. Queries of the tenant's other stores are answered, with a warning. After the
+// repair, the store opens without a restart, with all samples that the advice promised.
 func TestABrokenStore(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
 	now := time.Now().UnixMilli()
-	for i := range int64(3) { // each in a segment of its own
+	for i := range int64(3) { // each sample in a segment of its own
 		p.mustWrite(t, requestV2(now+i, float64(i), fmt.Sprintf("broken_%d", i)))
 		p.terminate(t)
 		if i == 2 {
@@ -239,13 +239,13 @@ func TestABrokenStore(t *testing.T) {
 		t.Errorf("freshet diagnose: %+v", found.Causes)
 	}
 
-	if err := os.WriteFile(segment, nil, 0o600); err != nil { // as the advice says
+	if err := os.WriteFile(segment, nil, 0o600); err != nil { // as the error advises
 		t.Fatal(err)
 	}
 	expectSoon(t, p, "broken_0", 0)
 	expectSoon(t, p, "broken_2", 2)
 	if results, err := p.query("broken_1"); err != nil || len(results) > 0 {
-		t.Errorf("a sample of the missing segment is there: %v %v", results, err)
+		t.Errorf("a query finds a sample of the missing segment: %v, error %v", results, err)
 	}
 	p.mustWrite(t, requestV2(now+11, 1, "broken_0"))
 	if w := p.warnings(t, "whole"); len(w) > 0 {
@@ -293,7 +293,8 @@ func (p *process) warnings(t *testing.T, expr string) []string {
 }
 
 // TestTheJournalIsGone checks that the server reports a missing journal if there are stores of tiles,
-// as after half a restore. A first start, a regular stop and a crash are not reported.
+// as after a restore of only some files. It reports nothing at a first start, and after a regular stop
+// or a crash.
 func TestTheJournalIsGone(t *testing.T) {
 	t.Parallel()
 	const missing = "freshet_aggregator_journal_missing"

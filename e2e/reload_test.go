@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// TestReloadsUnderLoad checks that reloads neither lose a metric nor count one twice. It changes
-// rules, labels, retention and sockets a thousand times while metrics arrive on every kind of
-// socket.
+// TestReloadsUnderLoad checks that reloads neither lose a metric nor count it twice. It changes rules,
+// labels, retention and sockets a thousand times while metrics arrive on every kind of socket.
 func TestReloadsUnderLoad(t *testing.T) {
 	const reloads = 1000
 	dir := dataDir(t)
@@ -62,14 +61,14 @@ func TestReloadsUnderLoad(t *testing.T) {
 		return p.expect("sum(reloaded)", float64(total), 0)
 	})
 	if n, err := p.ownMetric("freshet_dogstatsd_kernel_dropped_packets_total"); err != nil || n != 0 {
-		t.Errorf("the kernel dropped %v datagrams, %v", n, err)
+		t.Errorf("the kernel dropped %v datagrams; error %v", n, err)
 	}
 	if rules, err := p.query(fmt.Sprintf(`count by (rule) (reloaded{rule="%d",round="%d"})`, reloads%5, reloads%3)); err !=
 		nil || len(rules) != 1 {
-		t.Errorf("the last rules are not in force: %v, %v", rules, err)
+		t.Errorf("the last rules are not in force: %v, error %v", rules, err)
 	}
 	if n, err := p.ownMetric("freshet_config_reloads_total"); err != nil || int(n) != reloads {
-		t.Errorf("%v reloads are in the metric, %v", n, err)
+		t.Errorf("the metric counts %v reloads; error %v", n, err)
 	}
 }
 

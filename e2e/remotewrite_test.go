@@ -34,7 +34,7 @@ func (p *process) write(kind string, body []byte) (status int, text string, head
 	return p.writeWithin(30*time.Second, kind, body)
 }
 
-// writeWithin is write with a limit of its own.
+// writeWithin is write with another time limit.
 func (p *process) writeWithin(
 	limit time.Duration, kind string, body []byte,
 ) (status int, text string, header http.Header, err error) {
@@ -111,7 +111,7 @@ func TestBadRequests(t *testing.T) {
 		written   string
 		counter   string
 	}{
-		{"a good one", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 1)), 204, "", "2",
+		{"a valid request", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 1)), 204, "", "2",
 			`freshet_distributor_written_samples_total`},
 		{"no name", remoteWriteV1, pack(t, with(series("job", "a"), now, 1)), 400, `{job="a"}: the series has no name`, "1",
 			`freshet_distributor_refused_total{reason="bad_labels"}`},
@@ -183,7 +183,7 @@ func (p *process) metric(series string) (v float64, err error) {
 }
 
 // acknowledged are the samples that the server acknowledged in a kill test: each series has a sample
-// at each of these times, and its value is the time.
+// at each of these times, whose value is the time.
 type acknowledged struct {
 	mu    sync.Mutex
 	times []int64 // Unix ms
@@ -263,7 +263,7 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 }
 
 // TestDamagedWAL checks that a server with a damaged WAL starts, logs what it could not read, and
-// returns no value that nobody sent. A torn last record costs only that record.
+// returns no value that was never sent. A torn last record costs only that record.
 func TestDamagedWAL(t *testing.T) {
 	t.Parallel()
 	const requests = 100
@@ -310,7 +310,7 @@ func TestDamagedWAL(t *testing.T) {
 			for _, r := range results {
 				for _, v := range r.Values {
 					if at := int64(v.T*1000 + .5); at != int64(v.V) || at < base || at >= base+requests {
-						t.Errorf("%v: a value that nobody sent: %v", r.Metric, v)
+						t.Errorf("%v: a value that was never sent: %v", r.Metric, v)
 					}
 				}
 				if len(r.Values) < c.least {
@@ -376,8 +376,8 @@ func (p *process) checkPromised(t *testing.T, promised *acknowledged) {
 }
 
 // TestFullDiskAndRemoteWrite checks that requests on a full disk are answered with 503 and
-// Retry-After, that the log says why, and that they are written seconds after there is space.
-// Acknowledged samples are not lost, even after a restart.
+// Retry-After, that the log has the cause, and that requests are written again seconds after there is
+// space. Acknowledged samples are not lost, even after a restart.
 func TestFullDiskAndRemoteWrite(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t)
@@ -399,7 +399,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 	promised = append(promised, at)
 	d.fill(t, p)
 	refused := 0
-	for range 200 { // the rest of a page still holds some requests
+	for range 200 { // some requests still fit into the last page of a file
 		status, text, after := send()
 		switch {
 		case status == http.StatusNoContent:
@@ -430,13 +430,13 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 		found := map[int64]bool{}
 		for _, v := range results[0].Values {
 			if int64(v.T*1000+.5) != int64(v.V) {
-				t.Errorf("a value that nobody sent: %v", v)
+				t.Errorf("a value that was never sent: %v", v)
 			}
 			found[int64(v.V)] = true
 		}
 		for _, at := range promised {
 			if !found[at] {
-				t.Errorf("of %d acknowledged samples, number %d is lost", len(promised), slices.Index(promised, at))
+				t.Errorf("the server lost number %[2]d of %[1]d acknowledged samples", len(promised), slices.Index(promised, at))
 			}
 		}
 		p.kill(t)

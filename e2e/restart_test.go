@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// sender sends increments to a socket at a rate, and counts the increments that the kernel took. It
-// accepts only one error, the end of a stream: then it connects again and repeats the frame, as
-// clients do.
+// sender sends increments to a socket at a rate, and counts the increments that the kernel accepted.
+// The only error that it tolerates is the end of a stream: then it connects again and repeats the
+// frame, as clients do.
 type sender struct {
 	sent atomic.Int64
 	quit chan struct{}
@@ -72,7 +72,7 @@ func (s *sender) send(conn net.Conn, payload []byte, perSecond int) error {
 	}
 }
 
-// stop ends the sending and returns how many increments the kernel took.
+// stop ends the sending, and returns how many increments the kernel accepted.
 func (s *sender) stop(t *testing.T) int64 {
 	t.Helper()
 	close(s.quit)
@@ -136,24 +136,25 @@ func (p *process) lifeBooks(t *testing.T) (b lifeAnswer) {
 	return b
 }
 
-// previousDrops returns the drops in the final books of the process before.
+// previousDrops returns the drops in the final books of the previous process.
 func (p *process) previousDrops(t *testing.T) int64 {
 	t.Helper()
 	b := p.lifeBooks(t)
 	if b.Previous == nil || !b.Previous.Final || b.Previous.Samples.Difference != 0 {
-		t.Errorf("the books of the process before are %+v", b.Previous)
+		t.Errorf("the books of the previous process are %+v", b.Previous)
 		return 0
 	}
 	return b.Previous.Datagrams.KernelDropped
 }
 
-// expectCounted waits until all increments that were sent over a network are counted.
+// expectCounted waits until all increments that were sent over a network are counted, and each only
+// once.
 func (p *process) expectCounted(t *testing.T, network string, want int64) {
 	t.Helper()
 	eventually(t, 30*time.Second, "every increment by "+network+" is counted once", func() error {
 		got, err := p.value("e2e_restart_" + network)
 		if err == nil && got != float64(want) {
-			err = fmt.Errorf("%v are counted, want %d: %+.0f", got, want, got-float64(want))
+			err = fmt.Errorf("%v increments are counted, want %d; the difference is %+.0f", got, want, got-float64(want))
 		}
 		return err
 	})
@@ -178,10 +179,10 @@ func (p *process) restart(t *testing.T) (r restarted, stderr string, err error) 
 	return r, said.String(), err
 }
 
-// TestRestartInPlaceLosesNothing checks that senders notice nothing when the program is replaced
-// under load. Every datagram is counted once, or dropped by the kernel, and the drops in the books
-// of all processes add up to the kernel's number. If the socket's buffer is large enough for the
-// gap, nothing is dropped.
+// TestRestartInPlaceLosesNothing checks that senders notice nothing when the program is replaced under
+// load. Every datagram is either counted once or dropped by the kernel, and the drops in the books of
+// all processes add up to the kernel's number. If the socket's buffer is large enough for the gap,
+// nothing is dropped.
 //
 // 5 restarts under 10,000 UDP datagrams a second in CI, 100 under 50,000 in `make soak`, and half
 // as many on a Unix socket.
@@ -218,9 +219,9 @@ func TestRestartInPlaceLosesNothing(t *testing.T) {
 	}
 	p.expectPID(t, pid)
 
-	// The kernel doubles the requested buffer and charges 832 bytes for a short datagram. Drops are
-	// a fault only if the buffer has room for twice the gap, since readers may pause for other
-	// reasons, too.
+	// The kernel doubles the requested buffer and charges 832 bytes for a short datagram. Drops are a
+	// fault only if the buffer has room for twice the gap, since readers may also pause for other
+	// reasons.
 	granted := 4 << 20
 	if m := regexp.MustCompile(`granted (\d+) of`).FindStringSubmatch(p.output.String()); m != nil {
 		granted, _ = strconv.Atoi(m[1])
@@ -248,8 +249,8 @@ func (p *process) expectPID(t *testing.T, want int) {
 	}
 }
 
-// TestABadUpgradeChangesNothing checks that the server runs on, unchanged, if the new program does
-// not start or refuses the configuration.
+// TestABadUpgradeChangesNothing checks that the server continues unchanged if the new program does not
+// start or refuses the configuration.
 func TestABadUpgradeChangesNothing(t *testing.T) {
 	dir := dataDir(t)
 	program, config := filepath.Join(dir, "freshet"), filepath.Join(dir, "freshet.yaml")
@@ -297,7 +298,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	install(config, []byte("http: {listeners: [{listen: '"+p.HTTP+"', tenant: other}]}\n"))
 	refused("the port is in use")
 	if err := os.Mkdir(filepath.Join(dir, "restart.probe"), 0o755); err != nil {
-		// The directory stands for a disk that cannot be written.
+		// The directory causes the same error as a disk that cannot be written.
 		t.Fatal(err)
 	}
 	install(config, []byte("log_level: debug\n"))
@@ -341,9 +342,9 @@ func pelt(t *testing.T, dir string, signals ...syscall.Signal) (stop func()) {
 	}
 }
 
-// TestSignalsNeverKill checks that SIGHUP and SIGUSR2 never end the process. Without a handler both
-// signals would. Handlers were once missing at the start, at the stop, and between the two programs
-// of a restart in place.
+// TestSignalsNeverKill checks that SIGHUP and SIGUSR2 never end the process. Without a handler, both
+// signals would. Handlers were once missing during the start, during the stop, and between the two
+// programs of a restart in place.
 func TestSignalsNeverKill(t *testing.T) {
 	dir := dataDir(t)
 	t.Run("between two images", func(t *testing.T) {
@@ -375,7 +376,8 @@ func TestSignalsNeverKill(t *testing.T) {
 	}
 }
 
-// TestTwoRestartsAtOnce checks that two restarts at once are one restart, and both callers see it.
+// TestTwoRestartsAtOnce checks that two requests for a restart at the same time cause one restart,
+// which both callers report.
 func TestTwoRestartsAtOnce(t *testing.T) {
 	p := start(t, dataDir(t))
 	for range 3 {
@@ -390,7 +392,7 @@ func TestTwoRestartsAtOnce(t *testing.T) {
 		}
 		for i := range all {
 			if err := all[i].Wait(); err != nil {
-				t.Errorf("one of the two: %v: %s", err, &said[i])
+				t.Errorf("one of two calls of freshet restart failed: %v: %s", err, &said[i])
 			}
 		}
 	}
@@ -428,7 +430,8 @@ func TestRestartSignalsOnlyTheServer(t *testing.T) {
 	}
 }
 
-// TestAddressesOfPortZeroStay checks that three listeners on port 0 keep their ports in a restart.
+// TestAddressesOfPortZeroStay checks that three listeners on port 0 keep their ports through a
+// restart.
 func TestAddressesOfPortZeroStay(t *testing.T) {
 	dir := dataDir(t)
 	config := filepath.Join(dir, "freshet.yaml")
@@ -438,7 +441,7 @@ func TestAddressesOfPortZeroStay(t *testing.T) {
 	}
 	p := start(t, dir, "--config", config)
 	if r, said, err := p.restart(t); err != nil || r.State != "ready" {
-		t.Fatalf("the restart: %v: %+v\n%s", err, r, said)
+		t.Fatalf("the restart failed: %v: %+v\n%s", err, r, said)
 	}
 	addresses := regexp.MustCompile(`(?m)^  (?:HTTP {7}|OTLP {7}grpc {6})(\S+)`)
 	eventually(t, 30*time.Second, "the addresses are the same as before", func() error {
@@ -575,9 +578,9 @@ func (a *activated) command(t *testing.T, args ...string) *exec.Cmd {
 }
 
 // TestSocketActivation checks that stops and restarts lose nothing on sockets that systemd opened:
-// datagrams wait in them while there is no server. The UDP buffer is too small on purpose, and the
-// books together count each of the kernel's drops once. A restart in place keeps the same sockets.
-// kill -9 costs only the open windows.
+// datagrams wait in these sockets while there is no server. The UDP buffer is too small on purpose,
+// and the books of all processes together count each of the kernel's drops once. A restart in place
+// keeps the same sockets. kill -9 loses only the open windows.
 func TestSocketActivation(t *testing.T) {
 	const perSecond = 2000
 	a := activate(t)
@@ -597,7 +600,7 @@ func TestSocketActivation(t *testing.T) {
 		p = launch(t, a.dir, a.command(t, small))
 		told += p.previousDrops(t)
 		if r, said, err := p.restart(t); err != nil {
-			t.Fatalf("the restart: %v: %+v\n%s", err, r, said)
+			t.Fatalf("the restart failed: %v: %+v\n%s", err, r, said)
 		}
 		told += p.previousDrops(t)
 	}
@@ -622,7 +625,7 @@ func TestSocketActivation(t *testing.T) {
 	p = launch(t, a.dir, a.command(t, small))
 	sentGram += gram.stop(t)
 	lowest := float64(sentGram) - journalLag.Seconds()*perSecond
-	eventually(t, 30*time.Second, "what waited across kill -9 is counted", func() error {
+	eventually(t, 30*time.Second, "datagrams that waited in the socket during kill -9 are counted", func() error {
 		got, err := p.value("e2e_restart_unixgram")
 		if err == nil && (got < lowest || got > float64(sentGram)) {
 			err = fmt.Errorf("%v of %d increments are counted", got, sentGram)
@@ -637,7 +640,8 @@ func TestSocketActivation(t *testing.T) {
 	}
 }
 
-// A socket from systemd that the configuration does not name is an error: it would fill up unread.
+// A socket from systemd that the configuration does not name is an error, because nothing would read
+// the socket until it is full.
 func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) {
 	a := activate(t)
 	cmd := a.command(t, "--dogstatsd-udp", "127.0.0.1:0", "--http-listen", "127.0.0.1:0")
@@ -657,8 +661,8 @@ func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) 
 	}
 }
 
-// TestAFailedStartLeavesDatagramsInTheSockets checks that a start that fails leaves the datagrams in systemd's
-// sockets. Otherwise each new try would lose the datagrams since the last try.
+// TestAFailedStartLeavesDatagramsInTheSockets checks that a failed start leaves the datagrams in
+// systemd's sockets. Otherwise each try would lose the datagrams since the last one.
 func TestAFailedStartLeavesDatagramsInTheSockets(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	a := activate(t)

@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// A collector without an aggregator reads and counts like any other collector. It says wherever it
-// matters that it keeps nothing. Its books close: every well-formed sample is discarded. It restarts
-// in place and stops like other collectors, and leaves no store.
+// A collector without an aggregator reads and counts like any other collector. Its output, log and
+// answers say that it keeps nothing. Its books close: every well-formed sample is discarded. It
+// restarts in place and stops like other collectors, and leaves no store.
 func TestACollectorAloneDiscards(t *testing.T) {
 	p := start(t, dataDir(t), "--role", "collector")
 	pid := p.cmd.Process.Pid
@@ -37,7 +37,7 @@ func TestACollectorAloneDiscards(t *testing.T) {
 	}
 	closed := func() {
 		t.Helper()
-		eventually(t, startLimit, "the books have everything", func() error {
+		eventually(t, startLimit, "the books have all samples", func() error {
 			now, _, err := p.ledger()
 			if err != nil {
 				return err
@@ -69,7 +69,7 @@ func TestACollectorAloneDiscards(t *testing.T) {
 	_, before, err := p.ledger()
 	if err != nil || before == nil || before.Samples.Discarded["no_aggregator"] != sent["discarded"] ||
 		before.Samples.Difference != 0 {
-		t.Errorf("the books of the process before: %+v, %v", before, err)
+		t.Errorf("the books of the previous process: %+v, error %v", before, err)
 	}
 	clear(sent)
 	send()
@@ -85,8 +85,8 @@ func TestACollectorAloneDiscards(t *testing.T) {
 	}
 }
 
-// refusesQueries checks that endpoints and commands that read stores say why they cannot, in the
-// form of errors that their clients expect.
+// refusesQueries checks that endpoints and commands that read stores say that nothing is stored here,
+// in the form of errors that their clients expect.
 func (p *process) refusesQueries(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{"/api/v1/query?query=a", "/api/v1/labels", "/api/v1/events", "/api/v1/status/tsdb"} {

@@ -22,7 +22,7 @@ func TestSecretsStayInTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	away.Close() // so that nobody answers at its address
+	away.Close() // so that nothing answers at its address
 	dir := dataDir(t)
 	file := filepath.Join(dir, "freshet.yaml")
 	write := func(text string) {
@@ -110,7 +110,7 @@ func TestSecretsStayInTheFile(t *testing.T) {
 	}
 	_, out, notes = invoke(t, "query", "1", "--server", fmt.Sprintf("http://ann:s3cret@%s/?s3cret=s3cret", away.Addr()))
 	// The name of a parameter is no secret.
-	shown["a command whose server is away"] = strings.ReplaceAll(out+notes, "?s3cret=", "")
+	shown["a command whose server is down"] = strings.ReplaceAll(out+notes, "?s3cret=", "")
 	p.terminate(t)
 	shown["the log"] = p.output.String()
 	for where, text := range shown {

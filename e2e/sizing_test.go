@@ -69,15 +69,15 @@ func TestSizing(t *testing.T) {
 	cpu, journal = metric("process_cpu_seconds_total")-cpu, metric("freshet_aggregator_journal_bytes")-journal
 	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 7*time.Second)) // so that the series are in a store, too
 	memory := (metric("process_resident_memory_bytes") - empty) / float64(series)
-	t.Logf("%d series: %.0f bytes of memory each, above the %.0f MB of an empty server", series, memory, empty/1e6)
+	t.Logf("%d series take %.0f bytes of memory each, beside the %.0f MB of an empty server", series, memory, empty/1e6)
 	t.Logf("CPU seconds for a million samples: %.2f at one sample per series and window, %.2f at hundreds",
 		cpu/samples*1e6, busy)
 	t.Logf("%.0f bytes of journal per sample, at one sample per series and window", journal/samples)
 	if memory > 12_000 {
-		t.Errorf("a series takes %.0f bytes; docs/operations.md calculates with 6 kB", memory)
+		t.Errorf("a series takes %.0f bytes; docs/operations.md says 6 kB", memory)
 	}
 	if b := journal / samples; b > 250 {
-		t.Errorf("a sample takes %.0f bytes of journal; docs/operations.md calculates with 130", b)
+		t.Errorf("a sample takes %.0f bytes of journal; docs/operations.md says 130", b)
 	}
 	wal := dirBytes(t, filepath.Join(p.dataDir, "tsdb", "default", "10s", "wal"))
 	t.Logf("%.0f bytes of WAL per series in the store of 10 s, with its first tiles", float64(wal)/float64(series))

@@ -26,7 +26,8 @@ func planSoak(t *testing.T) soakPlan {
 		plan = soakPlan{10 * time.Minute, 20_000, 50_000, 10 * time.Second}
 	}
 	if text := os.Getenv("FRESHET_SOAK_TIME"); text != "" {
-		// The long version takes this time instead: at least 5 min, since stores fill for 4 min.
+		// This duration replaces the one of the long version. It must be at least 5 min, since stores
+		// fill for 4 min.
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			t.Fatalf("FRESHET_SOAK_TIME = %s: is not a duration; write 2m", text)
@@ -204,8 +205,8 @@ func table(rows []look) string {
 }
 
 // checkFlat compares the resident memory in the last third of the time with the memory in the middle
-// third; in the first third tables fill and stores open. It allows for some megabytes, since each
-// collection changes the memory of a small process by that much.
+// third. It ignores the first third, in which tables fill and stores open. It allows for some
+// megabytes, since each garbage collection changes the memory of a small process by that much.
 func checkFlat(t *testing.T, rows []look) {
 	t.Helper()
 	if len(rows) < 6 {

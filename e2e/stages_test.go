@@ -23,8 +23,8 @@ func (p *process) self(expr string) ([]result, error) {
 	return data.Result, err
 }
 
-// TestStages checks that one query to Freshet itself tells where the time went, for every stage and
-// every input.
+// TestStages checks that a query of Freshet's own metrics returns the time of every stage for every
+// input.
 func TestStages(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-interval", "1s")
@@ -78,13 +78,13 @@ func TestStages(t *testing.T) {
 		return nil
 	})
 
-	// No time counts twice: the stages of a request together take no longer than the whole way.
+	// No time counts twice: the stages of a request together take no longer than the whole request.
 	for input, whole := range map[string]float64{"dogstatsd": 1.5, "remote_write": 1} {
 		parts, err := p.self(fmt.Sprintf(`sum(histogram_sum(freshet_stage_seconds{input=%q, stage!="visible", `+
 			`stage!="read", stage!="parse"})) / sum(histogram_sum(freshet_stage_seconds{input=%q, stage="visible"}))`, input,
 			input))
 		if err != nil || len(parts) != 1 || parts[0].Value.V > whole {
-			t.Errorf("%s: the stages together take %v of the whole way; %v", input, parts, err)
+			t.Errorf("%s: the stages together take %v of the whole time; %v", input, parts, err)
 		}
 	}
 	for _, stage := range []string{"read", "parse", "window", "tile", "visible"} {
@@ -101,7 +101,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestFreshness checks that a server probes how long a sample takes until a query returns it, for
+// TestFreshness checks that a server measures how long a sample takes until a query returns it, for
 // each tenant's datagrams and for remote write. One tenant has only a Unix socket.
 func TestFreshness(t *testing.T) {
 	t.Parallel()
@@ -124,7 +124,7 @@ func TestFreshness(t *testing.T) {
 		return nil
 	})
 	if lost, err := p.self(`sum(freshet_freshness_lost_total)`); err != nil || len(lost) > 0 && lost[0].Value.V > 0 {
-		t.Errorf("probes are lost: %v %v", lost, err)
+		t.Errorf("some probes were lost: %v, error %v", lost, err)
 	}
 	for _, path := range []string{"dogstatsd", "remote_write"} {
 		p99, err := p.self(fmt.Sprintf(`histogram_quantile(0.99, sum(freshet_freshness_seconds{path=%q}))`, path))
@@ -144,10 +144,10 @@ func TestOwnMetricsOff(t *testing.T) {
 	}
 }
 
-// TestProbesCostATenantNothing checks that probes take nothing from a tenant. Six hours of remote
-// write, oldest first, are all stored. When probes still wrote to the tenant's store, their samples
-// of the present made the store refuse 85 % of the past as too old. A tenant with a limit of five
-// series can have five, without the probe's.
+// TestProbesCostATenantNothing checks that probes do not affect a tenant's own samples. Six hours of
+// remote write, oldest first, are all stored. When probes still wrote to the tenant's store, their
+// samples of the present made the store refuse 85 % of the past as too old. A tenant with a limit of
+// five series can have five, beside the probe's series.
 func TestProbesCostATenantNothing(t *testing.T) {
 	t.Parallel()
 	const (
@@ -196,7 +196,7 @@ func TestProbesCostATenantNothing(t *testing.T) {
 	})
 	eventually(t, time.Minute, "the tenant has all five series", func() error {
 		if n, err := p.value(`count({__name__=~"gauge."})`); err != nil || n != 5 {
-			return fmt.Errorf("the tenant has %v; %v", n, err)
+			return fmt.Errorf("the tenant has %v series; error %v", n, err)
 		}
 		return nil
 	})

@@ -146,12 +146,12 @@ func (p *process) readings() (map[string][]string, error) {
 }
 
 // TestTelegrafSends checks that Freshet has exactly the samples that telegraf collected, even if
-// Freshet is down for a while. Telegraf sends by remote write, configured as in
-// docs/remote-write.md, and by OTLP.
+// Freshet is down for a while. Telegraf sends by remote write, configured as in docs/remote-write.md,
+// and by OTLP.
 //
 // Telegraf's remote write sends only the newest sample of each series in a batch, so a batch must be
-// one page. A flush within a page would break that. So all pages but the first and the last are
-// collected while Freshet is down.
+// exactly one page. If telegraf flushed in the middle of a page, samples would be missing. Therefore
+// all pages but the first and the last are collected while Freshet is down.
 func TestTelegrafSends(t *testing.T) {
 	t.Parallel() // it mostly waits
 	outage := 3 * time.Second

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// TestABrokenTenantHarmsNoOther checks that a tenant whose store cannot be opened harms no other. A
-// file stands in place of the store, for 90 s, or 5 minutes in `make soak`. Such a store once
-// stopped the whole server after 50 s. Now the other tenant's tiles are stored as usual, its
-// answers are fresh and its counter is exact. The broken tenant's samples beyond store.pending are
-// refused and counted in its books; freshet diagnose names the store. When the file is gone,
+// TestABrokenTenantHarmsNoOther checks that a tenant whose store cannot be opened affects no other
+// tenant. A file has the path of the store's directory for 90 s, or for 5 minutes in `make soak`. Such
+// a store once stopped the whole server after 50 s. Now the other tenant's tiles are stored as usual,
+// its answers are fresh and its counter is exact. The broken tenant's samples beyond store.pending are
+// refused and counted in its books, and freshet diagnose names the store. When the file is gone,
 // everything that was not refused is stored.
 func TestABrokenTenantHarmsNoOther(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ http: {listeners: [{listen: "127.0.0.1:0", tenant: b}]}
 	if err := os.Remove(inTheWay); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 2*time.Minute, "all that waited is stored", func() error {
+	eventually(t, 2*time.Minute, "all waiting samples are stored", func() error {
 		load(time.Now().Add(200 * time.Millisecond))
 		n, err := p.ofTenant("freshet_aggregator_pending_seconds", "b")
 		if err == nil && n > 12 {
@@ -100,9 +100,9 @@ http: {listeners: [{listen: "127.0.0.1:0", tenant: b}]}
 	p.terminate(t)
 }
 
-// checkHealthy checks that no tile of the healthy tenant waits longer than 12 s for its store, of
-// which 6 s are usual (2 s of lateness, and 4 s over which the shards close), and that its answers
-// are fresh.
+// checkHealthy checks that no tile of the healthy tenant waits longer than 12 s for its store, and
+// that the tenant's answers are fresh. 6 s are usual: 2 s of lateness, and 4 s over which the shards
+// close.
 func checkHealthy(t *testing.T, p *process) {
 	t.Helper()
 	if late, err := p.ofTenant("freshet_aggregator_pending_seconds", "default"); err == nil && late > 12 {
@@ -131,7 +131,7 @@ func mustSend(t *testing.T, conn net.Conn, packet string) int {
 	return 1
 }
 
-// ofTenant returns the sum of one of the process's own metrics over those series of a tenant whose
+// ofTenant returns the sum of one of the process's own metrics, over the series of a tenant whose
 // labels contain all texts.
 func (p *process) ofTenant(name, tenant string, texts ...string) (sum float64, err error) {
 	body, err := p.get("/metrics", url.Values{})

@@ -51,7 +51,7 @@ type newest struct {
 func (b *busiest) in(rate float64) int { return int(math.Round(rate * float64(b.Seconds))) }
 
 // TestTop checks that status/top shows a known load: its total, its senders and its metrics. Two
-// senders use UDP and one a Unix socket. Some time after the last request, the server stops
+// senders use UDP, and one uses a Unix socket. Some time after the last request, the server stops
 // counting.
 func TestTop(t *testing.T) {
 	t.Parallel()
@@ -64,7 +64,7 @@ func TestTop(t *testing.T) {
 		return b
 	}
 	if b := look(); len(b.Metrics) != 0 || len(b.Senders) != 0 {
-		t.Errorf("before anything is sent: %+v", b)
+		t.Errorf("status/top before anything was sent: %+v", b)
 	}
 
 	open := func(network, address string) net.Conn {
@@ -134,9 +134,9 @@ func TestTop(t *testing.T) {
 		}
 	}
 	if counting, err := p.ownMetric("freshet_top_counting"); err != nil || counting != 1 {
-		t.Errorf("the server does not count just after a request: %v, %v", counting, err)
+		t.Errorf("the server does not count right after a request: %v, error %v", counting, err)
 	}
-	eventually(t, 40*time.Second, "nothing is counted once nobody looks", func() error {
+	eventually(t, 40*time.Second, "counting stops some time after the last request", func() error {
 		counting, err := p.ownMetric("freshet_top_counting")
 		rows, err2 := p.ownMetric("freshet_top_rows")
 		if err := errors.Join(err, err2); err != nil || counting != 0 || rows != 0 {
@@ -183,7 +183,7 @@ func TestTopOnATerminal(t *testing.T) {
 	<-ended
 	text := shown.String()
 	if !strings.HasPrefix(text, "\x1b[?1049h\x1b[?25l") || !strings.HasSuffix(text, "\x1b[?25h\x1b[?1049l") {
-		t.Errorf("the terminal is not as before: %q", text)
+		t.Errorf("top did not restore the terminal: %q", text)
 	}
 	p.terminate(t)
 }
@@ -242,7 +242,7 @@ func TestTopAsJSON(t *testing.T) {
 			Data   busiest
 		}
 		if err := json.Unmarshal(line, &a); err != nil || a.Status != "success" || a.Data.Seconds < 1 {
-			t.Errorf("a wrong update: %v: %s", err, line)
+			t.Errorf("top printed an invalid update: %v: %s", err, line)
 		}
 	}
 	p.terminate(t)

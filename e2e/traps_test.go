@@ -10,16 +10,15 @@ import (
 	"time"
 )
 
-// These tests are about faults that brought other systems down, or made them give wrong answers.
-// Some such tests are elsewhere, nearer to their code:
+// These tests are about faults that took other systems down, or made them give wrong answers. Some
+// tests of such faults are elsewhere, nearer to the code:
 //
-//   - A flush continues as if its state had been saved: the aggregator's
-//     TestAJournalThatCannotBeWrittenRefusesTheWindow and TestAStoreThatIsDownLosesNothing, and
-//     TestFullDisk in this package.
-//   - Two kinds under one name are folded into the first: the collector's
+//   - A flush continues as if its state had been saved: see TestFullDisk, and in the aggregator
+//     TestAJournalThatCannotBeWrittenRefusesTheWindow and TestAStoreThatIsDownLosesNothing.
+//   - Two kinds under one name are folded into the first: see the collector's
 //     TestTrapTwoKindsUnderOneNameAreKeptApart.
-//   - A request succeeds although the queue is full: TestKillRounds shows by kill -9 that a window
-//     is acknowledged only when it is journalled.
+//   - A request succeeds although the queue is full: TestKillRounds shows with kill -9 that a window
+//     is acknowledged only once it is journalled.
 //   - A scrape blocks the readers: the collector's readers publish their counts once a window, and
 //     share a lock with a scrape only while they copy the counts. TestAReaderNeverWaitsForTheFlusher
 //     shows the same for the flusher.
@@ -33,8 +32,8 @@ func sendOne(t *testing.T, p *process, lines ...string) {
 	}
 }
 
-// An unknown field costs nothing. Statsd_exporter and veneur refused a whole sample for one field
-// that they did not know, so the upgrade of a client silenced its metrics (trap 1).
+// An unknown field of a line costs nothing. statsd_exporter and veneur refused a whole sample because
+// of one field that they did not know, so the upgrade of a client silenced its metrics (trap 1).
 func TestTrapUnknownFieldCostsNothing(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
@@ -44,14 +43,14 @@ func TestTrapUnknownFieldCostsNothing(t *testing.T) {
 	expectSoon(t, p, `trap_unknown_gauge{kind="gauge"}`, 1)
 	expectSoon(t, p, `histogram_count(trap_unknown_timer{a="b"})`, 1)
 	if n, err := p.ownMetric("freshet_dogstatsd_unknown_fields_total"); err != nil || n != 4 {
-		t.Errorf("%v unknown fields are counted, 4 were sent; %v", n, err)
+		t.Errorf("%v unknown fields are counted, want 4; error %v", n, err)
 	}
 	if n, err := p.ownMetric("freshet_dogstatsd_malformed_lines_total"); err != nil || n != 0 {
-		t.Errorf("%v lines are counted as malformed, want 0; %v", n, err)
+		t.Errorf("%v lines are counted as malformed, want 0; error %v", n, err)
 	}
 }
 
-// Tags may stand in any field. Vector lost them behind another field (trap 2).
+// Tags may be in any field. Vector lost tags behind another field (trap 2).
 func TestTrapTagsStandAnywhere(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
@@ -62,7 +61,7 @@ func TestTrapTagsStandAnywhere(t *testing.T) {
 	}
 }
 
-// A metric of several types harms no other metric. In statsd_exporter, a metric whose type changed
+// A metric of several types affects no other metric. In statsd_exporter, a metric whose type changed
 // made /metrics answer 500 (trap 8). Freshet keeps its own metrics apart from clients' metrics, so
 // even metrics with the same names do not collide.
 func TestTrapTypeConflictHarmsNobodyElse(t *testing.T) {
@@ -90,12 +89,12 @@ func TestTrapTypeConflictHarmsNobodyElse(t *testing.T) {
 		t.Error("metrics of clients are among Freshet's own metrics")
 	}
 	if n, err := p.ownMetric("freshet_dogstatsd_packets_total"); err != nil || n != 1 {
-		t.Errorf("%v packets are counted, 1 was sent; %v", n, err)
+		t.Errorf("%v packets are counted, want 1; error %v", n, err)
 	}
 }
 
-// Rate and increase see the first increment of a series, in the open tile and in the stored one.
-// Prometheus has no earlier value to compare the first value with, and so shows nine of the first ten
+// rate and increase see the first increment of a series, in the open tile and in the stored one.
+// Prometheus cannot compare the first value with an earlier one, and so shows nine of the first ten
 // requests after a deployment (trap 9). Freshet puts a zero before the first tile.
 func TestTrapFirstIncrementIsSeen(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
@@ -113,7 +112,7 @@ func TestTrapFirstIncrementIsSeen(t *testing.T) {
 		}{
 			{"increase(trap_first[1m] anchored)", 7}, {"trap_first", 7},
 			{"histogram_count(increase(trap_timer[1m] anchored))", 2},
-			// Rate and plain increase extrapolate as in Prometheus, but see the increment.
+			// rate and plain increase extrapolate as in Prometheus, but see the first increment.
 			{"rate(trap_first[1m]) > bool 0", 1}, {"increase(trap_first[1m]) >= bool 7", 1},
 			{"histogram_count(rate(trap_timer[1m])) > bool 0", 1},
 		} {
@@ -131,9 +130,9 @@ func TestTrapFirstIncrementIsSeen(t *testing.T) {
 	expectSoon(t, p, "increase(trap_first[1m] anchored)", 11)
 }
 
-// A query at the beginning of the epoch is answered. Grafana's health check asks 1+1 at the epoch's
-// fourth second. A server that refused a time older than its retention was "down" in Grafana (trap
-// 11).
+// A query at the beginning of the epoch is answered. Grafana's health check queries 1+1 at the fourth
+// second of the epoch. In Grafana, a server that refused times older than its retention was "down"
+// (trap 11).
 func TestTrapHealthQueryAtEpoch(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
@@ -182,7 +181,7 @@ func TestTrapTwoKindsAreNotFolded(t *testing.T) {
 	expectSoon(t, p, `trap_kinds_gauge{a="b"}`, 1_000_001)
 }
 
-// A client that sends samples of next year does no harm. A TSDB that took one such sample would
+// A client that sends samples of next year does no harm. If a TSDB accepted one such sample, it would
 // refuse the present samples of all other series.
 func TestTrapFarFutureSpoilsNothing(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
@@ -204,6 +203,6 @@ func TestTrapFarFutureSpoilsNothing(t *testing.T) {
 		expectSoon(t, p, fmt.Sprintf("%s @ %d", name, end.Unix()), want)
 	}
 	if n, err := p.ownMetric("freshet_aggregator_store_errors_total"); err != nil || n != 0 {
-		t.Errorf("the store refused %v writes, %v", n, err)
+		t.Errorf("the store refused %v writes; error %v", n, err)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// hostile is markup that would run if the page took text for markup.
+// hostile is text that would run as markup if the page did not escape it.
 const hostile = "<img src=x onerror=alert(1)>"
 
 // TestPage opens every page of the web UI in a real browser, on servers with an hour of history and
@@ -67,13 +67,13 @@ func TestPage(t *testing.T) {
 		"UI_SCREENSHOTS="+absolute)
 	begun := time.Now()
 	out, err := cmd.CombinedOutput()
-	t.Logf("in %v; screenshots are in %s\n%s", time.Since(begun).Round(time.Second), absolute, out)
+	t.Logf("the page took %v; screenshots are in %s\n%s", time.Since(begun).Round(time.Second), absolute, out)
 	if err != nil {
 		t.Fatalf("the page: %v", err)
 	}
 }
 
-// recordings puts two records into a directory: one of a lock, one of a flood with hostile names.
+// recordings puts two records into a directory: one of a lock, and one of a flood with hostile names.
 func recordings(t *testing.T, dir string) (lock, flood string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "internal", "core", "diagnose", "testdata", "lock.zip"))
@@ -206,8 +206,8 @@ func past(t *testing.T, p *process) {
 	}
 }
 
-// present sends until the test ends. By DogStatsD it sends all kinds, events, malformed lines, and
-// more series than a limit allows; by remote write, a request each second.
+// present sends until the test ends. By DogStatsD, it sends all kinds, events, malformed lines, and
+// more series than a limit allows. By remote write, it sends a request each second.
 func present(t *testing.T, p *process) {
 	t.Helper()
 	conn, err := net.Dial("udp", p.UDP)

@@ -11,10 +11,9 @@ import (
 	"time"
 )
 
-// A rule turns counters that clients also decrement into up/down counters, whose totals are exact
-// over senders and hosts, also after kill -9 and SIGTERM. Prometheus' metadata calls them gauges,
-// and they count for the limits as long as their totals are kept. Without a rule decrements are
-// refused.
+// A rule turns counters that clients also decrement into up/down counters. Their totals are exact over
+// senders and hosts, also after kill -9 and SIGTERM. Prometheus' metadata calls them gauges, and they
+// count for the limits as long as their totals are kept. Without a rule, decrements are refused.
 func TestUpDownCountersSurvive(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	dir := dataDir(t)
@@ -75,9 +74,9 @@ func TestUpDownCountersSurvive(t *testing.T) {
 		metadata["e2e_open"][0].Type != "gauge" {
 		t.Errorf("metadata: %+v, %v", metadata, err)
 	}
-	reach(restarted.Add(idleContexts + 3*time.Second)) // by then idle counters have given up their places
+	reach(restarted.Add(idleContexts + 3*time.Second)) // by then idle counters have lost their places
 	if places, err := p.ownMetric("freshet_limit_series"); err != nil || places != 2 {
-		t.Errorf("%v series have a place, want only the two totals; %v", places, err)
+		t.Errorf("%v series have a place, want only the two totals; error %v", places, err)
 	}
 	if err := p.expect("sum(e2e_open)", total, 0); err != nil {
 		t.Error(err)

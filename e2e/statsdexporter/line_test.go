@@ -9,8 +9,8 @@ import (
 	theirs "github.com/prometheus/statsd_exporter/pkg/line"
 )
 
-// For statsd_exporter a line of buckets (docs/format/buckets.md) is malformed: the exporter counts no
-// value of the line.
+// statsd_exporter treats a line of buckets (docs/format/buckets.md) as malformed, and counts no value
+// of the line.
 func TestExporterCountsNothingOfBuckets(t *testing.T) {
 	for line, events := range map[string]int{
 		"http.request.duration:h3,1.75,0;-31,2,0,1;-20,4|nh|#route:checkout,method:GET,status:200": 0,

@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the converted files in testdata")
 
-// pair is statsd_exporter's mapper with a file, and ours with the converted file.
+// pair is statsd_exporter's mapper with a file, and our mapper with the converted file.
 type pair struct {
 	theirs theirs.MetricMapper
 	ours   *ours.Mapper
@@ -78,8 +78,8 @@ type line struct {
 
 func (l line) String() string { return fmt.Sprintf("%s %s %s:%s", l.kind, l.name, l.key, l.value) }
 
-// theirSeries does what statsd_exporter does around its mapper: labels, honor_labels, and the last
-// step of the name.
+// theirSeries does what statsd_exporter does around its mapper: it adds labels by honor_labels, and
+// escapes the name last.
 func (p *pair) theirSeries(l line) string {
 	m, mapped, present := p.theirs.GetMapping(l.name, l.kind)
 	scale := 1.0
@@ -126,8 +126,8 @@ func series(name string, set map[string]string, scale float64) string {
 	return b.String()
 }
 
-// foreseen reports whether, by the notes of the conversion, our rules may map a line that
-// statsd_exporter does not map.
+// foreseen reports whether the notes of the conversion say that our rules may map this line, although
+// statsd_exporter does not.
 func (p *pair) foreseen(l line) bool {
 	_, _, present := p.theirs.GetMapping(l.name, l.kind)
 	return !present && slices.ContainsFunc(p.text.Notes, func(n statsdexporter.Note) bool {
@@ -183,8 +183,8 @@ func generate(r *rand.Rand, file string, n int) (lines []line) {
 	return lines
 }
 
-// For realistic files, both mappers give the same line the same name, labels and unit. The files,
-// their conversions and notes are in testdata.
+// For realistic files, both mappers give a line the same name, labels and unit. The files, their
+// conversions and the notes are in testdata.
 func TestSameSeries(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yml")
 	if err != nil || len(files) == 0 {
@@ -274,11 +274,11 @@ func TestOrder(t *testing.T) {
 		name     string
 		want     string
 	}{
-		{"the first wins", []string{"*", "a"}, "a", "r0"},
+		{"the first rule wins", []string{"*", "a"}, "a", "r0"},
 		{"a repeated pattern keeps its rule and moves to its last place", []string{"a", "*", "a"}, "a", "r1"},
-		{"and is taken where nothing stands between", []string{"a", "a", "*"}, "a", "r0"},
+		{"a pattern repeated at once keeps its place", []string{"a", "a", "*"}, "a", "r0"},
 		{"the beginning of an earlier pattern is never found", []string{"a.b.c", "a.b"}, "a.b", "a_b"},
-		{"the beginning of a later one is", []string{"a.b", "a.b.c"}, "a.b", "r0"},
+		{"the beginning of a later pattern is found", []string{"a.b", "a.b.c"}, "a.b", "r0"},
 	} {
 		var b strings.Builder
 		b.WriteString("mappings:\n")
@@ -304,19 +304,19 @@ func randomGlob(r *rand.Rand, longest int) string {
 
 func TestNotes(t *testing.T) {
 	for _, c := range []struct{ why, file, want string }{
-		{"nothing to say", "mappings:\n- {match: a.*, name: b, labels: {xx: $1}}", ""},
+		{"a file without notes", "mappings:\n- {match: a.*, name: b, labels: {xx: $1}}", ""},
 		{"a ttl of one mapping", "mappings:\n- {match: a, name: b, ttl: 1m}", "2: ttl: 1m0s has no equivalent"},
 		{"summaries", "mappings:\n- {match: a, name: b, observer_type: summary}", "2: a summary becomes a native histogram"},
 		{"summaries by default", "defaults: {observer_type: summary}", "0: defaults.observer_type: summaries become"},
-		{"observers are summaries if nothing is said", "mappings:\n- {match: a, name: b, match_metric_type: observer}",
+		{"observers are summaries by default", "mappings:\n- {match: a, name: b, match_metric_type: observer}",
 			"2: a summary becomes"},
 		{"both histograms",
 			"mappings:\n- {match: a, name: b, observer_type: histogram, histogram_options: " +
 				"{native_histogram_bucket_factor: 1.1}}",
 			"2: native_histogram_bucket_factor"},
-		{"a scale that cannot be", "mappings:\n- {match: a, name: b, scale: -1}", "2: scale: -1 is left out"},
-		{"labels with a meaning", "mappings:\n- {match: a, name: b, labels: {le: x}}", "2: the label le is left out"},
-		{"buckets that a client counts", "mappings:\n- {match: a.*, name: b_bucket, labels: {le: $1}}", ""},
+		{"an invalid scale", "mappings:\n- {match: a, name: b, scale: -1}", "2: scale: -1 is left out"},
+		{"a reserved label", "mappings:\n- {match: a, name: b, labels: {le: x}}", "2: the label le is left out"},
+		{"buckets counted by a client", "mappings:\n- {match: a.*, name: b_bucket, labels: {le: $1}}", ""},
 		{"a percent sign", "mappings:\n- {match: a.*, name: b, labels: {xx: '$1 %'}}",
 			"2: statsd_exporter garbles the label xx"},
 		{"invalid buckets",
@@ -324,7 +324,7 @@ func TestNotes(t *testing.T) {
 				"{buckets: [2, 1]}}",
 			"2: the server refuses this rule until it is corrected: buckets[1] is not above"},
 		{"a short ttl", "defaults: {ttl: 3s}", "0: defaults.ttl: 3s is shorter"},
-		{"no way back",
+		{"no backtracking",
 			"defaults: {glob_disable_ordering: true}\nmappings:\n- {match: a.*.c, name: b}\n- {match: a.b.d, name: c}",
 			"3: takes names such as a.b.c"},
 	} {
@@ -347,7 +347,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// A mapping that turns counters into the buckets of a classic histogram does so in Freshet, too.
+// If a mapping turns counters into the buckets of a classic histogram, the converted mapping does so
+// in Freshet, too.
 func TestBucketsOfCounters(t *testing.T) {
 	for _, honor := range []string{"", ", honor_labels: true"} {
 		p := newPair(t, "mappings:\n- {match: a.*, match_metric_type: counter, name: b_bucket, labels: {le: $1}"+honor+"}")
@@ -378,13 +379,13 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s\ngot %v, want %s", c.file, err, c.want)
 		}
 		if err := (&theirs.MetricMapper{}).InitFromYAMLString(c.file); err == nil {
-			t.Errorf("statsd_exporter accepts this file, and the conversion refuses it:\n%s", c.file)
+			t.Errorf("statsd_exporter accepts this file, but the conversion refuses it:\n%s", c.file)
 		}
 	}
 }
 
 // FuzzConvert checks that every converted file is a valid configuration of the program, unless a note
-// says that it is not.
+// says otherwise.
 func FuzzConvert(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.yml")
 	for _, name := range files {
