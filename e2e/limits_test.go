@@ -85,7 +85,7 @@ func TestAFloodOfLabels(t *testing.T) {
 		})
 	}
 	for metric, n := range sent {
-		eventually(t, 30*time.Second, "the total is exact for  "+metric, func() error {
+		eventually(t, 30*time.Second, "the total is exact for "+metric, func() error {
 			return p.expect("sum("+metric+")", float64(n), 0)
 		})
 	}

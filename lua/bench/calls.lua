@@ -1,6 +1,6 @@
--- luajit bench/calls.lua: nanoseconds of CPU to count a request. Each call is compiled and comes
--- from C, as in nginx. The second number excludes the cost of an empty function. The numbers are
--- medians of 15 turns. Bound: 60 ns, with the entry from C.
+-- luajit bench/calls.lua: nanoseconds of CPU to count a request. Each call is compiled and comes from
+-- C, as in nginx. The second number excludes the cost of an empty function. The numbers are medians of
+-- 15 turns. Bound: 60 ns, including the entry from C.
 package.path = arg[0]:gsub("bench/calls%.lua$", "") .. "?.lua;" .. package.path
 local freshet = require "resty.freshet"
 
@@ -29,7 +29,7 @@ local cases = {
 }
 
 -- load, which is in C, calls its function for each piece of a text. Each case loads its own copy of
--- the source: if they shared one, the machine code would first check which case it runs.
+-- the source: with a shared copy, the machine code would first check which case it runs.
 local N = 1000000
 local function turn_of(f)
   return loadstring [[
@@ -54,7 +54,7 @@ end
 local turns = {}
 for i = 1, 15 do
   for _, case in ipairs(cases) do
-    took = i / 100 -- so that values fall into many buckets
+    took = i / 100 -- the values fall into many buckets
     turns[case[1]] = turns[case[1]] or {}
     table.insert(turns[case[1]], case.turn())
   end

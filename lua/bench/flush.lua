@@ -1,7 +1,7 @@
 -- luajit bench/flush.lua [SERIES [classic|exemplars]]: milliseconds of CPU of a flush, and of its
--- longest tick, to a socket that takes everything. SERIES label sets have changed, each with a
--- counter and with a histogram that has values in 12 buckets. The numbers are medians of the last
--- 21 of 60 flushes.
+-- longest tick, to a socket that accepts everything. The flush sends SERIES label sets, each with a
+-- counter and with a histogram that has values in 12 buckets. The numbers are medians of the last 21
+-- of 60 flushes.
 package.path = arg[0]:gsub("bench/flush%.lua$", "") .. "?.lua;" .. package.path
 local freshet = require "resty.freshet"
 local flush = require "resty.freshet.flush"

@@ -1,5 +1,5 @@
 -- luajit requests.lua SOCKET N [PATH]: sends exactly N requests over one connection, one after the
--- other. wrk cannot send an exact number. SOCKET is the path of a Unix socket.
+-- other, because wrk cannot send an exact number. SOCKET is the path of a Unix socket.
 local ffi = require "ffi"
 ffi.cdef [[
 struct address { uint16_t family; char path[108]; };

@@ -1,4 +1,4 @@
---- Other techniques to compare this library with: Kong's logger, rebuilt from its authors'
+--- Another technique to compare this library with: Kong's logger, rebuilt from its authors'
 -- description. Each label set has an FFI structure with a counter and a histogram, which is found
 -- in nested tables. A loop over the bounds finds the bucket of a value.
 local ffi = require "ffi"
@@ -20,7 +20,7 @@ local function series_of(bounds)
   end
 end
 
---- by_ipairs returns from within the loop, which aborts the trace of the caller.
+--- by_ipairs returns from within its loop, which aborts the trace of the caller.
 function _M.by_ipairs(bounds)
   local find = series_of(bounds)
   local function observe(series, seconds)

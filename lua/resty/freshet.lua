@@ -1,6 +1,6 @@
---- Metrics for nginx and OpenResty that cost a request almost nothing. Each worker counts in
--- its own arrays, and a timer sends the changes to Freshet or another DogStatsD server.
--- docs/edge.md is the manual.
+--- Metrics for nginx and OpenResty that cost a request almost nothing. Each worker counts in arrays
+-- of its own, and a timer sends the changes to Freshet or another DogStatsD server. docs/edge.md is
+-- the manual.
 --
 -- This file has the metrics, and labels.lua has their label sets. template.lua writes the functions
 -- that requests call, buckets.lua finds the bucket of a value, and flush.lua sends.
@@ -15,8 +15,8 @@ local template = require "resty.freshet.template"
 local text = require "resty.freshet.text"
 
 -- LuaJIT compiles nothing in this file. template.lua writes the functions that requests call, and
--- flush.lua has the fast loops of a flush. In the rarely called functions here LuaJIT would now and
--- then start a trace and abort it.
+-- flush.lua has the fast loops of a flush. The functions here are called rarely, so LuaJIT would only
+-- start traces now and then, and abort them.
 jit.off(true, true)
 
 local type, tostring, floor = type, tostring, math.floor
@@ -25,19 +25,19 @@ local unpack = unpack
 local _M = { _VERSION = "0.1.0" }
 
 local MAX_NAME = 200 -- bytes
-local PAUSE = 0.005 -- seconds between the ticks of a flush: a worker answers requests meanwhile
+local PAUSE = 0.005 -- seconds between the ticks of a flush, in which a worker answers requests
 local EXIT_WAIT = 0.2 -- seconds that an exiting worker waits for a slow server
 
 ---@class freshet.Options
 ---@field server string           unix:/path of a datagram socket, udp://host:port, or host:port
----@field prefix? string          of every name, such as "shop."
----@field tags? string[]          of every metric, such as {"env:prod"}
+---@field prefix? string          the beginning of every name, such as "shop."
+---@field tags? string[]          tags of every metric, such as {"env:prod"}
 ---@field interval? number        seconds between flushes, 0.01 to 60; default 1
----@field max_series? integer     of all metrics together; default 10000
+---@field max_series? integer     most series of all metrics together; default 10000
 ---@field packet? integer         bytes of the longest datagram; default 8192, over UDP 1432
----@field idle? number            seconds after which a label set without changes gives its place back; default 3600, 0 for never
----@field exemplars? boolean      send the trace ids that observe_traced was given
----@field telemetry? boolean      false: do not report our own counts
+---@field idle? number            seconds after which a label set without changes loses its place; default 3600, 0 for never
+---@field exemplars? boolean      send the trace ids of calls of observe_traced
+---@field telemetry? boolean      false: do not send this library's own counts
 
 ---@class freshet.Metrics
 local Metrics = {}
@@ -89,7 +89,7 @@ local KNOWN = {
 --- check returns the options with defaults, or nil and an error for people.
 local function check(options)
   if type(options) ~= "table" then
-    return wrong("options", options, "must be a table; only server has no default")
+    return wrong("options", options, "must be a table, in which server is required")
   end
   for key in pairs(options) do
     if not KNOWN[key] then
@@ -215,7 +215,7 @@ function _M.new(options, parts)
   return self
 end
 
---- tick sends for a millisecond, and sets a timer for the rest.
+--- tick sends for a millisecond. If there is more to send, it sets a timer to continue.
 function Metrics:tick(premature)
   local clock = self.flusher.clock
   local started = clock()
@@ -230,8 +230,8 @@ function Metrics:tick(premature)
   end
 end
 
---- tell logs once that nothing can be sent, with the reason, and once that sending works
--- again. It does not log a full queue.
+--- tell logs once that sending fails, with the reason, and once that it works again. It does not log
+-- a full queue.
 function Metrics:tell(reason)
   if reason ~= "full" and (reason == nil) ~= (self.trouble == nil) then
     self.trouble = reason
@@ -252,8 +252,8 @@ function Metrics:flush()
   return state == "done", err
 end
 
---- Sends the rest and our own counts when the worker exits. It waits up to EXIT_WAIT for a
--- slow server.
+--- Sends the rest and this library's own counts when the worker exits. It waits up to EXIT_WAIT for
+-- a slow server.
 function Metrics:exit()
   local f = self.flusher
   local stop = f.clock() + EXIT_WAIT
@@ -289,7 +289,7 @@ local function power_above(n)
   return p
 end
 
---- remember gives a handle its id. When the id's place is given back, all its handles lose it.
+--- remember gives a handle its id. When the id's place is taken back, all its handles lose the id.
 local function remember(m, id, handle)
   if id ~= sets.OVERFLOW then
     handle.id, m.handles[id] = id, m.handles[id] or {}
@@ -299,7 +299,7 @@ end
 
 local SHAPE = { schema = true, from = true, to = true, buckets = true } -- options of histograms
 
---- add makes a metric. prepare makes the tables of a histogram; other kinds have none.
+--- add makes a metric. `prepare` makes the tables of a histogram; other kinds have no tables.
 local function add(metrics, kind, name, labels, options, prepare)
   local function bad(err)
     return nil, ("freshet: %s %s: %s"):format(kind, tostring(name), err)

@@ -2,7 +2,7 @@ local helper = require "spec.helper"
 local buckets = require "resty.freshet.buckets"
 local ffi = require "ffi"
 
--- The slow way: a binary search for the first bucket whose upper bound is not below v.
+-- A slow way to find a bucket: a binary search for the first bucket whose upper bound is not below v.
 local function slow(schema, v)
   local low, high = math.floor(-1100 * 2 ^ schema), math.ceil(1100 * 2 ^ schema)
   while low < high do
@@ -57,7 +57,7 @@ describe("the bucket of a value", function()
   end)
 
   for schema = -4, 8 do
-    it("is the same as found the slow way, for random values of schema " .. schema, function()
+    it("is the one that the slow way finds, for random values of schema " .. schema, function()
       math.randomseed(schema)
       local values, want = {}, {}
       for i = 1, 4000 do
@@ -69,7 +69,7 @@ describe("the bucket of a value", function()
       same(want, observed(schema, values, -20, 12))
     end)
 
-    it("holds its upper bound, and the next one the next double, of schema " .. schema, function()
+    it("has its upper bound, and the next bucket has the next double, of schema " .. schema, function()
       local values, want = {}, {}
       local width = 2 ^ schema
       for index = math.ceil(-9 * width), math.floor(9 * width) do
@@ -84,7 +84,7 @@ describe("the bucket of a value", function()
     end)
   end
 
-  it("is the nearest one for values beyond the range, with the exact sum", function()
+  it("is the nearest bucket for values beyond the range, and the sum is exact", function()
     local m, socket = helper.new()
     local h = m:histogram("h", {}, { schema = 0, from = -2, to = 2 })
     for _, v in ipairs { 0, 0.1, 0.25, 0.26, 4, 5, 1e6 } do
@@ -99,7 +99,7 @@ describe("the bucket of a value", function()
     assert.equal(0 + 0.1 + 0.25 + 0.26 + 4 + 5 + 1e6, got.sum)
   end)
 
-  it("of classic bounds is the one that a loop over them finds, and is cumulative", function()
+  it("is, for classic bounds, the one that a loop finds, and is cumulative", function()
     math.randomseed(7)
     for _ = 1, 20 do
       local bounds, b = {}, 2 ^ math.random(-30, 3)
@@ -139,7 +139,7 @@ describe("the bucket of a value", function()
     end
   end)
 
-  it("refuses values that would spoil a sum, and counts them", function()
+  it("refuses values that would make a sum invalid, and counts them", function()
     local m = helper.new()
     local h, c = m:histogram "h", m:counter "c"
     for _, v in ipairs { 0 / 0, math.huge, -math.huge, -1, "x" } do

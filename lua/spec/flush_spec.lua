@@ -32,7 +32,7 @@ describe("a flush", function()
   end)
 
   for _, arity in ipairs { 0, 1, 2, 3, 8 } do
-    it("has every call by labels and by handle, with " .. arity .. " labels", function()
+    it("sends every call by labels and by handle, with " .. arity .. " labels", function()
       local m, socket = helper.new()
       local names, values = {}, {}
       for i = 1, arity do
@@ -155,7 +155,7 @@ describe("a flush", function()
     assert.equal("done", (m.flusher:run(math.huge)))
   end)
 
-  it("gives up a packet that the kernel will never take, and counts it", function()
+  it("drops a packet that the kernel can never send, and counts it", function()
     local m, socket = helper.new()
     m:counter("c"):inc(1)
     socket.takes = function() return nil, "size" end
@@ -211,7 +211,7 @@ describe("a flush", function()
 end)
 
 describe("beyond max_series", function()
-  it("counts go to one series of the metric, and nothing is lost", function()
+  it("counts go to the overflow series of the metric, and nothing is lost", function()
     local m, socket = helper.new { max_series = 10, tags = { "env:prod" } }
     local c = m:counter("c", { "a" })
     for i = 1, 1000 do
@@ -227,7 +227,7 @@ describe("beyond max_series", function()
     assert.equal(10, m:stats().series)
   end)
 
-  it("a metric with its own limit leaves room for others", function()
+  it("a metric with its own limit leaves room for other metrics", function()
     local m, socket = helper.new { max_series = 10 }
     local c = m:counter("c", { "a" }, { max_series = 3 })
     local d = m:histogram("d", { "a" })
@@ -241,7 +241,7 @@ describe("beyond max_series", function()
     assert.equal(13, s["d|#client_overflow:true"])
   end)
 
-  it("gauges are refused, as two of them have no sum", function()
+  it("gauges are refused, because their values have no sum", function()
     local m, socket = helper.new { max_series = 1 }
     local g = m:gauge("g", { "a" })
     g:set(1, "x")
@@ -251,7 +251,7 @@ describe("beyond max_series", function()
     assert.equal(1, m:stats().crowded)
   end)
 
-  it("idle label sets give their places back, and handles find new ones", function()
+  it("idle label sets lose their places, and handles find new ones", function()
     local m, socket, time = helper.new { max_series = 4, idle = 100 }
     local c, g = m:counter("c", { "a" }), m:gauge("g", { "b" })
     g:set(7, "kept")

@@ -5,7 +5,7 @@ local freshet = require "resty.freshet"
 
 local _M = {}
 
---- A socket that keeps packets. `takes` decides whether it accepts the next one.
+--- A socket that stores packets. `takes` decides whether the socket accepts the next packet.
 function _M.socket()
   return {
     packets = {},

@@ -27,7 +27,7 @@ describe("a line", function()
   end)
 
   -- A server ends counters that are idle for some minutes, so buckets without changes are sent, too.
-  it("of every classic bucket is sent when one has changed", function()
+  it("of every classic bucket is sent when one bucket has changed", function()
     local m, socket = helper.new()
     local h = m:histogram("h", {}, { buckets = { 0.1, 1 } })
     for _ = 1, 2 do
@@ -78,7 +78,7 @@ describe("a line", function()
     assert.equal("_e_1,1}:1|c", helper.lines(socket)[1])
   end)
 
-  it("says none for a missing value, and raises for nothing", function()
+  it("has 'none' for a missing value, and no value raises an error", function()
     local m, socket = helper.new()
     local c = m:counter("c", { "a", "b" })
     c:inc(1, nil, 1)
@@ -90,7 +90,7 @@ describe("a line", function()
     assert.same({ "c:1|c|#a:nan,b:true", "c:2|c|#a:none,b:1", "c:3|c|#a:none,b:none" }, helper.lines(socket))
   end)
 
-  it("has a number that reads back as the same", function()
+  it("has a number that reads back unchanged", function()
     math.randomseed(1)
     for i = 1, 200000 do
       local v = math.random() * 10 ^ math.random(-9, 12)
@@ -115,7 +115,7 @@ describe("an invalid option", function()
     { "max_series", { max_series = 0 } }, { "prefix", { prefix = "a:b" } }, { "tags", { tags = { "a|b" } } }, { "speed", { speed = 1 } },
   }
   for i, case in ipairs(cases) do
-    it("is named: " .. case[1] .. " " .. i, function()
+    it("is named in the error: " .. case[1] .. " " .. i, function()
       local o = case[2]
       if case[1] ~= "server" then
         o.server = "127.0.0.1"
@@ -126,7 +126,7 @@ describe("an invalid option", function()
     end)
   end
 
-  it("of a metric is named", function()
+  it("of a metric is named in the error", function()
     local m = helper.new()
     local function bad(pattern, ok, err)
       assert.is_nil(ok)

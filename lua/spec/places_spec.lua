@@ -1,7 +1,7 @@
 local helper = require "spec.helper"
 
--- The place of an idle label set is given to another set. Handles and caches of its id must then
--- look up their own set again, and never count into the other.
+-- The place of an idle label set is given to another set. Handles and caches with its id must then
+-- look up their own set again, and must not count into the other set.
 describe("a place that was given to another label set", function()
   it("is forgotten by every handle that had it", function()
     local m, socket, time = helper.new { idle = 10 }
@@ -25,7 +25,7 @@ describe("a place that was given to another label set", function()
     assert.same({ "c:110|c|#a:x", "c:1|c|#a:y" }, helper.lines(socket))
   end)
 
-  -- resty.freshet.http reads requests from ngx, which is replaced here.
+  -- resty.freshet.http reads requests from ngx, which the test replaces here.
   local function http_with(m, options)
     _G.ngx = {
       status = 200, var = {}, now = function() return 5 end,
@@ -98,7 +98,7 @@ describe("a place that was given to another label set", function()
     assert.equal(3, m:stats().overflowed)
   end)
 
-  it("names wrong options of resty.freshet.http", function()
+  it("names invalid options of resty.freshet.http", function()
     local m = helper.new()
     for option, options in pairs {
       ["in a table"] = "x", upstream = { upstream = "yes" }, prefix = { prefix = {} }, ["$uri"] = { route = "$URI" }, exemplars = { trace = "$t" },
@@ -134,7 +134,7 @@ end)
 describe("exemplars", function()
   local trace = ("4bf92f3577b34da6"):rep(2)
 
-  it("are those of the last request with a trace", function()
+  it("have the trace of the last traced request", function()
     local m, socket = helper.new { exemplars = true }
     local h = m:histogram("h", { "a" })
     h:observe_traced(0.5, trace, "x")

@@ -9,7 +9,7 @@ ssize_t freshet_recv(int, void *, size_t, int) __asm__("recv");
 ]]
 local sockets = require "resty.freshet.socket"
 
--- A server on an address. receive returns the packets that have arrived.
+-- A server at an address. receive returns the packets that have arrived.
 local function serve(address)
   local a = assert(sockets.parse(address))
   local fd = ffi.C.freshet_socket(a.family, 2, 0)
@@ -77,7 +77,7 @@ for _, address in ipairs { "unix:" .. path, "udp://127.0.0.1:" .. free_port(2), 
   end)
 end
 
-it("a server that does not read blocks nobody, and gets the rest later", function()
+it("a server that does not read blocks no caller, and gets the rest later", function()
   os.remove(path)
   local server = serve("unix:" .. path)
   local m = assert(freshet.new { server = "unix:" .. path, telemetry = false, max_series = 100000 })

@@ -1,6 +1,6 @@
 --- Makes tables that give the bucket of a value without a loop. The leading bits of the double
--- select a cell. A cell is so narrow that it has at most one bound, so one comparison decides.
--- template.lua does that inline:
+-- select a cell. A cell is so narrow that it has at most one bound, so one comparison finds the
+-- bucket. template.lua writes the look-up inline:
 --
 --   v = min(max(v, low), high)
 --   cell = rshift(high word of v, shift) - offset
@@ -14,7 +14,7 @@ local bit = require "bit"
 local _M = {}
 
 local MAX_CELLS = 65536 -- 10 bytes each: 640 KiB for the widest range
-local MAX_FINE = 12 -- 2^-12 of an octave, a step of 1/4096
+local MAX_FINE = 12 -- the narrowest cell is 2^-12 of an octave
 
 local word = ffi.new "union { double d; int32_t w[2]; int64_t q; }"
 local HIGH_WORD = ffi.abi "le" and 1 or 0

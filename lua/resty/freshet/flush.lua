@@ -2,10 +2,10 @@
 --
 -- The fast part is one loop over series for each kind of metric. These loops are flat and use no
 -- state of a metric, and every path in them leads to the loop's end, so LuaJIT can compile them
--- whole. It would abort traces again and again for a loop within a loop, or a return to a function
--- that is not compiled. The functions take variable arguments, because LuaJIT never starts a trace
--- at the head of such a function. All other functions are interpreted (jit.off). warm gets the
--- loops compiled when a worker starts.
+-- whole. LuaJIT would abort traces again and again if a loop had an inner loop, or returned to a
+-- function that is not compiled. The functions take variable arguments, because LuaJIT never starts
+-- a trace at the head of such a function. All other functions are interpreted (jit.off). When a
+-- worker starts, warm runs the loops until LuaJIT has compiled them.
 local ffi = require "ffi"
 local bit = require "bit"
 local text = require "resty.freshet.text"
@@ -14,19 +14,19 @@ local put, put_number, LONGEST = text.put, text.put_number, text.LONGEST
 local band, huge, fill = bit.band, math.huge, ffi.fill
 local _M = {}
 
--- A tick ends with the first packet after TICK seconds. A packet takes about 0.1 ms, and longer
--- before the loops are compiled, so a tick stays below 2 ms.
+-- A tick ends with the first packet that is complete after TICK seconds. A packet takes about 0.1 ms,
+-- and longer until the loops are compiled, so a tick takes less than 2 ms.
 _M.TICK = 0.001
 local ENTRY = LONGEST + 10 -- bytes of a bucket: ';', index, ',', count
 local TELEMETRY_GAP = 10 -- seconds, as in other clients
 local TELEMETRY = "datadog.dogstatsd.client."
 
--- The number of series left out because their sum is infinite, which no server accepts.
+-- The number of series that were left out because their sum is infinite. No server accepts such a sum.
 local infinite = ffi.new "double[1]"
 
--- The following functions write the series between two places of a ring, as many as fit. They
--- return the end of the packet, the next place in the ring, and where to continue within the series
--- at that place (0 is its start).
+-- Each of the following functions writes the series between two places of a ring, as many as fit into
+-- the packet. It returns the end of the packet, the next place in the ring, and where to continue
+-- within the series at that place (0 is its start).
 
 local function plain_lines(...)
   local b, pos, room, ring, at, mark, mask, cells, labels, head, kind = ...
@@ -53,8 +53,9 @@ local function plain_lines(...)
 end
 
 --- The cells of a native histogram are the sum, the count of values close to zero, and the buckets.
--- Each turn of the loop handles one cell, or eight empty ones, or the end of a line and the
--- beginning of the next. A single empty bucket is written, because that is shorter than a new run.
+-- Each turn of the loop handles one cell, or eight empty cells, or the end of a line and the
+-- beginning of the next. A single empty bucket within a run is written, because its count is
+-- shorter than the head of a new run.
 local function native_lines(...)
   local b, pos, room, ring, at, mark, mask, cells, stride, labels, head, base, exemplars, from = ...
   local k, id, series, gap = stride, -1, 0, 2 -- no line is open
@@ -141,10 +142,10 @@ local function native_lines(...)
 end
 
 --- The cells of a classic histogram are the sum and the slots. Its lines are the buckets, the count
--- and the sum. The lines of a series may be in two packets of which only one is sent, so `unsent`
--- holds the unsent amount of each line. Each turn of the loop handles one line or one slot. It adds
--- the count of a slot to the buckets that include it. Buckets without new values are written, too:
--- a server ends idle counters, and without the lower buckets a quantile is wrong.
+-- and the sum. Two packets may share the lines of a series, and only one of them may be sent, so
+-- `unsent` holds the unsent amount of each line. Each turn of the loop handles one line or one slot.
+-- It adds the count of a slot to the buckets that include the slot. Buckets without new values are
+-- written, too: a server ends idle counters, and without the lower buckets a quantile is wrong.
 local function classic_lines(...)
   local b, pos, room, ring, at, mark, mask, cells, stride, labels, heads, ends, tagless, longest, unsent, from = ...
   local slots, lines = stride - 1, stride + 1
@@ -210,8 +211,8 @@ local function commit(...)
 end
 
 -- Each kind gives its metric two functions: write, which is one of the functions above, and empty,
--- which clears a series. sent has the cells to clear after sending, and sent_stride is the number
--- of them in a series.
+-- which clears a series. The array `sent` has the cells to clear after sending, and sent_stride is
+-- their number for each series.
 
 local function plain(m, kind)
   local cells, labels, head, ring, mask = m.cells, m.space.labels, m.head, m.ring, m.mask
@@ -230,7 +231,7 @@ end
 
 function _M.gauge(m)
   plain(m, "|g")
-  m.sent, m.sent_stride = m.cells, 0 -- keeps its value
+  m.sent, m.sent_stride = m.cells, 0 -- clears nothing: the series keeps its value
 end
 
 local function wipe(cells, from, to)
@@ -239,7 +240,7 @@ end
 
 function _M.native(m)
   local cells, stride, labels, head, ring, mask = m.cells, m.stride, m.space.labels, m.head, m.ring, m.mask
-  local exemplars, base = m.exemplars, m.base - 1 -- base: the index of the bucket that cell 0 would have
+  local exemplars, base = m.exemplars, m.base - 1 -- base: the index that the bucket of cell 0 would have
   m.sent, m.sent_stride = cells, stride
   m.write = function(b, pos, room, at, mark, from)
     return native_lines(b, pos, room, ring, at, mark, mask, cells, stride, labels, head, base, exemplars, from)
@@ -290,8 +291,8 @@ for _, kind in ipairs { "counter", "gauge", "native", "classic" } do
 end
 jit.off(wipe)
 
---- warm writes lines of all kinds to a socket that drops them, so that LuaJIT compiles the loops.
--- It takes some milliseconds.
+--- warm writes lines of all kinds to a socket that drops them, until LuaJIT has compiled the loops.
+-- That takes some milliseconds.
 function _M.warm(metrics)
   local c, g = metrics:counter("c", { "a" }), metrics:gauge("g", { "b" })
   local h, k = metrics:histogram("h", { "a" }), metrics:histogram("k", { "a" }, { buckets = { 0.001, 0.01, 0.1, 1 } })
@@ -341,7 +342,7 @@ function _M.new(metrics, socket, clock, packet)
   }, Flusher)
 end
 
---- settle clears the series in a packet that was sent or is lost.
+--- settle clears the series of a packet that was sent or is lost.
 function Flusher:settle()
   local now, counts = self.clock(), self.metrics.counts
   for i, m in ipairs(self.inside) do
@@ -362,7 +363,7 @@ function Flusher:settle()
   end
 end
 
---- forget drops the packet, and keeps its series for the next one.
+--- forget drops the packet. Its series stay changed, and so will be in the next packet.
 function Flusher:forget()
   self.filled = 0
   for i = #self.inside, 1, -1 do
@@ -414,8 +415,8 @@ function Flusher:spell_traces(m, stop)
   return true
 end
 
---- run sends changes from before the round began, for at most `seconds`. It returns "done", "more"
--- if the time is over, or "failed" and the reason.
+--- run sends the changes from before the round began, for at most `seconds`. It returns "done",
+-- "more" if its time is over, or "failed" and the reason.
 function Flusher:run(seconds)
   local clock, list, counts = self.clock, self.metrics.list, self.metrics.counts
   local started = clock()
@@ -475,7 +476,7 @@ function Flusher:run(seconds)
   return "done"
 end
 
---- report sends our own counts, under the names that all DogStatsD clients use.
+--- report sends this library's own counts, under the names that all DogStatsD clients use.
 function Flusher:report(now)
   local metrics = self.metrics
   if metrics.telemetry == false or not now and self.clock() - self.reported < TELEMETRY_GAP then

@@ -8,17 +8,17 @@ local type, tonumber = type, tonumber
 
 local _M = {}
 
--- Known methods. All others are number 0, "other": a client could send any text as its method, and
--- each text would become a label value.
+-- Known methods. All other methods have number 0, "other": otherwise a client could send any text as
+-- its method, and each text would become a label value.
 local METHODS = { [0] = "other", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE" }
 local METHOD = {}
 for i, name in pairs(METHODS) do
   METHOD[name] = i
 end
 
--- An array has the ids of label sets by route, method and status, so a request looks up at most
--- its route. An id takes 4 bytes, and only pages in use take memory: 4 KiB for two methods of a
--- route. Label sets of routes beyond ROUTES are found by name.
+-- An array has the ids of label sets by route, method and status, so a request looks up only its
+-- route. An id takes 4 bytes, and only pages in use take memory: 4 KiB for two methods of a route.
+-- Label sets of routes beyond the first ROUTES are found by name.
 local ROUTES = 1024
 local STATUSES = 512 -- how many statuses, from 100 on
 local PER_ROUTE = 16 * STATUSES
@@ -27,10 +27,10 @@ local LABELS = { "route", "method", "status" }
 local BYTES = { from = 0, to = 40 } -- up to 1 TiB, in buckets of schema 1
 
 ---@class freshet.http.Options
----@field route? string|fun(): string?  a variable, "$freshet_route" by default, or a function; never the raw URI
----@field prefix? string                of the names; default "http."
----@field schema? integer               of the latencies; default 3
----@field buckets? number[]             of the latencies, for classic histograms
+---@field route? string|fun(): string?  a variable or a function, but never the raw URI; default "$freshet_route"
+---@field prefix? string                the beginning of the names; default "http."
+---@field schema? integer               the schema of the latencies; default 3
+---@field buckets? number[]             the buckets of the latencies, which are then classic histograms
 ---@field upstream? boolean             http.upstream.duration, the time of all upstreams together
 ---@field bytes? boolean                http.response.bytes and http.request.bytes
 ---@field cache? boolean                http.cache by route and status of nginx's cache
@@ -42,15 +42,16 @@ local BYTES = { from = 0, to = 40 } -- up to 1 TiB, in buckets of schema 1
 local Http = {}
 Http.__index = Http
 
---- route returns a function for the log_by_lua_block of one route. It need not look up the route.
+--- route returns a function for the log_by_lua_block of one route, which need not look up the route.
 ---@param name string
 ---@return fun()
 function Http:route(name)
   return self.logger(name)
 end
 
--- Source of the function that each request calls. It is loaded anew for each route: functions of
--- one source share machine code, which would have to check which function it runs for.
+-- Source of the function that each request calls. It is loaded anew for each route, because functions
+-- loaded from the same source at once share machine code, which would have to check for which function
+-- it runs.
 local LOG = [[
 local env = ...
 local bases, base_of, read, room = env.bases, env.base_of, env.read, env.room
@@ -86,8 +87,8 @@ if not base and room[0] > 0 then base = base_of(name) end]]
 local BY_BASE = "local name, base = route_name, route_base"
 local BY_NAME_ONLY = "local name, base = route_name, nil"
 
--- Variables that clients can set, and prefixes of such variables. Only a trace id may be read from
--- them.
+-- Variables that clients can set, and prefixes of such variables. They may only be used for the trace
+-- id.
 local CLIENTS = {
   uri = true, request_uri = true, document_uri = true, request_filename = true, request = true, args = true, query_string = true,
   request_body = true, host = true, remote_user = true, remote_addr = true,
@@ -104,7 +105,7 @@ local function reader(source, option)
   end
   name = name:lower() -- as nginx does
   if option == "route" and (CLIENTS[name] or CLIENTS[name:match "^%l+_" or ""]) then
-    return nil, ("freshet: option %s = $%s: is set by clients, and each value would be a series; set your own variable in each location"):format(option, name)
+    return nil, ("freshet: option %s = $%s: clients set this variable, and each value would become a series; set a variable of your own in each location"):format(option, name)
   end
   local var = ngx.var
   return function()
@@ -112,7 +113,7 @@ local function reader(source, option)
   end
 end
 
---- seconds adds up the times of several upstreams as nginx writes them: "0.004, 0.120 : -".
+--- seconds returns the sum of the times of several upstreams, in nginx's format: "0.004, 0.120 : -".
 local function seconds(times)
   local one = tonumber(times)
   if one then
@@ -138,7 +139,7 @@ local KNOWN = {
 function _M.new(metrics, options)
   options = options or {}
   if type(metrics) ~= "table" or not metrics.counter or type(options) ~= "table" then
-    return nil, "freshet: resty.freshet.http needs what resty.freshet.new returned, and options in a table"
+    return nil, "freshet: resty.freshet.http needs the instance that resty.freshet.new returned, and options in a table"
   end
   for _, option in ipairs { "upstream", "bytes", "cache", "tls" } do
     if options[option] ~= nil and type(options[option]) ~= "boolean" then
@@ -185,12 +186,12 @@ function _M.new(metrics, options)
     return nil, failed
   end
 
-  local space = requests.space -- all four metrics share it, because they have the same labels and limit
+  local space = requests.space -- shared by all four metrics, because they have the same labels and limit
   local ids = allocate("int32_t", ROUTES * PER_ROUTE)
   if not ids then
     return nil, "freshet: no memory for the ids of routes"
   end
-  local places = {} -- by id, its indexes in ids; several, if long names are cut to one value
+  local places = {} -- by id, its indexes in ids; an id has several if long names are cut to one value
   space.remembered[#space.remembered + 1] = function(id)
     for _, at in ipairs(places[id] or {}) do
       ids[at] = 0
@@ -218,7 +219,7 @@ function _M.new(metrics, options)
   jit.off(base_of)
 
   local var = ngx.var
-  -- more records the metrics that are options.
+--- more records the metrics that options turn on.
   local function more(id, name)
     if upstream then
       local times = var.upstream_response_time

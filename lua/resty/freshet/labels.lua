@@ -24,7 +24,7 @@ end
 
 _M.look_for_room = look_for_room
 
---- intern gives a new label set its id, and cleans its values, once.
+--- intern gives a new label set its id, after it has cleaned the set's values. That happens once.
 local function intern(metrics, space, ...)
   local values, spelled, respelled = {}, {}, false
   for i = 1, space.arity do
@@ -61,7 +61,7 @@ local function intern(metrics, space, ...)
   return id
 end
 
---- release takes back the place of a label set, whose series must have been sent.
+--- release takes back the place of a label set. Its series must have been sent.
 local function release(metrics, space, id)
   local values = space.values[id]
   local path, t = {}, space.root
@@ -93,8 +93,8 @@ local function release(metrics, space, id)
   look_for_room(metrics)
 end
 
---- in_use reports whether a series of the set has a value that is not sent, or is a gauge other
--- than 0, because later calls may add to that gauge.
+--- in_use reports whether a series of the set has an unsent value, or is a gauge other than 0: later
+-- calls may add to such a gauge.
 local function in_use(space, id)
   for _, m in ipairs(space.metrics) do
     if m.flag[id] ~= 0 or m.kind == "gauge" and m.cells[id] ~= 0 then
@@ -126,7 +126,7 @@ function _M.sweep(metrics)
 end
 
 --- space returns the space of label sets with the given label names. Metrics with the same label
--- names share it, so a set that is new to one of them becomes known to all.
+-- names share a space, so a label set of one metric is known to all of them.
 function _M.space(metrics, keys, places)
   local name = places .. "\0" .. table.concat(keys, "\0")
   local space = metrics.spaces[name]
@@ -137,7 +137,7 @@ function _M.space(metrics, keys, places)
   space = {
     arity = #keys, keys = keys, places = places, metrics = {}, count = 0, cursor = 0, free = {},
     root = {}, labels = {}, values = {}, -- labels and values are by id
-    remembered = {}, -- functions to call with an id whose place is given back
+    remembered = {}, -- functions to call with an id whose place is taken back
     changed = allocate("double", places + 1), -- by id, the time of the last change
     full = ffi.new "double[2]", -- whether there is no room, and how many sets found no room
   }

@@ -1,5 +1,5 @@
---- A datagram socket by FFI. It never blocks. Unlike cosockets it works in every phase of nginx,
--- so exit_worker can send, too. Linux only.
+--- A datagram socket by FFI. It never blocks. Unlike cosockets, it works in every phase of nginx,
+-- so it can also send in exit_worker. It works only on Linux.
 local ffi = require "ffi"
 local bit = require "bit"
 
@@ -127,7 +127,7 @@ function Socket:begin()
 end
 
 -- ask sends an empty line over UDP on the loopback interface. If there is no server, the next send
--- fails without losing its packet.
+-- fails, but its packet is not lost.
 function Socket:ask()
   self.asks = false
   for _ = 1, 2 do
@@ -141,9 +141,9 @@ function Socket:ask()
   end
 end
 
---- send returns true if the kernel took the packet. Otherwise it returns nil and "full" if the
--- server's queue is full, "size" if a packet of this length can never be sent, or "down"; `reason`
--- is then the kernel's error.
+--- send returns true if the kernel accepted the packet. Otherwise it returns nil and one of these
+-- reasons: "full" if the server's queue is full, "size" if a packet of this length can never be
+-- sent, or "down". For "down", the field `reason` has the kernel's error.
 function Socket:send(packet, bytes)
   if self.asks then
     self:ask()
@@ -173,13 +173,14 @@ function Socket:send(packet, bytes)
   return nil, "down"
 end
 
---- wait returns when the socket takes more, or after ms milliseconds.
+--- wait returns when the socket accepts another packet, or after ms milliseconds.
 function Socket:wait(ms)
   local p = ffi.new("struct freshet_pollfd", { fd = self.fd, events = POLLOUT })
   C.freshet_poll(p, 1, ms)
 end
 
--- These are called once per packet, by functions that are not compiled either: see flush.lua.
+-- These functions are called once per packet, by functions that are not compiled either: see
+-- flush.lua.
 for _, f in ipairs { _M.parse, _M.new, _M.clock, Socket.connect, Socket.failed, Socket.close, Socket.begin, Socket.ask, Socket.send, Socket.wait } do
   jit.off(f)
 end

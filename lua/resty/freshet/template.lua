@@ -1,13 +1,13 @@
 --- Writes the functions that requests call.
 --
--- Each kind of metric and number of labels has its own source text. It has no variable arguments
--- and no loop over labels, because either would keep LuaJIT from compiling the caller. The text is
--- loaded anew for each metric, so that the metric's pointers and sizes become constants of the
--- machine code. A function shared by metrics would load and check each of them.
+-- Each kind of metric and number of labels has its own source text. The text has no variable
+-- arguments and no loop over labels, because either would keep LuaJIT from compiling the caller. It
+-- is loaded anew for each metric, so that the metric's pointers and sizes become constants of the
+-- machine code. If metrics shared a function, its code would load and check each pointer and size.
 local _M = {}
 
--- Finds the id of a label set in nested tables. If a value is missing, t or id is nil, and `miss`
--- decides.
+-- Finds the id of a label set in nested tables. If a value is not found, t or id is nil, and `miss`
+-- finds or makes the id.
 local function find(arity)
   if arity == 0 then
     return "local id = 1"
@@ -53,8 +53,8 @@ if id == 0 then return crowd() end
 cells[id] = cells[id] + v]]
 
 -- See buckets.lua. The comparison is the sign bit of limit - v, which is 1 if v is above the limit.
--- It is taken from the difference of the doubles' bits, which has the same sign for positive
--- doubles. So there is no branch, and no side trace.
+-- For positive doubles, the difference of their bits has the same sign. So the code has no branch, and
+-- no side trace.
 local OBSERVE = [[
 word.d = min(max(v, LOW), HIGH)
 local cell = rshift(word.w[HIGH_WORD], SHIFT) - OFFSET
@@ -63,8 +63,8 @@ cells[at] = cells[at] + v
 at = at + 1 + first[cell] + tonumber(rshift(limit[cell] - word.q, 63))
 cells[at] = cells[at] + 1]]
 
--- A text that is empty or too long for a trace id does not replace an earlier trace id. The digits
--- are checked when the id is sent, because LuaJIT could not compile a pattern match here.
+-- An empty text, or one that is too long for a trace id, does not replace an earlier trace id. The
+-- digits are checked when the id is sent, because LuaJIT could not compile a pattern match here.
 local TRACE = [[
 if id > 0 and type(trace) == "string" and #trace > 0 and #trace <= 32 then
   trace_ids[id], trace_values[id], trace_times[id] = trace, v, now()
@@ -90,7 +90,7 @@ local function labels(arity)
 end
 
 --- method returns the sources of three functions: one that takes label values, one for handles,
--- which know their id, and one that takes the id. `before` lists parameters that precede these.
+-- which know their id, and one that takes the id. `before` lists the parameters before the labels.
 local function method(check, find_id, what, mark, before, arity)
   local params = arity > 0 and ", LABELS" or ""
   local by_labels = table.concat({ "function(_, n" .. before .. params .. ")", check, find_id, what, mark, "end" }, "\n")
@@ -130,8 +130,8 @@ function _M.build(kind, arity, constants, env)
 end
 
 --- miss returns a function for label sets that were not found by their values as given. The set may
--- be known under another spelling: a missing value is "none", and a boolean is its text. Otherwise
--- the set gets an id if there is room.
+-- be known under another spelling: a missing value is "none", and a boolean is its text. If it is
+-- not known, it gets an id if there is room.
 function _M.miss(arity, env)
   local lines = {
     "local root, full, intern, spell = ...",

@@ -106,7 +106,7 @@ function _M.name(s)
   return s
 end
 
---- The name of a label as it is sent, without ':', which ends it.
+--- The name of a label as it is sent. It has no ':', because that character ends the name.
 function _M.key(s)
   return cut(clean(s, "[%c:|,]"), MAX_VALUE)
 end
@@ -148,7 +148,7 @@ local function number(v)
       return format("%.0f", v)
     end
   elseif v >= 1e-6 and v < 1e9 then
-    -- millionths and 1e6 are exact integers, so their quotient is rounded as the text will be.
+    -- millionths and 1e6 are exact integers, so reading the text gives the same rounded quotient.
     local millionths = floor(v * 1e6 + 0.5)
     if millionths / 1e6 == v then
       return format("%.6f", v)
