@@ -19,7 +19,7 @@ const (
 // NotAdmitted is the text of the log line when samples of a tenant are refused for reasonTenant.
 const NotAdmitted = "samples of a tenant are refused, since as many tenants are admitted as " +
 	"store.max_tenants allows; " +
-	"raise the setting, or find what makes tenants"
+	"raise the setting, or find what creates so many tenants"
 
 // Ledger keeps the books of samples.
 type Ledger interface {

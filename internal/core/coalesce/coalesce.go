@@ -1,9 +1,9 @@
-// Package coalesce makes one window of several windows of a collector. A collector without a leader keeps a window of
-// each second; once they wait long, the ten windows of a tile become one, which takes a tenth of the space, and
-// of the work when a leader is back.
+// Package coalesce makes one window of several windows of a collector. A collector that has no leader keeps one
+// window for each second. Windows that have waited for long are coalesced: the ten windows of a tile become one,
+// which takes a tenth of the space, and a tenth of the work once there is a leader again.
 //
-// The coalesced window has the last window's sequence, so a group that folds it takes the windows in it for repeats.
-// None of them may have been sent before.
+// The coalesced window has the sequence of the last window in it. A group that has folded it treats each of the
+// windows in it as a repeat. So only windows that were never sent may be coalesced.
 package coalesce
 
 import (
@@ -23,7 +23,8 @@ import (
 // tileSeconds is the width of the finest tile.
 const tileSeconds = 10
 
-// Tile returns the end of the tile of a window that begins at a second. Only windows of one tile may be coalesced.
+// Tile returns the end of the tile to which a window belongs. `second` is the beginning of the window. Only
+// windows of one tile may be coalesced.
 func Tile(second int64) int64 { return second - second%tileSeconds + tileSeconds }
 
 // Coalescer takes the pushes of one incarnation, in the order of their sequences. The zero value is ready.
@@ -34,7 +35,7 @@ type Coalescer struct {
 
 // tenant has the coalesced windows of one tenant.
 type tenant struct {
-	header batch.Header // of the last window, with the time of the first packet of all
+	header batch.Header // of the last window, but with the earliest birth of all windows
 	found  map[place]*batch.Increment
 	all    []shardIncrement // in the order in which they came
 }
@@ -52,7 +53,8 @@ type place struct {
 	time        int64
 }
 
-// Add takes a push, whose bytes it does not keep. After an error the Coalescer is of no use.
+// Add adds the windows of a push. It does not keep the bytes of the push. After an error, the
+// Coalescer must not be used again.
 func (j *Coalescer) Add(push []byte) error {
 	p, err := entry.ParsePush(push)
 	if err != nil {
@@ -91,7 +93,8 @@ func (j *Coalescer) tenant(h *batch.Header) *tenant {
 	return t
 }
 
-// add adds an increment to the earlier one of its place, or keeps it apart.
+// add coalesces an increment with the earlier increment of the same place. If that is impossible,
+// it keeps both.
 func (t *tenant) add(shard uint16, inc *batch.Increment) error {
 	policy, err := series.ParsePolicy(inc.Policy)
 	if err != nil {
@@ -125,8 +128,8 @@ func clone(inc *batch.Increment) *batch.Increment {
 	return &own
 }
 
-// coalesce adds a later increment to an earlier one as a tile would, and reports whether it did: not if a sum would
-// overflow, or if the increments do not fit.
+// coalesce adds a later increment to an earlier one as a tile would. It returns false if a sum would overflow, or
+// if the increments have different forms.
 func coalesce(into, inc *batch.Increment, policy *series.Policy) bool {
 	if uint64(into.Samples)+uint64(inc.Samples) > math.MaxUint32 || (into.Classic == nil) != (inc.Classic == nil) {
 		return false
@@ -164,7 +167,8 @@ func coalesce(into, inc *batch.Increment, policy *series.Policy) bool {
 	return true
 }
 
-// coalesceReading adds a value of a gauge or a check: the last one counts, unless it is a change.
+// coalesceReading coalesces values of a gauge or a check: the newest value replaces the earlier
+// one, but a change is added to the earlier one.
 func coalesceReading(into, inc *batch.Increment, policy *series.Policy) bool {
 	switch {
 	case inc.Time != 0:
@@ -227,9 +231,9 @@ func (j *Coalescer) Windows() (all []Coalesced, err error) {
 	return all, nil
 }
 
-// addTo adds an increment to a coalesced window. A reading also comes with the time at which it was read: its tile
-// may be closed once there is a leader, and then it is stored at that time instead of being late. For the tile it
-// stands for no sample, so that it counts once.
+// addTo adds an increment to a coalesced window. It adds a plain reading twice: first with the time at which it
+// was read, then without. If its tile is already closed when there is a leader again, the store gets the reading
+// at that time, and the reading is not late. Only the first of the two counts as a sample.
 func addTo(w *batch.Writer, inc shardIncrement) {
 	if isPlainReading(inc.Increment) {
 		timed := *inc.Increment
@@ -240,14 +244,16 @@ func addTo(w *batch.Writer, inc shardIncrement) {
 	w.Add(inc.shard, inc.Increment)
 }
 
-// isPlainReading reports whether an increment is a value that was read, and needs no other value.
+// isPlainReading reports whether an increment is the whole value of a gauge or a check: not a
+// change, not one of several values to merge, and without a time that its sender set.
 func isPlainReading(inc *batch.Increment) bool {
 	return (inc.Kind() == series.Gauge || inc.Kind() == series.Check) &&
 		inc.Time == 0 && inc.Source == 0 && !inc.Relative && inc.At >= 1e9
 }
 
-// readAt returns the second at which a value was read, from Unix nanoseconds. Where a tile ends, the store has a
-// sample of the tile: a value that was read in the second after it is one second younger.
+// readAt returns the second at which a value was read, from Unix nanoseconds. At the end of a tile, the store
+// has the tile's own sample. So a value that was read in the second that begins there gets the time of the next
+// second.
 func readAt(at int64) int64 {
 	second := at / 1e9
 	if second%tileSeconds == 0 {

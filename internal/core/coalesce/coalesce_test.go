@@ -30,7 +30,7 @@ type writer struct {
 	sequence uint64
 }
 
-// push returns the window of a second, which write fills.
+// push returns the window of a second. It calls write to fill the window.
 func (w *writer) push(t testing.TB, tenant string, second int64, write func(add func(batch.Increment))) []byte {
 	t.Helper()
 	w.sequence++
@@ -89,7 +89,8 @@ func (g group) fold(t testing.TB, push []byte) (f tile.Folded) {
 	return f
 }
 
-// stored returns what the stores of 10 s get of the tile, by series and time; the times of readings in `timed`.
+// stored returns the samples that the 10 s stores get from the tile, by series and time. `timed` has the times
+// of the readings that are stored with times of their own.
 func (g group) stored() (values map[string]string, timed map[string][]int64) {
 	values, timed = map[string]string{}, map[string][]int64{}
 	config := &tile.Config{GaugeTTL: time.Hour, CounterTTL: time.Hour, OutOfOrder: time.Hour}
@@ -108,8 +109,8 @@ func (g group) stored() (values map[string]string, timed map[string][]int64) {
 	return values, timed
 }
 
-// increment returns a random increment of one of some series. Windows grow while they wait, so it may have been read
-// after its second.
+// increment returns a random increment of a random series. A window still grows while it waits, so the value may
+// have been read after the window's second.
 func increment(rng *rand.Rand, second int64) batch.Increment {
 	inc := batch.Increment{Samples: uint32(1 + rng.IntN(3)), At: second*1e9 + rng.Int64N(3e9), Value: float64(rng.IntN(9))}
 	name := string(rune('a' + rng.IntN(3)))
@@ -146,8 +147,9 @@ func increment(rng *rand.Rand, second int64) batch.Increment {
 	return inc
 }
 
-// A group that folds the coalesced windows stores the same as one that folds each of them, and counts as many samples.
-// Readings come with their times besides. What is coalesced is a repeat afterwards.
+// A group that folds the coalesced windows stores the same samples as a group that folds each original window, and
+// counts the same number of samples. It also gets each plain reading with its time. Once a group has folded a
+// coalesced window, the original windows are repeats.
 func TestCoalescedWindowsAreWorthTheSame(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -158,7 +160,7 @@ func TestCoalescedWindowsAreWorthTheSame(t *testing.T) {
 				if rng.IntN(4) == 0 {
 					continue
 				}
-				seen := map[string]bool{} // a window has one increment of a series, its source and its time
+				seen := map[string]bool{} // a window has one increment per series, source and time
 				pushes = append(pushes, w.push(t, tenant, second, func(add func(batch.Increment)) {
 					for range 1 + rng.IntN(12) {
 						inc := increment(rng, second)
@@ -187,7 +189,7 @@ func TestCoalescedWindowsAreWorthTheSame(t *testing.T) {
 			samples += x.Samples
 		}
 		if each != together || samples != each.Samples {
-			t.Errorf("seed %d: %+v each, and %+v together", seed, each, together)
+			t.Errorf("seed %d: folded one by one %+v, coalesced %+v", seed, each, together)
 		}
 		for _, p := range pushes {
 			if f := all.fold(t, p); f.Samples > 0 || f.Again == 0 {
@@ -209,8 +211,8 @@ func TestCoalescedWindowsAreWorthTheSame(t *testing.T) {
 	}
 }
 
-// Readings of a tile that is closed already are stored at the times at which they were read. Without those they
-// would be late.
+// Readings of a tile that is closed already are stored at the times at which they were read. Without these
+// times, the readings would be late.
 func TestReadingsKeepTheirTimes(t *testing.T) {
 	var w writer
 	reading := func(second int64, v float64) []byte {
@@ -281,7 +283,8 @@ func increments(t testing.TB, push []byte) (n int) {
 	return n
 }
 
-// Increments that cannot be coalesced are kept apart: sums that overflow, and timers with other buckets.
+// Increments that cannot be coalesced are kept apart: sums that overflow, and timers with different
+// buckets.
 func TestWhatCannotBeCoalesced(t *testing.T) {
 	for name, pair := range map[string][2]batch.Increment{
 		"a sum that overflows": {
@@ -308,7 +311,7 @@ func TestWhatCannotBeCoalesced(t *testing.T) {
 			w.push(t, "one", begin, func(add func(batch.Increment)) { add(pair[0]) }),
 			w.push(t, "one", begin+1, func(add func(batch.Increment)) { add(pair[1]) }))
 		if n := increments(t, windows[0].Push); n != 2 || len(windows) != 1 {
-			t.Errorf("%s: %d increments, want both", name, n)
+			t.Errorf("%s: %d increments, want 2", name, n)
 		}
 	}
 }
@@ -344,22 +347,22 @@ func TestHeader(t *testing.T) {
 		}
 	}
 	if Tile(begin) != begin+10 || Tile(begin+9) != begin+10 || Tile(begin+10) != begin+20 {
-		t.Error("Tile is wrong")
+		t.Error("Tile does not return the end of the window's tile")
 	}
 }
 
-// Damaged pushes are errors, and so is a window that is too large.
+// The Coalescer refuses damaged pushes, and windows that are too large for a push.
 func TestCoalescerRefuses(t *testing.T) {
 	var j Coalescer
 	if j.Add([]byte{9}) == nil {
-		t.Error("it takes what is no push")
+		t.Error("Add accepts bytes that are no push")
 	}
 	var w writer
 	push := w.push(t, "one", begin, func(add func(batch.Increment)) {
 		add(batch.Increment{Key: key(series.Counter, "n"), Value: 1})
 	})
 	if j.Add(append(entry.List(push[:33]), entry.List{}.Append(push[34:len(push)-1])...)) == nil {
-		t.Error("it takes a damaged batch")
+		t.Error("Add accepts a damaged batch")
 	}
 	j = Coalescer{}
 	for i := range 5 {

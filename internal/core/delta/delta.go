@@ -1,6 +1,6 @@
-// Package delta turns a request of OTLP deltas into increments of totals. Which totals exist
-// already, and how many series a tenant has, is handed in. So equal requests and equal totals give
-// equal increments and equal outcomes, in one process and on every member of a group.
+// Package delta turns a request of OTLP deltas into increments of totals. The caller hands in which
+// totals exist and how many series the tenant has. So equal requests and equal totals give equal
+// increments and equal outcomes, in one process and on every member of a group.
 package delta
 
 import (
@@ -22,7 +22,7 @@ import (
 // Deltas are a request on its way to totals.
 type Deltas struct {
 	// Increments are set by Count, at most one for each series and time. They are in order of time,
-	// since a tile takes an earlier interval after a later one for a repeat.
+	// since a tile treats an interval that comes after a later one as a repeat.
 	Increments []Increment
 
 	// New are the series of the request that had no total, set by Count.
@@ -46,7 +46,7 @@ type Increment struct {
 // New is a series that had no total.
 type New struct {
 	Labels  labels.Labels
-	Refused bool // by write.Request.MaxSeries
+	Refused bool // because of write.Request.MaxSeries
 }
 
 // Refused is a series of a request that is refused because of the totals that exist.
@@ -96,9 +96,9 @@ func (d *Deltas) resolve(sent *remotewrite.Series) keyed {
 // Keys returns the keys of the totals, in the form of series.AppendKey.
 func (d *Deltas) Keys() [][]byte { return d.keys }
 
-// Count makes the increments. Afterwards each series of the request has its outcome. `kinds` has,
-// for each of Keys, the kind of the total with its labels, 0 if there is none. `have` is how many
-// series of the tenant have totals. Count returns how many it adds to them.
+// Count makes the increments. Afterwards each series of the request has its outcome. For each of
+// Keys, `kinds` has the kind of the existing total with the same labels, or 0. `have` is the number
+// of the tenant's series that have totals. Count returns the number of new totals.
 func (d *Deltas) Count(kinds []series.Kind, have int) (added int) {
 	d.count(func(i int, s *keyed) *outcome.Refusal {
 		held := kinds[0]
@@ -116,8 +116,9 @@ func (d *Deltas) Count(kinds []series.Kind, have int) (added int) {
 
 var errAgain = errors.New("it was refused when it came first")
 
-// Recount is Count for a request that was counted before and had these Refused. It sets the same
-// Increments and the same numbers in the outcome, whatever totals exist now.
+// Recount repeats Count for a request that was counted before. `refused` are the series that Count
+// refused then. Recount sets the same Increments and the same numbers in the outcome, whatever
+// totals exist now.
 func (d *Deltas) Recount(refused []Refused) {
 	d.count(func(i int, _ *keyed) *outcome.Refusal {
 		if len(refused) == 0 || refused[0].Series != uint32(i) {
@@ -226,7 +227,7 @@ func kindConflict(kind byte) *outcome.Refusal {
 }
 
 // merge adds up increments of one series at one time: from two scopes, or from two series that
-// relabelling merged. Otherwise a tile would take all but the first for repeats.
+// relabelling merged. Otherwise a tile would treat all but the first as repeats.
 func merge(all []Increment) []Increment {
 	type at struct {
 		key   string

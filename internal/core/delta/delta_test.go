@@ -35,8 +35,8 @@ func requestOf(bucket int32, names ...string) *write.Request {
 	return r
 }
 
-// A member that replays a request after a restart has other totals than at first. What was decided
-// then stays.
+// A member that replays a request after a restart may have other totals than when it first counted
+// the request. The first decision stays.
 func TestRecount(t *testing.T) {
 	names := []string{"known", "new", "too many", "another kind", "known"}
 	first, again := requestOf(0, names...), requestOf(0, names...)
@@ -44,7 +44,7 @@ func TestRecount(t *testing.T) {
 	added := d.Count([]series.Kind{series.Counter, 0, 0, series.Gauge, series.Counter, series.Timer}, 2)
 	refused := []Refused{{2, outcome.TooManySeries}, {3, outcome.Mixed}}
 	if added != 1 || !reflect.DeepEqual(d.Refused, refused) {
-		t.Errorf("%d added, refused %v, not %v", added, d.Refused, refused)
+		t.Errorf("%d added, want 1; refused %v, want %v", added, d.Refused, refused)
 	}
 	e := Resolve(again)
 	e.Recount(d.Refused)

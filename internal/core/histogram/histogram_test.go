@@ -140,7 +140,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatal("a histogram differs after it is written and read")
 		}
 		if len(rest) > len(b) {
-			t.Fatal("more is left than there was")
+			t.Fatal("Parse returns more bytes than it was given")
 		}
 		h.Merge(&again, 160)
 		h.Float()

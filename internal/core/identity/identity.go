@@ -30,7 +30,7 @@ const File = "cluster.json"
 type Identity struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"` // 32 hexadecimal digits; empty while the node has not joined
-	Epoch   uint64 `json:"epoch"`   // of recoveries: nodes of an older epoch are refused
+	Epoch   uint64 `json:"epoch"`   // grows with each recovery: nodes of an older epoch are refused
 	Node    string `json:"node"`
 	Member  uint64 `json:"member,string"`
 	Founder uint64 `json:"founder,string"` // the first member of the group; 0 while the node has not joined
@@ -40,7 +40,7 @@ const (
 	version    = 1
 	firstEpoch = 1
 
-	// BaseIndex and BaseTerm are of the entry before the first of a new group.
+	// BaseIndex and BaseTerm are the index and the term of the base of a new group's log.
 	BaseIndex = 1
 	BaseTerm  = 1
 )
@@ -58,12 +58,12 @@ func Read(dir segment.FS) (*Identity, error) {
 		return nil, ErrNone
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read which node the data directory is: %w", err)
+		return nil, fmt.Errorf("read the node's identity: %w", err)
 	}
 	defer f.Close()
 	i := new(Identity)
 	if err := json.NewDecoder(io.NewSectionReader(f, 0, size)).Decode(i); err != nil {
-		return nil, fmt.Errorf("read which node the data directory is: %s: %w; restore the file from a backup of this "+
+		return nil, fmt.Errorf("read the node's identity: %s: %w; restore the file from a backup of this "+
 			"directory", File, err)
 	}
 	switch {
@@ -100,8 +100,8 @@ func Found(dir, log segment.FS, node string) (*Identity, error) {
 	return i, i.write(dir)
 }
 
-// Prepare returns the identity with which a directory asks to join a cluster. It is saved, so that each
-// try is by the same member.
+// Prepare returns the identity with which a directory asks to join a cluster. Prepare saves it, so that
+// each attempt to join uses the same member number.
 func Prepare(dir segment.FS, node string) (*Identity, error) {
 	i, err := draw(node)
 	if err != nil {
@@ -110,7 +110,7 @@ func Prepare(dir segment.FS, node string) (*Identity, error) {
 	return i, i.write(dir)
 }
 
-// Invitation is what the leader answers to a node that may join.
+// Invitation is the leader's answer to a node that may join.
 type Invitation struct {
 	Cluster string
 	Epoch   uint64
@@ -148,8 +148,8 @@ func draw(node string) (*Identity, error) {
 	return i, nil
 }
 
-// begin begins a log. It replaces the empty log of an earlier try. A log with entries is an error: its node
-// has lost its identity.
+// begin creates the log. It replaces the empty log of an earlier attempt. A log with entries is an error:
+// its node has lost its identity.
 func begin(dir segment.FS, founder uint64) error {
 	switch l, err := entrylog.Open(dir, entrylog.Options{}); {
 	case errors.Is(err, entrylog.ErrNone):
@@ -205,7 +205,7 @@ func (i *Identity) write(dir segment.FS) error {
 		err = dir.SyncDir()
 	}
 	if err != nil {
-		return fmt.Errorf("write which node the data directory is: %w", err)
+		return fmt.Errorf("write the node's identity: %w", err)
 	}
 	return nil
 }

@@ -71,7 +71,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// A founding that a power loss broke off at any call may be repeated, and leaves no half identity.
+// A power loss may interrupt Found at any call. Found can then be repeated, and no incomplete
+// identity is left.
 func TestBrokenOff(t *testing.T) {
 	for calls := 0; ; calls++ {
 		dir, log, broken := foundBrokenOff(calls)
@@ -80,14 +81,14 @@ func TestBrokenOff(t *testing.T) {
 			i, err = Found(dir, log, "a")
 		}
 		if err != nil {
-			t.Fatalf("broken off at call %d: %v", calls, err)
+			t.Fatalf("interrupted at call %d: %v", calls, err)
 		}
 		l, err := entrylog.Open(log, entrylog.Options{})
 		if err != nil {
-			t.Fatalf("broken off at call %d: %v", calls, err)
+			t.Fatalf("interrupted at call %d: %v", calls, err)
 		}
 		if _, members, _ := l.InitialState(); members.GetVoters()[0] != i.Member {
-			t.Errorf("broken off at call %d: the log is of %v, and the node is member %d", calls, members, i.Member)
+			t.Errorf("interrupted at call %d: the log has the voters %v, but the node is member %d", calls, members, i.Member)
 		}
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -98,7 +99,8 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-// foundBrokenOff founds a cluster in two directories until a power loss after some calls of the disk.
+// foundBrokenOff founds a cluster in two directories, and loses power after some calls of the file
+// systems.
 func foundBrokenOff(calls int) (dir, log *memfs.FS, broken bool) {
 	dir, log = memfs.New(), memfs.New()
 	type loss struct{}
@@ -137,6 +139,6 @@ func TestALogWithEntriesStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Found(memfs.New(), log, "a"); err == nil || !strings.Contains(err.Error(), File) {
-		t.Errorf("founded upon a log with entries: %v", err)
+		t.Errorf("Found with a log that has entries: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Types of a checkpoint's frames. The payload of a piece begins with its number within the section,
-// from 0. Pieces have a type of their own, so that an older program does not take them for
+// from 0. Pieces have a type of their own, so that an older program does not mistake them for
 // sections.
 const (
 	sectionFrame   = 1
@@ -74,10 +74,10 @@ type Checkpoint interface {
 	// until Commit returns nil, or an error that says that the new one is in place.
 	Commit() error
 
-	// CommitUnsynced is Commit while some stores are not synced, so that a power loss would take what only
-	// they have. The checkpoint counts as long as the machine runs. After a power loss, a start begins with the
-	// last checkpoint that Commit committed: it stays, and so do all frames since. CommitUnsynced syncs them
-	// first.
+	// CommitUnsynced commits a checkpoint while some stores are not synced, so that a power loss may take
+	// samples that only these stores have. The checkpoint counts as long as the machine runs. After a power
+	// loss, a start uses the last checkpoint that Commit committed. The journal keeps that checkpoint and all
+	// later frames. CommitUnsynced first syncs these frames.
 	CommitUnsynced() error
 
 	// Abort ends a checkpoint that will not be committed. It does nothing after Commit.

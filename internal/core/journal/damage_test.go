@@ -109,10 +109,10 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 				}
 				slices.Sort(extra)
 				if !slices.Equal(extra, all[:len(extra)]) {
-					t.Fatalf("%s cut at %d: of the torn batch %v came back %v", name, cut, all, extra)
+					t.Fatalf("%s cut at %d: of the torn batch %v, %v was recovered", name, cut, all, extra)
 				}
 				if report.LostFrames != 0 {
-					t.Fatalf("%s cut at %d: nothing acknowledged is lost, and the report says %+v", name, cut, report)
+					t.Fatalf("%s cut at %d: nothing acknowledged is lost, but the report says %+v", name, cut, report)
 				}
 				// The first start has cut off the tail, and the journal continues.
 				if _, report := mustOpen(t, torn, 300); len(report.Damage) > 0 {
@@ -398,7 +398,7 @@ func TestForeignFrames(t *testing.T) {
 			t.Errorf("%s: report %+v", what, report)
 		}
 		if damage == 2 && !maps.EqualFunc(recovered(t, l), want, slices.Equal) {
-			t.Errorf("%s: not all is recovered", what)
+			t.Errorf("%s: not all frames are recovered", what)
 		}
 	}
 }

@@ -84,7 +84,7 @@ type Log struct {
 	base       Position     // position of the newest whole checkpoint
 	synced     Position     // position of the newest checkpoint that all stores were synced for
 	behind     int64        // bytes of frames between these two checkpoints
-	marked     bool         // the directory says that stores are not synced
+	marked     bool         // a file in the directory says that stores are not synced
 	checkpoint *checkpoint
 	doubtful   *doubtful // what failed syncs may have lost; nil if no sync failed since the last checkpoint
 
@@ -254,7 +254,7 @@ func (l *Log) Size() int64 {
 }
 
 // Unsynced returns how many frames lie between the last checkpoint that all stores were synced for and the
-// newest checkpoint, and the bytes of all frames since the former, which the journal keeps.
+// newest checkpoint, and the size of all frames since that last checkpoint, which the journal keeps.
 func (l *Log) Unsynced() (frames uint64, sizeBytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

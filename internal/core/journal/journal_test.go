@@ -223,7 +223,8 @@ func TestRemoveFails(t *testing.T) {
 }
 
 // The kernel reports a failed sync only once, and the next one succeeds without saving the bytes. So Sync
-// fails until a checkpoint has the frames. A checkpoint that was begun before the failure has not.
+// fails until a checkpoint has the frames. A checkpoint that was begun before the failure does not have
+// them.
 func TestSyncFails(t *testing.T) {
 	for _, op := range []string{"sync", "syncdir"} {
 		t.Run(op, func(t *testing.T) {
@@ -270,7 +271,7 @@ func TestSyncFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, failed := l.Doubtful(); failed {
-				t.Fatal("a checkpoint has all frames, and some are doubtful")
+				t.Fatal("a checkpoint has all frames, but some are still doubtful")
 			}
 			for seed := range uint64(20) {
 				l, _ := mustOpen(t, fs.PowerLoss(rand.New(rand.NewPCG(seed, 1))), 0)
@@ -282,8 +283,8 @@ func TestSyncFails(t *testing.T) {
 	}
 }
 
-// A sync may fail and the process die, before a checkpoint. The next process cannot know that, and finds
-// all frames in the page cache. Its first Sync must save them even so.
+// A sync may fail, and the process may die before the next checkpoint. The next process cannot know
+// that, and finds all frames in the page cache. Its first Sync must save them even so.
 func TestTheLastProcessFailedToSync(t *testing.T) {
 	for seed := range uint64(50) {
 		fs := memfs.New()
@@ -315,8 +316,8 @@ func TestTheLastProcessFailedToSync(t *testing.T) {
 	}
 }
 
-// The last process may leave a segment without a whole frame. The next frame gets its name, so the
-// segment must not be written anew over it.
+// The last process may leave a segment without a whole frame. The next frame begins a segment of
+// the same name, so Sync must not rewrite the old segment over it.
 func TestAnEmptyLastSegmentIsLeft(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)

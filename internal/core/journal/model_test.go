@@ -288,7 +288,7 @@ func (m *model) restart(fs *memfs.FS, power bool) {
 		}
 		for _, id := range extra {
 			if !slices.Contains(maybe, id) {
-				m.t.Fatalf("shard %d: frame %d did not count and came back", shard, id)
+				m.t.Fatalf("shard %d: frame %d was refused, but was recovered", shard, id)
 			}
 		}
 		if !slices.IsSorted(got[shard]) {
@@ -298,7 +298,7 @@ func (m *model) restart(fs *memfs.FS, power bool) {
 	if !m.lossy {
 		for _, d := range report.Damage {
 			if !strings.Contains(d.Reason, "torn tail") {
-				m.t.Fatalf("nothing was lost, and the report says: %v", d)
+				m.t.Fatalf("nothing was lost, but the report says: %v", d)
 			}
 		}
 	}

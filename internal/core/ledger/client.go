@@ -10,7 +10,7 @@ const (
 	MetricsSent ClientCount = iota // handed to the client by the application, before sampling and aggregation
 	EventsSent
 	ServiceChecksSent
-	MetricsDroppedOnReceive // the client's own input was full
+	MetricsDroppedOnReceive // the client's input channel was full
 	PacketsSent
 	PacketsDropped       // the sum of the next two counts
 	PacketsDroppedQueue  // the client's queue was full

@@ -85,7 +85,8 @@ const (
 // senders cannot make memory or metrics grow.
 const MaxTenants = 1000
 
-// Others are the tenants beyond MaxTenants; no tenant can have this name.
+// Others is the name of the books that the tenants beyond MaxTenants share. No tenant can have this
+// name.
 const Others = "(others)"
 
 // Ledger is the books of all tenants.

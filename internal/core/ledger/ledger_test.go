@@ -61,9 +61,9 @@ func TestMistakesAreSeen(t *testing.T) {
 		posts []Transfer
 		want  int64
 	}{
-		{"read, and without a fate", []Transfer{received(5), {From: Received, To: Window, Samples: 3}}, 2},
-		{"a fate without a read", []Transfer{{From: Received, To: Window, Samples: 3}}, -3},
-		{"more leaves an account than came",
+		{"samples are read and get no fate", []Transfer{received(5), {From: Received, To: Window, Samples: 3}}, 2},
+		{"samples get a fate and were not read", []Transfer{{From: Received, To: Window, Samples: 3}}, -3},
+		{"more samples leave an account than came",
 			[]Transfer{received(3), {From: Received, To: Window, Samples: 3}, {From: Window, To: Tile, Samples: 5}}, -2},
 		{"samples that are stored twice", []Transfer{
 			{From: Outside, To: Restored, Samples: 3}, {From: Restored, To: Tile, Samples: 3},
@@ -159,8 +159,8 @@ func TestClientCountOf(t *testing.T) {
 	}
 }
 
-// In a cluster, samples leave the process where they came in once the leader has them, and come to each node
-// from the log. The books of both close.
+// In a cluster, samples leave the process that received them once the leader has them, and each node gets
+// them from the log. The books of the process and of the node have no difference.
 func TestTheBooksOfACluster(t *testing.T) {
 	l := New()
 	l.Post("a", Transfer{From: Outside, To: Received, Samples: 5}, Transfer{From: Received, To: Window, Samples: 5},

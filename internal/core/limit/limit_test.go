@@ -104,11 +104,11 @@ func TestNewSeriesAreAllowedByTheMinute(t *testing.T) {
 			}
 		}
 		if now == begin+second && admitted != 61 {
-			t.Errorf("%d began within a second, want 60 at once and one more", admitted)
+			t.Errorf("%d series were admitted within a second, want 60 at once and 1 more", admitted)
 		}
 	}
 	if admitted < 178 || admitted > 180 {
-		t.Errorf("%d began in two minutes, want 60 at once and 60 in each", admitted)
+		t.Errorf("%d series were admitted in two minutes, want 60 at once and 60 in each minute", admitted)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 		tenant.Release(now, tenant.Admit(now, claim(held)).Place, false)
 	}
 	if tenant.Admit(begin+400*second, claim(loaded)).Fate != Refused {
-		t.Error("the claim time of the first reload ended the one of the second")
+		t.Error("the end of the first reload's claim time removed a series that the second reload keeps")
 	}
 
 	tenant = newTenant(Config{MaxSeries: 1})
@@ -200,20 +200,20 @@ func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 	for _, source := range []uint64{0, 7} {
 		v := tenant.Admit(begin, &Claim{Key: longest, Source: source, Length: len(longest)})
 		if v.Fate != Admitted || !bytes.Equal(tenant.Key(v.Place), longest) {
-			t.Errorf("the longest, source %d: %+v", source, v)
+			t.Errorf("a key of the greatest length, source %d: %+v", source, v)
 		}
 	}
 	for _, length := range []int{100, len(longer)} { // constant labels may make the key longer than Length
 		if v := tenant.Admit(begin, &Claim{Key: longer, Length: length}); v !=
 			(Verdict{Fate: FoldedMetric, Reason: SeriesBytes}) {
-			t.Errorf("a longer one of %d bytes: %+v", length, v)
+			t.Errorf("a key that is too long, with Length %d: %+v", length, v)
 		}
 		if p := l.Peek(begin, "a", longer, 0, length); p.Fate != FoldedMetric || p.Reason != SeriesBytes {
-			t.Errorf("a longer one of %d bytes is foreseen as %+v", length, p)
+			t.Errorf("a key that is too long, with Length %d: Peek returns %+v", length, p)
 		}
 	}
 	if tenant.TooLong(maxKey) || !tenant.TooLong(maxKey+1) {
-		t.Error("keys of contexts may be shorter than keys of series")
+		t.Error("TooLong does not allow names and tags of exactly maxKey bytes")
 	}
 	tenant.Load(begin, begin, longer, 0)
 	if n := tenant.Report(begin).Series; n != 2 {

@@ -155,7 +155,7 @@ func BenchmarkAdmit(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				c.Key = f.key(1e9 + i/spread*100 + i%spread)
 				if tenant.Admit(begin, &c).Fate != FoldedMetric {
-					b.Fatal("was admitted")
+					b.Fatal("a series over the limit was admitted")
 				}
 			}
 		})

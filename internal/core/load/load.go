@@ -107,7 +107,7 @@ type Load struct {
 	tallies   []tally // one per packet
 	next      int     // the next packet to hand out
 
-	news    []uint32 // where in the ring the digits of new contexts are
+	news    []uint32 // the offsets in the ring of the digits of new contexts
 	nextNew int      // index into news
 	made    uint64   // new contexts so far
 }
@@ -157,7 +157,7 @@ func (l *Load) render(c Config) {
 		order[i] = uint32(i)
 	}
 	shuffle := func() { w.random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] }) }
-	at := 0 // in order
+	at := 0 // index into order
 	for i := range lines {
 		if i%l.perPacket == 0 {
 			l.tallies = append(l.tallies, tally{})

@@ -111,7 +111,7 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 				t.Errorf("the load's totals are %+v, a receiver counts %+v", totals, got.Totals)
 			}
 			if len(got.contexts) != c.Contexts {
-				t.Errorf("%d contexts, not %d", len(got.contexts), c.Contexts)
+				t.Errorf("%d contexts, want %d", len(got.contexts), c.Contexts)
 			}
 			each := int(totals.Metrics) / c.Contexts
 			for context, n := range got.contexts {

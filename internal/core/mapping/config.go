@@ -103,7 +103,7 @@ func New(c Config, constant labels.Labels) (*Mapper, error) {
 	return m, nil
 }
 
-// The words that a key may have as its value, and what they stand for.
+// The words that a key may have as its value, and their meanings.
 var (
 	matchTypes  = []word[bool]{{"", false}, {"glob", false}, {"regex", true}}
 	actions     = []word[bool]{{"", false}, {"map", false}, {"drop", true}}
@@ -116,7 +116,7 @@ var (
 	histograms = []word[string]{{"", ""}, {"native", "native"}, {"classic", "classic"}}
 )
 
-// word is a value's spelling. An empty word stands for a missing key.
+// word is a value's spelling. An empty word means that the key is missing.
 type word[T any] struct {
 	text  string
 	value T

@@ -28,7 +28,7 @@ func TestManual(t *testing.T) {
 			examples++
 			typ, check := types[row[0]], row[0] == "check"
 			if typ == 0 && !check {
-				t.Errorf("%s: %q is no type", title, row[0])
+				t.Errorf("%s: %q is not a type", title, row[0])
 				continue
 			}
 			out := m.Map(&Input{Type: typ, Check: check, Name: []byte(row[1]), Tags: []byte(row[2])})

@@ -126,9 +126,10 @@ func (set labelSet) drop(name string) labelSet {
 	return set
 }
 
-// restoreBound restores the label le of a bucket that a sender counted itself: labelName took the
-// label for a forgery. The bound is written as Freshet writes its own bounds, so that 10 and 10.0
-// are one bucket. Counters cannot join the buckets of a timer, since the timer owns their name.
+// restoreBound restores the label le of a bucket that a sender counted itself. labelName has
+// renamed it, since a label le may be a forgery. The bound is written as Freshet writes its own
+// bounds, so that 10 and 10.0 are one bucket. Counters cannot join the buckets of a timer, since
+// the timer owns their name.
 func (set labelSet) restoreBound() {
 	i := set.index("tag_" + model.BucketLabel)
 	if i < 0 {

@@ -389,7 +389,7 @@ func TestProblems(t *testing.T) {
 		} else if strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: one mistake is reported as several: %v", c.why, err)
 		} else if !strings.Contains(err.Error(), ";") && !strings.Contains(err.Error(), "refers to") {
-			t.Errorf("%s: shows no way out: %v", c.why, err)
+			t.Errorf("%s: the message does not say what to do: %v", c.why, err)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package marks makes hashes of what the entries of a log have made of a member, each after so many
-// entries. Members with equal states have equal marks, whenever their stores take the work. So members
-// that show each other their marks find out that one of them differs.
+// Package marks finds members whose states differ. After every 64 entries of the log, each member
+// hashes the results of the entries: this is a mark. Members with equal states have equal marks, no
+// matter when their stores do the work. So members that exchange marks notice if one of them differs.
 package marks
 
 import (
@@ -23,30 +23,31 @@ const (
 	// Every is the number of entries between two marks. An idle cluster makes a few entries a second.
 	Every = 64
 
-	// most bounds the marks that are kept, and those that wait for stores.
+	// most bounds the number of marks that are kept, and the number of marks that wait for stores.
 	most = 64
 )
 
-// Marks makes the marks of a member. They are not saved: a restart begins anew. The zero value is ready.
+// Marks makes the marks of a member. They are not saved: after a restart there are none. The zero value
+// is ready.
 type Marks struct {
 	tiles uint64 // the sum of the hashes of the tiles that were closed since the last mark
 	done  []Mark // by index, the newest last
 
-	open  int               // marks that wait
+	open  int               // number of marks that wait for a tenant
 	waits map[string][]*One // by index, for each tenant whose requests they wait for
 }
 
-// One is a mark in the making.
+// One is a mark that is not complete yet.
 type One struct {
 	mark  Mark
-	waits int // number of tenants
+	waits int // number of tenants whose digests are missing
 }
 
-// All returns the newest marks, by index. They are the caller's.
+// All returns the newest marks, by index. The caller owns the slice.
 func (m *Marks) All() []Mark { return slices.Clone(m.done) }
 
-// Closed adds closed tiles to the next mark. The sum does not depend on their order. If two series had each
-// other's values, the sum would be the same: a hash of the labels would cost too much.
+// Closed adds closed tiles to the next mark. The sum does not depend on their order. The sum does not show
+// whether two series have swapped their values, since a hash of the labels would cost too much.
 func (m *Marks) Closed(closed []*tile.Waiting) {
 	for _, w := range closed {
 		for _, samples := range w.Samples {
@@ -97,7 +98,8 @@ func (m *Marks) Wait(o *One, tenant string) {
 	o.waits++
 }
 
-// Settle adds the digest of a tenant to the marks up to an entry. The digest has all outcomes up to it.
+// Settle adds the digest of a tenant to the marks that wait for the tenant, up to the entry `upTo`. The
+// digest has all outcomes up to that entry.
 func (m *Marks) Settle(tenant string, upTo, index, hash uint64) {
 	all := m.waits[tenant]
 	if len(all) == 0 {
@@ -114,7 +116,8 @@ func (m *Marks) Settle(tenant string, upTo, index, hash uint64) {
 	}
 }
 
-// End keeps a mark once it no longer waits.
+// End is called after the last Add or Wait of a mark. The mark is complete once it waits for no
+// tenant.
 func (m *Marks) End(o *One) {
 	if o.waits > 0 {
 		return
@@ -125,15 +128,15 @@ func (m *Marks) End(o *One) {
 	m.done = m.done[max(0, len(m.done)-most):]
 }
 
-// compared bounds the entries for which the marks of all nodes are kept: 16,384 entries of the log, for a node
-// that lags.
+// compared bounds the number of indexes for which the marks of all nodes are kept. These 256 marks cover
+// 16,384 entries of the log, so a node that lags is compared, too.
 const compared = 256
 
 // Compared compares the marks of nodes as they come in. The zero value is ready.
 type Compared struct {
 	all   map[uint64]map[string]uint64 // the hashes of the nodes, by index
-	odd   map[string]uint64            // the first index at which a node differed, of those no longer in all
-	agree map[string]uint64            // the last index at which a node agreed, of those no longer in all
+	odd   map[string]uint64            // for each node, the first index removed from all at which it differed
+	agree map[string]uint64            // for each node, the last index removed from all at which it agreed
 }
 
 // Add adds the marks of a node.
@@ -159,8 +162,9 @@ func (c *Compared) Add(node string, marks []Mark) {
 	}
 }
 
-// judge notes whether a node agreed or differed at an index. It agrees with more than half of the nodes that have a
-// mark there; of two that differ, either may be wrong.
+// judge notes whether a node agreed or differed at an index. A node agrees if more than half of the nodes with a
+// mark at the index have the same mark. If only two nodes have marks and these differ, both nodes differ, since
+// either may be wrong.
 func (c *Compared) judge(node string, index uint64, odd, agree map[string]uint64) {
 	at := c.all[index]
 	own, has := at[node]
@@ -190,7 +194,7 @@ func (c *Compared) Verdict(node string) (differed, agreed uint64) {
 	return odd[node], agree[node]
 }
 
-// Forget forgets what a node's marks were, since another member has taken its place.
+// Forget removes the marks of a node, because another member has taken its place.
 func (c *Compared) Forget(node string) {
 	delete(c.odd, node)
 	delete(c.agree, node)

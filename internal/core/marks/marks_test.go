@@ -52,11 +52,12 @@ func TestCompared(t *testing.T) {
 	all.Add("b", marksOf(64, 2))
 	all.Forget("a")
 	if differed, _ := all.Verdict("a"); differed != 0 {
-		t.Error("the marks of a member that is gone count")
+		t.Error("the marks of a member that was replaced still count")
 	}
 }
 
-// Marks that wait for a store are bounded, and so are those that are kept.
+// The number of marks that wait for a store is bounded, and so is the number of marks that are
+// kept.
 func TestBounds(t *testing.T) {
 	var m Marks
 	for index := uint64(Every); index <= 1000*Every; index += Every {

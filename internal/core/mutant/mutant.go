@@ -1,10 +1,10 @@
 //go:build !sim
 
-// Package mutant has the mistakes that the simulation must find. They are constants in every build
-// but one with the tag sim, so the compiler removes them.
+// Package mutant has the mistakes that the simulation must find. In every build without the tag sim
+// they are constants, so the compiler removes them.
 package mutant
 
-// Each constant stands for one mistake, which sim.go describes.
+// Each constant switches off one mistake, which sim.go describes.
 const (
 	BesideFlight = false
 	CommitGroups = false

@@ -13,7 +13,7 @@ var (
 	OldTerm      bool // a proposal is answered by the entry of another leader at its index
 	OwnConfig    bool // each member closes tiles by its own times to live
 	PastCommit   bool // a restart replays all entries in the log, committed or not
-	Reopened     bool // a series' newest sample is what the cache holds, however old that is
+	Reopened     bool // the cache's newest sample of a series is trusted, however old it is
 	UnstoredLost bool // a restart forgets closed tiles that the stores do not have
 	WrongClock   bool // a member whose clock is far off leads, and closes tiles by it
 )

@@ -1,4 +1,4 @@
-// Package notes keeps small facts about a log, which its owner can do without. They are in files
+// Package notes keeps small facts about a log that its owner can do without. They are in files
 // beside the segments of the log. Layout: docs/format/journal.md.
 package notes
 

@@ -103,7 +103,7 @@ func TestAFailedNote(t *testing.T) {
 	}
 	fs.Space = memfs.Plenty
 	if err := l.Note([]byte("lost")); err == nil {
-		t.Error("a note is written behind one that is not whole")
+		t.Error("a note is written after a partly written note")
 	}
 	begin(t, l, "a b")
 	if err := l.Note([]byte("c")); err != nil {

@@ -10,9 +10,8 @@ type Since struct {
 	bytes int      // of later
 }
 
-// ReadSince reads the notes of the last process. It ignores notes of another boot. It begins to write
-// with these notes, so that the next process finds them, too. The result is of use even if there is an
-// error.
+// ReadSince reads the notes of the last process. It ignores notes of another boot. It writes these
+// notes first, so that the next process finds them, too. The result may be used even after an error.
 func ReadSince(log Log, boot string) (s *Since, all [][]byte, err error) {
 	s = &Since{notes: bootNotes{log, boot}}
 	if all, err = s.notes.read(); err == nil {
@@ -36,7 +35,8 @@ func (s *Since) Note(note []byte) error {
 	return err
 }
 
-// Begin says that a checkpoint is begun. If it succeeds, it makes earlier notes unnecessary.
+// Begin says that a checkpoint is begun. If the checkpoint succeeds, it makes earlier notes
+// unnecessary.
 func (s *Since) Begin() { s.begun, s.later, s.bytes = true, nil, 0 }
 
 // Abort says that the checkpoint has failed.

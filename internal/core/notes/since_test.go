@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// since returns the notes of a log, and what the process before has left.
+// since returns the notes of a log, and the notes that the process before has left.
 func since(t *testing.T, fs *memfs.FS, boot string) (*Since, string) {
 	t.Helper()
 	f := In(fs, OfRequests)
@@ -18,8 +18,8 @@ func since(t *testing.T, fs *memfs.FS, boot string) (*Since, string) {
 	return s, string(bytes.Join(all, []byte(" ")))
 }
 
-// A checkpoint that is in place replaces the notes from before it began, and no others. One that fails
-// replaces none. The next process of the same boot keeps what it finds.
+// A finished checkpoint replaces the notes from before it began, and no others. A failed checkpoint
+// replaces no notes. The next process of the same boot keeps the notes that it finds.
 func TestNotesSinceACheckpoint(t *testing.T) {
 	fs := memfs.New()
 	s, _ := since(t, fs, "boot")
@@ -68,8 +68,8 @@ func TestNotesSinceACheckpoint(t *testing.T) {
 	}
 }
 
-// A disk that is full costs notes until the next checkpoint. Only the first that fails is an error, since
-// requests are noted many times a second.
+// Once a write has failed on a full disk, there are no notes until the next checkpoint. Only the first
+// failed note is an error, since requests are noted many times a second.
 func TestNotesThatFail(t *testing.T) {
 	fs := memfs.New()
 	s, _ := since(t, fs, "boot")
@@ -80,10 +80,10 @@ func TestNotesThatFail(t *testing.T) {
 	fs.Space = memfs.Plenty
 	s.Begin()
 	if err := s.Note([]byte("a")); err != nil {
-		t.Errorf("the second that fails: %v", err)
+		t.Errorf("the second failed note returns %v", err)
 	}
 	if _, got := since(t, fs.Crash(), "boot"); got != "" {
-		t.Errorf("notes %q behind one that is not whole", got)
+		t.Errorf("notes %q after a partly written note", got)
 	}
 	if err := s.Commit(); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestNotesThatFail(t *testing.T) {
 	}
 }
 
-// Notes of a checkpoint that never ends take no more memory than the file may have bytes.
+// The notes during a checkpoint that never ends take no more memory than a file of notes.
 func TestNotesAreBounded(t *testing.T) {
 	fs := memfs.New()
 	s, _ := since(t, fs, "boot")

@@ -7,7 +7,7 @@ import (
 )
 
 // Stored holds, for each tenant, an index of the log. The tenant's stores have all samples of tiles
-// that were closed up to there, so a restart need not write these again.
+// that were closed up to this index, so a restart need not write these again.
 //
 // The indexes are kept in notes, one for each change.
 type Stored struct {
@@ -15,8 +15,8 @@ type Stored struct {
 	upTo  map[string]uint64
 }
 
-// ReadStored reads the notes of the last process. It ignores notes of another boot. The result is of use
-// even if there is an error.
+// ReadStored reads the notes of the last process. It ignores notes of another boot. The result may be
+// used even after an error.
 func ReadStored(log Log, boot string) (*Stored, error) {
 	s := &Stored{notes: bootNotes{log, boot}, upTo: map[string]uint64{}}
 	all, err := s.notes.read()
@@ -43,9 +43,9 @@ func (s *Stored) Raise(tenant string, to uint64) error {
 	return s.notes.add(appendStored(nil, tenant, to))
 }
 
-// Rewrite writes the notes anew, once a checkpoint is in place that was begun at the index `base`. It
-// leaves out tenants of which a restart would find no stored tiles: `waits` says that no tile of them
-// waits, and everything was stored when the checkpoint was begun.
+// Rewrite writes the notes anew after a checkpoint that was begun at the index `base`. It leaves out
+// a tenant if `waits` reports that no tile of the tenant waits, and if the stores had everything when
+// the checkpoint was begun: a restart then finds no stored tiles of the tenant.
 func (s *Stored) Rewrite(base uint64, waits func(tenant string) bool) error {
 	maps.DeleteFunc(s.upTo, func(tenant string, at uint64) bool { return at < base && !waits(tenant) })
 	var all [][]byte

@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// Notes of another boot are ignored. If the present boot is unknown, all notes are.
+// Notes of another boot are ignored. If the present boot is unknown, all notes are ignored.
 func TestNotesHoldForOneBoot(t *testing.T) {
 	log := opened(memfs.New())
 	s, err := ReadStored(log, "first")
@@ -31,6 +31,6 @@ func TestNotesHoldForOneBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, _ := ReadStored(log, "first"); !maps.Equal(got.upTo, map[string]uint64{"a": 1 << 40, "waits": 6, "": 7}) {
-		t.Errorf("those that are needed: %v", got.upTo)
+		t.Errorf("the notes after Rewrite are %v", got.upTo)
 	}
 }

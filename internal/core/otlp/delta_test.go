@@ -153,7 +153,7 @@ func TestDeltasThatCannotBeAdded(t *testing.T) {
 				"the point's value or sum is -1"},
 		{"a whole number below zero", func(m pmetric.Metric) { counter(m, 1); point(m).SetIntValue(-2) }, "sum is -2"},
 		{"no number", func(m pmetric.Metric) { counter(m, math.NaN()) }, "sum is NaN"},
-		{"without end", func(m pmetric.Metric) { counter(m, math.Inf(1)) }, "sum is +Inf"},
+		{"an infinite value", func(m pmetric.Metric) { counter(m, math.Inf(1)) }, "sum is +Inf"},
 		{"no value", func(m pmetric.Metric) { counter(m, 1); point(m).SetFlags(none) }, "no recorded value"},
 		{"a histogram with a negative sum", func(m pmetric.Metric) { addExplicit(m).SetSum(-1) }, "sum is -1"},
 		{"a histogram without a value", func(m pmetric.Metric) { addExplicit(m).SetFlags(none) }, "no recorded value"},

@@ -168,7 +168,7 @@ func TestConvert(t *testing.T) {
 # http_requests_total 1 "Requests." ""
 __name__=http_requests_total http_method=M0 job=shop: 5 at 0 since -60000
 `},
-		{"a gauge began anywhere", escaping, one(func(m pmetric.Metric) {
+		{"a gauge may begin at any value", escaping, one(func(m pmetric.Metric) {
 			m.SetName("temp")
 			m.SetUnit("Cel")
 			setNumber(m.SetEmptyGauge().DataPoints().AppendEmpty(), 21)
@@ -176,7 +176,8 @@ __name__=http_requests_total http_method=M0 job=shop: 5 at 0 since -60000
 # temp_celsius 2 "" "celsius"
 __name__=temp_celsius job=shop: 21 at 0
 `},
-		{"so did a sum that may fall", escaping, one(func(m pmetric.Metric) { counter(m, 5); m.Sum().SetIsMonotonic(false) }),
+		{"a sum that may fall may begin at any value", escaping,
+			one(func(m pmetric.Metric) { counter(m, 5); m.Sum().SetIsMonotonic(false) }),
 			`
 # http_requests 2 "Requests." ""
 __name__=http_requests http_method=M0 job=shop: 5 at 0
@@ -190,7 +191,7 @@ __name__=latency_seconds_bucket job=shop le=1: 5 at 0 since -60000
 __name__=latency_seconds_bucket job=shop le=1: exemplar 0.5 at -1 of trace_id=01000000000000000000000000000000
 __name__=latency_seconds_bucket job=shop le=+Inf: 6 at 0 since -60000
 `},
-		{"or native, if configured", with(func(s *Settings) { s.CustomBuckets = true }),
+		{"a histogram is native, if configured", with(func(s *Settings) { s.CustomBuckets = true }),
 			one(func(m pmetric.Metric) { addExplicit(m) }), `
 # latency_seconds 3 "" "seconds"
 __name__=latency_seconds job=shop: schema -53 count 6 zero 0 sum 2.5 [{0 3}] [3 -1 -1] [0.1 1] at 0 since -60000
@@ -224,7 +225,7 @@ __name__=rpc job=shop quantile=0.5: 2 at 0
 # http_requests_total 1 "Requests." ""
 __name__=http_requests_total http_method=M0 job=shop: stale at 0
 `},
-		{"so is a native histogram without a recorded value", escaping, one(func(m pmetric.Metric) {
+		{"a native histogram without a recorded value is stale", escaping, one(func(m pmetric.Metric) {
 			addExponential(m).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
 		}), `
 # size 3 "" ""

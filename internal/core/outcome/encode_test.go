@@ -28,7 +28,8 @@ func TestOutcomesAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// An older program writes fewer reasons. A newer one may write more: none of them may be lost.
+// An older program writes fewer reasons. A newer program may write more: Parse must not ignore
+// these.
 func TestOutcomesOfOtherVersions(t *testing.T) {
 	b := (&Outcome{NotKept: 7}).Append(nil)
 	const reasons = 1 + 2*4 // where their number is
@@ -36,7 +37,7 @@ func TestOutcomesOfOtherVersions(t *testing.T) {
 	older = append(older, b[reasons+1+4:]...)
 	var o Outcome
 	if err := o.Parse(older); err != nil || o.NotKept != 7 {
-		t.Errorf("of an older program: %+v, %v", o, err)
+		t.Errorf("the outcome of an older program: %+v, %v", o, err)
 	}
 	for name, at := range map[string]int{"version": 0, "reasons": reasons} {
 		newer := append([]byte(nil), b...)
@@ -55,7 +56,8 @@ func TestLongTextsAreCut(t *testing.T) {
 	}
 }
 
-// Bytes are refused, or they are the only encoding of their outcome. An older program's lack reasons.
+// Bytes are refused, or they are the only encoding of their outcome. Bytes of an older program may
+// lack reasons.
 func FuzzOutcome(f *testing.F) {
 	f.Add((&Outcome{}).Append(nil))
 	f.Add(example().Append(nil))

@@ -82,7 +82,7 @@ func TestTornAppendAtEveryByte(t *testing.T) {
 						t.Fatalf("%s cut at %d: acknowledged %d frames, got %v", name, cut, acknowledged, got)
 					}
 					if lostOf(*damage) != 0 || len(*damage) > 1 {
-						t.Fatalf("%s cut at %d: nothing acknowledged is lost, and the report says %v", name, cut, *damage)
+						t.Fatalf("%s cut at %d: nothing acknowledged is lost, but the report says %v", name, cut, *damage)
 					}
 					torn += len(*damage)
 				}
@@ -182,7 +182,7 @@ func TestReport(t *testing.T) {
 			delete(fs.Files, doneName)
 			delete(fs.Files, segmentFormat.Name(1))
 		}, []uint64{3}, nil},
-		{"damage to what is done loses nothing", func(fs *memfs.FS) {
+		{"damage to frames that are done loses nothing", func(fs *memfs.FS) {
 			r := entry(1)
 			nth(fs, 0).Data[segment.HeaderBytes+2*headBytes+len(r.Payload)] ^= 1
 		}, nil,

@@ -560,7 +560,7 @@ func (m *model) append() {
 	givenUp, err := m.q.Append(entries(ids...)...)
 	lost := m.waiting[:givenUp.Frames]
 	if givenUp != amountOf(lost) {
-		m.t.Fatalf("given up %+v, which is not %v", givenUp, lost)
+		m.t.Fatalf("given up %+v, want %v", givenUp, lost)
 	}
 	m.waiting = m.waiting[givenUp.Frames:]
 	if err != nil {
@@ -576,13 +576,13 @@ func (m *model) take() {
 		return // the segment cannot be opened at this moment
 	}
 	if ok != (len(m.waiting) > 0) {
-		m.t.Fatalf("Peek returns %v, and %v frames wait", ok, m.waiting)
+		m.t.Fatalf("Peek returns %v, but the frames %v wait", ok, m.waiting)
 	}
 	if !ok {
 		return
 	}
 	if id := idOf(m.t, r); id != m.waiting[0] {
-		m.t.Fatalf("frame %d came out, and %v wait", id, m.waiting)
+		m.t.Fatalf("frame %d came out, but %v wait", id, m.waiting)
 	}
 	counted, err := m.q.Done()
 	if !counted {
@@ -599,7 +599,7 @@ func (m *model) restart() {
 	before := m.fs.Crash()
 	sum, _ := m.q.Waiting()
 	if sum != amountOf(m.waiting) {
-		m.t.Fatalf("waiting are %+v, and should be %v", sum, m.waiting)
+		m.t.Fatalf("%+v wait, want %v", sum, m.waiting)
 	}
 	m.fs = m.fs.Crash()
 	m.open()
@@ -609,11 +609,11 @@ func (m *model) restart() {
 		rest = rest[1:]
 	}
 	if len(rest) < len(m.waiting) || !slices.Equal(rest[:len(m.waiting)], m.waiting) {
-		m.t.Fatalf("%v waited, and came back %v", m.waiting, got)
+		m.t.Fatalf("%v waited, but %v came back", m.waiting, got)
 	}
 	for _, id := range rest[len(m.waiting):] {
 		if !slices.Contains(m.maybe, id) {
-			m.t.Fatalf("frame %d did not count and came back", id)
+			m.t.Fatalf("frame %d was refused, but came back", id)
 		}
 	}
 	if !slices.IsSorted(got) {

@@ -62,7 +62,7 @@ type Set struct {
 	dropped []*dropped // the earlier epochs that these changes dropped
 
 	records  bool     // see Record
-	recorded []uint64 // final changes: hashes that were noted, and smaller numbers, the epochs that began
+	recorded []uint64 // final changes: the hashes of noted series, and the numbers of epochs that began, which are smaller
 }
 
 // series are the series that count.
@@ -97,7 +97,7 @@ type dropped struct {
 }
 
 // Advance moves the log's time to the arrival of the request that is being applied, in Unix
-// milliseconds. An earlier time does nothing: another node's clock may be behind.
+// milliseconds. An earlier time changes nothing: another node's clock may be behind.
 func (s *Set) Advance(arrival int64) {
 	epoch := min(arrival, maxTime) / Epoch
 	if epoch <= s.epoch {
@@ -156,11 +156,12 @@ func has(in *index.Index, h Hash) bool {
 	}
 }
 
-// atOnce is how many series are looked up at a time. Most lookups are cache misses. Together, the CPU
-// waits for them once instead of each time: see package prefetch.
+// atOnce is how many series are looked up at a time. Most lookups are cache misses. If they are done
+// together, the CPU waits once instead of once per series: see package prefetch.
 const atOnce = 64
 
-// Note notes that a series is written to. If it is noted in the present epoch, that does nothing.
+// Note records that a series is written to. It does nothing if the series was already noted in the
+// present epoch.
 func (s *Set) Note(h Hash) {
 	if s.noted = append(s.noted, h); len(s.noted) == atOnce {
 		s.lookUp()
@@ -204,8 +205,8 @@ func (s *Set) add(h Hash) {
 	s.changes = append(s.changes, c)
 }
 
-// keepChanges is how much room for changes outlives a Keep: 256 KiB. A request
-// that makes more comes about once an epoch.
+// keepChanges is the number of changes for which Keep leaves the memory allocated: 256 KiB. A
+// request that makes more changes comes about once an epoch.
 const keepChanges = 1 << 14
 
 // Keep makes all changes final. Call it when the samples that caused them are stored.
@@ -221,7 +222,7 @@ func (s *Set) Keep() {
 	s.settled()
 }
 
-// settled forgets what Undo would need.
+// settled forgets the changes, so Undo cannot take them back any more.
 func (s *Set) settled() {
 	if s.changes = s.changes[:0]; cap(s.changes) > keepChanges {
 		s.changes = nil

@@ -43,9 +43,9 @@ func (n *naive) size() (size int) {
 	return size
 }
 
-// Two members apply the same requests in commits. Some commits fail, and are applied again; one
-// member restarts at times from what it saved. A third repeats what that one records. All agree with a
-// plain map, and save the same bytes.
+// Two members apply the same requests in commits. Some commits fail, and are applied again; one member
+// restarts at times from what it saved. A third member repeats the changes that this one records. All
+// agree with a plain map, and save the same bytes.
 func TestMembersAgree(t *testing.T) {
 	undone, longer, jumps := 0, 0, 0
 	for seed := range uint64(200) {
@@ -132,7 +132,7 @@ func TestMembersAgree(t *testing.T) {
 	}
 }
 
-// A series counts for 2 to 4 h after its last sample. An arrival from before changes nothing.
+// A series counts for 2 to 4 h after its last sample. An earlier arrival changes nothing.
 func TestForgotten(t *testing.T) {
 	const epoch = base - Epoch/2
 	for _, c := range []struct {
@@ -162,7 +162,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// A Set has at most `Most` series. To note one more is no error, and takes no room.
+// A Set has at most `Most` series. Noting one more is not an error, and takes no memory.
 func TestBound(t *testing.T) {
 	var s Set
 	s.Advance(base)
@@ -325,7 +325,7 @@ func FuzzRepeat(f *testing.F) {
 		err := s.Repeat(b)
 		saved := s.Append(nil)
 		if err != nil && !bytes.Equal(saved, before) {
-			t.Fatalf("malformed, and changed to %x", saved)
+			t.Fatalf("malformed changes have changed the set to %x", saved)
 		}
 		if err := new(Set).Parse(saved); err != nil {
 			t.Fatalf("%x cannot be read: %v", saved, err)

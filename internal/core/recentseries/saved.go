@@ -171,8 +171,8 @@ func (s *Set) AppendRecorded(b []byte) []byte {
 	return b
 }
 
-// Repeat repeats recorded changes, in a set that is as the recording one was before them. After an
-// error nothing is changed. There must be no provisional changes.
+// Repeat repeats recorded changes, in a set that equals the recording set before these changes.
+// After an error nothing is changed. There must be no provisional changes.
 func (s *Set) Repeat(b []byte) error {
 	if len(b)%8 != 0 {
 		return errMalformed

@@ -125,7 +125,7 @@ type request struct {
 }
 
 // timeByte is the position of a byte of the round's time in a body. A body has few such bytes,
-// since snappy's copies stand for all others.
+// since all other occurrences are copies in snappy's format.
 type timeByte struct {
 	at    uint32
 	index byte

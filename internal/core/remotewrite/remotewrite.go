@@ -30,7 +30,7 @@ type Request struct {
 	symbols    []part // parts of body
 	refs       []uint32
 	highest    uint32 // the highest reference
-	odd        int    // the last series with a name without a value, counted from 1; 0 if none
+	odd        int    // the last series in which a name has no value, counted from 1; 0 if none
 	samples    []Sample
 	exemplars  []Exemplar
 	histograms []Histogram

@@ -15,7 +15,7 @@ import (
 // encoder encodes series as bodies of remote write 2.0, as many as are needed. Field numbers:
 // types.proto of the specification.
 //
-// It leaves out integers that are zero, since a reader takes a missing integer for zero. It always
+// It leaves out integers that are zero, since a reader treats a missing integer as zero. It always
 // writes doubles: -0 is not 0, and a reader refuses a body with too many short parts
 // (remotewrite.ErrTooManyParts).
 type encoder struct {

@@ -499,14 +499,14 @@ func TestUnchanged(t *testing.T) {
 		{"long labels", limited(3, 0, 0), named("a", strings.Repeat("a", 200), "b", strings.Repeat("b", 200)), true},
 		{"a name that is too long", limited(0, 8, 0), named("job_job_job", "a"), false},
 		{"a value that is too long", limited(0, 0, 2), named("job", "abc"), false},
-		{"the value of another is too long for a name", limited(0, 8, 0), named("job", "a long value"), true},
+		{"a value that would be too long for a name", limited(0, 8, 0), named("job", "a long value"), true},
 		{"no replica label", &labelrules.Rules{Replica: "replica"}, named("job", "a"), true},
 		{"the replica label's name as a value", &labelrules.Rules{Replica: "replica"}, named("job", "replica"), true},
 		{"a replica label", &labelrules.Rules{Replica: "replica"}, named("replica", "a"), false},
-		{"a rule for others", relabelled, named("job", "a"), true},
-		{"a rule for others, not sorted, without a value", relabelled, named("job", "a", "b", "1", "a", ""), true},
+		{"a rule for other series", relabelled, named("job", "a"), true},
+		{"a rule for other series, not sorted, without a value", relabelled, named("job", "a", "b", "1", "a", ""), true},
 		{"a rule that adds a label", adding, named("job", "a"), false},
-		{"a rule for it", relabelled, named("job", "x"), false},
+		{"a rule for this series", relabelled, named("job", "x"), false},
 	} {
 		for f := range built {
 			var w rewrite.Rewriter

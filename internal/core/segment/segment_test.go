@@ -316,7 +316,7 @@ func TestUnreadable(t *testing.T) {
 }
 
 // Files are removed between the list and the copy, so Copy starts over. Nothing of the first attempt stays:
-// with the file of the second one, it would be a log with a gap.
+// together with the files of the second attempt, it would be a log with a gap.
 func TestCopyStartsOver(t *testing.T) {
 	from, to := memfs.New(), memfs.New()
 	for _, name := range []string{"1", "2", "3"} {

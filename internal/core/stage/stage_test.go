@@ -147,7 +147,7 @@ func TestOfManyTripsSomeAreTimed(t *testing.T) {
 			many.Spent.Count, many.Samples, over)
 	}
 	if few.Spent.Count != 10 {
-		t.Errorf("of few %d are timed", few.Spent.Count)
+		t.Errorf("of the first 10 trips, %d are timed", few.Spent.Count)
 	}
 }
 

@@ -33,30 +33,30 @@ func TestTokens(t *testing.T) {
 		err        string // text in the error
 	}{
 		{"the tenant is the token's, not the address'", "first", nil, Grant{"shop", true, true}, ""},
-		{"a tenant's second, so that tokens can be changed", "second", nil, Grant{"shop", true, true}, ""},
-		{"who only writes", "agent", nil, Grant{"agents", false, true}, ""},
-		{"who only reads", "screen", nil, Grant{"wall", true, false}, ""},
-		{"one of a tenant that may what the tenant's may", "people", nil, Grant{"team", true, false}, ""},
-		{"one that may something else", "prometheus", nil, Grant{"team", false, true}, ""},
-		{"one that may more", "admin", nil, Grant{"team", true, true}, ""},
-		{"the last of the file", "any", nil, Grant{"all", true, true}, ""},
+		{"a tenant's second token, so that tokens can be changed", "second", nil, Grant{"shop", true, true}, ""},
+		{"a tenant that may only write", "agent", nil, Grant{"agents", false, true}, ""},
+		{"a tenant that may only read", "screen", nil, Grant{"wall", true, false}, ""},
+		{"a token without rights of its own has the tenant's", "people", nil, Grant{"team", true, false}, ""},
+		{"a token with other rights than its tenant", "prometheus", nil, Grant{"team", false, true}, ""},
+		{"a token with more rights than its tenant", "admin", nil, Grant{"team", true, true}, ""},
+		{"the last token of the file", "any", nil, Grant{"all", true, true}, ""},
 		{"a header that agrees", "first", []string{"shop"}, Grant{"shop", true, true}, ""},
 
 		{"no token", "", nil, Grant{}, "Authorization: Bearer TOKEN"},
-		{"one of nobody", "firs", nil, Grant{}, "no tenant has this token"},
-		{"its hash, which others may read", hash("first"), nil, Grant{}, "no tenant has this token"},
+		{"a token of no tenant", "firs", nil, Grant{}, "no tenant has this token"},
+		{"the hash of a token, which others may read", hash("first"), nil, Grant{}, "no tenant has this token"},
 		{"no token, whatever the header says", "", []string{"shop"}, Grant{}, "Authorization: Bearer TOKEN"},
-		{"a header that names another", "first", []string{"agents"}, Grant{},
+		{"a header that names another tenant", "first", []string{"agents"}, Grant{},
 			`X-Scope-OrgID is "agents" and the token belongs to "shop"`},
-		{"one of two that does", "first", []string{"shop", "agents"}, Grant{}, `X-Scope-OrgID is "agents"`},
-		{"an empty one", "first", []string{""}, Grant{}, `X-Scope-OrgID is ""`},
+		{"one of two headers names another tenant", "first", []string{"shop", "agents"}, Grant{}, `X-Scope-OrgID is "agents"`},
+		{"an empty header", "first", []string{""}, Grant{}, `X-Scope-OrgID is ""`},
 	} {
 		got, err := a.Grant(Claim{Address: "default", Token: c.token, Headers: c.headers})
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %+v, %v; want %+v, %s", c.why, got, err, c.want, c.err)
 		}
 		if unknown := err != nil && !strings.Contains(c.err, "X-Scope"); errors.Is(err, ErrNoToken) != unknown {
-			t.Errorf("%s: nobody knows who asks: %t; %v", c.why, !unknown, err)
+			t.Errorf("%s: the error is ErrNoToken: %t; %v", c.why, !unknown, err)
 		}
 	}
 }
@@ -71,13 +71,13 @@ func TestHeader(t *testing.T) {
 	}{
 		{"a tenant that is known", known, []string{"shop"}, "shop"},
 		{"no header: the address decides, known or not", known, nil, "default"},
-		{"one that is not known", known, []string{"shp"}, ""},
-		{"one that need not be", anybody, []string{"shp"}, "shp"},
+		{"an unknown tenant", known, []string{"shp"}, ""},
+		{"an unknown tenant, if any name is allowed", anybody, []string{"shp"}, "shp"},
 		{"no name", anybody, []string{""}, ""},
 		{"a way out of the directory", anybody, []string{".."}, ""},
-		{"several in one", anybody, []string{"shop|blog"}, ""},
-		{"a client's beside that of the proxy", anybody, []string{"blog", "shop"}, ""},
-		{"nobody asked: the header is ignored", nil, []string{"shop"}, "default"},
+		{"several names in one header", anybody, []string{"shop|blog"}, ""},
+		{"a client's header beside the proxy's", anybody, []string{"blog", "shop"}, ""},
+		{"a nil Access ignores the header", nil, []string{"shop"}, "default"},
 	} {
 		got, err := c.access.Grant(Claim{Address: "default", Token: "any", Headers: c.headers})
 		if got.Tenant != c.want || (err == nil) != (c.want != "") || got.Read != (err == nil) || got.Write != (err == nil) ||
@@ -108,19 +108,19 @@ f:6: tenants[1].name: tenant "": not a name; use 1 to 64 letters, digits, dots, 
 			"the token itself", "tenants:\n- name: a\n  tokens:\n  - sha256: " + one + "\n  - sha256: s3cret\n",
 			"f:5: tenants[0].tokens[1]: sha256 must be the 64 hexadecimal digits that printf %s TOKEN | sha256sum prints",
 		},
-		{"what a token may", "tenants:\n- name: a\n  tokens:\n  - sha256: " + one + "\n    may: all\n",
+		{"an invalid right of a token", "tenants:\n- name: a\n  tokens:\n  - sha256: " + one + "\n    may: all\n",
 			"f:5: tenants[0].tokens[0].may = all: must be read, write or both"},
 		{"the token without its key", "tenants:\n- name: a\n  tokens: [s3cret]\n",
 			"f:3: tenants[0].tokens[0]: is one value; write its keys below it, indented"},
-		{"nobody can be it", "tenants:\n- name: a\n",
+		{"a tenant without tokens", "tenants:\n- name: a\n",
 			"f:2: tenants[0].tokens: is empty, so no request could be this tenant's; add a token, or remove the tenant"},
 		{
-			"one token for two",
+			"one token for two tenants",
 			"tenants:\n- {name: a, tokens: [{sha256: " + one + "}]}\n- {name: b, tokens: [{sha256: " + one + "}]}\n",
 			"f:3: tenants[1].tokens[0]: is the same token as tenants[0].tokens[0]; give each its own",
 		},
 		{
-			"one name for two",
+			"one name for two tenants",
 			"tenants:\n- {name: a, tokens: [{sha256: " + one + "}]}\n- {name: a, tokens: [{sha256: " + two + "}]}\n",
 			"f:3: tenants[1].name = a: is also the name of tenants[0]; put all tokens of a tenant below one name",
 		},

@@ -11,10 +11,10 @@ func TestCheck(t *testing.T) {
 		why, name string
 		ok        bool
 	}{
-		{"the tenant of those who name none", Default, true},
+		{"the default tenant", Default, true},
 		{"all that is allowed", "Team-7_eu.west", true},
 		{"as long as can be", strings.Repeat("x", 64), true},
-		{"one longer", strings.Repeat("x", 65), false},
+		{"one byte too long", strings.Repeat("x", 65), false},
 		{"no name", "", false},
 		{"the directory itself", ".", false},
 		{"the directory above", "..", false},

@@ -5,21 +5,21 @@ import (
 	"sync"
 )
 
-// Gate is the Set of a server that is in no group: its limit never changes, and any goroutine may ask
-// it. A tenant is admitted when it may have stores. Until then it has a place while work that may make
-// stores is under way. A nil Gate admits every tenant.
+// Gate is a Set with a fixed limit, for a server that is in no group. Any goroutine may use it. A
+// tenant is admitted once it may have stores. Until then it has a place only while work that may
+// create its stores is under way. A nil Gate admits every tenant.
 type Gate struct {
 	limit  int
 	mu     sync.RWMutex
 	set    Set
-	trying map[string]int // works under way, by a tenant that is not admitted yet
+	trying map[string]int // pieces of work under way, by tenant; only of tenants that are not admitted yet
 }
 
-// NewGate returns the gate of a server with a limit, or with none if it is 0.
+// NewGate returns the gate of a server. A limit of 0 means no limit.
 func NewGate(limit int) *Gate { return &Gate{limit: limit, trying: map[string]int{}} }
 
-// Enter gives a tenant a place for one piece of work, or returns the reason why not: see Set.Refusal. If it
-// returns nil, Leave must follow.
+// Enter gives a tenant a place for one piece of work. If there is no place, it returns the error of
+// Set.Refusal. If it returns nil, the caller must call Leave.
 func (g *Gate) Enter(name string) error {
 	if g.Has(name) {
 		return nil
@@ -53,8 +53,8 @@ func (g *Gate) Leave(name string, stores bool) {
 	}
 }
 
-// Has reports whether a tenant is admitted. What is kept for each tenant and has no other bound may be kept
-// for admitted tenants only: names that senders invent come and go.
+// Has reports whether a tenant is admitted. Data per tenant that has no other bound may be kept for
+// admitted tenants only, since senders can invent any number of names.
 func (g *Gate) Has(name string) bool {
 	if g == nil {
 		return true
@@ -64,8 +64,8 @@ func (g *Gate) Has(name string) bool {
 	return g.set.Has(name)
 }
 
-// Restore notes tenants that were admitted before a restart. It asks for no limit: the present one may
-// be lower than the limit at that time, and samples of these tenants were acknowledged.
+// Restore admits the tenants that were admitted before a restart, even beyond the limit: the limit may
+// be lower now, but samples of these tenants were acknowledged.
 func (g *Gate) Restore(names ...string) {
 	if g == nil {
 		return

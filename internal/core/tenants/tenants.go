@@ -1,8 +1,8 @@
-// Package tenants decides which tenants may have stores. A name that senders invent must not make
-// three databases, so store.max_tenants bounds their number. A tenant is admitted by the first work
-// that a store needs to see, and stays admitted until it is deleted. Metadata alone, and deltas that are
-// all refused, admit no tenant. The decision depends on the earlier ones, and on nothing that a store
-// does: members of a group that apply the same entries admit the same tenants.
+// Package tenants decides which tenants may have stores. Each tenant has three databases, and senders
+// can invent names, so store.max_tenants bounds the number of tenants. A tenant is admitted with the
+// first work that a store must see, and stays admitted until it is deleted. Metadata alone, and deltas
+// that are all refused, admit no tenant. The decision depends on earlier decisions, and not on the state
+// of a store: members of a group that apply the same entries admit the same tenants.
 package tenants
 
 import (
@@ -19,7 +19,7 @@ import (
 type Set struct{ names map[string]struct{} }
 
 // Admit reports whether a tenant is admitted, and admits it if fewer than `limit` tenants are; a limit
-// of 0 means none. A lower limit than before takes nobody's place away.
+// of 0 means no limit. If the limit becomes lower, the admitted tenants stay.
 func (s *Set) Admit(name string, limit int) bool {
 	if s.Has(name) {
 		return true
@@ -49,10 +49,10 @@ func (s *Set) Remove(name string) { delete(s.names, name) }
 // Len returns the number of tenants.
 func (s *Set) Len() int { return len(s.names) }
 
-// Refusal tells a sender why a tenant is not admitted, and the way out.
+// Refusal returns the error that tells a sender why a tenant is not admitted, and what to do.
 func (s *Set) Refusal(name string, limit int) error {
 	return fmt.Errorf("tenant %.80q would be one more than store.max_tenants (%d) allows, since %d tenants are admitted; "+
-		"raise the setting, or find what makes tenants", name, limit, s.Len())
+		"raise the setting, or find what creates so many tenants", name, limit, s.Len())
 }
 
 // version is the version of the saved form. Layout: docs/format/entry.md.

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/golden")
 
-// A member that is saved and restored at any time admits the same tenants as one that is not, and both
-// agree with a plain list. The limit rises and falls, and tenants are deleted.
+// A member that is saved and restored at any time admits the same tenants as a member that is not, and
+// both agree with a plain list. The limit rises and falls, and tenants are deleted.
 func TestMembersAgree(t *testing.T) {
 	admitted, refused, removed := 0, 0, 0
 	for seed := range uint64(100) {
@@ -105,7 +105,7 @@ func TestMalformed(t *testing.T) {
 	} {
 		s := golden()
 		if s.Parse([]byte(c.bytes)) == nil || !s.Has("default") {
-			t.Errorf("%s: it is read, or replaces what was there", c.why)
+			t.Errorf("%s: Parse accepts it, or changes the set", c.why)
 		}
 	}
 	if err := new(Set).Parse([]byte{2}); err == nil || !strings.Contains(err.Error(), "version 2") {
@@ -127,8 +127,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Many goroutines try more tenants than may come in: exactly the limit does. Tenants of before a restart keep
-// their places, though there are more of them than the limit allows.
+// Many goroutines enter with more tenants than the limit allows: as many as the limit are admitted. Tenants
+// from before a restart keep their places, even if they exceed the limit.
 func TestGate(t *testing.T) {
 	g := NewGate(8)
 	var admitted atomic.Int64
@@ -143,7 +143,7 @@ func TestGate(t *testing.T) {
 	}
 	all.Wait()
 	if admitted.Load() != 8 {
-		t.Errorf("%d tenants came in", admitted.Load())
+		t.Errorf("%d tenants were admitted", admitted.Load())
 	}
 	err := g.Enter("one-more")
 	if err == nil || !strings.Contains(err.Error(), "store.max_tenants (8)") {
@@ -152,10 +152,10 @@ func TestGate(t *testing.T) {
 	g = NewGate(1)
 	g.Restore("a", "b")
 	if g.Enter("a") != nil || g.Enter("b") != nil || g.Enter("c") == nil {
-		t.Error("a restart takes places away, or gives more")
+		t.Error("Restore does not admit a tenant, or leaves room for another one")
 	}
 	if (*Gate)(nil).Enter("any") != nil {
-		t.Error("no gate refuses")
+		t.Error("a nil gate refuses a tenant")
 	}
 	(*Gate)(nil).Leave("any", true)
 }

@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// close absorbs the tile that ends at `boundary` and hands out its samples. For a full tenant it does
-// not repeat unchanged values. It returns how many values on the wire are in the tile, and how many
-// stamped values it replaced.
+// close absorbs the tile that ends at `boundary` and hands out its samples. If `full` is set, it does
+// not repeat unchanged values: see Config.Full. It returns how many values on the wire are in the
+// tile, and how many stamped values it replaced.
 func (e *entry) close(boundary, ttl int64, full bool, out *[NumWidths][]Sample) (samples, duplicates uint64) {
 	var first [NumWidths]int
 	for w := range first {
@@ -74,7 +74,7 @@ func (e *entry) handOutTimed(boundary int64, out *[NumWidths][]Sample) (duplicat
 
 // handOut appends the samples of width w at boundary t. A store first gets all counts that it is
 // owed, even if the series has expired meanwhile. The stale marker then follows at the next
-// boundary. For a full tenant, handOut repeats no values.
+// boundary. If `full` is set, handOut repeats no values.
 func (e *entry) handOut(out []Sample, w Width, t int64, expired, full bool) []Sample {
 	switch {
 	case e.owes[w]:

@@ -464,7 +464,7 @@ func TestStateThatWasCutShortIsRefused(t *testing.T) {
 	state := p.shard.AppendState(nil)
 	for n := range state {
 		if _, err := ParseState(p.config, state[:n]); err == nil {
-			t.Fatalf("%d of %d bytes were taken for a state", n, len(state))
+			t.Fatalf("%d of %d bytes were accepted as a state", n, len(state))
 		}
 	}
 }

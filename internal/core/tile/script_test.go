@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 				return
 			}
 			if got != string(text) {
-				t.Errorf("the story went\n%s", got)
+				t.Errorf("the script with its actual output is\n%s", got)
 			}
 		})
 	}

@@ -32,7 +32,7 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 					asked++
 					got, want := p.at(w, second, base+int64(s)*1000+rng.Int64N(1000)), was[fmt.Sprint(w, s)]
 					if !slices.Equal(got, want) {
-						t.Fatalf("seed %d, width %v: asked at %d s for %d s:\n%s\nwhen that was now:\n%s",
+						t.Fatalf("seed %d, width %v: a query at %d s that ends at %d s returns\n%s\nat that second it returned\n%s",
 							seed, w, second, s, strings.Join(got, ""), strings.Join(want, ""))
 					}
 					if got := p.at(w, s, base+int64(second)*1000); !slices.Equal(got, want) {

@@ -32,10 +32,11 @@ func TestBytesOfAWaitingHistogram(t *testing.T) {
 	}
 }
 
-// Two shards fold one log: the stores of the first have each tile at once, those of the second take
-// nothing. A series that had ended used to stay as long as samples of its tenant waited. So the
-// second shard still knew the counter's last delta and refused a late one, and it closed each tile
-// of a downtime, though only the up/down counter was left, which rested.
+// Two shards fold the same log, and must behave alike. The stores of the first shard have each tile
+// at once; the stores of the second shard take nothing. A series that had ended used to stay in a
+// shard as long as samples of its tenant waited. So the second shard still knew the counter's last
+// delta, and refused a late delta. It also closed each tile of a downtime, although only an up/down
+// counter was left, whose tiles need not be made.
 func TestWhatWaitsDecidesNothing(t *testing.T) {
 	var shards [2]*Shard
 	var outs [2][]string

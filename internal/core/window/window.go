@@ -69,8 +69,8 @@ const maxDropped = 16_384
 type Stats struct {
 	Samples uint64 // values that entered a window
 	Dropped uint64 // values that a rule dropped
-	// Refused: a counter cannot go down, since Prometheus takes that for a restart; an up/down
-	// counter can.
+	// Refused: a counter cannot go down, since Prometheus treats a fall as a restart. An up/down
+	// counter can go down.
 	Negative     uint64
 	TimedRefused uint64                   // refused: the series has maxTimed other times (|T) in the window
 	AheadRefused uint64                   // refused: gauges and checks whose own time is more than MaxAhead ahead

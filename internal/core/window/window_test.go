@@ -229,7 +229,7 @@ func TestHowValuesCombine(t *testing.T) {
 		{why: "a gauge with the time of another replaces it",
 			lines: []string{fmt.Sprintf("a:1|g|T%d", second-9), fmt.Sprintf("a:2|g|T%d", second-9)},
 			want:  []string{"gauge a{} n=2 2 T=-9"}},
-		{why: "so does a check",
+		{why: "a check with the time of another replaces it",
 			lines: []string{fmt.Sprintf("_sc|up|0|d:%d", second-9), fmt.Sprintf("_sc|up|2|d:%d", second-9)},
 			want:  []string{"check up{} n=2 2 T=-9"}},
 		{why: "a time in milliseconds costs only its own line",
@@ -242,7 +242,7 @@ func TestHowValuesCombine(t *testing.T) {
 		{why: "large lines that together overflow a counter are refused",
 			lines: []string{"a:1e308|c", "a:1e308|c", "b:1|c"},
 			want:  []string{"1 refused", "counter a{} n=1 1e+308", "counter b{} n=1 1"}},
-		{why: "also at a time of their own",
+		{why: "large lines with one time of their own that overflow a counter are refused",
 			lines: []string{fmt.Sprintf("a:1e308|c|T%d", second), fmt.Sprintf("a:1e308|c|T%d", second)},
 			want:  []string{"1 refused", "counter a{} n=1 1e+308 T=+0"}},
 		{why: "a gauge is changed only as far as a float goes", options: Options{RelativeGauges: true},
@@ -392,7 +392,7 @@ func TestContextsAreComparedByteForByte(t *testing.T) {
 		table.contexts.Insert(table.hashOf(other.kind, other.name, other.tags, other.rest), uint32(ref))
 		if number, _ := table.find(table.hashOf(other.kind, other.name, other.tags, other.rest), other.kind, other.name,
 			other.tags, other.rest); number != 0 {
-			t.Errorf("%q is taken for another context", other)
+			t.Errorf("%q is found as another context", other)
 		}
 	}
 	send(t, table, at(0.5), "abc:1|c|#x:1,y:2|c:id1")

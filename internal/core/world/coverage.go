@@ -37,7 +37,7 @@ func Enough(t testing.TB, all, least []Count) {
 	t.Log(Text(all))
 	for i, got := range all {
 		if *got.N < *least[i].N {
-			t.Errorf("%s: %d, too few to have shown anything; the least is %d", got.What, *got.N, *least[i].N)
+			t.Errorf("%s: %d, want at least %d: fewer show nothing", got.What, *got.N, *least[i].N)
 		}
 	}
 }

@@ -74,8 +74,8 @@ func (w *World) PowerLoss(d *memfs.FS) *memfs.FS {
 	return lost
 }
 
-// BreakOff does a part of a write: the process dies after some calls of its disk. It reports whether the
-// write was not whole by then. The memory of the writer is of no use afterwards.
+// BreakOff runs a write, and the process dies after some calls of its disk. It reports whether that
+// interrupted the write. The memory of the writer must not be used afterwards.
 func BreakOff(d *memfs.FS, calls int, write func()) (broken bool) {
 	type death struct{}
 	d.Fail = func(string, string) error {

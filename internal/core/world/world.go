@@ -106,7 +106,7 @@ func (w *World) Run(until int64) {
 	}
 }
 
-// Tell adds a line to the story.
+// Tell adds a line to the story of the run.
 func (w *World) Tell(format string, args ...any) {
 	fmt.Fprintf(&w.Story, "%7.2f  ", float64(w.Now)/1000)
 	fmt.Fprintf(&w.Story, format, args...)
@@ -121,7 +121,7 @@ func (w *World) Fail(format string, args ...any) {
 	}
 }
 
-// Note adds to the digest of the run what two runs of the same seed must have in common.
+// Note adds bytes to the digest of the run. Two runs of one seed must note the same bytes.
 func (w *World) Note(b []byte) {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, w.digest))

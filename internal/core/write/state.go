@@ -13,7 +13,7 @@ import (
 // requests. It is folded from the requests in their order. The zero value is the state before the
 // first request.
 type State struct {
-	Requests uint64           // that were folded
+	Requests uint64           // number of folded requests
 	Newest   int64            // Unix milliseconds, the time of the tenant's newest sample; 0 before the first
 	Recent   recentseries.Set // which series Request.MaxSeries counts
 }
@@ -40,8 +40,8 @@ func (s *State) AppendRecorded(b []byte) []byte {
 	return s.Recent.AppendRecorded(appendNumbers(b, s.Requests, s.Newest))
 }
 
-// Repeat repeats recorded changes, in a state that is as the recording one was before them. After an
-// error nothing is changed.
+// Repeat repeats recorded changes, in a state that equals the recording state before these changes.
+// After an error nothing is changed.
 func (s *State) Repeat(b []byte) error {
 	requests, newest, b, ok := cutNumbers(b)
 	if !ok || requests < s.Requests || newest < s.Newest {

@@ -80,7 +80,7 @@ func FuzzRepeat(f *testing.F) {
 		err := s.Repeat(b)
 		saved := s.Append(nil)
 		if err != nil && !bytes.Equal(saved, before) {
-			t.Fatalf("malformed, and changed to %x", saved)
+			t.Fatalf("malformed changes have changed the state to %x", saved)
 		}
 		if got, err := ParseState(saved); err != nil || got.Newest < golden().Newest || got.Requests < golden().Requests {
 			t.Fatalf("%x: %v", saved, err)
@@ -103,7 +103,7 @@ func TestRepeat(t *testing.T) {
 		{Requests: s.Requests - 1, Newest: s.Newest},
 	} {
 		if err := other.Repeat(earlier.AppendRecorded(nil)); err == nil {
-			t.Errorf("changes to %d requests and %d are taken", earlier.Requests, earlier.Newest)
+			t.Errorf("changes to %d requests and the newest time %d are accepted", earlier.Requests, earlier.Newest)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package memfs is a directory in memory. With it tests show what core/segment's logs do when disks
-// fail, processes are killed and machines lose power. Only tests import it.
+// Package memfs is a directory in memory. Tests use it to show what the logs of core/segment do
+// when disks fail, processes are killed and machines lose power. Only tests import it.
 package memfs
 
 import (
