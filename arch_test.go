@@ -70,7 +70,9 @@ var (
 
 // forCore lists the packages of lib that core may import. Other packages of lib could import packages that
 // core must avoid. conf can read files, but core gives it text.
-var forCore = []string{"internal/lib/arena", "internal/lib/conf", "internal/lib/index", "internal/lib/prefetch"}
+var forCore = []string{
+	"internal/lib/arena", "internal/lib/conf", "internal/lib/fulldisk", "internal/lib/index", "internal/lib/prefetch",
+}
 
 // clock lists, by package, the functions that read the time, wait, or schedule a call.
 var clock = map[string][]string{

@@ -98,6 +98,15 @@ func (d Dir) Open(name string) (segment.Reader, int64, error) {
 	return f, info.Size(), nil
 }
 
+// Overwrite opens an existing file for writing from its first byte on. Its size stays.
+func (d Dir) Overwrite(name string) (segment.Writer, error) {
+	f, err := os.OpenFile(d.file(name), os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return fault.File(f), nil
+}
+
 // Truncate cuts a file to size bytes.
 func (d Dir) Truncate(name string, size int64) error { return os.Truncate(d.file(name), size) }
 

@@ -274,6 +274,22 @@ func TestDirKeepsPromises(t *testing.T) {
 	if got := read("b"); got != "kept on" {
 		t.Errorf("after a rename: %q", got)
 	}
+	w, err = d.Overwrite("b")
+	must(err)
+	write(w, "KE")
+	write(w, "PT")
+	if got := read("b"); got != "KEPT on" {
+		t.Errorf("overwritten: %q", got)
+	}
+	must(d.Truncate("b", 4))
+	must(w.Sync())
+	must(w.Close())
+	if got := read("b"); got != "KEPT" {
+		t.Errorf("overwritten and cut: %q", got)
+	}
+	if _, err := d.Overwrite("missing"); err == nil {
+		t.Error("overwrote a missing file")
+	}
 	w, err = d.Create("b")
 	must(err)
 	must(w.Close())

@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/prometheus/tsdb/record"
 	"github.com/prometheus/prometheus/tsdb/wlog"
+
+	"github.com/freshet-io/freshet/internal/lib/fulldisk"
 )
 
 // logDirs are the directories of a store's write-ahead logs: for samples in order, and for
@@ -129,14 +131,11 @@ func (e *roomError) Unwrap() error { return e.cause }
 // kilobytes is the size, rounded up.
 func (e *roomError) kilobytes() int64 { return (e.bytes + 999) / 1000 }
 
-// isFull reports whether an error means that a disk or a quota is full.
-func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
-
 // needsRoom turns the error of a full disk into a roomError for the file at `path`, which could not be
 // replaced.
 func needsRoom(path string, err error) error {
 	info, statErr := os.Stat(path)
-	if statErr != nil || !isFull(err) {
+	if statErr != nil || !fulldisk.Is(err) {
 		return err
 	}
 	return &roomError{path, info.Size(), err}
@@ -280,9 +279,9 @@ func wayOut(dir string, cause error) string {
 	case errors.Is(cause, fs.ErrPermission):
 		return fmt.Sprintf("change the owner of %s and all its contents to user %d, which this process runs as: "+
 			"nothing is lost", dir, os.Getuid())
-	case isFull(cause) && errors.As(cause, &room):
+	case fulldisk.Is(cause) && errors.As(cause, &room):
 		return fmt.Sprintf("free some space on its disk, at least %d kB: nothing is lost", room.kilobytes())
-	case isFull(cause):
+	case fulldisk.Is(cause):
 		return "free some space on its disk: nothing is lost"
 	case errors.Is(cause, syscall.EMFILE), errors.Is(cause, syscall.ENFILE):
 		return "raise the limit of open files (LimitNOFILE, ulimit -n): nothing is lost"

@@ -284,8 +284,15 @@ func TestSyncFails(t *testing.T) {
 }
 
 // A sync may fail, and the process may die before the next checkpoint. The next process cannot know
-// that, and finds all frames in the page cache. Its first Sync must save them even so.
+// that, and finds all frames in the page cache. Its first Sync must save them even so, and on a full
+// disk, too.
 func TestTheLastProcessFailedToSync(t *testing.T) {
+	for _, space := range []int{memfs.Plenty, 0} {
+		failedToSync(t, space)
+	}
+}
+
+func failedToSync(t *testing.T, space int) {
 	for seed := range uint64(50) {
 		fs := memfs.New()
 		l, _ := mustOpen(t, fs, 100)
@@ -302,6 +309,7 @@ func TestTheLastProcessFailedToSync(t *testing.T) {
 			}
 		}
 		fs = fs.Crash()
+		fs.Space = space
 		l, report := mustOpen(t, fs, 100)
 		if report.Frames != 9 {
 			t.Fatalf("%d frames", report.Frames)

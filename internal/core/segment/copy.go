@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"math"
+
+	"github.com/freshet-io/freshet/internal/lib/fulldisk"
 )
 
 // copyAttempts bounds how often Copy starts over because a log has removed files that Copy was about
@@ -61,10 +63,16 @@ func empty(dir FS) error {
 // rewriteTemp is the name of the new file until Rewrite has finished it.
 const rewriteTemp = "segment.tmp"
 
-// Rewrite replaces a file by a new one with its first sizeBytes bytes, which survive a power loss. To
-// sync the file itself is not enough if an earlier process wrote it: the kernel reports a failed sync
-// only once, and later syncs of the file succeed without saving the bytes. After an error, or if the
-// process dies, the file is as before or is the new one.
+// Rewrite makes the first sizeBytes bytes of a file survive a power loss, and removes the rest. To sync
+// the file itself is not enough if an earlier process wrote it: the kernel reports a failed sync only
+// once, and later syncs of the file succeed without saving the bytes. So Rewrite writes them to a new
+// file, which takes the place of the old one.
+//
+// A full disk has no room for a new file. Then Rewrite writes the same bytes to the places where they are.
+// If that is interrupted, old and new bytes mix, and they are equal. The copy is still preferred, since a
+// disk that fails may damage the bytes that it replaces.
+//
+// After an error, or if the process dies, the file has the same first bytes, and may lack the rest.
 func Rewrite(fs FS, name string, sizeBytes int64) error {
 	n, err := copyFile(fs, name, fs, rewriteTemp, sizeBytes)
 	if err == nil && n < sizeBytes {
@@ -75,9 +83,39 @@ func Rewrite(fs FS, name string, sizeBytes int64) error {
 	}
 	if err != nil {
 		_ = fs.Remove(rewriteTemp) // to free the space; the next Rewrite replaces the file
-		return err
+		if !fulldisk.Is(err) {
+			return err
+		}
+		if err := overwrite(fs, name, sizeBytes); err != nil {
+			return fmt.Errorf("overwrite it by the same bytes, since its disk is full: %w", err)
+		}
 	}
 	return fs.SyncDir()
+}
+
+// overwrite writes the first sizeBytes bytes of a file to their own places, cuts off the rest, and syncs the
+// file.
+func overwrite(fs FS, name string, sizeBytes int64) error {
+	r, size, err := fs.Open(name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if size < sizeBytes {
+		return io.ErrUnexpectedEOF
+	}
+	w, err := fs.Overwrite(name)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, io.NewSectionReader(r, 0, sizeBytes))
+	if err == nil {
+		err = fs.Truncate(name, sizeBytes)
+	}
+	if err == nil {
+		err = w.Sync()
+	}
+	return errors.Join(err, w.Close())
 }
 
 // copyFile copies at most maxBytes of a file, and syncs the copy. The bytes pass through this process:

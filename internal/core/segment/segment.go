@@ -42,6 +42,7 @@ type FS interface {
 	List() ([]string, error)
 	Create(name string) (Writer, error)          // an empty file; replaces one of that name; writes append
 	Open(name string) (Reader, int64, error)     // also returns its size in bytes
+	Overwrite(name string) (Writer, error)       // an existing file; writes replace its bytes from the first on
 	Truncate(name string, sizeBytes int64) error // also while it is open for writing
 	Rename(from, to string) error                // replaces a file that has the new name
 	Remove(name string) error

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/freshet-io/freshet/internal/core/segment"
@@ -363,5 +365,86 @@ func TestRewrite(t *testing.T) {
 	}
 	if f := fs.Durable["1"]; len(fs.Durable) != 1 || string(f.Data) != "kept" || f.Synced != 4 {
 		t.Errorf("after Rewrite: %+v", f)
+	}
+}
+
+// A full disk has no room for a copy. Then the bytes are overwritten by themselves, which saves them, too,
+// although an earlier sync of them failed. Another error leaves them alone.
+func TestRewriteOnAFullDisk(t *testing.T) {
+	failing := func(bad string, err error) func(*memfs.FS) {
+		return func(fs *memfs.FS) {
+			fs.Fail = func(op, name string) error {
+				if op == bad && name != "1" {
+					return err
+				}
+				return nil
+			}
+		}
+	}
+	for _, c := range []struct {
+		why   string
+		sick  func(*memfs.FS)
+		size  int64
+		err   error
+		after string
+	}{
+		{"no space", func(fs *memfs.FS) { fs.Space = 3 }, 4, nil, "kept"},
+		{"no space for a name", failing("create", syscall.ENOSPC), 4, nil, "kept"},
+		{"the quota is used up", failing("write", syscall.EDQUOT), 4, nil, "kept"},
+		{"no space, and the file is whole", func(fs *memfs.FS) { fs.Space = 0 }, 10, nil, "kept, torn"},
+		{"no space, and the file is too short", func(fs *memfs.FS) { fs.Space = 0 }, 11, io.ErrUnexpectedEOF, "kept, torn"},
+		{"another error", failing("sync", syscall.EIO), 4, syscall.EIO, "kept, torn"},
+	} {
+		fs := memfs.New()
+		w, err := fs.Create("1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte("kept, torn")); err != nil {
+			t.Fatal(err)
+		}
+		fs.Fail = func(string, string) error { return memfs.ErrInjected }
+		if err := errors.Join(w.Sync(), w.Close()); err == nil {
+			t.Fatal("the sync did not fail")
+		}
+		fs.Fail = nil
+		c.sick(fs)
+		if err := segment.Rewrite(fs, "1", c.size); !errors.Is(err, c.err) || len(fs.Files) != 1 || fs.Handles != 0 {
+			t.Errorf("%s: %v; %v, %d open", c.why, err, fs.Files, fs.Handles)
+		}
+		if got := string(fs.Files["1"].Data); got != c.after {
+			t.Errorf("%s: the file has %q", c.why, got)
+		}
+		if f := fs.Durable["1"]; c.err == nil && (f == nil || f.Synced != len(c.after)) {
+			t.Errorf("%s: %+v would survive a power loss", c.why, f)
+		}
+	}
+}
+
+// A directory in memory loses overwritten bytes by a power loss unless they were synced, as a disk would.
+func TestAPowerLossBeforeASync(t *testing.T) {
+	fs := memfs.New()
+	fs.Files["1"] = &memfs.File{Data: []byte("before"), Synced: 6}
+	fs.Durable["1"] = fs.Files["1"]
+	fs.Space = 1
+	w, err := fs.Overwrite("1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := w.Write([]byte("WRITTEN!")); n != 7 || !errors.Is(err, memfs.ErrNoSpace) {
+		t.Fatalf("%d bytes: %v", n, err)
+	}
+	found := map[string]bool{}
+	for seed := range uint64(2000) {
+		found[string(fs.Crash().PowerLoss(rand.New(rand.NewPCG(seed, 1))).Files["1"].Data)] = true
+	}
+	if len(found) != 1<<6*2 || !found["before"] || !found["WRITTEN"] {
+		t.Errorf("%d outcomes of a power loss: %v", len(found), found)
+	}
+	if err := w.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(fs.PowerLoss(rand.New(rand.NewPCG(1, 1))).Files["1"].Data); got != "WRITTEN" {
+		t.Errorf("%q survives a power loss after the sync", got)
 	}
 }

@@ -383,8 +383,14 @@ func TestOpenSyncs(t *testing.T) {
 
 // The kernel reports a failed sync once, and later syncs of the file succeed without saving the bytes.
 // If the process is killed after such a failure, the next one finds the bytes and treats them as stored.
-// So Open writes them anew.
+// So Open writes them anew, on a full disk to the places where they are.
 func TestOpenAfterFailedSync(t *testing.T) {
+	for _, space := range []int{memfs.Plenty, 0} {
+		openAfterFailedSync(t, space)
+	}
+}
+
+func openAfterFailedSync(t *testing.T, space int) {
 	for _, cutBack := range []bool{true, false} { // without it, the failed write stays as well
 		for _, from := range []uint64{4, 3} { // after all entries, and in place of the last one
 			fs := memfs.New()
@@ -399,7 +405,9 @@ func TestOpenAfterFailedSync(t *testing.T) {
 				t.Fatal(err)
 			}
 			killed := fs.Crash()
+			killed.Space = space
 			l = mustOpen(t, killed)
+			killed.Space = memfs.Plenty
 			if last := l.Last(); !cutBack && from == 4 && last != 5 {
 				t.Errorf("after the kill, the log ends with entry %d", last)
 			}
@@ -420,8 +428,18 @@ func failing(ops ...string) func(op, name string) error {
 }
 
 // A kill, or a kill and then a power loss, before any step of Open loses no synced entry. The next Open
-// succeeds, and says once more what is torn.
+// succeeds, and says once more what is torn, unless it was cut off.
 func TestOpenKilled(t *testing.T) {
+	openKilled(t, memfs.Plenty, "syncdir")
+}
+
+func TestOpenKilledOnAFullDisk(t *testing.T) {
+	openKilled(t, 0, "syncdir", "sync "+format.Name(1))
+}
+
+// openKilled kills Open before each step on a disk with so much space. Before the steps `cut`, the torn bytes
+// are cut off.
+func openKilled(t *testing.T, space int, cut ...string) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
 	mustAppend(t, l, entries(1, 2, 4), &State{1, 2, 3})
@@ -434,6 +452,7 @@ func TestOpenKilled(t *testing.T) {
 	f.Data = append(f.Data, "torn"...)
 	for step, opened := 0, false; !opened; step++ {
 		image := fs.Crash()
+		image.Space = space
 		steps, at := 0, ""
 		image.Fail = func(op, name string) error {
 			if steps++; steps > step {
@@ -448,11 +467,12 @@ func TestOpenKilled(t *testing.T) {
 			opened = err == nil
 		}()
 		image.Fail = nil
+		isCut := slices.ContainsFunc(cut, func(step string) bool { return strings.HasPrefix(at, step) })
 		again := mustOpen(t, image.Crash())
 		if got := story(t, again); !strings.HasPrefix(got, want) {
 			t.Errorf("killed at %s: %s", at, got)
 		}
-		if torn := again.Torn(); torn.Bytes != 4 && !opened && !strings.HasPrefix(at, "syncdir") {
+		if torn := again.Torn(); torn.Bytes != 4 && !opened && !isCut {
 			t.Errorf("killed at %s: %d bytes were torn", at, torn.Bytes)
 		}
 		for seed := range uint64(20) {
@@ -469,13 +489,18 @@ func TestOpenKilled(t *testing.T) {
 
 // If the last segment cannot be written anew, Open fails, leaves the log as it was, and keeps no space.
 func TestOpenCannotSync(t *testing.T) {
-	for _, op := range []string{"create", "write", "sync", "rename", "syncdir"} {
+	openCannotSync(t, memfs.Plenty, "create", "write", "sync", "rename", "syncdir")
+	openCannotSync(t, 0, "overwrite", "truncate", "sync", "syncdir")
+}
+
+func openCannotSync(t *testing.T, space int, ops ...string) {
+	for _, op := range ops {
 		fs := memfs.New()
 		l := mustCreate(t, fs)
 		mustAppend(t, l, entries(1, 2, 4), nil)
 		want := story(t, l)
 		fs = fs.Crash()
-		fs.Fail = failing(op)
+		fs.Space, fs.Fail = space, failing(op)
 		if _, err := Open(fs, testOptions); !errors.Is(err, memfs.ErrInjected) ||
 			!strings.Contains(err.Error(), format.Name(1)) {
 			t.Errorf("%s fails: %v", op, err)
@@ -483,7 +508,7 @@ func TestOpenCannotSync(t *testing.T) {
 		if len(fs.Files) != 1 || fs.Handles != 0 {
 			t.Errorf("%s fails: %d files, %d of them open", op, len(fs.Files), fs.Handles)
 		}
-		fs.Fail = nil
+		fs.Space, fs.Fail = memfs.Plenty, nil
 		check(t, mustOpen(t, powerLoss(fs)), want)
 		check(t, mustOpen(t, fs), want)
 	}

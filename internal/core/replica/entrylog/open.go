@@ -75,7 +75,7 @@ func Open(fs segment.FS, opts Options) (*Log, error) {
 	}
 	last := l.segments[len(l.segments)-1]
 	if err := segment.Rewrite(fs, format.Name(last.first), last.size); err != nil {
-		return nil, fmt.Errorf("replace %s by a synced copy: %w", format.Name(last.first), err)
+		return nil, fmt.Errorf("write %s anew: %w", format.Name(last.first), err)
 	}
 	l.synced = l.tail.Last
 	return l, nil

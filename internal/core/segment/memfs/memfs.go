@@ -12,12 +12,13 @@ import (
 	"sync"
 
 	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/lib/fulldisk"
 )
 
 // Faults of a directory.
 var (
 	ErrInjected = errors.New("injected fault")
-	ErrNoSpace  = errors.New("no space left on device")
+	ErrNoSpace  = error(fulldisk.Err)
 )
 
 // FS is a directory that can fail, and that knows which names and bytes would survive a crash.
@@ -38,7 +39,38 @@ type FS struct {
 type File struct {
 	Data   []byte
 	Synced int  // bytes that survive a power loss
-	lost   bool // a Sync failed: as with a real kernel, later ones succeed but save nothing
+	lost   bool // a Sync failed: as with a real kernel, later ones save only what is overwritten since
+
+	overwritten int    // how many of the first bytes were overwritten since the last Sync
+	before      []byte // the bytes that the disk may still have in place of overwritten ones
+}
+
+func (f *File) clone() *File {
+	c := *f
+	c.Data, c.before = slices.Clone(f.Data), slices.Clone(f.before)
+	return &c
+}
+
+// overwrite replaces bytes.
+func (f *File) overwrite(at int, b []byte) {
+	if f.before == nil {
+		f.before = slices.Clone(f.Data[:f.Synced])
+	}
+	if copy(f.Data[at:], b); at <= f.overwritten {
+		f.overwritten = max(f.overwritten, at+len(b))
+	}
+}
+
+// sync makes bytes survive a power loss.
+func (f *File) sync() {
+	n := f.overwritten
+	if !f.lost || n == len(f.Data) {
+		n, f.lost = len(f.Data), false
+	}
+	f.Synced, f.overwritten = max(f.Synced, n), 0
+	if copy(f.before, f.Data[:n]); n >= len(f.before) {
+		f.before = nil
+	}
 }
 
 // Plenty is the space of a new directory, more than tests use.
@@ -67,7 +99,7 @@ func (m *FS) Crash() *FS {
 	c, copies := New(), map[*File]*File{}
 	copied := func(f *File) *File {
 		if copies[f] == nil {
-			copies[f] = &File{Data: slices.Clone(f.Data), Synced: f.Synced, lost: f.lost}
+			copies[f] = f.clone()
 		}
 		return copies[f]
 	}
@@ -81,13 +113,20 @@ func (m *FS) Crash() *FS {
 }
 
 // PowerLoss returns the directory after a power loss: the synced names, with the synced bytes and a
-// random number of the bytes written since.
+// random number of the bytes written since. Each byte that was overwritten since the last Sync may be the old
+// one.
 func (m *FS) PowerLoss(rng *rand.Rand) *FS {
 	c := New()
 	for _, name := range slices.Sorted(maps.Keys(m.Durable)) { // so that a seed repeats its run
 		f := m.Durable[name]
 		keep := f.Synced + rng.IntN(len(f.Data)-f.Synced+1)
-		c.Files[name] = &File{Data: slices.Clone(f.Data[:keep]), Synced: keep}
+		data := slices.Clone(f.Data[:keep])
+		for i, old := range f.before {
+			if rng.IntN(2) == 0 {
+				data[i] = old
+			}
+		}
+		c.Files[name] = &File{Data: data, Synced: keep}
 	}
 	c.Durable = maps.Clone(c.Files)
 	return c
@@ -131,7 +170,7 @@ func (m *FS) Create(name string) (segment.Writer, error) {
 		f = &File{}
 		m.Files[name] = f
 	}
-	f.Data, f.Synced, f.lost = nil, 0, false
+	*f = File{}
 	return m.handle(f, name), nil
 }
 
@@ -146,6 +185,19 @@ func (m *FS) Open(name string) (segment.Reader, int64, error) {
 	return m.handle(f, name), int64(len(f.Data)), nil
 }
 
+// Overwrite opens a file for writing from its first byte on.
+func (m *FS) Overwrite(name string) (segment.Writer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f, err := m.find("overwrite", name)
+	if err != nil {
+		return nil, err
+	}
+	h := m.handle(f, name)
+	h.overwrites = true
+	return h, nil
+}
+
 // Truncate cuts a file.
 func (m *FS) Truncate(name string, size int64) error {
 	m.mu.Lock()
@@ -156,6 +208,8 @@ func (m *FS) Truncate(name string, size int64) error {
 	}
 	f.Data = f.Data[:size]
 	f.Synced = min(f.Synced, int(size))
+	f.overwritten = min(f.overwritten, int(size))
+	f.before = f.before[:min(len(f.before), int(size))]
 	return nil
 }
 
@@ -205,6 +259,9 @@ type handle struct {
 	f      *File
 	name   string
 	closed bool
+
+	overwrites bool
+	at         int // where the next byte goes, if it overwrites
 }
 
 func (h *handle) Write(b []byte) (int, error) {
@@ -213,9 +270,13 @@ func (h *handle) Write(b []byte) (int, error) {
 	if h.closed {
 		return 0, iofs.ErrClosed
 	}
-	n, err := len(b), error(nil)
-	if n > h.fs.Space {
-		n, err = h.fs.Space, ErrNoSpace
+	f, at := h.f, len(h.f.Data)
+	if h.overwrites {
+		at = h.at
+	}
+	n, err, places := len(b), error(nil), min(len(f.Data)-at, len(b)) // bytes that need no space
+	if n > h.fs.Space+places {
+		n, err = h.fs.Space+places, ErrNoSpace
 	}
 	if failed := h.fs.check("write", h.name); failed != nil {
 		n, err = n/2, failed
@@ -223,8 +284,14 @@ func (h *handle) Write(b []byte) (int, error) {
 	if h.fs.Short {
 		n, h.fs.Short = n/2, false
 	}
-	h.f.Data = append(h.f.Data, b[:n]...)
-	h.fs.Space -= n
+	if h.overwrites {
+		f.overwrite(at, b[:min(n, places)])
+		h.at += n
+	}
+	if n > places {
+		f.Data = append(f.Data, b[places:n]...)
+		h.fs.Space -= n - places
+	}
 	return n, err
 }
 
@@ -254,12 +321,10 @@ func (h *handle) Sync() error {
 		return iofs.ErrClosed
 	}
 	if err := h.fs.check("sync", h.name); err != nil {
-		h.f.lost = true
+		h.f.lost, h.f.overwritten = true, 0
 		return err
 	}
-	if !h.f.lost {
-		h.f.Synced = len(h.f.Data)
-	}
+	h.f.sync()
 	return nil
 }
 

@@ -1,0 +1,13 @@
+// Package fulldisk recognizes the errors of a disk without space. It opens no files.
+package fulldisk
+
+import (
+	"errors"
+	"syscall"
+)
+
+// Err is the error of a write to a full disk.
+const Err = syscall.ENOSPC
+
+// Is reports whether an error comes of a full disk, or of a used-up quota.
+func Is(err error) bool { return errors.Is(err, Err) || errors.Is(err, syscall.EDQUOT) }
