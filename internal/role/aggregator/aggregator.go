@@ -51,20 +51,20 @@ type Aggregator struct {
 	applied atomic.Uint64    // the same, for other goroutines
 	writes  context.Context  // the context of all writes, until Run returns
 
-	backlogs map[string]*backlog // by tenant; only tenants that wait for a store
+	backlogs map[string]*backlog // by tenant; only of tenants that wait for a store
 	full     int                 // number of backlogs without room for more
 
-	positions [series.Shards]journal.Position // of each shard's last frame
+	positions [series.Shards]journal.Position // by shard, of its last frame
 
-	frames     []journal.Frame // scratch of one Append
-	entered    []string        // tenants of these frames, which have a place until the Append
-	boundaries []byte          // scratch, payloads of frames
-	checkpoint *checkpoint     // being written, or nil
+	frames     []journal.Frame // frames of the current append; memory is reused
+	entered    []string        // tenants of these frames, which keep a place until the append
+	boundaries []byte          // payloads of boundary frames; memory is reused
+	checkpoint *checkpoint     // the checkpoint in progress, or nil
 	lastSaved  time.Time       // when the last checkpoint began
-	saveAgain  time.Time       // no checkpoint begins earlier, after one that failed
+	saveAgain  time.Time       // after a failed checkpoint, the earliest start of the next one
 	savePause  retry.Backoff
 
-	unsyncedBytes int64 // the constant, except in tests
+	unsyncedBytes int64 // the constant of the same name, except in tests
 }
 
 // Options are the parts of an aggregator. All fields but Tenants, Watch and Boot are required.
@@ -129,8 +129,8 @@ func New(o Options) (*Aggregator, error) {
 }
 
 // Run counts pushed windows and closes due tiles until ctx is done. Then it checkpoints the open
-// tiles. The next process completes them, so that each tile is written once. The caller must stop
-// pushes before ctx is done. A write that hangs in a store may still run when Run returns.
+// tiles. The next process completes these tiles, so that each tile is written only once. The caller
+// must stop pushes before ctx is done. A write that hangs in a store may still run when Run returns.
 func (a *Aggregator) Run(ctx context.Context) error {
 	defer close(a.ended)
 	var stopWrites func()
@@ -171,8 +171,8 @@ func (a *Aggregator) Run(ctx context.Context) error {
 // Applied returns the position of the last frame that counts.
 func (a *Aggregator) Applied() uint64 { return a.applied.Load() }
 
-// Halt stops all work of Run until Run's context ends. A process that takes over finds everything
-// that is journalled by then, and the ledger agrees with the journal.
+// Halt stops all work of Run until Run's context ends. A process that takes over then finds
+// everything that was journalled, and the ledger agrees with the journal.
 func (a *Aggregator) Halt() {
 	select {
 	case a.halts <- struct{}{}:

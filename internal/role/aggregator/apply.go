@@ -45,17 +45,17 @@ func (a *Aggregator) handOver(shard uint16, all []tile.Closed) {
 	}
 }
 
-// applied is the effect of a frame on its shard.
+// applied is the effect of one frame on its shard.
 type applied struct {
 	header batch.Header  // of a batch
 	folded tile.Folded   // of a batch
-	closed []tile.Closed // by a boundary, in order
+	closed []tile.Closed // closed by a boundary, in order
 }
 
-// apply changes a shard as the frame at a position of the journal says, whether this process has just appended the
-// frame or an earlier process did. apply reads no clock and no store, and uses the configuration
-// only for values that frames of older programs lack. So the same frames give the same tiles. It
-// fails only for a frame of a newer program.
+// apply changes a shard as a frame of the journal says. `at` is the frame's position. This process may
+// have just appended the frame, or an earlier process did. apply reads no clock and no store. It uses
+// the configuration only for values that frames of older programs lack. So the same frames always give
+// the same tiles. It fails only for a frame of a newer program.
 func (a *Aggregator) apply(at journal.Position, f journal.Frame) (done applied, err error) {
 	switch f.Type {
 	case frameBatch:

@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/tiling"
 )
 
-// stalled is the duration of a write after which neither the tiles of a catch-up nor the end of the
-// process waits for it any more.
+// stalled is the duration after which a running write counts as stalled. Then neither the tiles of a
+// downtime nor the end of the process waits for the write any more.
 const stalled = 5 * time.Second
 
 // backlog holds the closed tiles that wait for the stores of one tenant, in the order of closing. A
@@ -19,14 +19,14 @@ const stalled = 5 * time.Second
 type backlog struct {
 	tenant  string
 	tiles   []closedTile
-	bytes   int64  // of tiles
-	samples uint64 // values on the wire in tiles
+	bytes   int64  // size of the tiles
+	samples uint64 // number of values on the wire in the tiles
 
-	write    *write // under way, or to be retried at retryAt; may be nil
+	write    *write // in progress, or waiting for its retry at retryAt; may be nil
 	onItsWay bool
-	begun    time.Time // when the last try of write began
+	begun    time.Time // when the last try of the write began
 	retryAt  time.Time
-	err      error     // of the last try; nil if it succeeded
+	err      error     // the error of the last try; nil if it succeeded
 	since    time.Time // the time up to which everything was stored
 	saidAt   time.Time // time of the last log line; zero if there was none since the last success
 
@@ -35,8 +35,8 @@ type backlog struct {
 	refusedFrom int64 // Unix ms, the start of the first such window
 }
 
-// closedTile is a waiting tile of a tenant, and its shard. Its index is the position of the frame that
-// closed it.
+// closedTile is a waiting tile of a tenant, and its shard. The tile's Index is the position of the
+// frame that closed it.
 type closedTile struct {
 	shard uint16
 	*tile.Waiting
@@ -50,7 +50,7 @@ type write struct {
 	tiles   []closedTile
 	done    [tile.NumWidths]bool
 	written tile.Written // of the finest width, the only one that counts values on the wire
-	failure error        // of this try
+	failure error        // the error of this try
 	took    time.Duration
 }
 
@@ -80,10 +80,10 @@ func (b *backlog) reason() error {
 	return b.err
 }
 
-// errStalled is the reason when a write neither ends nor fails.
+// errStalled is the reason if a write in progress has neither ended nor failed for too long.
 var errStalled = fmt.Errorf("a write has been running for more than %v", stalled)
 
-// publish updates whether there is room for more, and the summary for other goroutines.
+// publish updates whether the backlog has room for more, and its summary for other goroutines.
 func (a *Aggregator) publish(b *backlog) {
 	if full := b.bytes >= a.maxPending; full != b.full {
 		b.full = full
@@ -108,7 +108,7 @@ func (a *Aggregator) publish(b *backlog) {
 	a.SetPending(b.tenant, p)
 }
 
-// fullTenants returns the tenants without room for more, sorted; nil if there are none.
+// fullTenants returns the names of the tenants whose backlogs are full, sorted; nil if there are none.
 func (a *Aggregator) fullTenants() (names []string) {
 	if a.full == 0 {
 		return nil

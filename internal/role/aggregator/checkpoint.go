@@ -20,24 +20,25 @@ type checkpoint struct {
 	commit chan error // nil until all shards are written
 }
 
-// A checkpoint is due when the journal has grown enough, checkpointInterval after the last, or at once
-// if a sync of the journal failed: until then the journal acknowledges nothing that must survive a power
-// loss.
+// A checkpoint is due when the journal has grown enough, and at the latest checkpointInterval after
+// the last one. After a failed sync of the journal, a checkpoint is due at once: until it succeeds,
+// the journal acknowledges nothing that must survive a power loss.
 const (
 	checkpointInterval = 5 * time.Minute
 	sectionsPerTick    = 80 // all 1,024 shards take 3.2 s
 
-	// A failed checkpoint is begun again after savePause, and the pause doubles up to maxSavePause with each
-	// further failure: a checkpoint that fails costs as much as one that succeeds.
+	// After a failed checkpoint, the next one begins savePause later. The pause doubles up to
+	// maxSavePause with each further failure, because a failed checkpoint costs as much as a
+	// successful one.
 	savePause    = time.Second
 	maxSavePause = time.Minute
 
-	// syncTime bounds the wait for the stores' disks. A store that hangs must stop neither the
-	// checkpoint of other stores' samples nor the end of the process.
+	// syncTime bounds the wait for the stores' disks. A store that hangs must delay neither the
+	// checkpoint of the other stores' samples nor the end of the process.
 	syncTime = 30 * time.Second
 
-	// unsyncedBytes is how much the journal keeps at most for stores that cannot be synced, but for what came
-	// since the last two checkpoints. A store that is never synced must not fill the disk.
+	// unsyncedBytes bounds how much the journal keeps for stores that cannot be synced, beside the
+	// frames since the last two checkpoints. A store that is never synced must not fill the disk.
 	unsyncedBytes = 4 << 30
 )
 
@@ -88,7 +89,7 @@ func (a *Aggregator) continueCheckpoint(n int) {
 	}
 	for _, number := range c.left[:min(n, len(c.left))] {
 		if a.positions[number] == 0 {
-			continue // it has had no frame, so it has no state
+			continue // the shard has had no frame, so it has no state
 		}
 		c.buf = a.shards.AppendState(number, c.buf[:0])
 		if err := c.Section(number, max(a.positions[number], c.Base()), c.buf); err != nil {
@@ -100,17 +101,18 @@ func (a *Aggregator) continueCheckpoint(n int) {
 	if c.left = c.left[min(n, len(c.left)):]; len(c.left) > 0 {
 		return
 	}
-	// Syncing may take long; in a goroutine it delays nothing here.
+	// The sync may take long. In a goroutine of its own, it delays nothing here.
 	c.commit = make(chan error, 1)
 	go func() { c.commit <- a.commitCheckpoint(c) }()
 }
 
 // commitCheckpoint commits a checkpoint that has all sections. It first syncs the stores: only they
-// have the samples that the sections no longer hold, and these must survive a power loss.
+// have the samples that the sections no longer have, and these samples must survive a power loss.
 //
-// Stores that a sync leaves out must not hold up the checkpoint, or the journal would be replayed for ever. So
-// it counts for as long as the machine runs, and the journal keeps what a start after a power loss needs. It
-// cannot if that grows too large, or if a sync of the journal itself failed.
+// A store that a sync leaves out must not prevent the checkpoint, or the journal would grow for ever.
+// So the checkpoint is committed as unsynced: it counts as long as the machine runs, and the journal
+// keeps the frames that a start after a power loss needs. If these frames take too much space, or if a
+// sync of the journal itself failed, the journal no longer keeps them.
 func (a *Aggregator) commitCheckpoint(c *checkpoint) error {
 	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
 	defer cancel()
@@ -119,12 +121,12 @@ func (a *Aggregator) commitCheckpoint(c *checkpoint) error {
 		_, size := a.log.Unsynced()
 		_, doubtful := a.log.Doubtful()
 		if !doubtful && size <= a.unsyncedBytes {
-			a.logger.Warn("the journal is kept since the last checkpoint for which all stores were synced",
+			a.logger.Warn("some stores cannot be synced: the journal keeps all frames since the last checkpoint that had all stores",
 				"bytes", size, "error", err)
 			return c.CommitUnsynced()
 		}
-		a.logger.Error("stores cannot be synced, and the journal no longer keeps what they got: a power loss would take "+
-			"their newest samples", "bytes", size, "sync_of_the_journal_failed", doubtful, "error", err)
+		a.logger.Error("some stores cannot be synced, and the journal no longer keeps their samples: a power loss would "+
+			"lose the newest samples of these stores", "bytes", size, "sync_of_the_journal_failed", doubtful, "error", err)
 		err = nil
 	}
 	if err != nil {
@@ -152,7 +154,7 @@ func (a *Aggregator) countUnsynced() {
 	a.metrics.CheckpointUnsynced.Set(float64(frames))
 }
 
-// rewriteNotes writes the notes anew, once a checkpoint is in place.
+// rewriteNotes rewrites the file of notes, once a checkpoint is in place.
 func (a *Aggregator) rewriteNotes(base journal.Position) {
 	waits := func(tenant string) bool { return a.backlogs[tenant] != nil }
 	if err := a.stored.Rewrite(uint64(base), waits); err != nil {

@@ -3,10 +3,10 @@
 // checkpoints. core/tile defines tiles; core/journal defines the journal;
 // package tiling has the answers about open tiles, our own metrics and the books.
 //
-// All state belongs to the goroutine in Run, which does one thing at a time: it counts what is
-// pushed, closes the tiles that are due, takes back finished writes, and continues a
-// checkpoint. Each tenant's stores are written in their own goroutine. Other goroutines read
-// the shards, each under its lock.
+// All state belongs to the goroutine in Run, which does one thing at a time: it counts pushed windows,
+// closes the tiles that are due, takes back finished writes, and continues a checkpoint. The stores of
+// each tenant are written in a goroutine of their own. Other goroutines read the shards, each under
+// its lock.
 //
 // The files, from the top:
 //

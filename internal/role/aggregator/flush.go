@@ -7,11 +7,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// tick is the interval between checks for due tiles. A check costs the same whatever is due,
-// and each flush costs a commit of the stores.
+// tick is the interval between checks for due tiles. The cost of a check does not depend on what is
+// due, but each flush costs a commit of the stores.
 const tick = 250 * time.Millisecond
 
-// look returns the time, and whether it can be believed.
+// look returns the time, and whether the clock can be believed.
 func (a *Aggregator) look() (now time.Time, believed bool) {
 	if now, believed = a.wall.Look(); believed {
 		a.Looked(now)
@@ -19,10 +19,10 @@ func (a *Aggregator) look() (now time.Time, believed bool) {
 	return now, believed
 }
 
-// flushDue closes one tile of each shard that has a due tile, and appends the samples to the
-// backlogs of their tenants. It does nothing while the clock is not believed. A shard does not wait
-// for a store that takes nothing. The boundary is journalled first, so that a replay gives the same
-// samples again.
+// flushDue closes one tile of each shard that has a due tile, and appends the samples to the backlogs
+// of their tenants. It does nothing while the clock is not believed. A shard does not wait for a store
+// that takes no writes. The boundary is journalled first, so that a replay gives the same samples
+// again.
 func (a *Aggregator) flushDue() {
 	now, believed := a.look()
 	if !believed {
@@ -38,8 +38,8 @@ func (a *Aggregator) flushDue() {
 		if leaps {
 			next = max(next, due)
 		}
-		// Make the tiles of a downtime one after the other: otherwise all of them would be in
-		// memory at once.
+		// Close the tiles of a downtime one after the other, each when the stores have the one before.
+		// Otherwise all of these tiles would be in memory at once.
 		if t.Len() == 0 || next > due || next < due && storing {
 			continue
 		}
@@ -56,7 +56,7 @@ func (a *Aggregator) flushDue() {
 	a.writeDue()
 }
 
-// spread is the time over which the shards close the same tile, one after the other, so that a
+// spread is the time over which the shards close the same tile, one shard after the other, so that a
 // flush of many series is not a burst.
 const spread = 4 * time.Second
 
@@ -67,13 +67,13 @@ func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
 	return t - t%tileMillis
 }
 
-// leapMillis is how far shards must be behind to leap; PromQL looks back equally far. Shards that
-// are less behind repeat their totals as usual.
+// leapMillis is how far shards must be behind before they leap. It is PromQL's default look-back.
+// Shards that are less behind repeat their totals as usual.
 const leapMillis = 5 * 60_000
 
-// leaps reports whether the shards skip the tiles of a downtime and go on at the present. They do
+// leaps reports whether the shards skip the tiles of a downtime and continue at the present. They do
 // if some shard is far behind and all shards rest: see tile.Shard.Rests. A shard that does not rest
-// still has samples of the downtime, and the stores would refuse these after samples of the
+// still has samples of the downtime, and the stores would refuse these samples after samples of the
 // present.
 func (a *Aggregator) leaps(now time.Time) bool {
 	far := false
@@ -87,7 +87,7 @@ func (a *Aggregator) leaps(now time.Time) bool {
 	return far
 }
 
-// behind reports whether a shard has so many tiles to close that a window of the present might lie
+// behind reports whether some shard has so many tiles to close that a window of the present might be
 // ahead of all its open tiles.
 func (a *Aggregator) behind(now time.Time) bool {
 	oldest := now.UnixMilli() - (tile.MaxAhead-1)*tileMillis

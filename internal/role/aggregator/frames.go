@@ -14,15 +14,15 @@ const tileMillis = 10_000
 // Types of journal frames. Layout: docs/format/checkpoint.md.
 const (
 	frameBatch       = 1 // a window batch
-	frameOldBoundary = 2 // only from older programs: frameBoundary without the time to live of up/down counters
+	frameOldBoundary = 2 // only from older programs: like frameBoundary, without the time to live of up/down counters
 	frameStored      = 3 // only from older programs: the samples of a tenant up to a boundary are in its stores
 	frameBoundary    = 4 // the tile up to a boundary was closed; payload: see boundaryFrame
 )
 
-// boundaryFrame returns the frame that closes the tile up to `boundary`. It also holds the times to
-// live in force, the largest age of timed gauges from then on, and the full tenants, so that a
-// replay does the same under another configuration and whatever the stores do. The payload lies in
-// a.boundaries until the next use of a.boundaries: a varint of Unix ms, varints of ms, then names.
+// boundaryFrame returns the frame that closes the tile up to `boundary`. It also has the times to live
+// in force, the largest age of timed gauges from then on, and the full tenants. So a replay does the
+// same, also with another configuration and whatever the stores do. The payload is in a.boundaries
+// until a.boundaries is reused: a varint of Unix ms, varints of ms, then names.
 func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []string) journal.Frame {
 	from := len(a.boundaries)
 	a.boundaries = binary.AppendVarint(a.boundaries, boundary)
@@ -39,9 +39,9 @@ func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []st
 	}
 }
 
-// parseBoundary reads the payload of a boundary frame. Frames of older programs lack the time to
-// live of up/down counters. Frames of the oldest programs end before the timed window, so they name
-// no tenant. A time that a frame lacks is taken from the configuration.
+// parseBoundary reads the payload of a boundary frame. Frames of older programs lack the time to live
+// of up/down counters. Frames of the oldest programs also lack the timed window and the names of full
+// tenants. Times that a frame lacks come from the configuration.
 func (a *Aggregator) parseBoundary(f journal.Frame) (boundary int64, config tile.Config, ok bool) {
 	config = a.tiles
 	payload := f.Payload

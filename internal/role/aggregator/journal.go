@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Journal keeps what the aggregator must not lose. Each method promises the same as the method
-// of journal.Log.
+// Journal keeps what the aggregator must not lose. Each method promises the same as the method of
+// journal.Log with the same name.
 type Journal interface {
 	Load(fn func(shard uint16, pos journal.Position, payload []byte) error) error
 	Replay(fn func(pos journal.Position, f journal.Frame) error) error
@@ -54,7 +54,7 @@ func (a *Aggregator) syncLoop(ctx context.Context) {
 		case <-ticker.C:
 			if err := a.log.Sync(); err != nil {
 				a.metrics.JournalErrors.Inc()
-				a.logger.Error("the journal is not synced: a power loss would cost more than a second", "error", err)
+				a.logger.Error("the journal could not be synced: a power loss would lose more than the last second", "error", err)
 			}
 		case <-ctx.Done():
 			return

@@ -24,7 +24,7 @@ type push struct {
 	done    chan error
 }
 
-// Push journals the batches of one window and counts them: see package batch.
+// Push journals the batches of one window and counts them. Package batch has its contract.
 func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	p := &push{ctx: ctx, batches: batches, trip: stage.FromContext(ctx), done: make(chan error, 1)}
 	select {
@@ -32,14 +32,13 @@ func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	// Only Run knows whether the window counts. If a caller gave up here, it would push the window
-	// again, and the window could count twice.
+	// Only Run knows whether the window counts. If Push returned before Run answers, its caller would
+	// push the window again, and the window could count twice.
 	return <-p.done
 }
 
-// line returns the channels on which Run waits for pushes. While no push is held, that is the
-// channel of the next push. While one is held, it is the channel that tells when the caller of the
-// held push gives up; later pushes then wait in Push.
+// line returns the channels on which Run waits for pushes. While no push is held, Run waits for the
+// next push. While a push is held, Run waits until its caller gives up; later pushes wait in Push.
 func (a *Aggregator) line() (pushes <-chan *push, givenUp <-chan struct{}) {
 	if a.held != nil {
 		return nil, a.held.ctx.Done()
@@ -47,9 +46,9 @@ func (a *Aggregator) line() (pushes <-chan *push, givenUp <-chan struct{}) {
 	return a.pushes, nil
 }
 
-// countHeld counts a push whose caller cannot wait any longer, as at the end of a process. The
-// window may lie ahead of the open tiles. Its samples then join the last open tile, which is better
-// than losing them.
+// countHeld counts a push whose caller cannot wait any longer, as at the end of a process. The window
+// may be ahead of the open tiles. Its samples then count in the last open tile, because losing them
+// would be worse.
 func (a *Aggregator) countHeld() {
 	p := a.held
 	a.held = nil
@@ -67,8 +66,8 @@ func (a *Aggregator) countWaiting() {
 	}
 }
 
-// appendBytes bounds the bytes that are journalled at once. At this size the cost of an append
-// is small for each push, and the first push waits for little more than its own bytes.
+// appendBytes bounds the bytes that one append journals. At this size, each push has only a small part
+// of the cost of an append, and the first push waits for little more than its own bytes.
 const appendBytes = 1 << 20
 
 // waiting returns the held push and the pushes behind it, in order, up to appendBytes.
@@ -93,8 +92,8 @@ func (p *push) bytes() (n int) {
 	return n
 }
 
-// count journals pushes, counts them, and answers each. They share one append and, if each
-// acknowledgement waits for the disk, one fsync: group commit.
+// count journals pushes, counts them, and answers each. They share one append. If each acknowledgement
+// waits for the disk, they also share one fsync (group commit).
 func (a *Aggregator) count(pushes []*push, now time.Time) {
 	read := make([]*push, 0, len(pushes))
 	for _, p := range pushes {
@@ -123,8 +122,8 @@ func (a *Aggregator) countTogether(pushes []*push, now time.Time) {
 		a.tenants.Leave(tenant, err == nil)
 	}
 	if err != nil && len(pushes) > 1 {
-		// A single push may be at fault, for example because it is too large, so give each push its
-		// own answer.
+		// A single push may have caused the error, for example because it is too large. So append each
+		// push alone, with an answer of its own.
 		for i := range pushes {
 			a.countTogether(pushes[i:i+1], now)
 		}
@@ -144,9 +143,9 @@ func (a *Aggregator) countTogether(pushes []*push, now time.Time) {
 	a.answer(pushes)
 }
 
-// frame adds the frames of a window to a.frames. An empty shard has closed no tiles since it
-// became empty, so its boundary comes first. The first frame of a shard is also a boundary,
-// since a replay begins there.
+// frame adds the frames of a window to a.frames. If a shard is empty, it has closed no tiles since it
+// became empty, so its boundary comes first. The first frame of a shard is also a boundary, since a
+// replay begins there.
 func (a *Aggregator) frame(batches []batch.Batch, now time.Time) {
 	for _, b := range batches {
 		tiles := a.shards.Of(b.Shard)
@@ -160,7 +159,7 @@ func (a *Aggregator) frame(batches []batch.Batch, now time.Time) {
 	}
 }
 
-// answer tells each push its outcome, after any sync that the outcome requires.
+// answer answers each push with its outcome, after any sync that the outcome requires.
 func (a *Aggregator) answer(pushes []*push) {
 	seen := a.now()
 	for _, p := range pushes {
@@ -173,8 +172,8 @@ func (a *Aggregator) answer(pushes []*push) {
 	var unsynced error
 	if a.config.Fsync == settings.FsyncCommit {
 		if err := a.log.Sync(); err != nil {
-			// The windows are counted, but not acknowledged. If they are pushed again, they are repeats,
-			// and are acknowledged once a checkpoint has them: see Journal.Doubtful.
+			// The windows are counted, but not acknowledged. If they are pushed again, they are
+			// repeats. They are acknowledged once a checkpoint has them: see Journal.Doubtful.
 			a.metrics.JournalErrors.Inc()
 			unsynced = fmt.Errorf("%w: sync the journal: %w", batch.ErrUnsynced, err)
 		} else {
@@ -185,15 +184,15 @@ func (a *Aggregator) answer(pushes []*push) {
 		}
 	}
 	for _, p := range pushes {
-		if unsynced == nil { // else the push comes again, and is refused again
+		if unsynced == nil { // otherwise the push is repeated, and refused again
 			a.books.Folded(p.refusal.noTenant)
 		}
 		p.done <- cmp.Or(unsynced, p.refusal.err())
 	}
 }
 
-// readable refuses batches of a newer version before they are journalled: unreadable samples
-// would be counted nowhere.
+// readable refuses batches of a newer version before they are journalled. Their samples are
+// unreadable, so nothing could count them.
 func readable(batches []batch.Batch) error {
 	for _, b := range batches {
 		if _, err := batch.ParseHeader(b.Bytes); errors.Is(err, batch.ErrNewer) {
@@ -203,15 +202,16 @@ func readable(batches []batch.Batch) error {
 	return nil
 }
 
-// refusal counts the samples that admit kept out, and says why.
+// refusal has the samples that admit refused, by reason.
 type refusal struct {
-	samples  map[string]uint64 // of full tenants, by tenant
+	samples  map[string]uint64 // number of samples of full tenants, by tenant
 	cause    error
-	noTenant map[string]*tile.Folded // of tenants that are not admitted
+	noTenant map[string]*tile.Folded // samples of tenants that are not admitted
 }
 
-// admit returns the batches without those of tenants that are not admitted, and without the new batches
-// of tenants whose backlog is full. What is journalled is admitted, whatever the limits are at a replay.
+// admit returns the batches without the batches of tenants that are not admitted, and without the new
+// batches of tenants whose backlog is full. A journalled batch counts as admitted in a replay,
+// whatever the limits are then.
 func (a *Aggregator) admit(batches []batch.Batch) (admitted []batch.Batch, r refusal) {
 	admitted = make([]batch.Batch, 0, len(batches))
 	for _, x := range batches {
@@ -249,8 +249,8 @@ func (a *Aggregator) refuseTenant(x *batch.Batch, h *batch.Header, r *refusal) (
 	return true
 }
 
-// refuseFull refuses a new batch of a tenant whose backlog is full. Repeats are let in, since they are
-// already counted.
+// refuseFull refuses a new batch of a tenant whose backlog is full. Repeats are accepted, because they
+// are already counted.
 func (a *Aggregator) refuseFull(x *batch.Batch, h *batch.Header, r *refusal) (refused bool) {
 	if a.full == 0 {
 		return false
@@ -272,7 +272,7 @@ func (a *Aggregator) refuseFull(x *batch.Batch, h *batch.Header, r *refusal) (re
 	return true
 }
 
-// err returns the error for the caller, or nil if everything was let in.
+// err returns the error for the caller, or nil if nothing was refused.
 func (r *refusal) err() error {
 	if r.samples == nil {
 		return nil

@@ -16,8 +16,8 @@ func (a *Aggregator) restore() error {
 	err := a.log.Load(func(number uint16, pos journal.Position, payload []byte) error {
 		s, err := tile.ParseState(&a.tiles, payload)
 		if err != nil {
-			// The checksum is right, so a bug wrote the state like this. A refusal to start would
-			// cost the other shards, too.
+			// The checksum is right, so a bug wrote this state. If the start failed, the other shards
+			// would also be unavailable.
 			a.metrics.Damaged.Inc()
 			a.logger.Error("BUG: the state of a shard cannot be read; the shard starts empty", "shard", number, "error", err)
 			return nil
@@ -37,21 +37,22 @@ func (a *Aggregator) restore() error {
 	now := a.now()
 	for i := range uint16(series.Shards) {
 		if s := a.shards.Of(i); s == nil {
-			a.shards.Begin(i, tile.New(&a.tiles, 0)) // its first frame is a boundary
+			a.shards.Begin(i, tile.New(&a.tiles, 0)) // the first frame of a shard is a boundary
 		} else {
 			// Queries may come before the first window, and ask for the restored tiles.
 			a.Raise(min(max(s.Closed(), s.LastSeen()), now.UnixMilli()))
 		}
 	}
-	// Their samples were acknowledged, so they keep their places under a lower limit, too.
+	// The samples of these tenants were acknowledged, so the tenants keep their places even if the
+	// limit is lower now.
 	a.tenants.Restore(slices.Collect(maps.Keys(a.shards.Unstored()))...)
 	a.books.Restored(a.shards)
 	return nil
 }
 
 // replay applies a frame of an earlier process. Samples of closed tiles wait, and Run writes them
-// again, unless they are noted as stored. If frames are missing because the disk was damaged,
-// replay goes on with the rest: damage must never make a start fail.
+// again, unless they are noted as stored. If frames are missing because the disk was damaged, replay
+// continues with the rest: damage must never make a start fail.
 func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
 	a.positions[f.Shard], a.last = pos, max(a.last, pos)
 	if f.Type == frameStored {
@@ -72,9 +73,9 @@ func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
 	return nil
 }
 
-// forgetStored removes tiles that are noted as stored from the waiting tiles. The frame at a position
-// closed the tiles, or an earlier frame did. If an older program saved a tile, it is not known which
-// frame closed it.
+// forgetStored removes the tiles that are noted as stored from the waiting tiles. The frame at
+// position `at`, or an earlier frame, closed the tiles. If an older program saved a tile, the position
+// of the frame that closed the tile is unknown.
 func (a *Aggregator) forgetStored(s *tile.Shard, closed []*tile.Waiting, at journal.Position) {
 	for _, w := range closed {
 		if a.stored.Reaches(w.Tenant, cmp.Or(w.Index, uint64(at))) {
@@ -83,9 +84,9 @@ func (a *Aggregator) forgetStored(s *tile.Shard, closed []*tile.Waiting, at jour
 	}
 }
 
-// replayStored removes stored samples from the backlog. Only older programs wrote such frames: the
-// oldest wrote them without a payload, once the stores of all tenants had everything up to the last
-// boundary.
+// replayStored removes stored samples from the waiting tiles. Only older programs wrote such frames.
+// The oldest programs wrote them without a payload, once the stores of all tenants had everything up
+// to the last boundary.
 func (a *Aggregator) replayStored(s *tile.Shard, payload []byte) {
 	if s == nil {
 		return

@@ -6,10 +6,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// stopTime bounds the wait for the stores at the end.
+// stopTime bounds how long the end of the process waits for the stores.
 const stopTime = 10 * time.Second
 
-// stop lets writes under way finish and checkpoints everything, so that the next start has
+// stop lets the writes in progress finish and checkpoints everything, so that the next start has
 // nothing to replay. Samples that are not stored by then are in the checkpoint.
 func (a *Aggregator) stop() error {
 	a.abandonCheckpoint()
@@ -39,8 +39,8 @@ func (a *Aggregator) abandonCheckpoint() {
 	}
 }
 
-// finishWrites waits until the stores have all tiles, but not for hanging stores. An older program
-// cannot read shards that have tiles for the stores.
+// finishWrites waits until the stores have all tiles, except for hanging stores. Then an older program
+// can read the checkpoint: it cannot read shards with waiting tiles.
 func (a *Aggregator) finishWrites() {
 	deadline := time.After(stopTime)
 	check := time.NewTicker(tick)

@@ -15,27 +15,27 @@ const (
 	// retryPause is how long a tenant waits after a store refused a write.
 	retryPause = time.Second
 
-	// complaint is the interval at which the log repeats that a tenant's store takes nothing.
-	// A try fails each second, and many tenants may have stores on one broken disk.
+	// complaint is the interval at which the log repeats that a tenant's store takes no writes. A try
+	// fails each second, and many tenants may have stores on one broken disk.
 	complaint = time.Minute
 
 	// portionSamples bounds a write: a long backlog takes several writes, of 7 MB each.
 	portionSamples = 128 << 10
 )
 
-// Writer stores the samples of closed tiles. It is always in the same process: a sample points to its
-// series, and the stores know a series by that address. A cluster needs no more, since each member
-// writes its own stores.
+// Writer stores the samples of closed tiles. It is always in the same process, because a sample points
+// to its series, and the stores recognize a series by that address. That is enough for a cluster,
+// since each member writes its own stores.
 type Writer interface {
-	// WriteTiles stores samples of one width. After an error none counts as stored, and the caller
-	// writes the same samples again; a repeated write must be harmless.
+	// WriteTiles stores samples of one width. After an error none of them counts as stored, and the
+	// caller writes the same samples again. Repeating a write must be harmless.
 	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
 	// Sync makes everything that is stored survive a power loss.
 	Sync(ctx context.Context) error
 }
 
-// resume takes up the writes that the last process may not have finished, in the order of closing. Tiles
-// that an older program saved come first, by their boundaries.
+// resume prepares the writes that the last process may not have finished, in the order of closing.
+// Tiles that an older program saved come first, by their boundaries.
 func (a *Aggregator) resume() {
 	var all []closedTile
 	for i := range uint16(series.Shards) {
@@ -52,8 +52,7 @@ func (a *Aggregator) resume() {
 	a.writeDue()
 }
 
-// writeDue begins a write for each tenant that has tiles to write, is not writing and does not
-// pause.
+// writeDue begins a write for each tenant that has waiting tiles, no write in progress and no pause.
 func (a *Aggregator) writeDue() {
 	for _, b := range a.backlogs {
 		if !b.onItsWay && !time.Now().Before(b.retryAt) {
@@ -79,8 +78,8 @@ func (b *backlog) portion() []closedTile {
 	return b.tiles[:n:n]
 }
 
-// storing reports whether a write is in progress in a healthy store: one that does not fail, hang,
-// or lag behind its input. A store that never catches up would hold up the tiles of all tenants.
+// storing reports whether a write is in progress in a healthy store: a store that does not fail, hang,
+// or lag behind its input. A store that never catches up must not delay the tiles of all tenants.
 func (a *Aggregator) storing() bool {
 	for _, b := range a.backlogs {
 		if b.onItsWay && b.err == nil && time.Since(b.since) < stalled {
@@ -171,7 +170,7 @@ func (a *Aggregator) settle(w *write) {
 }
 
 // noteStored notes that a tenant's stores have all tiles that were closed before the first waiting
-// tile. If the note fails, nothing is lost: a restart writes the same samples again.
+// tile. If the note cannot be written, nothing is lost: a restart writes the same samples again.
 func (a *Aggregator) noteStored(b *backlog) {
 	to := uint64(a.last)
 	if len(b.tiles) > 0 {

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// A tenant may send as many samples at once as its rate allows in this time.
+// burst is the time in which a tenant's rate allows the number of samples that the tenant may send at
+// once.
 const burst = 10 * time.Second
 
-// bucket bounds a rate. While it is not empty, it lets requests in, and a request may take it below
-// zero. The size of a request is known only once the request is read, and reading it costs as much
-// as writing it.
+// bucket bounds a rate. A request is admitted while the bucket is not empty, and may take the bucket
+// below zero: the size of a request is known only after reading it, and reading costs as much as
+// writing.
 type bucket struct {
 	mu      sync.Mutex
 	samples float64

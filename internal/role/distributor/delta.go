@@ -22,7 +22,7 @@ type Aggregator interface {
 	// Push adds the batches of a request: see package batch.
 	Push(ctx context.Context, batches []batch.Batch) error
 	// Kinds returns, for each key of series.AppendKey, the kind of the tenant's total with the
-	// key's labels. That may be another kind than the key's. The kind is 0 if no total has these
+	// labels of the key. It may differ from the kind in the key. It is 0 if no total has these
 	// labels. Kinds is called once for a request.
 	Kinds(ctx context.Context, tenant string, keys [][]byte) ([]series.Kind, error)
 	// TenantSeries returns how many series of a tenant have totals.
@@ -30,8 +30,8 @@ type Aggregator interface {
 }
 
 const (
-	// deltaPatience bounds how long a request waits to be journalled. The wait is longer than usual
-	// while the stores do not keep up.
+	// deltaPatience bounds how long a request waits until it is journalled. The wait is longer than
+	// usual while the stores do not keep up.
 	deltaPatience = 10 * time.Second
 
 	// recount is the interval at which a tenant's series are counted for
@@ -39,19 +39,19 @@ const (
 	recount = time.Second
 )
 
-// deltas makes a tenant look like one producer to the aggregator. The aggregator takes the batches
-// of a producer in the order of their sequence, so the tenant's requests are counted one after the
+// deltas makes a tenant look like one producer to the aggregator. The aggregator takes the batches of
+// a producer in the order of their sequence numbers, so a tenant's requests are counted one after the
 // other.
 type deltas struct {
 	mu          sync.Mutex
 	incarnation uint64
 	sequence    uint64
-	series      int       // of the tenant when last counted, plus the series added since
+	series      int       // how many series the tenant had when they were last counted, plus those added since
 	counted     time.Time // when series was last counted; zero before the first time
 }
 
-// PushDeltas is Push for values that are added to totals. Each value has the time up to which its
-// sender counted: see otlp.Convert.
+// PushDeltas does for deltas what Push does for other values: it adds them to totals. Each value has
+// the time up to which its sender counted: see otlp.Convert.
 func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error) {
 	t := d.terms.Load()
 	parts := r.Counts()
@@ -102,7 +102,7 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 	return o, nil
 }
 
-// pushToGroup is PushDeltas for a group. The members decide in the order of the log, so the tenant's
+// pushToGroup is PushDeltas for a group. Its members decide in the order of the log, so the tenant's
 // requests need not wait for each other.
 func (d *Distributor) pushToGroup(
 	ctx context.Context, t *terms, tenant string, r *write.Incoming, pair write.Pair,
@@ -114,8 +114,8 @@ func (d *Distributor) pushToGroup(
 	if err := d.Group.PushDeltas(ctx, &w); err != nil {
 		return outcome.Outcome{}, d.notPushed(tenant, r.Counts(), err)
 	}
-	// The group posts what was written out of the ledger's state Window, perhaps before this. In a cluster, each
-	// member posts it as collected.
+	// The group moves the written samples out of the ledger's state Window, perhaps earlier than this
+	// transfer. In a cluster, each member posts these samples as collected.
 	written, to := w.Outcome.Written, ledger.Window
 	if d.Cluster {
 		to = ledger.HandedOver
@@ -142,11 +142,12 @@ func (d *Distributor) lockDeltas(tenant string) *deltas {
 		if now, _ := d.deltas.Load(tenant); now == of {
 			return locked
 		}
-		locked.mu.Unlock() // it was forgotten meanwhile
+		locked.mu.Unlock() // unlockDeltas has deleted it meanwhile
 	}
 }
 
-// unlockDeltas lets the tenant's next request be counted. A tenant of which nothing was stored is forgotten.
+// unlockDeltas lets the tenant's next request be counted. It deletes the deltas of a tenant for which
+// nothing was ever stored.
 func (d *Distributor) unlockDeltas(tenant string, of *deltas) {
 	if !d.Tenants.Has(tenant) {
 		d.deltas.Delete(tenant)
@@ -154,8 +155,8 @@ func (d *Distributor) unlockDeltas(tenant string, of *deltas) {
 	of.mu.Unlock()
 }
 
-// resolve turns a request into increments. Afterwards each series has its outcome. An error comes
-// from the aggregator.
+// resolve turns a request into increments. It sets the outcome of all series. Its errors come from the
+// aggregator.
 func (d *Distributor) resolve(
 	ctx context.Context, w *write.Request, of *deltas, now time.Time,
 ) ([]delta.Increment, error) {
@@ -180,8 +181,8 @@ func (d *Distributor) resolve(
 	return resolved.Increments, nil
 }
 
-// pushIncrements hands increments to the aggregator. It first puts the samples that the increments
-// stand for into the books.
+// pushIncrements hands increments to the aggregator. Before that, it posts the samples of the
+// increments in the books.
 func (d *Distributor) pushIncrements(
 	ctx context.Context, tenant string, of *deltas, all []delta.Increment, stood uint64, now time.Time,
 ) error {
@@ -199,7 +200,7 @@ func (d *Distributor) pushIncrements(
 		w.Add(all[i].Shard, &all[i].Increment)
 	}
 	// If a push is given up while the aggregator holds it, its samples count at once, perhaps in
-	// another tile. So the push goes on even if its sender leaves.
+	// another tile. So the push continues even if the sender of the request disconnects.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deltaPatience)
 	defer cancel()
 	d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(stood)}),

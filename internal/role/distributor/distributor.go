@@ -1,5 +1,5 @@
-// Package distributor lets samples in. For each tenant it bounds their rate, takes one copy of
-// an HA pair's samples, relabels series, hands the samples to the ingester and counts their
+// Package distributor admits samples. For each tenant it bounds the rate of samples, takes one copy of
+// the samples of an HA pair, relabels series, hands the samples to the ingester, and counts their
 // fates. adapter/receive reads the requests and answers them.
 package distributor
 
@@ -36,7 +36,7 @@ type Ingester interface {
 	Push(ctx context.Context, r *write.Request) error
 }
 
-// Group takes requests into a log that all its members apply. It stands in for the ingester and the
+// Group takes requests into a log that all its members apply. It replaces the ingester and the
 // aggregator.
 type Group interface {
 	Ingester
@@ -44,16 +44,16 @@ type Group interface {
 	PushDeltas(ctx context.Context, r *write.Request) error
 }
 
-// errWritten is the cause of a RetryError if the request was written, but must come again for
-// another reason. The samples that come again are repeats.
+// errWritten is the cause of a RetryError if the request was written, but must be sent again because a
+// later step failed. The samples that are sent again are then repeats.
 var errWritten = errors.New("it was written")
 
-// RetryError asks for the same request again: nothing of it was written, or another step
-// failed.
+// RetryError asks the sender to send the same request again: either nothing of it was written, or a
+// later step failed.
 type RetryError struct {
 	Cause  error
 	Reason string        // as the label "reason" of metrics
-	After  time.Duration // the shortest wait, with jitter, so that senders do not come back together
+	After  time.Duration // the shortest wait, with jitter, so that senders do not retry at the same time
 }
 
 func (e *RetryError) Error() string {
@@ -75,12 +75,12 @@ const (
 )
 
 const (
-	// retryAfter is the shortest wait that an answer asks for. Senders would otherwise
-	// choose their own, Prometheus 30 ms at first.
+	// retryAfter is the shortest wait that an answer requests. Without it, senders would choose their
+	// own wait, which is 30 ms at first for Prometheus.
 	retryAfter = time.Second
 
-	// patience bounds how long a request waits for a group. Senders wait no longer: Prometheus gives
-	// up after 30 s, vmagent after a minute.
+	// patience bounds how long a request waits for a group. Senders do not wait longer: Prometheus
+	// gives up after 30 s, and vmagent after a minute.
 	patience = time.Minute
 
 	// complaint is the interval at which the log repeats that requests cannot be written.
@@ -90,12 +90,12 @@ const (
 // Options are the parts of a distributor. All fields but Group and Tenants are required.
 type Options struct {
 	Config     settings.Distributor
-	Ingester   Ingester // for series that are stored as they come; unused if there is a group
+	Ingester   Ingester // for samples that are stored as they are sent; unused if there is a group
 	Tiles      Tiles
 	Aggregator Aggregator    // for deltas; unused if there is a group
 	Group      Group         // nil on one machine
 	Cluster    bool          // the group has members in other processes
-	Tenants    *tenants.Gate // of one machine; nil in a group, whose log admits tenants
+	Tenants    *tenants.Gate // admits tenants; nil in a group, whose log admits them
 	Producer   uint64        // identifies this process to the aggregator, across restarts
 	Backends   []Backend     // may be empty
 	Metadata   *metadata.Store
@@ -120,7 +120,7 @@ type Distributor struct {
 	complained atomic.Int64 // Unix ns
 }
 
-// terms are a distributor's configuration in use. They never change; a reload replaces them.
+// terms is a configuration of a distributor. It never changes; a reload replaces it.
 type terms struct {
 	settings.Distributor
 	write write.Terms
@@ -136,8 +136,8 @@ func New(o Options) *Distributor {
 	return d
 }
 
-// Reload puts another configuration, which must be valid, in force for the requests that
-// follow.
+// Reload puts another configuration in force for the requests that follow. The configuration must be
+// valid.
 func (d *Distributor) Reload(c settings.Distributor) {
 	t := &terms{Distributor: c, otlp: otlpSettings(c.OTLP, d.Lookback)}
 	t.write.Generation = 1
@@ -166,7 +166,8 @@ func (d *Distributor) MaxBody() int { return int(d.terms.Load().MaxBody) }
 // OTLP returns the settings that decide how OTLP becomes series.
 func (d *Distributor) OTLP() otlp.Settings { return d.terms.Load().otlp }
 
-// Admit refuses a tenant's request before it is read, with a RetryError.
+// Admit is called before a tenant's request is read. It refuses the request with a RetryError if the
+// tenant is over its rate.
 func (d *Distributor) Admit(tenant string) error {
 	t := d.terms.Load()
 	rate := t.Tenants[tenant].Rate.Or(t.Rate)
@@ -180,8 +181,7 @@ func (d *Distributor) Admit(tenant string) error {
 	return nil
 }
 
-// Delayed returns how many requests of a tenant were refused because the tenant sends more than its
-// rate.
+// Delayed returns how many requests of a tenant were refused because the tenant was over its rate.
 func (d *Distributor) Delayed(tenant string) uint64 {
 	if b, ok := d.buckets.Load(tenant); ok {
 		return b.(*bucket).delays()
@@ -214,7 +214,7 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
 	if len(r.Series) == 0 && !d.Tenants.Has(tenant) {
-		return outcome.Outcome{}, nil // a write would make a store; senders repeat metadata
+		return outcome.Outcome{}, nil // a write would make a store, and senders repeat metadata anyway
 	}
 	if err := d.Tenants.Enter(tenant); err != nil {
 		return d.notAdmitted(tenant, r, err), nil
@@ -228,9 +228,9 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 	if err != nil {
 		return outcome.Outcome{}, d.notPushed(tenant, parts, err)
 	}
-	dropped := copies.Total() > 0 && o.Written.Total() == 0 // by a group
+	dropped := copies.Total() > 0 && o.Written.Total() == 0 // a group decided that the sender is not elected
 	if !o.NoTenant() && !dropped {
-		if d.Group == nil { // the members of a group are told: see role/group
+		if d.Group == nil { // in a group, the members keep the metadata: see role/group
 			d.Metadata.Families(tenant, r.Families) // the tenant exists now, if it did not before
 		}
 		if err := d.forwardRequest(tenant, r); err != nil {
@@ -244,7 +244,7 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 	return o, nil
 }
 
-// notAdmitted refuses a whole request.
+// notAdmitted refuses a whole request of a tenant that is not admitted.
 func (d *Distributor) notAdmitted(tenant string, r *write.Incoming, cause error) outcome.Outcome {
 	w := write.Request{Request: &r.Request, Tenant: tenant}
 	w.RefuseAll(outcome.TooManyTenants, cause)
@@ -252,7 +252,8 @@ func (d *Distributor) notAdmitted(tenant string, r *write.Incoming, cause error)
 	return w.Outcome
 }
 
-// notPushed counts unwritten parts of a request in the books, and returns the sender's RetryError.
+// notPushed posts the unwritten parts of a request in the books, and returns the RetryError for the
+// sender.
 func (d *Distributor) notPushed(tenant string, parts outcome.Counts, cause error) error {
 	d.complain(tenant, cause)
 	d.Ledger.Post(tenant, received(parts), ledger.Transfer{
@@ -262,7 +263,7 @@ func (d *Distributor) notPushed(tenant string, parts outcome.Counts, cause error
 }
 
 // write hands a request over with the terms that apply to it, and ends the work that Enter began. It
-// returns the outcome, and the request's Copies.
+// returns the outcome and the request's Copies.
 func (d *Distributor) write(
 	ctx context.Context, t *terms, tenant string, r *write.Incoming, pair write.Pair,
 ) (outcome.Outcome, outcome.Counts, error) {
@@ -287,7 +288,7 @@ func (d *Distributor) write(
 
 func (d *Distributor) pushTo(ctx context.Context, w *write.Request) error {
 	if d.Group == nil {
-		return d.Ingester.Push(ctx, w) // it bounds the wait itself
+		return d.Ingester.Push(ctx, w) // the ingester bounds the wait itself
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -303,7 +304,7 @@ func (d *Distributor) requestOf(t *terms, tenant string, r *write.Incoming, pair
 	}
 }
 
-// pairs are the elections of HA pairs.
+// pairs has the elections of all HA pairs.
 type pairs struct {
 	mu sync.Mutex
 	hapair.Pairs
@@ -315,15 +316,15 @@ func (p *pairs) accept(tenant, cluster, replica string, now time.Time, timeout t
 	return p.Accept(tenant, cluster, replica, now.UnixMilli(), timeout.Milliseconds())
 }
 
-// pairOf returns the place of a request's sender in an HA pair. It is enough to look at the first series,
-// since a server gives all its series the same cluster and replica.
+// pairOf returns the place of a request's sender in an HA pair. It looks only at the first series,
+// because a server gives the same cluster and replica to all its series.
 func (t *terms) pairOf(r *write.Incoming) (p write.Pair) {
 	if t.HA.Replica == "" || len(r.Series) == 0 {
 		return p
 	}
 	all, err := r.Labels(nil, &r.Series[0])
 	if err != nil {
-		return p // the series is refused later because of its labels
+		return p // the series is later refused because of its labels
 	}
 	p.Timeout = t.HA.Timeout
 	for _, l := range all {
@@ -349,13 +350,14 @@ func (d *Distributor) elected(tenant string, p write.Pair) bool {
 	return taken
 }
 
-// Elected notes that another server of an HA pair is elected. A group calls it, since its log elects.
+// Elected notes that another server of an HA pair is elected. A group calls this method, because its
+// log elects.
 func (d *Distributor) Elected(tenant, cluster, replica string) {
 	d.metrics.elections.Inc()
 	d.Logger.Info("another server of an HA pair is elected", "tenant", tenant, "cluster", cluster, "replica", replica)
 }
 
-// notElected drops a request from the server of an HA pair that is not elected.
+// notElected drops a request of a server of an HA pair that is not elected.
 func (d *Distributor) notElected(tenant string, parts outcome.Counts) outcome.Outcome {
 	d.metrics.dropped.WithLabelValues(droppedReplica).Add(float64(samples(parts)))
 	d.Ledger.Post(tenant, received(parts), ledger.Transfer{
@@ -364,10 +366,10 @@ func (d *Distributor) notElected(tenant string, parts outcome.Counts) outcome.Ou
 	return outcome.Outcome{Dropped: parts}
 }
 
-// Reasons why samples are dropped, as metrics and the ledger spell them.
+// Reasons for which samples are dropped, as metrics and the ledger spell them.
 const (
 	droppedRule    = "rule"    // of distributor.relabel
-	droppedReplica = "replica" // sent by the other server of an HA pair
+	droppedReplica = "replica" // sent by a server of an HA pair that is not elected
 )
 
 func samples(c outcome.Counts) uint64 { return uint64(c.Samples + c.Histograms) }
@@ -418,7 +420,7 @@ func (d *Distributor) Malformed(tenant, reason string) {
 		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: reason, Samples: 1})
 }
 
-// complain logs why requests cannot be written, at most once in `complaint`.
+// complain logs why requests cannot be written, at most once in each interval of length `complaint`.
 func (d *Distributor) complain(tenant string, err error) {
 	now := d.Now().UnixNano()
 	last := d.complained.Load()

@@ -17,8 +17,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// Backend is another place for the samples that are written here. It keeps an accepted request
-// until the other side has it, or gives the request up and counts its samples.
+// Backend is another server for the samples that are written here. It keeps an accepted request until
+// the other server has it. If it gives the request up, it counts the samples.
 type Backend interface {
 	// Push hands over a remote-write request, compressed with snappy. `version` is 1 or 2.
 	Push(tenant string, version int, parts outcome.Counts, body []byte) error
@@ -26,7 +26,7 @@ type Backend interface {
 	TakesTiles(width tile.Width) bool
 }
 
-// forwardedSamples is how many samples of tiles go into one request: as many as Prometheus sends.
+// forwardedSamples is how many samples of tiles a request has. Prometheus sends as many.
 const forwardedSamples = 2000
 
 // forwarded is a request for backends.
@@ -36,7 +36,7 @@ type forwarded struct {
 	body    []byte
 }
 
-// forward encodes a request once and hands it to all backends that take it.
+// forward encodes a request once and hands it to all backends for which `takes` is true.
 func (d *Distributor) forward(tenant string, takes func(Backend) bool, encode func() (forwarded, error)) error {
 	var f forwarded
 	var errs []error
@@ -55,8 +55,8 @@ func (d *Distributor) forward(tenant string, takes func(Backend) bool, encode fu
 	return errors.Join(errs...)
 }
 
-// forwardRequest forwards a request as it came, before any relabelling: encoding it again would
-// cost as much as all other work on it.
+// forwardRequest forwards a request as it was received, before any relabelling: encoding it again
+// would cost as much as all other work on it.
 func (d *Distributor) forwardRequest(tenant string, r *write.Incoming) error {
 	return d.forward(tenant, Backend.TakesRequests, func() (forwarded, error) {
 		if r.Compressed == nil {
@@ -186,8 +186,8 @@ func encodeRequest(r *remotewrite.Request) (forwarded, error) {
 	return e.end()
 }
 
-// said returns the metadata of a series' family. The family has the name of the series, or the name
-// of the classic histogram or summary that the series is part of.
+// said returns the metadata of a series' family. The name of the family is the name of the series, or
+// of the classic histogram or summary to which the series belongs.
 func said(families map[string]writev2.Metadata, of []remotewrite.Label) writev2.Metadata {
 	for _, l := range of {
 		if string(l.Name) != model.MetricNameLabel {

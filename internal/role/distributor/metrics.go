@@ -26,18 +26,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		written: counter("written_samples_total", "Samples and histograms of remote write and OTLP that were "+
 			"acknowledged: stored now, or stored already."),
 		exemplars: counter("written_exemplars_total", "Exemplars that were acknowledged."),
-		dropped: vec("dropped_samples_total", "Samples that the configuration drops: rule, by distributor.relabel; "+
-			"replica, from the HA pair's server that is not elected."),
+		dropped: vec("dropped_samples_total", "Samples that the configuration drops, by reason: rule, by "+
+			"distributor.relabel; replica, from the HA pair's server that is not elected."),
 		elections: counter("ha_elections_total", "How often the election of an HA pair changed to its other server; "+
 			"the log names the server. Rising: the servers are down in turn, or distributor.ha.timeout is shorter "+
 			"than their pauses."),
-		notKept: counter("exemplars_not_kept_total", "Exemplars for which there was no room, or that were older than the "+
+		notKept: counter("exemplars_not_kept_total", "Exemplars for which there was no room, or which were older than the "+
 			"newest of their series. Rising: store.exemplars is too small for what senders send."),
 		refused: vec("refused_total", "Samples, histograms and exemplars that were refused, by reason; a series that "+
 			"had none of these counts as one. The sender got 400, 429 for a limit, or a partial success (OTLP), "+
 			"with the first series. "+
 			"Rising: the answer and the sender's log name the series; too_many_series, a tenant has more than "+
-			"distributor.max_series; duplicate, two senders send the same series; too_old, a sender was behind for longer than "+
+			"distributor.max_series; duplicate, two senders send the same series; too_old, a sender was late by more than "+
 			"store.out_of_order; delta, an OpenTelemetry SDK adds a value that is not a number, or lowers a monotonic sum."),
 		retries: vec("retries_total", "Requests of which nothing was written and that senders must repeat (503), by "+
 			"reason. Rising: rate, a tenant sends more than distributor.rate; memory, requests take all of "+

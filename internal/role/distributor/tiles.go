@@ -22,13 +22,13 @@ type Tiles interface {
 	NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool)
 }
 
-// WriteTiles writes tiles of one width to our own store and to the backends that take them. All
-// samples from DogStatsD and OTLP deltas come this way. After an error the caller should write the
-// same samples again; samples that are already stored are then repeats.
+// WriteTiles writes tiles of one width to our own store and to the backends that take tiles of this
+// width. All samples from DogStatsD and OTLP deltas come this way. After an error, the caller should
+// write the same samples again; samples that are already stored are then repeats.
 //
-// A backend whose queue cannot be written holds up neither our own store nor other backends. The
-// backend misses these tiles, and counts them as unsent. Writing them again would hold back the
-// tenant's later tiles for as long as the queue is broken, and keeping them in memory would lose
+// A backend whose queue cannot be written delays neither our own store nor the other backends. The
+// backend misses these tiles, and counts them as unsent. Writing the tiles to its queue again would
+// delay the tenant's later tiles until the queue works again. Keeping the tiles in memory would lose
 // them at the next restart anyway.
 func (d *Distributor) WriteTiles(
 	ctx context.Context, of string, width tile.Width, samples []tile.Sample,
@@ -58,7 +58,8 @@ func (d *Distributor) WriteTiles(
 // Sync makes every sample in our own stores survive a power loss.
 func (d *Distributor) Sync(ctx context.Context) error { return d.Tiles.Sync(ctx) }
 
-// withoutProbes leaves out Freshet's own probes, which measure the way to its own store.
+// withoutProbes leaves out Freshet's own probes, because they measure the time until a sample is in
+// its own store.
 func withoutProbes(samples []tile.Sample) (others []tile.Sample) {
 	for i := range samples {
 		if samples[i].Series.Labels.Get(model.MetricNameLabel) != probe.Metric {

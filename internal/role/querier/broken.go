@@ -14,14 +14,13 @@ import (
 // opened is the result of openStores: one querier for each store that could be opened.
 type opened[Q storage.LabelQuerier] struct {
 	queriers []Q
-	tiles    int                     // how many queriers, at the end of the list, read tiles
-	warnings annotations.Annotations // of stores that could not be opened
+	tiles    int                     // how many queriers read tiles; they are last in the list
+	warnings annotations.Annotations // warnings about stores that could not be opened
 }
 
-// openStores opens the stores of a selection. A broken store only adds a warning, and the other
-// stores answer. In place of a broken store of tiles, tiles of the other width answer, or else only
-// open tiles. If no store is left, openStores returns the error, since an empty answer would end
-// alerts.
+// openStores opens the stores of a selection. A broken store only adds a warning, and the other stores
+// answer. If a store of tiles is broken, tiles of the other width answer, or else only open tiles. If
+// no store is left, openStores returns the error, because an empty answer would end alerts.
 func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	open func(tenant, store string, mint, maxt int64) (Q, error)) (o opened[Q], err error) {
 	if sel.stale != nil {
@@ -80,8 +79,8 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	return o, err
 }
 
-// otherWidth returns the width whose tiles answer in place of a broken store of width w. There are
-// two widths.
+// otherWidth returns the width whose tiles answer if the store of width w is broken. There are two
+// widths.
 func otherWidth(w tile.Width) tile.Width { return tile.Width(tile.NumWidths) - 1 - w }
 
 // isNone reports whether a querier belongs to a store that does not exist.

@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// liveSet is the series of the open tiles as a storage.SeriesSet.
+// liveSet has the series of the open tiles, as a storage.SeriesSet.
 type liveSet struct {
 	series []tile.Live // sorted by labels
 	next   int
@@ -34,9 +34,9 @@ func (s *liveSet) At() storage.Series                { return liveSeries{live: s
 func (s *liveSet) Err() error                        { return nil }
 func (s *liveSet) Warnings() annotations.Annotations { return nil }
 
-// tileEnds leaves out samples inside open tiles, and series that have no other samples. A range
-// that is too short for two tiles holds the end of one tile, from which rate computes nothing. With
-// a sample inside the open tile it would hold two samples, and rate would compute a wrong value.
+// tileEnds leaves out samples inside open tiles, and series that have no other samples. A range that
+// is too short for two tiles has the end of one tile, from which rate computes nothing. With a sample
+// inside the open tile, the range would have two samples, and rate would compute a wrong value.
 func tileEnds(series []tile.Live, w tile.Width) (ends []tile.Live) {
 	for _, s := range series {
 		if n := len(s.Points); s.Points[n-1].T%w.Millis() != 0 {
@@ -56,8 +56,8 @@ type answer struct {
 	width tile.Width
 }
 
-// If a series' sample is inside an open tile, LiveSample returns the width of the tiles before the
-// sample, else 0. Most samples are at the end of a tile, and these cost no search.
+// LiveSample returns the width of the tiles if the sample of a series at time `at` is inside an open
+// tile, and 0 otherwise. Most samples are at the end of a tile, and need no search.
 func (a answer) LiveSample(of labels.Labels, at int64) (width int64) {
 	width = a.width.Millis()
 	if at%width == 0 {
@@ -96,9 +96,9 @@ func (s liveSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 	return m
 }
 
-// mergeSeries merges the samples of one series from all sets of a select. If an open and a stored
-// tile have a sample at the same time, the stored sample must win, because it is final. The merge
-// of package storage would let either sample win.
+// mergeSeries merges the samples of one series from all sets of a select. If an open and a stored tile
+// have a sample at the same time, the stored sample must win, because it is final. The merge in
+// package storage would choose any of them.
 func mergeSeries(all ...storage.Series) storage.Series {
 	var live *liveSeries
 	stored := make([]storage.Series, 0, len(all))
@@ -109,7 +109,7 @@ func mergeSeries(all ...storage.Series) storage.Series {
 			stored = append(stored, s)
 		}
 	}
-	merged := stored[0] // `all` has several series, at most one of them live
+	merged := stored[0] // not empty: `all` has several series, at most one of them live
 	if len(stored) > 1 {
 		merged = storage.ChainedSeriesMerge(stored...)
 	}
@@ -120,15 +120,15 @@ func mergeSeries(all ...storage.Series) storage.Series {
 	return *live
 }
 
-// mergeIterator iterates over the stored samples and the open tiles' points of one series in
-// order of time. If both have a sample at one time, the stored one counts.
+// mergeIterator iterates over the stored samples and the points of the open tiles of one series, in
+// order of time. If both have a sample at the same time, the stored one counts.
 type mergeIterator struct {
 	stored  chunkenc.Iterator
 	storedV chunkenc.ValueType // type of the current stored sample; ValNone before the start and after the end
-	points  []tile.Point       // not yet passed; if onPoint, the first is the current sample
+	points  []tile.Point       // remaining points; if onPoint, the first one is the current sample
 	begun   bool
 	onPoint bool
-	jumped  bool // the sample before the current sample came from the other side
+	jumped  bool // the previous sample and the current one are from different sources
 }
 
 func (m *mergeIterator) Next() chunkenc.ValueType {
@@ -144,8 +144,8 @@ func (m *mergeIterator) Next() chunkenc.ValueType {
 	return m.choose()
 }
 
-// millis is int64. If Seek's parameter had the type name int64, vet would take it for the Seek of
-// io.Seeker.
+// millis is int64 under another name. If Seek's parameter had the type name int64, go vet would
+// mistake the method for the Seek of io.Seeker.
 type millis = int64
 
 func (m *mergeIterator) Seek(t millis) chunkenc.ValueType {
@@ -162,7 +162,7 @@ func (m *mergeIterator) Seek(t millis) chunkenc.ValueType {
 	return m.choose()
 }
 
-// choose takes the next stored sample or the next point, whichever is earlier, as the current one.
+// choose makes the next stored sample or the next point, whichever is earlier, the current sample.
 func (m *mergeIterator) choose() chunkenc.ValueType {
 	if m.storedV == chunkenc.ValNone && m.stored.Err() != nil {
 		m.points = nil // stop here, since an error must not look like the end of the stored samples
@@ -196,7 +196,7 @@ func (m *mergeIterator) At() (int64, float64) {
 	return m.stored.At()
 }
 
-// AtHistogram is never called at a point, since the histograms of points have float counts.
+// AtHistogram is never called at a point, because the histograms of points have float counts.
 func (m *mergeIterator) AtHistogram(h *histogram.Histogram) (int64, *histogram.Histogram) {
 	t, h := m.stored.AtHistogram(h)
 	if m.jumped && h.CounterResetHint != histogram.GaugeType {
@@ -206,7 +206,7 @@ func (m *mergeIterator) AtHistogram(h *histogram.Histogram) (int64, *histogram.H
 }
 
 func (m *mergeIterator) AtFloatHistogram(h *histogram.FloatHistogram) (int64, *histogram.FloatHistogram) {
-	if m.onPoint { // copy, since the reader may change the result, and queries share the point
+	if m.onPoint { // copied, since the reader may change the result, and queries share the point
 		p := m.points[0]
 		if h == nil {
 			return p.T, p.H.Copy()
@@ -215,8 +215,8 @@ func (m *mergeIterator) AtFloatHistogram(h *histogram.FloatHistogram) (int64, *h
 		return p.T, h
 	}
 	t, h := m.stored.AtFloatHistogram(h)
-	// The hint compares this sample with the stored sample before it, but the reader last saw a
-	// sample of the other side.
+	// The hint compares this sample with the previous stored sample, but the reader has seen a point
+	// in between.
 	if m.jumped && h.CounterResetHint != histogram.GaugeType {
 		h.CounterResetHint = histogram.UnknownCounterReset
 	}

@@ -1,6 +1,6 @@
-// Package querier answers selects: of PromQL, of the series and label endpoints, and of remote
-// read. It merges a tenant's stores with the tiles that are still open, and chooses the width
-// of tiles for each query.
+// Package querier answers selects: of PromQL, of the endpoints for series and labels, and of remote
+// read. It merges a tenant's stores with the tiles that are still open, and chooses the width of tiles
+// for each query.
 //
 // adapter/promapi evaluates expressions, speaks HTTP and checks who may query which tenant;
 // adapter/tsdb keeps the samples.
@@ -24,7 +24,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// raw is the store of samples that did not come as tiles. Every query reads it.
+// raw is the store of samples that are not from tiles. Every query reads it.
 const raw = "raw"
 
 // Store reads from disk. For a tenant or store that does not exist it returns storage's
@@ -36,11 +36,16 @@ type Store interface {
 	Retention(store string) time.Duration
 }
 
-// Open returns the tiles of width w that no store has yet. Live returns each matching series
-// once, with its points from mint to maxt, both included. A series stays open until its
-// samples can be read from the store. Replayed waits until the raw store has what was acknowledged
-// before the start. Its error says why the store lacks some of it. Current waits until this process has
-// what any node of the cluster acknowledged before the call. Its error says how old the data may be.
+// Open has the tiles that are in no store yet.
+//
+// Live returns each matching series once, with its points from mint to maxt, both included. A series
+// stays open until its samples can be read from the store.
+//
+// Replayed waits until the raw store has all samples that were acknowledged before the start. Its
+// error says why the store lacks some of them.
+//
+// Current waits until this process has all samples that any node of the cluster acknowledged before
+// the call. Its error says how old the data may be.
 type Open interface {
 	Current(ctx context.Context, tenant string) error
 	Replayed(ctx context.Context, tenant string) error
@@ -78,7 +83,7 @@ func (q *Queryable) ExemplarQuerier(ctx context.Context) (storage.ExemplarQuerie
 	if err != nil {
 		return nil, err
 	}
-	// The answer has no place for a warning.
+	// The format of the answer has no field for a warning.
 	err = cmp.Or(q.open.Current(ctx, name), q.open.Replayed(ctx, name))
 	if err != nil && !partial.Accepted(ctx) {
 		return nil, fmt.Errorf("exemplars may be missing: %w", err)
@@ -97,16 +102,16 @@ func tenantOf(ctx context.Context) (string, error) {
 }
 
 // source is a time range, and the queriers that one query has opened for it. Like Prometheus'
-// queriers, it belongs to one goroutine.
+// queriers, it is used by one goroutine only.
 type source struct {
 	*Queryable
 	mint, maxt int64
 	opened     []storage.LabelQuerier
-	waited     bool  // for Current
+	waited     bool  // Current was called
 	stale      error // the result of Current
 }
 
-// selection is one select. Besides raw, it reads the open tiles, and the store of closed tiles of
+// selection is one select. It reads the raw store, the open tiles, and the store of closed tiles of
 // one width.
 type selection struct {
 	tenant string
@@ -114,18 +119,18 @@ type selection struct {
 	live   []tile.Live
 	read   func(tile.Width) ([]tile.Live, error) // reads the open tiles of a width
 	short  error                                 // why raw lacks acknowledged samples; nil if it has all
-	stale  error                                 // why the newest samples may be missing; nil if they are not
+	stale  error                                 // why the newest samples may be missing; nil if none is missing
 }
 
-// begin reads the open tiles. It must run before any store is opened: a tile stays open until it
-// can be read from its store. In this order a query sees each tile once or twice. In the other
-// order it could miss a tile.
+// begin reads the open tiles. It must run before any store is opened: a tile stays open until it can
+// be read from its store. In this order, a query sees each tile once or twice. In the other order, it
+// could miss a tile.
 func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers []*labels.Matcher) (selection, error) {
 	name, err := tenantOf(ctx)
 	if err != nil {
 		return selection{}, err
 	}
-	if !s.waited { // one query has one barrier
+	if !s.waited { // a query waits for one barrier only
 		s.waited, s.stale = true, s.open.Current(ctx, name)
 	}
 	if s.stale != nil && !partial.Accepted(ctx) {
@@ -184,8 +189,8 @@ func (s *source) samples(ctx context.Context, sel selection, hints *storage.Sele
 	return answer{SeriesSet: merged, live: live.series, width: sel.width}
 }
 
-// chunks merges the chunks of the stores. A store that is broken, or lacks samples, is an error: remote
-// read, the only reader of chunks, has no place for a warning.
+// chunks merges the chunks of the stores. It returns an error if a store is broken or lacks samples:
+// only remote read reads chunks, and its answers have no field for a warning.
 func (s *source) chunks(ctx context.Context, sel selection, hints *storage.SelectHints,
 	matchers []*labels.Matcher) storage.ChunkSeriesSet {
 	if err := cmp.Or(sel.stale, sel.short); err != nil {
@@ -301,8 +306,8 @@ func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints
 
 type chunkQuerier struct{ source }
 
-// Select returns the matching series, sorted by labels. Chunks of the stores pass unchanged
-// unless open tiles have to be merged into them.
+// Select returns the matching series, sorted by labels. Chunks of the stores are passed on unchanged
+// unless open tiles must be merged into them.
 func (q *chunkQuerier) Select(ctx context.Context, _ bool, hints *storage.SelectHints,
 	matchers ...*labels.Matcher) storage.ChunkSeriesSet {
 	sel, err := q.begin(ctx, hints, matchers)
@@ -314,7 +319,7 @@ func (q *chunkQuerier) Select(ctx context.Context, _ bool, hints *storage.Select
 	}
 	set := q.samples(ctx, sel, hints, matchers)
 	if a, ok := set.(answer); ok {
-		set = a.SeriesSet // chunks cannot mark live samples
+		set = a.SeriesSet // chunks have no mark for live samples
 	}
 	if w, ok := set.(warned); ok {
 		return storage.ErrChunkSeriesSet(errors.Join(w.own.AsErrors()...))

@@ -8,15 +8,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// pointsPerRange is the least number of tiles in a range selector. Four tiles give rate() three
-// intervals, so that a missing interval at either end does not halve the answer.
+// pointsPerRange is the smallest number of tiles in a range selector. Four tiles give rate() three
+// intervals, so that a missing interval at either end does not halve the result.
 const pointsPerRange = 4
 
-// resolution chooses the width of the tiles that answer a select. A range query reads the coarsest
-// width that has a tile for each step and four for each range (the look-back delta for an instant
-// selector). Any other query reads the finest. If tiles of that width are not kept back to the
-// start of the query, resolution takes the finest width whose tiles go back that far, or else the
-// width that is kept longest. docs/decisions/resolution.md gives the reasons.
+// resolution chooses the width of the tiles that answer a select. For a range query, it chooses the
+// coarsest width that has a tile for each step and four tiles for each range (for an instant selector,
+// the range is the look-back delta). For any other query, it chooses the finest width. If the store
+// does not keep tiles of the chosen width back to the start of the query, resolution chooses the
+// finest width whose tiles go back that far, or else the width that is kept longest.
+// docs/decisions/resolution.md gives the reasons.
 func resolution(hints *storage.SelectHints, lookback time.Duration, now time.Time,
 	retention [tile.NumWidths]time.Duration) tile.Width {
 	const finest, coarsest = tile.Width(0), tile.Width(tile.NumWidths - 1)

@@ -18,8 +18,8 @@ var needTwo = map[string]bool{
 }
 
 // sparseNote explains why a function finds nothing in a range: the tiles that answer are longer than
-// half the range, and the function needs two of them. rate(x[1m]) is an example, at times for which
-// no tiles of 10 s are kept. Without the note, its answer would be empty, and nothing would say why.
+// half the range, and the function needs two of them. An example is rate(x[1m]) at times for which no
+// tiles of 10 s are kept. Without the note, the answer would be empty for no visible reason.
 // sparseNote returns nil if the tiles are short enough.
 func sparseNote(hints *storage.SelectHints, w tile.Width, finest time.Duration) error {
 	if hints == nil || w == tile.Width10s || !needTwo[hints.Func] || hints.Range <= 0 || hints.Range >= 2*w.Millis() {

@@ -105,7 +105,7 @@ local function reader(source, option)
   end
   name = name:lower() -- as nginx does
   if option == "route" and (CLIENTS[name] or CLIENTS[name:match "^%l+_" or ""]) then
-    return nil, ("freshet: option %s = $%s: clients set this variable, and each value would become a series; set a variable of your own in each location"):format(option, name)
+    return nil, ("freshet: option %s = $%s: clients set it, and each value would be a series; set your own variable in each location"):format(option, name)
   end
   local var = ngx.var
   return function()
