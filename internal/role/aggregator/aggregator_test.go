@@ -36,7 +36,7 @@ type store struct {
 	t      *testing.T
 	mu     sync.Mutex
 	byKey  map[string]map[int64]float64 // by width and labels
-	synced map[string]map[int64]float64 // survives a power loss
+	synced map[string]map[int64]float64 // the samples that survive a power loss
 	broken bool
 	writes int
 	again  int // samples that were written again with the same value
@@ -187,7 +187,7 @@ func (p *process) terminate() {
 
 var sequence uint64
 
-// count adds n to a counter, in the window of this second.
+// count adds n to a counter, in the window of the present second.
 func (p *process) count(name string, n float64) error { return p.countIn(p.now(), name, n) }
 
 // countIn adds n to a counter, in the window of a second.
@@ -222,7 +222,7 @@ func (p *process) mustCount(name string, n float64) {
 	}
 }
 
-// checkCounter asserts that a stored counter never falls, has a sample in each tile, and ends at
+// checkCounter checks that a stored counter never falls, has a sample in each tile, and ends at
 // `total`.
 func checkCounter(t *testing.T, s *store, name string, total float64) {
 	t.Helper()
@@ -233,15 +233,15 @@ func checkCounterOf(t *testing.T, s *store, tenant, name string, total float64) 
 	t.Helper()
 	times, values := s.valuesOf(tenant, name)
 	if len(values) == 0 || values[0] != 0 {
-		t.Fatalf("%s: no zero at the beginning: %v", name, values)
+		t.Fatalf("counter %s has no zero at the beginning: %v", name, values)
 	}
 	for i := 1; i < len(values); i++ {
 		if values[i] < values[i-1] || times[i]-times[i-1] != 10_000 {
-			t.Fatalf("%s: after %g at %d comes %g at %d", name, values[i-1], times[i-1], values[i], times[i])
+			t.Fatalf("counter %s: the sample after %g at %d is %g at %d", name, values[i-1], times[i-1], values[i], times[i])
 		}
 	}
 	if got := values[len(values)-1]; got != total {
-		t.Errorf("%s: %g is stored, %g was counted", name, got, total)
+		t.Errorf("counter %s: %g is stored, but %g was counted", name, got, total)
 	}
 }
 
@@ -259,8 +259,8 @@ func TestTilesReachTheStore(t *testing.T) {
 	})
 }
 
-// The process ends and starts again every few seconds. Still every tile is whole, no tile is
-// written with two values, and the total is exact.
+// The process ends and starts again every few seconds. Every tile is still whole, no tile is written
+// with two values, and the total is exact.
 func TestRestartsKeepTotals(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		t.Run(fmt.Sprintf("kill=%t", kill), func(t *testing.T) {
@@ -289,8 +289,8 @@ func TestRestartsKeepTotals(t *testing.T) {
 	}
 }
 
-// kill ends the process as kill -9 would, and returns a copy of its directory. Goroutines of the
-// process that still run reach neither the copy nor the store.
+// kill ends the process like kill -9, and returns a copy of its directory. Goroutines of the process
+// that still run reach neither the copy nor the store.
 func (p *process) kill(dir string) (image string) {
 	p.t.Helper()
 	synctest.Wait()
@@ -303,7 +303,7 @@ func (p *process) kill(dir string) (image string) {
 	return image
 }
 
-// mortal is a process' way to the store. After a kill of the process, all writes fail.
+// mortal is the way of a process to the store. After the process is killed, all its writes fail.
 type mortal struct {
 	Writer
 	dead atomic.Bool
@@ -332,8 +332,8 @@ func TestAStoreThatIsDownLosesNothing(t *testing.T) {
 	})
 }
 
-// While the clock is not believed, windows wait. If the caller of a push cannot wait, as at the end
-// of a process, its window counts nevertheless.
+// While the clock is not believed, windows wait. If the caller of a push cannot wait, as at the end of
+// a process, its window counts anyway.
 func TestAWindowThatCannotWaitCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leap atomic.Int64
@@ -400,7 +400,7 @@ func TestCheckpointsAndQueriesOfSets(t *testing.T) {
 	})
 }
 
-// A gauge with its sender's timestamp is written once and not repeated. A kill -9 before the gauge
+// A gauge with its sender's timestamp is written once and is not repeated. A kill -9 before the gauge
 // is stored must not lose it.
 func TestAStampedGaugeSurvivesKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -413,7 +413,7 @@ func TestAStampedGaugeSurvivesKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.setBroken(true)
-		time.Sleep(20 * time.Second) // the gauge's tile is closed, and the store refuses the samples
+		time.Sleep(20 * time.Second) // the gauge's tile is closed, but the store refuses the samples
 		dir = p.kill(dir)
 		s.setBroken(false)
 		p = start(t, dir, s, time.Now)
@@ -431,10 +431,10 @@ func TestReplayKeepsTheTimesToLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newStore(t), t.TempDir()
 		p := start(t, dir, s, time.Now)
-		p.mustCount("other", 1) // so that the journal is not empty
+		p.mustCount("other", 1) // the journal must not be empty
 		time.Sleep(time.Second)
 		p.mustCount("a", 100)
-		time.Sleep(380 * time.Second) // counter a has expired, in both widths
+		time.Sleep(380 * time.Second) // after this time counter a has expired, in both widths
 		p.mustCount("a", 1)
 		time.Sleep(12 * time.Second)
 		dir = p.kill(dir)
@@ -442,13 +442,13 @@ func TestReplayKeepsTheTimesToLive(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		_, values := s.values("a")
 		if last := values[len(values)-1]; last != 1 {
-			t.Errorf("after a restart with another counter_ttl: %v", values)
+			t.Errorf("stored after a restart with another counter_ttl: %v", values)
 		}
 		p.terminate()
 	})
 }
 
-// A replay judges gauges with their own time by the window that was in force when they came.
+// A replay judges gauges that have their own time by the window that was in force when they came.
 // Otherwise it would lose an acknowledged gauge, or store a dropped gauge.
 func TestReplayKeepsTheTimedWindow(t *testing.T) {
 	for _, c := range []struct {
@@ -472,7 +472,7 @@ func TestReplayKeepsTheTimedWindow(t *testing.T) {
 				dir = p.kill(dir)
 				p = startWith(t, dir, s, time.Now, window(c.is))
 				// A new setting takes effect at the shard's next boundary. So this gauge is judged
-				// like the first one, even by a second replay.
+				// like the first one, even in a second replay.
 				push(6 * time.Minute)
 				dir = p.kill(dir)
 				p = startWith(t, dir, s, time.Now, window(c.is))
@@ -486,7 +486,7 @@ func TestReplayKeepsTheTimedWindow(t *testing.T) {
 	}
 }
 
-// A repeated batch counts once, and appears in the metric of repeats.
+// A repeated batch counts once, and is counted in the metric of repeats.
 func TestRepeatedBatchesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
@@ -501,16 +501,16 @@ func TestRepeatedBatchesAreCounted(t *testing.T) {
 			}
 		}
 		if n := testutil.ToFloat64(p.metrics.Again); n != 3 {
-			t.Errorf("%v repeats are counted, 3 came", n)
+			t.Errorf("%v repeats are counted, want 3", n)
 		}
 		if books := p.books("default"); books.Tile != 2 || books.Window != 0 || books.Difference != 0 {
-			t.Errorf("the books %+v", books)
+			t.Errorf("the books are %+v", books)
 		}
 		p.terminate()
 	})
 }
 
-// A clock that jumps forward and back closes no tile twice and skips none.
+// If the clock jumps forward and back, no tile is closed twice and none is skipped.
 func TestClockJumps(t *testing.T) {
 	for _, jump := range []time.Duration{45 * time.Second, 20 * time.Minute, -45 * time.Second, -20 * time.Minute} {
 		t.Run(jump.String(), func(t *testing.T) {
@@ -556,11 +556,11 @@ func TestClockJumps(t *testing.T) {
 					}
 					last = v
 					if i > 0 && times[i] <= times[i-1] {
-						t.Fatalf("%d after %d", times[i], times[i-1])
+						t.Fatalf("the time %d is stored after %d", times[i], times[i-1])
 					}
 				}
 				if total != 90 || resets > 1 {
-					t.Errorf("%g of 90 are stored, with %d resets: %v", total, resets, values)
+					t.Errorf("%g of 90 increments are stored, with %d resets: %v", total, resets, values)
 				}
 				p.terminate()
 			})
@@ -568,8 +568,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// A clock that is a year fast for some seconds must not fill the stores with tiles ahead of
-// everything that follows.
+// If the clock is a year fast for some seconds, the stores must not get tiles ahead of everything that
+// follows.
 func TestAShortLeapOfTheClockIsNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leap atomic.Int64
@@ -590,7 +590,7 @@ func TestAShortLeapOfTheClockIsNotBelieved(t *testing.T) {
 		time.Sleep(80 * time.Second)
 		checkCounter(t, s, "a", 3)
 		if times, _ := s.values("a"); times[len(times)-1] > time.Now().UnixMilli() {
-			t.Errorf("a tile lies %d ms ahead", times[len(times)-1]-time.Now().UnixMilli())
+			t.Errorf("a tile is %d ms ahead of the clock", times[len(times)-1]-time.Now().UnixMilli())
 		}
 		p.terminate()
 	})
@@ -613,7 +613,7 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 		if last := live[0].Points[len(live[0].Points)-1]; last.V != 3 {
 			t.Errorf("%+v", live[0].Points)
 		}
-		// After the next second is complete, a query for the first second gives the same answer as
+		// Once the next second is complete, a query for the first second gives the same answer as
 		// before.
 		time.Sleep(time.Second)
 		if err := p.countIn(window.Add(time.Second), "a", 4); err != nil {
@@ -623,7 +623,7 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 		for until, want := range map[time.Duration]float64{1500 * time.Millisecond: 3, time.Hour: 7} {
 			live, err := p.Live("default", tile.Width10s, 0, window.Add(until).UnixMilli(), []*labels.Matcher{m})
 			if err != nil || len(live) != 1 || live[0].Points[len(live[0].Points)-1].V != want {
-				t.Errorf("asked until %v after the start: %+v, %v; want %g", until, live, err, want)
+				t.Errorf("a query until %v after the start returns %+v, %v; want %g", until, live, err, want)
 			}
 		}
 		if other, _ := p.Live("other", tile.Width10s, 0, 1<<60, []*labels.Matcher{m}); other != nil {
@@ -633,8 +633,8 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 	})
 }
 
-// The stamp of answers moves only when windows are counted or reported as empty, so during a stall
-// the answers age. A leaping clock does not move the stamp.
+// The time up to which answers are complete moves only when windows are counted or reported as empty,
+// so the answers age while the collector stalls. A jump of the clock does not move this time.
 func TestAStallIsSeenAsAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leap atomic.Int64
@@ -661,14 +661,14 @@ func TestAStallIsSeenAsAge(t *testing.T) {
 		for range 8 { // while the collector stalls
 			time.Sleep(time.Second)
 			if at := newest(); at != told || p.FoldedThrough("default") != told {
-				t.Fatalf("no window was reported since %d, and the answer is of %d", told, at)
+				t.Fatalf("no window was reported after %d, but the answer has the time %d", told, at)
 			}
 		}
-		for range 60 { // while windows are empty
+		for range 60 { // the windows are empty
 			told = time.Now().UnixMilli()
 			p.Through(told)
 			if at := newest(); at != told {
-				t.Fatalf("empty windows up to %d were reported, and the answer is of %d", told, at)
+				t.Fatalf("empty windows up to %d were reported, but the answer has the time %d", told, at)
 			}
 			time.Sleep(time.Second)
 		}
@@ -676,21 +676,21 @@ func TestAStallIsSeenAsAge(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		p.Through(now().UnixMilli())
 		if ahead := newest() - time.Now().UnixMilli(); ahead > 0 {
-			t.Errorf("the clock leapt, and the answer lies %d ms ahead", ahead)
+			t.Errorf("after a jump of the clock, the answer is %d ms ahead", ahead)
 		}
 		leap.Store(0)
 		p.terminate()
 	})
 }
 
-// The first queries after a start see the open tiles of the process before. For up to a minute a
+// The first queries after a start return the open tiles of the previous process. For up to a minute, a
 // series may exist only in these tiles.
 func TestRestoredTilesAnswerAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, s := t.TempDir(), newStore(t)
 		p := start(t, dir, s, time.Now)
 		p.mustCount("a", 3)
-		time.Sleep(15 * time.Second) // the tile of 10 s is stored
+		time.Sleep(15 * time.Second) // now the tile of 10 s is stored
 		p.terminate()
 		p = start(t, dir, s, time.Now)
 		m := labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")
@@ -702,7 +702,7 @@ func TestRestoredTilesAnswerAtOnce(t *testing.T) {
 	})
 }
 
-// A full disk under the journal refuses the window. The collector pushes it again when there
+// If the disk of the journal is full, the window is refused. The collector pushes it again when there
 // is space, and nothing counts twice.
 func TestAJournalThatCannotBeWrittenRefusesTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -759,8 +759,8 @@ func (f *fullFile) Write(b []byte) (int, error) {
 	return f.Writer.Write(b)
 }
 
-// A halted aggregator changes nothing any more, not even the ledger: another program is about to
-// take over. If none does, the aggregator ends in the regular way.
+// A halted aggregator changes nothing any more, not even the ledger: another program is about to take
+// over. If no program does, the aggregator ends in the regular way.
 func TestHalt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newStore(t), t.TempDir()
@@ -773,7 +773,7 @@ func TestHalt(t *testing.T) {
 		before := s.writes
 		time.Sleep(time.Minute)
 		if s.writes != before {
-			t.Errorf("%d writes after the halt", s.writes-before)
+			t.Errorf("the store got %d writes after the halt", s.writes-before)
 		}
 		p.terminate()
 		p.Halt() // a Halt after the end must return

@@ -23,7 +23,7 @@ import (
 )
 
 // The samples of a window are in tiles even if the journal could not be synced. However often the
-// collector pushes the window again, the samples are posted once.
+// collector pushes the window again, its samples are posted once.
 func TestAWindowThatCannotBeSyncedIsPostedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, err := files.Open(t.TempDir())
@@ -38,11 +38,11 @@ func TestAWindowThatCannotBeSyncedIsPostedOnce(t *testing.T) {
 		disk.broken.Store(true)
 		for range 3 {
 			if err := p.Push(t.Context(), []batch.Batch{b}); !errors.Is(err, batch.ErrUnsynced) {
-				t.Errorf("pushed while nothing can be synced: %v", err)
+				t.Errorf("a push while nothing can be synced returned %v", err)
 			}
 		}
 		disk.broken.Store(false)
-		time.Sleep(10 * time.Second) // a checkpoint takes the place of the frames in doubt
+		time.Sleep(10 * time.Second) // a checkpoint replaces the doubtful frames
 		if err := p.Push(t.Context(), []batch.Batch{b}); err != nil {
 			t.Error(err)
 		}
@@ -76,7 +76,7 @@ func (f *unsyncableFile) Sync() error {
 	return f.Writer.Sync()
 }
 
-// choosy is a store that refuses series named "old".
+// choosy is a store that refuses the series named "old".
 type choosy struct{ *store }
 
 func (c choosy) WriteTiles(ctx context.Context, tenant string, w tile.Width,
@@ -121,8 +121,8 @@ func (p *process) pushAs(tenant string, second int64, inc batch.Increment) batch
 	return b
 }
 
-// randomIncrement may have any fate: stored, refused by the store, too late, too large,
-// replaced by a tile, dropped with its buckets.
+// randomIncrement returns an increment that may have any fate: stored, refused by the store, too late,
+// too large, replaced by a tile, or dropped with its buckets.
 func randomIncrement(rng *rand.Rand, second int64) batch.Increment {
 	inc := batch.Increment{Samples: 1 + rng.Uint32N(5), At: second * 1e9}
 	kind, name, policy := series.Counter, "a", series.DefaultPolicy
@@ -131,7 +131,7 @@ func randomIncrement(rng *rand.Rand, second int64) batch.Increment {
 		name, inc.Value = "old", 1
 	case 1:
 		kind, name, inc.Value = series.Gauge, "g", 5
-		if rng.IntN(2) == 0 { // the end of a tile, where the tile may have a sample, too
+		if rng.IntN(2) == 0 { // at the end of a tile, where the tile itself may have a sample
 			inc.Time = second/10*10 + 10
 		}
 	case 2:
@@ -151,7 +151,7 @@ func randomIncrement(rng *rand.Rand, second int64) batch.Increment {
 	return inc
 }
 
-// However a process ends and whatever the store does, no sample leaves the books, and the next
+// However a process ends and whatever the store does, no sample is lost from the books, and the next
 // process opens the books with the samples that the last process had in tiles.
 func TestBooksCloseThroughRestarts(t *testing.T) {
 	for _, how := range []string{"terminate", "kill"} {
@@ -168,7 +168,7 @@ func playLives(t *testing.T, kill bool, seed uint64) {
 	tenants := []string{"default", "other"}
 	disk := choosy{newStore(t)}
 	dir := t.TempDir()
-	ended := map[string]uint64{} // samples by their fate in all processes: stored, or the reason why not
+	ended := map[string]uint64{} // samples of all processes by fate: stored, or a reason for a refusal
 	sent := uint64(0)
 	p := start(t, dir, disk, time.Now)
 	check := func() {
@@ -197,7 +197,7 @@ func playLives(t *testing.T, kill bool, seed uint64) {
 		tenant := tenants[rng.IntN(2)]
 		b := p.pushAs(tenant, p.now().Unix(), inc)
 		sent += uint64(inc.Samples)
-		if i%7 == 0 { // the answer is lost, and the collector tries again
+		if i%7 == 0 { // the answer is lost, and the collector pushes again
 			if err := p.Push(t.Context(), []batch.Batch{b}); err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +222,7 @@ func playLives(t *testing.T, kill bool, seed uint64) {
 		p = start(t, dir, disk, time.Now)
 		for _, tenant := range tenants {
 			if s := p.books(tenant); s.Restored != held[tenant] {
-				t.Fatalf("%d samples of %s were in tiles, and the books open with %+v", held[tenant], tenant, s)
+				t.Fatalf("%d samples of %s were in tiles, but the books open with %+v", held[tenant], tenant, s)
 			}
 		}
 	}
@@ -237,15 +237,15 @@ func playLives(t *testing.T, kill bool, seed uint64) {
 	}
 	for _, tenant := range tenants {
 		if left := p.books(tenant).Tile; left != 0 {
-			t.Errorf("%d samples of %s stay in tiles", left, tenant)
+			t.Errorf("%d samples of %s are still in tiles", left, tenant)
 		}
 	}
 	if sum != sent {
-		t.Errorf("%d sent, %d in the books of all lives: %v", sent, sum, ended)
+		t.Errorf("%d samples were sent, but the books of all processes have %d: %v", sent, sum, ended)
 	}
 	for _, fate := range strings.Fields("stored too_old late_gauge tile_refused policy_changed duplicate") {
 		if ended[fate] == 0 {
-			t.Errorf("none is %s: %v", fate, ended)
+			t.Errorf("no sample has the fate %s: %v", fate, ended)
 		}
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// flakyDisk is a directory in memory. The next `fails` syncs of a segment fail and lose what they should
-// have saved, as the kernel does it: later syncs of the segment succeed.
+// flakyDisk is a directory in memory. The next `fails` syncs of a segment fail and lose what they
+// should have saved. As with the kernel, later syncs of the segment then succeed.
 func flakyDisk() (fs *memfs.FS, fails *atomic.Int64) {
 	fs, fails = memfs.New(), new(atomic.Int64)
 	fs.Fail = func(op, name string) error {
@@ -32,8 +32,8 @@ func flakyDisk() (fs *memfs.FS, fails *atomic.Int64) {
 	return fs, fails
 }
 
-// insist pushes a window each `pause` until it is acknowledged, as senders do, and returns how long that
-// took.
+// insist pushes a window after each `pause` until it is acknowledged, as senders do, and returns how
+// long that took.
 func (p *process) insist(b batch.Batch, pause time.Duration) (took time.Duration) {
 	p.t.Helper()
 	for begun := time.Now(); ; time.Sleep(pause) {
@@ -43,12 +43,12 @@ func (p *process) insist(b batch.Batch, pause time.Duration) (took time.Duration
 		case !errors.Is(err, batch.ErrUnsynced):
 			p.t.Fatal(err)
 		case time.Since(begun) > 5*time.Minute:
-			p.t.Fatalf("not acknowledged after %v: %v", time.Since(begun), err)
+			p.t.Fatalf("the window was not acknowledged after %v: %v", time.Since(begun), err)
 		}
 	}
 }
 
-// unsyncableStore is a store that fails the next syncs.
+// unsyncableStore is a store whose next syncs fail.
 type unsyncableStore struct {
 	*store
 	fails atomic.Int64
@@ -61,9 +61,10 @@ func (u *unsyncableStore) Sync(ctx context.Context) error {
 	return u.store.Sync(ctx)
 }
 
-// A sync of the journal fails, the sender pushes the window again after its tile was closed, and the
-// repeat is acknowledged: then a power loss must not take it, though no sync will ever save the frames of
-// the first push. Before, a replay found only the repeat, which came too late for the gauge's tile.
+// A sync of the journal fails. The sender pushes the window again after its tile was closed, and the
+// repeat is acknowledged. A power loss must not lose the window, though no sync will ever save the
+// frames of the first push. Earlier, a replay found only the repeat, which was too late for the
+// gauge's tile.
 func TestAWindowAfterAFailedSyncSurvivesAPowerLoss(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -87,11 +88,11 @@ func surviveAFailedSync(t *testing.T, rng *rand.Rand) {
 	time.Sleep(upTo(20 * time.Second))
 
 	fails.Store(1 + rng.Int64N(2))
-	s.fails.Store(rng.Int64N(3)) // then the first checkpoints fail, too
+	s.fails.Store(rng.Int64N(3)) // so that the first checkpoints fail, too
 	pause := time.Second + upTo(20*time.Second)
 	bound := time.Duration(fails.Load()+s.fails.Load()) * (6*time.Second + pause) // a checkpoint takes 3 s
 	if took := p.insist(gauge("failed"), pause); took > bound {
-		t.Errorf("acknowledged after %v", took)
+		t.Errorf("the window was only acknowledged after %v", took)
 	}
 	time.Sleep(upTo(2 * time.Second))
 	p.insist(gauge("behind"), time.Second)
@@ -106,14 +107,14 @@ func surviveAFailedSync(t *testing.T, rng *rand.Rand) {
 	time.Sleep(20 * time.Second)
 	for _, name := range []string{"before", "failed", "behind"} {
 		if _, values := s.values(name); len(values) == 0 {
-			t.Errorf("a power loss took the gauge %q", name)
+			t.Errorf("a power loss lost the gauge %q", name)
 		}
 	}
 	p.terminate()
 }
 
-// With the default, too, a checkpoint takes the place of frames that a failed sync may have lost: not more
-// than a few seconds are in doubt.
+// With the default settings, too, a checkpoint replaces the frames that a failed sync may have lost:
+// frames are doubtful only for a few seconds.
 func TestAFailedSyncIsFollowedByACheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, fails := flakyDisk()
@@ -124,11 +125,11 @@ func TestAFailedSyncIsFollowedByACheckpoint(t *testing.T) {
 		fails.Store(1)
 		time.Sleep(time.Second)
 		if _, failed := p.log.Doubtful(); !failed {
-			t.Fatal("nothing is in doubt")
+			t.Fatal("no frame is doubtful")
 		}
 		time.Sleep(5 * time.Second)
 		if upTo, failed := p.log.Doubtful(); failed {
-			t.Errorf("frames up to %d are still in doubt", upTo)
+			t.Errorf("frames up to %d are still doubtful", upTo)
 		}
 		p.terminate()
 	})

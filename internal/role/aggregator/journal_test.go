@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/journal"
 )
 
-// memory is another implementation of Journal: it keeps frames in memory, like a log that
-// other machines hold.
+// memory is another implementation of Journal. It keeps frames in memory, like a log on other
+// machines.
 type memory struct {
 	mu       sync.Mutex
 	frames   []journal.Frame
@@ -120,8 +120,8 @@ func (c *memoryCheckpoint) CommitUnsynced() error { return c.Commit() }
 
 func (c *memoryCheckpoint) Abort() {}
 
-// The aggregator needs only what Journal promises: with a journal that is not a file, it keeps
-// every total through regular restarts and kills.
+// The aggregator needs only what Journal promises: with a journal that is not a file, it keeps every
+// total through regular restarts and kills.
 func TestAnotherJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, log := newStore(t), &memory{}
@@ -146,7 +146,7 @@ func TestAnotherJournal(t *testing.T) {
 		checkCounter(t, s, "a", 42)
 		p.terminate()
 		if len(log.sections) == 0 || len(log.frames) < 42 {
-			t.Errorf("%d sections, %d frames", len(log.sections), len(log.frames))
+			t.Errorf("the journal has %d sections and %d frames", len(log.sections), len(log.frames))
 		}
 	})
 }

@@ -27,8 +27,8 @@ import (
 	"github.com/freshet-io/freshet/internal/tiling"
 )
 
-// partly is a store whose part for one tenant is broken: writes of some widths fail, or hang
-// until it is mended.
+// partly is a store that is broken for one tenant: writes of some widths fail, or hang until the store
+// is repaired.
 type partly struct {
 	*store
 	tenant string
@@ -37,7 +37,7 @@ type partly struct {
 	mu     sync.Mutex
 	mended chan struct{} // closed when the store works again; nil while it works
 	hangs  bool
-	takes  int // writes that succeed although it fails
+	takes  int // number of writes that succeed although the store fails
 
 	atSync atomic.Pointer[func()] // called by the next sync
 }
@@ -55,7 +55,7 @@ func (p *partly) breakIt(hangs bool) {
 	p.mended, p.hangs = make(chan struct{}), hangs
 }
 
-// take lets writes succeed, and waits until they have.
+// take lets so many writes succeed, and waits until they have.
 func (p *partly) take(writes int) {
 	p.mu.Lock()
 	p.takes = writes
@@ -119,8 +119,8 @@ func (p *process) countsOf(n float64, tenants ...string) []batch.Batch {
 	return batches
 }
 
-// One tenant's store fails, hangs, or takes only one width: another tenant's tiles are stored
-// in time, windows do not wait, and after the repair nothing is missing.
+// The store of one tenant fails, hangs, or takes only one width. Another tenant's tiles are stored in
+// time, windows do not wait, and after the repair nothing is missing.
 func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 	for _, how := range []struct {
 		name   string
@@ -141,7 +141,7 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 					}
 					begun := time.Now()
 					if err := p.countOf(1, "default", "b"); err != nil || time.Since(begun) > time.Second {
-						t.Fatalf("second %d: %v after %v", second, err, time.Since(begun))
+						t.Fatalf("second %d: a push returned %v after %v", second, err, time.Since(begun))
 					}
 					total++
 					time.Sleep(time.Second)
@@ -161,7 +161,7 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 				// The waiting samples are old, but in no store yet, so Live must return them.
 				if live, err := p.Live("b", tile.Width1m, 0, began.Add(time.Minute).UnixMilli(), nil); err != nil ||
 					len(live) != 1 {
-					t.Errorf("of the first minute is answered: %v, %v", live, err)
+					t.Errorf("a query of the first minute returns %v, %v", live, err)
 				}
 				s.mend()
 				time.Sleep(30 * time.Second)
@@ -173,10 +173,10 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 					}
 				}
 				if len(p.Pending()) > 0 {
-					t.Errorf("still waiting: %v", p.Pending())
+					t.Errorf("samples still wait after the repair: %v", p.Pending())
 				}
 				p.terminate()
-				// A try fails each second for 15 minutes, and the log says so each minute.
+				// A try fails each second for 15 minutes, and the log reports it each minute.
 				said, again := strings.Count(log.String(), "samples wait until the store takes them"),
 					strings.Count(log.String(), "the store takes samples again")
 				if !how.hangs && (said < 10 || said > 16 || again != 1) {
@@ -188,9 +188,9 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// At the limit of waiting samples the tenant's new windows are refused, by name, and other tenants
-// of the same push count. A repeat is let in, since it is already counted. Nothing that was
-// acknowledged is lost.
+// At the limit of waiting samples, the tenant's new windows are refused, with the tenant's name in the
+// error. Windows of other tenants in the same push count. A repeat is accepted, because it is already
+// counted. Nothing that was acknowledged is lost.
 func TestAtItsBoundATenantIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &partly{store: newStore(t), tenant: "b", widths: bothWidths}
@@ -218,7 +218,7 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 			time.Sleep(time.Second)
 			p.Through(time.Now().UnixMilli())
 		}
-		// The stamp of the tenant's answers stays at the last counted window.
+		// The tenant's answers are only complete up to the last counted window.
 		if through, want := p.FoldedThrough("b"),
 			began.Add(time.Duration(acknowledged)*time.Second).UnixMilli(); through != want {
 			t.Errorf("the broken tenant's answers claim to be %d ms ahead of the counted windows", through-want)
@@ -227,20 +227,20 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 			t.Errorf("the other tenant's answers are %d ms old", time.Now().UnixMilli()-through)
 		}
 		if acknowledged < 60 || refused < 60 || !p.Pending()["b"].Refused || p.Pending()["b"].Err == nil {
-			t.Fatalf("%d acknowledged, %d refused: %+v", acknowledged, refused, p.Pending())
+			t.Fatalf("%d windows were acknowledged and %d refused: %+v", acknowledged, refused, p.Pending())
 		}
-		// The tenant's first window is already counted, so pushing it again is no loss and must
-		// succeed.
+		// The tenant's first window is already counted, so a repeated push of it loses nothing and
+		// must succeed.
 		if err := p.Push(t.Context(), first); err != nil {
-			t.Errorf("a window that counts already was refused: %v", err)
+			t.Errorf("a window that was already counted was refused: %v", err)
 		}
 		s.mend()
 		time.Sleep(5 * time.Second)
 		if err := p.countOf(1, "default", "b"); err != nil {
-			t.Errorf("mended, and not taken: %v", err)
+			t.Errorf("a window after the repair was refused: %v", err)
 		}
 		if through := p.FoldedThrough("b"); through < time.Now().Add(-6*time.Second).UnixMilli() {
-			t.Error("after the repair the tenant's answers stay old")
+			t.Error("the tenant's answers are still old after the repair")
 		}
 		time.Sleep(30 * time.Second)
 		checkCounterOf(t, s.store, "default", "a", 601)
@@ -252,8 +252,8 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 	})
 }
 
-// At the limit a backlog does not grow, even if the tenant's counters live for a day. A replay
-// gives the same backlog. After the repair the counters are repeated again.
+// A full backlog does not grow, even if the tenant's counters live for a day. A replay gives the same
+// backlog. After the repair, the counters are repeated again.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
@@ -267,7 +267,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 			t.Helper()
 			bytes := p.Pending()["b"].Bytes
 			if bytes < 2000 || bytes > 2200 { // over the limit by at most the samples of one tile
-				t.Fatalf("%d bytes wait", bytes)
+				t.Fatalf("%d bytes wait, want about 2000", bytes)
 			}
 			return bytes
 		}
@@ -281,22 +281,22 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		p = startWith(t, dir, s, time.Now, change)
 		time.Sleep(time.Minute)
 		if again := waits(); again != full {
-			t.Errorf("%d bytes wait after a restart, %d did before", again, full)
+			t.Errorf("%d bytes wait after a restart, but %d did before", again, full)
 		}
 		s.mend()
 		time.Sleep(time.Minute)
 		times, values := s.valuesOf("b", "a")
 		if len(times) == 0 || times[len(times)-1] < time.Now().Add(-20*time.Second).UnixMilli() ||
 			values[len(values)-1] != 7 {
-			t.Errorf("mended, and not repeated: %v %v", times, values)
+			t.Errorf("the counters are not repeated after the repair: %v %v", times, values)
 		}
 		p.terminate()
 	})
 }
 
-// The process ends several times, regularly or by kill -9, while a tenant's store is broken. After
-// the repair, each acknowledged increment is stored once. Checkpoints succeed while the store is
-// broken, so the journal does not grow without end.
+// The process ends several times, regularly or by kill -9, while a tenant's store is broken. After the
+// repair, each acknowledged increment is stored once. Checkpoints succeed while the store is broken,
+// so the journal does not grow for ever.
 func TestWhatWaitsSurvives(t *testing.T) {
 	for _, how := range []string{"terminate", "kill", "kill after a checkpoint"} {
 		t.Run(how, func(t *testing.T) {
@@ -324,7 +324,8 @@ func TestWhatWaitsSurvives(t *testing.T) {
 						grown := p.log.Size()
 						time.Sleep(checkpointInterval + 10*time.Second)
 						if p.log.Size() > grown/2 {
-							t.Fatalf("life %d: no checkpoint succeeds while a store is broken: the journal has %d bytes", life, p.log.Size())
+							t.Fatalf("process %d: no checkpoint succeeds while a store is broken: the journal has %d bytes",
+								life, p.log.Size())
 						}
 						fallthrough
 					default:
@@ -332,13 +333,13 @@ func TestWhatWaitsSurvives(t *testing.T) {
 					}
 					p = start(t, dir, s, time.Now)
 					if books := p.books("b"); books.Restored != uint64(total) || books.Tile != uint64(total) {
-						t.Fatalf("%g were acknowledged, and the books open with %+v", total, books)
+						t.Fatalf("%g increments were acknowledged, but the books open with %+v", total, books)
 					}
 				}
 				s.mend()
 				time.Sleep(30 * time.Second)
 				if books := p.books("b"); books.Stored != uint64(total) || books.Tile != 0 {
-					t.Errorf("%g were acknowledged: %+v", total, books)
+					t.Errorf("%g increments were acknowledged, but the books are %+v", total, books)
 				}
 				checkSum(t, s.store, "b", total)
 				checkSum(t, s.store, "default", total)
@@ -365,7 +366,7 @@ func checkSum(t *testing.T, s *store, tenant string, want float64) {
 		last = v
 	}
 	if sum != want {
-		t.Errorf("%s: %g is stored, %g was counted: %v", tenant, sum, want, values)
+		t.Errorf("tenant %s: %g is stored, but %g was counted: %v", tenant, sum, want, values)
 	}
 }
 
@@ -396,8 +397,9 @@ func TestAStopDoesNotWaitForAWriteThatHangs(t *testing.T) {
 	})
 }
 
-// A slow store never catches up, though each write succeeds. The tiles of a downtime must not wait
-// for it: it would get new samples meanwhile, so every tenant would wait for ever.
+// A slow store never catches up, though each of its writes succeeds. The tiles of a downtime must not
+// wait for this store: it would get new samples meanwhile, so the tiles of every tenant would wait for
+// ever.
 func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Aggregator{backlogs: map[string]*backlog{}, metrics: tiling.NewMetrics(prometheus.NewRegistry())}
@@ -407,14 +409,14 @@ func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 				b.onItsWay, b.begun = true, time.Now()
 			}
 			if want := time.Duration(second)*time.Second < stalled; a.storing() != want {
-				t.Errorf("after %d s tiles wait for the store: %v", second, !want)
+				t.Errorf("after %d s, storing is %v", second, !want)
 			}
 			time.Sleep(time.Second)
 		}
 	})
 }
 
-// The oldest programs wrote frameStored without a tenant's name. Such a frame says that the stores of
+// The oldest programs wrote frameStored without a tenant's name. Such a frame means that the stores of
 // all tenants have the samples of all closed tiles of the shard.
 func TestJournalsOfOlderProgramsAreReplayed(t *testing.T) {
 	for _, stored := range []bool{true, false} {
@@ -462,13 +464,13 @@ func replayOld(t *testing.T, stored bool) {
 	time.Sleep(time.Second)
 	times, values := s.values("a")
 	if want := []float64{0, 3}; stored && len(times) > 0 || !stored && !slices.Equal(values, want) {
-		t.Errorf("stored at the start: %v at %v", values, times)
+		t.Errorf("the start stored %v at %v", values, times)
 	}
 	p.terminate()
 }
 
-// Two tenants have series in one shard. A stored tile of one says nothing about the other's tiles,
-// even after a replay.
+// Two tenants have series in one shard. That a tile of one tenant is stored means nothing for the
+// other tenant's tiles, not even after a replay.
 func TestStoredIsOfOneTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
@@ -485,7 +487,7 @@ func TestStoredIsOfOneTenant(t *testing.T) {
 		for _, tenant := range []string{"default", "b"} {
 			p.pushAs(tenant, p.now().Unix(), batch.Increment{Key: key, Samples: 1, Value: 5})
 		}
-		time.Sleep(20 * time.Second) // the healthy tenant's tile is stored
+		time.Sleep(20 * time.Second) // now the healthy tenant's tile is stored
 		checkCounterOf(t, s.store, "default", name, 5)
 		dir = p.kill(dir)
 		s.mend()

@@ -26,13 +26,13 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// gate is a journal that can hold up an append, so that pushes wait behind it.
+// gate is a journal that can delay an append, so that pushes wait behind it.
 type gate struct {
 	Journal
 
 	mu      sync.Mutex
-	opened  chan struct{} // appends wait until it is closed; nil: they do not wait
-	appends [][]uint64    // the sequences of the batches in each append
+	opened  chan struct{} // appends wait until this channel is closed; if nil, they do not wait
+	appends [][]uint64    // for each append, the sequence numbers of its batches
 	syncs   int
 }
 
@@ -63,7 +63,7 @@ func (g *gate) Sync() error {
 	return g.Journal.Sync()
 }
 
-// shut makes appends wait, and forgets earlier ones.
+// shut makes the next appends wait, and forgets earlier appends.
 func (g *gate) shut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -92,8 +92,8 @@ func startGated(t *testing.T, w Writer, change func(*Options)) (*process, *gate)
 	return startFrom(t, g, w, time.Now, change), g
 }
 
-// pushTogether pushes all windows in order, while the append of the first is held up, and returns
-// the answers.
+// pushTogether pushes all windows in order, while the gate delays the append of the first one, and
+// returns the answers.
 func (p *process) pushTogether(g *gate, all [][]batch.Batch) []error {
 	answers := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -107,8 +107,8 @@ func (p *process) pushTogether(g *gate, all [][]batch.Batch) []error {
 	return answers
 }
 
-// All waiting pushes go into one append, in order, and share one fsync if each acknowledgement
-// waits for it.
+// All waiting pushes share one append, in order. If each acknowledgement waits for an fsync, they also
+// share one fsync.
 func TestWhatWaitsIsOneAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
@@ -123,11 +123,11 @@ func TestWhatWaitsIsOneAppend(t *testing.T) {
 			t.Error(err)
 		}
 		if len(g.appends) != 2 || g.syncs != 2 || len(g.appends[0]) != 1 || len(g.appends[1]) != n-1 {
-			t.Fatalf("%d waiting pushes are %d appends and %d syncs: %v", n-1, len(g.appends)-1, g.syncs-1, g.appends)
+			t.Fatalf("%d waiting pushes caused %d appends and %d syncs: %v", n-1, len(g.appends)-1, g.syncs-1, g.appends)
 		}
 		for i, sequence := range slices.Concat(g.appends...) {
 			if sequence != first+uint64(i) {
-				t.Fatalf("the pushes are in another order: %v", g.appends)
+				t.Fatalf("the appends have the pushes in another order: %v", g.appends)
 			}
 		}
 		time.Sleep(20 * time.Second)
@@ -137,32 +137,33 @@ func TestWhatWaitsIsOneAppend(t *testing.T) {
 	})
 }
 
-// An append is bounded, however many pushes wait, so that the first push waits for a single append.
+// The size of an append is bounded, however many pushes wait, so that the first push waits only for a
+// single append.
 func TestAnAppendIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, g := startGated(t, newStore(t), func(*Options) {})
 		var all [][]batch.Batch
 		for range 20 {
 			b := p.batch(time.Now(), "a", 1)
-			b.Bytes = append(b.Bytes, make([]byte, appendBytes/4)...) // damage, unnoticed until the batch is journalled
+			b.Bytes = append(b.Bytes, make([]byte, appendBytes/4)...) // damage that nothing notices before the append
 			all = append(all, []batch.Batch{b})
 		}
 		p.pushTogether(g, all)
 		for _, sequences := range g.appends[1:] {
 			if len(sequences) > 4 {
-				t.Errorf("%d pushes of a fourth of the bound became one append", len(sequences))
+				t.Errorf("one append has %d pushes, each a fourth of the bound", len(sequences))
 			}
 		}
 		if len(g.appends) != 1+5 {
-			t.Errorf("%d appends: %v", len(g.appends), g.appends)
+			t.Errorf("the pushes caused %d appends: %v", len(g.appends), g.appends)
 		}
 		p.terminate()
 	})
 }
 
-// Pushes that share an append have the same answers, books and stored samples as pushes with an
-// append each. A full tenant, a repeat, a newer version, a damaged or too large batch affects no
-// other push.
+// Pushes that share an append have the same answers, books and stored samples as pushes with an append
+// each. A full tenant, a repeat, a newer version, and a damaged or too large batch affect no other
+// push.
 func TestTogetherIsAsAlone(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -175,7 +176,7 @@ func TestTogetherIsAsAlone(t *testing.T) {
 			together, _ := playPushes(t, seed, func(p *process, g *gate, all [][]batch.Batch) []error {
 				answers := p.pushTogether(g, all)
 				if len(g.appends) > len(all)/2 {
-					t.Errorf("%d appends of %d pushes", len(g.appends), len(all))
+					t.Errorf("%d appends for %d pushes", len(g.appends), len(all))
 				}
 				return answers
 			})
@@ -184,14 +185,14 @@ func TestTogetherIsAsAlone(t *testing.T) {
 			}
 			for _, fate := range []string{"written", "full", "newer", "too large"} {
 				if fates[fate] == 0 {
-					t.Errorf("no push is %s: %v", fate, fates)
+					t.Errorf("no push has the fate %q: %v", fate, fates)
 				}
 			}
 		})
 	}
 }
 
-// playPushes makes the pushes that the seed decides, and returns everything observable.
+// playPushes makes the pushes that the seed decides, and returns everything that can be observed.
 func playPushes(t *testing.T, seed uint64,
 	push func(p *process, g *gate, all [][]batch.Batch) []error) (seen string, fates map[string]int) {
 	fates = map[string]int{}
@@ -220,7 +221,7 @@ func playPushes(t *testing.T, seed uint64,
 				}
 			case 3:
 				b := p.batch(time.Now(), name, 1)
-				b.Bytes[0] = 99 // its version
+				b.Bytes[0] = 99 // the version
 				batches = append(p.countsOf(1, "default"), b)
 			case 4:
 				b := p.batch(time.Now(), name, 1)
@@ -258,7 +259,7 @@ func playPushes(t *testing.T, seed uint64,
 		}
 		s.mend()
 		time.Sleep(time.Minute)
-		p.terminate() // so that the store is no longer written
+		p.terminate() // after this nothing writes to the store
 		s.store.mu.Lock()
 		defer s.store.mu.Unlock()
 		for _, key := range slices.Sorted(maps.Keys(s.byKey)) {
@@ -269,9 +270,9 @@ func playPushes(t *testing.T, seed uint64,
 	return seen, fates
 }
 
-// Concurrent producers each push the next window once the last one is safe. If each acknowledgement
-// waits for the disk, the producers share fsyncs. If none waits, sharing an append must not cost
-// time. Bound with 64 producers and fsync=commit: at most 0.5 appends per push.
+// Each of several concurrent producers pushes its next window once its last one is acknowledged. If
+// each acknowledgement waits for the disk, the producers share fsyncs. If none waits, sharing an
+// append must not cost time. Bound with 64 producers and fsync=commit: at most 0.5 appends per push.
 func BenchmarkPush(b *testing.B) {
 	for _, fsync := range []string{settings.FsyncInterval, settings.FsyncCommit} {
 		for _, producers := range []int{1, 8, 64} {

@@ -38,13 +38,13 @@ import (
 	"github.com/freshet-io/freshet/internal/tiling"
 )
 
-// entry is a frame of the log, and what it did in the plain life.
+// entry is a frame of the log, with its effect in the plain life.
 type entry struct {
 	frame  journal.Frame
-	fates  [fates]float64    // of the samples of a batch
-	posted map[string]uint64 // in the ledger
-	handed string            // closed tiles
-	state  uint64            // hash of the shard's state behind the frame
+	fates  [fates]float64    // number of samples of a batch by fate
+	posted map[string]uint64 // samples posted in the ledger
+	handed string            // the closed tiles as text
+	state  uint64            // hash of the shard's state after the frame
 }
 
 const fates = 7
@@ -57,7 +57,7 @@ func fatesOf(m *tiling.Metrics) (all [fates]float64) {
 	return all
 }
 
-// books add up what a process posts about folding.
+// books add up what a process posts about folded samples.
 type books map[string]uint64
 
 func (b books) Post(tenant string, transfers ...ledger.Transfer) {
@@ -81,20 +81,20 @@ const (
 	takes mood = iota
 	fails
 	fails1m
-	takesAndFails // what a write that times out does
+	takesAndFails // as if a write timed out
 	holds
 	moods
 )
 
-// moody stands before the stores. It lets writes and syncs through as the life says.
+// moody is in front of the stores. It lets writes and syncs through as the moods of the life say.
 type moody struct {
 	life *life
 
 	mu       sync.Mutex
 	moods    map[string]mood
-	released chan struct{} // closed when a tenant's mood changes; then a new one
+	released chan struct{} // closed and replaced when a tenant's mood changes
 	holdSync bool
-	dead     bool // of the process: nothing more reaches the stores
+	dead     bool // the process is dead: nothing more reaches the stores
 }
 
 func (g *moody) set(change func()) {
@@ -105,7 +105,7 @@ func (g *moody) set(change func()) {
 	g.released = make(chan struct{})
 }
 
-var errMood = errors.New("the store takes nothing")
+var errMood = errors.New("the store takes no writes")
 
 func (g *moody) WriteTiles(ctx context.Context, tenant string, w tile.Width,
 	samples []tile.Sample) (written tile.Written, err error) {
@@ -127,13 +127,13 @@ func (g *moody) WriteTiles(ctx context.Context, tenant string, w tile.Width,
 	}
 	for reason, n := range written.Refused {
 		if reason := tile.Reason(reason); n.Samples > 0 && reason != tile.Duplicate {
-			g.life.t.Errorf("%s: %d samples of %s %v are refused as %v", g.life, n.Samples, tenant, w, reason)
+			g.life.t.Errorf("%s: %d samples of tenant %s with width %v are refused as %v", g.life, n.Samples, tenant, w, reason)
 		}
 	}
 	return written, err
 }
 
-// Sync syncs the stores, and keeps a copy of what a power loss leaves.
+// Sync syncs the stores, and copies what would survive a power loss.
 func (g *moody) Sync(ctx context.Context) error {
 	g.mu.Lock()
 	for g.holdSync && !g.dead {
@@ -154,8 +154,8 @@ func (g *moody) Sync(ctx context.Context) error {
 	return nil
 }
 
-// life is one directory, and the processes that follow each other on it. Its journal is in memory,
-// so that a power loss can cut it. Its stores are on the disk.
+// life is one directory, and the processes that use it one after the other. Its journal is in memory,
+// so that a power loss can cut the journal. Its stores are on the disk.
 type life struct {
 	*Aggregator
 	t     *testing.T
@@ -165,7 +165,7 @@ type life struct {
 	did   map[string]int
 
 	fs      *memfs.FS
-	dir     string // of the stores
+	dir     string // directory of the stores
 	synced  string // a copy of the stores' logs at the last sync
 	boot    int
 	stores  *tsdb.Stores
@@ -179,8 +179,8 @@ type life struct {
 
 	log     []*entry
 	placed  map[uint16][]place // by shard, in order of position
-	effects []*effect          // not compared yet
-	starts  []*effect          // what each start found: see restored
+	effects []*effect          // effects that are not compared yet
+	starts  []*effect          // for each start, what it found: see restored
 
 	differences int
 }
@@ -191,7 +191,7 @@ type place struct {
 	entry    int
 }
 
-// faults notes the log lines that tell of a bug.
+// faults collects the log lines that report a bug.
 type faults struct {
 	slog.Handler
 	mu    sync.Mutex
@@ -235,7 +235,8 @@ func (l *life) tell(format string, args ...any) {
 	l.story = append(l.story, fmt.Sprintf("%d entries: ", n)+fmt.Sprintf(format, args...))
 }
 
-// newConfig returns settings that differ from life to life: only those in the log may matter.
+// newConfig returns settings that differ between lives. Only the settings in the log may make a
+// difference.
 func (l *life) newConfig() settings.Aggregator {
 	some := func(of ...time.Duration) time.Duration { return of[l.rnd.IntN(len(of))] }
 	c := settings.DefaultAggregator()
@@ -273,7 +274,7 @@ func (l *life) start() {
 	l.resumeWrites()
 }
 
-// watchedJournal notes what is replayed and appended.
+// watchedJournal remembers which frames are replayed and appended.
 type watchedJournal struct {
 	*journal.Log
 	replayed []journal.Position
@@ -299,7 +300,7 @@ func (w *watchedJournal) Append(frames []journal.Frame) (journal.Position, error
 	return at, err
 }
 
-// restored notes what a start has found: the states of the shards, and the fates of the replayed
+// restored remembers what a start has found: the states of the shards, and the fates of the replayed
 // samples.
 func (l *life) restored(replayed []journal.Position, checkpoint bool) {
 	e := &effect{states: map[uint16]uint64{}, fates: fatesOf(l.metrics)}
@@ -321,7 +322,7 @@ func (l *life) restored(replayed []journal.Position, checkpoint bool) {
 	for _, at := range replayed {
 		n, known := byPosition[at]
 		if !known {
-			l.t.Fatalf("%s: frame %d is replayed, and was never appended", l, at)
+			l.t.Fatalf("%s: frame %d is replayed, but was never appended", l, at)
 		}
 		e.entries = append(e.entries, n)
 	}
@@ -338,7 +339,7 @@ func (l *life) restored(replayed []journal.Position, checkpoint bool) {
 	l.tell("starts, replays %d frames, checkpoint %t, notes %v", len(replayed), checkpoint, l.stored.All())
 }
 
-// compareStart compares what a start has found with the plain life.
+// compareStart compares what a start has found with the states and fates in the plain life.
 func (l *life) compareStart(e *effect) {
 	var want [fates]float64
 	for _, n := range e.entries {
@@ -347,14 +348,14 @@ func (l *life) compareStart(e *effect) {
 		}
 	}
 	if e.fates != want {
-		l.wrong("a replay of entries %v counts %v, want %v", e.entries, e.fates, want)
+		l.wrong("a replay of entries %v has the fates %v, want %v", e.entries, e.fates, want)
 	}
 	for _, n := range e.last {
 		if n < 0 {
 			continue
 		}
 		if shard := l.log[n].frame.Shard; e.states[shard] != l.log[n].state {
-			l.wrong("a start restores another state of shard %d behind entry %d", shard, n)
+			l.wrong("a start restores a wrong state of shard %d after entry %d", shard, n)
 		}
 	}
 }
@@ -362,7 +363,7 @@ func (l *life) compareStart(e *effect) {
 func (l *life) openStores() {
 	c := tsdb.DefaultConfig()
 	c.Exemplars = 0
-	c.MaxTenants = 1 // means nothing to the stores
+	c.MaxTenants = 1 // no limit for the stores
 	stores, err := tsdb.Open(c, l.dir, func() time.Time { return time.UnixMilli(l.storeAt.Load()) },
 		prometheus.NewRegistry(), slog.New(l.faults))
 	if err != nil {
@@ -415,7 +416,7 @@ func (l *life) eachUnsynced(from string, fn func(name string)) {
 	}
 }
 
-// copySynced notes that the stores are synced.
+// copySynced copies the logs of the stores, which were just synced.
 func (l *life) copySynced() {
 	if err := os.RemoveAll(l.synced); err != nil {
 		l.t.Error(err)
@@ -435,7 +436,7 @@ func (l *life) kill() {
 	l.did["kills"]++
 }
 
-// losePower cuts the journal, and the stores to what is synced. Some stores keep more, by chance.
+// losePower cuts the journal and the stores back to what is synced. By chance, some stores keep more.
 func (l *life) losePower() {
 	fs := l.fs.PowerLoss(l.rnd)
 	dir := l.t.TempDir()
@@ -463,7 +464,7 @@ func (l *life) losePower() {
 	l.did["power losses"]++
 }
 
-// end ends the goroutines of a process that is dead.
+// end ends the goroutines of a dead process.
 func (l *life) end() {
 	l.gate.set(func() { l.gate.dead = true })
 	for _, b := range l.backlogs {
@@ -494,13 +495,13 @@ func (l *life) terminate() {
 	l.did["stops"]++
 }
 
-// resumeWrites is resume, and takes back the writes that do not hang.
+// resumeWrites calls resume, and takes back the writes that do not hang.
 func (l *life) resumeWrites() {
 	l.resume()
 	l.takeBack()
 }
 
-// write lets all tenants try to write.
+// write lets all tenants try to write to their stores.
 func (l *life) write() {
 	for _, b := range l.backlogs {
 		b.retryAt = time.Time{}
@@ -509,8 +510,8 @@ func (l *life) write() {
 	l.takeBack()
 }
 
-// takeBack waits for the writes that do not hang, and settles them in the order of their tenants.
-// What comes next waits until this life writes again.
+// takeBack waits for the writes that do not hang, and settles them in the order of their tenants. The
+// next writes of these tenants wait until the method write.
 func (l *life) takeBack() {
 	var back []*write
 	for tenant, b := range l.backlogs {
@@ -528,7 +529,7 @@ func (l *life) takeBack() {
 	}
 }
 
-// storeAll writes everything that waits.
+// storeAll writes all waiting tiles.
 func (l *life) storeAll() {
 	l.gate.set(func() { clear(l.gate.moods) })
 	l.takeBack()
@@ -537,7 +538,7 @@ func (l *life) storeAll() {
 	}
 }
 
-// apply journals entries of the log at once and folds them.
+// apply appends entries of the log to the journal at once, and folds them.
 func (l *life) apply(entries []int) {
 	frames := make([]journal.Frame, len(entries))
 	for i, n := range entries {
@@ -552,17 +553,17 @@ func (l *life) apply(entries []int) {
 	l.applied(entries, before)
 }
 
-// effect is what the entries of one append did, or what a start found.
+// effect is the effect of the entries of one append, or what a start found.
 type effect struct {
 	entries []int
 	fates   [fates]float64
 	posted  map[string]uint64
 	handed  []string          // the tiles that each entry closed
-	states  map[uint16]uint64 // of the entries' shards, after the last entry
-	last    []int             // at a start: the newest entry of each shard
+	states  map[uint16]uint64 // hashes of the states of the entries' shards, after the last entry
+	last    []int             // only at a start: the newest entry of each shard
 }
 
-// applied notes what the entries of the last append did.
+// applied remembers the effect of the entries of the last append.
 func (l *life) applied(entries []int, before [fates]float64) {
 	first := l.last - journal.Position(len(entries)) + 1
 	e := &effect{entries: entries, fates: fatesOf(l.metrics), posted: maps.Clone(l.books), states: map[uint16]uint64{}}
@@ -581,7 +582,7 @@ func (l *life) applied(entries []int, before [fates]float64) {
 	l.effects = append(l.effects, e)
 }
 
-// compare compares what entries did in this life and in the plain life.
+// compare compares the effect of entries in this life and in the plain life.
 func (l *life) compare(e *effect) {
 	var want [fates]float64
 	posted, states := map[string]uint64{}, map[uint16]uint64{}
@@ -595,28 +596,28 @@ func (l *life) compare(e *effect) {
 		}
 		states[plain.frame.Shard] = plain.state
 		if e.handed[i] != plain.handed {
-			l.wrong("entry %d hands out\n%swant\n%s", n, e.handed[i], plain.handed)
+			l.wrong("entry %d closes the tiles\n%swant\n%s", n, e.handed[i], plain.handed)
 		}
 	}
 	if e.fates != want {
-		l.wrong("entries %v count %v, want %v", e.entries, e.fates, want)
+		l.wrong("entries %v have the fates %v, want %v", e.entries, e.fates, want)
 	}
 	if !maps.Equal(e.posted, posted) {
 		l.wrong("entries %v post %v, want %v", e.entries, e.posted, posted)
 	}
 	if !maps.Equal(e.states, states) {
-		l.wrong("states behind entries %v: %v, want %v", e.entries, e.states, states)
+		l.wrong("the states after entries %v are %v, want %v", e.entries, e.states, states)
 	}
 }
 
-// wrong reports a difference. The first few tell enough.
+// wrong reports a difference, but only the first few.
 func (l *life) wrong(format string, args ...any) {
 	if l.differences++; l.differences <= 3 {
 		l.t.Errorf(l.name+": "+format, args...)
 	}
 }
 
-// lastOf returns the last entry of the log that a shard has, -1 for none.
+// lastOf returns the last entry of the log that a shard has; -1 for none.
 func (l *life) lastOf(shard uint16) int {
 	places := l.placed[shard]
 	if len(places) == 0 {
@@ -697,8 +698,8 @@ func (l *life) samples() map[string]string {
 	return all
 }
 
-// bitsOf returns a value as text, exactly. tsdb turns stale floats into stale histograms and back,
-// and may add empty buckets.
+// bitsOf returns a value as text without loss. It ignores differences that tsdb makes: tsdb turns
+// stale floats into stale histograms and back, and may add empty buckets.
 func bitsOf(p tile.Point) string {
 	switch {
 	case p.H == nil && value.IsStaleNaN(p.V), p.H != nil && value.IsStaleNaN(p.H.Sum):

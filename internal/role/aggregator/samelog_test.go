@@ -27,21 +27,21 @@ import (
 var (
 	oneSeed    = flag.Uint64("seed", 0, "TestTheSameLogGivesTheSameTiles runs this seed alone, and prints its story")
 	logTenants = []string{"one", "stuck", "two"}
-	strangers  = []string{"s0", "s1", "s2", "s3", "s4"} // come rarely; some find no place
+	strangers  = []string{"s0", "s1", "s2", "s3", "s4"} // these tenants come rarely, and some get no place
 	logShards  = []uint16{0, 500, series.Shards - 1}
 )
 
-// Members of a cluster fold one log. Each appends it to its journal in groups of its own. Stores take
-// tiles at different times. Members are killed, lose power and start again from checkpoints, with
-// different settings and clocks. But all must count the same, close the same tiles and store the same
-// samples.
+// Members of a cluster fold one log. Each member appends it to its journal in groups of its own.
+// Stores take tiles at different times. Members are killed, lose power and start again from
+// checkpoints, with different settings and clocks. But all members must count the same, close the same
+// tiles and store the same samples.
 //
-// An aggregator decides the log: it gets windows and closes tiles when they are due. A plain life
-// folds the frames of its journal one by one. A varied life folds them in whatever way the seed
-// says. All three must agree.
+// One life of an aggregator decides the log: it gets windows, and closes tiles when they are due. A
+// plain life folds the frames of that log one by one. A varied life folds them in groups that the seed
+// chooses, with disturbances in between. All three must agree.
 //
-// The test does not run under the race detector: it would be five times as slow, and the lives do one
-// thing at a time.
+// The test does not run under the race detector: it would be five times as slow, and each life does
+// only one thing at a time.
 func TestTheSameLogGivesTheSameTiles(t *testing.T) {
 	from, to := uint64(1), uint64(4)
 	switch {
@@ -69,7 +69,7 @@ func TestTheSameLogGivesTheSameTiles(t *testing.T) {
 	if *oneSeed > 0 {
 		return
 	}
-	for what, atLeast := range map[string]int{ // in a seed
+	for what, atLeast := range map[string]int{ // the least number for each seed
 		"late samples": 10, "late gauges": 2, "repeated batches": 3, "repeated deltas": 3, "ahead": 2, "refused": 2,
 		"boundaries that did nothing": 3, "stamped gauges": 5, "stale markers": 20, "windows refused for a full tenant": 2,
 		"full boundaries": 1, "kills": 1, "power losses": 1, "stops": 1, "replays": 2, "replays behind a checkpoint": 1,
@@ -77,12 +77,12 @@ func TestTheSameLogGivesTheSameTiles(t *testing.T) {
 		"stores closed while idle": 1, "failed appends": 1, "checkpoints": 2, "holds": 1, "samples of strangers refused": 5,
 	} {
 		if n := int(to - from + 1); did[what] < atLeast*n || did[what] == 0 {
-			t.Errorf("%d times %s in %d seeds, which shows nothing", did[what], what, n)
+			t.Errorf("%d times %q in %d seeds, too few for the test to show anything", did[what], what, n)
 		}
 	}
 }
 
-// sameLog lives three lives with one log, and returns what they did.
+// sameLog runs three lives with one log, and returns how often each kind of event occurred.
 func sameLog(t *testing.T, seed uint64) map[string]int {
 	d := &deciding{life: newLife(t, "deciding", 3*seed, nil), producers: map[uint64]*sender{}}
 	d.decide()
@@ -106,7 +106,7 @@ func sameLog(t *testing.T, seed uint64) map[string]int {
 			delete(got, name)
 		}
 		for name, samples := range got {
-			l.wrong("%s is not expected: %s", name, samples)
+			l.wrong("series %s is stored, and should not be: %s", name, samples)
 		}
 		for what, n := range l.did {
 			plain.did[what] += n
@@ -129,7 +129,7 @@ func sameLog(t *testing.T, seed uint64) map[string]int {
 	return plain.did
 }
 
-// plain folds each entry alone, without an interruption, and notes what it does.
+// plain folds each entry alone, without an interruption, and remembers its effect.
 func (l *life) plain() {
 	for n, e := range l.log {
 		shard := e.frame.Shard
@@ -156,7 +156,7 @@ func (l *life) plain() {
 	}
 }
 
-// vary folds the log in groups, and in between does everything else that may happen.
+// vary folds the log in groups. Between the groups, it disturbs the life.
 func (l *life) vary() {
 	for {
 		var next []int
@@ -186,7 +186,7 @@ func (l *life) begin() int {
 	return first
 }
 
-// disturb does what may happen between two appends.
+// disturb makes one event that may happen between two appends.
 func (l *life) disturb() {
 	if l.rnd.IntN(2) == 0 {
 		l.write()
@@ -201,7 +201,7 @@ func (l *life) disturb() {
 		l.tell("the stores of %s: mood %d", tenant, m)
 		l.did[[]string{"takes", "fails", "fails in 1m", "takes and fails", "holds"}[m]]++
 		l.takeBack()
-		if l.rnd.IntN(4) == 0 { // what came since the write began still waits
+		if l.rnd.IntN(4) == 0 { // tiles that were closed since the write began still wait
 			l.restart(l.kill)
 		}
 	case 6, 7, 8, 9:
@@ -261,8 +261,8 @@ func (l *life) continueSome() {
 	l.finishSync()
 }
 
-// finishSync waits for the end of a checkpoint whose sync does not hang. The aggregator sees it
-// later.
+// finishSync waits for the end of a checkpoint whose sync does not hang. The aggregator takes note of
+// the end later.
 func (l *life) finishSync() {
 	if c := l.checkpoint; c != nil && c.commit != nil && !l.gate.holdSync && len(c.commit) == 0 {
 		err := <-c.commit
@@ -278,7 +278,7 @@ func (l *life) finishSync() {
 type deciding struct {
 	*life
 	producers map[uint64]*sender
-	sent      []batch.Batch // the newest ones
+	sent      []batch.Batch // the newest batches
 }
 
 // sender is a producer in its present incarnation.
@@ -292,8 +292,8 @@ func (d *deciding) watch() *watchedJournal {
 	return w
 }
 
-// decide makes the log: for a few hours windows come, tiles are closed, and processes follow each
-// other.
+// decide makes the log: for a few hours windows come, tiles are closed, and processes follow one
+// another.
 func (d *deciding) decide() {
 	d.pending = 10_000
 	d.again(d.terminate)
@@ -348,7 +348,7 @@ func (d *deciding) again(end func()) {
 	d.start()
 }
 
-// note puts what was just appended into the log.
+// note adds the frames that were just appended to the log.
 func (d *deciding) note(before [fates]float64) {
 	w := d.watch()
 	if len(w.appended) == 0 {
@@ -365,7 +365,7 @@ func (d *deciding) note(before [fates]float64) {
 
 // close closes all tiles that are due.
 func (d *deciding) close() {
-	d.wall = wallclock.New(d.Aggregator.now, d.logger) // time leaps here
+	d.wall = wallclock.New(d.Aggregator.now, d.logger) // a new clock, because the time leaps in this test
 	w := d.watch()
 	for {
 		clear(d.books)
@@ -383,7 +383,7 @@ func (d *deciding) close() {
 	}
 }
 
-// boundaryAgain appends a boundary that is no later than the last.
+// boundaryAgain appends a boundary that is not later than the last one.
 func (d *deciding) boundaryAgain() {
 	shard := logShards[d.rnd.IntN(len(logShards))]
 	d.watch()
@@ -433,7 +433,7 @@ func (d *deciding) push() {
 	d.note(before)
 }
 
-// window returns a batch of one producer, sometimes one that came before.
+// window returns a batch of one producer. Sometimes it is a repeat.
 func (d *deciding) window() batch.Batch {
 	rnd := d.rnd
 	if len(d.sent) > 0 && rnd.IntN(15) == 0 {
@@ -461,7 +461,7 @@ func (d *deciding) window() batch.Batch {
 	h := batch.Header{Tenant: []byte(tenant), Shard: shard, Producer: id, Incarnation: from.incarnation,
 		Sequence: from.sequence, Second: second, Birth: second * 1e9, UpDown: true}
 	b := batch.Begin(nil, &h)
-	n := rnd.IntN(6) // an empty batch counts as well
+	n := rnd.IntN(6) // may be 0: an empty batch counts, too
 	for range n {
 		b = d.increment(shard, &h).Append(b, second)
 	}
@@ -472,7 +472,7 @@ func (d *deciding) window() batch.Batch {
 	return batch.Batch{Shard: shard, Samples: uint64(n), Bytes: b}
 }
 
-// increment returns an increment of a series of any kind. Its time is about the window's.
+// increment returns an increment of a series of any kind, with a time near the window's.
 func (d *deciding) increment(shard uint16, h *batch.Header) *batch.Increment {
 	rnd := d.rnd
 	inc := &batch.Increment{Samples: 1 + uint32(rnd.IntN(3))}
@@ -523,7 +523,7 @@ func (d *deciding) increment(shard uint16, h *batch.Header) *batch.Increment {
 		name, kind, inc.Value, inc.At = "check", series.Check, float64(rnd.IntN(4)), h.Second*1e9
 	case 9:
 		name, inc.Value = "delta", float64(rnd.IntN(9))
-		// Often a sender repeats what it has sent, or is as late as a series lives.
+		// Often a sender repeats a delta, or is late by about the time to live of a series.
 		inc.Delta = h.Second*1000 - 1000*rnd.Int64N([]int64{3, 30, 600}[rnd.IntN(3)])
 		inc.Delta -= inc.Delta % 5000
 		if rnd.IntN(4) == 0 {

@@ -20,10 +20,11 @@ func (s slowly) WriteTiles(ctx context.Context, tenant string, w tile.Width, all
 	return s.store.WriteTiles(ctx, tenant, w, all)
 }
 
-// Whenever a process stops in order, its stores get all closed tiles. So its state can be read by older
-// programs, which do not know state 7, that of shards with tiles for the stores.
+// Whenever a process stops regularly, its stores get all closed tiles. Then older programs can read
+// its state: they do not know state 7, which is the state of shards with waiting tiles.
 func TestAStopStoresAllTiles(t *testing.T) {
-	for after := time.Duration(0); after < 10*time.Second; after += 500 * time.Millisecond { // the end of a tile
+	// `after` is the time from the end of a tile to the stop.
+	for after := time.Duration(0); after < 10*time.Second; after += 500 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
 			dir, s := t.TempDir(), slowly{newStore(t)}
 			p := start(t, dir, s, time.Now)
@@ -46,7 +47,7 @@ func TestAStopStoresAllTiles(t *testing.T) {
 			defer log.Close()
 			if err := log.Load(func(shard uint16, _ journal.Position, state []byte) error {
 				if state[0] > 6 {
-					t.Errorf("stopped %v after the end of a tile: shard %d has state %d", after, shard, state[0])
+					t.Errorf("after a stop %v after the end of a tile, shard %d has state %d", after, shard, state[0])
 				}
 				return nil
 			}); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Samples that are acknowledged only after a sync of the journal survive a power loss. That holds
-// even if the stores had taken them without a sync, so that a checkpoint no longer has them.
+// If samples are acknowledged only after a sync of the journal, they survive a power loss. That holds
+// even if the stores had taken the samples without a sync, so that a checkpoint no longer has them.
 func TestAPowerLossLosesNothing(t *testing.T) {
 	for _, after := range []time.Duration{25 * time.Second, 100 * time.Second, checkpointInterval + 15*time.Second,
 		checkpointInterval + 2*time.Minute} {
@@ -42,12 +42,12 @@ func TestAPowerLossLosesNothing(t *testing.T) {
 	}
 }
 
-// If only the process dies, the stores keep their samples, and nothing is written to them again.
-// Without valid notes, all samples since the checkpoint are written again.
+// If only the process dies, the stores keep their samples, and nothing is written again. Without valid
+// notes, all samples since the checkpoint are written again.
 func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 	for _, c := range []struct {
-		boot string // of the second process
-		most int    // samples written again, at most
+		boot string // boot of the machine when the second process starts
+		most int    // greatest number of samples that may be written again
 		some bool
 	}{
 		{"boot", 0, false},
@@ -62,7 +62,7 @@ func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 					p.mustCount("a", 1)
 					time.Sleep(time.Second)
 				}
-				time.Sleep(20 * time.Second) // the last tile is stored, and noted
+				time.Sleep(20 * time.Second) // now the last tile is stored and noted
 				dir = p.kill(dir)
 				p = startWith(t, dir, s, time.Now, func(o *Options) { o.Boot = c.boot })
 				time.Sleep(5 * time.Second)
@@ -112,15 +112,15 @@ func TestNotesCoverWhatWaitedAtTheStart(t *testing.T) {
 	})
 }
 
-// A store takes nothing while a checkpoint is written, so all its tiles wait in there. Just before the
-// checkpoint is in place, the store takes some, and then the process is killed. The next process writes
-// only the others. Notes used to be compared with the positions of a checkpoint's sections, so all tiles of
-// a section were written again.
+// While a checkpoint is written, a store takes nothing, so the checkpoint has all its tiles. Just
+// before the checkpoint is in place, the store takes some tiles, and then the process is killed. The
+// next process writes only the other tiles. Notes used to be compared with the positions of a
+// checkpoint's sections, so all tiles of a section were written again.
 func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
 		s.breakIt(false)
-		time.Sleep(40 * time.Second) // so that the first tile has samples of both widths
+		time.Sleep(40 * time.Second) // in this time the first tile gets samples of both widths
 		p := start(t, dir, s, time.Now)
 		total := 0.0
 		for life := range 4 {
@@ -140,7 +140,7 @@ func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
 			}
 			synctest.Wait()
 			if now, _ := s.valuesOf("b", "a"); len(now) == len(stored) || len(p.Pending()) == 0 {
-				t.Fatalf("life %d: the store took nothing or everything", life)
+				t.Fatalf("process %d: the store took none or all of the tiles", life)
 			}
 			dir = p.kill(dir)
 			p = start(t, dir, s, time.Now)
@@ -156,8 +156,8 @@ func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
 	})
 }
 
-// An older program saved no index with a waiting tile. So only a note that reaches the position of the
-// section tells that the tile is stored.
+// An older program saved no index with a waiting tile. Therefore only a note that reaches the position
+// of the section proves that the tile is stored.
 func TestTilesThatAnOlderProgramSaved(t *testing.T) {
 	for noted, waits := range map[uint64]int{4: 1, 5: 0} {
 		a := Aggregator{}
@@ -173,7 +173,7 @@ func TestTilesThatAnOlderProgramSaved(t *testing.T) {
 		s.Close(tileMillis, &a.tiles)
 		a.forgetStored(s, s.Waiting(), 5)
 		if n := len(s.Waiting()); n != waits {
-			t.Errorf("noted up to %d: %d tiles wait, want %d", noted, n, waits)
+			t.Errorf("with a note up to %d, %d tiles wait, want %d", noted, n, waits)
 		}
 	}
 }

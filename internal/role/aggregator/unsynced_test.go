@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// hangingDisk is a store that a sync leaves out.
+// hangingDisk is a store that Sync leaves out.
 type hangingDisk struct {
 	*store
 	hangs atomic.Bool
@@ -27,9 +27,10 @@ func (h *hangingDisk) Sync(ctx context.Context) error {
 	return h.store.Sync(ctx)
 }
 
-// Checkpoints go on while a store cannot be synced, and a power loss still takes nothing of it.
+// Checkpoints continue while a store cannot be synced, and a power loss still loses none of its
+// samples.
 func TestAPowerLossWhileAStoreCannotBeSynced(t *testing.T) {
-	for _, first := range []bool{false, true} { // whether an earlier checkpoint had the store
+	for _, first := range []bool{false, true} { // whether an earlier checkpoint synced the store
 		synctest.Test(t, func(t *testing.T) {
 			s, fs, boot := &hangingDisk{store: newStore(t)}, memfs.New(), "boot"
 			small := func(o *Options) { o.Config.Checkpoint, o.Boot = 2000, boot }
@@ -49,12 +50,12 @@ func TestAPowerLossWhileAStoreCannotBeSynced(t *testing.T) {
 			before := testutil.ToFloat64(p.metrics.Checkpoints)
 			count(120)
 			if n := testutil.ToFloat64(p.metrics.Checkpoints) - before; n < 3 {
-				t.Errorf("%v checkpoints", n)
+				t.Errorf("the metric counts %v checkpoints", n)
 			}
 			if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n < 10 {
-				t.Errorf("the metric has %v frames", n)
+				t.Errorf("the metric of unsynced frames is %v", n)
 			}
-			if err := p.log.Sync(); err != nil { // what the loop does each second
+			if err := p.log.Sync(); err != nil { // as the loop does each second
 				t.Fatal(err)
 			}
 			after := fs.PowerLoss(rand.New(rand.NewPCG(1, 1)))
@@ -69,15 +70,15 @@ func TestAPowerLossWhileAStoreCannotBeSynced(t *testing.T) {
 			s.hangs.Store(false)
 			count(60)
 			if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n != 0 {
-				t.Errorf("the store is synced again, and the metric has %v frames", n)
+				t.Errorf("the store is synced again, but the metric of unsynced frames is %v", n)
 			}
 			p.terminate()
 		})
 	}
 }
 
-// A store that is never synced does not fill the disk: at some point the journal no longer has all that the
-// store may lose.
+// A store that is never synced does not fill the disk: at some size, the journal stops keeping all
+// that the store may lose.
 func TestTheJournalIsBoundedThoughAStoreIsNeverSynced(t *testing.T) {
 	for _, bound := range []int64{10_000, unsyncedBytes} {
 		synctest.Test(t, func(t *testing.T) {

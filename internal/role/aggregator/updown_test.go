@@ -44,8 +44,8 @@ func (s *store) last(t *testing.T, name string) float64 {
 	return values[len(values)-1]
 }
 
-// A total has exactly the acknowledged increments, through kill -9, checkpoints, repeated
-// pushes, and silences that are longer than counters live.
+// A total has exactly the acknowledged increments, through kill -9, checkpoints, repeated pushes, and
+// pauses that are longer than the life of a counter.
 func TestUpDownTotalsSurvive(t *testing.T) {
 	for seed := range uint64(2) {
 		synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestUpDownTotalsSurvive(t *testing.T) {
 				n, v := rng.IntN(len(want)), float64(rng.IntN(200)-100)/4
 				name := fmt.Sprint("open", n)
 				again := p.batchOf(p.now(), batch.Increment{Key: upDownKey(name), Samples: 1, Value: v})
-				for range 1 + rng.IntN(2) { // its acknowledgement may be lost
+				for range 1 + rng.IntN(2) { // a repeat, as after a lost acknowledgement
 					if err := p.Push(t.Context(), []batch.Batch{again}); err != nil {
 						t.Fatal(err)
 					}
@@ -87,8 +87,8 @@ func TestUpDownTotalsSurvive(t *testing.T) {
 	}
 }
 
-// A replay uses the time to live that was in force: the same journal gives the same samples
-// under another configuration.
+// A replay uses the time to live that was in force when the journal was written: the same journal
+// gives the same samples under another configuration.
 func TestReplayKeepsTheTimeToLiveOfUpDowns(t *testing.T) {
 	for _, c := range []struct {
 		was, is time.Duration
@@ -115,7 +115,7 @@ func TestReplayKeepsTheTimeToLiveOfUpDowns(t *testing.T) {
 					want = -4
 				}
 				if got := values[len(values)-1]; got != want || ended != c.ends {
-					t.Errorf("%v, want %v at the end", values, want)
+					t.Errorf("the stored values are %v, want %v at the end", values, want)
 				}
 				p.terminate()
 			})
@@ -123,21 +123,21 @@ func TestReplayKeepsTheTimeToLiveOfUpDowns(t *testing.T) {
 	}
 }
 
-// A server that was away for a month has its totals at once. It used to make a tile for every
-// ten seconds of that month before it accepted anything.
+// A server that was down for a month has its totals at once. It used to make a tile for every ten
+// seconds of that month before it accepted anything.
 func TestALongSilenceIsNoWork(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		t.Run(fmt.Sprintf("kill=%t", kill), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, dir := newStore(t), t.TempDir()
 				p := start(t, dir, s, time.Now)
-				for i := range 50 { // in many shards
+				for i := range 50 { // series in many shards
 					p.mustAdd(fmt.Sprint("open", i), 3)
 				}
 				p.mustCount("a", 1)
 				time.Sleep(4 * time.Second)
 				if kill {
-					dir = p.kill(dir) // the counters' tile is open
+					dir = p.kill(dir) // while the counters' tile is open
 				} else {
 					p.terminate()
 				}
@@ -148,7 +148,7 @@ func TestALongSilenceIsNoWork(t *testing.T) {
 					p.mustAdd(fmt.Sprint("open", i), -1)
 				}
 				if took := time.Since(begun); took > time.Minute {
-					t.Errorf("windows waited %v", took)
+					t.Errorf("windows waited for %v", took)
 				}
 				time.Sleep(15 * time.Second)
 				dir = p.kill(dir) // replays leap, too
@@ -161,7 +161,7 @@ func TestALongSilenceIsNoWork(t *testing.T) {
 				}
 				checkCounterEnds(t, s, "a", 1)
 				if _, values := s.values("open0"); len(values) > 60 {
-					t.Errorf("%d samples of a month in which nothing ran", len(values))
+					t.Errorf("%d samples were stored for a month in which nothing ran", len(values))
 				}
 				p.terminate()
 			})
@@ -179,8 +179,8 @@ func checkCounterEnds(t *testing.T, s *store, name string, total float64) {
 	}
 }
 
-// A batch of a newer version is refused permanently, with the unknown part in the error, so
-// that the collector counts it. Nothing of it is journalled.
+// A batch of a newer version is refused permanently. The error names the unknown part, and the
+// collector counts the batch as refused. Nothing of it is journalled.
 func TestABatchOfANewerVersionIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newStore(t), t.TempDir()
@@ -198,7 +198,7 @@ func TestABatchOfANewerVersionIsRefused(t *testing.T) {
 	})
 }
 
-// A journal of a newer version stops the start: going on would lose its contents.
+// A journal of a newer version stops the start, because a start without it would lose its contents.
 func TestAJournalOfANewerVersionStopsTheStart(t *testing.T) {
 	var a Aggregator
 	b := (&process{}).batch(time.Unix(1_800_000_000, 0), "a", 1)
@@ -209,8 +209,8 @@ func TestAJournalOfANewerVersionStopsTheStart(t *testing.T) {
 	}
 }
 
-// A boundary has the times to live that are in force. Older programs left out the time to live of
-// up/down counters where a shard held none.
+// A boundary has all times to live that are in force. Older programs left out the time to live of
+// up/down counters if a shard had none.
 func TestBoundariesHaveAllTimes(t *testing.T) {
 	was := tile.Config{CounterTTL: time.Minute, GaugeTTL: 2 * time.Minute, CheckTTL: 3 * time.Minute,
 		UpDownTTL: 4 * time.Minute, OutOfOrder: 5 * time.Minute}
@@ -230,11 +230,11 @@ func TestBoundariesHaveAllTimes(t *testing.T) {
 	was.UpDownTTL = time.Hour
 	boundary, config, ok = is.parseBoundary(journal.Frame{Shard: 3, Type: frameOldBoundary, Payload: old})
 	if !ok || boundary != 10_000 || !reflect.DeepEqual(config, was) {
-		t.Errorf("an older program's: %d, %+v, %t", boundary, config, ok)
+		t.Errorf("the boundary of an older program is read as %d, %+v, %t", boundary, config, ok)
 	}
 }
 
-// A replay leaps where the process did: it makes one tile of the downtime.
+// A replay leaps where the process did: it makes one tile of the whole downtime.
 func TestAReplayLeaps(t *testing.T) {
 	a := Aggregator{stored: &notes.Stored{}, tiles: tile.Config{UpDownTTL: 40 * 24 * time.Hour}}
 	key := upDownKey("open")
@@ -255,6 +255,6 @@ func TestAReplayLeaps(t *testing.T) {
 		}
 	}
 	if n := len(s.Waiting()); n != 1 || s.Closed() != month {
-		t.Errorf("%d tiles of a month, closed up to %d", n, s.Closed())
+		t.Errorf("a month became %d tiles, closed up to %d", n, s.Closed())
 	}
 }

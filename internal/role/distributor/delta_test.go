@@ -36,12 +36,12 @@ import (
 // aggregator keeps totals in shards of tiles, as the role does, and posts the fates of samples.
 type aggregator struct {
 	ledger *ledger.Ledger
-	err    error // returned by Push, which then counts nothing, except for batch.ErrUnsynced
+	err    error // returned by Push, which then counts nothing, except with batch.ErrUnsynced
 	away   error // returned by Kinds
 	asked  int   // how often Kinds was called
 
 	pushing  atomic.Int32
-	together atomic.Bool // two pushes ran at the same time, so their sequences may have come in any order
+	together atomic.Bool // two pushes ran at the same time, so the order of their sequence numbers was undefined
 
 	mu     sync.Mutex
 	shards map[uint16]*tile.Shard
@@ -105,8 +105,8 @@ func (a *aggregator) TenantSeries(_ context.Context, tenant string) (n int, err 
 	return n, nil
 }
 
-// totals returns the totals that a query would see, by the name of the series: values, or counts of
-// histograms.
+// totals returns the totals that a query would return, by the name of the series: values, or the
+// counts of histograms.
 func (a *aggregator) totals() map[string]string {
 	all := map[string]string{}
 	for _, s := range a.shards {
@@ -152,7 +152,7 @@ func (w *world) stamp(after time.Duration) pcommon.Timestamp {
 	return pcommon.NewTimestampFromTime(w.now.Add(after))
 }
 
-// sum adds a point to a sum for each value, 1 s apart.
+// sum adds a point to a sum for each value. The points are 1 s apart.
 func (w *world) sum(to pmetric.MetricSlice, name string, monotonic bool, values ...float64) {
 	m := to.AppendEmpty()
 	m.SetName(name)
@@ -227,12 +227,12 @@ func TestDeltasBecomeTotals(t *testing.T) {
 	books := w.Ledger.Books().Tenants["a"].Samples
 	if books.Received != 3*(samples+histograms) || books.Tile != samples+histograms ||
 		books.Refused["repeated"] != 2*(samples+histograms) || books.Difference != 0 {
-		t.Errorf("the books: %+v", books)
+		t.Errorf("the books are %+v", books)
 	}
 }
 
-// A sum that may fall is an up/down counter by its own declaration: its total outlives the
-// totals of monotonic sums and of gauges.
+// A sum that may fall declares itself as an up/down counter: its total outlives the totals of
+// monotonic sums and of gauges.
 func TestDeltasThatMayFallAreUpDownCounters(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	push := func(falling float64) {
@@ -256,16 +256,16 @@ func TestDeltasThatMayFallAreUpDownCounters(t *testing.T) {
 	for _, s := range a.shards {
 		for held := range s.Series() {
 			if kind := series.Kind(held.Key[0]); kind != series.UpDown || !held.Delta {
-				t.Errorf("after two hours a %v is held: %+v", kind, held)
+				t.Errorf("after two hours there is still a %v: %+v", kind, held)
 			}
 		}
 	}
 	if n, _ := a.TenantSeries(t.Context(), "a"); n != 1 {
-		t.Errorf("after two hours %d series are held, want only the up/down counter", n)
+		t.Errorf("after two hours there are %d series, want only the up/down counter", n)
 	}
 }
 
-// Points of a series in the wrong order are sorted within a request.
+// If the points of a series are in the wrong order in a request, they are sorted.
 func TestDeltasAreCountedInTheOrderOfTime(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	r := w.increments(func(to pmetric.MetricSlice) {
@@ -278,7 +278,7 @@ func TestDeltasAreCountedInTheOrderOfTime(t *testing.T) {
 	}
 }
 
-// All concurrent requests count, and no request is taken for a repeat of another.
+// All concurrent requests count, and no request counts as a repeat of another.
 func TestDeltasAtTheSameTime(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	var wg sync.WaitGroup
@@ -292,11 +292,11 @@ func TestDeltasAtTheSameTime(t *testing.T) {
 	}
 	wg.Wait()
 	if n := len(a.totals()); n != 64 || a.together.Load() {
-		t.Errorf("%d series have a total; two pushes at a time: %v", n, a.together.Load())
+		t.Errorf("%d series have a total; two pushes ran at the same time: %v", n, a.together.Load())
 	}
 }
 
-// Each part of a request is in the answer and in the books once, whatever its fate.
+// Whatever its fate, each part of a request is in the answer and in the books exactly once.
 func TestDeltasThatAreNotCounted(t *testing.T) {
 	two := func(w *world, to pmetric.MetricSlice) {
 		w.sum(to, "a", true, 1)
@@ -308,9 +308,9 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 		add     func(*world, pmetric.MetricSlice)
 		written int
 		dropped int
-		refused string // in the text
+		refused string // a part of the text
 	}{
-		{why: "a rule drops one", change: func(c *settings.Distributor) {
+		{why: "a rule drops a series", change: func(c *settings.Distributor) {
 			c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"},
 				Regex: mapping.Optional{Text: "b_total", Given: true}, Action: "drop"}}
 		}, add: two, written: 1, dropped: 1},
@@ -323,11 +323,11 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 			w.sum(to, "a", true, 1)
 			to.At(0).Sum().DataPoints().At(0).SetTimestamp(w.stamp(11 * time.Minute))
 		}, refused: "1 too_far_ahead"},
-		{why: "before there was time", change: func(*settings.Distributor) {}, add: func(w *world, to pmetric.MetricSlice) {
+		{why: "a time before 1970", change: func(*settings.Distributor) {}, add: func(w *world, to pmetric.MetricSlice) {
 			w.sum(to, "a", true, 1)
 			to.At(0).Sum().DataPoints().At(0).SetTimestamp(1)
 		}, refused: "1 too_old"},
-		{why: "a bucket beyond any number", change: func(*settings.Distributor) {},
+		{why: "a bucket with an index that is too large", change: func(*settings.Distributor) {},
 			add: func(w *world, to pmetric.MetricSlice) {
 				m := to.AppendEmpty()
 				m.SetName("h")
@@ -338,10 +338,10 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 				p.Positive().BucketCounts().FromRaw([]uint64{1})
 				p.SetCount(1)
 			}, refused: "1 bad_histogram"},
-		{why: "more values in buckets than it counts", change: func(*settings.Distributor) {},
+		{why: "more values in its buckets than in its count", change: func(*settings.Distributor) {},
 			add:     func(w *world, to pmetric.MetricSlice) { w.buckets(to, 2, 300, 300) },
 			refused: "its count is 2, but its buckets add up to 600"},
-		{why: "more values than can be counted", change: func(*settings.Distributor) {},
+		{why: "more values than a count can hold", change: func(*settings.Distributor) {},
 			add: func(w *world, to pmetric.MetricSlice) { w.buckets(to, 1<<63, 1<<63) }, refused: "1 bad_histogram"},
 	} {
 		w, _ := newDeltaWorld(t, c.change)
@@ -355,21 +355,21 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 		books := w.Ledger.Books().Tenants["a"].Samples
 		if all := uint64(c.written + c.dropped + refused.Total()); books.Received != all ||
 			books.Tile != uint64(c.written) || books.Difference != 0 {
-			t.Errorf("%s: %d in all, the books: %+v", c.why, all, books)
+			t.Errorf("%s: %d values in all, and the books are %+v", c.why, all, books)
 		}
 	}
 }
 
-// Two kinds under one name and labels would be one series to a store, with two values.
+// If two kinds had one name and the same labels, a store would get two values for one series.
 func TestDeltasOfTwoKinds(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	both := func(to pmetric.MetricSlice) {
 		w.sum(to, "conf", true, 7)         // conf_total
-		w.sum(to, "conf_total", false, -3) // as well
+		w.sum(to, "conf_total", false, -3) // also conf_total
 	}
 	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 ||
 		!strings.Contains(o.Text(), "(1 mixed_series)") || !strings.Contains(o.Text(), "is already a counter here") {
-		t.Errorf("in one request: %v, %+v: %s", err, o.Written, o.Text())
+		t.Errorf("two kinds in one request: %v, %+v: %s", err, o.Written, o.Text())
 	}
 	w.now = w.now.Add(5 * time.Second)
 	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 ||
@@ -378,8 +378,8 @@ func TestDeltasOfTwoKinds(t *testing.T) {
 	}
 }
 
-// Two points of one series and time in one request, for example from two scopes, are both
-// counted. The same request sent again counts nothing.
+// If a request has two points of one series and time, for example from two scopes, both are counted.
+// If the same request is sent again, it counts nothing.
 func TestDeltasOfTwoScopesAddUp(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	r := w.increments(func(to pmetric.MetricSlice) {
@@ -399,21 +399,21 @@ func TestDeltasOfTwoScopesAddUp(t *testing.T) {
 		}
 	}
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["repeated"] != books.Tile || books.Difference != 0 {
-		t.Errorf("the books: %+v", books)
+		t.Errorf("the books are %+v", books)
 	}
 }
 
-// The rate limit holds for deltas, too.
+// The rate limit applies to deltas, too.
 func TestDeltasTakeFromTheRate(t *testing.T) {
 	w, _ := newDeltaWorld(t, func(c *settings.Distributor) { c.Rate = 1 })
 	r := w.increments(func(to pmetric.MetricSlice) { w.sum(to, "a", true, slices.Repeat([]float64{1}, 100)...) })
 	if _, err := w.PushDeltas(t.Context(), "a", r); err != nil || w.Admit("a") == nil {
-		t.Errorf("%v, and the next is let in", err)
+		t.Errorf("the first request returned %v, and the next one is admitted", err)
 	}
 }
 
-// If an aggregator cannot count, only the books change. If it has counted and cannot be sure
-// of the disk, the samples count once.
+// If the aggregator cannot count, only the books change. If it has counted but could not sync the
+// journal, the samples count once.
 func TestDeltasThatCannotBeJournalled(t *testing.T) {
 	for _, failure := range []error{errors.New("no space left"), fmt.Errorf("%w: the disk", batch.ErrUnsynced)} {
 		w, a := newDeltaWorld(t, func(c *settings.Distributor) { c.MaxSeries = 1 })
@@ -438,34 +438,34 @@ func TestDeltasThatCannotBeJournalled(t *testing.T) {
 			t.Errorf("%v: the total is %s", failure, got)
 		}
 		if books := w.Ledger.Books().Tenants["a"].Samples; books.Received != 6 || books.Tile != 2 || books.Difference != 0 {
-			t.Errorf("%v: the books: %+v", failure, books)
+			t.Errorf("%v: the books are %+v", failure, books)
 		}
 	}
 }
 
-// The aggregator is asked once for all series of a request. If it cannot answer, nothing counts, and
-// the sender sends the request again.
+// The distributor calls Kinds only once for all series of a request. If the aggregator returns an
+// error, nothing counts, and the sender sends the request again.
 func TestTheAggregatorIsAskedOnceForARequest(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	a.away = errors.New("no leader")
 	r := w.increments(w.everyKind)
 	var again *RetryError
 	if _, err := w.PushDeltas(t.Context(), "a", r); !errors.As(err, &again) || !errors.Is(err, a.away) || a.asked != 1 {
-		t.Errorf("%v, and Kinds was called %d times", err, a.asked)
+		t.Errorf("a push returned %v, and Kinds was called %d times", err, a.asked)
 	}
 	parts := uint64(r.Counts().Samples + r.Counts().Histograms)
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Received != parts || books.Tile != 0 ||
 		books.Difference != 0 {
-		t.Errorf("the books: %+v", books)
+		t.Errorf("the books are %+v", books)
 	}
 	a.away = nil
 	if o, err := w.PushDeltas(t.Context(), "a", r); err != nil || uint64(o.Written.Total()) != parts || a.asked != 2 {
-		t.Errorf("then %v, %+v, and Kinds was called %d times", err, o.Written, a.asked)
+		t.Errorf("the next push returned %v, %+v, and Kinds was called %d times", err, o.Written, a.asked)
 	}
 }
 
-// The sender of a flood of deltas must be known. So a new series is reported with its sender, and
-// so is each refusal by a limit; a known series is not.
+// The sender of a flood of deltas must be known. So each new series and each refusal by a limit is
+// reported with the sender. A known series is not reported.
 func TestNewSeriesOfDeltasAreTold(t *testing.T) {
 	w, _ := newDeltaWorld(t, func(c *settings.Distributor) { c.MaxSeries = 1 })
 	for range 2 {
@@ -492,7 +492,7 @@ func TestNewSeriesOfDeltasAreTold(t *testing.T) {
 	}
 }
 
-// A metric's metadata are kept whatever its temporality.
+// The metadata of a metric are kept, whatever its temporality is.
 func TestWhatIsSaidOfDeltas(t *testing.T) {
 	w, _ := newDeltaWorld(t, func(*settings.Distributor) {})
 	r := w.increments(func(to pmetric.MetricSlice) {
@@ -513,7 +513,7 @@ func TestWhatIsSaidOfDeltas(t *testing.T) {
 	}
 }
 
-// A series of deltas has the same key as in DogStatsD: a sender of both has one total.
+// A series has the same key as deltas and in DogStatsD: if both are sent, they share one total.
 func TestDeltasShareTotals(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a_total"))

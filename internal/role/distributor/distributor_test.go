@@ -34,7 +34,7 @@ type world struct {
 	t      *testing.T
 	now    time.Time
 	stores *tsdb.Stores
-	err    error    // of the ingester
+	err    error    // returned by the ingester
 	told   []string // new series of deltas, with their senders
 }
 
@@ -69,7 +69,7 @@ func (d direct) Push(ctx context.Context, r *write.Request) error {
 	return d.stores.WriteRequests(ctx, r.Tenant, new(write.State), []*write.Request{r})
 }
 
-// fullHouse is an ingester at which a request never gets its turn.
+// fullHouse is an ingester whose queue is always full, so that a request never gets its turn.
 type fullHouse struct{ came chan struct{} }
 
 func (f fullHouse) Push(ctx context.Context, _ *write.Request) error {
@@ -78,8 +78,8 @@ func (f fullHouse) Push(ctx context.Context, _ *write.Request) error {
 	return context.Cause(ctx)
 }
 
-// A request whose sender leaves stops waiting. The books count its samples as not written, also for
-// a request of deltas.
+// If the sender of a request disconnects, the request stops waiting. The books count its samples as
+// not written. This also holds for a request of deltas.
 func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	house := fullHouse{make(chan struct{})}
@@ -162,7 +162,7 @@ func (w *world) series(tenant string) uint64 {
 	return stats.NumSeries
 }
 
-// The books have the fate of each sample, and their sums agree.
+// The books have the fate of each sample, and the sums of all states agree.
 func TestTheBooksClose(t *testing.T) {
 	w := newWorld(t, func(c *settings.Distributor) {
 		c.MaxLabels = 2
@@ -174,7 +174,7 @@ func TestTheBooksClose(t *testing.T) {
 	w.Malformed("a", "malformed")
 	w.err = errors.New("no space left on device")
 	if _, err := w.push("a", "up"); err == nil {
-		t.Error("written on a full disk")
+		t.Error("the request was written on a full disk")
 	}
 	w.err = nil
 	books := w.Ledger.Books().Tenants["a"].Samples
@@ -189,23 +189,23 @@ func TestTheBooksClose(t *testing.T) {
 	}
 }
 
-// vmagent by default, and remote-write clients in other languages, do not sort labels. They
-// used to get 400.
+// By default, vmagent does not sort labels, and neither do some clients of remote write in other
+// languages. Their requests used to get 400.
 func TestLabelsInAnyOrder(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	o := w.mustPush("a", "up{z=1,b=2}", "up{b=2,z=1}", "up{B=3,a=4}", "twice{b=1,a=1,b=1}")
 	o2 := w.mustPush("a", "up{b=2,z=1}", "up{a=4,B=3}")
 	if w.series("a") != 2 || o.Written.Samples != 3 || o2.Written.Samples != 2 ||
 		o.Refused[outcome.BadLabels].Samples != 1 {
-		t.Errorf("%d series, %+v, then %+v", w.series("a"), o, o2)
+		t.Errorf("there are %d series, and the outcomes are %+v and %+v", w.series("a"), o, o2)
 	}
 	if text := o.Text(); !strings.Contains(text, "the label b occurs twice") {
 		t.Error(text)
 	}
 }
 
-// A request of a new tenant beyond store.max_tenants used to get status 503, so its sender repeated
-// it for ever.
+// A request of a new tenant beyond store.max_tenants used to get status 503, so its sender repeated it
+// for ever.
 func TestTooManyTenants(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.Tenants = tenants.NewGate(2)
@@ -228,7 +228,7 @@ func TestTooManyTenants(t *testing.T) {
 	kept := false
 	w.Metadata.All("one-more", func(string, prom.Metadata) bool { kept = true; return false })
 	if kept {
-		t.Error("the metadata of the tenant's metrics is kept")
+		t.Error("the metadata of the refused tenant was kept")
 	}
 	// Deltas used to be acknowledged, and their tiles were refused later.
 	if o, err = w.PushDeltas(t.Context(), "one-more", w.request("up")); err != nil {
@@ -243,8 +243,9 @@ func TestTooManyTenants(t *testing.T) {
 	w.mustPush("second", "up", "down")
 }
 
-// A request that stores nothing takes no place of store.max_tenants, and leaves nothing behind that grows with
-// the names of tenants: one without series, one that is given up before its turn, and deltas that are refused.
+// A request that stores nothing takes no place of store.max_tenants, and leaves no state for the name
+// of its tenant. The test sends a request without series, a request that is given up before its turn,
+// and refused deltas.
 func TestARequestThatStoresNothingTakesNoPlace(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.Aggregator, w.Tenants = &aggregator{ledger: w.Ledger}, tenants.NewGate(1)
@@ -262,18 +263,18 @@ func TestARequestThatStoresNothingTakesNoPlace(t *testing.T) {
 	refused := w.request("up{a=1,a=2}")
 	refused.Families = families
 	if o, err := w.PushDeltas(t.Context(), "refused", refused); err != nil || !o.AnyRefused() {
-		t.Fatalf("deltas with a label twice: %+v, %v", o, err)
+		t.Fatalf("the outcome of deltas with a label twice is %+v, %v", o, err)
 	}
 	for _, name := range []string{"empty", "waiting", "refused"} {
-		w.Metadata.All(name, func(string, prom.Metadata) bool { t.Errorf("metadata of %s is kept", name); return false })
+		w.Metadata.All(name, func(string, prom.Metadata) bool { t.Errorf("%s has metadata", name); return false })
 	}
-	w.deltas.Range(func(name, _ any) bool { t.Errorf("%v can send deltas next", name); return true })
+	w.deltas.Range(func(name, _ any) bool { t.Errorf("the deltas of %v were kept", name); return true })
 	if got := w.stores.Tenants(); len(got) > 0 {
 		t.Errorf("the stores have the tenants %v", got)
 	}
 	w.mustPush("first", "up")
 	if o, err := w.push("second", "up"); err != nil || !o.NoTenant() {
-		t.Errorf("a tenant beyond the limit: %+v, %v", o, err)
+		t.Errorf("the outcome for a tenant beyond the limit is %+v, %v", o, err)
 	}
 	if o, err := w.Push(t.Context(), "first", empty); err != nil || o != (outcome.Outcome{}) {
 		t.Fatal(o, err)
@@ -281,11 +282,11 @@ func TestARequestThatStoresNothingTakesNoPlace(t *testing.T) {
 	kept := false
 	w.Metadata.All("first", func(name string, _ prom.Metadata) bool { kept = kept || name == "up"; return true })
 	if !kept {
-		t.Error("metadata of an admitted tenant is not kept")
+		t.Error("metadata of an admitted tenant was not kept")
 	}
 }
 
-// fullDisk is an ingester whose store is made, and then fails.
+// fullDisk is an ingester that makes the store, and then fails.
 type fullDisk struct{}
 
 func (fullDisk) Push(_ context.Context, r *write.Request) error {
@@ -293,17 +294,17 @@ func (fullDisk) Push(_ context.Context, r *write.Request) error {
 	return errors.New("no space left on device")
 }
 
-// Once a store was asked, its directory may exist. So the tenant keeps its place though the write fails:
-// otherwise each further name would make a directory.
+// After a write to a store, even a failed one, its directory may exist. So the tenant keeps its place:
+// otherwise requests with more and more names could make more and more directories.
 func TestAWriteThatFailsKeepsItsPlace(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.Tenants = tenants.NewGate(1)
 	w.Ingester = fullDisk{}
 	if _, err := w.push("first", "up"); err == nil {
-		t.Fatal("a request is written to a full disk")
+		t.Fatal("a request was written on a full disk")
 	}
 	if o, err := w.push("second", "up"); err != nil || !o.NoTenant() {
-		t.Errorf("a tenant beyond the limit: %+v, %v", o, err)
+		t.Errorf("the outcome for a tenant beyond the limit is %+v, %v", o, err)
 	}
 }
 
@@ -320,12 +321,12 @@ func TestTenantsAreApart(t *testing.T) {
 		t.Errorf("%s", o.Text())
 	}
 	if a, big, none := w.series("a"), w.series("big"), w.series("none"); a != 2 || big != 3 || none != 0 {
-		t.Errorf("%d, %d and %d series", a, big, none)
+		t.Errorf("the tenants have %d, %d and %d series", a, big, none)
 	}
 }
 
-// A tenant above its rate is refused before its request is read, until its bucket fills again.
-// Other tenants are let in.
+// If a tenant is over its rate, its requests are refused before they are read, until its bucket fills
+// again. Requests of other tenants are admitted.
 func TestRate(t *testing.T) {
 	w := newWorld(t, func(c *settings.Distributor) {
 		c.Rate = 10
@@ -342,7 +343,7 @@ func TestRate(t *testing.T) {
 		w.mustPush(tenant, many...)
 	}
 	if w.Admit("any") != nil || w.Admit("b") != nil {
-		t.Error("a tenant within its rate is refused")
+		t.Error("a tenant within its rate was refused")
 	}
 	var again *RetryError
 	if err := w.Admit("a"); !errors.As(err, &again) ||
@@ -351,11 +352,11 @@ func TestRate(t *testing.T) {
 	}
 	// 31 samples are missing, at 10 a second: 3.1 s, plus jitter of at most as much.
 	if again.After < 3*time.Second || again.After > 7*time.Second {
-		t.Errorf("to be sent again in %v", again.After)
+		t.Errorf("the request is to be sent again in %v", again.After)
 	}
 	w.now = w.now.Add(3 * time.Second)
 	if w.Admit("a") == nil {
-		t.Error("let in with an empty bucket")
+		t.Error("a request was admitted with an empty bucket")
 	}
 	if a, any, none := w.Delayed("a"), w.Delayed("any"), w.Delayed("none"); a != 2 || any != 0 || none != 0 {
 		t.Errorf("%d, %d and %d requests were told to wait, want 2, 0 and 0", a, any, none)
@@ -370,7 +371,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// Retry times are spread, so that senders do not come back together.
+// The times of retries are spread, so that senders do not retry at the same time.
 func TestRetriesAreSpread(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.err = errors.New("no space left on device")
@@ -384,7 +385,7 @@ func TestRetriesAreSpread(t *testing.T) {
 		seen[again.After] = true
 	}
 	if len(seen) < 10 {
-		t.Errorf("%d different waits of 20", len(seen))
+		t.Errorf("20 requests got only %d different waits", len(seen))
 	}
 }
 
@@ -397,25 +398,25 @@ func TestOneOfAPair(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	if o := w.mustPush("a", "up{cluster=c}"); o.Written.Samples != 1 {
-		t.Errorf("of no pair: %+v", o)
+		t.Errorf("the outcome for a sender without a pair is %+v", o)
 	}
 	w.now = w.now.Add(time.Minute)
 	if o := w.mustPush("a", "up{cluster=c,replica=2}", "s{cluster=c,replica=2}"); o.Written.Samples != 2 {
-		t.Errorf("after the elected server is gone: %+v", o)
+		t.Errorf("the outcome after the elected server is gone is %+v", o)
 	}
 	if n := w.series("a"); n != 2 {
-		t.Errorf("%d series; both replicas send the same ones", n)
+		t.Errorf("there are %d series, but both replicas send the same series", n)
 	}
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["replica"] != 2 || books.Refused["rule"] != 0 ||
 		books.Difference != 0 {
-		t.Errorf("the books: %+v", books)
+		t.Errorf("the books are %+v", books)
 	}
 	if n := testutil.ToFloat64(w.metrics.elections); n != 2 {
-		t.Errorf("%v elections", n)
+		t.Errorf("the metric counts %v elections", n)
 	}
 }
 
-// A reload applies other rules to known series, too.
+// After a reload, the new rules also apply to known series.
 func TestReload(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.mustPush("a", "up", "down")

@@ -56,13 +56,13 @@ func (b *backend) Push(tenant string, version int, parts outcome.Counts, body []
 		b.t.Fatal(err)
 	}
 	if parts != r.Counts() {
-		b.t.Errorf("the distributor counts %+v, and the request has %+v", parts, r.Counts())
+		b.t.Errorf("the distributor counts %+v, but the request has %+v", parts, r.Counts())
 	}
 	b.got = append(b.got, show(b.t, tenant, &r)...)
 	return nil
 }
 
-// show returns a line for each series of a request.
+// show returns a line of text for each series of a request.
 func show(t *testing.T, tenant string, r *remotewrite.Request) (lines []string) {
 	t.Helper()
 	for i := range r.Series {
@@ -113,7 +113,7 @@ func (w *world) backends(all ...*backend) {
 	w.Tiles = tiles{w}
 }
 
-// Requests go on unchanged to the backends that take requests.
+// Requests are forwarded unchanged to the backends that take requests.
 func TestRequestsAreForwarded(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	takes, not := &backend{requests: true}, &backend{width: tile.Width10s}
@@ -132,13 +132,13 @@ func TestRequestsAreForwarded(t *testing.T) {
 		t.Errorf("%q, %q", takes.bodies, not.bodies)
 	}
 	takes.got = nil
-	w.mustPush("team", "up{job=a}", "down") // not from the wire, so it is encoded anew
+	w.mustPush("team", "up{job=a}", "down") // not from the network, so the distributor encodes it
 	if len(takes.got) != 2 || !strings.HasPrefix(takes.got[0], "team __name__=up job=a ") {
 		t.Errorf("%q", takes.got)
 	}
 }
 
-// A request that the backends' queue does not take is not acknowledged, so its sender sends it
+// If the queue for backends refuses a request, the request is not acknowledged, so its sender sends it
 // again. But it is written here, and both the answer and the books say so.
 func TestABackendWithoutDisk(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
@@ -151,7 +151,7 @@ func TestABackendWithoutDisk(t *testing.T) {
 		t.Errorf("%v, %+v", err, o)
 	}
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Stored != 1 || books.Difference != 0 {
-		t.Errorf("the books: %+v", books)
+		t.Errorf("the books are %+v", books)
 	}
 	b.err = nil
 	if o := w.mustPush("a", "up"); o.Written.Samples != 1 || len(b.got) != 1 {
@@ -159,7 +159,7 @@ func TestABackendWithoutDisk(t *testing.T) {
 	}
 }
 
-// A request that did not come by remote write keeps all its parts when it is encoded.
+// A request that did not come by remote write is encoded with all its parts.
 func TestRequestsWrittenAnew(t *testing.T) {
 	symbols := writev2.NewSymbolTable()
 	refs := []uint32{symbols.Symbolize("__name__"), symbols.Symbolize("a")}
@@ -219,18 +219,18 @@ func TestTilesAreForwarded(t *testing.T) {
 	}
 	ten.bodies = nil
 	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); err != nil || len(ten.bodies) != 3 {
-		t.Errorf("%d requests, %v", len(ten.bodies), err)
+		t.Errorf("the backend got %d requests; the error is %v", len(ten.bodies), err)
 	}
 	w.err = errors.New("our own disk")
 	ten.bodies = nil
 	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); !errors.Is(err, w.err) ||
 		len(ten.bodies) != 0 {
-		t.Errorf("%v, and %d requests were forwarded although none is stored", err, len(ten.bodies))
+		t.Errorf("a write returned %v, and %d requests were forwarded although none is stored", err, len(ten.bodies))
 	}
 }
 
-// Freshet's probes measure the way to its own store, so backends do not get them. An application's
-// gauge is forwarded, whatever its name.
+// Freshet's probes measure the time until a sample is in its own store, so backends do not get them.
+// An application's gauge is forwarded, whatever its name is.
 func TestProbesAreNotForwarded(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	ten := &backend{t: t, width: tile.Width10s}
@@ -250,8 +250,8 @@ func TestProbesAreNotForwarded(t *testing.T) {
 	}
 }
 
-// One backend's queue cannot be written: our own store and the other backends get the tiles,
-// and the caller does not write them again. A broken queue used to hold back all tiles of all
+// If the queue of one backend cannot be written, our own store and the other backends still get the
+// tiles, and the caller does not write them again. A broken queue used to delay all tiles of all
 // tenants.
 func TestABackendWhoseQueueIsBrokenHoldsUpNobody(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
@@ -268,7 +268,8 @@ func TestABackendWhoseQueueIsBrokenHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// A metric's OTLP metadata are forwarded with its series, including parts of histograms.
+// The OTLP metadata of a metric are forwarded with each of its series, including the parts of
+// histograms.
 func TestWhatIsSaidOfAMetricIsForwarded(t *testing.T) {
 	var r remotewrite.Request
 	var b remotewrite.Builder
@@ -304,7 +305,7 @@ func TestWhatIsSaidOfAMetricIsForwarded(t *testing.T) {
 	}
 }
 
-// Backends get the types of tiles' series: an up/down counter is stored as a gauge.
+// Backends get a type for each series of tiles. An up/down counter has the type gauge.
 func TestTheKindOfTilesIsForwarded(t *testing.T) {
 	var samples []tile.Sample
 	for kind := series.Kind(0); kind <= series.LastKind; kind++ {

@@ -17,7 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// group stands in for a group that has admitted tenant "a". Of an HA pair it takes only replica 1.
+// group replaces a group that has admitted tenant "a". It accepts only replica 1 of an HA pair.
 type group struct {
 	*world
 	pair write.Pair
@@ -27,7 +27,7 @@ type group struct {
 
 func (g *group) Push(ctx context.Context, r *write.Request) error {
 	if _, bounded := ctx.Deadline(); !bounded {
-		g.t.Error("a request may wait for ever")
+		g.t.Error("the context of a request has no deadline")
 	}
 	g.pair, g.hash = r.Pair, r.Hash
 	parts := r.Counts()
@@ -42,7 +42,7 @@ func (g *group) Push(ctx context.Context, r *write.Request) error {
 	return g.err
 }
 
-// PushDeltas puts what it writes into the books, as the members do.
+// PushDeltas posts what it writes in the books, as the members do.
 func (g *group) PushDeltas(ctx context.Context, r *write.Request) error {
 	if err := g.Push(ctx, r); err != nil {
 		return err
@@ -51,8 +51,8 @@ func (g *group) PushDeltas(ctx context.Context, r *write.Request) error {
 	return nil
 }
 
-// A group elects the servers of HA pairs in its log. The distributor tells the group the pair of a
-// request's sender, and counts what the group decided.
+// A group elects the servers of HA pairs in its log. The distributor hands the pair of a request's
+// sender to the group, and counts what the group decided.
 func TestAGroupElects(t *testing.T) {
 	w := newWorld(t, func(c *settings.Distributor) { c.HA.Replica = "replica" })
 	g := &group{world: w}
@@ -93,18 +93,18 @@ func TestAGroupElects(t *testing.T) {
 	books := w.Ledger.Books().Tenants["a"].Samples
 	if books.Received != 5 || books.Stored != 1 || books.Tile != 1 || books.Refused["replica"] != 2 ||
 		books.Refused["rule"] != 0 || books.Refused["unavailable"] != 1 || books.Window != 0 || books.Difference != 0 {
-		t.Errorf("the books: %+v", books)
+		t.Errorf("the books are %+v", books)
 	}
 	if n := testutil.ToFloat64(w.metrics.dropped.WithLabelValues(droppedReplica)); n != 2 {
-		t.Errorf("%v dropped", n)
+		t.Errorf("the metric counts %v dropped samples", n)
 	}
 	if n := testutil.ToFloat64(w.metrics.elections); n != 0 {
-		t.Errorf("%v elections", n)
+		t.Errorf("the metric counts %v elections", n)
 	}
 }
 
-// Metadata alone of a tenant that a group has not admitted are not forwarded. The distributor keeps no metadata:
-// each member does when it stores a request.
+// If a group has not admitted a tenant, a request with metadata alone is not forwarded. The
+// distributor keeps no metadata in a group: each member does when it stores a request.
 func TestAGroupDropsMetadata(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.Group = &group{world: w}
@@ -117,15 +117,15 @@ func TestAGroupDropsMetadata(t *testing.T) {
 		r := w.request()
 		r.Families = []remotewrite.Family{{Name: []byte("up"), Help: []byte("help")}}
 		if o, err := w.Push(t.Context(), c.tenant, r); err != nil || o.AnyRefused() || len(b.bodies) != c.forwarded {
-			t.Errorf("tenant %s: %+v, %v; %d requests are forwarded", c.tenant, o, err, len(b.bodies))
+			t.Errorf("tenant %s: outcome %+v, error %v; %d requests were forwarded", c.tenant, o, err, len(b.bodies))
 		}
 		w.Metadata.All(c.tenant, func(string, prom.Metadata) bool {
-			t.Errorf("metadata of tenant %s are kept", c.tenant)
+			t.Errorf("the distributor kept metadata of tenant %s", c.tenant)
 			return false
 		})
 	}
 	books := w.Ledger.Books().Tenants["invented"].Samples
 	if books.Received != 0 || books.Difference != 0 {
-		t.Errorf("the books: %+v", books)
+		t.Errorf("the books are %+v", books)
 	}
 }

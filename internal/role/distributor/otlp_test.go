@@ -53,8 +53,8 @@ func (w *world) pushOTLP(flags pmetric.DataPointFlags) (outcome.Outcome, error) 
 	return w.Push(w.t.Context(), "a", &r)
 }
 
-// Native histograms of both kinds, and their staleness markers, are written the same way as
-// remote write's.
+// Native histograms of both kinds, and their staleness markers, are written like histograms of remote
+// write.
 func TestHistogramsOfOTLP(t *testing.T) {
 	w := newWorld(t, func(c *settings.Distributor) { c.OTLP.NativeHistograms = true })
 	for _, flags := range []pmetric.DataPointFlags{0, pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)} {
@@ -65,7 +65,8 @@ func TestHistogramsOfOTLP(t *testing.T) {
 	}
 }
 
-// Points refused before Push are in the books and metrics like points refused by Push.
+// Points that are refused before Push are counted in the books and metrics like points that Push
+// refuses.
 func TestPointsRefusedBeforehandAreCounted(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	var o outcome.Outcome
@@ -73,10 +74,10 @@ func TestPointsRefusedBeforehandAreCounted(t *testing.T) {
 	o.Tell("x", errors.New("the cause"))
 	w.Refused("a", &o)
 	if n := testutil.ToFloat64(w.metrics.refused.WithLabelValues("delta")); n != 3 {
-		t.Errorf("%v are counted", n)
+		t.Errorf("the metric counts %v refused points", n)
 	}
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["delta"] != 3 || books.Received != 3 ||
 		books.Difference != 0 {
-		t.Errorf("the books: %+v", books)
+		t.Errorf("the books are %+v", books)
 	}
 }

@@ -17,9 +17,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// TestABrokenStoreCostsAWarning checks that the tenant's other stores answer, and that the answer
-// says which samples are missing. If no store is left, the query fails, since an empty answer would
-// end alerts.
+// TestABrokenStoreCostsAWarning checks that the tenant's other stores answer, and that a warning names
+// the missing samples. If no store is left, the query fails, because an empty answer would end alerts.
 func TestABrokenStoreCostsAWarning(t *testing.T) {
 	const lacks10s = "store 10s of tenant default cannot be opened, tiles of 1m answer in their place: "
 	for _, c := range []struct {
@@ -33,18 +32,18 @@ func TestABrokenStoreCostsAWarning(t *testing.T) {
 		warnings []string // the first words of each warning
 		err      string
 	}{
-		{"raw: tiles answer", []string{"raw"}, "", "a@-30=1", "", "", "", "a@-30=1",
+		{"raw is broken: tiles answer", []string{"raw"}, "", "a@-30=1", "", "", "", "a@-30=1",
 			[]string{"store raw of tenant default cannot be opened, samples from remote write and OTLP are missing: "}, ""},
-		{"10s: 1m answers, with its open tiles", []string{"10s"}, "b@-10=2", "", "a@-60=1", "a@-20=7", "a@0=2",
+		{"10s is broken: 1m answers, with its open tiles", []string{"10s"}, "b@-10=2", "", "a@-60=1", "a@-20=7", "a@0=2",
 			"a@-60=1 a@0=2 b@-10=2", []string{lacks10s}, ""},
-		{"10s, and 1m has only open tiles", []string{"10s"}, "b@-10=2", "", "", "a@-20=7", "a@0=2", "a@0=2 b@-10=2",
+		{"10s is broken, and 1m has only open tiles", []string{"10s"}, "b@-10=2", "", "", "a@-20=7", "a@0=2", "a@0=2 b@-10=2",
 			[]string{lacks10s}, ""},
-		{"10s, and there are no tiles of 1m: open tiles answer", []string{"10s"}, "", "", "", "a@-20=7", "", "a@-20=7",
+		{"10s is broken, and 1m has no tiles: open tiles answer", []string{"10s"}, "", "", "", "a@-20=7", "", "a@-20=7",
 			[]string{"store 10s of tenant default cannot be opened, only open tiles answer: "}, ""},
-		{"both widths: raw answers", []string{"10s", "1m"}, "b@-10=2", "", "", "", "", "b@-10=2",
+		{"both widths are broken: raw answers", []string{"10s", "1m"}, "b@-10=2", "", "", "", "", "b@-10=2",
 			[]string{"store 10s of tenant default cannot be opened, only open tiles answer: "}, ""},
-		{"the width that the query does not read", []string{"1m"}, "", "a@-30=1", "", "", "", "a@-30=1", nil, ""},
-		{"raw, and the tenant has nothing else", []string{"raw"}, "", "", "", "", "", "", nil,
+		{"the query does not read the broken width", []string{"1m"}, "", "a@-30=1", "", "", "", "a@-30=1", nil, ""},
+		{"raw is broken, and the tenant has no other store", []string{"raw"}, "", "", "", "", "", "", nil,
 			"no store is left to answer the query: read the stores of tenant default: open "},
 		{"all", []string{"raw", "10s", "1m"}, "", "", "", "", "", "", nil,
 			"no store is left to answer the query: read the stores of tenant default: open "},
@@ -107,8 +106,8 @@ func TestABrokenStoreCostsAWarning(t *testing.T) {
 	}
 }
 
-// While the raw store lacks samples that were acknowledged before the start, answers say so. If there is
-// nothing else to answer with, the query fails.
+// While the raw store lacks samples that were acknowledged before the start, answers have a warning.
+// If no other store can answer, the query fails.
 func TestAStoreThatLacksSamplesCostsAWarning(t *testing.T) {
 	const warning = "samples from remote write and OTLP that were acknowledged before the start are missing, since " +
 		"store raw of tenant default does not take them: no space"
@@ -132,7 +131,7 @@ func TestAStoreThatLacksSamplesCostsAWarning(t *testing.T) {
 			t.Errorf("label values: %v, %v", err, warnings)
 		}
 		if _, err := w.selectedChunks(ctx, nil, everything); err == nil || !strings.Contains(err.Error(), warning) {
-			t.Errorf("chunks, which have no place for warnings: %v", err)
+			t.Errorf("a read of chunks, whose answer has no field for warnings, returns %v", err)
 		}
 		if err := q.Close(); err != nil {
 			t.Error(err)
@@ -140,21 +139,21 @@ func TestAStoreThatLacksSamplesCostsAWarning(t *testing.T) {
 	}
 }
 
-// A node that lags, or knows no leader, answers only queries that accept a partial answer. A query waits
-// once, however many selectors it has.
+// A node that lags, or knows no leader, answers only queries that accept a partial answer. A query
+// waits only once, however many selectors it has.
 func TestAStaleNodeAnswersOnlyInPart(t *testing.T) {
 	w := newWorld(t, "b@-10=2")
 	if _, err := w.selected(ctx, nil, everything); err != nil || w.open.waited != 1 {
-		t.Errorf("a current node: %v, after %d waits", err, w.open.waited)
+		t.Errorf("a query of a current node returns %v after %d waits", err, w.open.waited)
 	}
 	w.open.stale = errors.New("samples after noon may be missing")
 	accepts := partial.NewContext(ctx)
 	if _, err := w.selected(ctx, nil, everything); !errors.Is(err, w.open.stale) {
-		t.Errorf("a query: %v", err)
+		t.Errorf("a query of a stale node returns %v", err)
 	}
 	for _, c := range []context.Context{ctx, accepts} {
 		if _, err := w.selectedChunks(c, nil, everything); !errors.Is(err, w.open.stale) {
-			t.Errorf("chunks, which have no place for warnings: %v", err)
+			t.Errorf("a read of chunks, whose answer has no field for warnings, returns %v", err)
 		}
 	}
 	w.open.waited = 0
@@ -165,31 +164,32 @@ func TestAStaleNodeAnswersOnlyInPart(t *testing.T) {
 	for range 2 {
 		set := q.Select(accepts, false, nil, everything)
 		if got := words(t, set); got != "b@-10=2" || set.Err() != nil || len(set.Warnings()) != 1 {
-			t.Errorf("a query that accepts a partial answer: %q, %v, %v", got, set.Err(), set.Warnings())
+			t.Errorf("a query that accepts a partial answer returns %q, %v, %v", got, set.Err(), set.Warnings())
 		}
 	}
 	if _, _, err := q.LabelValues(ctx, "of", nil); !errors.Is(err, w.open.stale) {
-		t.Errorf("label values: %v", err)
+		t.Errorf("a query of label values returns %v", err)
 	}
 	if _, warnings, err := q.LabelValues(accepts, "of", nil); err != nil || len(warnings) != 1 {
-		t.Errorf("label values in part: %v, %v", warnings, err)
+		t.Errorf("a query of label values that accepts a partial answer returns %v, %v", warnings, err)
 	}
 	if err := q.Close(); err != nil || w.open.waited != 1 {
-		t.Errorf("%v, after %d waits", err, w.open.waited)
+		t.Errorf("the query returns %v after %d waits", err, w.open.waited)
 	}
 }
 
-// Exemplars wait like samples. Since their answer has no place for a warning, a query of a store that lacks
-// some fails, unless it accepts a partial answer.
+// Queries of exemplars wait like queries of samples. If the store lacks some exemplars, the query
+// fails, because the answer has no field for a warning. It does not fail if it accepts a partial
+// answer.
 func TestExemplarsWait(t *testing.T) {
 	w := newWorld(t, "b@-10=2")
 	for _, lacks := range []*error{&w.open.stale, &w.open.lacks} {
 		*lacks = errors.New("not yet")
 		if _, err := w.ExemplarQuerier(ctx); !errors.Is(err, *lacks) {
-			t.Errorf("exemplars that may be missing: %v", err)
+			t.Errorf("a query returns %v, although exemplars may be missing", err)
 		}
 		if _, err := w.ExemplarQuerier(partial.NewContext(ctx)); err != nil {
-			t.Errorf("a partial answer: %v", err)
+			t.Errorf("a query that accepts a partial answer returns %v", err)
 		}
 		*lacks = nil
 	}

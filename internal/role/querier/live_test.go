@@ -35,7 +35,8 @@ func (s sample) Type() chunkenc.ValueType {
 	return chunkenc.ValFloat
 }
 
-// Any walk over any mixture of samples gives the same result as a few naive lines of code.
+// Any sequence of Next and Seek over any mixture of samples gives the same result as a few simple
+// lines of code.
 func TestMergeIteratorModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -94,7 +95,7 @@ func TestMergeIteratorModel(t *testing.T) {
 	}
 }
 
-// An iterator is used again for the next series.
+// An iterator can be reused for the next series.
 func TestMergeIteratorReused(t *testing.T) {
 	var it chunkenc.Iterator
 	for n := range 3 {
@@ -113,9 +114,9 @@ func TestMergeIteratorReused(t *testing.T) {
 	}
 }
 
-// A stored histogram says whether its counter was reset since the stored histogram before it. If an
-// open histogram lies in between, that is not known. No reader may change an open histogram, since
-// all queries share it.
+// A stored histogram says whether its counter was reset since the previous stored histogram. If an
+// open histogram lies in between, this is unknown. No reader may change an open histogram, because all
+// queries share it.
 func TestMergeIteratorHistograms(t *testing.T) {
 	h := func(n float64) *histogram.FloatHistogram {
 		return &histogram.FloatHistogram{Count: n, Sum: n, ZeroCount: n, CounterResetHint: histogram.NotCounterReset}
@@ -169,7 +170,7 @@ func TestLiveSample(t *testing.T) {
 	} {
 		a := answer{live: []tile.Live{{Labels: x, Points: []tile.Point{{T: 60_000}, {T: c.newest}}}}, width: c.width}
 		if got := a.LiveSample(c.of, c.at); got != c.want {
-			t.Errorf("%s: tiles of %d ms; want %d", c.why, got, c.want)
+			t.Errorf("%s: the width is %d ms; want %d", c.why, got, c.want)
 		}
 	}
 }

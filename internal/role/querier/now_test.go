@@ -23,8 +23,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// server is a querier in a process, on a clock that the test sets: a shard of tiles, the
-// stores, the querier and the engine. Its times are Unix ms.
+// server is a querier in a process, on a clock that the test sets: a shard of tiles, the stores, the
+// querier and the engine. Its times are Unix ms.
 type server struct {
 	t      *testing.T
 	now    int64
@@ -68,7 +68,7 @@ func started(t *testing.T, delay, closeAfter time.Duration, window func(second i
 func (s *server) Replayed(context.Context, string) error { return nil }
 func (s *server) Current(context.Context, string) error  { return nil }
 
-// Live answers as the aggregator does.
+// Live answers like the aggregator's Live.
 func (s *server) Live(name string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
 	open := openTiles{tenant: name, live: map[tile.Width][]tile.Live{
 		w: s.shard.Live(name, w, s.folded, maxt, matchers),
@@ -147,8 +147,8 @@ func (s *server) ask(expr string, at int64, step time.Duration) float64 {
 	return math.NaN()
 }
 
-// constant sends the same samples each second, so that the quantiles stay the same: 100 requests,
-// and 100 timer values, 99 of them 1 and one 8.
+// constant sends the same samples each second, so that the quantiles stay the same: 100 requests, and
+// 100 values of a timer, of which 99 are 1 and one is 8.
 func constant(int64) []batch.Increment {
 	key := func(k series.Kind, name string) []byte {
 		return series.AppendKey(nil, k, labels.FromStrings("__name__", name))
@@ -167,10 +167,10 @@ func constant(int64) []batch.Increment {
 	}
 }
 
-// A constant rate gives that rate at any time of the query. Prometheus extrapolates by the mean
-// spacing of samples. A live sample, which may be anywhere in a tile, used to shorten this spacing.
-// So in the second after each tile's end, rate(x[20s]) was 69 in place of 100, and rate(x[40s]) was
-// 87.
+// At any time of a query, rate returns the constant rate of a counter. Prometheus extrapolates by the
+// mean distance between samples. A live sample, which may be anywhere in a tile, used to shorten this
+// distance, so in the second after each tile's end, rate(x[20s]) was 69 in place of 100, and
+// rate(x[40s]) was 87.
 func TestRateOfAConstant(t *testing.T) {
 	const quarter, tolerance = 250, 0.01
 	for _, c := range []struct {
@@ -200,18 +200,18 @@ func TestRateOfAConstant(t *testing.T) {
 						expr := fmt.Sprintf(law.expr, r)
 						for _, step := range steps(r) {
 							if got := s.ask(expr, at-c.behind.Milliseconds(), step); !(math.Abs(got-law.want) <= tolerance*law.want) {
-								t.Errorf("%s, step %v, %.2f s into a minute: %.3f; want %.3f",
+								t.Errorf("%s with step %v, %.2f s into a minute, is %.3f; want %.3f",
 									expr, step, float64(at%60_000)/1000, got, law.want)
 							}
 						}
 					}
 				}
-				// Each step after the newest sample counts as a last step, so the extremes over
+				// Each step after the newest sample is treated as a last step, so the extremes over
 				// these steps must be right, too.
 				for _, expr := range []string{"min_over_time(rate(requests_total[40s])[15s:250ms])",
 					"max_over_time(rate(requests_total[40s])[15s:250ms])"} {
 					if got := s.ask(expr, at-c.behind.Milliseconds(), 0); !(math.Abs(got-100) <= 1) {
-						t.Errorf("%s, %.2f s into a minute: %.3f; want 100", expr, float64(at%60_000)/1000, got)
+						t.Errorf("%s, %.2f s into a minute, is %.3f; want 100", expr, float64(at%60_000)/1000, got)
 					}
 				}
 			}
@@ -219,8 +219,8 @@ func TestRateOfAConstant(t *testing.T) {
 	}
 }
 
-// A range with one tile has no rate at any step. The last step used to compute a rate from the
-// tile's end and the live sample, of 40 to 97 in place of 100.
+// A range with one tile has no rate at any step. The last step used to return a rate of 40 to 97 in
+// place of 100, computed from the tile's end and the live sample.
 func TestNoRateOfOneTile(t *testing.T) {
 	s := started(t, 400*time.Millisecond, 2*time.Second, constant)
 	for at := int64(now + 400_000); at < now+460_000; at += 250 {
@@ -228,18 +228,18 @@ func TestNoRateOfOneTile(t *testing.T) {
 		for _, expr := range []string{"rate(requests_total[1m])",
 			"increase(classic_bucket{le='1'}[1m])", "histogram_sum(rate(native[1m]))", "irate(requests_total[1m])"} {
 			if got := s.ask(expr, at, 13*time.Hour); !math.IsNaN(got) {
-				t.Errorf("%s, %.2f s into a minute: %g; want nothing", expr, float64(at%60_000)/1000, got)
+				t.Errorf("%s, %.2f s into a minute, is %g; want no value", expr, float64(at%60_000)/1000, got)
 			}
 		}
 		if got, want := s.ask("max_over_time(requests_total[1m])", at, 13*time.Hour),
 			float64((s.folded-now)/10); got != want {
-			t.Errorf("the newest value, %.2f s into a minute: %g; want %g", float64(at%60_000)/1000, got, want)
+			t.Errorf("the newest value, %.2f s into a minute, is %g; want %g", float64(at%60_000)/1000, got, want)
 		}
 	}
 }
 
-// bursts sends a counter, a timer, a gauge and two users. The values show in which seconds they
-// were sent.
+// bursts sends a counter, a timer, a gauge and two users. The values show in which seconds they were
+// sent.
 func bursts(second int64) []batch.Increment {
 	key := func(k series.Kind, name string) []byte {
 		return series.AppendKey(nil, k, labels.FromStrings("__name__", name))
@@ -260,9 +260,9 @@ func bursts(second int64) []batch.Increment {
 	}
 }
 
-// Dashboards round the time of a query, to at most 2 s before now. They used to get the end of
-// the last tile, up to 9 s old, because the open tile's sample was newer than the time of the
-// query.
+// Dashboards round the time of a query down, to at most 2 s before now. Their queries used to return
+// the end of the last tile, up to 9 s old, because the sample of the open tile was newer than the time
+// of the query.
 func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 	const delay, closeAfter = 300 * time.Millisecond, 2 * time.Second
 	s := started(t, delay, closeAfter, bursts)
@@ -274,7 +274,8 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 			second := min(at-behind, at-delay.Milliseconds())/1000 - now/1000 - 1
 			n := second + 1
 			sum := float64(second*n*(2*second+1)) / 6
-			// users counts the users of this tile: one for each second since its start, and root.
+			// users is the number of users in this tile: one for each second since its start, and
+			// root.
 			users := float64(second%10 + 2)
 			for expr, want := range map[string]float64{
 				"bytes_total":                         sum,
@@ -288,7 +289,7 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 			} {
 				for _, step := range []time.Duration{0, 15 * time.Second} {
 					if got := s.ask(expr, at-behind, step); !(math.Abs(got-want) < 1e-6) {
-						t.Fatalf("%s, step %v, asked %.2f s after the start for %.2f s before: %g; want %g",
+						t.Fatalf("%s with step %v, %.2f s after the start, for a time %.2f s before, is %g; want %g",
 							expr, step, float64(at-now)/1000, float64(behind)/1000, got, want)
 					}
 				}
@@ -297,8 +298,8 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 	}
 }
 
-// A table in docs/tiles.md shows which time the increase over an anchored range of 5 min covers.
-// The test checks that table.
+// A table in docs/tiles.md shows the time that the increase over an anchored range of 5 min covers.
+// This test checks the table.
 func TestAnchoredIncreaseIsOver(t *testing.T) {
 	const start = 2*60 + 30
 	s := started(t, 300*time.Millisecond, 2*time.Second, constant)
@@ -315,18 +316,18 @@ func TestAnchoredIncreaseIsOver(t *testing.T) {
 		for _, step := range []time.Duration{0, 10 * time.Second} {
 			if got, want := s.ask("increase(requests_total[5m] anchored)", now+int64(c.at*1000), step),
 				float64(100*(c.until-start)); got != want {
-				t.Errorf("asked at %g s for %g s, step %v: %g; want %g", c.asked, c.at, step, got, want)
+				t.Errorf("a query at %g s for the time %g s with step %v returns %g; want %g", c.asked, c.at, step, got, want)
 			}
 		}
 	}
 }
 
-// sumUntil returns the total, before a second, of the counter that `bursts` sends.
+// sumUntil returns the total before a second of the counter that `bursts` sends.
 func sumUntil(second int64) float64 { return float64((second-1)*second*(2*second-1)) / 6 }
 
-// steps returns the steps at which the tests query a range, 0 for an instant query. A step of 13 h
-// makes the query begin more than two days ago, where tiles of a minute answer. Only ranges that
-// hold two such tiles have a rate there.
+// steps returns the steps with which the tests query a range; 0 is an instant query. With a step of 13
+// h, the query begins more than two days ago, where tiles of a minute answer. There, only a range with
+// two such tiles has a rate.
 func steps(r string) []time.Duration {
 	if seconds(r) < 120 {
 		return []time.Duration{0, 3 * time.Second, time.Minute}

@@ -28,7 +28,7 @@ import (
 // now is the time 0 of the tests, in Unix milliseconds.
 const now = 1_700_006_400_000
 
-// openTiles has the open tiles of one tenant: its open set.
+// openTiles has the open tiles of one tenant, as the interface Open.
 type openTiles struct {
 	tenant string
 	live   map[tile.Width][]tile.Live
@@ -65,7 +65,7 @@ func (o *openTiles) Live(name string, w tile.Width, mint, maxt int64, matchers [
 	return matching, nil
 }
 
-// world is a querier over stores on disk and an open set.
+// world is a querier over stores on disk and open tiles.
 type world struct {
 	t      *testing.T
 	stores *tsdb.Stores
@@ -98,7 +98,7 @@ func newWorldIn(t *testing.T, dir, rawSamples string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // Close also shows that all queriers were closed
+	t.Cleanup(func() { // Close fails unless all queriers were closed
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := stores.Close(ctx); err != nil {
@@ -109,8 +109,7 @@ func newWorldIn(t *testing.T, dir, rawSamples string) *world {
 	return &world{t: t, stores: stores, open: open, Queryable: New(stores, open, 5*time.Minute, clock)}
 }
 
-// samples reads "a@10=1 b@20=h2": series, second and value; h2 is a histogram
-// with 2 in one bucket.
+// samples reads "a@10=1 b@20=h2": series, second and value. h2 is a histogram with 2 in one bucket.
 func samples(t *testing.T, text string) []tile.Sample {
 	t.Helper()
 	var all []tile.Sample
@@ -147,7 +146,7 @@ func (w *world) write(name string, width tile.Width, text string) {
 	}
 }
 
-// opened adds points to the open set, grouped by series.
+// opened adds points to the open tiles, grouped by series.
 func (w *world) opened(width tile.Width, text string) {
 	w.t.Helper()
 	for _, s := range samples(w.t, text) {
@@ -225,7 +224,7 @@ func text(t *testing.T, ls labels.Labels, it chunkenc.Iterator) (words []string)
 
 func TestSelect(t *testing.T) {
 	const (
-		fine   = 15 * 1000 // step of a range query that wants 10 s tiles
+		fine   = 15 * 1000 // step of a range query that reads tiles of 10 s
 		coarse = 60 * 1000
 	)
 	for _, c := range []struct {
@@ -236,19 +235,19 @@ func TestSelect(t *testing.T) {
 		want             string
 	}{
 		{why: "nothing"},
-		{why: "raw and tiles are of different series and overlap in time",
+		{why: "raw samples and tiles have different series and overlap in time",
 			raw: "r@-30=1 r@-5=2", ten: "a@-30=3 a@-20=4", step: fine,
 			want: "a@-30=3 a@-20=4 r@-30=1 r@-5=2"},
-		{why: "one width of tiles is read, the fine one, with the raw samples",
+		{why: "tiles of 10 s are read with the raw samples, but no tiles of 1 min",
 			raw: "r@-30=1", ten: "a@-60=1 a@-50=2", minute: "a@-60=1", open10s: "a@-3=3", open1m: "a@-2=4", step: fine,
 			want: "a@-60=1 a@-50=2 a@-3=3 r@-30=1"},
-		{why: "or the coarse",
+		{why: "tiles of 1 min are read with the raw samples, but no tiles of 10 s",
 			raw: "r@-30=1", ten: "a@-60=1 a@-50=2", minute: "a@-60=1", open10s: "a@-3=3", open1m: "a@-2=4", step: coarse,
 			want: "a@-60=1 a@-2=4 r@-30=1"},
-		{why: "a series that only open tiles have", open10s: "a@-3=1", ten: "b@-10=1", want: "a@-3=1 b@-10=1"},
-		{why: "a tile that is stored and still in the open set is seen once",
+		{why: "a series that is only in open tiles", open10s: "a@-3=1", ten: "b@-10=1", want: "a@-3=1 b@-10=1"},
+		{why: "a tile that is stored and still open is returned once",
 			ten: "a@-20=1 a@-10=2", open10s: "a@-20=1 a@-10=2 a@-3=3", want: "a@-20=1 a@-10=2 a@-3=3"},
-		{why: "an open tile may have changed since; the stored one is final",
+		{why: "a stored tile is final, though the open one may have changed since",
 			ten: "a@-10=5", open10s: "a@-10=4 a@-3=6", want: "a@-10=5 a@-3=6"},
 		{why: "a tile was stored between the two reads",
 			ten: "a@-20=1 a@-10=4", open10s: "a@-13=3", want: "a@-20=1 a@-13=3 a@-10=4"},
@@ -283,8 +282,8 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// A tile is committed to its store and then leaves the open set. If this happens between the two
-// reads of a query, one of the reads must see the tile.
+// A tile is committed to its store, and then is no longer among the open tiles. If this happens
+// between the two reads of a query, one of the reads must return the tile.
 func TestSelectMissesNoTileOnItsWay(t *testing.T) {
 	for name, do := range map[string]func(w *world) (string, error){
 		"samples": func(w *world) (string, error) { return w.selected(ctx, nil, everything) },
@@ -305,7 +304,7 @@ func TestSelectMissesNoTileOnItsWay(t *testing.T) {
 			w.open.asked = func() { w.write(tenant.Default, tile.Width10s, "b@-10=2") }
 			got, err := do(w)
 			if err != nil || !strings.Contains(got, "b") {
-				t.Errorf("%s, %v; tile b was committed before it left the open set", got, err)
+				t.Errorf("the query returned %s, error %v; tile b was committed while it was open", got, err)
 			}
 		})
 	}
@@ -321,7 +320,7 @@ func TestSelectMatchesAndLimits(t *testing.T) {
 	}
 	hints := &storage.SelectHints{Start: now - hour, End: now, Limit: 2}
 	if got, err := w.selected(ctx, hints, everything); got != "a@-10=1 b@-10=1 b@-3=1" || err != nil {
-		t.Errorf("limited to two series: %s, %v", got, err)
+		t.Errorf("a query limited to two series returned %s, error %v", got, err)
 	}
 }
 
@@ -340,10 +339,10 @@ func TestLabels(t *testing.T) {
 			want []string
 		}{
 			{"values of stores and open tiles", values(q, "of", nil), []string{"a", "b", "c", "r"}},
-			{"of series that match", values(q, "of", nil, labels.MustNewMatcher(labels.MatchRegexp, "__name__", "b|c|d")),
+			{"values of series that match", values(q, "of", nil, labels.MustNewMatcher(labels.MatchRegexp, "__name__", "b|c|d")),
 				[]string{"b", "c"}},
-			{"the first two", values(q, "of", &storage.LabelHints{Limit: 2}), []string{"a", "b"}},
-			{"of a label that nothing has", values(q, "nothing", nil), nil},
+			{"the first two values", values(q, "of", &storage.LabelHints{Limit: 2}), []string{"a", "b"}},
+			{"values of a label that no series has", values(q, "nothing", nil), nil},
 			{"names", names(q, nil), []string{"__name__", "of", "only"}},
 			{"names of series that match", names(q, nil, labels.MustNewMatcher(labels.MatchEqual, "of", "c")),
 				[]string{"__name__", "of"}},
@@ -387,9 +386,9 @@ func TestTenants(t *testing.T) {
 		ctx  context.Context
 		want string
 	}{
-		{"each sees its own", ctx, "a@-10=1 a@-3=2 r@-5=1"},
-		{"and nothing else", other, "o@-10=1"},
-		{"one without stores sees nothing", nobody, ""},
+		{"a tenant gets its own samples", ctx, "a@-10=1 a@-3=2 r@-5=1"},
+		{"another tenant gets only its own samples", other, "o@-10=1"},
+		{"a tenant without stores gets nothing", nobody, ""},
 	} {
 		for what, do := range map[string]func(context.Context, *storage.SelectHints, ...*labels.Matcher) (string, error){
 			"samples": w.selected, "chunks": w.selectedChunks,
@@ -400,7 +399,7 @@ func TestTenants(t *testing.T) {
 		}
 	}
 
-	// A request without a tenant in its context gets an error, not the default tenant.
+	// A request without a tenant in its context gets an error. It does not get the default tenant.
 	q, _ := w.Querier(now-hour, now)
 	defer q.Close()
 	lost := context.Background()
@@ -421,8 +420,8 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// If the open tiles cannot be read, the query fails: an answer without the newest samples must not
-// look complete.
+// If the open tiles cannot be read, the query fails, because an answer without the newest samples must
+// not look complete.
 func TestSelectSaysWhatItCannotRead(t *testing.T) {
 	w := newWorld(t, "")
 	w.open.err = errors.New("table on fire")
@@ -437,12 +436,12 @@ func TestSelectSaysWhatItCannotRead(t *testing.T) {
 		"samples": w.selected, "chunks": w.selectedChunks,
 	} {
 		if _, err := do(ctx, nil, everything); !errors.Is(err, tsdb.ErrClosed) {
-			t.Errorf("%s of a closed store: %v", what, err)
+			t.Errorf("%s of a closed store returned %v", what, err)
 		}
 	}
 }
 
-// The engine gives the hints that decide the width. Here the two widths hold different values, so
+// The hints of the engine decide which width is read. Here the two widths have different values, so
 // that the answer shows which width was read.
 func TestEngineChoosesResolution(t *testing.T) {
 	w := newWorld(t, "")

@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// rate(x[1m]) over three days used to be empty without a reason: tiles of 10 s are kept for
-// two days, and a minute has one tile of a minute.
+// rate(x[1m]) over three days used to be empty without a reason: tiles of 10 s are kept for two days,
+// and a range of a minute has only one tile of a minute.
 func TestARangeWithTooFewTilesIsNoted(t *testing.T) {
 	w := newWorld(t, "remote@-240=1 remote@-180=2 remote@-120=3")
 	w.write(tenant.Default, tile.Width1m, "x@-300=1 x@-240=2 x@-180=3 x@-120=4")
@@ -33,11 +33,11 @@ func TestARangeWithTooFewTilesIsNoted(t *testing.T) {
 		{"three days", "rate(x[1m])", 72 * time.Hour, note},
 		{"inside of another expression", "sum(rate(x[1m])) * 2", 72 * time.Hour, note},
 		{"nothing is stored yet", "rate(new[1m])", 72 * time.Hour, note},
-		{"a range that holds two", "rate(x[2m])", 72 * time.Hour, ""},
-		{"a function that takes one", "max_over_time(x[1m])", 72 * time.Hour, ""},
+		{"a range that has two tiles", "rate(x[2m])", 72 * time.Hour, ""},
+		{"a function that needs one tile", "max_over_time(x[1m])", 72 * time.Hour, ""},
 		{"tiles of 10 s are kept", "rate(x[1m])", time.Hour, ""},
-		{"not of tiles", "rate(remote[1m])", 72 * time.Hour, ""},
-		{"anchored ranges look before themselves", "increase(x[1m] anchored)", 72 * time.Hour, ""},
+		{"samples that are not from tiles", "rate(remote[1m])", 72 * time.Hour, ""},
+		{"an anchored range also reads a tile before it", "increase(x[1m] anchored)", 72 * time.Hour, ""},
 	} {
 		end := time.UnixMilli(now)
 		q, err := engine.NewRangeQuery(ctx, w.Queryable, nil, c.query, end.Add(-c.back), end, time.Minute)
