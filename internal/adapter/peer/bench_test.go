@@ -30,7 +30,7 @@ func BenchmarkEntries(b *testing.B) {
 	next(b, received)
 	b.SetBytes(benchSize)
 	from := cpu(b)
-	room := make(chan struct{}, 16) // entries under way; as Raft's maxInflightSum
+	room := make(chan struct{}, 16) // entries in flight; as many as Raft's maxInflightSum
 	b.ResetTimer()
 	go func() {
 		for range b.N {
@@ -45,7 +45,7 @@ func BenchmarkEntries(b *testing.B) {
 	b.ReportMetric(float64(cpu(b)-from)/float64(b.N)/1000, "cpu-us/MiB")
 }
 
-// BenchmarkTLS is what BenchmarkEntries is compared with.
+// BenchmarkTLS is the baseline for BenchmarkEntries.
 func BenchmarkTLS(b *testing.B) {
 	anyone := func(Identity) error { return nil }
 	l := tls.NewListener(listen(b, "127.0.0.1:0"), nodeCredentials(b, secret(b), "b").config(anyone))

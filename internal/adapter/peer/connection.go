@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	redial      = time.Second            // at most, after a connection failed
-	firstRedial = 100 * time.Millisecond // after the first failure
-	refusedWait = time.Second            // before a stream is offered again to a node that refused it
-	brokenWait  = 50 * time.Millisecond  // before a stream is begun again after another failure
-	unanswered  = 256                    // batches of a stream
+	redial      = time.Second            // longest pause before a failed connection is dialled again
+	firstRedial = 100 * time.Millisecond // pause after the first failure
+	refusedWait = time.Second            // pause before a stream is opened again to a node that refused it
+	brokenWait  = 50 * time.Millisecond  // pause before a stream is opened again after another failure
+	unanswered  = 256                    // batches of a stream that may wait for their acknowledgements
 )
 
-// connection goes to one node.
+// connection is one of the two connections to a node.
 type connection struct {
-	name  string // entries or urgent
+	name  string // one of the constants entries and urgent
 	peers *Peers
 	node  *node
 	queue *queue
@@ -40,7 +40,7 @@ type connection struct {
 	mu        sync.Mutex
 	connected bool
 	refused   bool      // the node refuses its stream
-	since     time.Time // of the last change of ready()
+	since     time.Time // time of the last change of the result of ready
 	last      string    // the text of the last error
 
 	sentBytes, sentMessages, dials, full, late prometheus.Counter
@@ -57,20 +57,20 @@ func (p *Peers) newConnection(n *node, name string, room int) (*connection, erro
 	}
 	right := func(who Identity) error {
 		if want := (Identity{Name: n.name}); who != want {
-			return fmt.Errorf("%s is at %s, and not %s; see cluster.nodes", who, n.address, want)
+			return fmt.Errorf("at %[2]s is %[1]s, not %[3]s; correct cluster.nodes", who, n.address, want)
 		}
 		return nil
 	}
 	var err error
-	// passthrough: the dialer resolves the name, at each dial.
+	// With passthrough, the dialer resolves the name at each dial.
 	c.cc, err = grpc.NewClient("passthrough:///"+n.address,
 		grpc.WithTransportCredentials(&clientTLS{credentials.NewTLS(p.Credentials.config(right)), c}),
 		grpc.WithContextDialer(c.dial), grpc.WithIdleTimeout(0),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(2*window),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxFrame), grpc.MaxCallSendMsgSize(maxFrame)),
-		// gRPC sends no pings more often than every 10 s. The kernel probes every 2 s: see dial. Timeout is
-		// TCP_USER_TIMEOUT, too.
+		// gRPC sends pings at most every 10 s. The kernel probes every 2 s: see dial. Timeout is also
+		// the TCP_USER_TIMEOUT of the connection.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: userTimeout, PermitWithoutStream: true,
 		}),
@@ -96,7 +96,7 @@ func (c *connection) dial(ctx context.Context, address string) (net.Conn, error)
 	return conn, err
 }
 
-// clientTLS notes why a connection fails, for Health: gRPC tells only callers.
+// clientTLS records for Health why a handshake fails, because gRPC reports that only to callers.
 type clientTLS struct {
 	credentials.TransportCredentials
 	c *connection
@@ -119,7 +119,8 @@ func (t *clientTLS) Clone() credentials.TransportCredentials {
 	return &clientTLS{t.TransportCredentials.Clone(), t.c}
 }
 
-// watched notes why it ends. The refusal of a certificate comes so, too, as the first that is read.
+// watched is a connection that records why it ends. This also covers the refusal of our certificate:
+// it arrives with the first read.
 type watched struct {
 	net.Conn
 	c *connection
@@ -142,10 +143,10 @@ func (c *connection) failed(err error) {
 	c.mu.Unlock()
 }
 
-// ready reports whether messages reach the node. The caller has locked mu.
+// ready reports whether messages can reach the node. The caller has locked mu.
 func (c *connection) ready() bool { return c.connected && !c.refused }
 
-// note changes what ready tells.
+// note makes a change that may change the result of ready.
 func (c *connection) note(change func()) {
 	c.mu.Lock()
 	before := c.ready()
@@ -160,7 +161,7 @@ func (c *connection) note(change func()) {
 	}
 }
 
-// watch connects again whenever the connection has ended, until ctx is done.
+// watch reconnects whenever the connection has ended, until ctx is done.
 func (c *connection) watch(ctx context.Context) {
 	for {
 		state := c.cc.GetState()
@@ -179,7 +180,7 @@ func (c *connection) watch(ctx context.Context) {
 	}
 }
 
-// send sends what comes in the queue, until ctx is done.
+// send sends the messages of the queue, until ctx is done.
 func (c *connection) send(ctx context.Context) {
 	for {
 		between, more := c.queue.wait(ctx)
@@ -207,8 +208,8 @@ func (c *connection) send(ctx context.Context) {
 
 type stream = grpc.BidiStreamingClient[wire.Batch, wire.Ack]
 
-// streamTo sends what comes in the queue between two members. It returns nil when a message between others
-// comes.
+// streamTo sends the messages of the queue that are from and to the members in `between`. It returns
+// nil when the queue has a message between other members.
 func (c *connection) streamTo(ctx context.Context, between ends) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -238,16 +239,18 @@ func (c *connection) streamTo(ctx context.Context, between ends) error {
 		ended <- c.answers(s, sent)
 	}()
 	if c.sendAll(broken, s, between, sent) {
-		_ = s.CloseSend() // the node answers what it has, and ends the stream
+		_ = s.CloseSend() // the node acknowledges the batches that it has, and ends the stream
 	}
-	// After a message between others, the answers end the stream. Otherwise it is broken already.
+	// If sendAll stopped because of other members, the stream ends after the last acknowledgement.
+	// Otherwise it has already failed.
 	if err := <-ended; err != io.EOF {
 		return err
 	}
 	return nil
 }
 
-// sendAll reports whether it ended because a message between others came.
+// sendAll sends batches. It reports true if it stopped because of a message between other members, and
+// false if the stream failed.
 func (c *connection) sendAll(broken context.Context, s stream, between ends, sent chan<- time.Time) bool {
 	for {
 		next, more := c.queue.wait(broken)
@@ -277,7 +280,7 @@ func (c *connection) sendAll(broken context.Context, s stream, between ends, sen
 	}
 }
 
-// answers reads the answers to batches until the stream ends, and returns why it ended.
+// answers reads the acknowledgements of batches until the stream ends, and returns why it ended.
 func (c *connection) answers(s stream, sent <-chan time.Time) error {
 	for {
 		if _, err := s.Recv(); err != nil {
@@ -289,7 +292,7 @@ func (c *connection) answers(s stream, sent <-chan time.Time) error {
 				c.node.roundTrip.Observe(time.Since(at).Seconds())
 			}
 		default:
-			return status.Error(codes.Internal, "the node answers more than it was sent")
+			return status.Error(codes.Internal, "the node acknowledges more batches than were sent")
 		}
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/cluster"
 )
 
-// Identity is the process that a certificate belongs to.
+// Identity names the process to which a certificate belongs.
 type Identity struct {
 	Name      string // of the node or of the collector
-	Collector bool   // may only push, and ask who leads
+	Collector bool   // it may only push, and ask for the leader
 }
 
 // String returns the URI in the certificate.
@@ -30,13 +30,13 @@ func (i Identity) String() string {
 	return "freshet://node/" + i.Name
 }
 
-// Credentials prove who this process is, and tell who another one is.
+// Credentials prove which process this is, and verify which process the other one is.
 type Credentials struct {
 	own    func() (*tls.Certificate, error)
 	verify func(chain []*x509.Certificate) (Identity, error)
 }
 
-// Node returns the credentials of a node. A push secret has none.
+// Node returns the credentials of a node. A push secret makes no such credentials.
 func (s *Secret) Node(name string) (*Credentials, error) {
 	if s.OnlyPush() {
 		return nil, errors.New("this is a push secret, which is for collectors; " +
@@ -75,8 +75,8 @@ func (s *Secret) credentials(who Identity, ca ed25519.PrivateKey) (*Credentials,
 	}, nil
 }
 
-// newLeaf returns a certificate that is valid for ever, whatever the clocks: its key leaves the process
-// never, and a new secret ends it.
+// newLeaf returns a certificate that does not expire, so clocks cannot invalidate it. Its key never
+// leaves the process, and a new secret invalidates it.
 func newLeaf(who Identity, ca ed25519.PrivateKey) (*tls.Certificate, error) {
 	if err := cluster.CheckName(who.Name); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func newLeaf(who Identity, ca ed25519.PrivateKey) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// issuer returns the certificate of a CA, as far as signing and verifying need one.
+// issuer returns the certificate of a CA, with only the fields that signing and verifying need.
 func issuer(ca ed25519.PublicKey) *x509.Certificate {
 	return &x509.Certificate{
 		Version: 3, PublicKey: ca, PublicKeyAlgorithm: x509.Ed25519,
@@ -124,9 +124,9 @@ func identityOf(chain []*x509.Certificate) (Identity, error) {
 	return who, nil
 }
 
-// Files returns the credentials of a certificate and key, which certificates of the same CAs answer.
-// The files are read for each handshake, so that they can be replaced while the process runs. It fails if
-// they cannot be read now.
+// Files returns the credentials of a certificate and key in files, and accepts certificates that a CA
+// in the file `ca` has signed. The files are read at each handshake, so that they can be replaced
+// while the process runs. Files fails if they cannot be read now.
 func Files(cert, key, ca string) (*Credentials, error) {
 	c := &Credentials{
 		own: func() (*tls.Certificate, error) {
@@ -185,13 +185,13 @@ func verifyBy(ca string, chain []*x509.Certificate) (Identity, error) {
 	return who, nil
 }
 
-// certificateError is why a certificate is refused.
+// certificateError says why a certificate is refused.
 type certificateError struct{ error }
 
 func (e certificateError) Unwrap() error { return e.error }
 
-// config returns the configuration of TLS for one side. check may refuse an identity; the other side sees
-// only that its certificate is bad.
+// config returns the configuration of TLS for one side. `check` may refuse an identity; the other side
+// then learns only that its certificate is bad.
 func (c *Credentials) config(check func(Identity) error) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,

@@ -17,13 +17,14 @@ type NotLeaderError struct{ Leader, Address string }
 
 // Error names the leader.
 func (e *NotLeaderError) Error() string {
-	return fmt.Sprintf("%v; %s leads, at %s", replica.ErrNotLeader, e.Leader, e.Address)
+	return fmt.Sprintf("%v; node %s at %s leads", replica.ErrNotLeader, e.Leader, e.Address)
 }
 
 // Unwrap returns replica.ErrNotLeader.
 func (e *NotLeaderError) Unwrap() error { return replica.ErrNotLeader }
 
-// sentinels are the errors that arrive as they are. The first that fits an error goes with it.
+// sentinels are the errors that errors.Is recognizes on the other side. An error is sent as the first
+// sentinel that matches.
 var sentinels = []struct {
 	kind wire.Error_Kind
 	err  error
@@ -38,7 +39,7 @@ var sentinels = []struct {
 	{wire.Error_NOT_ADMITTED, cluster.ErrNotAdmitted},
 }
 
-// remoteError is an error of another node: its text, and the error for which errors.Is looks.
+// remoteError is an error of another node: its text, and the error that errors.Is recognizes.
 type remoteError struct {
 	text string
 	is   error // may be nil

@@ -10,7 +10,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 )
 
-// A batch is refused, or all of its messages are between the members of the hello, and are as they came.
+// Either a batch is refused, or all of its messages are between the members of the hello and are
+// unchanged.
 func FuzzBatch(f *testing.F) {
 	m := heartbeat(f, 1, 2, 3)
 	body, err := m.Append(nil)
@@ -33,18 +34,18 @@ func FuzzBatch(f *testing.F) {
 			return
 		}
 		if len(all) != len(in.GetMessages()) {
-			t.Fatalf("%d messages of %d", len(all), len(in.GetMessages()))
+			t.Fatalf("readBatch returns %d messages of %d", len(all), len(in.GetMessages()))
 		}
 		for i, m := range all {
 			if m.From != 1 || m.To != 2 || m.Sent != in.GetMessages()[i].GetSent() {
-				t.Errorf("%v, sent at %d", &m, m.Sent)
+				t.Errorf("the message %v, sent at %d, was changed", &m, m.Sent)
 			}
 		}
 	})
 }
 
-// Any text is refused, or the secret has this text. A cluster's secret is derived slowly, so only push
-// secrets are tried.
+// Either a text is refused, or it is the text of the parsed secret. Only push secrets are tried,
+// because the derivation of a cluster's secret is slow.
 func FuzzPushSecret(f *testing.F) {
 	f.Add(secret(f).Push()[len(pushPrefix):])
 	f.Add("AAAA")
@@ -55,7 +56,7 @@ func FuzzPushSecret(f *testing.F) {
 	})
 }
 
-// An error that another node sent can be sent on, and stays the same.
+// If an error that another node sent is sent on, it stays the same.
 func FuzzError(f *testing.F) {
 	for _, err := range []error{
 		&batch.FullError{Samples: map[string]uint64{"x": 3}, Cause: batch.ErrRefused}, &NotLeaderError{"a", "b:1"},
@@ -78,7 +79,7 @@ func FuzzError(f *testing.F) {
 		}
 		for _, s := range sentinels {
 			if errors.Is(once, s.err) && !errors.Is(decodeError(encodeError(once)), s.err) {
-				t.Errorf("%q is no %v any more", once, s.err)
+				t.Errorf("the decoded error %q is no longer %v", once, s.err)
 			}
 		}
 	})

@@ -2,30 +2,30 @@ package peer
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// The connections to another node, as in metrics.
+// Names of the connections to another node, in metrics.
 const (
 	entries = "entries" // messages with entries, and the answers to them
 	urgent  = "urgent"  // votes, heartbeats, barriers, and calls
 )
 
-// Reasons for refusing another process or what it says.
+// Reasons for refusing another process or its messages.
 const (
-	refusedHandshake  = "handshake"   // it speaks no TLS 1.3, or did not like our certificate
-	refusedCert       = "certificate" // its certificate is not of this cluster
+	refusedHandshake  = "handshake"   // it does not support TLS 1.3, or refused our certificate
+	refusedCert       = "certificate" // its certificate does not belong to this cluster
 	refusedPermission = "permission"  // a collector called a method for nodes
-	refusedName       = "name"        // it says another name than its certificate
+	refusedName       = "name"        // the hello has another name than the certificate
 	refusedCluster    = "cluster"
 	refusedEpoch      = "epoch"
 	refusedGroup      = "group"
-	refusedMember     = "member" // the hello is for another member, or from one that the name does not have
+	refusedMember     = "member" // the hello is for another member, or names a wrong member for the sender
 	refusedVersion    = "version"
-	refusedForged     = "forged" // a message of another member than the hello's
+	refusedForged     = "forged" // a message is from or for other members than the hello
 	refusedMalformed  = "malformed"
 )
 
 // Reasons for dropping a message.
 const (
-	droppedFull    = "full"    // the buffer of the node is full
+	droppedFull    = "full"    // the queue for the node is full
 	droppedLate    = "late"    // it waited for a connection for too long
 	droppedUnknown = "unknown" // no node is known to have the member
 )
@@ -53,8 +53,8 @@ func serverMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		refused: counter("refused_total",
 			"Connections, calls and messages of other processes that were refused, by reason. Rising: cluster or epoch, "+
-				"a node of another cluster or from before a recovery is wired to this one; certificate or handshake, its "+
-				"secret differs or it is no node; permission, a collector's secret is used by a node; version, it has another "+
+				"a node of another cluster, or from before a recovery, connects to this one; certificate or handshake, its "+
+				"secret differs or it is no node; permission, a node uses a push secret; version, it has another "+
 				"release; name, member, forged, group, malformed: a broken or hostile program.", "reason"),
 		receivedBytes: counter("received_bytes_total",
 			"Bytes of messages from other members, by node and connection.", "node", "connection"),
@@ -84,7 +84,7 @@ func peersMetrics(reg prometheus.Registerer) *metrics {
 			"Attempts to connect to another node. Rising: it does not run, or the network is cut.", "node", "connection"),
 		roundTrip: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "freshet", Subsystem: "peer", Name: "urgent_round_trip_seconds",
-			Help: "Time until another node has taken a vote, heartbeat or barrier. " +
+			Help: "Time until another node acknowledged a vote, heartbeat or barrier. " +
 				"Above 1 s, members elect another leader.",
 			Buckets:                     prometheus.ExponentialBuckets(0.0001, 4, 9),
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,

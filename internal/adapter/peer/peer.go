@@ -1,6 +1,6 @@
-// Package peer carries what the nodes of a cluster tell each other, and what collectors tell nodes:
-// messages of members, pushes, writes, and questions. Server is the side that answers, Peers is the side
-// that asks. It decides nothing: Handler does. docs/format/peer.md has the bytes.
+// Package peer is the protocol between the nodes of a cluster, and between collectors and nodes. It
+// carries messages of members, pushes, writes, and queries. Server answers other processes, and Peers
+// calls other nodes. The decisions are those of Handler. docs/format/peer.md describes the bytes.
 package peer
 
 import (
@@ -37,20 +37,22 @@ func (c Cluster) String() string {
 	return hex.EncodeToString(c[:])
 }
 
-// Self is what a process knows of itself. It changes when a node joins a cluster.
+// Self is what a process knows about itself. It changes when a node joins a cluster.
 type Self struct {
 	Cluster Cluster
-	Epoch   uint64 // of recoveries
+	Epoch   uint64 // number of recoveries of the cluster
 	Group   uint64
 	Member  uint64 // 0 for a collector
 }
 
-// Handler answers other processes. Its methods are called concurrently. Errors of Push, Write and Join that
-// callers decide on arrive as they are: see package batch, member.ErrLost, ErrFull and ErrMoved,
-// replica.ErrNotLeader and ErrFull, and NotLeaderError. Of all others only the text arrives.
+// Handler answers other processes. Its methods are called concurrently. Errors of Push, Write and Join
+// on which callers decide keep their identity on the way to the caller: see package batch,
+// member.ErrLost, ErrFull and ErrMoved, replica.ErrNotLeader and ErrFull, and NotLeaderError. Other
+// errors arrive only as text.
 type Handler interface {
-	// Receive takes a message for this member. Messages from one member come one after the other, those
-	// with entries apart from the urgent ones. While Receive waits, the sender must wait.
+	// Receive takes a message for this member. It gets the messages of one member one after the other,
+	// but messages with entries and urgent messages are separate sequences. While Receive blocks, the
+	// sender waits.
 	Receive(m Message)
 	// Push takes a push in the form of entry.AppendPush. member.CheckPush has checked it.
 	Push(ctx context.Context, group uint64, push []byte) error
@@ -61,11 +63,11 @@ type Handler interface {
 	Status(ctx context.Context) Status
 }
 
-// Join is the question of a node that wants to join the cluster.
+// Join is the request of a node that wants to join the cluster.
 type Join struct {
 	Name              string
 	Member            uint64
-	Format, Semantics uint32 // what the node knows: see entry.Version
+	Format, Semantics uint32 // versions that the node supports: see entry.Version
 }
 
 // Joined is the answer to Join.
@@ -74,12 +76,12 @@ type Joined struct {
 	Epoch   uint64
 	Group   uint64
 	Founder uint64            // the member that founded the group
-	Index   uint64            // up to which the answering node had applied the log
+	Index   uint64            // index up to which the answering node had applied the log
 	Voters  []uint64          // the group's voters
 	Nodes   map[string]uint64 // the member of each node, by its name
 }
 
-// Leader is what a node knows of the leader.
+// Leader is what a node knows about the leader.
 type Leader struct {
 	Name    string // empty if there is none
 	Address string // HOST:PORT; may be empty
@@ -88,7 +90,7 @@ type Leader struct {
 	Epoch   uint64
 }
 
-// Status is what a node says of itself.
+// Status is what a node reports about itself.
 type Status struct {
 	Name               string
 	Member             uint64
@@ -96,18 +98,18 @@ type Status struct {
 	Applied, Committed uint64  // indexes of the log
 	Lag                float64 // seconds behind the leader
 	Clock              int64   // Unix ms
-	Version            string  // of the program
+	Version            string  // version of the program
 
-	Leaderless, LeaderlessSum float64 // seconds since a leader was last known, and of all such times since the start
+	Leaderless, LeaderlessSum float64 // seconds since a leader was last known; sum of such times since the start
 
 	LogBytes  uint64
-	LogPins   []string // what keeps old entries in the log
+	LogPins   []string // why old entries stay in the log
 	LogAppend float64  // seconds of the longest write to the log in the last 10 s
 	Marks     []marks.Mark
 	Pushers   []Pusher // set by Server
 }
 
-// Pusher is a collector that pushed to a node lately.
+// Pusher is a collector that pushed to the node in the last 10 minutes.
 type Pusher struct {
 	Name string
 	Ago  time.Duration // since its last push

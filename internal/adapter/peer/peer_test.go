@@ -28,7 +28,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// patience is how long a test waits for what should come at once.
+// patience is how long a test waits for an event that should occur at once.
 const patience = 20 * time.Second
 
 var secretOnce = sync.OnceValues(func() (*Secret, error) { return ParseSecret("a secret for all tests") })
@@ -73,7 +73,7 @@ func message(t testing.TB, m *raftpb.Message) Message {
 	return Message{parsed, 17}
 }
 
-// handler answers as a test says.
+// handler gives the answers that a test sets.
 type handler struct {
 	received chan Message // may be nil
 	push     error
@@ -139,7 +139,7 @@ type process struct {
 
 func logger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// told tells that something is logged.
+// told is a log handler that signals each record.
 type told struct {
 	slog.Handler
 	said chan<- struct{}
@@ -246,12 +246,12 @@ func next[T any](t testing.TB, from <-chan T) T {
 	case x := <-from:
 		return x
 	case <-time.After(patience):
-		t.Fatal("nothing comes")
+		t.Fatal("no message arrived")
 		panic("unreachable")
 	}
 }
 
-// awaitHealth waits until a node's health is as wanted.
+// awaitHealth waits until the health of a node satisfies `want`.
 func awaitHealth(t testing.TB, p *Peers, node string, want func(Health) bool) Health {
 	t.Helper()
 	for {
@@ -264,14 +264,14 @@ func awaitHealth(t testing.TB, p *Peers, node string, want func(Health) bool) He
 		select {
 		case <-changed:
 		case <-time.After(patience):
-			t.Fatalf("the health is %+v", all)
+			t.Fatalf("the health never became as wanted; it is %+v", all)
 		}
 	}
 }
 
 func isConnected(h Health) bool { return h.Connected }
 
-// Each of three nodes sends to the others at once. All comes, once and in order.
+// Each of three nodes sends to the other two at once. All messages arrive once and in order.
 func TestMessagesComeInOrder(t *testing.T) {
 	const each = 300
 	all := nodes(t, "a", "b", "c")
@@ -297,7 +297,7 @@ func TestMessagesComeInOrder(t *testing.T) {
 			var body raftpb.Message
 			b, _ := m.Append(nil)
 			if err := proto.Unmarshal(b, &body); err != nil || m.Sent != 17 {
-				t.Fatalf("%v, sent at %d", err, m.Sent)
+				t.Fatalf("the message has the error %v and was sent at %d", err, m.Sent)
 			}
 			number := body.GetCommit()
 			if !m.Urgent {
@@ -305,25 +305,25 @@ func TestMessagesComeInOrder(t *testing.T) {
 			}
 			key := fmt.Sprint(m.From, m.Urgent)
 			if number != last[key]+1 {
-				t.Fatalf("%s got number %d of member %d after %d", name, number, m.From, last[key])
+				t.Fatalf("node %s got message %d of member %d after message %d", name, number, m.From, last[key])
 			}
 			last[key] = number
 		}
 		if n := testutil.ToFloat64(p.server.metrics.receivedMessages.WithLabelValues("a", urgent)); name != "a" && n != each {
-			t.Errorf("%v urgent messages of a are counted", n)
+			t.Errorf("%v urgent messages of node a are counted", n)
 		}
 	}
 	awaitHealth(t, all["a"].Peers, "b", isConnected)
 	all["a"].end()
 	if n := testutil.ToFloat64(all["a"].Peers.metrics.sentMessages.WithLabelValues("b", entries)); n != each {
-		t.Errorf("%v messages to b are counted", n)
+		t.Errorf("%v messages to node b are counted", n)
 	}
 	if n := testutil.CollectAndCount(all["a"].Peers.metrics.roundTrip); n != 2 {
-		t.Errorf("round trips of %d nodes", n)
+		t.Errorf("the metric of round trips has %d nodes", n)
 	}
 }
 
-// A node that comes back at the same address is found again, and messages reach it.
+// If a node comes back at the same address, the others connect again, and messages reach it.
 func TestACutConnectionIsDialledAgain(t *testing.T) {
 	all := nodes(t, "a", "b")
 	a, b := all["a"], all["b"]
@@ -342,14 +342,14 @@ func TestACutConnectionIsDialledAgain(t *testing.T) {
 	next(t, b.handler.received)
 	next(t, b.handler.received)
 	if after := testutil.ToFloat64(a.Peers.metrics.dials.WithLabelValues("b", urgent)); after <= before {
-		t.Errorf("%v dials before, %v after", before, after)
+		t.Errorf("there were %v dials before, and %v after the node came back", before, after)
 	}
 }
 
-// The buffer of a node that is away is bounded. Send does not wait.
+// The queue for a node that is down is bounded. Send does not block.
 func TestAFullBufferDrops(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
-	l.Close() // nobody listens there
+	l.Close() // nothing listens at the address any more
 	p := &process{}
 	connect(t, p, Options{Name: "a", Credentials: nodeCredentials(t, secret(t), "a"),
 		Self: func() Self { return selfOf("a") }, Nodes: map[string]string{"b": l.Addr().String()}})
@@ -359,31 +359,31 @@ func TestAFullBufferDrops(t *testing.T) {
 	}
 	m := p.Peers.metrics.dropped
 	if n := testutil.ToFloat64(m.WithLabelValues("b", entries, droppedFull)); n != 7 {
-		t.Errorf("%v of 70 messages of 1 MiB were dropped; 63 have room", n)
+		t.Errorf("%v of 70 messages of 1 MiB were dropped; there is room for 63", n)
 	}
 	if n := testutil.ToFloat64(m.WithLabelValues("", urgent, droppedUnknown)); n != 70 {
 		t.Errorf("%v messages to an unknown member were dropped", n)
 	}
 }
 
-// A message that has waited for long is not sent, and a batch ends where the members change.
+// A message that has waited for too long is not sent, and a batch ends where the members change.
 func TestQueue(t *testing.T) {
 	q, start := newQueue(1<<20), time.Unix(100, 0)
 	for i, to := range []uint64{2, 2, 2, 3} {
 		q.put(waiting{ends{1, to}, &wire.Message{Body: []byte{byte(i)}}, start.Add(time.Duration(i) * time.Second)})
 	}
 	if e, more := q.wait(t.Context()); !more || e != (ends{1, 2}) {
-		t.Errorf("the first is for %+v, %v", e, more)
+		t.Errorf("the first message is between %+v, %v", e, more)
 	}
 	got, size, late := q.take(ends{1, 2}, start.Add(time.Second))
 	if len(got) != 2 || size == 0 || late != 1 {
-		t.Errorf("%d messages of %d bytes, %d late", len(got), size, late)
+		t.Errorf("the batch has %d messages of %d bytes, and %d were late", len(got), size, late)
 	}
 	if got, _, _ := q.take(ends{1, 2}, start); len(got) != 0 {
 		t.Error("a message for another member is in the batch")
 	}
 	if got, _, _ := q.take(ends{1, 3}, start); len(got) != 1 || q.bytes != 0 {
-		t.Errorf("%d messages; %d bytes remain", len(got), q.bytes)
+		t.Errorf("the batch has %d messages; %d bytes remain", len(got), q.bytes)
 	}
 }
 
@@ -410,7 +410,7 @@ func anEntry() *entry.Entry {
 	}}
 }
 
-// Errors that callers decide on are the same errors on the other side.
+// Errors on which callers decide are the same errors on the other side.
 func TestErrorsOfCallsArrive(t *testing.T) {
 	all := nodes(t, "a", "b")
 	h := all["b"].handler
@@ -447,13 +447,13 @@ func TestErrorsOfCallsArrive(t *testing.T) {
 	all["b"].stop()
 	err := all["a"].Push(t.Context(), "b", 0, aPush(t))
 	if !errors.Is(err, member.ErrLost) || !errors.Is(err, ErrUnreachable) {
-		t.Errorf("a push to a node that has ended: %v", err)
+		t.Errorf("a push to a node that has ended returned %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	mine := errors.New("mine")
 	cancel(mine)
 	if err := all["a"].Push(ctx, "b", 0, aPush(t)); !errors.Is(err, mine) || errors.Is(err, member.ErrLost) {
-		t.Errorf("a push whose caller gave up: %v", err)
+		t.Errorf("a push whose caller gave up returned %v", err)
 	}
 }
 
@@ -464,12 +464,12 @@ func TestCalls(t *testing.T) {
 	h.outcome.NotKept, h.outcome.First = 7, outcome.Example{Series: "up", Cause: "the cause"}
 	h.outcome.Refused[outcome.TooOld].Samples = 9
 	if err := a.Push(t.Context(), "b", 0, aPush(t)); err != nil || string(<-h.pushed) != string(aPush(t)) {
-		t.Errorf("a push: %v", err)
+		t.Errorf("a push returned %v", err)
 	}
 	e := anEntry()
 	o, err := a.Write(t.Context(), "b", 0, e)
 	if err != nil || *o != h.outcome || e.Shape != 0 {
-		t.Errorf("a write: %+v, %v", o, err)
+		t.Errorf("a write returned %+v, %v", o, err)
 	}
 	if got := <-h.wrote; got.Request.Tenant != "default" || string(got.Request.Body) != "x" {
 		t.Errorf("wrote %+v", got)
@@ -481,7 +481,7 @@ func TestCalls(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if _, err := a.Leader(t.Context(), "z"); err == nil {
-		t.Error("an unknown node answers")
+		t.Error("a call to an unknown node succeeded")
 	}
 	c := &process{}
 	connect(t, c, Options{Name: "c", Credentials: nodeCredentials(t, secret(t), "c"), Self: func() Self { return Self{} },
@@ -490,15 +490,15 @@ func TestCalls(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(j, joined) {
 		t.Errorf("%+v, %v", j, err)
 	}
-	// What is malformed is refused before the handler sees it.
+	// Malformed input is refused before the handler gets it.
 	if err := a.Push(t.Context(), "b", 0, []byte("no push")); !errors.Is(err, batch.ErrRefused) {
-		t.Errorf("a malformed push: %v", err)
+		t.Errorf("a malformed push returned %v", err)
 	}
 	other := &entry.Entry{Kind: entry.KindVersion, Version: entry.Version{Format: 9}}
 	if _, err := a.Write(t.Context(), "b", 0, other); err == nil || !strings.Contains(err.Error(), "only requests") {
-		t.Errorf("an entry of a version is written: %v", err)
+		t.Errorf("a write of an entry of the kind version returned %v", err)
 	}
 	if n := testutil.ToFloat64(all["b"].server.metrics.refused.WithLabelValues(refusedMalformed)); n != 2 {
-		t.Errorf("%v refusals", n)
+		t.Errorf("%v refusals are counted", n)
 	}
 }

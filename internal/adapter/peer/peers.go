@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	writeTimeout = 30 * time.Second // of a push or write whose caller would wait longer
-	askTimeout   = 3 * time.Second  // of other calls
+	writeTimeout = 30 * time.Second // limit for a push or a write, if its caller would wait longer
+	askTimeout   = 3 * time.Second  // limit for other calls
 )
 
 // ErrUnreachable means that another node did not answer.
@@ -33,11 +33,11 @@ var ErrUnreachable = errors.New("the node cannot be reached")
 
 // Options are the parts of Peers. All are required.
 type Options struct {
-	Name        string // of this process
-	Collector   bool   // it sends no messages of members
+	Name        string // name of this process
+	Collector   bool   // the process is a collector, which sends no messages of members
 	Credentials *Credentials
 	Self        func() Self       // called at each call and stream
-	Nodes       map[string]string // HOST:PORT of each node; the own one is not connected to
+	Nodes       map[string]string // HOST:PORT of each node, by name; this process does not connect to itself
 	Registry    prometheus.Registerer
 	Logger      *slog.Logger
 }
@@ -61,7 +61,8 @@ type node struct {
 	roundTrip       prometheus.Observer
 }
 
-// NewPeers returns Peers without connections. Calls connect by themselves, and Run keeps connections.
+// NewPeers returns Peers without connections. A call connects if needed; Run keeps the connections
+// open.
 func NewPeers(o Options) (*Peers, error) {
 	p := &Peers{Options: o, metrics: peersMetrics(o.Registry), nodes: map[string]*node{}, changes: make(chan struct{})}
 	p.unknown = map[string]prometheus.Counter{
@@ -101,12 +102,13 @@ func (p *Peers) Run(ctx context.Context) {
 	<-ctx.Done()
 	wg.Wait()
 	for _, n := range p.nodes {
-		_ = n.entries.cc.Close() // fails only if it is closed
+		_ = n.entries.cc.Close() // fails only if it is already closed
 		_ = n.urgent.cc.Close()
 	}
 }
 
-// connections are those that the process uses. A collector has no entries.
+// connections returns the connections to a node that the process uses. A collector does not use the
+// one for entries.
 func (p *Peers) connections(n *node) []*connection {
 	if p.Collector {
 		return []*connection{n.urgent}
@@ -114,7 +116,7 @@ func (p *Peers) connections(n *node) []*connection {
 	return []*connection{n.entries, n.urgent}
 }
 
-// Route says which member each node has. Messages to other members are dropped.
+// Route sets which member each node has. Messages to other members are dropped.
 func (p *Peers) Route(members map[string]uint64) {
 	route := make(map[uint64]*node, len(members))
 	for name, member := range members {
@@ -125,7 +127,7 @@ func (p *Peers) Route(members map[string]uint64) {
 	p.route.Store(&route)
 }
 
-// Send sends messages, or drops them. It never blocks, and copies the messages.
+// Send copies messages into the queues of their nodes, or drops them. It never blocks.
 func (p *Peers) Send(messages []Message) {
 	now, route := time.Now(), *p.route.Load()
 	for i := range messages {
@@ -153,16 +155,16 @@ func (p *Peers) Send(messages []Message) {
 	}
 }
 
-// Health says how the connections to a node are.
+// Health describes the connections to a node.
 type Health struct {
 	Node, Address string
 	Connected     bool
-	Since         time.Time // it is connected, or not
+	Since         time.Time // time of the last change of Connected
 	Error         string    // the last error, which may be over; empty if there was none
 }
 
-// Health returns the health of all other nodes, by name. changed is closed when a connection begins or
-// ends.
+// Health returns the health of all other nodes, by name. `changed` is closed at the next change of a
+// connection.
 func (p *Peers) Health() (all []Health, changed <-chan struct{}) {
 	p.mu.Lock()
 	changed = p.changes
@@ -171,7 +173,7 @@ func (p *Peers) Health() (all []Health, changed <-chan struct{}) {
 		h := Health{Node: n.name, Address: n.address, Connected: true}
 		for _, c := range p.connections(n) {
 			c.mu.Lock()
-			switch { // one that is not connected says since when
+			switch { // a connection that is down decides
 			case !c.ready() && (h.Connected || c.since.Before(h.Since)):
 				h.Since = c.since
 			case c.ready() && h.Connected && c.since.After(h.Since):
@@ -208,7 +210,7 @@ func (p *Peers) hello() *wire.Hello {
 	return h
 }
 
-// call asks a node.
+// call makes a call at a node.
 func call[Answer, Reply any](
 	ctx context.Context, p *Peers, to string, timeout time.Duration,
 	ask func(context.Context, wire.PeerClient, *wire.Hello) (*Reply, error), read func(*Reply) (Answer, error),
@@ -234,7 +236,7 @@ func call[Answer, Reply any](
 	return answer, fmt.Errorf("ask node %s at %s: %s", n.name, n.address, s.Message())
 }
 
-// lost says that the fate of a push or a write is unknown after its node could not be reached.
+// lost marks the fate of a push or a write as unknown if its node could not be reached.
 func lost(err error) error {
 	if errors.Is(err, ErrUnreachable) {
 		return &lostError{err}
@@ -242,13 +244,13 @@ func lost(err error) error {
 	return err
 }
 
-// lostError is a member.ErrLost.
+// lostError is an error that is also a member.ErrLost.
 type lostError struct{ error }
 
 func (e *lostError) Unwrap() []error { return []error{e.error, member.ErrLost} }
 
-// Push hands a push in the form of entry.AppendPush to a node. Its error is that of Handler.Push, or
-// member.ErrLost if the node did not answer.
+// Push hands a push in the form of entry.AppendPush to a node. Its error is the error of Handler.Push,
+// or member.ErrLost if the node did not answer.
 func (p *Peers) Push(ctx context.Context, to string, group uint64, push []byte) error {
 	_, err := call(ctx, p, to, writeTimeout,
 		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.Reply, error) {
@@ -259,8 +261,8 @@ func (p *Peers) Push(ctx context.Context, to string, group uint64, push []byte) 
 	return lost(err)
 }
 
-// Write hands an entry of a request or of deltas to a node, and returns its outcome. Its error is that of
-// Handler.Write, or member.ErrLost if the node did not answer.
+// Write hands an entry of a request or of deltas to a node, and returns the outcome. Its error is the
+// error of Handler.Write, or member.ErrLost if the node did not answer.
 func (p *Peers) Write(ctx context.Context, to string, group uint64, e *entry.Entry) (*outcome.Outcome, error) {
 	own := *e
 	own.Group, own.Shape = group, max(1, e.Shape) // the leader sets the shape
@@ -283,7 +285,7 @@ func readOutcome(r *wire.WriteReply) (*outcome.Outcome, error) {
 	return o, nil
 }
 
-// Join asks a node to let this one join.
+// Join asks a node to let this node join the cluster.
 func (p *Peers) Join(ctx context.Context, to string, j Join) (Joined, error) {
 	return call(ctx, p, to, askTimeout,
 		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.JoinReply, error) {
@@ -301,7 +303,7 @@ func (p *Peers) Join(ctx context.Context, to string, j Join) (Joined, error) {
 		})
 }
 
-// Leader asks a node who leads.
+// Leader asks a node for the leader.
 func (p *Peers) Leader(ctx context.Context, to string) (Leader, error) {
 	return call(ctx, p, to, askTimeout,
 		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.LeaderReply, error) {
@@ -313,7 +315,7 @@ func (p *Peers) Leader(ctx context.Context, to string) (Leader, error) {
 		})
 }
 
-// Status asks a node how it is.
+// Status asks a node for its status.
 func (p *Peers) Status(ctx context.Context, to string) (Status, error) {
 	return call(ctx, p, to, askTimeout,
 		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.StatusReply, error) {

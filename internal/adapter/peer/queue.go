@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	maxBatch    = 1 << 20  // bytes of messages that are sent at once, unless a single one is longer
+	maxBatch    = 1 << 20  // bytes of messages in a batch, unless a single message is longer
 	entriesRoom = 64 << 20 // bytes of messages with entries that wait for one node
 	urgentRoom  = 4 << 20  // bytes of urgent messages that wait for one node
 
-	// overhead is about what a waiting message takes beside its bytes.
+	// overhead is roughly the memory of a waiting message beside its bytes.
 	overhead = 128
 
-	// tooLate is how long a message waits for a connection at most. Raft's answers come from what is sent
-	// later, and old messages would only delay them.
+	// tooLate is the longest time that a message waits for a connection. Raft makes progress with
+	// later messages, and old ones would only delay these.
 	tooLate = 5 * time.Second
 )
 
@@ -40,7 +40,7 @@ type queue struct {
 	mu    sync.Mutex
 	all   []waiting
 	bytes int
-	more  chan struct{} // has an element after messages came
+	more  chan struct{} // has an element after messages were added
 }
 
 func newQueue(room int) *queue { return &queue{room: room, more: make(chan struct{}, 1)} }
@@ -64,7 +64,7 @@ func (q *queue) put(w waiting) bool {
 	return true
 }
 
-// wait waits for a message, and returns its ends. It reports false when ctx is done.
+// wait waits for a message, and returns its ends. It returns false once ctx is done.
 func (q *queue) wait(ctx context.Context) (ends, bool) {
 	for {
 		q.mu.Lock()
@@ -82,8 +82,8 @@ func (q *queue) wait(ctx context.Context) (ends, bool) {
 	}
 }
 
-// take removes the first messages between the same members, about maxBatch bytes of them. It drops those
-// that have waited since before `oldest`, and returns how many these were.
+// take removes the first messages between the same members, up to about maxBatch bytes. It drops
+// messages that have waited since before `oldest`, and returns their number as `late`.
 func (q *queue) take(between ends, oldest time.Time) (batch []*wire.Message, size, late int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -103,7 +103,7 @@ func (q *queue) take(between ends, oldest time.Time) (batch []*wire.Message, siz
 	}
 	q.all = q.all[n:]
 	if len(q.all) == 0 {
-		q.all = nil // otherwise the array would only be used up to its end
+		q.all = nil // releases the array, whose used part could not be used again
 	}
 	return batch, size, late
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
 )
 
-// dial returns a client that sends what a test says.
+// dial returns a client that sends what a test wants.
 func dial(t *testing.T, to *process, config *tls.Config) wire.PeerClient {
 	t.Helper()
 	cc, err := grpc.NewClient("passthrough:///"+to.address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
@@ -35,7 +35,7 @@ func dial(t *testing.T, to *process, config *tls.Config) wire.PeerClient {
 	return wire.NewPeerClient(cc)
 }
 
-// careless is the configuration of a client that trusts any server.
+// careless returns the configuration of a client that trusts any server.
 func careless(c *Credentials) *tls.Config {
 	config := c.config(func(Identity) error { return nil })
 	config.VerifyConnection = nil
@@ -46,8 +46,8 @@ func refusals(p *process, reason string) float64 {
 	return testutil.ToFloat64(p.server.metrics.refused.WithLabelValues(reason))
 }
 
-// awaitRefusal waits until more than `before` refusals are counted: a refused client may know of its
-// refusal first.
+// awaitRefusal waits until more than `before` refusals are counted. It must wait, because the client
+// may see its refusal before the server counts it.
 func awaitRefusal(t *testing.T, p *process, reason string, before float64) {
 	t.Helper()
 	for refusals(p, reason) <= before {
@@ -59,7 +59,7 @@ func awaitRefusal(t *testing.T, p *process, reason string, before float64) {
 	}
 }
 
-// say sends batches on a stream, and returns how it ends.
+// say sends batches on a stream, and returns the error with which the stream ends.
 func say(t *testing.T, c wire.PeerClient, batches ...*wire.Batch) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -79,7 +79,8 @@ func say(t *testing.T, c wire.PeerClient, batches ...*wire.Batch) error {
 	return nil
 }
 
-// A hello that does not fit is refused with a text that says why, and so is a message of another member.
+// A hello that does not match is refused with a text that says why. A message of another member is
+// refused, too.
 func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 	b := nodes(t, "b")["b"]
 	right := func() *wire.Hello {
@@ -97,7 +98,7 @@ func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 	}
 	fits := &wire.Batch{Messages: []*wire.Message{{Body: body(1, 2)}}}
 	if err := say(t, c, &wire.Batch{Hello: right()}, fits); err != nil {
-		t.Fatalf("what fits is refused: %v", err)
+		t.Fatalf("a matching hello was refused: %v", err)
 	}
 	for _, x := range []struct {
 		reason string
@@ -109,12 +110,12 @@ func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 		{refusedCluster, func(h *wire.Hello) { h.Cluster = nil }, "cluster (none yet)"},
 		{refusedCluster, func(h *wire.Hello) { h.Cluster = append(h.Cluster, 0) }, "belongs to cluster"},
 		{refusedEpoch, func(h *wire.Hello) { h.Epoch = 2 }, "has recovery epoch 2, and this node has 1"},
-		{refusedGroup, func(h *wire.Hello) { h.Group = 5 }, "speaks to group 5"},
-		{refusedVersion, func(h *wire.Hello) { h.Lowest, h.Highest = 2, 3 }, "speaks versions 2 to 3"},
-		{refusedVersion, func(h *wire.Hello) { h.Lowest, h.Highest = 0, 0 }, "this node speaks 1 to 1"},
-		{refusedVersion, func(h *wire.Hello) { h.Lowest, h.Highest = 1, 0 }, "speaks versions 1 to 0"},
-		{refusedMember, func(h *wire.Hello) { h.To = 9 }, "speaks to member 9, and this node has member 2"},
-		{refusedMember, func(h *wire.Hello) { h.From = 9 }, "says that it has member 9, and the cluster knows member 1"},
+		{refusedGroup, func(h *wire.Hello) { h.Group = 5 }, "calls group 5"},
+		{refusedVersion, func(h *wire.Hello) { h.Lowest, h.Highest = 2, 3 }, "supports versions 2 to 3"},
+		{refusedVersion, func(h *wire.Hello) { h.Lowest, h.Highest = 0, 0 }, "this node supports 1 to 1"},
+		{refusedVersion, func(h *wire.Hello) { h.Lowest, h.Highest = 1, 0 }, "supports versions 1 to 0"},
+		{refusedMember, func(h *wire.Hello) { h.To = 9 }, "calls member 9, but this node has member 2"},
+		{refusedMember, func(h *wire.Hello) { h.From = 9 }, "sent member 9, but in the cluster this name has member 1"},
 		{refusedName, func(h *wire.Hello) { h.Node = "c" }, `says that it is "c"`},
 	} {
 		h, before := right(), refusals(b, x.reason)
@@ -122,13 +123,14 @@ func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 		err := say(t, c, &wire.Batch{Hello: h})
 		if !strings.Contains(status.Convert(err).Message(), x.text) ||
 			refusals(b, x.reason) != before+1 {
-			t.Errorf("%s: %v, %v refusals", x.reason, err, refusals(b, x.reason)-before)
+			t.Errorf("reason %s: the stream ended with %v, and %v refusals were counted",
+				x.reason, err, refusals(b, x.reason)-before)
 		}
 	}
 	if err := say(t, c, &wire.Batch{}); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("no hello: %v", err)
+		t.Errorf("a stream without a hello ended with %v", err)
 	}
-	// A newer release speaks this version, too.
+	// A newer release also supports this version.
 	newer := right()
 	newer.Highest = 7
 	if err := say(t, c, &wire.Batch{Hello: newer}); err != nil {
@@ -142,11 +144,12 @@ func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 		}
 	}
 	if n := len(b.handler.received); n != 1 {
-		t.Errorf("%d messages were received; only the first fits", n)
+		t.Errorf("%d messages were received, but only the first one is valid", n)
 	}
 }
 
-// A collector may push and ask who leads. With its secret it is no node, whatever it says.
+// A collector may push and ask for the leader. With its secret it cannot act as a node, whatever it
+// sends.
 func TestACollectorIsNoNode(t *testing.T) {
 	a := nodes(t, "a")["a"]
 	push, err := ParseSecret(secret(t).Push() + "\n")
@@ -158,7 +161,7 @@ func TestACollectorIsNoNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := push.Node("b"); err == nil {
-		t.Error("a push secret makes a node")
+		t.Error("a push secret made credentials of a node")
 	}
 	c := &process{}
 	connect(t, c, Options{Name: "host-1", Collector: true, Credentials: own, Nodes: map[string]string{"a": a.address},
@@ -168,7 +171,7 @@ func TestACollectorIsNoNode(t *testing.T) {
 		t.Error(err)
 	}
 	if all := a.server.Pushers(); len(all) != 1 || all[0].Name != "host-1" || all[0].Ago < 0 || all[0].Ago > time.Minute {
-		t.Errorf("the collectors that pushed: %v", all)
+		t.Errorf("the collectors that pushed are %v", all)
 	}
 	if l, err := c.Leader(t.Context(), "a"); err != nil || l != leads {
 		t.Errorf("%+v, %v", l, err)
@@ -187,9 +190,9 @@ func TestACollectorIsNoNode(t *testing.T) {
 		}
 	}
 	if n := refusals(a, refusedPermission); n != 4 {
-		t.Errorf("%v refusals", n)
+		t.Errorf("%v refusals are counted", n)
 	}
-	// The certificate of a node that a push secret signs is refused.
+	// A node's certificate that was signed with a push secret is refused.
 	forged, err := newLeaf(Identity{Name: "b"}, push.pushers)
 	if err != nil {
 		t.Fatal(err)
@@ -197,12 +200,13 @@ func TestACollectorIsNoNode(t *testing.T) {
 	own = &Credentials{own: func() (*tls.Certificate, error) { return forged, nil }}
 	_, err = dial(t, a, careless(own)).Leader(t.Context(), &wire.LeaderRequest{})
 	if status.Code(err) != codes.Unavailable {
-		t.Errorf("a forged node: %v", err)
+		t.Errorf("a forged node got the answer %v", err)
 	}
 	awaitRefusal(t, a, refusedCert, 0)
 }
 
-// A server with a collector's certificate is no node for those who connect, and neither is another node.
+// A node refuses to connect to a server with a collector's certificate, and to a server with another
+// node's certificate.
 func TestAnotherServerIsRefused(t *testing.T) {
 	own, err := secret(t).Collector("b")
 	if err != nil {
@@ -215,7 +219,7 @@ func TestAnotherServerIsRefused(t *testing.T) {
 	connect(t, a, Options{Name: "a", Credentials: nodeCredentials(t, secret(t), "a"),
 		Self: func() Self { return selfOf("a") }, Nodes: map[string]string{"b": p.address, "x": c.address}})
 	for to, text := range map[string]string{
-		"b": "freshet://collector/b is at", "x": "freshet://node/c is at",
+		"b": " is freshet://collector/b, not", "x": " is freshet://node/c, not",
 	} {
 		if _, err := a.Leader(t.Context(), to); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", to, err)
@@ -223,7 +227,8 @@ func TestAnotherServerIsRefused(t *testing.T) {
 	}
 }
 
-// A process with another secret, without a certificate, or with an older TLS is refused and counted.
+// A process with another secret, without a certificate, or with an older version of TLS is refused,
+// and the refusal is counted.
 func TestStrangersAreRefused(t *testing.T) {
 	a := nodes(t, "a")["a"]
 	other, err := ParseSecret("another secret of another cluster")
@@ -236,7 +241,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 	foreign := nodeCredentials(t, other, "b")
 	if err := ask(careless(foreign)); status.Code(err) != codes.Unavailable {
-		t.Errorf("a foreign secret: %v", err)
+		t.Errorf("a certificate of a foreign secret was verified: %v", err)
 	}
 	awaitRefusal(t, a, refusedCert, 0)
 	for name, config := range map[string]*tls.Config{
@@ -251,12 +256,12 @@ func TestStrangersAreRefused(t *testing.T) {
 		}
 		awaitRefusal(t, a, refusedHandshake, before)
 	}
-	// The node that has the wrong secret says so in its status.
+	// The node with the wrong secret reports that in its health.
 	p := &process{}
 	connect(t, p, Options{Name: "b", Credentials: foreign, Self: func() Self { return selfOf("b") },
 		Nodes: map[string]string{"a": a.address}})
 	if _, err := p.Leader(t.Context(), "a"); err == nil {
-		t.Error("a stranger is answered")
+		t.Error("a stranger got an answer")
 	}
 	all, _ := p.Health()
 	if all[0].Connected || !strings.Contains(all[0].Error, "freshet://node/a was made with another secret") {
@@ -264,7 +269,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
-// testCA makes certificates into the files of a directory.
+// testCA signs certificates, and writes them into the files of a directory.
 type testCA struct {
 	key  ed25519.PrivateKey
 	cert *x509.Certificate
@@ -322,7 +327,7 @@ func files(dir string) (*Credentials, error) {
 	return Files(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem"))
 }
 
-// Certificates in files are read at each handshake: both the own one and the CA.
+// Certificates in files are read at each handshake: the process' own certificate and that of the CA.
 func TestCertificateFilesRotate(t *testing.T) {
 	ca, server, client, later := newTestCA(t), t.TempDir(), t.TempDir(), time.Now().Add(time.Hour)
 	ca.write(t, server, "freshet://node/a", 2, later)
@@ -353,11 +358,11 @@ func TestCertificateFilesRotate(t *testing.T) {
 	}
 	ca.write(t, server, "freshet://node/a", 4, later)
 	if serial, err := ask(); serial != 4 || err != nil {
-		t.Errorf("after a rotation: certificate %d, %v", serial, err)
+		t.Errorf("after a rotation the server shows certificate %d, error %v", serial, err)
 	}
 	newTestCA(t).write(t, server, "freshet://node/a", 5, later)
 	if serial, err := ask(); serial != 5 || err == nil {
-		t.Errorf("after a rotation of the CA on one side: certificate %d, %v", serial, err)
+		t.Errorf("after a rotation of the CA on one side, the server shows certificate %d, error %v", serial, err)
 	}
 	for name, write := range map[string]func(dir string){
 		"another URI": func(dir string) { ca.write(t, dir, "https://node/a", 6, later) },
@@ -372,9 +377,9 @@ func TestCertificateFilesRotate(t *testing.T) {
 			t.Errorf("%s is accepted", name)
 		}
 	}
-	// An expired certificate is refused by the other side.
+	// The other side refuses an expired certificate.
 	ca.write(t, server, "freshet://node/a", 7, time.Now().Add(-time.Minute))
 	if _, err := ask(); err == nil || !strings.Contains(err.Error(), "expired") {
-		t.Errorf("an expired certificate: %v", err)
+		t.Errorf("a call with an expired certificate returned %v", err)
 	}
 }

@@ -17,19 +17,21 @@ import (
 const (
 	minSecret = 16 // characters of a cluster's secret
 
-	// rounds of PBKDF2 slow down a search for a weak secret. Source: OWASP's cheat sheet on the storage of
-	// passwords, for SHA-256. They take about 0.1 s at the start of a process.
+	// rounds is the number of rounds of PBKDF2, which slow down a search for a weak secret. The number
+	// is from OWASP's cheat sheet on the storage of passwords, for SHA-256. It takes about 0.1 s at
+	// the start of a process.
 	rounds = 600_000
 
 	pushPrefix = "freshet-push-1."
-	checkLen   = 4 // bytes of the sum at the end of a push secret, which finds typing errors
+	checkLen   = 4 // bytes of the checksum at the end of a push secret, which detects typing errors
 )
 
-// Secret proves that a process belongs to a cluster. A cluster's secret makes certificates of nodes and
-// of collectors. A push secret makes only certificates of collectors, and verifies those of nodes.
+// Secret proves that a process belongs to a cluster. A cluster's secret makes certificates of nodes
+// and of collectors. A push secret only makes certificates of collectors, and verifies certificates of
+// nodes.
 type Secret struct {
 	nodes   ed25519.PrivateKey // signs the certificates of nodes; nil in a push secret
-	node    ed25519.PublicKey  // verifies them
+	node    ed25519.PublicKey  // verifies the certificates of nodes
 	pushers ed25519.PrivateKey // signs the certificates of collectors
 }
 
@@ -49,14 +51,15 @@ func ReadSecret(file string) (*Secret, error) {
 	return s, nil
 }
 
-// ParseSecret parses the text of a cluster's secret or of a push secret. Space around it does not count.
+// ParseSecret parses the text of a cluster's secret or of a push secret. It ignores space around the
+// text.
 func ParseSecret(text string) (*Secret, error) {
 	text = strings.TrimSpace(text)
 	if encoded, push := strings.CutPrefix(text, pushPrefix); push {
 		return parsePush(encoded)
 	}
 	if n := len([]rune(text)); n < minSecret {
-		return nil, fmt.Errorf("the secret has %d characters, and at least %d are needed; "+
+		return nil, fmt.Errorf("the secret has %d characters, but at least %d are needed; "+
 			"make one with: freshet cluster secret", n, minSecret)
 	}
 	root, err := pbkdf2.Key(sha256.New, text, []byte("freshet cluster secret 1"), rounds, sha256.Size)
@@ -102,12 +105,12 @@ func checksum(b []byte) []byte {
 	return sum[:checkLen]
 }
 
-// Push returns the text of the push secret: the seed of the collectors' CA, the public key of the nodes'
-// CA, and a sum of both.
+// Push returns the text of the push secret: the seed of the collectors' CA, the public key of the
+// nodes' CA, and a checksum of both.
 func (s *Secret) Push() string {
 	b := append(s.pushers.Seed(), s.node...)
 	return pushPrefix + base64.RawURLEncoding.EncodeToString(append(b, checksum(b)...))
 }
 
-// OnlyPush reports whether it is a push secret.
+// OnlyPush reports whether the secret is a push secret.
 func (s *Secret) OnlyPush() bool { return s.nodes == nil }

@@ -15,7 +15,7 @@ func TestSecrets(t *testing.T) {
 	}
 	again, err := ParseSecret("\n a secret for all tests \n")
 	if err != nil || !again.nodes.Equal(s.nodes) || !again.pushers.Equal(s.pushers) || s.nodes.Equal(s.pushers) {
-		t.Errorf("%v: space around a secret counts, or its keys are equal", err)
+		t.Errorf("%v: space around a secret changes it, or its keys are equal", err)
 	}
 	if strings.Contains(s.Push(), "secret for") {
 		t.Error("the push secret contains the secret")
@@ -28,7 +28,7 @@ func TestSecrets(t *testing.T) {
 func TestBadSecretsSayTheWayOut(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	for text, want := range map[string]string{
-		" short  \n": "has 5 characters, and at least 16 are needed; make one with: freshet cluster secret",
+		" short  \n": "has 5 characters, but at least 16 are needed; make one with: freshet cluster secret",
 		"":           "has 0 characters",
 		secret(t).Push()[:len(secret(t).Push())-1]: "freshet cluster secret --push",
 		pushPrefix: "damaged or cut",
@@ -42,6 +42,6 @@ func TestBadSecretsSayTheWayOut(t *testing.T) {
 		}
 	}
 	if _, err := ReadSecret(file + "x"); err == nil {
-		t.Error("a missing file is read")
+		t.Error("ReadSecret accepts a missing file")
 	}
 }

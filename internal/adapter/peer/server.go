@@ -29,19 +29,19 @@ import (
 )
 
 const (
-	// maxFrame bounds a message of gRPC. A batch has 1 MiB of messages, or a single one with an entry of at
-	// most entry.MaxSize.
+	// maxFrame bounds a message of gRPC. A batch has at most 1 MiB of messages, or a single message
+	// with an entry of at most entry.MaxSize.
 	maxFrame = entry.MaxSize + maxBatch
 
-	// maxStreams bounds the calls at one time of one connection.
+	// maxStreams bounds how many calls a connection has at one time.
 	maxStreams = 256
 
 	// window bounds the bytes of a stream, and of a connection, that wait to be read.
 	window = 2 * maxBatch
 
-	pingEvery   = 2 * time.Second // on a connection that is quiet
-	userTimeout = 5 * time.Second // until unacknowledged bytes end a connection
-	stopTimeout = 5 * time.Second // for calls under way, when the server ends
+	pingEvery   = 2 * time.Second // interval of pings on a quiet connection
+	userTimeout = 5 * time.Second // time until unacknowledged bytes end a connection
+	stopTimeout = 5 * time.Second // time for calls in progress, when the server ends
 )
 
 // ServerOptions are the parts of a Server. All but Member are required.
@@ -49,7 +49,8 @@ type ServerOptions struct {
 	Credentials *Credentials
 	Self        func() Self // called at each call
 	Handler     Handler
-	// Member returns the member of a node, if it is known. Another member of that name is refused.
+	// Member returns the member of a node, if it is known. Other members with the name of the node are
+	// refused.
 	Member   func(node string) (member uint64, known bool)
 	Registry prometheus.Registerer
 	Logger   *slog.Logger
@@ -87,8 +88,8 @@ func NewServer(o ServerOptions) *Server {
 	return s
 }
 
-// Run answers until ctx is done, and closes the listener. Calls under way then have 5 s to end; streams of
-// messages are cut at the end.
+// Run answers until ctx is done, and closes the listener. Calls in progress then have 5 s to end.
+// After that, streams of messages are closed.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	failed := make(chan error, 1)
 	go func() { failed <- s.grpc.Serve(l) }()
@@ -119,7 +120,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// serverTLS counts handshakes that fail, and says who is at the other end of a connection.
+// serverTLS counts failed handshakes, and records which process is at the other end of a connection.
 type serverTLS struct {
 	credentials.TransportCredentials
 	server *Server
@@ -139,12 +140,12 @@ func (c *serverTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		if bad := (certificateError{}); errors.As(err, &bad) {
 			reason = refusedCert
 		}
-		if !errors.Is(err, io.EOF) { // nothing came: a check of the port
+		if !errors.Is(err, io.EOF) { // a check of the port sends nothing
 			c.server.refuse(reason, fmt.Errorf("connection from %s: %w", raw.RemoteAddr(), err))
 		}
 		return nil, nil, err
 	}
-	// The handshake has verified it.
+	// The handshake has verified the certificate.
 	who, err := identityOf(info.(credentials.TLSInfo).State.PeerCertificates)
 	if err != nil {
 		return nil, nil, err
@@ -179,7 +180,7 @@ func (s *Server) refusal(code codes.Code, reason, format string, args ...any) er
 	return status.Error(code, valid(err.Error()))
 }
 
-// valid returns text that protobuf accepts.
+// valid returns the text as valid UTF-8, as protobuf requires.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // forCollectors are the methods that a collector may call.
@@ -202,7 +203,7 @@ func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, 
 	s.mu.Lock()
 	if s.stopped {
 		s.mu.Unlock()
-		return nil, status.Error(codes.Unavailable, "this node stops")
+		return nil, status.Error(codes.Unavailable, "this node is stopping")
 	}
 	s.calls.Add(1)
 	s.mu.Unlock()
@@ -225,15 +226,15 @@ func (s *Server) greet(ctx context.Context, h *wire.Hello, knows knows) error {
 	case h == nil:
 		return s.refusal(codes.InvalidArgument, refusedMalformed, "%s sent no hello", who)
 	case h.GetLowest() > highestVersion || h.GetHighest() < lowestVersion || h.GetLowest() > h.GetHighest():
-		return s.refusal(bad, refusedVersion, "%s speaks versions %d to %d of the protocol between nodes, and this node "+
-			"speaks %d to %d; upgrade one release after the other", who, h.GetLowest(), h.GetHighest(), lowestVersion,
+		return s.refusal(bad, refusedVersion, "%s supports versions %d to %d of the protocol between nodes, and this node "+
+			"supports %d to %d; upgrade one release after the other", who, h.GetLowest(), h.GetHighest(), lowestVersion,
 			highestVersion)
 	case h.GetNode() != who.Name:
 		return s.refusal(codes.PermissionDenied, refusedName, "%s says that it is %.80q", who, h.GetNode())
 	case knows == knowsNothing && (len(h.GetCluster()) == 0 || self.Cluster == (Cluster{})):
 		return nil
 	case self.Cluster == (Cluster{}):
-		return status.Errorf(codes.Unavailable, "this node has not joined its cluster yet") // and nobody is to blame
+		return status.Errorf(codes.Unavailable, "this node has not joined its cluster yet") // not the fault of the caller
 	case len(h.GetCluster()) != len(theirs) || theirs != self.Cluster || theirs == (Cluster{}):
 		return s.refusal(bad, refusedCluster, "%s belongs to cluster %s, and this node to cluster %s; "+
 			"see cluster.nodes in the configurations of both", who, theirs, self.Cluster)
@@ -241,22 +242,22 @@ func (s *Server) greet(ctx context.Context, h *wire.Hello, knows knows) error {
 		return s.refusal(bad, refusedEpoch, "%s has recovery epoch %d, and this node has %d; a node from before "+
 			"a recovery must join again with an empty directory", who, h.GetEpoch(), self.Epoch)
 	case h.GetGroup() != self.Group:
-		return s.refusal(bad, refusedGroup, "%s speaks to group %d, and this node has group %d", who, h.GetGroup(),
+		return s.refusal(bad, refusedGroup, "%s calls group %d, but this node is in group %d", who, h.GetGroup(),
 			self.Group)
 	case knows == knowsMembers && h.GetTo() != self.Member:
-		return s.refusal(bad, refusedMember, "%s speaks to member %d, and this node has member %d; "+
-			"its directory is another one than before", who, h.GetTo(), self.Member)
+		return s.refusal(bad, refusedMember, "%s calls member %d, but this node has member %d; "+
+			"it has another data directory than before", who, h.GetTo(), self.Member)
 	}
 	return s.greetMember(who, h, knows)
 }
 
-// knows is what a hello must know.
+// knows says what the sender of a hello must know.
 type knows uint8
 
 const (
-	knowsNothing knows = iota // either side may not know its cluster yet
+	knowsNothing knows = iota // each side may not know its cluster yet
 	knowsCluster
-	knowsMembers // of both sides
+	knowsMembers // the members of both sides
 )
 
 func (s *Server) greetMember(who Identity, h *wire.Hello, knows knows) error {
@@ -268,8 +269,8 @@ func (s *Server) greetMember(who Identity, h *wire.Hello, knows knows) error {
 		is, known = s.Member(who.Name)
 	}
 	if known && is != h.GetFrom() || knows == knowsMembers && h.GetFrom() == 0 {
-		return s.refusal(codes.FailedPrecondition, refusedMember, "%s says that it has member %d, and the cluster knows "+
-			"member %d of that name", who, h.GetFrom(), is)
+		return s.refusal(codes.FailedPrecondition, refusedMember, "%s sent member %d, but in the cluster this name has "+
+			"member %d", who, h.GetFrom(), is)
 	}
 	return nil
 }
@@ -279,7 +280,7 @@ func clusterOf(b []byte) (c Cluster) {
 	return c
 }
 
-// Entries receives messages with entries, and answers to them.
+// Entries receives messages with entries, and the answers to such messages.
 func (s *Server) Entries(in grpc.BidiStreamingServer[wire.Batch, wire.Ack]) error {
 	return s.receive(entries, in)
 }
@@ -338,7 +339,7 @@ func (s *Server) receive(connection string, in grpc.BidiStreamingServer[wire.Bat
 
 var errForged = errors.New("it is from or for another member than its stream")
 
-// readBatch parses the messages of a batch. All must be between the members of the hello.
+// readBatch parses the messages of a batch. All messages must be between the members of the hello.
 func readBatch(hello *wire.Hello, b *wire.Batch) ([]Message, error) {
 	all := make([]Message, 0, len(b.GetMessages()))
 	for _, m := range b.GetMessages() {
@@ -355,7 +356,7 @@ func readBatch(hello *wire.Hello, b *wire.Batch) ([]Message, error) {
 	return all, nil
 }
 
-// Push answers a push.
+// Push handles a call with a push.
 func (s *Server) Push(ctx context.Context, in *wire.PushRequest) (*wire.Reply, error) {
 	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
 		return nil, err
@@ -365,7 +366,7 @@ func (s *Server) Push(ctx context.Context, in *wire.PushRequest) (*wire.Reply, e
 	}
 	err := member.CheckPush(in.GetPush())
 	if err == nil && len(in.GetPush()) > entry.MaxSize/2 {
-		err = fmt.Errorf("%w: the push has %d bytes, and at most %d bytes are allowed", batch.ErrRefused,
+		err = fmt.Errorf("%w: the push has %d bytes, but at most %d bytes are allowed", batch.ErrRefused,
 			len(in.GetPush()), entry.MaxSize/2)
 	}
 	if err != nil {
@@ -376,7 +377,7 @@ func (s *Server) Push(ctx context.Context, in *wire.PushRequest) (*wire.Reply, e
 	return &wire.Reply{Error: encodeError(err)}, nil
 }
 
-// Write answers a write.
+// Write handles a call with an entry to write.
 func (s *Server) Write(ctx context.Context, in *wire.WriteRequest) (*wire.WriteReply, error) {
 	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
 		return nil, err
@@ -392,22 +393,23 @@ func (s *Server) Write(ctx context.Context, in *wire.WriteRequest) (*wire.WriteR
 	return &wire.WriteReply{Outcome: o.Append(nil)}, nil
 }
 
-// readWrite parses the entry of a write. Members propose all other entries themselves.
+// readWrite parses the entry of a write. Entries of other kinds are proposed only by the members
+// themselves.
 func readWrite(in *wire.WriteRequest) (*entry.Entry, error) {
 	e := &entry.Entry{}
 	if err := e.Parse(in.GetEntry()); err != nil {
 		return nil, err
 	}
 	if e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas {
-		return nil, fmt.Errorf("its kind is %d, and only requests and deltas are written", e.Kind)
+		return nil, fmt.Errorf("its kind is %d, but only requests and deltas can be written", e.Kind)
 	}
 	if e.Group != in.GetHello().GetGroup() {
-		return nil, fmt.Errorf("it is for group %d, and the call for group %d", e.Group, in.GetHello().GetGroup())
+		return nil, fmt.Errorf("it is for group %d, but the call is for group %d", e.Group, in.GetHello().GetGroup())
 	}
 	return e, nil
 }
 
-// Join answers a node that wants to join.
+// Join handles the call of a node that wants to join.
 func (s *Server) Join(ctx context.Context, in *wire.JoinRequest) (*wire.JoinReply, error) {
 	h := in.GetHello()
 	if err := s.greet(ctx, h, knowsNothing); err != nil {
@@ -425,7 +427,7 @@ func (s *Server) Join(ctx context.Context, in *wire.JoinRequest) (*wire.JoinRepl
 	}, nil
 }
 
-// Leader answers who leads.
+// Leader returns the node that leads.
 func (s *Server) Leader(ctx context.Context, in *wire.LeaderRequest) (*wire.LeaderReply, error) {
 	if err := s.greet(ctx, in.GetHello(), knowsNothing); err != nil {
 		return nil, err
@@ -434,7 +436,7 @@ func (s *Server) Leader(ctx context.Context, in *wire.LeaderRequest) (*wire.Lead
 	return &wire.LeaderReply{Name: l.Name, Address: l.Address, Term: l.Term, Cluster: l.Cluster[:], Epoch: l.Epoch}, nil
 }
 
-// Status answers how the node is.
+// Status returns the status of this node.
 func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.StatusReply, error) {
 	if err := s.greet(ctx, in.GetHello(), knowsNothing); err != nil {
 		return nil, err
@@ -454,17 +456,18 @@ func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.Stat
 	return r, nil
 }
 
-// pushers are the collectors that pushed lately: when each last did.
+// pushers are the collectors that pushed in the last 10 minutes, with the time of their last push.
 type pushers struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
 const (
-	// maxPushers bounds the collectors that are remembered. Others are served all the same.
+	// maxPushers bounds how many collectors are remembered. Pushes of further collectors are accepted
+	// as well.
 	maxPushers = 1000
 
-	// forgetPusher is how long a collector is remembered that no longer pushes.
+	// forgetPusher is how long a collector is remembered after its last push.
 	forgetPusher = 10 * time.Minute
 )
 
@@ -484,7 +487,7 @@ func (p *pushers) pushed(name string) {
 	p.last[strings.Clone(name)] = time.Now()
 }
 
-// forget forgets old collectors. It is called with mu held.
+// forget removes old collectors. The caller has locked mu.
 func (p *pushers) forget() {
 	maps.DeleteFunc(p.last, func(_ string, at time.Time) bool { return time.Since(at) > forgetPusher })
 }

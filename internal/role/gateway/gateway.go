@@ -1,6 +1,6 @@
-// Package gateway is the role that hands windows, requests and deltas to the leader of a group, wherever
-// it is. It keeps nothing. Every process of a cluster has it: a node asks its own member while that
-// member leads, and the leader's node otherwise.
+// Package gateway is the role that hands windows, requests and deltas to the leader of a group, on
+// whatever node the leader is. It keeps nothing. Every process of a cluster has this role. A node
+// calls its own member while that member leads, and otherwise the leader's node.
 package gateway
 
 import (
@@ -22,21 +22,21 @@ import (
 type Member interface {
 	// Leader returns the name of the node that leads, as far as this member knows; empty if there is none.
 	Leader() string
-	// PushBytes and Write propose at this member: see group.Group. Their error is replica.ErrNotLeader if
-	// another member leads.
+	// PushBytes and Write propose at this member: see group.Group. Their error is replica.ErrNotLeader
+	// if another member leads.
 	PushBytes(ctx context.Context, push []byte) error
 	Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error)
 }
 
-// Nodes asks other nodes, by their names. The errors are those of the member that is asked; ErrUnreachable
-// if it did not answer.
+// Nodes calls other nodes, by their names. The errors are those of the called member, or
+// ErrUnreachable if the node did not answer.
 type Nodes interface {
 	Leader(ctx context.Context, node string) (leader string, err error)
 	Push(ctx context.Context, node string, push []byte) error
 	Write(ctx context.Context, node string, e *entry.Entry) (*outcome.Outcome, error)
 }
 
-// ErrUnreachable means that a node did not answer. The call may count or not.
+// ErrUnreachable means that a node did not answer. The effect of the call is unknown.
 var ErrUnreachable = errors.New("the node does not answer")
 
 // ErrNoLeader means that no node that answers knows a leader.
@@ -44,43 +44,43 @@ var ErrNoLeader = errors.New("the group has no leader")
 
 // Options are the parts of a Gateway.
 type Options struct {
-	Node   string   // name of this node; empty if the process is none
-	Names  []string // of all nodes
-	Member Member   // nil if the process is no node
-	Nodes  Nodes    // the others
+	Node   string   // name of this node; empty if the process is not a node
+	Names  []string // names of all nodes
+	Member Member   // nil if the process is not a node
+	Nodes  Nodes    // the other nodes
 }
 
-// Gateway hands on what comes in. It is safe for concurrent use.
+// Gateway hands calls to the leader. It is safe for concurrent use.
 type Gateway struct {
 	Options
 
 	mu     sync.Mutex
-	leader string // that answered last, or that a node named; empty if it is not known
-	next   int    // of Names, to be asked for the leader
+	leader string // the leader that answered last or that a node named; empty if unknown
+	next   int    // index in Names of the next node to ask for the leader
 }
 
 const (
-	// tryAgain is the pause before a call is made again, perhaps at another leader. An election takes 1 to
-	// 2 s.
+	// tryAgain is the pause before a call is repeated, perhaps at another leader. An election takes 1
+	// to 2 s.
 	tryAgain = 50 * time.Millisecond
 
-	// writeTime bounds the wait for the outcome of a request or of deltas. An election takes 2 s, and a sender
-	// gives up after 30 s: it had better try another node before.
+	// writeTime bounds the wait for the outcome of a request or of deltas. An election takes 2 s. A
+	// sender gives up after 30 s, and should have time to try another node before that.
 	writeTime = 10 * time.Second
 
-	// watchEvery is how often a call that is not answered looks whether another node leads.
+	// watchEvery is the interval at which a call without an answer checks whether another node leads.
 	watchEvery = 500 * time.Millisecond
 
-	// askTime bounds the wait for the answer of a node that is asked for the leader.
+	// askTime bounds the wait for a node's answer to the question for the leader.
 	askTime = time.Second
 )
 
 // New returns a Gateway.
 func New(o Options) *Gateway { return &Gateway{Options: o} }
 
-// Push hands over a push in the form of entry.AppendPush, and waits until it counts: see package batch for the
-// errors. From the second call of a node on, the push says that it was sent before. `sent` reports whether a
-// node was called, so that the push may count even after an error.
+// Push hands over a push in the form of entry.AppendPush, and waits until it counts: see package batch
+// for the errors. From the second call of a node on, the push is marked as sent before. `sent` reports
+// whether a node was called: then the push may count even after an error.
 func (g *Gateway) Push(ctx context.Context, push []byte) (sent bool, err error) {
 	err = g.atLeader(ctx, func(ctx context.Context, node string) error {
 		if sent {
@@ -95,8 +95,9 @@ func (g *Gateway) Push(ctx context.Context, push []byte) (sent bool, err error) 
 	return sent, err
 }
 
-// Write hands over an entry of a request or of deltas, and returns its outcome. An entry whose answer was
-// lost is handed over again: samples that are stored are repeats then, and so are deltas by their hash.
+// Write hands over an entry of a request or of deltas, and returns its outcome. If the answer was
+// lost, the entry is handed over again: stored samples are then repeats, and deltas are recognized as
+// repeats by their hash.
 func (g *Gateway) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
@@ -112,7 +113,7 @@ func (g *Gateway) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome
 	return o, err
 }
 
-// atLeader makes a call at the leader, and makes it again until its fate is known or ctx is done.
+// atLeader makes a call at the leader, and repeats it until its fate is known or ctx is done.
 func (g *Gateway) atLeader(ctx context.Context, call func(ctx context.Context, node string) error) error {
 	for {
 		node, err := g.find(ctx)
@@ -134,11 +135,11 @@ func (g *Gateway) atLeader(ctx context.Context, call func(ctx context.Context, n
 	}
 }
 
-// errOther ends a call when another node leads.
+// errOther ends a call if another node leads now.
 var errOther = fmt.Errorf("another node leads now: %w", member.ErrLost)
 
-// watch returns the context of a call at a node. It is done when another node leads: a leader that was
-// paused, or is cut off, would not answer for long.
+// watch returns the context of a call at a node. The context is done once another node leads: a leader
+// that is paused or disconnected would not answer for a long time.
 func (g *Gateway) watch(ctx context.Context, node string) (watched context.Context, stop func()) {
 	watched, cancel := context.WithCancelCause(ctx)
 	var timer *time.Timer
@@ -158,7 +159,7 @@ func (g *Gateway) watch(ctx context.Context, node string) (watched context.Conte
 	}
 }
 
-// other returns the leader, if it is known to be another node than this one.
+// other returns the leader if it is known to be another node than `than`, otherwise an empty name.
 func (g *Gateway) other(ctx context.Context, than string) string {
 	if g.Member != nil {
 		if leader := g.Member.Leader(); leader != than {
@@ -180,8 +181,8 @@ func (g *Gateway) other(ctx context.Context, than string) string {
 	return ""
 }
 
-// again reports whether a call may succeed if it is made again. If it counts already, the new call is a
-// repeat.
+// again reports whether a call may succeed if it is repeated. If the first call counts already, the
+// next one is a repeat.
 func again(err error) bool {
 	for _, e := range []error{replica.ErrNotLeader, member.ErrLost, member.ErrMoved, ErrUnreachable} {
 		if errors.Is(err, e) {
@@ -191,7 +192,7 @@ func again(err error) bool {
 	return false
 }
 
-// find returns the node that leads: as this member knows, or as a node says that is asked. The error is
+// find returns the node that leads, as this process' own member or another node knows it. Its error is
 // ErrNoLeader.
 func (g *Gateway) find(ctx context.Context) (node string, err error) {
 	if g.Member != nil {
@@ -221,7 +222,7 @@ func (g *Gateway) find(ctx context.Context) (node string, err error) {
 	return g.leader, nil
 }
 
-// Leader returns the node that leads, as far as it is known; empty if no node that answers knows a leader.
+// Leader returns the node that leads; empty if no node that answers knows a leader.
 func (g *Gateway) Leader(ctx context.Context) string {
 	node, _ := g.find(ctx)
 	return node

@@ -25,11 +25,11 @@ type cluster struct {
 	mu     sync.Mutex
 	leader string
 	dead   []string
-	paused string   // answers nothing
-	lose   int      // answers that are lost after the call counted
-	called []string // node and what it was asked
+	paused string   // a node that does not answer
+	lose   int      // number of answers that are lost after the call counted
+	called []string // the calls, each as node and method
 	counts map[string]int
-	again  []bool // of the pushes that came
+	again  []bool // for each push, whether it is marked as sent before
 }
 
 func (c *cluster) at(node, what string) error {
@@ -109,7 +109,7 @@ func (o own) Write(_ context.Context, e *entry.Entry) (*outcome.Outcome, error) 
 
 func newCluster(leader string) *cluster { return &cluster{leader: leader, counts: map[string]int{}} }
 
-// from returns the gateway of node a, or of a process that is no node.
+// from returns the gateway of node a, or of a process that is not a node.
 func (c *cluster) from(node string) *Gateway {
 	o := Options{Node: node, Names: []string{"a", "b", "c"}, Nodes: c}
 	if node != "" {
@@ -131,7 +131,7 @@ func window() []batch.Batch {
 	return w.End()
 }
 
-// A call goes to the leader alone: to this process' own member, or to the node that leads.
+// A call goes only to the leader: to this process' own member, or to the node that leads.
 func TestCallsGoToTheLeader(t *testing.T) {
 	for _, from := range []string{"a", ""} {
 		for _, leader := range []string{"a", "b"} {
@@ -140,7 +140,7 @@ func TestCallsGoToTheLeader(t *testing.T) {
 			for range 3 {
 				o, err := g.Write(t.Context(), request())
 				if err != nil || o.Written.Samples != 3 {
-					t.Errorf("from %q, node %s leads: %v, %v", from, leader, o, err)
+					t.Errorf("from %q, while node %s leads: a write returned %v, %v", from, leader, o, err)
 				}
 			}
 			asked := 0
@@ -148,18 +148,18 @@ func TestCallsGoToTheLeader(t *testing.T) {
 				if call == "a leader" {
 					asked++
 				} else if call != leader+" write" {
-					t.Errorf("from %q, node %s leads: %v", from, leader, c.called)
+					t.Errorf("from %q, while node %s leads: the calls are %v", from, leader, c.called)
 				}
 			}
 			if from == "" && asked != 1 || from == "a" && asked != 0 {
-				t.Errorf("from %q, node %s leads: the leader was asked for %d times", from, leader, asked)
+				t.Errorf("from %q, while node %s leads: nodes were asked for the leader %d times", from, leader, asked)
 			}
 		}
 	}
 }
 
-// When the leader dies, or its answer is lost, a call goes on at the next leader. What counted already is
-// a repeat there.
+// If the leader dies, or its answer is lost, a call is repeated at the next leader. If the call
+// already counted, it is a repeat there.
 func TestACallOutlivesItsLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, from := range []string{"a", ""} {
@@ -175,17 +175,17 @@ func TestACallOutlivesItsLeader(t *testing.T) {
 				t.Errorf("from %q: %v", from, err)
 			}
 			if took := time.Since(begun); took < 2*time.Second || took > 2500*time.Millisecond {
-				t.Errorf("from %q: %v after the death of the leader", from, took)
+				t.Errorf("from %q: the call took %v after the death of the leader", from, took)
 			}
 			if c.counts["write"] != 3 {
-				t.Errorf("from %q: %d writes count, want one, one whose answer was lost, and its repeat", from,
+				t.Errorf("from %q: %d writes count, want 3: one, one whose answer was lost, and its repeat", from,
 					c.counts["write"])
 			}
 		}
 	})
 }
 
-// A leader that was paused does not answer. The call goes on at the next leader as soon as there is one.
+// A paused leader does not answer. The call is repeated at the next leader as soon as there is one.
 func TestAPausedLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, from := range []string{"a", ""} {
@@ -201,9 +201,9 @@ func TestAPausedLeader(t *testing.T) {
 				t.Errorf("from %q: %v", from, err)
 			}
 			if took := time.Since(begun); took < 2*time.Second || took > 4*time.Second {
-				t.Errorf("from %q: %v after the pause of the leader", from, took)
+				t.Errorf("from %q: the call took %v after the pause of the leader", from, took)
 			}
-			c.set(func() { c.paused = "c" }) // a slow leader is not left
+			c.set(func() { c.paused = "c" }) // the gateway must stay with a slow leader
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			calls := len(c.called)
 			if _, err := g.Write(ctx, request()); !errors.Is(err, context.DeadlineExceeded) {
@@ -220,8 +220,8 @@ func TestAPausedLeader(t *testing.T) {
 	})
 }
 
-// Without a leader a call waits as long as its context says, and a request 10 s at most: its sender should
-// try another node. Other errors end it at once.
+// Without a leader, a call waits as long as its context allows, and a request at most 10 s: its sender
+// should try another node. Other errors end a call at once.
 func TestNoLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, from := range []string{"a", ""} {
@@ -237,7 +237,7 @@ func TestNoLeader(t *testing.T) {
 				t.Errorf("from %q: %v", from, err)
 			}
 			if took := time.Since(begun); took != 10*time.Second {
-				t.Errorf("from %q: a request waits %v", from, took)
+				t.Errorf("from %q: a request waited for %v", from, took)
 			}
 		}
 		g := New(Options{Node: "a", Member: full{}, Names: []string{"a"}})
@@ -255,7 +255,7 @@ func (full) Write(context.Context, *entry.Entry) (*outcome.Outcome, error) {
 	return nil, member.ErrFull
 }
 
-// Windows go the same way. From its second try on, a window says that it was sent before.
+// Windows go to the leader in the same way. From its second try on, a window is marked as sent before.
 func TestWindowsGoToTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, from := range []string{"a", ""} {
@@ -267,16 +267,16 @@ func TestWindowsGoToTheLeader(t *testing.T) {
 				t.Fatal(err)
 			}
 			if sent, err := g.Push(t.Context(), bytes); err != nil || !sent || c.counts["push"] != 3 {
-				t.Errorf("from %q: sent %v, %v; it came %d times", from, sent, err, c.counts["push"])
+				t.Errorf("from %q: sent %v, error %v; the window came %d times", from, sent, err, c.counts["push"])
 			}
 			if !slices.Equal(c.again, []bool{false, true, true}) {
-				t.Errorf("from %q: the window came as a repeat: %v", from, c.again)
+				t.Errorf("from %q: the window was marked as sent before: %v", from, c.again)
 			}
 			c.set(func() { c.leader = "" })
 			g.forget("c")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			if sent, err := g.Push(ctx, bytes); sent || !errors.Is(err, ErrNoLeader) {
-				t.Errorf("from %q, without a leader: sent %v, %v", from, sent, err)
+				t.Errorf("from %q, without a leader: sent %v, error %v", from, sent, err)
 			}
 			cancel()
 		}

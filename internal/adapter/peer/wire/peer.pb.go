@@ -4,8 +4,8 @@
 // 	protoc        (unknown)
 // source: peer.proto
 
-// How the nodes of a cluster speak, and collectors with them: see docs/format/peer.md. Numbers of fields
-// and methods are never used again for something else.
+// The protocol between the nodes of a cluster, and between collectors and nodes: see
+// docs/format/peer.md. Numbers of fields and methods are never reused for something else.
 
 package wire
 
@@ -28,15 +28,15 @@ type Error_Kind int32
 
 const (
 	Error_OTHER        Error_Kind = 0
-	Error_TENANTS_FULL Error_Kind = 1 // the batches of the tenants in samples are refused for good
-	Error_REFUSED      Error_Kind = 2 // for good
-	Error_UNSYNCED     Error_Kind = 3 // counts, but a power loss may lose it
+	Error_TENANTS_FULL Error_Kind = 1 // the batches of the tenants in `samples` are refused for good
+	Error_REFUSED      Error_Kind = 2 // refused for good
+	Error_UNSYNCED     Error_Kind = 3 // it counts, but a power loss may lose it
 	Error_NOT_LEADER   Error_Kind = 4
-	Error_LOST         Error_Kind = 5 // may count or not: send it again
-	Error_FULL         Error_Kind = 6 // nothing was done: too much waits
+	Error_LOST         Error_Kind = 5 // the effect is unknown: send it again
+	Error_FULL         Error_Kind = 6 // nothing was done: too much waits already
 	Error_QUEUE_FULL   Error_Kind = 7 // nothing was done: too many entries wait for other members
-	Error_MOVED        Error_Kind = 8 // nothing was done: made for other shards than the group has
-	Error_NOT_ADMITTED Error_Kind = 9 // the node must not join, and asking again does not help
+	Error_MOVED        Error_Kind = 8 // nothing was done: it was made for other shards than the group has
+	Error_NOT_ADMITTED Error_Kind = 9 // the node must not join, and another call does not help
 )
 
 // Enum value maps for Error_Kind.
@@ -94,16 +94,16 @@ func (Error_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_peer_proto_rawDescGZIP(), []int{8, 0}
 }
 
-// Hello says who speaks, and to whom. Each call and each stream has one.
+// Hello names the caller and the called member. Each call and each stream has one.
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       []byte                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // 16 bytes; empty if the caller does not know it yet
-	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`    // of recoveries
+	Cluster       []byte                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // 16 bytes; empty if the caller does not know its cluster yet
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`    // number of recoveries
 	Group         uint64                 `protobuf:"fixed64,3,opt,name=group,proto3" json:"group,omitempty"`
-	Node          string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`      // the caller's name; its certificate has the same
+	Node          string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`      // the caller's name, which its certificate has, too
 	From          uint64                 `protobuf:"fixed64,5,opt,name=from,proto3" json:"from,omitempty"`    // the caller's member; 0 for a collector
 	To            uint64                 `protobuf:"fixed64,6,opt,name=to,proto3" json:"to,omitempty"`        // the member that the messages are for; 0 in calls
-	Lowest        uint32                 `protobuf:"varint,7,opt,name=lowest,proto3" json:"lowest,omitempty"` // versions of this protocol that the caller speaks
+	Lowest        uint32                 `protobuf:"varint,7,opt,name=lowest,proto3" json:"lowest,omitempty"` // versions of this protocol that the caller supports
 	Highest       uint32                 `protobuf:"varint,8,opt,name=highest,proto3" json:"highest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -535,14 +535,14 @@ func (x *WriteReply) GetOutcome() []byte {
 	return nil
 }
 
-// Error is an error that callers decide on.
+// Error is an error on which callers decide.
 type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          Error_Kind             `protobuf:"varint,1,opt,name=kind,proto3,enum=freshet.peer.v1.Error_Kind" json:"kind,omitempty"`
 	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	Samples       map[string]uint64      `protobuf:"bytes,3,rep,name=samples,proto3" json:"samples,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // of TENANTS_FULL
-	Cause         *Error                 `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`                                                                                // of TENANTS_FULL; may be missing
-	Leader        string                 `protobuf:"bytes,5,opt,name=leader,proto3" json:"leader,omitempty"`                                                                              // of NOT_LEADER: the leader's name and HOST:PORT, if known
+	Samples       map[string]uint64      `protobuf:"bytes,3,rep,name=samples,proto3" json:"samples,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // only of TENANTS_FULL: refused samples by tenant
+	Cause         *Error                 `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`                                                                                // only of TENANTS_FULL; may be missing
+	Leader        string                 `protobuf:"bytes,5,opt,name=leader,proto3" json:"leader,omitempty"`                                                                              // only of NOT_LEADER: the leader's name and HOST:PORT, if known
 	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -623,7 +623,7 @@ func (x *Error) GetAddress() string {
 type JoinRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`    // without cluster
-	Format        uint32                 `protobuf:"varint,2,opt,name=format,proto3" json:"format,omitempty"` // what the node knows: see entries of a version
+	Format        uint32                 `protobuf:"varint,2,opt,name=format,proto3" json:"format,omitempty"` // versions that the node supports: see the entry kind version
 	Semantics     uint32                 `protobuf:"varint,3,opt,name=semantics,proto3" json:"semantics,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -687,7 +687,7 @@ type JoinReply struct {
 	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Group         uint64                 `protobuf:"fixed64,4,opt,name=group,proto3" json:"group,omitempty"`
 	Founder       uint64                 `protobuf:"fixed64,5,opt,name=founder,proto3" json:"founder,omitempty"` // the member that founded the group
-	Index         uint64                 `protobuf:"varint,6,opt,name=index,proto3" json:"index,omitempty"`      // up to which the group's log was applied at the answering node
+	Index         uint64                 `protobuf:"varint,6,opt,name=index,proto3" json:"index,omitempty"`      // index up to which the answering node had applied the group's log
 	Voters        []uint64               `protobuf:"fixed64,7,rep,packed,name=voters,proto3" json:"voters,omitempty"`
 	Nodes         map[string]uint64      `protobuf:"bytes,8,rep,name=nodes,proto3" json:"nodes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // the member of each node
 	unknownFields protoimpl.UnknownFields
@@ -826,7 +826,7 @@ func (x *LeaderRequest) GetHello() *Hello {
 
 type LeaderReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // empty if there is none
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // empty if there is no leader
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	Cluster       []byte                 `protobuf:"bytes,4,opt,name=cluster,proto3" json:"cluster,omitempty"`
@@ -953,14 +953,14 @@ type StatusReply struct {
 	Committed              uint64                 `protobuf:"varint,5,opt,name=committed,proto3" json:"committed,omitempty"`
 	LagSeconds             float64                `protobuf:"fixed64,6,opt,name=lag_seconds,json=lagSeconds,proto3" json:"lag_seconds,omitempty"`
 	Clock                  int64                  `protobuf:"fixed64,7,opt,name=clock,proto3" json:"clock,omitempty"`                                                                    // Unix milliseconds
-	Version                string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`                                                                  // of the program
-	LeaderlessSeconds      float64                `protobuf:"fixed64,9,opt,name=leaderless_seconds,json=leaderlessSeconds,proto3" json:"leaderless_seconds,omitempty"`                   // since a leader was last known; 0 while it is
-	LeaderlessTotalSeconds float64                `protobuf:"fixed64,10,opt,name=leaderless_total_seconds,json=leaderlessTotalSeconds,proto3" json:"leaderless_total_seconds,omitempty"` // since the process started
+	Version                string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`                                                                  // version of the program
+	LeaderlessSeconds      float64                `protobuf:"fixed64,9,opt,name=leaderless_seconds,json=leaderlessSeconds,proto3" json:"leaderless_seconds,omitempty"`                   // since a leader was last known; 0 while one is known
+	LeaderlessTotalSeconds float64                `protobuf:"fixed64,10,opt,name=leaderless_total_seconds,json=leaderlessTotalSeconds,proto3" json:"leaderless_total_seconds,omitempty"` // sum of the times without a known leader since the process started
 	LogBytes               uint64                 `protobuf:"varint,11,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
-	LogPins                []string               `protobuf:"bytes,12,rep,name=log_pins,json=logPins,proto3" json:"log_pins,omitempty"`                                // what keeps old entries in the log
+	LogPins                []string               `protobuf:"bytes,12,rep,name=log_pins,json=logPins,proto3" json:"log_pins,omitempty"`                                // why old entries stay in the log
 	LogAppendSeconds       float64                `protobuf:"fixed64,13,opt,name=log_append_seconds,json=logAppendSeconds,proto3" json:"log_append_seconds,omitempty"` // the longest write to the log in the last 10 s
 	Marks                  []*Mark                `protobuf:"bytes,14,rep,name=marks,proto3" json:"marks,omitempty"`                                                   // by index
-	Collectors             []*Pusher              `protobuf:"bytes,15,rep,name=collectors,proto3" json:"collectors,omitempty"`                                         // that push to this node
+	Collectors             []*Pusher              `protobuf:"bytes,15,rep,name=collectors,proto3" json:"collectors,omitempty"`                                         // collectors that pushed to this node lately
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }

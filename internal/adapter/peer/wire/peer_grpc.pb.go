@@ -4,8 +4,8 @@
 // - protoc             (unknown)
 // source: peer.proto
 
-// How the nodes of a cluster speak, and collectors with them: see docs/format/peer.md. Numbers of fields
-// and methods are never used again for something else.
+// The protocol between the nodes of a cluster, and between collectors and nodes: see
+// docs/format/peer.md. Numbers of fields and methods are never reused for something else.
 
 package wire
 
@@ -35,8 +35,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type PeerClient interface {
-	// Messages of members, in batches. The first batch of a stream has the hello and no messages. Each batch
-	// is answered by an Ack, in order, after its messages were taken.
+	// Messages of members, in batches. The first batch of a stream has the hello and no messages. The receiver
+	// answers each batch with an Ack, in order, after it has taken the messages.
 	Entries(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Batch, Ack], error)
 	Urgent(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Batch, Ack], error)
 	Push(ctx context.Context, in *PushRequest, opts ...grpc.CallOption) (*Reply, error)
@@ -134,8 +134,8 @@ func (c *peerClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
 type PeerServer interface {
-	// Messages of members, in batches. The first batch of a stream has the hello and no messages. Each batch
-	// is answered by an Ack, in order, after its messages were taken.
+	// Messages of members, in batches. The first batch of a stream has the hello and no messages. The receiver
+	// answers each batch with an Ack, in order, after it has taken the messages.
 	Entries(grpc.BidiStreamingServer[Batch, Ack]) error
 	Urgent(grpc.BidiStreamingServer[Batch, Ack]) error
 	Push(context.Context, *PushRequest) (*Reply, error)

@@ -1,5 +1,5 @@
-// Package wire has the messages and methods by which the nodes of a cluster speak, made from
-// peer.proto. Package peer checks and uses them.
+// Package wire has the messages and methods of the protocol between nodes, generated from peer.proto.
+// Package peer checks and uses them.
 package wire
 
 //go:generate go run github.com/bufbuild/buf/cmd/buf@v1.57.2 generate --template buf.gen.yaml
