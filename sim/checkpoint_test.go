@@ -53,7 +53,7 @@ func (s *sim) beginSaving(n *node) {
 
 var errNoSync = errors.New("the stores cannot be synced")
 
-// savingFailed ends a checkpoint that the disk does not take. The one before it still counts.
+// savingFailed ends a checkpoint that could not be written. The checkpoint before it still counts.
 func (s *sim) savingFailed(n *node, err error) {
 	if !errors.Is(err, memfs.ErrInjected) && !errors.Is(err, memfs.ErrNoSpace) && !errors.Is(err, errNoSync) {
 		s.Fail("node %d: save a checkpoint: %v", n.n, err)
@@ -141,8 +141,8 @@ func (n *node) rewriteNotes(base uint64) {
 	_ = n.noted.Commit()
 }
 
-// restore returns the state of the last checkpoint, and the index up to which some sections have had the
-// entries.
+// restore returns the state of the last checkpoint, and the highest index of an entry that is in any
+// section.
 func (n *node) restore(config *tile.Config) (state *member.Member, last uint64, err error) {
 	boot := fmt.Sprint("boot ", n.boots)
 	ofTiles, ofRequests := notes.In(n.disk, notes.OfTiles), notes.In(n.disk, notes.OfRequests)

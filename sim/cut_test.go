@@ -11,15 +11,16 @@ import (
 	"strings"
 )
 
-// A start after a power loss cuts databases back, and an opening may rewrite the log of late samples. Here the
-// process dies between two steps of that. A step ends where a database syncs a file or a directory.
+// A start after a power loss cuts databases back, and opening a database may rewrite its log of late samples.
+// In this file, the process dies between two steps of that work. A step ends where a database syncs a file or
+// a directory.
 
 // logsOf returns the files in some directories of a tenant's raw store, by name.
 func (n *node) logsOf(tenant string, dirs ...string) map[string][]byte {
 	all := map[string][]byte{}
 	for _, d := range dirs {
 		dir := filepath.Join(n.rawDir(tenant), d)
-		files, _ := os.ReadDir(dir) // without an error that matters: a store may lack the directory
+		files, _ := os.ReadDir(dir) // no error matters: a store may lack the directory
 		for _, f := range files {
 			path := filepath.Join(dir, f.Name())
 			if b, err := os.ReadFile(path); err == nil { // and not a checkpoint, which is a directory
@@ -63,7 +64,7 @@ func (s *sim) cutOrDie(n *node, cut func()) (died bool) {
 	return false
 }
 
-// crashInCut crashes a process whose databases are half cut.
+// crashInCut crashes a process while it cuts its databases back.
 func (s *sim) crashInCut(n *node, before map[string][]byte, synced map[string]bool) {
 	s.covered.cutCrashes++
 	power := s.Chance(50)
@@ -109,7 +110,7 @@ func (n *node) putBack(name string, b []byte) {
 }
 
 // writeOrDie calls write, which writes to a tenant's stores and may open them. Sometimes the process is killed
-// while one opens, and more often if the opening rewrites the log of late samples.
+// while a store opens, and more often if the opening rewrites the log of late samples.
 func (s *sim) writeOrDie(n *node, tenant string, write func()) (died bool) {
 	if s.Now > s.end-settleFor {
 		n.noteEnds(write)
@@ -151,7 +152,8 @@ func (n *node) changed(tenant string, before map[string][]byte) (names []string)
 	return names
 }
 
-// undoSome puts back the last of the segments that an opening has rewritten: it may have been killed before.
+// undoSome restores the last few segments that an opening has rewritten, as if the process had been
+// killed before it rewrote them.
 func (n *node) undoSome(tenant string, before map[string][]byte) {
 	changed := n.changed(tenant, before)
 	n.sim.covered.rewritten += len(changed)
@@ -160,7 +162,7 @@ func (n *node) undoSome(tenant string, before map[string][]byte) {
 	}
 }
 
-// noteEnds calls something that may save the ends of logs. The logs are synced then.
+// noteEnds calls `do`, which may save the ends of logs. If it does, the logs are synced.
 func (n *node) noteEnds(do func()) {
 	ends := map[string]string{}
 	for _, tenant := range tenants {
@@ -207,7 +209,8 @@ func (n *node) copyStores(keep func(name string, b []byte) []byte) (to string) {
 	return to
 }
 
-// useStores ends the use of the databases. The next process finds those in another directory.
+// useStores closes the databases and removes their directory. The next process uses the databases
+// in `dir`.
 func (n *node) useStores(dir string) {
 	n.closeStores()
 	if err := os.RemoveAll(n.stores.dir); err != nil {

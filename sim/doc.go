@@ -8,7 +8,7 @@
 // repeats seed 7, and prints its story. core/world has the virtual clock and the network. All files are
 // tests:
 //
-//	run_test.go         the seeds of CI, and least numbers of events
+//	run_test.go         the seeds of CI, and the least numbers of events
 //	mutants_test.go     the mistakes, in a build with the tag sim
 //	sim_test.go         a run
 //	faults_test.go      what breaks

@@ -217,8 +217,8 @@ func (s *sim) whole() bool {
 
 // wrongClock lets the clock of a node leap, and leap back.
 func (s *sim) wrongClock(n *node, lasts int64) {
-	// A group does not bear two wrong clocks of three. Members take a clock that went back for
-	// wrong for 5 s more.
+	// A group cannot work with two wrong clocks of three. Members treat a clock that is right again
+	// as wrong for 5 s more.
 	if s.Now < s.clocksRight+6*second {
 		return
 	}
@@ -250,7 +250,7 @@ func (s *sim) changeMembers(n *node, lasts int64) {
 		}
 	}
 	s.changed = s.Now
-	s.Tell("node %d is to learn for %d ms", n.n, lasts)
+	s.Tell("node %d: becomes a learner for %d ms", n.n, lasts)
 	s.askForMembers(voters, []uint64{n.id}, func() {
 		s.At(lasts, nil, func() {
 			s.askForMembers([]uint64{1, 2, 3}, nil, func() {
@@ -289,7 +289,7 @@ func (s *sim) crash(n *node, lasts int64, power bool) {
 	}
 }
 
-// breakOff does a part of a write.
+// breakOff does only a part of a write.
 func (s *sim) breakOff(n *node, calls int, write func()) {
 	if world.BreakOff(n.disk, calls, write) {
 		s.covered.torn++
@@ -338,7 +338,7 @@ func (s *sim) crashNow(n *node, lasts int64, power bool) {
 		}
 		s.start(n, nil)
 		if n.Up && n.entries.Last() < stored {
-			s.Fail("node %d: its log ended at %d, and now at %d", n.n, stored, n.entries.Last())
+			s.Fail("node %d: its log ended at entry %d, and now ends at entry %d", n.n, stored, n.entries.Last())
 		}
 	})
 }

@@ -47,7 +47,7 @@ func TestMistakesAreFound(t *testing.T) {
 			s := simulate(t, m.seed, ciSeconds, m.mistakes)
 			found := func(s *sim) bool { return s.Failed != nil && strings.Contains(s.Failed.Error(), m.want) }
 			if !found(s) {
-				t.Errorf("seed %d finds %v, and not %q", m.seed, s.Failed, m.want)
+				t.Errorf("seed %d finds %v, want %q", m.seed, s.Failed, m.want)
 			}
 			if !soaking {
 				return
@@ -56,11 +56,11 @@ func TestMistakesAreFound(t *testing.T) {
 			for {
 				s := simulate(t, seed, ciSeconds, m.mistakes)
 				if found(s) {
-					t.Logf("the first seed that finds it is %d: %.300s", seed, s.Failed)
+					t.Logf("the first seed that finds the mistake is %d: %.300s", seed, s.Failed)
 					return
 				}
 				if seed++; seed > 1000 {
-					t.Fatal("1,000 seeds do not find it")
+					t.Fatal("1,000 seeds do not find the mistake")
 				}
 			}
 		})

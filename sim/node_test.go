@@ -57,7 +57,7 @@ type node struct {
 
 	toWrite []*replica.Write
 	writing bool
-	working int // works under way
+	working int // number of Works under way
 	saving  *saving
 	base    uint64 // of the last checkpoint
 	ids     member.ID
@@ -150,8 +150,8 @@ func (s *sim) tick(n *node, after, period int64) {
 	})
 }
 
-// tendLater tends the stores each few seconds. Sometimes tsdb compacts before, and the power may fail
-// between the two.
+// tendLater tends the stores every few seconds. Sometimes tsdb compacts first, and the power may fail
+// in between.
 func (s *sim) tendLater(n *node) {
 	after := s.Between(4*second, 12*second)
 	if s.Chance(50) {
@@ -254,7 +254,7 @@ func (s *sim) write(n *node, r *request, answer func(*outcome.Outcome, error)) {
 			case a.Err != nil:
 				answer(nil, a.Err)
 			case a.Outcome == nil:
-				s.Fail("node %d: a request is answered, and has no outcome", n.n)
+				s.Fail("node %d: a request is answered, but has no outcome", n.n)
 			default:
 				sum.Add(a.Outcome)
 				s.At(s.Between(0, 3), &n.Process, func() { next(i + 1) })
@@ -329,7 +329,7 @@ func (s *sim) notLogged(n *node, err error) {
 // sick reports whether the disk of the log fails now and then.
 func (n *node) sick() bool { return n.disk.Fail != nil || n.disk.Space < memfs.Plenty/2 }
 
-// beginWork gives a work to the stores, which take it after a while.
+// beginWork gives a Work to the stores, which take it after a while.
 func (s *sim) beginWork(n *node, w *member.Work) {
 	if n.hangs[queueOf(w)] {
 		s.At(200*ms, &n.Process, func() { s.beginWork(n, w) })
@@ -348,13 +348,13 @@ func (s *sim) beginWork(n *node, w *member.Work) {
 	})
 }
 
-// restWork tries a work again later.
+// restWork tries a Work again later.
 func (s *sim) restWork(n *node, w *member.Work) {
 	s.covered.storeErrors++
 	s.At(s.Between(200, second), &n.Process, func() { s.beginWork(n, w) })
 }
 
-// queueOf names the tenant's queue that a work came from.
+// queueOf names the tenant's queue from which a Work came.
 func queueOf(w *member.Work) string {
 	if len(w.Tiles) > 0 {
 		return w.Tenant + "/tiles"
@@ -362,7 +362,7 @@ func queueOf(w *member.Work) string {
 	return w.Tenant + "/requests"
 }
 
-// work takes the steps of a work. A crash may come between any two of them.
+// work takes the steps of a Work. A crash may come between any two of them.
 func (s *sim) work(n *node, w *member.Work, step int) {
 	next := func() { s.At(s.Between(0, 10), &n.Process, func() { s.work(n, w, step+1) }) }
 	switch {
@@ -385,7 +385,7 @@ func (s *sim) work(n *node, w *member.Work, step int) {
 		}
 		note := n.node.Done(w)
 		n.working--
-		if len(w.Tiles) > 0 { // errors as in rewriteNotes
+		if len(w.Tiles) > 0 { // an error costs only time, as in rewriteNotes
 			_ = n.stored.Raise(w.Tenant, n.node.State().VisibleTiles(w.Tenant))
 		} else {
 			_ = n.noted.Note(note)

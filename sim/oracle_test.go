@@ -30,7 +30,7 @@ type oracle struct {
 	acked, sent map[string]float64                   // totals of counters, by tenant and name
 	offered     map[string]map[int64]map[uint64]bool // bits of values that requests have, by tenant, name and time
 	must        map[string]map[int64]float64         // values that were acknowledged as written
-	news        map[string][]offered                 // of must, by tenant, in order
+	news        map[string][]offered                 // the samples of must, by tenant, in the order of their answers
 	parts       []part
 
 	deltas  map[string]*bounds // of totals of deltas, by tenant and name
@@ -151,8 +151,8 @@ func (o *oracle) count(s *sim, n *node, a *member.Applied) {
 	}
 }
 
-// closes checks that a tile is closed neither before its time, nor by a new leader that has not heard the
-// collectors of late, unless it has waited for five seconds.
+// closes checks that no tile is closed before its time. A new leader must also have heard all recent
+// collectors, or have waited for five seconds.
 func (o *oracle) closes(s *sim, n *node, term uint64, b *entry.Boundary, samples uint64) {
 	if early := b.End + lateness.Milliseconds() - (base + s.Now); early > 1200 {
 		s.Fail("node %d: tiles up to %d are closed %d ms early", n.n, b.End-base, early)
@@ -165,7 +165,7 @@ func (o *oracle) closes(s *sim, n *node, term uint64, b *entry.Boundary, samples
 	}
 	for producer, h := range o.heard {
 		if h.term != term && h.at > o.elected[term]-8*second {
-			s.Fail("node %d: collector %d was heard %d ms before the election, and not yet since, and tiles are closed", n.n,
+			s.Fail("node %d: collector %d was heard %d ms before the election, but not since, and tiles are closed", n.n,
 				producer, o.elected[term]-h.at)
 		}
 	}
@@ -188,8 +188,8 @@ func (o *oracle) outcome(s *sim, n *node, index uint64, got *outcome.Outcome) {
 	}
 }
 
-// decisions are those about a tenant's entries up to an index: those known when an entry is applied, or
-// those about requests that the stores have.
+// decisions are the decisions about a tenant's entries up to an index: the ones known when an entry is
+// applied, or the ones about requests that the stores have.
 type decisions struct {
 	tenant string
 	index  uint64
@@ -267,7 +267,7 @@ func (o *oracle) written(s *sim, r *request, got outcome.Outcome) {
 			o.must[key] = map[int64]float64{}
 		}
 		if before, known := o.must[key][x.t]; known && !same(before, x.v) {
-			s.Fail("%s at %d: %v is written, and %v was", key, x.t-base, x.v, before)
+			s.Fail("%s at %d: both %v and %v are acknowledged as written", key, x.t-base, x.v, before)
 		}
 		o.must[key][x.t] = x.v
 		o.news[tenant] = append(o.news[tenant], x)
@@ -291,7 +291,7 @@ func (o *oracle) writtenOf(s *sim, r *request, got *outcome.Outcome) int {
 	return got.Written.Samples + got.Written.Histograms
 }
 
-// same reports whether two values are equal. Two stale markers are.
+// same reports whether two values are equal. Two stale markers are equal.
 func same(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
 
 // offersDeltas notes increments before they are sent.
@@ -309,8 +309,8 @@ func (o *oracle) bounds(tenant, name string) *bounds {
 	return o.deltas[key]
 }
 
-// deltasWritten notes the answer to increments. Only an answer about all of them tells which are counted.
-// A repeat is answered as written even if a limit refused some of its series at first.
+// deltasWritten notes the answer to increments. Only if all or none are written, the answer tells which
+// are counted. A repeat is answered as written even if a limit refused some of its series at first.
 func (o *oracle) deltasWritten(s *sim, r *request, got outcome.Outcome) {
 	tenant, all := r.parts[0].Tenant, o.writtenOf(s, r, &got)
 	for _, x := range r.samples {
@@ -332,7 +332,7 @@ func (o *oracle) question(s *sim, tenant string) (check func(*node)) {
 			v, found := n.has(tenant, x.name, x.t)
 			s.Note(fmt.Appendf(nil, "%d reads %v %v", n.n, v, found))
 			if !found || !same(v, x.v) {
-				s.Fail("node %d: a read of %s of tenant %s at %d finds %v (%v), and %v was acknowledged before", n.n,
+				s.Fail("node %d: a read of %s of tenant %s at %d finds %v (%v), but %v was acknowledged before", n.n,
 					x.name, tenant, x.t-base, v, found, x.v)
 			}
 		}
@@ -344,16 +344,17 @@ func (o *oracle) question(s *sim, tenant string) (check func(*node)) {
 		got := n.total(tenant, name)
 		s.Note(fmt.Appendf(nil, "%d reads %v", n.n, got))
 		if got < floor {
-			s.Fail("node %d: a read finds %v of %s of tenant %s, and %v was acknowledged before", n.n, got, name, tenant, floor)
+			s.Fail("node %d: a read finds %v of %s of tenant %s, but %v was acknowledged before", n.n, got, name, tenant, floor)
 		}
-		// What is refused was never sent, but the answer may not be back yet.
+		// A refused window counts as not sent, but only once its answer has arrived.
 		if sent := o.sent[tenant+"/"+name]; got > sent {
-			s.Fail("node %d: a read finds %v of %s of tenant %s, and only %v was sent", n.n, got, name, tenant, sent)
+			s.Fail("node %d: a read finds %v of %s of tenant %s, but only %v was sent", n.n, got, name, tenant, sent)
 		}
 	}
 }
 
-// finish checks that without faults all members have the same, and what the senders expect.
+// finish checks that, without faults, all members end with the same state, and with what the
+// senders expect.
 func (s *sim) finish() {
 	for _, c := range s.collectors {
 		if len(c.outbox) > 0 {
@@ -448,13 +449,13 @@ func (s *sim) expected(n *node) {
 		tenant, name, _ := strings.Cut(key, "/")
 		got, want := n.total(tenant, name), o.deltas[key]
 		if got < want.least || got > want.most {
-			s.Fail("%s of tenant %s ends at %v, and its sender knows that it is between %v and %v", name, tenant, got,
+			s.Fail("%s of tenant %s ends at %v, but its sender knows that it is between %v and %v", name, tenant, got,
 				want.least, want.most)
 		}
 		sums[tenant] += got
 	}
 	if counted := float64(o.counted["two"]); sums["two"] != counted { // each increment is 1
-		s.Fail("the deltas of tenant two add up to %v, and the books say %v", sums["two"], counted)
+		s.Fail("the deltas of tenant two add up to %v, but the books say %v", sums["two"], counted)
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.sent)) {
 		tenant, name, _ := strings.Cut(key, "/")
@@ -475,14 +476,14 @@ func (s *sim) expected(n *node) {
 			}
 			has[key][t] = v
 			if !o.offered[key][t][math.Float64bits(v)] {
-				s.Fail("%s has %v at %d, which nobody sent", key, v, t-base)
+				s.Fail("%s has %v at %d, but nobody sent that", key, v, t-base)
 			}
 		})
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.must)) {
 		for t, v := range o.must[key] {
 			if got, found := has[key][t]; !found || !same(got, v) {
-				s.Fail("%s has %v (%v) at %d, and %v was acknowledged as written", key, got, found, t-base, v)
+				s.Fail("%s has %v (%v) at %d, but %v was acknowledged as written", key, got, found, t-base, v)
 			}
 		}
 	}
@@ -494,7 +495,7 @@ func (s *sim) expected(n *node) {
 			}
 		}
 		if got < p.written {
-			s.Fail("%d of the samples %v of tenant %s are written, and %d are there", p.written, p.samples, p.tenant, got)
+			s.Fail("%d of the samples %v of tenant %s are written, but %d are there", p.written, p.samples, p.tenant, got)
 		}
 	}
 }

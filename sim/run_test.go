@@ -22,7 +22,7 @@ const ciSeeds, freshSeeds, ciSeconds = 60, 5, 60
 var soaking = os.Getenv("FRESHET_SOAK") != ""
 
 var (
-	oneSeed = flag.Uint64("seed", 0, "TestSim simulates this seed alone, and prints its story")
+	oneSeed = flag.Uint64("seed", 0, "run TestSim with this seed alone, and print its story")
 	seconds = flag.Int64("seconds", ciSeconds, "virtual seconds of each run of TestSim")
 )
 
@@ -118,7 +118,7 @@ func keep(t *testing.T, seed uint64) {
 	}
 }
 
-// The group also bears impatient collectors: see mistakes.
+// The promises also hold with impatient collectors: see mistakes.
 func TestImpatientCollectors(t *testing.T) {
 	for seed := range uint64(4) {
 		if s := simulate(t, seed+1, ciSeconds, mistakes{impatient: true}); s.Failed != nil {

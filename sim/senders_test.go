@@ -104,7 +104,7 @@ func (s *sim) collect(c *collector) {
 	for i, tenant := range tenants {
 		c.portions++
 		// Each tenant has a producer of its own. A push may come again when another one of its tenants has room,
-		// and a shard that has a later batch of the same producer would take the earlier one for a repeat.
+		// and a shard that has a later batch of the same producer would treat the earlier batch as a repeat.
 		c.writer.Begin(batch.Header{Tenant: []byte(tenant), Producer: c.producer + uint64(i)<<32, Incarnation: c.incarnation,
 			Sequence: c.portions, Second: p.second, Birth: p.second * 1e9})
 		p.sums[tenant] = map[string]float64{}
@@ -159,7 +159,7 @@ func crowded(tenant string, kind series.Kind, name string) string {
 
 var crowdedNames sync.Map // string to string
 
-// pushNext pushes the first window of the outbox that is not under way, if it is its turn.
+// pushNext pushes the first window of the outbox that is not under way, if its turn has come.
 func (s *sim) pushNext(c *collector) {
 	flying := 1
 	if s.mistakes.pipelined {
@@ -253,7 +253,7 @@ type writer struct {
 	series  int
 	most    int   // samples of a request
 	limit   int   // the tenant's max_series
-	body    int   // bytes of a body at which another one begins; 0 for no small limit
+	body    int   // size of a body, in bytes, at which the next body begins; 0 for the usual size
 	behind  int64 // how old its samples are at first, in ms
 	every   int64
 	deltas  bool
@@ -275,7 +275,7 @@ type offered struct {
 	starts int64
 }
 
-// isHistogram and isGauge tell what a series has by its name.
+// isHistogram and isGauge report the kind of a series, by its name.
 func isHistogram(name string) bool { return strings.Contains(name, "histogram") }
 func isGauge(name string) bool     { return strings.Contains(name, "gauge") }
 
@@ -310,7 +310,7 @@ func (s *sim) nextRequest(w *writer) {
 	in := w.incoming(r.samples)
 	bodies, o := w.rewrite.Rewrite(&in, &labelrules.Rules{})
 	if o.AnyRefused() {
-		s.Fail("a request is refused by no rules: %+v", o)
+		s.Fail("a request is refused, although there are no rules: %+v", o)
 		return
 	}
 	hash := seen.Hash(s.Rand.Uint64())
@@ -353,8 +353,8 @@ func (w *writer) incoming(samples []offered) (in write.Incoming) {
 	return in
 }
 
-// perValue is the sum of a histogram for each of its observations, so that a reader knows a histogram
-// that is not whole.
+// perValue is the sum of a histogram for each of its observations, so that a reader recognizes a
+// histogram that is not whole.
 const perValue = 3
 
 func histogramOf(x offered) remotewrite.Histogram {

@@ -45,14 +45,15 @@ type sim struct {
 	mistakes   mistakes
 }
 
-// mistakes are made by the simulation itself, in place of the programs that it stands for.
+// mistakes are made by the simulation itself, in place of the programs that it replaces.
 type mistakes struct {
 	pipelined bool // a collector has several pushes in flight
 	noSync    bool // a checkpoint does not wait until the stores are synced
 	noCut     bool // after a power loss, stores are not cut back to their last sync
 
-	// impatient is no mistake, but a world in which one shows: collectors push a window again before it is
-	// stored, disks are slow, and a tenant is full as soon as a tile waits for its stores.
+	// impatient is not a mistake. It makes a world in which a mistake shows: collectors push a window
+	// again before it is stored, disks are slow, and a tenant is full as soon as a tile waits for its
+	// stores.
 	impatient bool
 }
 

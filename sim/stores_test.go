@@ -122,7 +122,7 @@ func unsynced(name string) bool {
 		(strings.Contains(name, "/wal/") || strings.Contains(name, "/wbl/") || strings.Contains(name, "/chunks_head/"))
 }
 
-// sync syncs the databases.
+// syncStores syncs the databases.
 func (n *node) syncStores() {
 	if err := n.stores.Sync(context.Background()); err != nil {
 		n.sim.Fail("node %d: %v", n.n, err)
@@ -154,7 +154,7 @@ func (n *node) noteSynced(dir string) {
 	}
 }
 
-// writeTiles writes one width of a work.
+// writeTiles writes one width of a Work.
 func (n *node) writeTiles(w *member.Work, width tile.Width) {
 	samples := w.Samples(width)
 	if len(samples) == 0 {
@@ -173,7 +173,7 @@ func (n *node) writeTiles(w *member.Work, width tile.Width) {
 	}
 }
 
-// writeRequests writes the requests of a work, in commits of any size.
+// writeRequests writes the requests of a Work, in commits of any size.
 func (n *node) writeRequests(w *member.Work) {
 	left := w.Requests
 	for len(left) > 0 {

@@ -42,7 +42,7 @@ func TestTheLeaderTellsWhenARequestArrived(t *testing.T) {
 		t.Error("a server that is gone for 10 s stays elected, since its last request came from an hour ahead")
 	}
 	deltas := func(hash uint64, off int64) {
-		g.pass(1000) // a total takes increments of one time for repeats
+		g.pass(1000) // a total treats a second increment with the same time as a repeat
 		e := deltaOf(t, "d", remotewrite.CounterType, g.now-1000, hash)
 		write(&e, off, "")
 	}
@@ -117,7 +117,7 @@ func TestRequestsThatWaitAreBounded(t *testing.T) {
 	g.pass(1000)
 	for _, tenant := range []string{"one", "two"} {
 		if err := write(tenant); err != nil || n.State().Waiting(tenant).RequestsBytes != 0 {
-			t.Errorf("tenant %s is well again: %v, %+v", tenant, err, n.State().Waiting(tenant))
+			t.Errorf("the store of tenant %s works again: %v, %+v", tenant, err, n.State().Waiting(tenant))
 		}
 	}
 }
@@ -158,8 +158,8 @@ func TestPushesThatWaitAreBounded(t *testing.T) {
 	}
 }
 
-// Readers whose callers have gone leave nothing behind, whether they wait for a leader or for a store. There
-// is a bound for the others.
+// A barrier whose caller has given up leaves nothing behind, whether it waits for a leader or for a store.
+// The number of other barriers is bounded.
 func TestReadersThatWaitAreBounded(t *testing.T) {
 	g := newThree(t, 3)
 	n := g.leader()
@@ -169,7 +169,7 @@ func TestReadersThatWaitAreBounded(t *testing.T) {
 	for id := range ID(maxReads) {
 		n.Barrier(10+id, "one")
 		if id == maxReads/2 {
-			g.settle() // up to here they wait for the store, and those that follow for the leader
+			g.settle() // earlier barriers wait for the store, later ones for the leader
 		}
 	}
 	n.Barrier(2, "two")
@@ -199,12 +199,12 @@ func TestReadersThatWaitAreBounded(t *testing.T) {
 	}
 	for id := range ID(maxReads) {
 		if a, answered := n.answers[10+id]; answered {
-			t.Fatalf("barrier %d was cancelled, and is answered %v", id, a)
+			t.Fatalf("barrier %d was cancelled, but is answered %v", id, a)
 		}
 	}
 }
 
-// Leaders look back at the senders of 10 s. The members do not remember all collectors that there ever were.
+// Leaders need the senders of the last 10 s. Members do not remember all collectors that ever pushed.
 func TestOldSendersAreForgotten(t *testing.T) {
 	m := New(group, &config)
 	for i := range uint64(1000) {
@@ -213,7 +213,7 @@ func TestOldSendersAreForgotten(t *testing.T) {
 		apply(t, m, entry.Entry{Kind: entry.KindWindows,
 			Windows: entry.Windows{Clock: now, Pushes: entry.List{}.Append(push)}})
 		if most := 2*rememberSenders/1000 + 1; len(m.senders) > most {
-			t.Fatalf("%d senders are remembered, %d are the most", len(m.senders), most)
+			t.Fatalf("%d senders are remembered, want at most %d", len(m.senders), most)
 		}
 		for back := range min(i+1, recently/1000+1) {
 			if _, known := m.senders[i-back]; !known {

@@ -14,10 +14,11 @@ const (
 	// maxAhead bounds how far, in milliseconds, a leader's time may be ahead of the median.
 	maxAhead = 1000
 
-	// leapt is how far our clock goes on between two events, in milliseconds, if it did not leap.
+	// leapt is the longest step of our clock between two events, in milliseconds, that is not a
+	// leap.
 	leapt = 1000
 
-	// fresh is how long, in milliseconds, a reading of another member's clock is of use.
+	// fresh is how long, in milliseconds, a reading of another member's clock may be used.
 	fresh = 10_000
 )
 
@@ -31,7 +32,7 @@ type clocks struct {
 
 type clock struct {
 	off  int64 // ahead of ours
-	at   int64 // when the message that told off came
+	at   int64 // when the message came from which `off` was computed
 	last int64 // when the member's last message came
 }
 
@@ -62,8 +63,8 @@ func (c *clocks) heard(member uint64, shown int64) {
 	c.others[member] = x
 }
 
-// old reports whether the reading is no longer of use. If all members believe that their clocks are
-// wrong, none sends anything. They can campaign again once the readings are old.
+// old reports whether the reading must no longer be used. If all members believe that their clocks
+// are wrong, none sends anything. They can campaign again once the readings are old.
 func (c *clocks) old(x clock) bool { return c.now-x.last > fresh }
 
 // median returns how far the median of all clocks is ahead of ours. With two clocks it is

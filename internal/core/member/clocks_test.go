@@ -25,19 +25,19 @@ func TestDelayedMessagesMakeNoClockWrong(t *testing.T) {
 	}
 }
 
-// If all that a member heard was late, it takes its clock for wrong. Once nobody is heard any more, since
-// all members may think so, it must campaign again.
+// If all messages to a member were late, it believes that its own clock is wrong. If all members believe
+// so, none of them sends anything. So a member that has heard nobody for a while must campaign again.
 func TestNobodyStaysWrongForEver(t *testing.T) {
 	var c clocks
 	c.tell(base)
 	c.heard(2, c.now-4000)
 	c.heard(3, c.now-4000)
 	if !c.wrong() {
-		t.Error("two members seem to be 4 s behind")
+		t.Error("the clock counts as right, although two members seem to be 4 s behind")
 	}
 	c.pass(fresh + 200)
 	if c.wrong() {
-		t.Error("it still thinks so, and has heard nobody for 10 s")
+		t.Error("the clock still counts as wrong, although nobody was heard for 10 s")
 	}
 }
 
@@ -50,15 +50,15 @@ func TestALeap(t *testing.T) {
 		c.heard(3, c.now)
 		c.tell(c.now + leap)
 		if !c.wrong() {
-			t.Errorf("it leapt by %d ms, and is right", leap)
+			t.Errorf("the clock leapt by %d ms, but counts as right", leap)
 		}
 		if c.right() != base {
-			t.Errorf("it leapt by %d ms, and the right time is %d ms off", leap, c.right()-base)
+			t.Errorf("the clock leapt by %d ms, and the time from the median is %d ms off", leap, c.right()-base)
 		}
 		c.heard(2, c.now-leap)
 		c.tell(c.now + 100 - leap)
 		if c.wrong() {
-			t.Errorf("it leapt by %d ms and back, and is wrong", leap)
+			t.Errorf("the clock leapt by %d ms and back, but counts as wrong", leap)
 		}
 	}
 }

@@ -24,14 +24,15 @@ type Deltas struct {
 	New      []delta.New // series that had no total
 }
 
-// deltas has what decides about requests of deltas, besides the tiles.
+// deltas has the state, besides the tiles, that decides which deltas count.
 type deltas struct {
 	seen   seen.Seen
 	writer batch.Writer
 
 	// refused has the series that were refused because of the totals in all shards. Sections of shards
-	// are saved one after the other, so after a restart the totals never all are as they were when an
-	// entry was first applied. Up to the entry `decided`, the first decisions are repeated.
+	// are saved one after the other, so after a restart the totals of all shards are not as they were
+	// when an entry was first applied. Up to the entry `decided`, the member repeats the first
+	// decisions.
 	refused []decision
 	decided uint64
 }
@@ -60,7 +61,7 @@ func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) erro
 	done.Deltas = &Deltas{Tenant: e.Tenant, Sender: e.Sender, Families: r.body.Families}
 	err := m.takeDeltas(index, e, &r, done)
 	if !m.has.Has(e.Tenant) {
-		done.Deltas = nil // what is told is kept, and only the number of admitted tenants has a bound
+		done.Deltas = nil // metadata is kept by tenant, and only the number of admitted tenants is bounded
 		m.note(refusedTenants, index, done.Outcome)
 		return err
 	}
@@ -71,7 +72,7 @@ func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) erro
 // takeDeltas is applyDeltas for a tenant that is admitted or may be.
 func (m *Member) takeDeltas(index uint64, e *entry.Request, r *Request, done *Applied) error {
 	d := &m.deltas
-	known := m.has.Has(e.Tenant) // only admitted tenants have elections, too
+	known := m.has.Has(e.Tenant) // only admitted tenants have elections of HA pairs, too
 	if known && !m.takes(e, done) {
 		r.Write.Outcome.Dropped = r.body.Counts()
 		return nil
@@ -97,9 +98,9 @@ func (m *Member) takeDeltas(index uint64, e *entry.Request, r *Request, done *Ap
 	return m.addIncrements(index, e, counted.Increments, done)
 }
 
-// repeat sets the outcome of a request that comes again. What was refused at first is refused, and
-// everything else is written. If the rules of its proposer changed meanwhile, the body may have fewer
-// samples than were refused.
+// repeat sets the outcome of a request that comes again. The parts that were refused at first are
+// refused, and all other parts are written. If the rules of its proposer changed meanwhile, the body
+// may have fewer samples than were refused.
 func (d *deltas) repeat(hash seen.Hash, r *Request) {
 	o := &r.Write.Outcome
 	d.seen.Refused(r.entry.Tenant, hash, o)

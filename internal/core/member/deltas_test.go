@@ -73,8 +73,8 @@ func TestDeltasInTheLog(t *testing.T) {
 	}
 }
 
-// A request that comes again is answered as at first. It used to be answered that all of it was written, though
-// a limit had refused a part of it. A member that restarts between the two answers likewise.
+// A request that comes again gets the same answer as at first, even if the member restarts in between. The
+// answer used to be that all of it was written, although a limit had refused a part of it.
 func TestARepeatIsRefusedLikeTheFirst(t *testing.T) {
 	m := withGauge(t) // the first of three series
 	group := m.AppendGroup(nil)
@@ -106,7 +106,7 @@ func TestARepeatIsRefusedLikeTheFirst(t *testing.T) {
 	restored.Restored(nil)
 	apply(t, restored, e) // as the log has it
 	if a, b := m.AppendGroup(nil), restored.AppendGroup(nil); !bytes.Equal(a, b) {
-		t.Errorf("after a restart the state is\n%x, not\n%x", b, a)
+		t.Errorf("after a restart the state is\n%x, want\n%x", b, a)
 	}
 	for _, m := range []*Member{m, restored} {
 		again, _ := apply(t, m, e)
@@ -132,7 +132,8 @@ func TestARepeatIsRefusedLikeTheFirst(t *testing.T) {
 	}
 }
 
-// A checkpoint without its last section is not enough: the totals of its shards are of several times.
+// A checkpoint needs its last section, the decisions: the totals in its shards are from different
+// entries.
 func TestDecisionsAreMissing(t *testing.T) {
 	m := withGauge(t)
 	group := m.AppendGroup(nil)
@@ -173,7 +174,7 @@ func TestDecisionsAreMissing(t *testing.T) {
 	}
 }
 
-// Members that decide differently have other digests, exemplars aside.
+// Members that decide differently have different digests. Exemplars do not matter.
 func TestDigests(t *testing.T) {
 	o := outcome.Outcome{Written: outcome.Counts{Samples: 3, Exemplars: 1}}
 	other, kept := o, o

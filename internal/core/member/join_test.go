@@ -11,7 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/replica"
 )
 
-// found returns a group of one that node a founded, and two nodes that are not in it yet.
+// found returns a group whose only member is node a, its founder, and two nodes that are not in the
+// group yet.
 func found(t *testing.T) *three {
 	g := &three{t: t, now: base}
 	for i := range 3 {
@@ -66,7 +67,7 @@ func TestALearnerThatLagsDoesNotVote(t *testing.T) {
 	a.Join(g.now, 1, nodeOf(1))
 	g.pass(20_000)
 	if v := g.voters(); len(v) != 1 || len(a.members.Learners) != 1 {
-		t.Errorf("the members are %+v while the learner is parted", a.members)
+		t.Errorf("the members are %+v while the learner is cut off", a.members)
 	}
 	b.parted = false
 	g.pass(20_000)
@@ -115,7 +116,7 @@ func TestOnlyALeaderAdmitsNodes(t *testing.T) {
 	a.Join(g.now, 4, entry.Node{Name: "e", Member: 5})
 	g.pass(5000)
 	if err := a.answers[4].Err; !errors.Is(err, replica.ErrNotLeader) {
-		t.Errorf("a leader that was parted answers %v", err)
+		t.Errorf("a leader that was cut off answers %v", err)
 	}
 }
 

@@ -19,7 +19,7 @@ type leader struct {
 	clocks clocks
 
 	since  int64           // when it was elected; 0 if it is not known yet
-	ticks  int64           // since then: a clock that leaps does not change them
+	ticks  int64           // number of ticks since then, which a leap of the clock does not change
 	heard  map[uint64]bool // senders whose windows have come since the election
 	queue  []push          // not proposed yet
 	queued int64           // bytes of these pushes
@@ -50,8 +50,8 @@ const (
 	// flush of many series is not a burst.
 	spread = 4000 // ms
 
-	// leap is how far behind a shard must be for all shards to leap. If none is, they close every tile
-	// and repeat their totals as usual. PromQL looks back as far as this.
+	// leap is how far behind at least one shard must be before all shards leap. Otherwise they close
+	// every tile and repeat their totals as usual. It equals the lookback of PromQL.
 	leap = 5 * 60_000 // ms
 )
 
@@ -89,7 +89,7 @@ func (n *Node) lead() {
 	n.admitNodes()
 }
 
-// handOver asks another voter to lead: the one that was heard last.
+// handOver asks the voter that was heard last to lead.
 func (n *Node) handOver() {
 	to, last := uint64(0), int64(math.MinInt64)
 	for _, id := range n.members.Voters {
@@ -143,7 +143,7 @@ func (n *Node) proposeWindows() {
 	}
 	l.flying = index
 	n.windows[index] = pushes
-	for _, p := range pushes { // only now: a leader that hands over may take no windows
+	for _, p := range pushes { // only now: Propose fails while the leader hands over
 		if p, err := entry.ParsePush(p.bytes); err == nil {
 			l.heard[p.Producer] = true
 		}
@@ -151,8 +151,8 @@ func (n *Node) proposeWindows() {
 }
 
 // current reports whether the state has all windows that were ever proposed, here or by an earlier
-// leader: the last ones of ours, and the first entry of our term, are applied. Otherwise a window under
-// way might be refused when it comes again, and count all the same.
+// leader: the last ones of ours, and the first entry of our term, are applied. Without this check, a
+// window under way might be refused when it comes again, although it counts.
 func (n *Node) current() bool { return n.leader.flying == 0 && n.term == n.leadership.Term }
 
 // behind reports whether a shard has so many tiles to close that a window of the present might lie
@@ -219,10 +219,10 @@ func (n *Node) note(bytes []byte, begin *entry.Shards) {
 	}
 }
 
-// beginShards moves shards without series to the present, since shards get no boundaries while they
-// have no series. It also begins new shards: the first entry of a shard is a boundary. An entry under way
-// may bring series. Then the boundary leaves that shard alone, since a new leader must not close its
-// tiles before it has heard the senders.
+// beginShards moves shards without series to the present, since shards get no boundaries while they have
+// no series. It also begins new shards: the first entry of a shard is a boundary. An entry under way may
+// bring series to a shard. Then the boundary leaves this shard alone, since a new leader must not close
+// its tiles before it has heard the senders.
 func (n *Node) beginShards(begin *entry.Shards) {
 	byEnd := map[int64]*entry.Shards{}
 	for number := range uint16(series.Shards) {
@@ -381,9 +381,9 @@ type join struct {
 	entry.Node
 }
 
-// Join asks that a node's member gets all entries. The answer comes once it is a learner or a voter. Its
-// error is ErrKnown if the name belongs to another member. A learner becomes a voter by itself when its
-// log has almost all entries.
+// Join asks the group to take in the member of a node. The answer comes once the member is a learner or
+// a voter. The error is ErrKnown if the node's name belongs to another member. A learner becomes a voter
+// by itself when its log has almost all entries.
 func (n *Node) Join(now int64, id ID, node entry.Node) {
 	n.tell(now)
 	switch {
@@ -396,7 +396,8 @@ func (n *Node) Join(now int64, id ID, node entry.Node) {
 	}
 }
 
-// admitNodes lets nodes join, and makes voters of learners. The next tick does what cannot be done yet.
+// admitNodes lets nodes join, and makes learners voters. The next tick tries again what is not possible
+// yet.
 func (n *Node) admitNodes() {
 	if n.term != n.leadership.Term {
 		return // entries of earlier leaders may name nodes

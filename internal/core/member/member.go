@@ -18,7 +18,7 @@
 //
 // Samples wait in the queues of their tenant until its stores have them. Closed tiles and requests
 // have a queue each, since they go to different stores. A store that fails or hangs delays only its
-// own queue. Whether a request is too old, or has a series too many, is decided when it leaves its
+// own queue. Whether a request is too old, or has too many series, is decided when it leaves its
 // queue. The decision depends on the tenant's write.State and on stored samples, and both depend only
 // on the requests before it.
 //
@@ -90,7 +90,7 @@ type Member struct {
 	digests map[string]*Digest // of outcomes known when an entry is applied; store.max_tenants bounds their number
 	senders map[uint64]int64   // when each last had windows in the log, by the leaders' clocks; only leaders use it
 	swept   int64              // the leader's clock when old senders were last forgotten
-	since   int64              // the clock of the first windows that this process applied; senders has none from before
+	since   int64              // the leader's clock at this process's first windows; senders has no earlier ones
 
 	requestsBytes int64 // of the entries of all waiting requests
 	tilesBytes    int64 // of all waiting tiles
@@ -129,10 +129,10 @@ type Applied struct {
 	Request *Request         // of KindRequest: its outcome is known once Done has its work; nil if Outcome has it
 	Outcome *outcome.Outcome // of a request that no store needs to see
 	Deltas  *Deltas          // of KindDeltas; points into the entry
-	Elected *Elected         // the request elected the other copy of its HA pair; points into the entry
+	Elected *Elected         // the request elected its sender, the other replica of its HA pair; points into the entry
 }
 
-// Elected is a copy of an HA pair whose requests are taken from now on.
+// Elected is the replica of an HA pair whose requests are taken from now on.
 type Elected struct{ Tenant, Cluster, Replica string }
 
 // Apply applies the entry at an index, which must be the next one. The data must never change
@@ -200,8 +200,8 @@ func (m *Member) Index() uint64 { return m.applied }
 // Marks returns hashes of the state after some of the last entries, which members compare.
 func (m *Member) Marks() []marks.Mark { return m.marks.All() }
 
-// mark begins a mark if the last entry is one of those after which every member has a mark. It has none
-// as long as a restart may have restored the effect of some of its entries.
+// mark begins a mark if the index of the last entry is a multiple of marks.Every. There is no mark if a
+// restart may have restored the effect of some entries since the mark before.
 func (m *Member) mark() {
 	if m.applied%marks.Every != 0 {
 		return

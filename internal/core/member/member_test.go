@@ -240,8 +240,8 @@ type run struct {
 	stores   *stores
 	applied  map[uint64]string // by index
 	outcomes map[uint64]outcome.Outcome
-	noted    map[string]uint64 // by tenant: up to which entry its stores have all closed tiles
-	stored   map[string]uint64 // by tenant: up to which entry the notes say that its store has all requests
+	noted    map[string]uint64 // by tenant: the entry up to which its stores have all closed tiles
+	stored   map[string]uint64 // by tenant: the entry up to which its store has all requests, by the notes
 	notes    [][]byte          // of requests
 	taken    map[*Work]bool    // by the stores; Done does not have it yet
 }
@@ -264,7 +264,7 @@ func (r *run) apply(t testing.TB, index uint64, data []byte) {
 func (r *run) note(t testing.TB, index uint64, done Applied) {
 	if done.Outcome != nil {
 		o := *done.Outcome
-		o.First = outcome.Example{} // after a restart its cause is another one
+		o.First = outcome.Example{} // its cause differs after a restart
 		if before, known := r.outcomes[index]; known && !reflect.DeepEqual(before, o) {
 			t.Errorf("entry %d: its outcome is %+v, and was %+v before a restart", index, o, before)
 		}
@@ -327,7 +327,7 @@ func (r *run) state() string {
 	for _, name := range r.member.Tenants() {
 		if r.member.tenants[name].written > 0 {
 			b = r.member.AppendTenant(append(b, name...), name, r.member.Index())
-			b = r.member.tenants[name].state.Append(b) // which has changes that nobody made final
+			b = r.member.tenants[name].state.Append(b) // the state has changes that were not made final
 		}
 	}
 	return string(b)
@@ -603,17 +603,17 @@ func TestABoundaryDecides(t *testing.T) {
 		{base, nil, 0, "it comes late"},
 		{base + 20_000, []string{"two"}, 1, "the value is repeated, whatever other tenants have"},
 		{base + 30_000, []string{"one"}, 0, "too much waits for its stores"},
-		{base + 60_000, []string{"one"}, 0, "likewise, for three tiles"},
+		{base + 60_000, []string{"one"}, 0, "too much waits for its stores, at the ends of three tiles"},
 		{base + 70_000, []string{"one"}, 1, "its time to live ends, and this is the marker of staleness"},
 	} {
 		if _, n := apply(t, m, boundary(c.end, c.full...)); n != c.samples {
-			t.Errorf("boundary %d: %d samples, not %d: %s", i+1, n, c.samples, c.why)
+			t.Errorf("boundary %d: %d samples, want %d: %s", i+1, n, c.samples, c.why)
 		}
 	}
 }
 
-// A section names for each waiting tile the entry that closed it. Without it, a note might say that the
-// tile is stored.
+// A section names for each waiting tile the entry that closed it. Without this index, a note might say
+// that the tile is stored.
 func TestASectionWithoutIndexes(t *testing.T) {
 	m := withGauge(t)
 	number := uint16(0)
@@ -648,7 +648,7 @@ func TestASectionDuringAReplay(t *testing.T) {
 	}
 	again, at, _ := restored.AppendShard(nil, number)
 	if restored.Index() >= index || at != index || string(again) != string(shard) {
-		t.Errorf("restored at %d, the section of entry %d is told to be of entry %d", restored.Index(), index, at)
+		t.Errorf("restored at %d, the section of entry %d is returned with index %d", restored.Index(), index, at)
 	}
 }
 
@@ -678,7 +678,7 @@ func TestTilesWaitInOrder(t *testing.T) {
 	}
 }
 
-// An entry for other shards than the group has does nothing, and its proposer hears of it.
+// An entry for other shards than the group has does nothing, and Apply reports that.
 func TestAnEntryOfAnotherShape(t *testing.T) {
 	m := withGauge(t)
 	e := boundary(base + 10_000)
@@ -701,16 +701,16 @@ func TestWhatIsVisible(t *testing.T) {
 		t.Fatal(err)
 	}
 	if one, two := m.Visible("one"), m.Visible("two"); one != 1 || two != 2 {
-		t.Errorf("up to entry %d of the one and %d of the other tenant, not 1 and 2", one, two)
+		t.Errorf("visible are entries up to %d for tenant one and up to %d for tenant two, want 1 and 2", one, two)
 	}
 	m.Done(m.Work()[0])
 	if one := m.Visible("one"); one != 2 {
-		t.Errorf("all is stored, and up to %d is visible", one)
+		t.Errorf("all is stored, but only entries up to %d are visible", one)
 	}
 }
 
 // A checkpoint never waits for a store: the section of a tenant has the requests that wait, and the state
-// from before those under way, whatever the store has done of them.
+// from before the requests under way, no matter how many of these the store has.
 func TestASectionWhileAStoreHangs(t *testing.T) {
 	m := New(group, &config)
 	index := uint64(1)

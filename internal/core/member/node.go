@@ -68,7 +68,7 @@ type Node struct {
 	out      Output
 	failed   error
 
-	now        int64  // as the last event with a time told it
+	now        int64  // the time of the last event that came with a time
 	term       uint64 // of the last entry in the state
 	leadership replica.Leadership
 	members    replica.Members
@@ -78,8 +78,8 @@ type Node struct {
 	windows  map[uint64][]push           // pushes that wait for an entry with windows, by its index
 	requests map[uint64]ID               // callers that wait for a request's outcome, by its index
 	reads    map[ID]*read                // barriers that have not ended
-	asked    map[uint64]*read            // those whose index is not known yet, by the replica's number
-	unstored map[string]map[uint64]*read // those whose index is known, by tenant and the replica's number
+	asked    map[uint64]*read            // barriers whose index is not known yet, by the replica's number
+	unstored map[string]map[uint64]*read // barriers whose index is known, by tenant and the replica's number
 }
 
 // ID is a caller's own name for a push, a write or a barrier. The answer has it.
@@ -107,8 +107,8 @@ type Output struct {
 type read struct {
 	id     ID
 	tenant string
-	number uint64 // the replica's
-	index  uint64 // which its stores must have; 0 if it is not known yet
+	number uint64 // the barrier's number in the replica
+	index  uint64 // the index that the tenant's stores must have; 0 if it is not known yet
 }
 
 // NewNode returns the node of a member. The replica and the state must have the same last entry.
@@ -129,7 +129,8 @@ func (n *Node) Committed() uint64 { return n.replica.Committed() }
 // Progress returns how far the logs of all members are, if this one leads.
 func (n *Node) Progress() []replica.Progress { return n.replica.Progress() }
 
-// Tick tells the node the time. Call it every replica.TickEvery. The leader proposes the tiles that are due.
+// Tick tells the node the time. Call it every replica.TickEvery. The leader proposes to close the tiles that
+// are due.
 func (n *Node) Tick(now int64) {
 	n.tell(now)
 	n.replica.Candidate(!n.leader.clocks.wrong() && len(n.held) == 0)
@@ -141,11 +142,11 @@ func (n *Node) Tick(now int64) {
 func (n *Node) tell(now int64) {
 	leap := n.leader.clocks.tell(now)
 	if n.now = now; n.leader.since != 0 {
-		n.leader.since += leap // the term is as old as before
+		n.leader.since += leap // so that the age of the term stays the same
 	}
 }
 
-// Step takes a message from another member, whose clock showed sent when it sent the message.
+// Step takes a message from another member, whose clock showed `sent` when it sent the message.
 func (n *Node) Step(now, sent int64, m replica.Message) error {
 	n.tell(now)
 	n.leader.clocks.heard(m.From, sent)
@@ -156,9 +157,9 @@ func (n *Node) Step(now, sent int64, m replica.Message) error {
 // The bytes must never change afterwards. The answer has a *batch.FullError for batches that are
 // refused because too much waits for their tenant's stores.
 //
-// Batches of different tenants must have different producers. A push that was refused for one of them,
-// and whose answer was lost, may come again when there is room: a shard that has a later batch of the
-// same producer would take this one for a repeat.
+// Batches of different tenants must have different producers. If the batches of one tenant were
+// refused, and the answer was lost, the push may come again when there is room. By then a shard may
+// have a later batch of the same producer, and would treat the refused batch as a repeat.
 func (n *Node) Push(now int64, id ID, bytes []byte) {
 	n.tell(now)
 	if !n.leadership.Leads {
@@ -220,7 +221,7 @@ func (n *Node) room(e *entry.Entry) error {
 	return nil
 }
 
-// refused returns why the replica did not take a proposal.
+// refused returns the error for a proposal that the replica did not take.
 func refused(err error) error {
 	if errors.Is(err, replica.ErrFull) {
 		return ErrFull
@@ -228,8 +229,8 @@ func refused(err error) error {
 	return err
 }
 
-// Barrier asks for the end of the order. Its answer comes when the tenant's stores and the open
-// tiles on this member have everything that any member acknowledged before the call.
+// Barrier begins a barrier. Its answer comes when the tenant's stores and the open tiles on this
+// member have everything that any member acknowledged before the call.
 func (n *Node) Barrier(id ID, tenant string) {
 	if len(n.reads) >= maxReads {
 		n.answer(id, fmt.Errorf("%w: %d reads wait for a leader or for stores", ErrFull, len(n.reads)))
@@ -354,7 +355,8 @@ func (n *Node) waitForStores(all []replica.Read) {
 	}
 }
 
-// Held reports whether this member applies no entries, and the tenant whose stores they wait for.
+// Held reports whether this member applies no entries because too much waits for stores, and the
+// tenant of these stores.
 func (n *Node) Held() (tenant string, held bool) {
 	if len(n.held) == 0 {
 		return "", false
@@ -421,7 +423,7 @@ func moved(done Applied) error {
 	return nil
 }
 
-// lost answers those who wait for an entry that may never be applied.
+// lost answers the callers that wait for an entry that may never be applied.
 func (n *Node) lost(index uint64) {
 	if mutant.OldTerm {
 		return

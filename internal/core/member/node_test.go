@@ -25,8 +25,8 @@ import (
 var settings = Settings{Lateness: 2 * time.Second, Tiles: config, MaxPending: 1 << 20,
 	MaxQueued: 1 << 20, MaxQueuedSum: 1 << 20}
 
-// three are the nodes of a group. A message arrives at once, and a Write is stored at once,
-// unless the node is parted or slow.
+// three are the nodes of a group. A message arrives at once, and a Write is stored at once, unless
+// the node is cut off or slow.
 type three struct {
 	t     *testing.T
 	now   int64
@@ -110,7 +110,7 @@ func (g *three) settle() {
 			from.work = kept
 			for _, a := range out.Answers {
 				if _, twice := from.answers[a.ID]; twice {
-					g.t.Errorf("%d is answered twice", a.ID)
+					g.t.Errorf("call %d is answered twice", a.ID)
 				}
 				from.answers[a.ID] = a
 			}
@@ -211,8 +211,8 @@ func TestAGroupOfThree(t *testing.T) {
 	}
 }
 
-// A leader that is parted answers its callers when it learns that another one leads. What it proposed
-// counts nowhere, and is counted once when it is sent again.
+// A leader that is cut off answers its callers when it learns that another member leads. Its
+// proposals count nowhere, and count once when they are sent again.
 func TestALeaderIsParted(t *testing.T) {
 	g := newThree(t, 3)
 	old := g.leader()
@@ -273,7 +273,7 @@ func TestABarrierWaitsForStores(t *testing.T) {
 	behind.hangs = false
 	g.pass(200)
 	if _, answered := behind.answers[2]; !answered {
-		t.Error("the store has everything, and the barrier has not ended")
+		t.Error("the store has everything, but the barrier has not ended")
 	}
 }
 
@@ -306,7 +306,7 @@ func TestANewLeaderWaitsForSenders(t *testing.T) {
 	push(leader)
 	g.pass(300)
 	if closed() == before {
-		t.Error("the sender was heard, and no tile is closed")
+		t.Error("the sender was heard, but no tile is closed")
 	}
 }
 
@@ -319,14 +319,14 @@ func TestAWrongClockDoesNotLead(t *testing.T) {
 	wrong.clock = 3_600_000
 	g.pass(10_000)
 	if g.leader() == wrong {
-		t.Error("it leads")
+		t.Error("the member with the wrong clock leads")
 	}
 	for range 10 { // it does not campaign
 		g.leader().parted = true
 		g.pass(5000)
 		for _, n := range g.nodes {
 			if n.parted = false; n.leads.Leads && n == wrong {
-				t.Error("it leads again")
+				t.Error("the member with the wrong clock leads again")
 			}
 		}
 		g.pass(1000)
@@ -344,7 +344,8 @@ func TestAWrongClockDoesNotLead(t *testing.T) {
 	}
 }
 
-// It hands over to a member that answers, though it heard another one a moment ago.
+// A leader with a wrong clock hands over to a member that answers, even if it heard a silent one a
+// moment ago.
 func TestAWrongClockHandsOverToTheLiving(t *testing.T) {
 	g := newThree(t, 3)
 	wrong := g.leader()
@@ -353,7 +354,7 @@ func TestAWrongClockHandsOverToTheLiving(t *testing.T) {
 	wrong.clock = 3_600_000
 	g.pass(500)
 	if leader := g.leader(); leader != g.others(wrong)[1] {
-		t.Error("it leads")
+		t.Error("the member with the wrong clock leads")
 	}
 }
 
@@ -461,7 +462,7 @@ func TestAMemberWhoseStoreHangsIsBounded(t *testing.T) {
 			g.settle()
 		}
 		if sick.leads.Leads {
-			t.Error("the member leads, and applies nothing")
+			t.Error("the member leads, but applies nothing")
 		}
 		if _, answered := sick.answers[1]; answered {
 			t.Error("a barrier ended before the member had what was acknowledged")

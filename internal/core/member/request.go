@@ -22,7 +22,7 @@ type Request struct {
 }
 
 // applyRequest puts a request into its tenant's queue, unless the tenant is not admitted, or the
-// sender of the request is the copy of an HA pair that is not taken.
+// sender of the request is the replica of an HA pair that is not elected.
 func (m *Member) applyRequest(index uint64, data []byte, e *entry.Request, done *Applied) (err error) {
 	if !m.has.Has(e.Tenant) {
 		if done.Outcome, err = m.admit(index, e); err != nil || done.Outcome != nil {
@@ -55,7 +55,7 @@ func (m *Member) dropRequests(t *tenant, n int) {
 		t.requestsBytes -= int64(len(r.data))
 		m.requestsBytes -= int64(len(r.data))
 	}
-	t.requests = append([]*Request(nil), t.requests[n:]...) // a copy, which frees those
+	t.requests = append([]*Request(nil), t.requests[n:]...) // a copy, which frees the dropped requests
 }
 
 // parseRequest reads a request that was saved while it waited.
@@ -70,9 +70,9 @@ func (m *Member) parseRequest(index uint64, data []byte) (*Request, error) {
 	return &Request{Index: index, data: data, entry: e.Request}, nil
 }
 
-// admit admits the tenant of its first request, and returns nil. If it does not, it returns the outcome of
-// the request: all of it is refused if there is no place. Metadata alone is dropped, since a write would make
-// a store, and senders repeat metadata.
+// admit admits the tenant of a request and returns nil, or returns the outcome of the request. If there is no
+// place for the tenant, the whole request is refused. Metadata alone is dropped, since a write would make a
+// store, and senders repeat metadata.
 func (m *Member) admit(index uint64, e *entry.Request) (*outcome.Outcome, error) {
 	r := Request{Index: index, entry: *e}
 	if err := r.Decode(); err != nil {
@@ -95,8 +95,8 @@ func (m *Member) admit(index uint64, e *entry.Request) (*outcome.Outcome, error)
 // digest, so that senders who invent names cannot make the state grow.
 const refusedTenants = ""
 
-// takes reports whether a request is taken: its sender is in no HA pair, or is the elected copy of its
-// pair.
+// takes reports whether a request is taken: its sender is in no HA pair, or is the elected replica of
+// its pair.
 func (m *Member) takes(e *entry.Request, done *Applied) (taken bool) {
 	p := &e.Pair
 	if *p == (entry.Pair{}) {

@@ -136,10 +136,10 @@ func (m *Member) RestoreTenant(name string, section []byte) error {
 	return nil
 }
 
-// RestoreNote restores what a note says that Done returned: the tenant's store has the requests up to an
-// entry, so they are not looked up there again. It must be certain that the store still has them. A
-// note counts only if the tenant's state is that before the requests of the note. `counts` reports
-// whether it does.
+// RestoreNote restores a note that Done returned. The note says that the tenant's store has the requests
+// up to an entry, so these are not looked up there again. The caller must be certain that the store
+// still has them. `counts` reports whether the note counts: only if the tenant's state is the state
+// before the requests of the note.
 func (m *Member) RestoreNote(note []byte) (counts bool, err error) {
 	d := decoder{b: note}
 	version := d.byte()
@@ -167,8 +167,8 @@ func (m *Member) RestoreNote(note []byte) (counts bool, err error) {
 	return true, nil
 }
 
-// Restored ends a restoration, once all sections are there. stored has for each tenant the index up to
-// which its stores are known to have the closed tiles. These tiles no longer wait.
+// Restored ends a restoration, once all sections are there. For each tenant, `stored` has the index up
+// to which its stores are known to have the closed tiles. These tiles no longer wait.
 func (m *Member) Restored(stored map[string]uint64) {
 	m.stored = stored
 	var all []Tile

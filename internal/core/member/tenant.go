@@ -19,14 +19,14 @@ import (
 type tenant struct {
 	name string
 
-	tiles        []Tile // those under way, then the others; both by index
+	tiles        []Tile // the tiles under way, then the others; both parts by index
 	tilesBytes   int64
 	tilesSamples uint64 // values on the wire
 	tilesWork    *Work  // under way, or nil
 
 	requests      []*Request
 	requestsBytes int64        // of their entries
-	requestsWork  *Work        // likewise
+	requestsWork  *Work        // under way, or nil
 	state         *write.State // after the last request that left the queue, and perhaps after some of requestsWork
 	written       uint64       // index of the last request that left the queue
 	folded        uint64       // State.Requests after that request
@@ -175,7 +175,7 @@ func appendCounts(b []byte, c *outcome.Counts) []byte {
 }
 
 // note adds an outcome that is known when its entry is applied. The tenant is admitted, or is refusedTenants:
-// so there are at most store.max_tenants digests, and one.
+// so there are at most store.max_tenants + 1 digests.
 func (m *Member) note(tenant string, index uint64, o *outcome.Outcome) {
 	d := m.digests[tenant]
 	if d == nil {

@@ -127,7 +127,7 @@ func TestAnEntryThatStoresNothingAdmitsNoTenant(t *testing.T) {
 			t.Fatalf("deltas that are all refused: %+v", done.Outcome)
 		}
 		if digest(name) != 0 || digest(refusedTenants) != m.Index() {
-			t.Fatalf("the digest is of entry %d, and that of all is of entry %d", digest(name), digest(refusedTenants))
+			t.Fatalf("digests are of entries %d (tenant) and %d (refused tenants)", digest(name), digest(refusedTenants))
 		}
 	}
 	if n := len(m.AppendGroup(nil)); n > 60 {
@@ -156,7 +156,7 @@ func TestAnEntryThatStoresNothingAdmitsNoTenant(t *testing.T) {
 		}
 	}
 	if a, b := m.AppendGroup(nil), restored.AppendGroup(nil); !bytes.Equal(a, b) {
-		t.Errorf("after a restart the state is\n%x, not\n%x", b, a)
+		t.Errorf("after a restart the state is\n%x, want\n%x", b, a)
 	}
 }
 

@@ -61,7 +61,8 @@ func (m *Member) applyWindows(index uint64, w *entry.Windows) (done Windows, err
 // leaders' clocks. A new leader needs the senders of the last 10 s: see Node.settled.
 const rememberSenders = 60_000
 
-// forgetSenders forgets the senders that have been silent for long, at most once in that time.
+// forgetSenders forgets the senders that have been silent for rememberSenders. It looks for them at
+// most once in that time.
 func (m *Member) forgetSenders(now int64) {
 	if now >= m.swept && now-m.swept < rememberSenders {
 		return

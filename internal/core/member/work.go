@@ -120,8 +120,9 @@ func (m *Member) full(most int64) (names []string) {
 	return names
 }
 
-// overfull returns the tenant for whose stores most waits if it is more than the bounds: bytes of a tenant's
-// tiles, of its requests, and of the requests of all tenants. Otherwise it returns "".
+// overfull returns the tenant for whose stores the most bytes wait, among the tenants for which a bound is
+// reached, or "". The bounds are bytes of a tenant's tiles, of a tenant's requests, and of the requests of
+// all tenants.
 func (m *Member) overfull(tiles, requests, sum int64) (name string) {
 	most := int64(0)
 	for _, t := range m.tenants {

@@ -12,7 +12,7 @@ import (
 // Message goes from one member to another. It may be lost, delayed and repeated.
 type Message struct {
 	From, To uint64
-	Urgent   bool // has no entries; if it waited behind messages with entries, members might take their leader for dead
+	Urgent   bool // has no entries; must not wait behind messages with entries, or members might campaign
 
 	body *raftpb.Message
 }
@@ -98,8 +98,8 @@ func fromLeader(m *raftpb.Message) bool {
 }
 
 // answersOldTerm reports whether the message only tells the sender of a late heartbeat or entry
-// that there is a newer term. If that sender leads again in the newer term, Raft takes the answer
-// for an acknowledgement of entry 0. It then sends entries from the first one on. If the first one
+// that there is a newer term. If that sender leads again in the newer term, Raft treats the answer
+// as an acknowledgement of entry 0. It then sends entries from the first one on. If the first one
 // was removed from the log, it never sends any entries again.
 func answersOldTerm(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgAppResp && m.GetIndex() == 0 && !m.GetReject()

@@ -278,7 +278,7 @@ func (r *Replica) Step(m Message) error {
 		return fmt.Errorf("member %d got a message for member %d", r.id, m.body.GetTo())
 	}
 	if answersOldTerm(m.body) && m.body.GetTerm() <= r.term {
-		return nil // Raft would take it for an acknowledgement
+		return nil // Raft would treat it as an acknowledgement
 	}
 	if m.body.GetType() == raftpb.MsgReadIndex && r.alone() {
 		return nil // a learner's question; the learner asks again
@@ -346,7 +346,7 @@ func (r *Replica) Propose(data []byte) (index uint64, err error) {
 	return before + 1, err
 }
 
-// refused returns why Raft did not take a proposal of the leader.
+// refused returns the error for a proposal of the leader that Raft did not take.
 func (r *Replica) refused() error {
 	if r.node.BasicStatus().LeadTransferee != raft.None {
 		return ErrNotLeader

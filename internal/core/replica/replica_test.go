@@ -173,7 +173,7 @@ func TestPropose(t *testing.T) {
 			t.Errorf("member %d: %v", m.id, err)
 		}
 		if m.leadership.Leader != leader.id {
-			t.Errorf("member %d takes %d for the leader", m.id, m.leadership.Leader)
+			t.Errorf("member %d believes that member %d leads", m.id, m.leadership.Leader)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func TestVotesWaitForTheDisk(t *testing.T) {
 		g.members[0].Tick()
 		for _, m := range g.take(g.members[0]) {
 			if m.body.GetType() == raftpb.MsgVote {
-				t.Fatal("it asks for a vote before its own is stored")
+				t.Fatal("a candidate asks for a vote before its own vote is stored")
 			}
 			g.deliver(g.members[0], m)
 		}
@@ -249,7 +249,7 @@ func TestVotesWaitForTheDisk(t *testing.T) {
 		}
 	}
 	if n := len(g.members[0].writes); n == 0 {
-		t.Fatal("it does not campaign")
+		t.Fatal("the candidate has nothing to write")
 	}
 	for _, m := range g.members {
 		m.slow = false
@@ -285,7 +285,7 @@ func TestProposalsEndWithTheTerm(t *testing.T) {
 		lost = append(lost, out.Lost...)
 	}
 	if len(lost) == 0 { // the leader had stepped down before it could hear the others
-		t.Error("nothing is lost")
+		t.Error("no proposal is reported lost")
 	}
 	if !slices.Equal(leader.applied, []string{"another false"}) || leader.leadership.Leads {
 		t.Errorf("applied %q", leader.applied)
@@ -370,7 +370,7 @@ func TestBarrier(t *testing.T) {
 	leader, others := g.elect()
 	g.tick(askAgain)
 	if got := g.members[2].reads(); len(got) != 1 || got[0].Barrier != early {
-		t.Errorf("the barrier without a leader: %v", got)
+		t.Errorf("once there is a leader, the barrier from before the election: %v", got)
 	}
 
 	m := others[0]
@@ -381,7 +381,7 @@ func TestBarrier(t *testing.T) {
 	number, _ := m.Barrier()
 	g.tick(3)
 	if got := m.reads(); len(got) != 0 {
-		t.Errorf("not applied: %v", got)
+		t.Errorf("a barrier ended before its index was applied: %v", got)
 	}
 	m.slow = false
 	g.settle()
@@ -399,7 +399,7 @@ func TestBarrier(t *testing.T) {
 		g.settle()
 	}
 	if got := leader.reads(); len(got) != 0 || !leader.leadership.Leads {
-		t.Errorf("a leader without the others: %v", got)
+		t.Errorf("a barrier of a leader that is cut off: %v", got)
 	}
 }
 
@@ -522,7 +522,7 @@ func TestAnAnswerToAnEarlierLife(t *testing.T) {
 }
 
 // A member answers a late heartbeat of an earlier term with only the newer term. If the sender
-// leads again and has not heard from the member since, Raft takes the answer for an acknowledgement
+// leads again and has not heard from the member since, Raft treats the answer as an acknowledgement
 // of entry 0. Raft then goes back to the first entry, which may have been removed, and is stuck.
 // The simulation found this fault with seed 265.
 func TestAnAnswerToAnOldTermIsNoAcknowledgement(t *testing.T) {
@@ -549,11 +549,11 @@ func TestAnAnswerToAnOldTermIsNoAcknowledgement(t *testing.T) {
 	}
 	for _, m := range g.take(leader) {
 		if m.To == others[1].id && m.body.GetType() == raftpb.MsgApp && m.body.GetIndex() < 100 {
-			t.Errorf("it sends entries from %d on, of %d", m.body.GetIndex()+1, leader.last)
+			t.Errorf("the leader sends entries from %d on, of %d", m.body.GetIndex()+1, leader.last)
 		}
 	}
 	if next := leader.node.Status().Progress[others[1].id].Next; next < 100 {
-		t.Errorf("it goes back to entry %d of %d", next, leader.last)
+		t.Errorf("the leader goes back to entry %d of %d", next, leader.last)
 	}
 }
 
@@ -567,16 +567,16 @@ func TestMembers(t *testing.T) {
 		t.Error(err)
 	}
 	if err := leader.Members([]uint64{1, 2, 3}, nil); err != nil || leader.members.proposed != 0 {
-		t.Errorf("no change: %v", err)
+		t.Errorf("a change to the present members: %v", err)
 	}
 	if err := leader.Members(nil, nil); err == nil {
-		t.Error("a group without voters")
+		t.Error("a change to a group without voters is accepted")
 	}
 	if err := leader.Members([]uint64{1, 2, 3}, []uint64{4}); err != nil {
 		t.Fatal(err)
 	}
 	if err := leader.Members([]uint64{1, 2, 3}, nil); !errors.Is(err, ErrChanging) {
-		t.Errorf("one change after another: %v", err)
+		t.Errorf("a change while another one is under way: %v", err)
 	}
 	g.propose(leader, "one")
 	g.tick(5)
@@ -630,7 +630,7 @@ func TestTransfer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := leader.Propose([]byte("x")); !errors.Is(err, ErrNotLeader) {
-		t.Errorf("while it hands over: %v", err)
+		t.Errorf("a proposal while the leader hands over: %v", err)
 	}
 	g.tick(electionTicks)
 	g.propose(leader, "y")
@@ -713,7 +713,7 @@ func TestMessages(t *testing.T) {
 		"no question":     {Type: raftpb.MsgReadIndexResp.Enum()},
 		"a gap of entries": {Type: raftpb.MsgApp.Enum(),
 			Entries: []*raftpb.Entry{{Index: new(uint64(7)), Term: new(uint64(1))}}},
-		"entries of tomorrow": {Type: raftpb.MsgApp.Enum(),
+		"entries of a later term": {Type: raftpb.MsgApp.Enum(),
 			Entries: []*raftpb.Entry{{Index: new(uint64(1)), Term: new(uint64(9))}}},
 	} {
 		m.To = new(uint64(1))

@@ -160,7 +160,7 @@ func (s *sim) crashNow(n *simNode, lasts int64, left func(*memfs.FS) *memfs.FS) 
 		}
 		s.start(n, nil)
 		if n.Up && n.log.Last() < stored && mutant.founding == nil {
-			s.Fail("node %d: its log ended at %d, and now at %d", n.n, stored, n.log.Last())
+			s.Fail("node %d: its log ended at entry %d, and now ends at entry %d", n.n, stored, n.log.Last())
 		}
 	})
 }

@@ -64,7 +64,7 @@ func (o *oracle) acknowledged(op *operation, index uint64) {
 func (o *oracle) reads(s *sim, n *simNode, floor uint64) {
 	s.Note(fmt.Appendf(nil, "%d reads %d", n.n, n.state.value))
 	if n.state.applied < floor {
-		s.Fail("node %d answers a read at entry %d, and entry %d was known before it began", n.n, n.state.applied, floor)
+		s.Fail("node %d answers a read at entry %d, but entry %d was known before it began", n.n, n.state.applied, floor)
 	}
 	o.floor = max(o.floor, n.state.applied)
 	o.seen = append(o.seen, seen{n.state.applied, n.state.value})

@@ -19,7 +19,7 @@ const ciSeeds, ciSeconds = 40, 60
 // soaking reports whether `make soak` runs the tests, with larger numbers.
 var soaking = os.Getenv("FRESHET_SOAK") != ""
 
-var oneSeed = flag.Uint64("seed", 0, "TestGroup simulates this seed alone, and prints its story")
+var oneSeed = flag.Uint64("seed", 0, "run TestGroup with this seed alone, and print its story")
 
 // least has the numbers of events that the runs of CI must reach together. With fewer events, they
 // have not tested enough. The runs reach about twice as many.
@@ -97,7 +97,7 @@ func TestMistakesAreFound(t *testing.T) {
 			defer func() { mutant = mistakes{} }()
 			s := simulate(m.seed, ciSeconds, 3)
 			if s.Failed == nil || !strings.Contains(s.Failed.Error(), m.want) {
-				t.Errorf("seed %d finds %v, and not %q", m.seed, s.Failed, m.want)
+				t.Errorf("seed %d finds %v, want %q", m.seed, s.Failed, m.want)
 			}
 			if !soaking {
 				return
@@ -105,10 +105,10 @@ func TestMistakesAreFound(t *testing.T) {
 			seed := uint64(1)
 			for simulate(seed, ciSeconds, 3).Failed == nil {
 				if seed++; seed > 1000 {
-					t.Fatal("1,000 seeds do not find it")
+					t.Fatal("1,000 seeds do not find the mistake")
 				}
 			}
-			t.Logf("the first seed that finds it is %d", seed)
+			t.Logf("the first seed that finds the mistake is %d", seed)
 		})
 	}
 }

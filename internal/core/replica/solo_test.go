@@ -47,7 +47,7 @@ func TestSolo(t *testing.T) {
 	}
 	later, _ := g.Barrier()
 	if out := take(); len(out.Reads) > 0 {
-		t.Errorf("not applied: %v", out.Reads)
+		t.Errorf("a barrier ended before its entry was applied: %v", out.Reads)
 	}
 	g.Applied(9)
 	if out := take(); len(out.Reads) != 1 || out.Reads[0] != (Read{later, 9}) {

@@ -11,11 +11,11 @@ import (
 // maxSeries bounds the text of a series, in bytes: see outcome.Tell.
 const maxSeries = 520
 
-// errBefore is the cause that a repeat shows. The first cause is not remembered: after a restart, a member
-// knows no longer which totals there were.
+// errBefore is the cause in the outcome of a repeat. The original cause is not remembered: after a
+// restart, a member no longer knows the totals of that time.
 var errBefore = errors.New("it was refused when the request came first")
 
-// appendRefused appends what an outcome has of refusals. Layout: docs/format/entry.md.
+// appendRefused appends the refusals of an outcome. Layout: docs/format/entry.md.
 func appendRefused(b []byte, o *outcome.Outcome) []byte {
 	for reason, c := range o.Refused {
 		if c.Samples+c.Histograms+c.Series == 0 { // totals have no exemplars
@@ -30,7 +30,8 @@ func appendRefused(b []byte, o *outcome.Outcome) []byte {
 	return append(b, o.First.Series...)
 }
 
-// parseRefused sets the refusals of an outcome, and reports whether the text is what appendRefused appends.
+// parseRefused sets the refusals of an outcome, and reports whether the text is one that appendRefused
+// appends.
 func parseRefused(text string, o *outcome.Outcome) bool {
 	b := []byte(text)
 	next := outcome.Reason(0)

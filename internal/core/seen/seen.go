@@ -1,8 +1,8 @@
 // Package seen remembers the requests that were applied recently. So a request that is sent again,
-// perhaps to another node, does not count twice. The package is for increments of OTLP, since no
-// store can recognize a repeated increment. All members remember the same requests, since they fold
-// them from the entries of their log. Of a request that was refused in part, they also remember what was
-// refused, so that the request has the same outcome when it comes again.
+// perhaps to another node, does not count twice. The package is for increments of OTLP, since no store
+// can recognize a repeated increment. All members remember the same requests, since they fold them from
+// the entries of their log. If a part of a request was refused, they also remember the refusals, so that
+// the request has the same outcome when it comes again.
 package seen
 
 import (
@@ -30,10 +30,10 @@ const (
 	// a saved state. store.max_tenants bounds the tenants.
 	MaxRequests = 1 << 16
 
-	// MaxRefused bounds the memory, in bytes, of what was refused of a tenant's requests: of 10,000
-	// requests with series of 100 bytes, and of 3,500 with the longest ones. Beyond it, the oldest are
-	// forgotten early: when such a request comes again, its outcome is that all of it is written. A saved
-	// state has less than MaxRefused.
+	// MaxRefused bounds the memory, in bytes, of the refusals of a tenant's requests. It has room for
+	// 10,000 requests with series of 100 bytes, or for 3,500 with the longest series. Beyond it, the
+	// oldest refusals are forgotten early: when such a request comes again, its outcome says that all of
+	// it is written. In a saved state, the refusals take less than MaxRefused.
 	MaxRefused = 2 << 20
 )
 
@@ -69,8 +69,8 @@ func (h Hash) Part(n int) Hash { return h + Hash(n) }
 
 // Seen has the requests of all tenants. The zero value is empty and ready.
 type Seen struct {
-	// Early counts requests that were forgotten before their time, and EarlyRefused those of which
-	// only what was refused was forgotten. They are not saved.
+	// Early counts the requests that were forgotten before Keep was over. EarlyRefused counts the
+	// requests whose refusals alone were forgotten early. Neither is saved.
 	Early, EarlyRefused uint64
 
 	now     int64 // Unix milliseconds, the log's time
@@ -84,7 +84,7 @@ type tenant struct {
 	queue []request // by age; the oldest is at index first
 	first int
 
-	// Of requests that were refused in part. The values are encoded: see encoding.go.
+	// The refusals of requests that were refused in part, encoded: see encoding.go.
 	refused map[Hash]string
 	partial []Hash // keys of refused, by age
 	bytes   int    // of refused
@@ -100,7 +100,7 @@ type request struct {
 const sweepEvery = 10_000
 
 // Advance moves the log's time, in Unix milliseconds, to the time of the entry that is being applied.
-// An earlier time does nothing: another leader's clock may be behind.
+// An earlier time changes nothing: another leader's clock may be behind.
 func (s *Seen) Advance(now int64) {
 	s.now = max(s.now, now)
 	if s.now-s.swept < sweepEvery {
@@ -125,7 +125,7 @@ func (s *Seen) Has(name string, hash Hash) bool {
 	return ok
 }
 
-// Add remembers a tenant's request and what was refused of it, unless it is known.
+// Add remembers a tenant's request and its refusals, unless the request is known.
 func (s *Seen) Add(name string, hash Hash, o *outcome.Outcome) {
 	if s.Has(name, hash) {
 		return
@@ -148,8 +148,7 @@ func (s *Seen) Add(name string, hash Hash, o *outcome.Outcome) {
 	}
 }
 
-// Refused sets in `o` what was refused of a tenant's request. It reports whether a part was refused and is
-// remembered.
+// Refused sets in `o` the remembered refusals of a tenant's request, and reports whether there are any.
 func (s *Seen) Refused(name string, hash Hash, o *outcome.Outcome) bool {
 	if !s.Has(name, hash) {
 		return false
@@ -173,7 +172,8 @@ func (t *tenant) add(r request) {
 	t.queue = append(t.queue, r)
 }
 
-// refuse remembers what was refused of the newest request. It returns of how many requests that is forgotten.
+// refuse remembers the refusals of the newest request. It returns the number of requests whose refusals it
+// forgets to make room.
 func (t *tenant) refuse(hash Hash, text string) (early uint64) {
 	t.refused[hash] = text
 	t.partial = append(t.partial, hash)
@@ -183,7 +183,7 @@ func (t *tenant) refuse(hash Hash, text string) (early uint64) {
 	return early
 }
 
-// costOf returns how many bytes of memory, about, what was refused of a request takes.
+// costOf returns about how many bytes of memory the refusals of a request take.
 func costOf(text string) int { return 96 + len(text) }
 
 func (t *tenant) forgetRefused() {
@@ -204,7 +204,7 @@ func (t *tenant) forgetFirst() {
 	hash := t.queue[t.first].hash
 	delete(t.known, hash)
 	if _, ok := t.refused[hash]; ok {
-		t.forgetRefused() // it is the oldest
+		t.forgetRefused() // these refusals are the oldest
 	}
 	t.first++
 	if t.first > len(t.queue)/2 { // at most half of the queue is unused, and each request is moved once
@@ -213,8 +213,8 @@ func (t *tenant) forgetFirst() {
 	}
 }
 
-// Versions of the saved form. Layout: docs/format/entry.md. The second one has what was refused. It is used
-// only if there is any.
+// Versions of the saved form. Layout: docs/format/entry.md. The second version has refusals. It is used
+// only if there are any.
 const (
 	version     = 1
 	withRefused = 2

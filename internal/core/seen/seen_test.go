@@ -38,7 +38,8 @@ func partly(series string, samples, histograms int) *outcome.Outcome {
 	return o
 }
 
-// refusedOf returns what is remembered of a request: the first series, samples and histograms.
+// refusedOf returns the remembered refusals of a request as text: the first series, and the numbers
+// of samples and histograms.
 func refusedOf(s *Seen, tenant string, hash Hash) string {
 	var o outcome.Outcome
 	if !s.Refused(tenant, hash, &o) {
@@ -153,12 +154,12 @@ func TestForgotten(t *testing.T) {
 	s.Advance(base + Keep - 1)
 	s.Add("a", 1, whole) // a repeat, which does not extend the time
 	if !s.Has("a", 1) || !s.Has("b", 1) || s.Has("a", 2) || s.Has("c", 1) {
-		t.Error("not known for ten minutes, or mixed up")
+		t.Error("a request is not known for ten minutes, or requests are mixed up")
 	}
 	s.Advance(base) // another leader's clock is behind
 	s.Advance(base + Keep)
 	if s.Has("a", 1) || s.Has("b", 1) {
-		t.Error("known for longer than ten minutes")
+		t.Error("a request is known for longer than ten minutes")
 	}
 	s.Advance(base + Keep + sweepEvery)
 	if len(s.tenants) != 0 || s.Early != 0 {
@@ -191,7 +192,7 @@ func TestATenantOfAnotherTime(t *testing.T) {
 	}
 	to.Advance(base + Keep + 1)
 	if to.Has("a", 2) {
-		t.Error("known for longer than ten minutes here")
+		t.Error("a request is known for longer than ten minutes of this group's time")
 	}
 }
 
@@ -213,7 +214,7 @@ func TestBound(t *testing.T) {
 		t.Errorf("a tenant takes %.1f MiB", mib)
 	}
 	if s.Has("a", 2*MaxRequests-1) || !s.Has("a", 2*MaxRequests) || !s.Has("other", 0) || s.Early != 2*MaxRequests {
-		t.Errorf("requests other than the oldest are forgotten; %d were", s.Early)
+		t.Errorf("requests other than the oldest are forgotten; %d were forgotten early", s.Early)
 	}
 	saved := s.Append(nil)
 	var again Seen
@@ -226,11 +227,12 @@ func TestBound(t *testing.T) {
 	section := s.AppendTenant(nil, "a")
 	err := again.ParseTenant("b", append(section, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0))
 	if err == nil || again.Has("b", 2*MaxRequests) {
-		t.Error("a section with more than the bound is read")
+		t.Error("a section with more requests than the bound is accepted")
 	}
 }
 
-// What was refused takes a bounded memory. The oldest is forgotten, and its requests are still known.
+// The refusals take a bounded amount of memory. The oldest refusals are forgotten, but their requests
+// are still known.
 func TestRefusedIsBounded(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -251,7 +253,7 @@ func TestRefusedIsBounded(t *testing.T) {
 	kept := Hash(MaxRefused / (96 + len(long) + 16)) // at least
 	if !s.Has("a", 0) || refusedOf(&s, "a", 0) != "" || refusedOf(&s, "other", 0) != "first 1 0" ||
 		refusedOf(&s, "a", all-kept) != fmt.Sprint(long, " ", all-kept+1, " 1") || s.Early != 0 {
-		t.Errorf("requests or refusals other than the oldest are forgotten; %d requests were", s.Early)
+		t.Errorf("requests or refusals other than the oldest are forgotten; %d requests were forgotten early", s.Early)
 	}
 	tenant := s.tenants["a"]
 	if n := uint64(len(tenant.refused)); n+s.EarlyRefused != all || n > uint64(kept)+100 || len(tenant.partial) != int(n) {
@@ -329,7 +331,7 @@ func refusing() *Seen {
 	return s
 }
 
-// Every later program reads the files in testdata. What was refused changes no bytes of a state without it.
+// Every later program reads the files in testdata. A state without refusals has the bytes of version 1.
 func TestGolden(t *testing.T) {
 	check(t, "testdata/golden", golden())
 	s := check(t, "testdata/refused", refusing())
@@ -339,7 +341,7 @@ func TestGolden(t *testing.T) {
 	s.Advance(base + 300 + Keep)
 	s.Add("a", 1, whole)
 	if saved := s.Append(nil); saved[0] != version {
-		t.Errorf("version %d after what was refused is forgotten", saved[0])
+		t.Errorf("version %d once the refusals are forgotten", saved[0])
 	}
 }
 
@@ -397,7 +399,7 @@ func TestMalformed(t *testing.T) {
 	} {
 		bad := slices.Concat(section[:len(section)-1], binary.AppendUvarint(nil, uint64(len(text))), []byte(text))
 		if err := twice.ParseTenant("a", bad); err == nil {
-			t.Errorf("%s: it is read", why)
+			t.Errorf("%s: ParseTenant accepts it", why)
 		}
 	}
 }

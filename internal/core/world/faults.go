@@ -41,8 +41,8 @@ func (w *World) Cut(from, to int) bool { return w.cut[[2]int{from, to}] }
 func (w *World) Part(node int, lasts int64) {
 	other := (node + 1 + w.Rand.IntN(2)) % 3
 	how := w.Rand.IntN(4)
-	w.Tell("node %d: parted for %d ms, %s", node, lasts, []string{
-		"both ways", "it hears nothing", "nobody hears it", fmt.Sprintf("from node %d", other)}[how])
+	w.Tell("node %d: cut off for %d ms, %s", node, lasts, []string{
+		"in both directions", "incoming links only", "outgoing links only", fmt.Sprintf("from node %d only", other)}[how])
 	set := func(cut bool) {
 		for o := range 3 {
 			if o == node || how == 3 && o != other {

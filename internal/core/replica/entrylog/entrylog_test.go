@@ -428,7 +428,7 @@ func failing(ops ...string) func(op, name string) error {
 }
 
 // A kill, or a kill and then a power loss, before any step of Open loses no synced entry. The next Open
-// succeeds, and says once more what is torn, unless it was cut off.
+// succeeds, and reports the torn bytes once more, unless they were cut off.
 func TestOpenKilled(t *testing.T) {
 	openKilled(t, memfs.Plenty, "syncdir")
 }
@@ -437,8 +437,8 @@ func TestOpenKilledOnAFullDisk(t *testing.T) {
 	openKilled(t, 0, "syncdir", "sync "+format.Name(1))
 }
 
-// openKilled kills Open before each step on a disk with so much space. Before the steps `cut`, the torn bytes
-// are cut off.
+// openKilled kills Open before each of its steps, on a disk with this much free space. Before the steps `cut`,
+// the torn bytes are already cut off.
 func openKilled(t *testing.T, space int, cut ...string) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
