@@ -28,10 +28,17 @@ var needFaults = map[string]string{
 	"freshet_store_samples_refused_":    "it has a series for each reason for which a store refused samples",
 }
 
+// ofClusters has the prefixes of the metrics that one machine does not have.
+var ofClusters = []string{"freshet_cluster_", "freshet_group_", "freshet_outbox_"}
+
+// asker queries a store.
+type asker func(expr string) ([]result, error)
+
 // TestDashboards checks that every expression of deploy/grafana and deploy/alerts.yaml has an
 // answer, and that no alert fires on a healthy server. The test queries three stores: a
 // Prometheus that scrapes Freshet with its defaults and so stores classic histograms, a
-// Prometheus that stores native histograms, and Freshet's own store.
+// Prometheus that stores native histograms, and Freshet's own store. TestAlertsOfACluster has the
+// expressions that only clusters answer.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "freshet.yaml")
@@ -40,31 +47,72 @@ func TestDashboards(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, dataDir(t), "--config", config, "--self-interval", "1s", "--self-probe")
-	scraped := func(settings string) func(string) ([]result, error) {
-		return startPrometheus(t,
-			fmt.Sprintf("global: {scrape_interval: 1s%s}\nscrape_configs: [{job_name: freshet, static_configs: "+
-				"[{targets: [%q]}]}]\n", settings, p.HTTP)).query
-	}
-	askers := map[string]func(string) ([]result, error){
-		"a Prometheus with its defaults":      scraped(""),
-		"a Prometheus with native histograms": scraped(", scrape_native_histograms: true"), "Freshet's own store": p.self,
-	}
-	left := map[monitored][]string{} // stores that have not answered yet, by expression
-	everywhere := slices.Sorted(maps.Keys(askers))
-	for _, m := range slices.Concat(panelExpressions(t), alertParts(t)) {
-		left[m] = everywhere
-	}
-	if len(left) < 59 {
-		t.Fatalf("deploy has only %d expressions", len(left))
+	askers := scrapers(t, p.HTTP)
+	askers["Freshet's own store"] = p.self
+	all := slices.DeleteFunc(slices.Concat(panelExpressions(t), alertParts(t)), monitored.ofCluster)
+	if len(all) < 59 {
+		t.Fatalf("deploy has only %d expressions", len(all))
 	}
 	flood(t, "udp", p.UDP, 1000, 1000, func(packet []byte, _ int) []byte { return append(packet, "dashboards:1|c\n"...) })
-	eventually(t, 2*time.Minute, "every expression has an answer", func() error {
+	answered(t, all, askers, func() error {
 		if status, text, _, err := p.write("application/x-protobuf",
 			pack(t, v1Of(requestV2(time.Now().UnixMilli(), 1, "dashboards_written")))); err != nil ||
 			status != http.StatusNoContent {
 			return fmt.Errorf("a write: %d %s %v", status, text, err)
 		}
 		increment(t, p, "dashboards", 1)
+		return nil
+	})
+	checkForms(t, askers)
+	noneFires(t, askers)
+}
+
+// TestAlertsOfACluster checks the same for the alerts of clusters, with three nodes and a collector.
+func TestAlertsOfACluster(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t, "d")
+	collector := c.startCollector(c.pushSecret())
+	collector.waitReady(t)
+	askers := scrapers(t, c.node("a").HTTP, c.node("b").HTTP, c.node("c").HTTP, collector.HTTP)
+	all := slices.DeleteFunc(alertParts(t), func(m monitored) bool { return !m.ofCluster() })
+	if len(all) < 7 {
+		t.Fatalf("deploy has only %d expressions of clusters", len(all))
+	}
+	answered(t, all, askers, func() error {
+		increment(t, collector, "dashboards", 1)
+		return nil
+	})
+	noneFires(t, askers)
+}
+
+// scrapers starts the two kinds of Prometheus, which scrape processes each second.
+func scrapers(t *testing.T, targets ...string) map[string]asker {
+	t.Helper()
+	scraped := func(settings string) asker {
+		return startPrometheus(t, fmt.Sprintf("global: {scrape_interval: 1s%s}\nscrape_configs: [{job_name: freshet, "+
+			"static_configs: [{targets: [%s]}]}]\n", settings, strings.Join(targets, ", "))).query
+	}
+	return map[string]asker{
+		"a Prometheus with its defaults":      scraped(""),
+		"a Prometheus with native histograms": scraped(", scrape_native_histograms: true"),
+	}
+}
+
+// answered waits until each expression had an answer of each store. It calls a function before each try.
+func answered(t *testing.T, all []monitored, askers map[string]asker, before func() error) {
+	t.Helper()
+	left := map[monitored][]string{} // stores that have not answered yet, by expression
+	everywhere := slices.Sorted(maps.Keys(askers))
+	for _, m := range all {
+		left[m] = everywhere
+	}
+	eventually(t, 2*time.Minute, "every expression has an answer", func() error {
+		if err := before(); err != nil {
+			return err
+		}
 		var empty []string
 		for m, at := range left {
 			left[m] = slices.DeleteFunc(slices.Clone(at), func(who string) bool {
@@ -84,8 +132,11 @@ func TestDashboards(t *testing.T) {
 		}
 		return nil
 	})
-	checkForms(t, askers)
-	// The server is healthy, so no alert may fire.
+}
+
+// noneFires checks that no alert fires.
+func noneFires(t *testing.T, askers map[string]asker) {
+	t.Helper()
 	for _, rule := range alertRules(t) {
 		for who, ask := range askers {
 			if firing, err := ask(rule.Expr); err != nil || len(firing) > 0 && rule.Alert != "FreshetReloadFailed" {
@@ -96,7 +147,7 @@ func TestDashboards(t *testing.T) {
 }
 
 // checkForms checks that one Prometheus has only classic histograms and the other only native ones.
-func checkForms(t *testing.T, askers map[string]func(string) ([]result, error)) {
+func checkForms(t *testing.T, askers map[string]asker) {
 	t.Helper()
 	for _, of := range []struct{ who, has, lacks string }{
 		{"a Prometheus with its defaults", "freshet_stage_seconds_bucket", "freshet_stage_seconds"},
@@ -176,6 +227,11 @@ func compared(e parser.Expr) []string {
 		}
 	}
 	return []string{e.String()}
+}
+
+// ofCluster reports whether one machine has no answer.
+func (m monitored) ofCluster() bool {
+	return slices.ContainsFunc(ofClusters, func(part string) bool { return strings.Contains(m.expr, part) })
 }
 
 func needsFault(expr string) bool {

@@ -58,6 +58,7 @@ func TestAPowerLossWhileAStoreCannotBeSynced(t *testing.T) {
 			if err := p.log.Sync(); err != nil { // as the loop does each second
 				t.Fatal(err)
 			}
+			synctest.Wait() // that loop may write
 			after := fs.PowerLoss(rand.New(rand.NewPCG(1, 1)))
 			p.writer.(*mortal).dead.Store(true)
 			p.terminate()

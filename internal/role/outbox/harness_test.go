@@ -174,6 +174,7 @@ func (s sub) List() (names []string, err error) {
 
 func (s sub) Create(name string) (segment.Writer, error)      { return s.fs.Create(s.prefix + name) }
 func (s sub) Open(name string) (segment.Reader, int64, error) { return s.fs.Open(s.prefix + name) }
+func (s sub) Overwrite(name string) (segment.Writer, error)   { return s.fs.Overwrite(s.prefix + name) }
 func (s sub) Truncate(name string, size int64) error          { return s.fs.Truncate(s.prefix+name, size) }
 func (s sub) Rename(from, to string) error                    { return s.fs.Rename(s.prefix+from, s.prefix+to) }
 func (s sub) Remove(name string) error                        { return s.fs.Remove(s.prefix + name) }
