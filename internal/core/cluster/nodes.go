@@ -61,7 +61,10 @@ func (n *Nodes) Parse(b []byte) error {
 	all, last := Nodes{}, ""
 	for len(b) > 0 {
 		length, size := binary.Uvarint(b)
-		if size <= 0 || size > 1 && b[size-1] == 0 || length == 0 || length > math.MaxUint8 || uint64(len(b)) < uint64(size)+length+8 {
+		if size <= 0 || size > 1 && b[size-1] == 0 { // the second is a length in more bytes than it needs
+			return errNodes
+		}
+		if length == 0 || length > math.MaxUint8 || uint64(len(b)) < uint64(size)+length+8 {
 			return errNodes
 		}
 		b = b[size:]
