@@ -31,6 +31,7 @@ var sentinels = []struct {
 }{
 	{wire.Error_NOT_LEADER, replica.ErrNotLeader},
 	{wire.Error_LOST, member.ErrLost},
+	{wire.Error_FATE_UNKNOWN, member.ErrUnknown},
 	{wire.Error_MOVED, member.ErrMoved},
 	{wire.Error_FULL, member.ErrFull},
 	{wire.Error_QUEUE_FULL, replica.ErrFull},

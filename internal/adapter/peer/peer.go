@@ -45,10 +45,9 @@ type Self struct {
 	Member  uint64 // 0 for a collector
 }
 
-// Handler answers other processes. Its methods are called concurrently. Errors of Push, Write and Join
-// on which callers decide keep their identity on the way to the caller: see package batch,
-// member.ErrLost, ErrFull and ErrMoved, replica.ErrNotLeader and ErrFull, and NotLeaderError. Other
-// errors arrive only as text.
+// Handler answers other processes. Its methods are called concurrently. Errors of Push, Write and Join that
+// callers decide on arrive as they are: see package batch, member.ErrLost, ErrUnknown, ErrFull and ErrMoved,
+// replica.ErrNotLeader and ErrFull, and NotLeaderError. Of all others only the text arrives.
 type Handler interface {
 	// Receive takes a message for this member. It gets the messages of one member one after the other,
 	// but messages with entries and urgent messages are separate sequences. While Receive blocks, the

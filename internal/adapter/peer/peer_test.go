@@ -419,8 +419,9 @@ func TestErrorsOfCallsArrive(t *testing.T) {
 	}
 	for _, sent := range []error{
 		nil, full, &batch.FullError{Samples: map[string]uint64{"x": 1}}, replica.ErrNotLeader,
-		&NotLeaderError{Leader: "c", Address: "host:1"}, fmt.Errorf("a: %w", member.ErrLost), member.ErrFull, member.ErrMoved,
-		replica.ErrFull, batch.ErrUnsynced, batch.ErrRefused, errors.New("another"),
+		&NotLeaderError{Leader: "c", Address: "host:1"}, fmt.Errorf("a: %w", member.ErrLost), member.ErrFull,
+		member.ErrMoved, fmt.Errorf("%w: the disk", member.ErrUnknown), replica.ErrFull, batch.ErrUnsynced,
+		batch.ErrRefused, errors.New("another"),
 	} {
 		h.push, h.write = sent, sent
 		_, err := all["a"].Write(t.Context(), "b", 0, anEntry())
@@ -432,6 +433,9 @@ func TestErrorsOfCallsArrive(t *testing.T) {
 				if errors.Is(sent, s.err) != errors.Is(got, s.err) {
 					t.Errorf("sent %v, got %v: %v", sent, got, s.err)
 				}
+			}
+			if errors.Is(sent, member.ErrUnknown) != errors.Is(got, member.ErrUnknown) {
+				t.Errorf("sent %v, got %v, which says nothing of its fate", sent, got)
 			}
 			var x, y *batch.FullError
 			if errors.As(sent, &x) && (!errors.As(got, &y) || !reflect.DeepEqual(x.Samples, y.Samples) ||

@@ -20,6 +20,10 @@ var (
 	// may count or not. It must be sent again: if it counts already, the new copy is a repeat.
 	ErrLost = errors.New("the leader of the group changed before the answer was known")
 
+	// ErrUnknown means that a request or deltas may count or not, and that nobody tries them again but their
+	// sender. If they count already, the new copy is a repeat: deltas are recognised by their hash.
+	ErrUnknown = errors.New("it may count already")
+
 	// ErrMoved means that the entry was made for other shards than the group has.
 	ErrMoved = errors.New("the shards of the group have changed; send the windows again")
 

@@ -425,6 +425,8 @@ func TestDeltasThatCannotBeJournalled(t *testing.T) {
 		var again *RetryError
 		if _, err := w.PushDeltas(t.Context(), "a", request); !errors.As(err, &again) || !errors.Is(err, failure) {
 			t.Errorf("%v: %v", failure, err)
+		} else if errors.Is(failure, batch.ErrUnsynced) == strings.Contains(err.Error(), "nothing was written") {
+			t.Error(err)
 		}
 		if n := testutil.ToFloat64(w.metrics.retries.WithLabelValues(unavailable)); n != 1 {
 			t.Errorf("%v: %v retries", failure, n)

@@ -21,6 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
@@ -48,8 +49,8 @@ type Group interface {
 // later step failed. The samples that are sent again are then repeats.
 var errWritten = errors.New("it was written")
 
-// RetryError asks the sender to send the same request again: either nothing of it was written, or a
-// later step failed.
+// RetryError asks the sender to send the same request again: nothing of it was written, or its fate is
+// not known, or a later step failed.
 type RetryError struct {
 	Cause  error
 	Reason string        // as the label "reason" of metrics
@@ -57,10 +58,15 @@ type RetryError struct {
 }
 
 func (e *RetryError) Error() string {
-	if errors.Is(e.Cause, errWritten) {
-		return fmt.Sprintf("send it again in %v: %v", e.After.Round(time.Millisecond), e.Cause)
+	after := e.After.Round(time.Millisecond)
+	switch {
+	case errors.Is(e.Cause, errWritten):
+		return fmt.Sprintf("send it again in %v: %v", after, e.Cause)
+	case errors.Is(e.Cause, member.ErrUnknown), errors.Is(e.Cause, batch.ErrUnsynced):
+		return fmt.Sprintf("it may be written, in whole or in part; send it again in %v, and nothing counts twice: %v",
+			after, e.Cause)
 	}
-	return fmt.Sprintf("nothing was written, send it again in %v: %v", e.After.Round(time.Millisecond), e.Cause)
+	return fmt.Sprintf("nothing was written, send it again in %v: %v", after, e.Cause)
 }
 func (e *RetryError) Unwrap() error { return e.Cause }
 

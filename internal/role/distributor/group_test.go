@@ -3,6 +3,8 @@ package distributor
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -100,6 +103,28 @@ func TestAGroupElects(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(w.metrics.elections); n != 0 {
 		t.Errorf("the metric counts %v elections", n)
+	}
+}
+
+// A request that is refused says so. If a group may have it nevertheless, the text says that, and that sending
+// it again does no harm.
+func TestTheTextOfARefusal(t *testing.T) {
+	w := newWorld(t, func(*settings.Distributor) {})
+	g := &group{world: w}
+	w.Group = g
+	for _, c := range []struct {
+		err  error
+		text string
+	}{
+		{errors.New("the group has no leader"), "nothing was written, send it again in "},
+		{fmt.Errorf("%w: the group has no leader", member.ErrUnknown),
+			"it may be written, in whole or in part; send it again in "},
+	} {
+		g.err = c.err
+		_, err := w.push("a", "up")
+		if err == nil || !strings.HasPrefix(err.Error(), c.text) || !strings.HasSuffix(err.Error(), ": "+c.err.Error()) {
+			t.Errorf("%v, want %s", err, c.text)
+		}
 	}
 }
 

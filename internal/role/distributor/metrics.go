@@ -39,9 +39,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			"Rising: the answer and the sender's log name the series; too_many_series, a tenant has more than "+
 			"distributor.max_series; duplicate, two senders send the same series; too_old, a sender was late by more than "+
 			"store.out_of_order; delta, an OpenTelemetry SDK adds a value that is not a number, or lowers a monotonic sum."),
-		retries: vec("retries_total", "Requests of which nothing was written and that senders must repeat (503), by "+
-			"reason. Rising: rate, a tenant sends more than distributor.rate; memory, requests take all of "+
-			"distributor.max_memory; unavailable, the disk does not keep up or is full: the log has the cause."),
+		retries: vec("retries_total", "Requests that senders must repeat (503), by reason. Rising: rate, a tenant sends "+
+			"more than distributor.rate; memory, requests take all of distributor.max_memory; unavailable, the disk does not "+
+			"keep up or is full, or a cluster has no leader: the log has the cause."),
 	}
 	for reason := range outcome.NumReasons {
 		m.refused.WithLabelValues(reason.String()) // a reason that has not occurred yet is 0, not absent

@@ -22,8 +22,10 @@ import (
 type Member interface {
 	// Leader returns the name of the node that leads, as far as this member knows; empty if there is none.
 	Leader() string
-	// PushBytes and Write propose at this member: see group.Group. Their error is replica.ErrNotLeader
-	// if another member leads.
+	// Leaderless returns how long ago this member last knew a leader; 0 while it does.
+	Leaderless() time.Duration
+	// PushBytes and Write propose at this member: see group.Group. Their error is replica.ErrNotLeader if
+	// another member leads.
 	PushBytes(ctx context.Context, push []byte) error
 	Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error)
 }
@@ -54,9 +56,12 @@ type Options struct {
 type Gateway struct {
 	Options
 
-	mu     sync.Mutex
-	leader string // the leader that answered last or that a node named; empty if unknown
-	next   int    // index in Names of the next node to ask for the leader
+	mu      sync.Mutex
+	leader  string        // that answered last, or that a node named; empty if it is not known
+	next    int           // of Names, to be asked for the leader
+	looking chan struct{} // closed when a look for the leader ends; nil if there is none
+	looked  time.Time     // when the last look in vain ended
+	missing time.Time     // when the first of these looks in a row ended; zero after one that found the leader
 }
 
 const (
@@ -95,12 +100,17 @@ func (g *Gateway) Push(ctx context.Context, push []byte) (sent bool, err error) 
 	return sent, err
 }
 
-// Write hands over an entry of a request or of deltas, and returns its outcome. If the answer was
-// lost, the entry is handed over again: stored samples are then repeats, and deltas are recognized as
-// repeats by their hash.
+// Write hands over an entry of a request or of deltas, and returns its outcome. An entry whose answer was
+// lost is handed over again: samples that are stored are repeats then, and so are deltas by their hash. The
+// error is member.ErrUnknown if the entry may count nevertheless. While there has been no leader for
+// writeTime, entries are refused at once: senders repeat them, and each would keep its memory meanwhile.
 func (g *Gateway) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, err error) {
+	if err := g.leaderless(ctx); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
+	lost := false
 	err = g.atLeader(ctx, func(ctx context.Context, node string) (err error) {
 		one := *e // a member may still use it when ctx has ended
 		if node == g.Node {
@@ -108,12 +118,62 @@ func (g *Gateway) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome
 		} else {
 			o, err = g.Nodes.Write(ctx, node, &one)
 		}
+		lost = lost || mayCount(ctx, err)
 		return err
 	})
+	if err != nil && lost && !errors.Is(err, member.ErrUnknown) {
+		err = fmt.Errorf("%w: %w", member.ErrUnknown, err)
+	}
 	return o, err
 }
 
-// atLeader makes a call at the leader, and repeats it until its fate is known or ctx is done.
+// mayCount reports whether an entry may count although its call ended with err.
+func mayCount(ctx context.Context, err error) bool {
+	for _, lost := range []error{member.ErrLost, member.ErrUnknown, ErrUnreachable, ctx.Err()} {
+		if lost != nil && errors.Is(err, lost) {
+			return true
+		}
+	}
+	return err != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
+}
+
+// leaderless returns an error if there has been no leader for writeTime.
+func (g *Gateway) leaderless(ctx context.Context) error {
+	var since time.Duration
+	if g.Member != nil {
+		if g.Member.Leader() == "" {
+			since = g.Member.Leaderless()
+		}
+	} else if g.inVain() > 0 {
+		if g.stale() {
+			_, _ = g.find(ctx) // inVain knows the result
+		}
+		since = g.inVain()
+	}
+	if since <= writeTime {
+		return nil
+	}
+	return fmt.Errorf("%w, for %v so far", ErrNoLeader, since.Round(time.Second))
+}
+
+// inVain returns for how long all looks for the leader have been in vain.
+func (g *Gateway) inVain() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.missing.IsZero() {
+		return 0
+	}
+	return time.Since(g.missing)
+}
+
+// stale reports whether it is time for another look for the leader.
+func (g *Gateway) stale() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.looking == nil && time.Since(g.looked) > askTime
+}
+
+// atLeader makes a call at the leader, and makes it again until its fate is known or ctx is done.
 func (g *Gateway) atLeader(ctx context.Context, call func(ctx context.Context, node string) error) error {
 	for {
 		node, err := g.find(ctx)
@@ -201,25 +261,71 @@ func (g *Gateway) find(ctx context.Context) (node string, err error) {
 		}
 		return node, nil
 	}
+	for {
+		leader, looking, mine := g.begin()
+		switch {
+		case leader != "":
+			return leader, nil
+		case mine:
+			leader = g.ask(ctx)
+			if g.found(ctx, leader); leader == "" {
+				return "", ErrNoLeader
+			}
+			return leader, nil
+		}
+		select {
+		case <-looking:
+		case <-ctx.Done():
+			return "", ErrNoLeader
+		}
+		if g.inVain() > 0 {
+			return "", ErrNoLeader
+		}
+	}
+}
+
+// begin returns the leader if it is known. Otherwise one caller looks for it, and must call found, while the
+// others wait until looking is closed.
+func (g *Gateway) begin() (leader string, looking <-chan struct{}, mine bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.leader == "" && g.looking == nil {
+		g.looking, mine = make(chan struct{}), true
+	}
+	return g.leader, g.looking, mine
+}
+
+// ask asks the nodes, one after the other, which node leads.
+func (g *Gateway) ask(ctx context.Context) (leader string) {
 	for range g.Names {
-		if g.leader != "" {
-			break
-		}
 		asked := g.Names[g.next%len(g.Names)]
-		g.next++
+		g.next++ // only the caller that looks uses it
 		ctx, cancel := context.WithTimeout(ctx, askTime)
 		leader, err := g.Nodes.Leader(ctx, asked)
 		cancel()
 		if err == nil && slices.Contains(g.Names, leader) {
-			g.leader = leader
+			return leader
 		}
 	}
-	if g.leader == "" {
-		return "", ErrNoLeader
+	return ""
+}
+
+// found ends a look. A look that ctx ended says nothing.
+func (g *Gateway) found(ctx context.Context, leader string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.looking)
+	g.looking = nil
+	switch now := time.Now(); {
+	case leader != "":
+		g.leader, g.missing = leader, time.Time{}
+	case ctx.Err() != nil:
+	default:
+		if g.missing.IsZero() || now.Sub(g.looked) > writeTime { // there may have been a leader since
+			g.missing = now
+		}
+		g.looked = now
 	}
-	return g.leader, nil
 }
 
 // Leader returns the node that leads; empty if no node that answers knows a leader.

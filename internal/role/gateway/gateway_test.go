@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,7 +30,10 @@ type cluster struct {
 	lose   int      // number of answers that are lost after the call counted
 	called []string // the calls, each as node and method
 	counts map[string]int
-	again  []bool // for each push, whether it is marked as sent before
+	again  []bool // of the pushes that came
+
+	leaderless time.Duration // as the member of node a says
+	fails      []error       // of the next writes, which do not count
 }
 
 func (c *cluster) at(node, what string) error {
@@ -44,6 +48,11 @@ func (c *cluster) at(node, what string) error {
 	}
 	if node != c.leader {
 		return replica.ErrNotLeader
+	}
+	if len(c.fails) > 0 {
+		err := c.fails[0]
+		c.fails = c.fails[1:]
+		return err
 	}
 	c.counts[what]++
 	if c.lose > 0 {
@@ -101,6 +110,7 @@ func (c *cluster) set(change func()) {
 type own struct{ *cluster }
 
 func (o own) Leader() string                              { return o.leads() }
+func (o own) Leaderless() time.Duration                   { return o.leaderless }
 func (o own) PushBytes(_ context.Context, _ []byte) error { return o.at("a", "push") }
 func (o own) Write(_ context.Context, e *entry.Entry) (*outcome.Outcome, error) {
 	e.Shape = 99 // a member may change the entry that it is given
@@ -250,12 +260,136 @@ func TestNoLeader(t *testing.T) {
 type full struct{}
 
 func (full) Leader() string                          { return "a" }
+func (full) Leaderless() time.Duration               { return 0 }
 func (full) PushBytes(context.Context, []byte) error { return member.ErrFull }
 func (full) Write(context.Context, *entry.Entry) (*outcome.Outcome, error) {
 	return nil, member.ErrFull
 }
 
-// Windows go to the leader in the same way. From its second try on, a window is marked as sent before.
+// An error says whether the entry may count nevertheless. One try whose answer was lost is enough, whatever
+// the later ones say.
+func TestTheFateOfAWrite(t *testing.T) {
+	broken := errors.New("the disk is full")
+	for name, c := range map[string]struct {
+		fails    []error
+		mayCount bool
+	}{
+		"refused by the leader":                   {[]error{broken}, false},
+		"refused by the next leader":              {[]error{replica.ErrNotLeader, broken}, false},
+		"made for other shards, and refused":      {[]error{member.ErrMoved, broken}, false},
+		"the answer is lost, and then refused":    {[]error{member.ErrLost, broken}, true},
+		"the node does not answer, then too full": {[]error{ErrUnreachable, member.ErrFull}, true},
+		"the leader itself does not know":         {[]error{fmt.Errorf("%w: %w", member.ErrUnknown, broken)}, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			for _, from := range []string{"a", "b", ""} {
+				in := newCluster("a")
+				in.fails = slices.Clone(c.fails)
+				g := in.from(from)
+				if from == "b" {
+					g = New(Options{Node: "b", Names: []string{"a", "b", "c"}, Nodes: in, Member: own{in}})
+				}
+				_, err := g.Write(t.Context(), request())
+				if err == nil || !errors.Is(err, c.fails[len(c.fails)-1]) || errors.Is(err, member.ErrUnknown) != c.mayCount {
+					t.Errorf("%s, from %q: %v", name, from, err)
+				}
+			}
+		})
+	}
+}
+
+// A leader that hangs may write the entry after its sender has gone.
+func TestTheFateOfAWriteAtAHangingLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster("b")
+		c.paused = "b"
+		for _, from := range []string{"a", ""} {
+			if _, err := c.from(from).Write(t.Context(), request()); !errors.Is(err, member.ErrUnknown) {
+				t.Errorf("from %q: %v", from, err)
+			}
+		}
+	})
+}
+
+// When the group has had no leader for 10 s, a request is refused at once, and nothing was sent: many that
+// wait would fill the memory. As soon as there is a leader, requests go to it.
+func TestALongTimeWithoutALeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, from := range []string{"a", ""} {
+			c := newCluster("")
+			g := c.from(from)
+			write := func() (time.Duration, error) {
+				begun := time.Now()
+				_, err := g.Write(t.Context(), request())
+				return time.Since(begun), err
+			}
+			if took, err := write(); !errors.Is(err, ErrNoLeader) || took != 10*time.Second {
+				t.Errorf("from %q: %v after %v", from, err, took)
+			}
+			c.set(func() { c.leaderless = 11 * time.Second })
+			for range 20 {
+				time.Sleep(time.Second)
+				if took, err := write(); !errors.Is(err, ErrNoLeader) || errors.Is(err, member.ErrUnknown) || took != 0 {
+					t.Errorf("from %q: %v after %v, want a refusal at once", from, err, took)
+				}
+			}
+			calls := len(c.called)
+			for range 100 {
+				_, _ = write()
+			}
+			if asked := len(c.called) - calls; asked > len(g.Names) {
+				t.Errorf("from %q: 100 requests at once asked %d times for the leader", from, asked)
+			}
+			time.Sleep(time.Minute) // in which a process that is no node has not looked
+			want := map[string]time.Duration{"a": 0, "": 10 * time.Second}[from]
+			if took, err := write(); !errors.Is(err, ErrNoLeader) || took != want {
+				t.Errorf("from %q: %v after %v, want %v", from, err, took, want)
+			}
+			c.set(func() { c.leader, c.leaderless = "b", 0 })
+			time.Sleep(2 * time.Second)
+			if took, err := write(); err != nil || took != 0 {
+				t.Errorf("from %q: %v after %v, with a leader", from, err, took)
+			}
+			c.set(func() { c.leader = "" })
+			g.forget("b")
+			if took, err := write(); !errors.Is(err, ErrNoLeader) || took != 10*time.Second {
+				t.Errorf("from %q: %v after %v, when the leader has just gone", from, err, took)
+			}
+		}
+	})
+}
+
+// A process that is no node looks for the leader once for all its requests, and a request does not wait for
+// a look longer than its sender.
+func TestOneLookForTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster("b")
+		c.paused = "a"
+		g := c.from("")
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				if _, err := g.Write(t.Context(), request()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait() // the look waits for node a, which hangs
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		_, err := g.Write(ctx, request())
+		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took > 100*time.Millisecond {
+			t.Errorf("%v after %v", err, took)
+		}
+		wg.Wait()
+		if n := strings.Count(strings.Join(c.called, ","), "leader"); n != 1 || c.counts["write"] != 100 {
+			t.Errorf("%d looks for the leader, %d requests", n, c.counts["write"])
+		}
+	})
+}
+
+// Windows go the same way. From its second try on, a window says that it was sent before.
 func TestWindowsGoToTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, from := range []string{"a", ""} {

@@ -11,6 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/stage"
 )
 
@@ -34,6 +35,9 @@ type call struct {
 	tiles    string // tenant whose stores must take tiles before the answer comes; empty for none
 	answer   chan member.Answer
 	begun    time.Time // of the try in which the raw store took the request; set before the answer
+	refused  bool      // the member was not asked; set before the answer
+
+	handed, answered bool // used by the caller alone: Run has the call; its answer came
 }
 
 // waiting is a caller that waits for an answer. It has either a push or a call.
@@ -132,7 +136,7 @@ func (g *Group) result(p *push, err error) error {
 
 // Write proposes an entry of a request or of deltas, waits until it is applied, and returns its outcome.
 // It refuses other kinds: the events and names of entries are stored nowhere yet. The end of ctx ends
-// only the wait.
+// only the wait. The error is member.ErrLost or ErrUnknown if the entry may count nevertheless.
 func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error) {
 	if e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas {
 		return nil, fmt.Errorf("propose an entry of kind %d: only requests and deltas are stored", e.Kind)
@@ -145,10 +149,27 @@ func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, er
 	trip := stage.FromContext(ctx)
 	trip.Pass(stage.Distribute, waits, g.Now())
 	a, err := g.ask(c)
-	if err == nil {
+	switch {
+	case err == nil:
 		c.seen(trip, waits, g.Now())
+	case c.mayCount(err):
+		err = fmt.Errorf("%w: %w", member.ErrUnknown, err)
 	}
 	return a.Outcome, err
+}
+
+// mayCount reports whether the entry of a call may count although the call ended with err. The errors of
+// the member itself say so already.
+func (c *call) mayCount(err error) bool {
+	if !c.handed || c.answered && c.refused {
+		return false
+	}
+	for _, said := range []error{replica.ErrNotLeader, member.ErrLost, member.ErrFull, member.ErrMoved} {
+		if errors.Is(err, said) {
+			return false
+		}
+	}
+	return true
 }
 
 // seen notes the stages that a request or deltas have passed. A request is in the queue until the try in
@@ -206,6 +227,7 @@ func (g *Group) ask(c *call) (member.Answer, error) {
 	c.answer = make(chan member.Answer, 1)
 	select {
 	case g.calls <- c:
+		c.handed = true
 	case <-g.ended:
 		return member.Answer{}, ErrEnded
 	case <-c.ctx.Done():
@@ -213,6 +235,7 @@ func (g *Group) ask(c *call) (member.Answer, error) {
 	}
 	select {
 	case a := <-c.answer:
+		c.answered = true
 		return a, a.Err
 	case <-g.ended:
 		return member.Answer{}, ErrEnded
@@ -227,6 +250,7 @@ func (g *Group) call(c *call) {
 		return
 	}
 	if err := cmp.Or(g.sick, g.stuck(c)); err != nil {
+		c.refused = true
 		c.answer <- member.Answer{Err: err}
 		return
 	}

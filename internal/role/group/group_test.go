@@ -440,10 +440,14 @@ func sickDisk(t *testing.T, hangs bool) {
 		}
 		cancel()
 	}
-	if !hangs {
-		if _, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), 1)); !errors.Is(err, memfs.ErrInjected) {
-			t.Errorf("a request that is not stored: %v", err)
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	_, err := p.Write(ctx, request(t, "a", "r", time.Now(), 1))
+	switch {
+	case hangs && (!errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, member.ErrUnknown)):
+		t.Errorf("a request that the disk may take: %v", err)
+	case !hangs && (!errors.Is(err, memfs.ErrInjected) || errors.Is(err, member.ErrUnknown)):
+		t.Errorf("a request that is refused: %v", err) // the windows have shown that the disk takes nothing
 	}
 	synctest.Wait()
 	lost := start(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), newStores(t))
@@ -1288,6 +1292,38 @@ func TestBarriersThatAreGivenUpAreForgotten(t *testing.T) {
 		s.make("b", false, nil)
 		p.terminate()
 	})
+}
+
+// The store of a tenant hangs or fails. Its request is in the log, and is stored later, so the error says that
+// it may count.
+func TestARequestInTheLogMayCount(t *testing.T) {
+	for name, sick := range map[string]error{"hangs": nil, "fails": errors.New("no space left on device")} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStores(t)
+			p := start(t, memfs.New(), s)
+			s.make("b", true, sick)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			if _, err := p.Write(ctx, request(t, "b", "r", time.Now(), 1)); !errors.Is(err, member.ErrUnknown) {
+				t.Errorf("the store %s: %v", name, err)
+			}
+			s.make("b", false, nil)
+			if err := p.Barrier(t.Context(), "b"); err != nil {
+				t.Error(err)
+			}
+			p.terminate()
+			synctest.Wait()
+			if len(s.have) != 1 {
+				t.Errorf("the store %s, and then has %v", name, s.have)
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := p.Write(ctx, request(t, "b", "r", time.Now(), 2))
+			if !errors.Is(err, ErrEnded) || errors.Is(err, member.ErrUnknown) {
+				t.Errorf("after the end: %v", err)
+			}
+		})
+	}
 }
 
 // After a kill, the store fails at first, and then takes one write of a long replay. Queries wait for the

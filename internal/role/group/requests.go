@@ -20,6 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
 // Requests hands requests to a group, in as many entries as they need. It is safe for concurrent use.
@@ -28,7 +29,8 @@ type Requests struct {
 	rewriters sync.Pool // of *rewrite.Rewriter
 }
 
-// Proposer is what Requests need of a Group.
+// Proposer is what Requests need of a Group. An error is member.ErrLost or ErrUnknown if the entry may
+// count nevertheless, and context.DeadlineExceeded if the proposer has no time to try again.
 type Proposer interface {
 	Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error)
 }
@@ -49,8 +51,8 @@ func NewRequests(group Proposer) *Requests {
 }
 
 // Push writes a request and sets its outcome: see package write. Described stays empty, since each
-// member tells the metadata of the requests that it stores: see Told. The end of ctx ends the wait, and
-// the request may be written nevertheless.
+// member tells the metadata of the requests that it stores: see Told. The error is member.ErrUnknown if
+// the request may be written nevertheless, in whole or in part. The end of ctx ends only the wait.
 func (q *Requests) Push(ctx context.Context, r *write.Request) error {
 	return q.push(ctx, entry.KindRequest, r)
 }
@@ -80,6 +82,9 @@ func (q *Requests) push(ctx context.Context, kind entry.Kind, r *write.Request) 
 		e := entryOf(kind, r, &bodies[i])
 		e.Request.Hash = uint64(seen.Hash(r.Hash).Part(i))
 		one, err := q.propose(ctx, e)
+		if err != nil && i > 0 && !errors.Is(err, member.ErrUnknown) {
+			err = fmt.Errorf("%w: the parts before it are written: %w", member.ErrUnknown, err)
+		}
 		if err != nil {
 			return fmt.Errorf("write part %d of %d of the request to the log: %w", i+1, len(bodies), err)
 		}
@@ -107,6 +112,7 @@ func entryOf(kind entry.Kind, r *write.Request, body *rewrite.Body) *entry.Entry
 // propose proposes an entry until its outcome is known. An entry whose fate was lost may come twice:
 // samples that are stored are repeats then, and so are deltas by their hash.
 func (q *Requests) propose(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error) {
+	lost := false
 	for {
 		// Each try has an entry of its own, since a try that ctx ended may still read it.
 		try := *e
@@ -114,16 +120,27 @@ func (q *Requests) propose(ctx context.Context, e *entry.Entry) (*outcome.Outcom
 		if err == nil && o == nil {
 			panic(fmt.Sprintf("BUG: an entry of kind %d has no outcome", e.Kind))
 		}
-		again := errors.Is(err, replica.ErrNotLeader) || errors.Is(err, member.ErrLost) || errors.Is(err, member.ErrMoved)
-		if !again {
-			return o, err
+		lost = lost || errors.Is(err, member.ErrLost)
+		if again(err) {
+			waited := retry.Wait(ctx, proposeAgain)
+			if waited == nil {
+				continue
+			}
+			err = fmt.Errorf("%w: %w", err, waited)
 		}
-		select {
-		case <-time.After(proposeAgain):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		if err != nil && lost && !errors.Is(err, member.ErrUnknown) {
+			err = fmt.Errorf("%w: %w", member.ErrUnknown, err)
 		}
+		return o, err
 	}
+}
+
+// again reports whether an entry may be proposed again after an error.
+func again(err error) bool {
+	if errors.Is(err, member.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	return errors.Is(err, replica.ErrNotLeader) || errors.Is(err, member.ErrLost) || errors.Is(err, member.ErrMoved)
 }
 
 // Told is told on every member of what requests brought besides samples. The goroutine of Run calls it.

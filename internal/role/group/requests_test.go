@@ -42,7 +42,7 @@ func newLog(t *testing.T, errors ...error) *log {
 
 func (l *log) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, err error) {
 	if len(l.errors) > 0 {
-		if err, l.errors = l.errors[0], l.errors[1:]; !errors.Is(err, member.ErrLost) {
+		if err, l.errors = l.errors[0], l.errors[1:]; err != nil && !errors.Is(err, member.ErrLost) {
 			return nil, err
 		}
 	}
@@ -216,4 +216,33 @@ func TestRequestsWithoutALeader(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The error of a request says whether some of it may be written: after a try whose answer was lost, and
+// after a part that was written. A proposer that has no time left is not called again.
+func TestTheFateOfARequest(t *testing.T) {
+	const many = 150_000 // samples of a series, in more than one entry
+	late := fmt.Errorf("%w: %w", replica.ErrNotLeader, context.DeadlineExceeded)
+	for _, c := range []struct {
+		why      string
+		samples  int
+		errors   []error
+		entries  int
+		mayCount bool
+	}{
+		{"refused", 1, []error{member.ErrFull}, 0, false},
+		{"refused by the next leader", 1, []error{replica.ErrNotLeader, member.ErrFull}, 0, false},
+		{"out of time", 1, []error{late}, 0, false},
+		{"lost, and then refused", 1, []error{member.ErrLost, member.ErrFull}, 1, true},
+		{"unknown to the proposer", 1, []error{fmt.Errorf("%w: %w", member.ErrUnknown, member.ErrLost)}, 1, true},
+		{"the second part refused", many, []error{nil, member.ErrFull}, 1, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLog(t, c.errors...)
+			err := NewRequests(l).Push(t.Context(), incoming(c.samples, "a", "b"))
+			if err == nil || errors.Is(err, member.ErrUnknown) != c.mayCount || l.entries != c.entries || len(l.errors) > 0 {
+				t.Errorf("%s: %v; %d entries", c.why, err, l.entries)
+			}
+		})
+	}
 }

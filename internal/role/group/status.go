@@ -159,6 +159,9 @@ func (g *Group) Ready() bool {
 	return s.votes(g.Member) && s.Lag < maxLag
 }
 
+// Leaderless returns how long ago the member last knew a leader; 0 while it does.
+func (g *Group) Leaderless() time.Duration { return g.Status().Leaderless }
+
 // Status returns what the member knew at the last tick.
 func (g *Group) Status() Status {
 	if s := g.status.Load(); s != nil {

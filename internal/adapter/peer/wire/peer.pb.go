@@ -32,26 +32,28 @@ const (
 	Error_REFUSED      Error_Kind = 2 // refused for good
 	Error_UNSYNCED     Error_Kind = 3 // it counts, but a power loss may lose it
 	Error_NOT_LEADER   Error_Kind = 4
-	Error_LOST         Error_Kind = 5 // the effect is unknown: send it again
-	Error_FULL         Error_Kind = 6 // nothing was done: too much waits already
-	Error_QUEUE_FULL   Error_Kind = 7 // nothing was done: too many entries wait for other members
-	Error_MOVED        Error_Kind = 8 // nothing was done: it was made for other shards than the group has
-	Error_NOT_ADMITTED Error_Kind = 9 // the node must not join, and another call does not help
+	Error_LOST         Error_Kind = 5  // may count or not: send it again
+	Error_FULL         Error_Kind = 6  // nothing was done: too much waits
+	Error_QUEUE_FULL   Error_Kind = 7  // nothing was done: too many entries wait for other members
+	Error_MOVED        Error_Kind = 8  // nothing was done: made for other shards than the group has
+	Error_NOT_ADMITTED Error_Kind = 9  // the node must not join, and asking again does not help
+	Error_FATE_UNKNOWN Error_Kind = 10 // may count or not, and only the sender tries again
 )
 
 // Enum value maps for Error_Kind.
 var (
 	Error_Kind_name = map[int32]string{
-		0: "OTHER",
-		1: "TENANTS_FULL",
-		2: "REFUSED",
-		3: "UNSYNCED",
-		4: "NOT_LEADER",
-		5: "LOST",
-		6: "FULL",
-		7: "QUEUE_FULL",
-		8: "MOVED",
-		9: "NOT_ADMITTED",
+		0:  "OTHER",
+		1:  "TENANTS_FULL",
+		2:  "REFUSED",
+		3:  "UNSYNCED",
+		4:  "NOT_LEADER",
+		5:  "LOST",
+		6:  "FULL",
+		7:  "QUEUE_FULL",
+		8:  "MOVED",
+		9:  "NOT_ADMITTED",
+		10: "FATE_UNKNOWN",
 	}
 	Error_Kind_value = map[string]int32{
 		"OTHER":        0,
@@ -64,6 +66,7 @@ var (
 		"QUEUE_FULL":   7,
 		"MOVED":        8,
 		"NOT_ADMITTED": 9,
+		"FATE_UNKNOWN": 10,
 	}
 )
 
@@ -1239,7 +1242,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"WriteReply\x12,\n" +
 	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\x12\x18\n" +
-	"\aoutcome\x18\x02 \x01(\fR\aoutcome\"\xb9\x03\n" +
+	"\aoutcome\x18\x02 \x01(\fR\aoutcome\"\xcb\x03\n" +
 	"\x05Error\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.freshet.peer.v1.Error.KindR\x04kind\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12=\n" +
@@ -1249,7 +1252,7 @@ const file_peer_proto_rawDesc = "" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x1a:\n" +
 	"\fSamplesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x8f\x01\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xa1\x01\n" +
 	"\x04Kind\x12\t\n" +
 	"\x05OTHER\x10\x00\x12\x10\n" +
 	"\fTENANTS_FULL\x10\x01\x12\v\n" +
@@ -1262,7 +1265,9 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"QUEUE_FULL\x10\a\x12\t\n" +
 	"\x05MOVED\x10\b\x12\x10\n" +
-	"\fNOT_ADMITTED\x10\t\"q\n" +
+	"\fNOT_ADMITTED\x10\t\x12\x10\n" +
+	"\fFATE_UNKNOWN\x10\n" +
+	"\"q\n" +
 	"\vJoinRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\rR\x06format\x12\x1c\n" +
