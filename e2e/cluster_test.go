@@ -21,7 +21,8 @@ type trio struct {
 	t        *testing.T
 	machines map[string]*machine
 	dirs     map[string]string
-	secret   string // path of the file with the cluster's secret
+	secret   string              // path of the file with the cluster's secret
+	extra    map[string][]string // more flags of single nodes
 
 	mu    sync.Mutex
 	nodes map[string]*process // the latest process of each node that became ready
@@ -76,6 +77,7 @@ func (c *trio) begin(nodes ...string) {
 		serve := serveCommand(c.dirs[node], append(c.flags(), "--cluster-node", node, "--cluster-join",
 			"--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0",
 			"--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
+		serve.Args = append(serve.Args, c.extra[node]...)
 		begun[node] = begin(c.t, c.dirs[node], m.command(serve.Path, serve.Args[1:]...))
 	}
 	for node, p := range begun {
@@ -88,8 +90,12 @@ func (c *trio) begin(nodes ...string) {
 
 // state is the part of the answer of /api/v1/status/cluster that the tests read.
 type state struct {
-	Leader string `json:"leader"`
-	Nodes  []struct {
+	Leader         string `json:"leader"`
+	SettingsDiffer []struct {
+		Section string     `json:"section"`
+		Nodes   [][]string `json:"nodes"`
+	} `json:"settings_differ"`
+	Nodes []struct {
 		Name    string   `json:"name"`
 		Ready   bool     `json:"ready"`
 		Applied *uint64  `json:"applied"`

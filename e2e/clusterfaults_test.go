@@ -75,6 +75,102 @@ func differ(want, got map[string][]point, node string) error {
 	return nil
 }
 
+// otherSettings are limits, rules and times to live that a node has by mistake.
+const otherSettings = `
+aggregator: {gauge_ttl: 10s, counter_ttl: 10s, lateness: 4s}
+distributor: {max_series: 100, max_label_value: 20}
+limits: {max_series: 1000}
+mapping: {rules: [{match: renamed, name: other}]}
+store: {out_of_order: 20m}
+`
+
+// A node has other limits, rules and times to live than the two others. What decides is in the log, so all
+// nodes store the same, whichever leads; and the status names the sections that differ.
+func TestNodesWithOtherSettings(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	if s, err := c.nodes["a"].clusterState(); err != nil || len(s.SettingsDiffer) != 0 {
+		t.Errorf("with the same settings, the status is %+v, %v", s, err)
+	}
+	c.nodes["b"].terminate(t)
+	file := filepath.Join(t.TempDir(), "other.yaml")
+	if err := os.WriteFile(file, []byte(otherSettings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.extra = map[string][]string{"b": {"--config", file}}
+	c.begin("b")
+	w := c.startWriter("w", nil, nodeNames...)
+	var all []*increments
+	for _, n := range nodeNames {
+		all = append(all, c.startIncrements("unixgram", c.nodes[n].Unixgram, "hits", 2),
+			c.startIncrements("unixgram", c.nodes[n].Unixgram, "renamed", 1))
+	}
+	leaders := map[string]bool{}
+	for range 3 { // each node loses the lead once, if it has it
+		reach(time.Now().Add(12 * time.Second)) // longer than a tile
+		leader := c.leader()
+		leaders[leader] = true
+		if leader == "b" {
+			break
+		}
+		c.lead("b", leader)
+	}
+	if !leaders["b"] {
+		t.Errorf("only the nodes %v have led", leaders)
+	}
+	for _, i := range all {
+		i.stop()
+	}
+	w.stop()
+	reach(time.Now().Add(13 * time.Second)) // longer than the times to live of node b
+	for _, n := range nodeNames {
+		w.check(n)
+	}
+	c.equal()
+	c.statesAgree("c")
+	for _, n := range nodeNames {
+		var sections []string
+		s, err := c.nodes[n].clusterState()
+		for _, d := range s.SettingsDiffer {
+			sections = append(sections, d.Section)
+			if want := [][]string{{"a", "c"}, {"b"}}; !reflect.DeepEqual(d.Nodes, want) {
+				t.Errorf("node %s: %+v", n, d)
+			}
+		}
+		if want := []string{"aggregator", "distributor", "limits", "mapping", "store"}; !slices.Equal(sections, want) {
+			t.Errorf("node %s says that %v differ, %v", n, sections, err)
+		}
+	}
+	out, err := exec.Command(freshet, "cluster", "status", "--server", c.nodes["a"].HTTP).CombinedOutput()
+	if want := "settings differ in the section limits: a, c | b\n"; err != nil || !strings.Contains(string(out), want) {
+		t.Errorf("freshet cluster status: %v\n%s", err, out)
+	}
+}
+
+// lead stops the leader so that a node takes over: the third one is paused meanwhile.
+func (c *trio) lead(node, leader string) {
+	c.t.Helper()
+	for _, third := range nodeNames {
+		if third == node || third == leader {
+			continue
+		}
+		pid := c.nodes[third].cmd.Process.Pid
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			c.t.Fatal(err)
+		}
+		reach(time.Now().Add(4 * time.Second)) // the leader takes it for gone
+		c.nodes[leader].terminate(c.t)
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.begin(leader)
+	c.caughtUp()
+}
+
 // If two of three nodes are down, the third one refuses writes. Its answers to queries have the time
 // after which samples may be missing. When a second node is back, both continue without help.
 func TestTwoOfThreeGone(t *testing.T) {

@@ -8,6 +8,8 @@ type Cluster struct {
 	Nodes   []ClusterNode  `json:"nodes"`             // the nodes in the order of the configuration
 	Groups  []ClusterGroup `json:"groups,omitempty"`
 
+	SettingsDiffer []ClusterSection `json:"settings_differ,omitempty"` // sections of the configuration in which nodes differ
+
 	Collectors []ClusterCollector `json:"collectors,omitempty"` // processes that pushed to a node in the last 10 minutes
 }
 
@@ -37,6 +39,14 @@ type ClusterNode struct {
 	Digest         string `json:"digest,omitempty"`          // whether the node's state is that of most nodes: agrees or differs; empty while it is not known
 	DigestApplied  uint64 `json:"digest_applied,omitempty"`  // the last entry at which the states agreed
 	DigestDiffered uint64 `json:"digest_differed,omitempty"` // the first entry at which the node's state was seen to differ
+
+	Settings map[string]string `json:"settings,omitempty"` // a hash of each section of the configuration that nodes should share
+}
+
+// ClusterSection is a section of the configuration in which nodes differ.
+type ClusterSection struct {
+	Section string     `json:"section"`
+	Nodes   [][]string `json:"nodes"` // sets of nodes with the same settings, the largest first
 }
 
 // Values of ClusterNode.Digest.

@@ -162,6 +162,13 @@ func printCluster(out io.Writer, c *answer.Cluster) error {
 	for i := range c.Nodes {
 		printUnusual(&b, &c.Nodes[i])
 	}
+	for _, differs := range c.SettingsDiffer {
+		var sets []string
+		for _, nodes := range differs.Nodes {
+			sets = append(sets, strings.Join(nodes, ", "))
+		}
+		fmt.Fprintf(&b, "settings differ in the section %s: %s\n", differs.Section, strings.Join(sets, " | "))
+	}
 	for _, p := range c.Collectors {
 		fmt.Fprintf(&b, "collector %s pushed to node %s %.1f s ago\n", p.Name, p.Node, p.PushedSeconds)
 	}

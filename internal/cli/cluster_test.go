@@ -16,6 +16,7 @@ const threeNodes = `{"status":"success","data":{"cluster":"abc","leader":"a","no
 "address":"h2:7126","log_bytes":3300000000,"log_append_seconds":4.25,"leaderless_seconds":61.2,"digest":"differs",
 "digest_differed":576,"log_pins":["checkpoint","shop/raw"]},
 {"name":"c","ready":false,"applied":null,"lag_seconds":null,"address":"h3:7126","error":"connection refused"}],
+"settings_differ":[{"section":"limits","nodes":[["a","c"],["b"]]}],
 "collectors":[{"name":"web-1","node":"a","pushed_seconds":0.42}]}}`
 
 const threeNodesText = `cluster abc
@@ -29,6 +30,7 @@ node b: its log grows until a checkpoint succeeds
 node b: its log grows until store shop/raw can be synced
 node b: its state differs from the other nodes' since entry 576, or before: do not trust its answers, and report this bug
 node c: connection refused
+settings differ in the section limits: a, c | b
 collector web-1 pushed to node a 0.4 s ago
 `
 

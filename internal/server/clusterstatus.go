@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -116,6 +117,7 @@ func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
 	}
 	wg.Wait()
 	s.compareNodes(&c)
+	c.SettingsDiffer = compareSettings(c.Nodes)
 	if g, err := s.member(); err == nil {
 		status := g.Status()
 		c.Leader = status.Leader
@@ -167,7 +169,8 @@ func (s *server) nodeStatus(ctx context.Context, a settings.NodeAddress) answer.
 
 // ownStatus returns the figures of this node.
 func (s *server) ownStatus() answer.ClusterNode {
-	n := answer.ClusterNode{Name: s.config.Cluster.Node, Version: build.This().Version, Part: answer.PartJoining}
+	n := answer.ClusterNode{Name: s.config.Cluster.Node, Version: build.This().Version, Part: answer.PartJoining,
+		Settings: s.inForce().Digests()}
 	if i := s.identity.Load(); i != nil {
 		n.Member = strconv.FormatUint(i.Member, 10)
 	}
@@ -248,6 +251,33 @@ func (s *server) compareClocks(c *answer.Cluster) {
 			n.AheadSeconds = new(*s.seen.nodes[n.Name].ahead - median)
 		}
 	}
+}
+
+// compareSettings returns the sections of the configuration in which nodes differ. Nodes of which nothing is known
+// are left out.
+func compareSettings(nodes []answer.ClusterNode) (differ []answer.ClusterSection) {
+	sections := map[string]bool{}
+	for i := range nodes {
+		for section := range nodes[i].Settings {
+			sections[section] = true
+		}
+	}
+	for _, section := range slices.Sorted(maps.Keys(sections)) {
+		same := map[string][]string{} // names of nodes by their digest
+		for i := range nodes {
+			if n := &nodes[i]; n.Settings != nil {
+				same[n.Settings[section]] = append(same[n.Settings[section]], n.Name)
+			}
+		}
+		if len(same) < 2 {
+			continue
+		}
+		sets := slices.SortedFunc(maps.Values(same), func(a, b []string) int {
+			return cmp.Or(cmp.Compare(len(b), len(a)), slices.Compare(a, b))
+		})
+		differ = append(differ, answer.ClusterSection{Section: section, Nodes: sets})
+	}
+	return differ
 }
 
 // partOf returns the part of a node in the group, as this node's log says; empty in a process without a log.

@@ -33,6 +33,7 @@ import (
 // peerHandler answers other nodes, and collectors.
 type peerHandler struct {
 	config *settings.Cluster
+	all    func() settings.Config // in force
 	self   func() peer.Self
 	member func() (*group.Group, error) // of this node; an error until it is restored
 	ready  func() bool                  // whether the node answers queries
@@ -148,7 +149,7 @@ func (h peerHandler) Leader(context.Context) peer.Leader {
 // Status implements peer.Handler.
 func (h peerHandler) Status(context.Context) peer.Status {
 	s := peer.Status{Name: h.config.Node, Member: h.self().Member, Clock: time.Now().UnixMilli(),
-		Version: build.This().Version, Lag: math.MaxInt32}
+		Version: build.This().Version, Lag: math.MaxInt32, Settings: h.all().Digests()}
 	if g, err := h.member(); err == nil {
 		status := g.Status()
 		s.Ready, s.Applied, s.Committed = h.ready(), status.Applied, status.Committed
@@ -203,7 +204,9 @@ func (s *server) openNodes() error {
 	if err != nil || c.Node == "" {
 		return err
 	}
-	handler := peerHandler{config: c, self: s.self, member: s.member, ready: s.nodeReady, joined: s.invitation}
+	handler := peerHandler{
+		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, joined: s.invitation,
+	}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{
 		Credentials: credentials, Self: s.self, Handler: handler, Member: s.memberOf,
 		Registry: s.registry, Logger: s.logger,
@@ -423,6 +426,7 @@ func (n *nodes) status(ctx context.Context, node string) (of answer.ClusterNode,
 		Member: strconv.FormatUint(s.Member, 10), Version: s.Version,
 		LogBytes: &s.LogBytes, LogPins: s.LogPins, LogAppendSeconds: &s.LogAppend,
 		LeaderlessSeconds: &s.Leaderless, LeaderlessTotalSeconds: &s.LeaderlessSum,
+		Settings: s.Settings,
 	}
 	return of, s, nil
 }

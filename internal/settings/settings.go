@@ -5,6 +5,7 @@
 //
 // The files, from the top; each uses only names of those below it:
 //
+//	shared.go       the sections that the nodes of a cluster share
 //	settings.go     all sections, and where they are read from
 //	role.go         the roles of a process
 //	cluster.go      the section cluster

@@ -106,6 +106,8 @@ type Status struct {
 	LogAppend float64  // seconds of the longest write to the log in the last 10 s
 	Marks     []marks.Mark
 	Pushers   []Pusher // set by Server
+
+	Settings map[string]string // a hash of each section of the configuration that nodes share
 }
 
 // Pusher is a collector that pushed to the node in the last 10 minutes.

@@ -121,7 +121,8 @@ func (h *handler) Leader(context.Context) Leader { return leads }
 
 var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, Lag: 0.5, Clock: -4, Version: "v1",
 	Leaderless: 1.5, LeaderlessSum: 7, LogBytes: 1 << 40,
-	LogPins: []string{"a/raw", "b/10s"}, LogAppend: 0.125, Marks: []marks.Mark{{Index: 64, Hash: 1 << 63}, {Index: 128}}}
+	LogPins: []string{"a/raw", "b/10s"}, LogAppend: 0.125, Marks: []marks.Mark{{Index: 64, Hash: 1 << 63}, {Index: 128}},
+	Settings: map[string]string{"limits": "0123456789abcdef"}}
 
 func (h *handler) Status(context.Context) Status { return well }
 

@@ -330,7 +330,8 @@ func statusOf(r *wire.StatusReply) Status {
 	s := Status{Name: r.GetName(), Member: r.GetMember(), Ready: r.GetReady(), Applied: r.GetApplied(),
 		Committed: r.GetCommitted(), Lag: r.GetLagSeconds(), Clock: r.GetClock(), Version: r.GetVersion(),
 		Leaderless: r.GetLeaderlessSeconds(), LeaderlessSum: r.GetLeaderlessTotalSeconds(),
-		LogBytes: r.GetLogBytes(), LogPins: r.GetLogPins(), LogAppend: r.GetLogAppendSeconds()}
+		LogBytes: r.GetLogBytes(), LogPins: r.GetLogPins(), LogAppend: r.GetLogAppendSeconds(),
+		Settings: r.GetSettings()}
 	for _, m := range r.GetMarks() {
 		s.Marks = append(s.Marks, marks.Mark{Index: m.GetIndex(), Hash: m.GetHash()})
 	}

@@ -446,6 +446,7 @@ func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.Stat
 		Name: x.Name, Member: x.Member, Ready: x.Ready, Applied: x.Applied, Committed: x.Committed, LagSeconds: x.Lag,
 		Clock: x.Clock, Version: x.Version, LeaderlessSeconds: x.Leaderless, LeaderlessTotalSeconds: x.LeaderlessSum,
 		LogBytes: x.LogBytes, LogPins: x.LogPins, LogAppendSeconds: x.LogAppend,
+		Settings: x.Settings,
 	}
 	for _, m := range x.Marks {
 		r.Marks = append(r.Marks, &wire.Mark{Index: m.Index, Hash: m.Hash})

@@ -32,11 +32,11 @@ const (
 	Error_REFUSED      Error_Kind = 2 // refused for good
 	Error_UNSYNCED     Error_Kind = 3 // it counts, but a power loss may lose it
 	Error_NOT_LEADER   Error_Kind = 4
-	Error_LOST         Error_Kind = 5  // may count or not: send it again
-	Error_FULL         Error_Kind = 6  // nothing was done: too much waits
+	Error_LOST         Error_Kind = 5  // the effect is unknown: send it again
+	Error_FULL         Error_Kind = 6  // nothing was done: too much waits already
 	Error_QUEUE_FULL   Error_Kind = 7  // nothing was done: too many entries wait for other members
-	Error_MOVED        Error_Kind = 8  // nothing was done: made for other shards than the group has
-	Error_NOT_ADMITTED Error_Kind = 9  // the node must not join, and asking again does not help
+	Error_MOVED        Error_Kind = 8  // nothing was done: it was made for other shards than the group has
+	Error_NOT_ADMITTED Error_Kind = 9  // the node must not join, and another call does not help
 	Error_FATE_UNKNOWN Error_Kind = 10 // may count or not, and only the sender tries again
 )
 
@@ -960,10 +960,11 @@ type StatusReply struct {
 	LeaderlessSeconds      float64                `protobuf:"fixed64,9,opt,name=leaderless_seconds,json=leaderlessSeconds,proto3" json:"leaderless_seconds,omitempty"`                   // since a leader was last known; 0 while one is known
 	LeaderlessTotalSeconds float64                `protobuf:"fixed64,10,opt,name=leaderless_total_seconds,json=leaderlessTotalSeconds,proto3" json:"leaderless_total_seconds,omitempty"` // sum of the times without a known leader since the process started
 	LogBytes               uint64                 `protobuf:"varint,11,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
-	LogPins                []string               `protobuf:"bytes,12,rep,name=log_pins,json=logPins,proto3" json:"log_pins,omitempty"`                                // why old entries stay in the log
-	LogAppendSeconds       float64                `protobuf:"fixed64,13,opt,name=log_append_seconds,json=logAppendSeconds,proto3" json:"log_append_seconds,omitempty"` // the longest write to the log in the last 10 s
-	Marks                  []*Mark                `protobuf:"bytes,14,rep,name=marks,proto3" json:"marks,omitempty"`                                                   // by index
-	Collectors             []*Pusher              `protobuf:"bytes,15,rep,name=collectors,proto3" json:"collectors,omitempty"`                                         // collectors that pushed to this node lately
+	LogPins                []string               `protobuf:"bytes,12,rep,name=log_pins,json=logPins,proto3" json:"log_pins,omitempty"`                                                              // why old entries stay in the log
+	LogAppendSeconds       float64                `protobuf:"fixed64,13,opt,name=log_append_seconds,json=logAppendSeconds,proto3" json:"log_append_seconds,omitempty"`                               // the longest write to the log in the last 10 s
+	Marks                  []*Mark                `protobuf:"bytes,14,rep,name=marks,proto3" json:"marks,omitempty"`                                                                                 // by index
+	Collectors             []*Pusher              `protobuf:"bytes,15,rep,name=collectors,proto3" json:"collectors,omitempty"`                                                                       // collectors that pushed to this node lately
+	Settings               map[string]string      `protobuf:"bytes,16,rep,name=settings,proto3" json:"settings,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // a hash of each section of the configuration that nodes share
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1099,6 +1100,13 @@ func (x *StatusReply) GetMarks() []*Mark {
 func (x *StatusReply) GetCollectors() []*Pusher {
 	if x != nil {
 		return x.Collectors
+	}
+	return nil
+}
+
+func (x *StatusReply) GetSettings() map[string]string {
+	if x != nil {
+		return x.Settings
 	}
 	return nil
 }
@@ -1294,7 +1302,7 @@ const file_peer_proto_rawDesc = "" +
 	"\acluster\x18\x04 \x01(\fR\acluster\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"=\n" +
 	"\rStatusRequest\x12,\n" +
-	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\x8d\x04\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\x92\x05\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x06R\x06member\x12\x14\n" +
@@ -1314,7 +1322,11 @@ const file_peer_proto_rawDesc = "" +
 	"\x05marks\x18\x0e \x03(\v2\x15.freshet.peer.v1.MarkR\x05marks\x127\n" +
 	"\n" +
 	"collectors\x18\x0f \x03(\v2\x17.freshet.peer.v1.PusherR\n" +
-	"collectors\"0\n" +
+	"collectors\x12F\n" +
+	"\bsettings\x18\x10 \x03(\v2*.freshet.peer.v1.StatusReply.SettingsEntryR\bsettings\x1a;\n" +
+	"\rSettingsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"0\n" +
 	"\x04Mark\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
 	"\x04hash\x18\x02 \x01(\x06R\x04hash\"=\n" +
@@ -1344,7 +1356,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_peer_proto_goTypes = []any{
 	(Error_Kind)(0),       // 0: freshet.peer.v1.Error.Kind
 	(*Hello)(nil),         // 1: freshet.peer.v1.Hello
@@ -1366,6 +1378,7 @@ var file_peer_proto_goTypes = []any{
 	(*Pusher)(nil),        // 17: freshet.peer.v1.Pusher
 	nil,                   // 18: freshet.peer.v1.Error.SamplesEntry
 	nil,                   // 19: freshet.peer.v1.JoinReply.NodesEntry
+	nil,                   // 20: freshet.peer.v1.StatusReply.SettingsEntry
 }
 var file_peer_proto_depIdxs = []int32{
 	1,  // 0: freshet.peer.v1.Batch.hello:type_name -> freshet.peer.v1.Hello
@@ -1384,25 +1397,26 @@ var file_peer_proto_depIdxs = []int32{
 	1,  // 13: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
 	16, // 14: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
 	17, // 15: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
-	2,  // 16: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
-	2,  // 17: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
-	5,  // 18: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
-	6,  // 19: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
-	10, // 20: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
-	12, // 21: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
-	14, // 22: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
-	4,  // 23: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
-	4,  // 24: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
-	7,  // 25: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
-	8,  // 26: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
-	11, // 27: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
-	13, // 28: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
-	15, // 29: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
-	23, // [23:30] is the sub-list for method output_type
-	16, // [16:23] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	20, // 16: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
+	2,  // 17: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
+	2,  // 18: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
+	5,  // 19: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
+	6,  // 20: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
+	10, // 21: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
+	12, // 22: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
+	14, // 23: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
+	4,  // 24: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
+	4,  // 25: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
+	7,  // 26: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
+	8,  // 27: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
+	11, // 28: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
+	13, // 29: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
+	15, // 30: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
+	24, // [24:31] is the sub-list for method output_type
+	17, // [17:24] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1416,7 +1430,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

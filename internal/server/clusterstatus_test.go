@@ -1,0 +1,29 @@
+package server
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/answer"
+)
+
+// Each section in which nodes differ is named, with the nodes that agree side by side. Of a node that was never
+// reached nothing is known, and an older node may lack a section.
+func TestSettingsThatDiffer(t *testing.T) {
+	nodes := []answer.ClusterNode{
+		{Name: "a", Settings: map[string]string{"limits": "2", "mapping": "1", "store": "1"}},
+		{Name: "b", Settings: map[string]string{"limits": "1", "mapping": "1"}},
+		{Name: "c", Settings: map[string]string{"limits": "1", "mapping": "1", "store": "2"}},
+		{Name: "d"},
+	}
+	want := []answer.ClusterSection{
+		{Section: "limits", Nodes: [][]string{{"b", "c"}, {"a"}}},
+		{Section: "store", Nodes: [][]string{{"a"}, {"b"}, {"c"}}},
+	}
+	if got := compareSettings(nodes); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+	if got := compareSettings(nodes[1:2]); got != nil {
+		t.Errorf("one node differs: %+v", got)
+	}
+}

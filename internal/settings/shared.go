@@ -1,0 +1,40 @@
+package settings
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// shared are the sections that decide what a cluster stores and answers, so that its nodes should agree on them.
+// The others say what a process is, and where it listens.
+var shared = []string{"mapping", "limits", "distributor", "forward", "aggregator", "store", "events", "query"}
+
+// Digests returns a hash of each section on which the nodes of a cluster should agree, by its name: 16
+// hexadecimal digits. Secrets, and addresses at which the process listens, do not count.
+func (c Config) Digests() map[string]string {
+	values := map[string]map[string]any{}
+	for _, s := range Schema().Shown(c, nil) {
+		section, _, _ := strings.Cut(s.Key, ".")
+		if !slices.Contains(shared, section) || strings.HasSuffix(s.Key, "listen") {
+			continue
+		}
+		if values[section] == nil {
+			values[section] = map[string]any{}
+		}
+		values[section][s.Key] = s.Value
+	}
+	digests := map[string]string{}
+	for section, of := range values {
+		text, err := json.Marshal(of) // keys come in order
+		if err != nil {
+			panic(fmt.Sprintf("BUG: section %s: %v", section, err))
+		}
+		hash := sha256.Sum256(text)
+		digests[section] = hex.EncodeToString(hash[:8])
+	}
+	return digests
+}
