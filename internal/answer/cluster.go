@@ -22,6 +22,7 @@ type ClusterNode struct {
 	LagSeconds *float64 `json:"lag_seconds"` // time since the node last had applied all entries that it knew to be committed
 
 	Address      string   `json:"address,omitempty"`
+	Leader       string   `json:"leader,omitempty"`        // the node that leads, as this node knows
 	Member       string   `json:"member,omitempty"`        // number of the node's member in the group, as text since it is too large for JavaScript
 	Part         string   `json:"part,omitempty"`          // voter, learner, or joining
 	Version      string   `json:"version,omitempty"`       // version of the program

@@ -23,7 +23,7 @@ import (
 // greet prints the addresses, and commands to try next that can be pasted.
 func (s *server) greet(out io.Writer) error {
 	var b strings.Builder
-	queries := s.has(settings.RoleQuerier)
+	queries := s.has(settings.RoleQuerier) || s.has(settings.RoleGateway)
 	fmt.Fprintf(&b, "%s\n\n", build.This())
 	for _, socket := range s.collector.Listening() {
 		fmt.Fprintf(&b, "  DogStatsD  %-9s %s", socket.Network, socket.Address)
@@ -37,6 +37,8 @@ func (s *server) greet(out io.Writer) error {
 		switch {
 		case i > 0:
 			fmt.Fprintf(&b, "  (tenant %s)\n", h.tenant)
+		case s.has(settings.RoleGateway):
+			fmt.Fprintf(&b, "  (passes writes and queries on to the nodes)\n")
 		case queries:
 			fmt.Fprintf(&b, "  (the page; for Grafana a Prometheus data source)\n")
 		default:

@@ -130,10 +130,27 @@ func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
 		c.Groups = []answer.ClusterGroup{of}
 		return c
 	}
-	if !s.has(settings.RoleAggregator) && s.opening.isOpen() {
-		c.Leader = s.gateway.Leader(ctx)
-	}
+	c.Leader = leaderOf(c.Nodes)
 	return c
+}
+
+// leaderOf returns the node that leads, as most of the nodes say that answer; empty if none of them knows. A node
+// that says so of itself tips the balance.
+func leaderOf(nodes []answer.ClusterNode) (leader string) {
+	says := map[string]int{}
+	for i := range nodes {
+		if n := &nodes[i]; n.Error == "" && n.Leader != "" {
+			if says[n.Leader] += 2; n.Leader == n.Name {
+				says[n.Leader]++
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(says)) {
+		if leader == "" || says[name] > says[leader] {
+			leader = name
+		}
+	}
+	return leader
 }
 
 // nodeStatus returns the figures of one node.
@@ -179,7 +196,7 @@ func (s *server) ownStatus() answer.ClusterNode {
 		return n
 	}
 	status := g.Status()
-	n.Ready = s.nodeReady()
+	n.Ready, n.Leader = s.nodeReady(), status.Leader
 	n.Applied, n.LagSeconds = new(status.Applied), new(status.Lag.Seconds())
 	n.Part = s.partOf(n.Name)
 	n.LogBytes, n.LogPins = new(uint64(status.LogBytes)), status.LogPins

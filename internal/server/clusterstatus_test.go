@@ -27,3 +27,18 @@ func TestSettingsThatDiffer(t *testing.T) {
 		t.Errorf("one node differs: %+v", got)
 	}
 }
+
+// Most nodes that answer decide which node leads. A node that was cut off may not know yet, and a dead one says
+// nothing.
+func TestWhichNodeLeads(t *testing.T) {
+	for want, nodes := range map[string][]answer.ClusterNode{
+		"":  {{Name: "a", Leader: "a", Error: "gone"}, {Name: "b"}, {Name: "c"}},
+		"a": {{Name: "a", Leader: "a"}, {Name: "b", Leader: "a"}, {Name: "c"}},
+		"b": {{Name: "a", Leader: "a"}, {Name: "b", Leader: "b"}, {Name: "c", Leader: "b"}}, // a was cut off
+		"c": {{Name: "a", Leader: "b"}, {Name: "b", Leader: "b", Error: "gone"}, {Name: "c", Leader: "c"}},
+	} {
+		if got := leaderOf(nodes); got != want {
+			t.Errorf("%+v: %q leads, not %q", nodes, got, want)
+		}
+	}
+}

@@ -25,6 +25,12 @@ func (s *server) runDiscarding(ctx context.Context) error {
 // runPushing stands in for runAggregator in a collector, which pushes to the nodes of a cluster.
 func (s *server) runPushing(ctx context.Context) error {
 	s.openGateway(nil)
+	if !s.has(settings.RoleCollector) { // a gateway reads no sockets
+		discard := newDiscarding(s.ledger, s.registry)
+		s.opening.open(discard, discard)
+		<-ctx.Done()
+		return nil
+	}
 	out, err := s.openOutbox()
 	if err != nil {
 		s.opening.fail()

@@ -88,6 +88,10 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 		answered = append(answered, "/api/v1/write             takes Prometheus remote write, 1.0 and 2.0",
 			"/v1/metrics               takes OpenTelemetry's metrics, OTLP")
 	}
+	if s.has(settings.RoleGateway) {
+		answered = append(answered,
+			"Writes and queries below /api/v1/ and at /v1/metrics go on to the nodes of the cluster.\n")
+	}
 	if s.discards() {
 		answered = append(answered, "Nothing is stored: "+settings.NothingStored+".\n")
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"sync"
@@ -94,4 +95,24 @@ func listeningOf(tenant string, servers httpServers, otlp string, sockets []coll
 	l.DogStatsDUnixgram = absolute(first(sockets, "unixgram").Address)
 	l.DogStatsDUnix = absolute(first(sockets, "unix").Address)
 	return l
+}
+
+// httpURL returns where this node answers HTTP, for gateways. It is empty until the server listens. An address
+// for all interfaces has the host at which the other nodes reach this one.
+func (s *server) httpURL() string {
+	h := s.httpAt.Load()
+	if h == nil {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(h.addr())
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		own, _ := s.config.Cluster.Address(s.config.Cluster.Node)
+		host = hostOf(own)
+	} else if named := hostOf(h.address); named != "" && net.ParseIP(named) == nil {
+		host = named // a certificate has the name
+	}
+	return h.scheme + "://" + net.JoinHostPort(host, port)
 }

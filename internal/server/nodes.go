@@ -37,6 +37,7 @@ type peerHandler struct {
 	self   func() peer.Self
 	member func() (*group.Group, error) // of this node; an error until it is restored
 	ready  func() bool                  // whether the node answers queries
+	http   func() string                // where it answers them: http://HOST:PORT
 	joined func() identity.Invitation   // for a node that joins, what this one got when it joined
 }
 
@@ -138,10 +139,13 @@ func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error)
 // Leader implements peer.Handler.
 func (h peerHandler) Leader(context.Context) peer.Leader {
 	self := h.self()
-	l := peer.Leader{Cluster: self.Cluster, Epoch: self.Epoch}
+	l := peer.Leader{Cluster: self.Cluster, Epoch: self.Epoch,
+		Self: peer.Brief{Lag: math.MaxInt32, HTTP: h.http(), Version: build.This().Version}}
 	if g, err := h.member(); err == nil {
-		l.Name, l.Term = g.Leader(), g.Status().Term
+		status := g.Status()
+		l.Name, l.Term = g.Leader(), status.Term
 		l.Address, _ = h.config.Address(l.Name)
+		l.Self.Ready, l.Self.Applied, l.Self.Lag = h.ready(), status.Applied, status.Lag.Seconds()
 	}
 	return l
 }
@@ -152,7 +156,7 @@ func (h peerHandler) Status(context.Context) peer.Status {
 		Version: build.This().Version, Lag: math.MaxInt32, Settings: h.all().Digests()}
 	if g, err := h.member(); err == nil {
 		status := g.Status()
-		s.Ready, s.Applied, s.Committed = h.ready(), status.Applied, status.Committed
+		s.Ready, s.Applied, s.Committed, s.Leader = h.ready(), status.Applied, status.Committed, g.Leader()
 		s.Lag = status.Lag.Seconds()
 		s.Leaderless, s.LeaderlessSum = status.Leaderless.Seconds(), status.LeaderlessSum.Seconds()
 		s.LogBytes, s.LogPins, s.LogAppend = uint64(status.LogBytes), status.LogPins, status.LogTook.Seconds()
@@ -205,7 +209,8 @@ func (s *server) openNodes() error {
 		return err
 	}
 	handler := peerHandler{
-		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, joined: s.invitation,
+		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, http: s.httpURL,
+		joined: s.invitation,
 	}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{
 		Credentials: credentials, Self: s.self, Handler: handler, Member: s.memberOf,
@@ -225,7 +230,7 @@ func (s *server) credentials() (*peer.Credentials, string, error) {
 	if name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return nil, "", fmt.Errorf("the name of this collector: %w", err)
+			return nil, "", fmt.Errorf("the name of this process: %w", err)
 		}
 		name = host
 	}
@@ -334,22 +339,30 @@ func (n *nodes) learn(ctx context.Context, c *settings.Cluster) {
 
 // Leader implements gateway.Nodes.
 func (n *nodes) Leader(ctx context.Context, node string) (string, error) {
+	l, err := n.ask(ctx, node)
+	return l.Name, err
+}
+
+// ask asks a node who leads, and how it is.
+func (n *nodes) ask(ctx context.Context, node string) (peer.Leader, error) {
 	l, err := n.peers.Leader(ctx, node)
 	if err != nil || n.server != nil || l.Cluster == (peer.Cluster{}) {
-		return l.Name, err
+		return l, err
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if *n.cluster.Load() == (peer.Cluster{}) {
 		if err := n.keep(l.Cluster); err != nil {
-			return "", err
+			return peer.Leader{}, err
 		}
 		n.cluster.Store(&l.Cluster)
 	}
 	if own := *n.cluster.Load(); l.Cluster != own {
-		return "", fmt.Errorf("node %s belongs to cluster %s, and this collector to cluster %s: correct cluster.nodes, or "+
-			"remove the file %s of this collector's data directory if it is to push to that cluster", node, l.Cluster, own,
-			clusterFile)
+		return peer.Leader{}, fmt.Errorf("node %s belongs to cluster %s, and this process to cluster %s: correct "+
+			"cluster.nodes, or remove the file %s of this process' data directory if it is for that cluster", node,
+			l.Cluster, own, clusterFile)
 	}
-	return l.Name, nil
+	return l, nil
 }
 
 // clusterFile has the cluster of a collector, in hexadecimal digits.
@@ -414,9 +427,13 @@ func (n *nodes) join(
 
 // status asks another node for its figures.
 func (n *nodes) status(ctx context.Context, node string) (of answer.ClusterNode, s peer.Status, err error) {
-	if n.server == nil { // a collector may only ask for the leader
-		leader, err := n.Leader(ctx, node)
-		return answer.ClusterNode{Name: node, Ready: leader != ""}, s, err
+	if n.server == nil { // it may only ask for the leader
+		l, err := n.ask(ctx, node)
+		own := &l.Self
+		return answer.ClusterNode{
+			Name: node, Ready: own.Ready, Applied: &own.Applied, LagSeconds: &own.Lag, Version: own.Version,
+			Leader: l.Name,
+		}, s, err
 	}
 	if s, err = n.peers.Status(ctx, node); err != nil {
 		return of, s, err
@@ -426,7 +443,7 @@ func (n *nodes) status(ctx context.Context, node string) (of answer.ClusterNode,
 		Member: strconv.FormatUint(s.Member, 10), Version: s.Version,
 		LogBytes: &s.LogBytes, LogPins: s.LogPins, LogAppendSeconds: &s.LogAppend,
 		LeaderlessSeconds: &s.Leaderless, LeaderlessTotalSeconds: &s.LeaderlessSum,
-		Settings: s.Settings,
+		Settings: s.Settings, Leader: s.Leader,
 	}
 	return of, s, nil
 }

@@ -48,22 +48,17 @@ func (s *server) serveQuerier(mux *routes) {
 // form that clients of the API expect. So far only a process that stores nothing has no querier. It
 // still shows its configuration.
 func (s *server) serveNoQuerier(mux *routes) {
-	respond := func(w http.ResponseWriter, status int, body map[string]any) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(body) // fails if the client is gone
-	}
 	because := "nothing is stored here: " + settings.NothingStored + "; ask a server whose role is all"
 	if s.inCluster() {
 		because = "nothing is stored here: this collector pushes its windows to the nodes of cluster.nodes; ask one of them"
 	}
 	mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, _ *http.Request) {
-		respond(w, http.StatusNotImplemented, map[string]any{"status": "error", "errorType": "not_stored",
-			"error": because})
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotImplemented)
+		// Fails if the client is gone.
+		_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": "not_stored", "error": because})
 	})
-	mux.HandleFunc("GET /api/v1/status/config", func(w http.ResponseWriter, _ *http.Request) {
-		respond(w, http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"yaml": s.inForce().YAML()}})
-	})
+	mux.HandleFunc("GET /api/v1/status/config", s.serveOwnConfig)
 }
 
 func (s *server) promAPI() http.Handler {

@@ -90,7 +90,10 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 			state.BrokenStores = broken
 		}
 		switch {
-		case state.Ready || s.stores == nil:
+		case state.Ready:
+		case s.relay != nil:
+			state.WaitsFor = "a node of the cluster is ready"
+		case s.stores == nil:
 		case s.ready.Load():
 			state.WaitsFor = "this node votes, knows the leader and lags less than 5 s"
 		default:
@@ -110,9 +113,12 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 }
 
 // nodeReady reports whether the server answers at its usual speed. The member of a node must also vote, and
-// lag little.
+// lag little. A gateway needs a node that is ready.
 func (s *server) nodeReady() bool {
 	if !s.ready.Load() {
+		return false
+	}
+	if s.relay != nil && !s.relay.Ready() {
 		return false
 	}
 	g, is := s.aggregator.(*group.Group)

@@ -57,6 +57,10 @@ func (s *server) roles() []role {
 			build: s.openQuerier, serve: s.serveQuerier,
 		},
 		{
+			name:  settings.RoleGateway,
+			build: s.openRelay, serve: s.serveRelay,
+		},
+		{
 			name:  settings.RoleScraper,
 			needs: []string{settings.RoleDistributor},
 			build: s.openScraper,
@@ -113,7 +117,7 @@ func (s *server) serveRoles(mux *routes) {
 			r.serve(mux)
 		}
 	}
-	if !s.has(settings.RoleQuerier) {
+	if !s.has(settings.RoleQuerier) && !s.has(settings.RoleGateway) {
 		s.serveNoQuerier(mux)
 	}
 }

@@ -12,7 +12,9 @@ import (
 // first.
 func TestRolesFindWhatTheyNeed(t *testing.T) {
 	c := settings.Default()
-	for _, c.Role = range []string{settings.RoleAll, settings.RoleCollector} {
+	for _, c.Role = range []string{
+		settings.RoleAll, settings.RoleCollector, "collector,gateway",
+	} {
 		for _, c.Self.Metrics = range []bool{true, false} {
 			for _, c.Self.Probe = range []bool{true, false} {
 				roles := (&server{config: c}).roles()

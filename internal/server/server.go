@@ -79,6 +79,7 @@ type server struct {
 	aggregator  tiles             // the aggregator, or a member of a group
 	requests    *group.Requests   // the requests of the group; nil without a group
 	gateway     *gateway.Gateway  // hands writes to the leader of the group; nil in no cluster
+	relay       *gateway.Relay    // passes requests on to the nodes; nil without the role gateway
 	querier     *querier.Queryable
 	engine      *promapi.Engine // the PromQL engine of the querier
 	scraper     *scraper.Scraper
@@ -95,6 +96,7 @@ type server struct {
 
 	// The HTTP and gRPC servers, and what they answer.
 	http           httpServers
+	httpAt         atomic.Pointer[httpServer]    // the first of them, for other goroutines during the start
 	operatorSocket *httpServer                   // nil if none can be bound
 	otlp           *otlpServer                   // nil if no address is configured
 	bound          *connections.Bound            // bounds the connections of http and otlp
@@ -153,6 +155,9 @@ func (s *server) openHTTP() (err error) {
 		return err
 	}
 	s.http, err = listenHTTP(s.config.HTTP, s, s.inherited, s.bound, s.logger)
+	if err == nil {
+		s.httpAt.Store(s.http[0])
+	}
 	return err
 }
 

@@ -52,6 +52,8 @@ func TestClusterIsValidated(t *testing.T) {
 		{RoleStore, Cluster{Node: "a", Nodes: three, SecretFile: "s", Join: true, Listen: "0.0.0.0:7126"}, ""},
 		{RoleAll, Cluster{Node: "a", Nodes: three, TLS: tls}, ""},
 		{RoleCollector, Cluster{Nodes: three, SecretFile: "s"}, ""},
+		{RoleGateway, Cluster{Nodes: three, SecretFile: "s"}, ""},
+		{"collector,gateway", Cluster{Nodes: three, SecretFile: "s"}, ""},
 
 		{RoleAll, Cluster{Node: "a"}, "cluster.nodes"},
 		{RoleAll, Cluster{Nodes: three, SecretFile: "s"}, "cluster.node"},
@@ -65,7 +67,12 @@ func TestClusterIsValidated(t *testing.T) {
 		{RoleCollector, Cluster{Nodes: three, SecretFile: "s", Join: true}, "cluster.node"},
 		{RoleCollector, Cluster{Nodes: three, SecretFile: "s", Outbox: MinOutbox - 1}, "cluster.outbox"},
 		{RoleStore, Cluster{}, "role"},
+		{RoleGateway, Cluster{}, "role"},
+		{"collector,gateway", Cluster{Node: "a", Nodes: three, SecretFile: "s"}, "cluster.node"},
+		{"gateway,all", Cluster{Nodes: three, SecretFile: "s"}, "role"},
+		{"gateway,gateway", Cluster{Nodes: three, SecretFile: "s"}, "role"},
 		{"gate", Cluster{}, "role"},
+		{"", Cluster{}, "role"},
 	} {
 		config := Default()
 		config.Role, config.Cluster = c.role, c.cluster

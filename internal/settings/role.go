@@ -2,7 +2,8 @@ package settings
 
 import "slices"
 
-// The values of the key `role`: a set of roles, or one role.
+// The values of the key `role`: a set of roles. Besides these, it may be RoleCollector, RoleGateway, or both with
+// a comma between them.
 const (
 	RoleAll   = "all"
 	RoleStore = "store" // all roles that need no DogStatsD socket; only a node of a cluster
@@ -16,6 +17,7 @@ const (
 	RoleIngester    = "ingester"    // writes into the stores
 	RoleForwarder   = "forwarder"   // also sends requests and tiles to other backends
 	RoleQuerier     = "querier"     // answers PromQL
+	RoleGateway     = "gateway"     // passes requests on to the nodes of a cluster, and keeps nothing
 	RoleScraper     = "scraper"     // stores the process' own metrics
 	RoleProber      = "prober"      // measures freshness
 )

@@ -43,7 +43,7 @@ import (
 
 // Config is the configuration file.
 type Config struct {
-	Role        string          `yaml:"role" help:"role of this process: all; store, which is all without the DogStatsD sockets; or collector, which only reads these sockets, and pushes its windows to the nodes of cluster.nodes, or discards them if there are none" reload:"restart"`
+	Role        string          `yaml:"role" help:"roles of this process: all; store, which is all without the DogStatsD sockets; or one or both of collector and gateway, as in collector,gateway. A collector only reads the DogStatsD sockets, and pushes its windows to the nodes of cluster.nodes, or discards them if there are none. A gateway passes writes and queries on to these nodes, and keeps nothing" reload:"restart"`
 	DataDir     string          `yaml:"data_dir" help:"directory of all data; one process at a time can use it" reload:"restart"`
 	LogLevel    string          `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
 	Drain       time.Duration   `yaml:"drain" help:"time that a stopping process has to hand on accepted data; at least 1s" reload:"restart"`
@@ -207,7 +207,7 @@ func (c Config) Roles() Roles {
 		all = append(Roles{RoleCollector}, all...)
 	case RoleStore:
 	default:
-		return Roles{c.Role}
+		return strings.Split(c.Role, ",")
 	}
 	if c.Self.Metrics {
 		all = append(all, RoleScraper)
@@ -291,21 +291,25 @@ func (c Config) WithPaths(dir string) Config {
 	return c
 }
 
-// validateRole returns what is wrong with the role, and with its place in a cluster.
+// validateRole returns what is wrong with the roles, and with their place in a cluster.
 func (c Config) validateRole() (problems []conf.Problem) {
 	inCluster, node := len(c.Cluster.Nodes) > 0, c.Cluster.Node != ""
+	stores := c.Role == RoleAll || c.Role == RoleStore
+	add := func(key, text string) { problems = append(problems, conf.Problem{Key: key, Text: text}) }
+	roles := c.Roles()
+	slices.Sort(roles)
+	known := len(slices.Compact(slices.Clone(roles))) == len(roles) && !slices.ContainsFunc(roles,
+		func(r string) bool { return r != RoleCollector && r != RoleGateway })
 	switch {
-	case c.Role != RoleAll && c.Role != RoleStore && c.Role != RoleCollector:
-		problems = append(problems, conf.Problem{Key: "role", Text: "must be all, store, or collector"})
-	case c.Role == RoleStore && !inCluster:
-		problems = append(problems, conf.Problem{Key: "role", Text: "is store, but no collector could push to this " +
-			"process: cluster.nodes is empty; name the nodes, or set the role all"})
-	case c.Role == RoleCollector && node:
-		problems = append(problems, conf.Problem{Key: "cluster.node", Text: "is set, but a collector is no node, since " +
-			"it stores nothing; leave it empty, or set the role all or store"})
-	case c.Role != RoleCollector && inCluster && !node:
-		problems = append(problems, conf.Problem{Key: "cluster.node", Text: "is empty; name the node of cluster.nodes " +
-			"that this process is"})
+	case !stores && !known:
+		add("role", "must be all, store, collector, gateway, or collector,gateway")
+	case (c.Role == RoleStore || roles.Has(RoleGateway)) && !inCluster:
+		add("role", "is "+c.Role+", which is for clusters, but cluster.nodes is empty; name the nodes, or set the role all")
+	case !stores && node:
+		add("cluster.node", "is set, but a process with the role "+c.Role+" is no node, since it stores nothing; leave it "+
+			"empty, or set the role all or store")
+	case stores && inCluster && !node:
+		add("cluster.node", "is empty; name the node of cluster.nodes that this process is")
 	}
 	return problems
 }

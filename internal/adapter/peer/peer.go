@@ -80,13 +80,24 @@ type Joined struct {
 	Nodes   map[string]uint64 // the member of each node, by its name
 }
 
-// Leader is what a node knows about the leader.
+// Leader is what a node knows of the leader, and what it tells processes that are no nodes of itself.
 type Leader struct {
 	Name    string // empty if there is none
 	Address string // HOST:PORT; may be empty
 	Term    uint64
 	Cluster Cluster
 	Epoch   uint64
+
+	Self Brief // the node that answers
+}
+
+// Brief is what a node says of itself to any process of the cluster.
+type Brief struct {
+	Ready   bool
+	Applied uint64
+	Lag     float64 // seconds behind the leader
+	HTTP    string  // its HTTP API: http://HOST:PORT; empty while it does not listen
+	Version string  // of the program
 }
 
 // Status is what a node reports about itself.
@@ -99,7 +110,8 @@ type Status struct {
 	Clock              int64   // Unix ms
 	Version            string  // version of the program
 
-	Leaderless, LeaderlessSum float64 // seconds since a leader was last known; sum of such times since the start
+	Leader                    string  // as this node knows; empty if there is none
+	Leaderless, LeaderlessSum float64 // seconds since a leader was last known, and of all such times since the start
 
 	LogBytes  uint64
 	LogPins   []string // why old entries stay in the log

@@ -115,14 +115,15 @@ func (h *handler) Join(_ context.Context, j Join) (Joined, error) {
 	return joined, nil
 }
 
-var leads = Leader{Name: "a", Address: "host:1", Term: 7, Cluster: Cluster{1}, Epoch: 1}
+var leads = Leader{Name: "a", Address: "host:1", Term: 7, Cluster: Cluster{1}, Epoch: 1,
+	Self: Brief{Ready: true, Applied: 9, Lag: 0.25, HTTP: "http://host:7125", Version: "v1"}}
 
 func (h *handler) Leader(context.Context) Leader { return leads }
 
 var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, Lag: 0.5, Clock: -4, Version: "v1",
 	Leaderless: 1.5, LeaderlessSum: 7, LogBytes: 1 << 40,
 	LogPins: []string{"a/raw", "b/10s"}, LogAppend: 0.125, Marks: []marks.Mark{{Index: 64, Hash: 1 << 63}, {Index: 128}},
-	Settings: map[string]string{"limits": "0123456789abcdef"}}
+	Settings: map[string]string{"limits": "0123456789abcdef"}, Leader: "b"}
 
 func (h *handler) Status(context.Context) Status { return well }
 

@@ -311,7 +311,9 @@ func (p *Peers) Leader(ctx context.Context, to string) (Leader, error) {
 		},
 		func(r *wire.LeaderReply) (Leader, error) {
 			return Leader{Name: r.GetName(), Address: r.GetAddress(), Term: r.GetTerm(),
-				Cluster: clusterOf(r.GetCluster()), Epoch: r.GetEpoch()}, nil
+				Cluster: clusterOf(r.GetCluster()), Epoch: r.GetEpoch(),
+				Self: Brief{Ready: r.GetReady(), Applied: r.GetApplied(), Lag: r.GetLagSeconds(), HTTP: r.GetHttp(),
+					Version: r.GetVersion()}}, nil
 		})
 }
 
@@ -331,7 +333,7 @@ func statusOf(r *wire.StatusReply) Status {
 		Committed: r.GetCommitted(), Lag: r.GetLagSeconds(), Clock: r.GetClock(), Version: r.GetVersion(),
 		Leaderless: r.GetLeaderlessSeconds(), LeaderlessSum: r.GetLeaderlessTotalSeconds(),
 		LogBytes: r.GetLogBytes(), LogPins: r.GetLogPins(), LogAppend: r.GetLogAppendSeconds(),
-		Settings: r.GetSettings()}
+		Settings: r.GetSettings(), Leader: r.GetLeader()}
 	for _, m := range r.GetMarks() {
 		s.Marks = append(s.Marks, marks.Mark{Index: m.GetIndex(), Hash: m.GetHash()})
 	}

@@ -433,7 +433,10 @@ func (s *Server) Leader(ctx context.Context, in *wire.LeaderRequest) (*wire.Lead
 		return nil, err
 	}
 	l := s.Handler.Leader(ctx)
-	return &wire.LeaderReply{Name: l.Name, Address: l.Address, Term: l.Term, Cluster: l.Cluster[:], Epoch: l.Epoch}, nil
+	return &wire.LeaderReply{
+		Name: l.Name, Address: l.Address, Term: l.Term, Cluster: l.Cluster[:], Epoch: l.Epoch,
+		Applied: l.Self.Applied, Ready: l.Self.Ready, LagSeconds: l.Self.Lag, Http: l.Self.HTTP, Version: l.Self.Version,
+	}, nil
 }
 
 // Status returns the status of this node.
@@ -446,7 +449,7 @@ func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.Stat
 		Name: x.Name, Member: x.Member, Ready: x.Ready, Applied: x.Applied, Committed: x.Committed, LagSeconds: x.Lag,
 		Clock: x.Clock, Version: x.Version, LeaderlessSeconds: x.Leaderless, LeaderlessTotalSeconds: x.LeaderlessSum,
 		LogBytes: x.LogBytes, LogPins: x.LogPins, LogAppendSeconds: x.LogAppend,
-		Settings: x.Settings,
+		Settings: x.Settings, Leader: x.Leader,
 	}
 	for _, m := range x.Marks {
 		r.Marks = append(r.Marks, &wire.Mark{Index: m.Index, Hash: m.Hash})

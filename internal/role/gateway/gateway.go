@@ -328,12 +328,6 @@ func (g *Gateway) found(ctx context.Context, leader string) {
 	}
 }
 
-// Leader returns the node that leads; empty if no node that answers knows a leader.
-func (g *Gateway) Leader(ctx context.Context) string {
-	node, _ := g.find(ctx)
-	return node
-}
-
 // forget notes that a node does not lead any more, or does not answer.
 func (g *Gateway) forget(node string) {
 	g.mu.Lock()

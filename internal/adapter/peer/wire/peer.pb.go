@@ -828,12 +828,18 @@ func (x *LeaderRequest) GetHello() *Hello {
 }
 
 type LeaderReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // empty if there is no leader
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
-	Cluster       []byte                 `protobuf:"bytes,4,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // empty if there is no leader
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Term    uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	Cluster []byte                 `protobuf:"bytes,4,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Epoch   uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Of the node that answers, for gateways:
+	Applied       uint64  `protobuf:"varint,6,opt,name=applied,proto3" json:"applied,omitempty"`
+	Ready         bool    `protobuf:"varint,7,opt,name=ready,proto3" json:"ready,omitempty"`
+	LagSeconds    float64 `protobuf:"fixed64,8,opt,name=lag_seconds,json=lagSeconds,proto3" json:"lag_seconds,omitempty"`
+	Http          string  `protobuf:"bytes,9,opt,name=http,proto3" json:"http,omitempty"` // its HTTP API: http://HOST:PORT; empty while it does not listen
+	Version       string  `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -903,6 +909,41 @@ func (x *LeaderReply) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *LeaderReply) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *LeaderReply) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+func (x *LeaderReply) GetLagSeconds() float64 {
+	if x != nil {
+		return x.LagSeconds
+	}
+	return 0
+}
+
+func (x *LeaderReply) GetHttp() string {
+	if x != nil {
+		return x.Http
+	}
+	return ""
+}
+
+func (x *LeaderReply) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
@@ -965,6 +1006,7 @@ type StatusReply struct {
 	Marks                  []*Mark                `protobuf:"bytes,14,rep,name=marks,proto3" json:"marks,omitempty"`                                                                                 // by index
 	Collectors             []*Pusher              `protobuf:"bytes,15,rep,name=collectors,proto3" json:"collectors,omitempty"`                                                                       // collectors that pushed to this node lately
 	Settings               map[string]string      `protobuf:"bytes,16,rep,name=settings,proto3" json:"settings,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // a hash of each section of the configuration that nodes share
+	Leader                 string                 `protobuf:"bytes,17,opt,name=leader,proto3" json:"leader,omitempty"`                                                                               // the node that leads, as this node knows; empty if there is none
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1109,6 +1151,13 @@ func (x *StatusReply) GetSettings() map[string]string {
 		return x.Settings
 	}
 	return nil
+}
+
+func (x *StatusReply) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
 }
 
 // Mark is a hash of the state after an entry: see internal/core/marks.
@@ -1294,15 +1343,22 @@ const file_peer_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x06R\x05value:\x028\x01\"=\n" +
 	"\rLeaderRequest\x12,\n" +
-	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\x7f\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xfe\x01\n" +
 	"\vLeaderReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x18\n" +
 	"\acluster\x18\x04 \x01(\fR\acluster\x12\x14\n" +
-	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"=\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x18\n" +
+	"\aapplied\x18\x06 \x01(\x04R\aapplied\x12\x14\n" +
+	"\x05ready\x18\a \x01(\bR\x05ready\x12\x1f\n" +
+	"\vlag_seconds\x18\b \x01(\x01R\n" +
+	"lagSeconds\x12\x12\n" +
+	"\x04http\x18\t \x01(\tR\x04http\x12\x18\n" +
+	"\aversion\x18\n" +
+	" \x01(\tR\aversion\"=\n" +
 	"\rStatusRequest\x12,\n" +
-	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\x92\x05\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xaa\x05\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x06R\x06member\x12\x14\n" +
@@ -1323,7 +1379,8 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"collectors\x18\x0f \x03(\v2\x17.freshet.peer.v1.PusherR\n" +
 	"collectors\x12F\n" +
-	"\bsettings\x18\x10 \x03(\v2*.freshet.peer.v1.StatusReply.SettingsEntryR\bsettings\x1a;\n" +
+	"\bsettings\x18\x10 \x03(\v2*.freshet.peer.v1.StatusReply.SettingsEntryR\bsettings\x12\x16\n" +
+	"\x06leader\x18\x11 \x01(\tR\x06leader\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"0\n" +

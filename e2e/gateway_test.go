@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// startGateway starts a gateway that is a collector, too. It has only a push secret.
+func (c *trio) startGateway() *process {
+	c.t.Helper()
+	m, dir := c.machines["d"], dataDir(c.t)
+	serve := serveCommand(dir, append(c.flags(), "--role", "collector,gateway", "--cluster-secret-file", c.pushSecret(),
+		"--http-listen", m.address+":0", "--dogstatsd-udp", m.address+":0")...)
+	return launch(c.t, dir, m.command(serve.Path, serve.Args[1:]...))
+}
+
+// answered returns how many reads each node has answered for a gateway.
+func (p *process) answered(t *testing.T) map[string]float64 {
+	t.Helper()
+	reads := map[string]float64{}
+	for _, n := range nodeNames {
+		v, err := p.ofNode("freshet_gateway_requests_total", n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads[n] = v
+	}
+	return reads
+}
+
+// ofNode returns one of the process' own metrics for the reads that a node answered.
+func (p *process) ofNode(name, node string) (v float64, err error) {
+	body, err := p.get("/metrics", url.Values{})
+	if err != nil {
+		return 0, err
+	}
+	series := fmt.Sprintf(`%s{kind="read",node=%q} `, name, node)
+	for line := range strings.Lines(string(body)) {
+		if rest, is := strings.CutPrefix(line, series); is {
+			_, err = fmt.Sscan(rest, &v)
+			return v, err
+		}
+	}
+	return 0, nil
+}
+
+// A gateway with a push secret takes writes and queries. When the node that answered a query is killed, the next
+// query is answered by another one, and when the leader is killed, a write waits for the next one. What the
+// gateway's own collector counts arrives, too.
+func TestGateway(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t, "d")
+	g := c.startGateway()
+	wrote := func(v float64) {
+		t.Helper()
+		status, text, header, err := g.write(remoteWriteV2, pack(t, requestV2(time.Now().UnixMilli(), v, "w")))
+		if err != nil || status != http.StatusNoContent || header.Get("X-Prometheus-Remote-Write-Samples-Written") != "1" {
+			t.Errorf("a write is answered %d, %q, %v", status, text, err)
+		}
+	}
+	read := func(want float64) (node string) {
+		t.Helper()
+		before := g.answered(t)
+		if v, err := g.value("w"); err != nil || v != want {
+			t.Errorf("a query is answered %v, %v, want %v", v, err, want)
+		}
+		for n, reads := range g.answered(t) {
+			if reads > before[n] {
+				node = n
+			}
+		}
+		return node
+	}
+	all := c.startIncrements("udp", g.UDP, "hits", 2)
+	s, err := g.clusterState()
+	if err != nil || s.Leader == "" || len(s.Nodes) != 3 {
+		t.Errorf("the status is %+v, %v", s, err)
+	}
+	for _, n := range s.Nodes {
+		if !n.Ready || n.Applied == nil || *n.Applied == 0 || n.Lag == nil || *n.Lag > 1 {
+			t.Errorf("the gateway says of node %s: %+v", n.Name, n)
+		}
+	}
+	wrote(1)
+	leader, node := c.leader(), ""
+	eventually(t, 30*time.Second, "a node that does not lead answers a query", func() error {
+		if node = read(1); node == "" || node == leader {
+			return fmt.Errorf("node %q answers", node)
+		}
+		return nil
+	})
+	c.nodes[node].kill(t)
+	for range 6 { // two for each node
+		if other := read(1); other == "" || other == node {
+			t.Errorf("node %s is dead, and %q answers", node, other)
+		}
+	}
+	c.begin(node)
+	c.nodes[leader].kill(t)
+	wrote(2)
+	if other := read(2); other == "" || other == leader {
+		t.Errorf("node %s is dead, and %q answers", leader, other)
+	}
+	c.begin(leader)
+	c.counted("hits", all)
+	c.equal()
+	for _, n := range nodeNames {
+		c.nodes[n].kill(t)
+	}
+	eventually(t, 10*time.Second, "the gateway says that no node is left", func() error {
+		s, err := g.clusterState()
+		if err != nil || s.Leader != "" || len(s.Nodes) != 3 || s.Nodes[0].Ready {
+			return fmt.Errorf("%+v, %v", s, err)
+		}
+		if ready, _ := http.Get("http://" + g.HTTP + "/-/ready"); ready == nil || ready.StatusCode != 503 {
+			return fmt.Errorf("/-/ready: %+v", ready)
+		}
+		return nil
+	})
+	status, text, _, err := g.write(remoteWriteV2, pack(t, requestV2(time.Now().UnixMilli(), 3, "w")))
+	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(text, "no node of the cluster answers") {
+		t.Errorf("a write without nodes is answered %d, %q, %v", status, text, err)
+	}
+	g.terminate(t)
+}

@@ -1,0 +1,269 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/sync/semaphore"
+)
+
+// Relay passes requests on to the nodes of a cluster, unchanged, over HTTP. It decides nothing about them: the
+// rules of the node that answers hold. It is for processes that are no nodes.
+//
+// A write goes to the leader, and a read to one of the ready nodes that lag least. If that node does not answer,
+// the request goes to another one, once. A write that comes twice so is a repeat.
+type Relay struct {
+	RelayOptions
+
+	known     known
+	memory    *semaphore.Weighted
+	transport http.RoundTripper
+	requests  *prometheus.CounterVec // by node and kind
+	again     *prometheus.CounterVec // by kind
+	failed    *prometheus.CounterVec // by kind
+}
+
+// RelayOptions are the parts of a Relay. All are required.
+type RelayOptions struct {
+	// Look asks all nodes how they are, until ctx is done. It returns those that answered.
+	Look      func(ctx context.Context) []Node
+	MaxMemory int64 // bytes of requests under way
+	Registry  prometheus.Registerer
+	Logger    *slog.Logger
+}
+
+const (
+	// maxBody bounds the body of a request, in bytes. Nodes refuse smaller ones: see distributor.max_body.
+	maxBody int64 = 64 << 20
+
+	// dialTime bounds the wait for a connection to a node. The next node is asked then.
+	dialTime = time.Second
+
+	// connections bounds the unused connections to a node that are kept.
+	connections = 256
+)
+
+// kind is what a request does.
+type kind string
+
+const (
+	reads  kind = "read"
+	writes kind = "write"
+)
+
+// NewRelay returns a Relay. It knows no node before Run has asked them.
+func NewRelay(o RelayOptions) *Relay {
+	f := promauto.With(o.Registry)
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_gateway_" + name, Help: help}, labels)
+	}
+	y := &Relay{
+		RelayOptions: o, memory: semaphore.NewWeighted(o.MaxMemory),
+		transport: &http.Transport{
+			DialContext:         (&net.Dialer{Timeout: dialTime}).DialContext,
+			TLSHandshakeTimeout: dialTime, MaxIdleConnsPerHost: connections, IdleConnTimeout: time.Minute,
+			DisableCompression: true, // bodies pass unchanged
+		},
+		requests: vec("requests_total", "Requests that a node answered, by node and by kind, read or write.", "node", "kind"),
+		again: vec("requests_again_total", "Requests passed on to a second node, since the first one did not answer. "+
+			"Rising: a node has died, or is cut off.", "kind"),
+		failed: vec("requests_failed_total", "Requests that no node answered, or that had no place in memory; the sender "+
+			"got 503. Rising: no node can be reached from here, or senders send more than distributor.max_memory at once.",
+			"kind"),
+	}
+	for _, k := range []kind{reads, writes} {
+		y.again.WithLabelValues(string(k))
+		y.failed.WithLabelValues(string(k))
+	}
+	return y
+}
+
+// Run asks the nodes how they are, until ctx is done.
+func (y *Relay) Run(ctx context.Context) error { return y.known.run(ctx, y.Look) }
+
+// Ready reports whether a node can answer at its usual speed.
+func (y *Relay) Ready() bool { return y.known.ready() }
+
+// Reads passes on requests that only read. Writes passes on those that write.
+func (y *Relay) Reads() http.Handler  { return y.handler(reads) }
+func (y *Relay) Writes() http.Handler { return y.handler(writes) }
+
+func (y *Relay) handler(k kind) http.Handler {
+	proxy := &httputil.ReverseProxy{
+		FlushInterval: -1, // at once
+		ErrorLog:      slog.NewLogLogger(y.Logger.Handler(), slog.LevelWarn),
+		Rewrite: func(r *httputil.ProxyRequest) {
+			// These headers tell the node that the request does not come from its own machine, even if this process
+			// runs there, so that it has no rights of an operator.
+			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+			r.SetXForwarded()
+			r.Out.Header.Add("Via", "1.1 freshet")
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", "node" // RoundTrip finds the node
+		},
+		Transport:    &way{y, k},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { y.refuse(w, r, k, err) },
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limit := min(maxBody, y.MaxMemory)
+		size := limit // if the sender does not say
+		if r.ContentLength >= 0 {
+			size = r.ContentLength
+		}
+		switch {
+		case size > limit:
+			http.Error(w, fmt.Sprintf("the request is larger than %d bytes", limit), http.StatusRequestEntityTooLarge)
+			return
+		case !y.memory.TryAcquire(size):
+			y.refuse(w, r, k, errNoMemory)
+			return
+		}
+		defer y.memory.Release(size)
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, size))
+		if err != nil {
+			status := http.StatusBadRequest
+			if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+				status = http.StatusRequestEntityTooLarge
+			}
+			http.Error(w, fmt.Sprintf("read the request: %v", err), status)
+			return
+		}
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), bodyKey{}, body)))
+	})
+}
+
+// bodyKey is the key of a request's body in its context.
+type bodyKey struct{}
+
+var (
+	errNoMemory = errors.New("requests under way take all of distributor.max_memory")
+	errNoNode   = errors.New("no node of the cluster answers this gateway")
+)
+
+// refuse answers a request that no node answered.
+func (y *Relay) refuse(w http.ResponseWriter, r *http.Request, k kind, err error) {
+	if r.Context().Err() != nil {
+		return // the client is gone
+	}
+	y.failed.WithLabelValues(string(k)).Inc()
+	w.Header().Set("Retry-After", "1")
+	if k == reads {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(map[string]string{ // fails if the client is gone
+			"status": "error", "errorType": "unavailable", "error": err.Error(),
+		})
+		return
+	}
+	text := "nothing was written, send it again in 1s"
+	if lost := (lostError{}); errors.As(err, &lost) {
+		text = "it may be written, in whole or in part; send it again in 1s, and nothing counts twice"
+	}
+	http.Error(w, fmt.Sprintf("%s: %v", text, err), http.StatusServiceUnavailable)
+}
+
+// lostError is the error of a request that a node may have had.
+type lostError struct{ error }
+
+func (e lostError) Unwrap() error { return e.error }
+
+// way is the way of requests of one kind.
+type way struct {
+	*Relay
+	kind kind
+}
+
+// RoundTrip passes a request on to a node, and to another one if the first does not answer, or cannot.
+func (y *way) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, _ := r.Context().Value(bodyKey{}).([]byte)
+	nodes := y.known.order(y.kind)
+	if len(nodes) == 0 {
+		return nil, errNoNode
+	}
+	var failures []string
+	lost := false
+	for i, n := range nodes[:min(2, len(nodes))] {
+		if i > 0 {
+			y.again.WithLabelValues(string(y.kind)).Inc()
+		}
+		last := i+1 == min(2, len(nodes))
+		answer, err := y.pass(r, &n, body)
+		if err == nil && (last || y.kind == writes || answer.StatusCode != http.StatusServiceUnavailable) {
+			return answer, nil
+		}
+		if err == nil { // the node stops, or does not answer queries
+			_ = answer.Body.Close()
+			failures = append(failures, fmt.Sprintf("node %s answers %s", n.Name, answer.Status))
+			continue
+		}
+		if r.Context().Err() != nil {
+			return nil, err
+		}
+		y.known.fail(n.Name)
+		lost = lost || !dialled(err)
+		failures = append(failures, fmt.Sprintf("node %s: %v", n.Name, err))
+	}
+	err := fmt.Errorf("%w: %s", errNoNode, strings.Join(failures, "; "))
+	if lost {
+		err = lostError{err}
+	}
+	return nil, err
+}
+
+// dialled reports whether an error came before anything was sent.
+func dialled(err error) bool {
+	op := (*net.OpError)(nil)
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// pass sends a request to a node. It ends when the node is gone: a node that was paused, or is cut off, would
+// not answer for long.
+func (y *way) pass(r *http.Request, n *node, body []byte) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	stop := context.AfterFunc(n.gone, func() { cancel(errGone) })
+	out := r.Clone(ctx)
+	out.URL.Scheme, out.URL.Host = n.scheme, n.host
+	if out.Body = http.NoBody; len(body) > 0 {
+		out.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	out.GetBody = nil // the transport must not send a request twice by itself
+	answer, err := y.transport.RoundTrip(out)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && r.Context().Err() == nil {
+			err = cause
+		}
+		stop()
+		cancel(nil)
+		return nil, err
+	}
+	y.requests.WithLabelValues(n.Name, string(y.kind)).Inc()
+	answer.Body = &held{answer.Body, func() {
+		stop()
+		cancel(nil)
+	}}
+	return answer, nil
+}
+
+// held is the body of an answer. Its Close releases what the call held.
+type held struct {
+	io.ReadCloser
+	release func()
+}
+
+// Close implements io.Closer.
+func (h *held) Close() error {
+	defer h.release()
+	return h.ReadCloser.Close()
+}
