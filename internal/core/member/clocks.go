@@ -14,6 +14,11 @@ const (
 	// maxAhead bounds how far, in milliseconds, a leader's time may be ahead of the median.
 	maxAhead = 1000
 
+	// maxApart is how far, in milliseconds, two clocks may be apart if no third one is known. A shard closes a
+	// tile at most 44 s after the tile began: 10 s of width, 30 s of lateness and 4 s of spread. If its leader's
+	// clock is 5 s slow, a window of the present still lies in one of tile.MaxAhead open tiles.
+	maxApart = 5000
+
 	// leapt is the longest step of our clock between two events, in milliseconds, that is not a
 	// leap.
 	leapt = 1000
@@ -67,20 +72,23 @@ func (c *clocks) heard(member uint64, shown int64) {
 // are wrong, none sends anything. They can campaign again once the readings are old.
 func (c *clocks) old(x clock) bool { return c.now-x.last > fresh }
 
-// median returns how far the median of all clocks is ahead of ours. With two clocks it is
-// not known, since either clock may be wrong.
-func (c *clocks) median() (off int64, known bool) {
+// ahead returns how far each known clock is ahead of ours, ascending. Ours is one of them.
+func (c *clocks) ahead() []int64 {
 	all := []int64{0}
 	for _, x := range c.others {
 		if !c.old(x) {
 			all = append(all, x.off)
 		}
 	}
-	if len(all) < 3 {
-		return 0, false
-	}
 	slices.Sort(all)
-	return all[len(all)/2], true
+	return all
+}
+
+// median returns how far the median of all clocks is ahead of ours. With two clocks it is
+// not known, since either clock may be wrong.
+func (c *clocks) median() (off int64, known bool) {
+	all := c.ahead()
+	return all[len(all)/2], len(all) >= 3
 }
 
 // wrong reports whether our clock is too far off.
@@ -97,10 +105,30 @@ func (c *clocks) right() int64 {
 	return c.now
 }
 
-// bounded returns our time, bounded by the median.
+// bounded returns our time, bounded by the median. Of two clocks, the slower one bounds it: if that one is
+// wrong, tiles close late, while a tile that closes too early refuses its gauges for good.
 func (c *clocks) bounded() int64 {
-	if off, known := c.median(); known && !mutant.WrongClock {
-		return min(c.now, c.now+off+maxAhead)
+	if mutant.WrongClock {
+		return c.now
 	}
-	return c.now
+	all := c.ahead()
+	return min(c.now, c.now+all[(len(all)-1)/2]+maxAhead)
+}
+
+// latest returns the time that it may be at most: what the faster one of two clocks shows. With more
+// clocks it is the bounded time.
+func (c *clocks) latest() int64 {
+	if all := c.ahead(); len(all) == 2 {
+		return c.now + all[1]
+	}
+	return c.bounded()
+}
+
+// apart returns how far two clocks are apart if nobody can tell what time it is: only two are known, and
+// they are too far apart. It returns 0 otherwise.
+func (c *clocks) apart() int64 {
+	if all := c.ahead(); len(all) == 2 && all[1]-all[0] > maxApart && !mutant.WrongClock {
+		return all[1] - all[0]
+	}
+	return 0
 }

@@ -80,3 +80,34 @@ func TestAnotherClockIsSetBack(t *testing.T) {
 		t.Errorf("the median is %d ms ahead (%v)", off, known)
 	}
 }
+
+// Of two clocks nobody can tell which one is wrong. The leader closes tiles at most a second ahead of the slower
+// one, and the faster one says how late it may be. A clock that was not heard for long is of no use.
+func TestTwoClocks(t *testing.T) {
+	for _, x := range []struct{ ahead, bounded, latest, apart int64 }{
+		{-3_600_000, maxAhead - 3_600_000, 0, 3_600_000},
+		{-maxApart - 1, maxAhead - maxApart - 1, 0, maxApart + 1},
+		{-3000, maxAhead - 3000, 0, 0},
+		{-500, 0, 0, 0},
+		{0, 0, 0, 0},
+		{3000, 0, 3000, 0},
+		{3_600_000, 0, 3_600_000, 3_600_000},
+	} {
+		var c clocks
+		c.tell(base)
+		c.heard(2, c.now+x.ahead)
+		if b, l := c.bounded()-c.now, c.latest()-c.now; b != x.bounded || l != x.latest || c.apart() != x.apart || c.wrong() {
+			t.Errorf("the other clock is %d ms ahead: bounded %d, latest %d, apart %d, wrong: %v", x.ahead, b, l, c.apart(),
+				c.wrong())
+		}
+		c.heard(3, c.now)
+		if c.bounded() != c.now || c.latest() != c.now || c.apart() != 0 {
+			t.Errorf("the second of three clocks is %d ms ahead: bounded %d, latest %d, apart %d", x.ahead,
+				c.bounded()-c.now, c.latest()-c.now, c.apart())
+		}
+		c.pass(fresh + 200)
+		if c.bounded() != c.now || c.latest() != c.now || c.apart() != 0 {
+			t.Errorf("the other clock was %d ms ahead, and counts though it is old", x.ahead)
+		}
+	}
+}

@@ -155,10 +155,14 @@ func (n *Node) proposeWindows() {
 // window under way might be refused when it comes again, although it counts.
 func (n *Node) current() bool { return n.leader.flying == 0 && n.term == n.leadership.Term }
 
-// behind reports whether a shard has so many tiles to close that a window of the present might lie
-// beyond all its open tiles. Windows wait until these tiles are closed.
+// behind reports whether a window of the present might lie beyond all open tiles of its shard, and so would
+// join a tile of another time: the shard has many tiles to close, or nobody can tell what the present is.
+// Windows wait meanwhile.
 func (n *Node) behind() bool {
-	oldest := n.leader.clocks.bounded() - (tile.MaxAhead-1)*tileMillis
+	if n.leader.clocks.apart() != 0 {
+		return true // a shard that begins now might begin in the past
+	}
+	oldest := n.leader.clocks.latest() - (tile.MaxAhead-1)*tileMillis
 	for number := range uint16(series.Shards) {
 		if s := n.state.shards.Of(number); s != nil && s.Closed() < oldest && s.Len() > 0 {
 			return true
@@ -268,10 +272,11 @@ func (n *Node) due(number uint16) int64 {
 
 const tileMillis = 10_000
 
-// proposeBoundaries closes the tiles that are due, one of each shard.
+// proposeBoundaries closes the tiles that are due, one of each shard. While nobody can tell what time it is,
+// tiles stay open, since the windows of their time wait.
 func (n *Node) proposeBoundaries() {
 	l := &n.leader
-	if l.closes != 0 || !n.settled() {
+	if l.closes != 0 || !n.settled() || l.clocks.apart() != 0 {
 		return
 	}
 	byEnd := map[int64]*entry.Shards{}

@@ -189,7 +189,7 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 		n.answer(id, replica.ErrNotLeader)
 		return
 	}
-	if err := n.room(e); err != nil {
+	if err := cmp.Or(n.timeless(e), n.room(e)); err != nil {
 		n.answer(id, err)
 		return
 	}
@@ -205,6 +205,18 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 		return
 	}
 	n.requests[index] = id
+}
+
+// timeless returns why an entry that needs the time of its arrival is not proposed now: of two clocks nobody
+// can tell which one is wrong. By a slow clock, samples of the present would be refused as too far ahead. By a
+// fast one, samples of the future would be stored, and those of the present would be too old from then on.
+func (n *Node) timeless(e *entry.Entry) error {
+	apart := n.leader.clocks.apart()
+	if apart == 0 || e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas {
+		return nil
+	}
+	return fmt.Errorf("the clocks of the only two nodes that hear each other are %v apart, and either may be wrong; "+
+		"set the wrong clock, or start a third node", (time.Duration(apart) * time.Millisecond).Round(time.Second))
 }
 
 // room returns why an entry is not proposed now: too much of its tenant, or of all tenants, waits for

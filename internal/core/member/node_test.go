@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -172,7 +173,7 @@ func requestEntry(t *testing.T, now int64) *entry.Entry {
 func (n *testNode) total(tenant string) (v float64) {
 	for key, x := range n.stores.tiles {
 		var at int64
-		if _, err := fmt.Sscanf(key, tenant+"10s{__name__=\"c_total\"} %d", &at); err == nil || len(key) > 0 {
+		if _, err := fmt.Sscanf(key, tenant+"10s {__name__=\"c_total\"} %d", &at); err == nil || len(key) > 0 {
 			v = max(v, x)
 		}
 	}
@@ -371,6 +372,109 @@ func TestAFastClockIsBounded(t *testing.T) {
 			if due := g.now - 1000 - spread*int64(number)/series.Shards; s != nil && s.Closed() > due {
 				t.Fatalf("shard %d closed a tile %d ms early", number, s.Closed()-due)
 			}
+		}
+	}
+}
+
+// One of three nodes is away, and the clocks of the two others differ. No tile closes ahead of the slower clock.
+// If they differ by more than 5 s, windows and requests wait until it is known which clock is right, so that no
+// window is stored at another time, and no sample of the present is refused. Other entries need no time.
+func TestTwoClocksDiffer(t *testing.T) {
+	for _, off := range []int64{3_600_000, 40_000, 4000, -4000, -40_000, -3_600_000} {
+		t.Run(fmt.Sprint(off), func(t *testing.T) {
+			g := newThree(t, 3)
+			leader := g.leader()
+			leader.Push(g.now, 1, pushOf(g.now, "one", 9, 1, 1))
+			away := g.others(leader)[0]
+			away.parted = true
+			g.pass(fresh + 1000)
+			leader.clock = off
+			g.pass(1000)
+			if g.leader() != leader {
+				t.Fatal("it leads no more, and nobody knows whether its clock is wrong")
+			}
+			at := g.now
+			leader.Push(g.now+off, 2, pushOf(g.now, "one", 9, 2, 1))
+			leader.Push(g.now+off, 3, pushOf(g.now, "two", 8, 1, 1)) // its shard has no series yet
+			leader.Write(g.now+off, 4, requestEntry(t, g.now))
+			deltas := deltaOf(t, "d", remotewrite.CounterType, g.now, 7)
+			leader.Write(g.now+off, 5, &deltas)
+			leader.Write(g.now+off, 6, &entry.Entry{Kind: entry.KindNode, Node: entry.Node{Name: "x", Member: 9}})
+			for range 200 {
+				g.pass(100)
+				slower := g.now + min(off, 0)
+				for number := range uint16(series.Shards) {
+					due := slower + maxAhead - settings.Lateness.Milliseconds() - spread*int64(number)/series.Shards
+					if s := leader.State().Shards().Of(number); s != nil && s.Closed() > max(due, at) {
+						t.Fatalf("shard %d closed a tile %d ms early", number, s.Closed()-due)
+					}
+				}
+			}
+			unknown := max(off, -off) > maxApart
+			for id := range ID(6) {
+				id++
+				a, answered := leader.answers[id]
+				switch waits := unknown && (id == 2 || id == 3); {
+				case answered == waits:
+					t.Errorf("%d: answered: %v", id, answered)
+				case (a.Err != nil) != (unknown && (id == 4 || id == 5)):
+					t.Errorf("%d: %v", id, a.Err)
+				}
+			}
+			away.parted, leader.clock = false, 0
+			g.pass(60_000)
+			end := at - at%tileMillis + tileMillis
+			if first := g.leader().storedAt(t, "one"); first != end {
+				t.Errorf("the window of the tile up to %d is stored in that up to %d", end, first)
+			}
+			// A new shard begins when it gets its first window, which waited for 20 s.
+			if first := g.leader().storedAt(t, "two"); first < end || first > end+20_000 {
+				t.Errorf("the window of the tile up to %d is stored in that up to %d, and its shard was new", end, first)
+			}
+		})
+	}
+}
+
+// storedAt returns the time of the first tile of 10 s in which a tenant's counter has its last total.
+func (n *testNode) storedAt(t *testing.T, tenant string) (first int64) {
+	most := 0.0
+	for key, v := range n.stores.tiles {
+		if !strings.HasPrefix(key, tenant+"10s {__name__=\"c\"}") {
+			continue
+		}
+		at, err := strconv.ParseInt(key[strings.LastIndex(key, " ")+1:], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v > most || v == most && at < first {
+			most, first = v, at
+		}
+	}
+	return first
+}
+
+// A shard that has so many tiles to close that by the faster of two clocks a window of the present might lie
+// beyond them takes none.
+func TestTheFasterOfTwoClocksTellsWhetherAShardIsBehind(t *testing.T) {
+	g := newThree(t, 2)
+	leader := g.leader()
+	leader.Push(g.now, 1, pushOf(g.now, "one", 9, 1, 1))
+	g.pass(20_000)
+	closed := int64(0)
+	for number := range uint16(series.Shards) {
+		if s := leader.State().Shards().Of(number); s != nil && s.Len() > 0 {
+			closed = s.Closed()
+		}
+	}
+	for _, x := range []struct {
+		ours, other int64 // after the last closed tile
+		behind      bool
+	}{{48_000, 48_000, false}, {48_000, 52_000, true}, {52_000, 48_000, true}, {48_000, 44_000, false}} {
+		leader.Node.leader.clocks = clocks{}
+		leader.Node.leader.clocks.tell(closed + x.ours)
+		leader.Node.leader.clocks.heard(2, closed+x.other)
+		if leader.behind() != x.behind {
+			t.Errorf("%d ms after the last closed tile, or %d: behind: %v", x.ours, x.other, !x.behind)
 		}
 	}
 }
