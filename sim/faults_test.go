@@ -203,30 +203,11 @@ func (s *sim) sickDisk(n *node, lasts int64) {
 	s.At(lasts, nil, func() { d.Fail = nil })
 }
 
-// whole reports whether all nodes are up and hear each other.
-func (s *sim) whole() bool {
-	for _, n := range s.nodes {
-		for _, o := range s.nodes {
-			if !n.Up || n != o && s.Cut(n.n, o.n) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // wrongClock lets the clock of a node leap, and leap back.
 func (s *sim) wrongClock(n *node, lasts int64) {
 	// A group cannot work with two wrong clocks of three. Members treat a clock that is right again
 	// as wrong for 5 s more.
 	if s.Now < s.clocksRight+6*second {
-		return
-	}
-	// A leader that knows one other clock cannot tell which of the two is wrong.
-	if !s.whole() {
-		if s.Now < s.end-settleFor {
-			s.At(200*ms, nil, func() { s.wrongClock(n, lasts) })
-		}
 		return
 	}
 	s.clocksRight = s.Now + lasts
