@@ -425,7 +425,7 @@ func TestFullDisk(t *testing.T) {
 
 // TestStopOnAFullDisk checks that the server stops although its disk is full. When the disk has
 // space again, queries return all acknowledged samples. All other samples are counted and logged
-// as lost.
+// as lost. A server that starts on the full disk answers queries, too.
 func TestStopOnAFullDisk(t *testing.T) {
 	t.Parallel() // it mostly waits for the drain
 	d := newSmallDisk(t)
@@ -450,12 +450,34 @@ func TestStopOnAFullDisk(t *testing.T) {
 	if lost != 20 || strings.Contains(said, "goroutine ") {
 		t.Errorf("20 samples were lost, and the log says %d:\n%s", lost, said)
 	}
+	if d.mounted {
+		p = startWithoutListening(t, d.dir)
+		expectSoon(t, p, "before", 10)
+		p.kill(t)
+	}
 	d.free(t, p)
-	p = start(t, p.dataDir)
+	p = start(t, d.dir)
 	expectSoon(t, p, "before", 10)
 	increment(t, p, "before", 1)
 	expectSoon(t, p, "increase(before[10m] anchored)", 11)
 	conflicts(t, p)
+}
+
+// startWithoutListening starts a server that cannot write listening.json. The process has only the
+// address that it printed.
+func startWithoutListening(t *testing.T, dir string) *process {
+	t.Helper()
+	p := begin(t, dir, serveCommand(dir))
+	printed := regexp.MustCompile(`HTTP +http://(\S+)`)
+	eventually(t, startLimit, "freshet has printed its address", func() error {
+		found := printed.FindStringSubmatch(p.output.String())
+		if found == nil {
+			return fmt.Errorf("it printed:\n%s", p.output)
+		}
+		p.HTTP = found[1]
+		return nil
+	})
+	return p
 }
 
 // widely adds 1 to n series. Their labels are so long that they do not fit into the free space of a

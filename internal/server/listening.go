@@ -67,6 +67,8 @@ func (s *server) writeListening() error {
 	return nil
 }
 
+const noListening = "listening.json cannot be written: programs cannot look up the server's addresses"
+
 // first returns the first socket of a network, or the zero value if there is none.
 func first(sockets []collector.Listening, network string) collector.Listening {
 	for _, l := range sockets {

@@ -85,7 +85,7 @@ func (s *server) applyConfig(ctx context.Context) ([]conf.Change, error) {
 	s.reloadRoles(next)
 	s.current.Store(&next)
 	if err := s.listeningTold.again(s.writeListening); err != nil {
-		s.logger.Error("listening.json cannot be written: programs cannot look up the server's addresses", "error", err)
+		s.logger.Error(noListening, "error", err)
 	}
 	for _, w := range s.socketWarnings() {
 		if !slices.Contains(warned, w) {

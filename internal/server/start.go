@@ -100,7 +100,7 @@ func (s *server) announce(out io.Writer) error {
 		s.logger.Warn(w)
 	}
 	if err := s.listeningTold.first(s.writeListening); err != nil {
-		return err
+		s.logger.Error(noListening, "error", err) // on a full disk, queries still have answers
 	}
 	if err := handover.Notify(handover.Ready); err != nil {
 		s.logger.Warn("could not tell systemd that the server is ready", "error", err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/lib/fault"
+	"github.com/freshet-io/freshet/internal/lib/fulldisk"
 )
 
 // Only the owner writes data. The group may read it.
@@ -41,14 +42,16 @@ func Open(path string) (Dir, error) {
 	return Dir{path}, nil
 }
 
-// checkWritable writes a byte to a file and removes it: permission bits do not show read-only
-// mounts, quotas and full disks.
+// checkWritable writes a byte to a file and removes it: permission bits do not show read-only mounts.
+// A full disk is no error, since what is stored can still be read.
 func checkWritable(path string) error {
 	f, err := os.CreateTemp(path, "write-test-*")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write([]byte{0})
+	if _, err = f.Write([]byte{0}); fulldisk.Is(err) {
+		err = nil
+	}
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 

@@ -201,10 +201,10 @@ func (g *Group) Barrier(ctx context.Context, tenant string) error {
 // leaderTime is how long a query waits for a leader.
 const leaderTime = 3 * time.Second
 
-// Current is Barrier for a query: it waits at most leaderTime. A group of one has nothing to wait for. The
+// Current is Barrier for a query: it waits at most leaderTime. A whole member has nothing to wait for. The
 // error says since when samples may be missing.
 func (g *Group) Current(ctx context.Context, tenant string) error {
-	if s := g.Status(); s.Leads && len(s.Members.Voters) == 1 && len(s.Members.Leaving) == 0 {
+	if g.Status().Whole {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaderTime)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -1488,6 +1489,99 @@ func TestQueriesWaitForAReplay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A member starts although its disk is full, again and again, and the stores take what the log has. Queries
+// answer, and writes fail with the reason. Once there is space, everything goes on.
+func TestAStartOnAFullDisk(t *testing.T) {
+	for name, names := range map[string]bool{"no space": true, "no names": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { startOnAFullDisk(t, names) })
+		})
+	}
+}
+
+// startOnAFullDisk has a disk that has places for names and not for bytes, or the other way round.
+func startOnAFullDisk(t *testing.T, names bool) {
+	fs, s := memfs.New(), newStores(t)
+	p := start(t, fs, s)
+	for range 20 {
+		p.mustCount("a", "c", 1)
+		time.Sleep(time.Second)
+	}
+	var full atomic.Bool
+	full.Store(true)
+	for i := range 3 {
+		fs = p.kill(crash)
+		if i > 0 && len(p.queue) > 1 {
+			t.Errorf("%d writes wait for the log", len(p.queue))
+		}
+		if names {
+			fs.Space = 0
+		}
+		fs.Fail = func(op, _ string) error {
+			if op == "create" && full.Load() && !names {
+				return syscall.ENOSPC
+			}
+			return nil
+		}
+		p = start(t, fs, s)
+		if err := p.count("a", "c", 1); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("a window at once: %v", err)
+		}
+		time.Sleep(5 * time.Minute)
+		_, stored := s.values("a", "c")
+		open, err := p.Shards.Raw()["a"], p.Current(t.Context(), "a")
+		if stored[len(stored)-1]+float64(open) != 20 || err != nil || !p.Ready() {
+			t.Errorf("of 20 values, %g are stored and %d in open tiles; %v, ready: %t", stored, open, err, p.Ready())
+		}
+		if _, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), 1)); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("a request: %v", err)
+		}
+	}
+	full.Store(false)
+	fs.SetSpace(memfs.Plenty)
+	time.Sleep(retryPause + 3*time.Second) // an election
+	p.mustCount("a", "afterwards", 1)
+	if _, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), 1)); err != nil {
+		t.Errorf("a request: %v", err)
+	}
+	time.Sleep(30 * time.Second)
+	s.check("a", "afterwards", 1)
+	if _, stored := s.values("a", "c"); !slices.Contains(stored, 20) {
+		t.Errorf("of 20 values, %g are stored at the end", stored)
+	}
+	p.terminate()
+}
+
+// After a power loss, a sole member does not know which of its last entries are committed until it leads. On a
+// full disk it cannot lead, so its queries fail with the reason.
+func TestAFullDiskHidesTheLastEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, memfs.New(), newStores(t))
+		for range 5 {
+			p.mustCount("a", "c", 1)
+		}
+		fs := p.kill(func(fs *memfs.FS) *memfs.FS {
+			fs = fs.Crash()
+			for _, f := range fs.Files {
+				f.Data = f.Data[:f.Synced] // without the last commit index
+			}
+			return fs
+		})
+		fs.Space = 0
+		p = start(t, fs, newStores(t))
+		time.Sleep(time.Second)
+		if n, err := p.Shards.Raw()["a"], p.Current(t.Context(), "a"); n >= 5 || !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%d values of 5: %v", n, err)
+		}
+		fs.SetSpace(memfs.Plenty)
+		time.Sleep(retryPause + 3*time.Second)
+		if n, err := p.Shards.Raw()["a"], p.Current(t.Context(), "a"); n != 5 || err != nil {
+			t.Errorf("with space, %d values of 5: %v", n, err)
+		}
+		p.terminate()
+	})
 }
 
 // A log with a damaged entry does not open, and says where it is damaged.

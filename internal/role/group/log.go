@@ -88,10 +88,10 @@ func (g *Group) do(j *logJob) {
 	}
 }
 
-// fail notes that the log cannot be written. Callers must not wait until it can. What they asked for
-// may still count; if they ask again, it is a repeat. The member still has their questions.
+// fail notes that the log cannot be written, and answers all callers. Their windows and requests may
+// still count, and are repeats if the callers send them again: the member keeps them.
 func (g *Group) fail(err error) {
-	g.sick = fmt.Errorf("the log of the group cannot be written: %w", err)
+	g.sick = cannotWrite(err)
 	for id, asked := range g.waiting {
 		if !asked.answered {
 			asked.answer <- member.Answer{ID: id, Err: g.sick}
@@ -99,6 +99,10 @@ func (g *Group) fail(err error) {
 			g.waiting[id] = asked
 		}
 	}
+}
+
+func cannotWrite(err error) error {
+	return fmt.Errorf("the log of the group cannot be written: %w", err)
 }
 
 // logged takes back a job that is done.

@@ -18,6 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/fulldisk"
 	"github.com/freshet-io/freshet/internal/tiling"
 )
 
@@ -221,7 +222,7 @@ func (g *Group) replay() error {
 		if err := g.replaySome(); err != nil {
 			return err
 		}
-		if g.leads || !g.alone {
+		if g.leads || !g.alone || g.sick != nil {
 			return nil
 		}
 		g.node.Tick(g.now)
@@ -236,10 +237,9 @@ func (g *Group) replaySome() error {
 			return err
 		}
 		for _, w := range out.Writes {
-			if err := g.log.Append(&w.Write); err != nil {
+			if err := g.storeFirst(w); err != nil {
 				return err
 			}
-			g.node.Stored(w.Number)
 		}
 		for i := range out.Applied {
 			g.replayed(&out.Applied[i])
@@ -251,6 +251,24 @@ func (g *Group) replaySome() error {
 		g.restarted = append(g.restarted, out.Work...)
 		more = len(out.Writes) > 0 || len(out.Applied) > 0
 	}
+	return nil
+}
+
+// storeFirst stores a write of the start. A full disk does not stop the start: Run then tries the write until
+// there is space, and the member takes nothing else meanwhile.
+func (g *Group) storeFirst(w *replica.Write) error {
+	if g.sick == nil {
+		err := g.log.Append(&w.Write)
+		if err == nil {
+			g.node.Stored(w.Number)
+			return nil
+		}
+		if !fulldisk.Is(err) {
+			return err
+		}
+		g.sick = cannotWrite(err)
+	}
+	g.queue = append(g.queue, &logJob{write: w})
 	return nil
 }
 

@@ -25,8 +25,12 @@ type Status struct {
 	Committed uint64 // index of the last entry that is known to be committed
 	Base      uint64 // index before the first entry in the log
 
+	// Whole says that the member has everything that was ever acknowledged, whoever leads: it is the only voter,
+	// and leads or has applied its whole log. On a full disk it may not be able to lead.
+	Whole bool
+
 	// Lag is how long ago the member last had applied all entries that it knew to be committed, while it
-	// knew the leader.
+	// was whole or knew the leader.
 	Lag time.Duration
 
 	Nodes    map[string]uint64 // the member of each node that ever joined
@@ -220,7 +224,8 @@ func (g *Group) report() {
 		Applied: state.Index(), Committed: g.node.Committed(), Base: g.log.Base(),
 		Nodes: state.Nodes(), Members: g.members, Progress: g.node.Progress(),
 	}
-	if g.leadership.Leader != 0 && s.Applied >= s.Committed || g.caughtUp.IsZero() {
+	s.Whole = g.alone && (g.leads || s.Applied == g.log.Last())
+	if (s.Whole || g.leadership.Leader != 0) && s.Applied >= s.Committed || g.caughtUp.IsZero() {
 		g.caughtUp = now
 	}
 	s.Lag = now.Sub(g.caughtUp)

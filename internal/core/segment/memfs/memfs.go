@@ -132,6 +132,13 @@ func (m *FS) PowerLoss(rng *rand.Rand) *FS {
 	return c
 }
 
+// SetSpace sets Space while the directory is in use.
+func (m *FS) SetSpace(bytes int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.Space = bytes
+}
+
 func (m *FS) check(op, name string) error {
 	if m.Fail != nil {
 		return m.Fail(op, name)
