@@ -81,7 +81,7 @@ func (s *store) cutBack(boot string) error {
 	switch err := errors.Join(errWAL, errWBL, errWALBytes, errWBLBytes); {
 	case err != nil:
 		return err
-	case walBytes+wblBytes == 0:
+	case walBytes+wblBytes == 0 && !last.wal.gapBehind(wal) && !last.wbl.gapBehind(wbl):
 		s.ends.old = boot != "" && last.requests >= restored
 		return nil
 	case !walFits || !wblFits:

@@ -2,6 +2,8 @@ package tsdb
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -95,6 +97,25 @@ func TestAStoreWithoutASyncIsCutBackToNothing(t *testing.T) {
 	w.startInGroup("second", 0)
 	if got := w.raw(); len(got) > 0 {
 		t.Errorf("stored: %v", got)
+	}
+}
+
+// A power loss during a cut undoes some of its removals: a segment is back, and the one in front of it is
+// not. The next start cuts the store back again, even if that segment is empty.
+func TestACutIsUndoneInPart(t *testing.T) {
+	for _, log := range logDirs {
+		w := newWorld(t)
+		w.startInGroup("first", 0)
+		w.writeRaw(&plain, "a@1000=1", "a@900=2")
+		w.sync()
+		w.close()
+		if err := os.WriteFile(filepath.Join(w.storeRaw(), log, "00000002"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.startInGroup("second", 2)
+		if got := w.raw()["a"]; got != "900=2 1000=1" {
+			t.Errorf("%s: stored: %s", log, got)
+		}
 	}
 }
 

@@ -247,6 +247,18 @@ func (e logEnd) behind(log string) (n int64, err error) {
 	return n, err
 }
 
+// gapBehind reports whether a segment behind the end is missing, and a later one is there. tsdb does not
+// open such a log. A power loss during a cut leaves it, if it undoes some of the removals.
+func (e logEnd) gapBehind(log string) bool {
+	all, _ := segmentsOf(log) // behind returns the error
+	for i, number := range all.numbers {
+		if i > 0 && number > e.segment && all.numbers[i-1] < number-1 {
+			return true
+		}
+	}
+	return false
+}
+
 // cut removes everything behind the end. The first segment of a log stays, if only empty: tsdb does not
 // open a log whose segments do not begin behind its checkpoint.
 func (e logEnd) cut(log string, fsync func(path string) error) error {
