@@ -105,8 +105,8 @@ func written(path string, size int64) int64 {
 
 // environment returns err if it is an error of the disk or the process, such as EIO or EMFILE. It
 // returns nil for damage and for a file that does not exist. tsdb would treat a read error like
-// damage, and remove what it cannot read. Therefore an opening reads the log of late samples before
-// tsdb does.
+// damage, and remove what it cannot read and all that follows. Therefore an opening reads the logs
+// before tsdb does: readLog, renumber.
 func environment(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errors.Is(err, fs.ErrNotExist) {
@@ -188,6 +188,33 @@ func examineCheckpoint(dir string) error {
 	}
 	if err := r.Err(); err != nil {
 		return fmt.Errorf("open %s: checkpoint: %w", dir, err)
+	}
+	return nil
+}
+
+// readLog returns the error of the disk that tsdb would take for damage of the log of samples in order.
+// What it reads is then in the page cache, so tsdb's replay reads nothing from the disk.
+func readLog(dir string) error {
+	wal := filepath.Join(dir, "wal")
+	found, err := segmentsOf(wal)
+	if err != nil {
+		return err
+	}
+	page := make([]byte, 1<<20)
+	for _, number := range found.numbers {
+		f, err := os.Open(segmentPath(wal, number))
+		if err != nil {
+			return err
+		}
+		for err == nil {
+			_, err = f.Read(page)
+		}
+		if err == io.EOF {
+			err = nil
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
 	}
 	return nil
 }

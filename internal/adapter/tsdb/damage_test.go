@@ -1,9 +1,12 @@
 package tsdb
 
 import (
+	"cmp"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -43,6 +46,28 @@ func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
 		t.Errorf("the log lost %d bytes", cut)
 	}
 	flip() // undamaged, as if restored from a copy
+	w.now = w.now.Add(openPause)
+	if got, want := w.stored("b", "10s"), "a@10=1 a@20=2 a@30=3 b@10=1 b@20=2 b@30=3"; got != want {
+		t.Errorf("stored: %s, want %s", got, want)
+	}
+}
+
+// TestALogThatCannotBeReadLosesNothing: tsdb's repair deleted a segment that the disk could not read,
+// and all segments behind it.
+func TestALogThatCannotBeReadLosesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.segments("b", "a@10=1 b@10=1", "a@20=2 b@20=2", "a@30=3 b@30=3")
+	segment := filepath.Join(w.store10s("b"), "wal", "00000001")
+	if err := cmp.Or(os.Rename(segment, segment+".away"), os.Mkdir(segment, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	if err := w.writeTo(t.Context(), "b", "a@40=4"); !errors.Is(err, syscall.EISDIR) {
+		t.Errorf("a write: %v, want the error of the read", err)
+	}
+	if err := cmp.Or(os.Remove(segment), os.Rename(segment+".away", segment)); err != nil {
+		t.Fatal(err)
+	}
 	w.now = w.now.Add(openPause)
 	if got, want := w.stored("b", "10s"), "a@10=1 a@20=2 a@30=3 b@10=1 b@20=2 b@30=3"; got != want {
 		t.Errorf("stored: %s, want %s", got, want)

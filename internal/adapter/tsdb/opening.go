@@ -157,7 +157,7 @@ func (s *store) open() {
 // already have, openFiles returns that number as `used`, otherwise 0. `cut` is how many bytes tsdb's
 // repair removed from the logs.
 func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeriesRef, cut int64, err error) {
-	if err := cmp.Or(examine(s.dir), examineCheckpoint(s.dir), s.beginEnds()); err != nil {
+	if err := cmp.Or(examine(s.dir), examineCheckpoint(s.dir), readLog(s.dir), s.beginEnds()); err != nil {
 		return nil, 0, 0, err
 	}
 	if used, err = renumber(s.dir, with.WALCompression); err != nil {

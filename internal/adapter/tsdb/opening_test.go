@@ -418,14 +418,20 @@ func TestAnOpeningThatHangs(t *testing.T) {
 		t.Errorf("a stop: %v", err)
 	}
 
-	f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // from now on the pipe is an empty segment
-	if err != nil {
-		t.Fatal(err)
+	for opened := false; !opened; { // an opening reads an empty segment, twice
+		f, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil && !errors.Is(err, syscall.ENXIO) { // nobody reads it now
+			t.Fatal(err)
+		}
+		select {
+		case <-done:
+			opened = true
+		case <-time.After(time.Millisecond):
+		}
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	<-done
 	for stopping.allStores()[3].openNow() { // until the goroutine of the opening ends
 		time.Sleep(time.Millisecond)
 	}
