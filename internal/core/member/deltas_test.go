@@ -10,6 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/seen"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
@@ -26,6 +27,17 @@ func deltaOf(t *testing.T, name string, kind remotewrite.MetricType, at int64, h
 	r := bodyOf(t, &in, "one", at)
 	r.MaxSeries, r.Hash = 3, hash
 	return entry.Entry{Kind: entry.KindDeltas, Request: r}
+}
+
+// The group knows a bounded number of a tenant's requests, and counts those that it forgets early.
+func TestForgottenDeltas(t *testing.T) {
+	m := withGauge(t)
+	for i := range seen.MaxRequests + 3 {
+		apply(t, m, deltaOf(t, "a", remotewrite.CounterType, base, uint64(i)+1))
+	}
+	if requests, refusals := m.Forgotten(); requests != 3 || refusals != 0 {
+		t.Errorf("%d requests and the refusals of %d were forgotten", requests, refusals)
+	}
 }
 
 // Whether deltas count depends on the hash, for 10 minutes, and on the totals.

@@ -200,6 +200,11 @@ func (m *Member) Index() uint64 { return m.applied }
 // Marks returns hashes of the state after some of the last entries, which members compare.
 func (m *Member) Marks() []marks.Mark { return m.marks.All() }
 
+// Forgotten returns how many requests of deltas were forgotten early since the start: see seen.Seen.
+func (m *Member) Forgotten() (requests, refusals uint64) {
+	return m.deltas.seen.Early, m.deltas.seen.EarlyRefused
+}
+
 // mark begins a mark if the index of the last entry is a multiple of marks.Every. There is no mark if a
 // restart may have restored the effect of some entries since the mark before.
 func (m *Member) mark() {

@@ -41,10 +41,7 @@ type File struct {
 // In returns a file of notes in the directory of a log.
 func In(fs segment.FS, name string) File { return File{fs: fs, name: name} }
 
-var (
-	errNone = errors.New("an earlier write of the notes failed; the next checkpoint rewrites them")
-	errFull = fmt.Errorf("the notes have reached %d MiB; the next checkpoint rewrites them", maxBytes>>20)
-)
+var errFull = fmt.Errorf("the notes have reached %d MiB; the next checkpoint rewrites them", maxBytes>>20)
 
 // Notes returns the notes of an earlier process, in order, up to the first that is not whole. Call
 // it before BeginNotes.
@@ -99,10 +96,11 @@ func (n *File) begin(all [][]byte) error {
 	return nil
 }
 
-// Note appends a note. When it returns nil, the note survives the death of the process.
+// Note appends a note. The note survives the death of the process. After an error, Note ignores all
+// notes until BeginNotes succeeds, so that the caller logs one error.
 func (n *File) Note(note []byte) error {
 	if n.file == nil {
-		return errNone
+		return nil
 	}
 	n.buf = appendNote(n.buf[:0], note)
 	if n.size += len(n.buf); n.size > maxBytes {

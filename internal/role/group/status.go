@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/seen"
 	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
@@ -45,6 +47,10 @@ type Status struct {
 	LogPins  []string      // what keeps old entries in the log: pinnedByCheckpoint, or TENANT/STORE
 	LogTook  time.Duration // the longest write to the log in the last 10 s, even if it has not ended
 	Marks    []marks.Mark  // hashes of the state
+
+	// Forgotten counts the requests of deltas whose repeat counts twice, since it comes too late by
+	// seen.MaxRequests. ForgottenRefusals counts those whose repeat gets an answer without its refusals.
+	Forgotten, ForgottenRefusals uint64
 }
 
 // pinnedByCheckpoint says that the log keeps all entries since the last checkpoint that succeeded.
@@ -137,6 +143,18 @@ func (g *Group) register() {
 	f.NewCounterFunc(prometheus.CounterOpts{Name: "freshet_group_leaderless_seconds_total",
 		Help: "Time during which this member did not know a leader. Each election takes 1 to 2 s. Rising often: a node or " +
 			"the network between nodes is too slow."}, func() float64 { return time.Duration(g.leaderless.Load()).Seconds() })
+	forgotten := func(name, help string, value func(s *Status) uint64) {
+		f.NewCounterFunc(prometheus.CounterOpts{Name: "freshet_group_" + name, Help: help}, func() float64 {
+			s := g.Status()
+			return float64(value(&s))
+		})
+	}
+	forgotten("deltas_forgotten_total", fmt.Sprintf("Requests of OTLP deltas that a tenant sent within 10 minutes before "+
+		"its last %d. If a sender repeats such a request, its increments count twice: send fewer and larger requests.",
+		seen.MaxRequests), func(s *Status) uint64 { return s.Forgotten })
+	forgotten("refusals_forgotten_total", "Requests of OTLP deltas whose refusals no longer fit into the 2 MiB of their "+
+		"tenant. If a sender repeats such a request, the answer does not name what was refused.",
+		func(s *Status) uint64 { return s.ForgottenRefusals })
 	g.appends.histogram = f.NewHistogram(prometheus.HistogramOpts{Name: "freshet_group_log_append_seconds",
 		Help: "Time of a write to the group's log, with its fsync. Above 0.1 s: the disk under the log is slow, and writes " +
 			"wait for it.",
@@ -236,6 +254,7 @@ func (g *Group) report() {
 		g.leaderless.Add(int64(replica.TickEvery))
 	}
 	s.LogBytes, s.LogPins, s.LogTook, s.Marks = g.log.Bytes(), g.logPins(), g.appends.worst(), state.Marks()
+	s.Forgotten, s.ForgottenRefusals = state.Forgotten()
 	s.LeaderlessSum = time.Duration(g.leaderless.Load())
 	g.status.Store(s)
 	g.pass(s)
