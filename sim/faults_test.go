@@ -15,7 +15,7 @@ type coverage struct {
 	tooOld, duplicates, ahead, full, kills, powerLosses, outages, torn, pauses, parts, transfers, changes, slow, hangs,
 	clocks, checkpoints, replaced, messagesLost, messagesTwice, cut, histograms, stale, deltas, deltasAgain, deltaLimits,
 	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted, cutCrashes, openingKills, held,
-	rewritten int
+	rewritten, yields int
 }
 
 func (c *coverage) each() []world.Count {
@@ -45,6 +45,7 @@ func (c *coverage) each() []world.Count {
 		counted("crashes in cuts", &c.cutCrashes), counted("kills in openings", &c.openingKills),
 		counted("segments that killed openings rewrote", &c.rewritten),
 		counted("members that took no entries while stores hung", &c.held),
+		counted("leaders that yielded", &c.yields),
 	}
 }
 

@@ -198,6 +198,10 @@ func (s *sim) drain(n *node) {
 	for _, tenant := range tenants {
 		s.oracle.decided(s, n, tenant)
 	}
+	if out.YieldsTo != 0 {
+		s.covered.yields++
+		s.Tell("node %d: its entries are stuck, so it asks member %d to lead", n.n, out.YieldsTo)
+	}
 	for _, w := range out.Work {
 		n.working++
 		s.beginWork(n, w)

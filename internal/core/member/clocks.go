@@ -97,6 +97,13 @@ func (c *clocks) wrong() bool {
 	return known && !mutant.WrongClock && (off > maxSkew || off < -maxSkew)
 }
 
+// trusts reports whether another member was heard lately, and its clock is not too far off.
+func (c *clocks) trusts(member uint64) bool {
+	x, heard := c.others[member]
+	median, known := c.median()
+	return heard && !c.old(x) && (!known || x.off-median <= maxSkew && x.off-median >= -maxSkew)
+}
+
 // right returns our time, or the median if our clock is wrong.
 func (c *clocks) right() int64 {
 	if off, _ := c.median(); c.wrong() {

@@ -28,6 +28,7 @@ type leader struct {
 	begun  int64           // when beginEmpty last looked
 	joins  []join          // nodes that wait to become learners
 	names  uint64          // index of the last entry under way that names a node
+	stall  stall
 }
 
 // push is a push that waits to be proposed.
@@ -84,6 +85,7 @@ func (n *Node) lead() {
 	if n.leader.clocks.wrong() {
 		n.handOver()
 	}
+	n.yieldIfStuck()
 	n.proposeWindows()
 	n.proposeBoundaries()
 	n.admitNodes()
@@ -100,6 +102,67 @@ func (n *Node) handOver() {
 	if to != 0 {
 		_ = n.replica.Transfer(to) // the next tick asks again
 	}
+}
+
+// stall finds out whether a leader is stuck: its heartbeats pass, but its entries do not get through its
+// slow link or onto its slow disk.
+type stall struct {
+	at    int
+	ends  [stallTicks]uint64 // where the log ended at each of the last ticks; 0 before the election
+	asked []uint64           // members that were asked to lead, each once
+	wait  int                // ticks until the next one is asked
+	began bool               // one was asked
+}
+
+const (
+	// stallTicks is how old, in ticks of replica.TickEvery, an entry may become before the leader has applied it: 2 s.
+	stallTicks = 20
+
+	// restTicks is how long, in ticks, a member that has yielded does not yield again: 60 s. Then elections
+	// cost little even if all members are slow.
+	restTicks = 600
+)
+
+// tick notes where the log ends, and returns where it ended 2 s ago.
+func (s *stall) tick(end uint64) (before uint64) {
+	before = s.ends[s.at]
+	s.ends[s.at] = end
+	s.at = (s.at + 1) % stallTicks
+	return before
+}
+
+// yieldIfStuck asks another member to lead if this leader is stuck, and after 2 s the next one, since that
+// member may be stuck, too, or the message may be lost.
+func (n *Node) yieldIfStuck() {
+	s := &n.leader.stall
+	s.wait = max(0, s.wait-1)
+	stuck := s.tick(n.replica.Last()) > n.state.Index()
+	if !stuck || s.wait > 0 || !s.began && n.rest > 0 {
+		return
+	}
+	to := n.successor()
+	if to == 0 {
+		s.asked = nil // all were asked
+		to = n.successor()
+	}
+	if to != 0 {
+		s.asked, s.began, s.wait, n.rest = append(s.asked, to), true, stallTicks, restTicks
+		n.out.YieldsTo = to
+		_ = n.replica.Yield(to) // the error says that this member no longer leads
+	}
+}
+
+// successor returns the voter whose log has most of this leader's entries, among those that were not asked yet,
+// that answer, and whose clock is right; 0 if there is none.
+func (n *Node) successor() (to uint64) {
+	match := uint64(0)
+	for _, p := range n.replica.Progress() {
+		if p.Active && p.Match > match && slices.Contains(n.members.Voters, p.Member) &&
+			!slices.Contains(n.leader.stall.asked, p.Member) && n.leader.clocks.trusts(p.Member) {
+			to, match = p.Member, p.Match
+		}
+	}
+	return to
 }
 
 // proposeWindows makes one entry of the pushes that came while the last was under way: group commit.

@@ -77,6 +77,7 @@ type Node struct {
 	leadership replica.Leadership
 	members    replica.Members
 	leader     leader
+	rest       int // ticks for which this member must not yield again
 
 	held     []replica.Committed         // entries that are not applied yet, since too much waits: see overfull
 	windows  map[uint64][]push           // pushes that wait for an entry with windows, by its index
@@ -105,6 +106,7 @@ type Output struct {
 	Applied    []Applied // for the books
 	Leadership replica.Leadership
 	Members    *replica.Members
+	YieldsTo   uint64 // the member that this leader asks to lead, since its own entries are stuck; 0 for none
 }
 
 // read is a barrier of a tenant.
@@ -139,6 +141,7 @@ func (n *Node) Tick(now int64) {
 	n.tell(now)
 	n.replica.Candidate(!n.leader.clocks.wrong() && len(n.held) == 0)
 	n.replica.Tick()
+	n.rest = max(0, n.rest-1)
 	n.lead()
 }
 

@@ -39,6 +39,11 @@ type testNode struct {
 	log     *entrylog.Log
 	stores  *stores
 	parted  bool
+	frozen  bool             // its disk takes nothing
+	unheard int              // so many of its next requests to lead are lost
+	muffled bool             // the entries that it sends are lost, and its other messages arrive
+	writes  []*replica.Write // not stored yet
+	yields  int
 	hangs   bool            // its stores take nothing
 	sick    map[string]bool // tenants whose stores take nothing
 	clock   int64           // milliseconds ahead of the right time
@@ -74,6 +79,15 @@ func (g *three) add(founders []uint64, s Settings) *testNode {
 	return n
 }
 
+// loses reports whether a message of the node is one of the requests to lead that are lost.
+func (n *testNode) loses(m *replica.Message) bool {
+	if n.unheard == 0 || !strings.Contains(m.String(), "MsgTimeoutNow") {
+		return false
+	}
+	n.unheard--
+	return true
+}
+
 // settle lets all nodes do what they have to do.
 func (g *three) settle() {
 	for busy := true; busy; {
@@ -83,7 +97,10 @@ func (g *three) settle() {
 			if err != nil {
 				g.t.Fatal(err)
 			}
-			for _, w := range out.Writes {
+			from.writes = append(from.writes, out.Writes...)
+			for len(from.writes) > 0 && !from.frozen {
+				w := from.writes[0]
+				from.writes = from.writes[1:]
 				busy = true
 				if err := from.log.Append(&w.Write); err != nil {
 					g.t.Fatal(err)
@@ -91,7 +108,7 @@ func (g *three) settle() {
 				from.Stored(w.Number)
 			}
 			for _, m := range out.Messages {
-				if to := g.nodes[m.To-1]; !from.parted && !to.parted {
+				if to := g.nodes[m.To-1]; !from.parted && !to.parted && !from.loses(&m) && (m.Urgent || !from.muffled) {
 					busy = true
 					if err := to.Step(g.now+to.clock, g.now+from.clock, m); err != nil {
 						g.t.Fatal(err)
@@ -116,6 +133,9 @@ func (g *three) settle() {
 				from.answers[a.ID] = a
 			}
 			from.leads = out.Leadership
+			if out.YieldsTo != 0 {
+				from.yields++
+			}
 		}
 	}
 }
@@ -244,6 +264,83 @@ func TestALeaderIsParted(t *testing.T) {
 		if n.total("one") != 3 {
 			t.Errorf("node %d has a total of %v", i+1, n.total("one"))
 		}
+	}
+}
+
+// A leader whose entries do not get onto its disk, or through its network, lets another member lead within
+// three seconds, though its heartbeats arrive. What the leader was asked to count is sent again, and counts once.
+func TestAStuckLeaderYields(t *testing.T) {
+	for name, begin := range map[string]func(g *three, leader *testNode){
+		"its disk is frozen":              func(_ *three, leader *testNode) { leader.frozen = true },
+		"its entries do not arrive":       func(_ *three, leader *testNode) { leader.muffled = true },
+		"and its first messages are lost": func(_ *three, leader *testNode) { leader.frozen, leader.unheard = true, 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newThree(t, 3)
+			old := g.leader()
+			g.pass(10_000) // nothing is stuck
+			if g.leader() != old {
+				t.Fatal("a leader without entries under way yielded")
+			}
+			begin(g, old)
+			takes := int64(2200)
+			if strings.Contains(name, "lost") {
+				takes += 4000
+			}
+			push := pushOf(g.now, "one", 9, 1, 3)
+			old.Push(g.now, 1, push)
+			old.Write(g.now, 2, requestEntry(t, g.now))
+			g.pass(takes)
+			leader := g.leader()
+			if leader == old {
+				t.Fatalf("it leads after %d ms", takes)
+			}
+			for id := range ID(2) {
+				if a, answered := old.answers[id+1]; !answered || !errors.Is(a.Err, ErrLost) {
+					t.Errorf("call %d: answered: %v, %v", id+1, answered, a.Err)
+				}
+			}
+			leader.Push(g.now, 1, push)
+			g.pass(500)
+			if a, answered := leader.answers[1]; !answered || a.Err != nil {
+				t.Errorf("sent again: answered: %v, %v", answered, a.Err)
+			}
+			for _, n := range g.nodes {
+				n.frozen, n.muffled = false, false
+			}
+			g.pass(20_000)
+			for i, n := range g.nodes {
+				if n.total("one") != 3 {
+					t.Errorf("node %d has a total of %v", i+1, n.total("one"))
+				}
+			}
+		})
+	}
+}
+
+// If all members are slow, each yields at most once a minute.
+func TestSlowMembersYieldSeldom(t *testing.T) {
+	g := newThree(t, 3)
+	const minutes = 5
+	for i := range ID(minutes * 20) {
+		for _, n := range g.nodes {
+			n.frozen = true
+		}
+		g.leader().Push(g.now, i, pushOf(g.now, "one", 9, uint64(i)+1, 3))
+		g.pass(2900)
+		for _, n := range g.nodes {
+			n.frozen = false
+		}
+		g.pass(100)
+	}
+	sum := 0
+	for i, n := range g.nodes {
+		if sum += n.yields; n.yields > minutes+1 {
+			t.Errorf("node %d yielded %d times in %d minutes", i+1, n.yields, minutes)
+		}
+	}
+	if sum < minutes {
+		t.Errorf("the members yielded %d times, which shows nothing", sum)
 	}
 }
 

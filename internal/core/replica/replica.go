@@ -362,6 +362,22 @@ func (r *Replica) Transfer(to uint64) error {
 	return r.do(func() error { r.node.TransferLeader(to); return nil })
 }
 
+// Yield asks another voter to lead at once. This leader goes on until that member is elected. Unlike after
+// Transfer, that member may lack entries that are not committed, which are then lost. So Yield also helps a
+// leader whose entries do not get through.
+func (r *Replica) Yield(to uint64) error {
+	if r.damaged == nil && !r.leadership.Leads {
+		return ErrNotLeader
+	}
+	return r.do(func() error {
+		r.deliver([]*raftpb.Message{{Type: raftpb.MsgTimeoutNow.Enum(), To: new(to), From: new(r.id), Term: new(r.term)}})
+		return nil
+	})
+}
+
+// Last returns the index of the last entry of the log, stored or not.
+func (r *Replica) Last() uint64 { return r.last }
+
 // Stored implements Group.
 func (r *Replica) Stored(number uint64) {
 	if number > r.number || len(r.writes) > 0 && number < r.writes[0].number {

@@ -72,6 +72,7 @@ type Group struct {
 	caughtUp    time.Time // when the member last had applied all that it knew to be committed
 	led         time.Time // when the leader was last known
 	leader      atomic.Pointer[string]
+	yields      prometheus.Counter
 	leaderless  atomic.Int64 // sum of the time without a leader, ns
 	status      atomic.Pointer[Status]
 

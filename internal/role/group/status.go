@@ -143,6 +143,9 @@ func (g *Group) register() {
 	f.NewCounterFunc(prometheus.CounterOpts{Name: "freshet_group_leaderless_seconds_total",
 		Help: "Time during which this member did not know a leader. Each election takes 1 to 2 s. Rising often: a node or " +
 			"the network between nodes is too slow."}, func() float64 { return time.Duration(g.leaderless.Load()).Seconds() })
+	g.yields = f.NewCounter(prometheus.CounterOpts{Name: "freshet_group_yields_total",
+		Help: "How often this member led, its entries were stuck for 2 s, and it asked another member to lead. Rising: the " +
+			"disk or the network of this node is slow."})
 	forgotten := func(name, help string, value func(s *Status) uint64) {
 		f.NewCounterFunc(prometheus.CounterOpts{Name: "freshet_group_" + name, Help: help}, func() float64 {
 			s := g.Status()

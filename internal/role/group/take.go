@@ -39,6 +39,11 @@ func (g *Group) take() error {
 	if out.Members != nil {
 		g.changed(out.Members)
 	}
+	if out.YieldsTo != 0 {
+		g.yields.Inc()
+		g.Logger.Warn("this member leads, but its entries have been stuck for 2 s, so it asks another one to lead; if that "+
+			"happens often, its disk or its network is slow", "asks", g.nodeOf(out.YieldsTo))
+	}
 	g.follow(out.Leadership)
 	g.sayHeld()
 	return g.broke
