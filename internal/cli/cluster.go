@@ -247,5 +247,5 @@ func initCluster(dataDir, name string) (*identity.Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	return identity.Found(dir, log, name)
+	return identity.Found(dir, log, name, identity.BaseIndex)
 }

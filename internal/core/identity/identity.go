@@ -18,6 +18,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment"
@@ -43,6 +44,11 @@ const (
 	// BaseIndex and BaseTerm are the index and the term of the base of a new group's log.
 	BaseIndex = 1
 	BaseTerm  = 1
+
+	// DataIndex is the index of that base if the founder has data: they count as the entry after BaseIndex. The
+	// first start of the founder writes them to the group's first checkpoint. No other node can join, since it
+	// would need this entry.
+	DataIndex = BaseIndex + 1
 )
 
 // ErrNone means that a directory belongs to no cluster.
@@ -76,9 +82,10 @@ func Read(dir segment.FS) (*Identity, error) {
 	return i, nil
 }
 
-// Found makes a directory the first node of a new cluster, and begins the log of its group, in `log`.
-// Nothing is founded after an error, and the call may be repeated.
-func Found(dir, log segment.FS, node string) (*Identity, error) {
+// Found makes a directory the first node of a new cluster, and begins the log of its group, in `log`, after
+// the entry `base`: BaseIndex, or DataIndex if the directory has data. Nothing is founded after an error, and
+// the call may be repeated.
+func Found(dir, log segment.FS, node string, base uint64) (*Identity, error) {
 	if i, err := Read(dir); !errors.Is(err, ErrNone) {
 		if err == nil {
 			err = fmt.Errorf("the data directory is node %s of cluster %s already", i.Node, i.Cluster)
@@ -94,7 +101,7 @@ func Found(dir, log segment.FS, node string) (*Identity, error) {
 		return nil, err
 	}
 	i.Cluster, i.Founder = hex.EncodeToString(id[:]), i.Member
-	if err := begin(log, i.Member); err != nil {
+	if err := begin(log, i.Member, base); err != nil {
 		return nil, err
 	}
 	return i, i.write(dir)
@@ -120,7 +127,7 @@ type Invitation struct {
 // Join makes a prepared directory a node of the cluster, and begins its copy of the log. The call may be
 // repeated until the identity has joined.
 func (i *Identity) Join(dir, log segment.FS, to Invitation) error {
-	if err := begin(log, to.Founder); err != nil {
+	if err := begin(log, to.Founder, BaseIndex); err != nil {
 		return err
 	}
 	joined := *i
@@ -148,26 +155,27 @@ func draw(node string) (*Identity, error) {
 	return i, nil
 }
 
-// begin creates the log. It replaces the empty log of an earlier attempt. A log with entries is an error:
-// its node has lost its identity.
-func begin(dir segment.FS, founder uint64) error {
+// begin creates the log. It replaces the empty log of an earlier attempt. A log with entries, or with a
+// checkpoint beside it, is an error: its node has lost its identity.
+func begin(dir segment.FS, founder, base uint64) error {
+	used := false
 	switch l, err := entrylog.Open(dir, entrylog.Options{}); {
 	case errors.Is(err, entrylog.ErrNone):
 	case err != nil:
 		return fmt.Errorf("begin the log of the group: %w", err)
 	default:
-		last := l.Last()
+		used = l.Last() > l.Base()
 		if err := l.Close(); err != nil {
 			return fmt.Errorf("begin the log of the group: %w", err)
-		}
-		if last > BaseIndex {
-			return fmt.Errorf("the directory has the log of a node, but not its %s: restore that file from a backup of "+
-				"this directory, or use another directory", File)
 		}
 	}
 	names, err := dir.List()
 	if err != nil {
 		return fmt.Errorf("begin the log of the group: %w", err)
+	}
+	if used || len(checkpoint.Files(names)) > 0 {
+		return fmt.Errorf("the directory has the log of a node, but not its %s: restore that file from a backup of "+
+			"this directory, or use another directory", File)
 	}
 	for _, f := range entrylog.Files(names) {
 		if err := dir.Remove(f.Name); err != nil {
@@ -179,7 +187,7 @@ func begin(dir segment.FS, founder uint64) error {
 		return err
 	}
 	log, err := entrylog.Create(dir, entrylog.Options{Mark: binary.LittleEndian.Uint32(mark[:])}, entrylog.Base{
-		Index: BaseIndex, Term: BaseTerm, Members: &raftpb.ConfState{Voters: []uint64{founder}}})
+		Index: base, Term: BaseTerm, Members: &raftpb.ConfState{Voters: []uint64{founder}}})
 	if err != nil {
 		return fmt.Errorf("begin the log of the group: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
@@ -16,7 +17,7 @@ func TestFound(t *testing.T) {
 	if _, err := Read(dir); !errors.Is(err, ErrNone) {
 		t.Fatalf("an empty directory: %v", err)
 	}
-	i, err := Found(dir, log, "a")
+	i, err := Found(dir, log, "a", BaseIndex)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,10 +34,11 @@ func TestFound(t *testing.T) {
 	if v := members.GetVoters(); len(v) != 1 || v[0] != i.Member || l.Last() != BaseIndex {
 		t.Errorf("the log has the voters %v and ends with entry %d", v, l.Last())
 	}
-	if _, err := Found(dir, log, "b"); err == nil || !strings.Contains(err.Error(), "node a of cluster "+i.Cluster) {
+	_, err = Found(dir, log, "b", BaseIndex)
+	if err == nil || !strings.Contains(err.Error(), "node a of cluster "+i.Cluster) {
 		t.Errorf("founded twice: %v", err)
 	}
-	other, err := Found(memfs.New(), memfs.New(), "a")
+	other, err := Found(memfs.New(), memfs.New(), "a", BaseIndex)
 	if err != nil || other.Cluster == i.Cluster || other.Member == i.Member {
 		t.Errorf("another cluster is %+v, %v; the first is %+v", other, err, i)
 	}
@@ -78,7 +80,7 @@ func TestBrokenOff(t *testing.T) {
 		dir, log, broken := foundBrokenOff(calls)
 		i, err := Read(dir)
 		if errors.Is(err, ErrNone) {
-			i, err = Found(dir, log, "a")
+			i, err = Found(dir, log, "a", BaseIndex)
 		}
 		if err != nil {
 			t.Fatalf("interrupted at call %d: %v", calls, err)
@@ -113,16 +115,48 @@ func foundBrokenOff(calls int) (dir, log *memfs.FS, broken bool) {
 	dir.Fail, log.Fail = fail, fail
 	func() {
 		defer func() { broken = recover() != nil }()
-		_, _ = Found(dir, log, "a")
+		_, _ = Found(dir, log, "a", BaseIndex)
 	}()
 	rng := rand.New(rand.NewPCG(uint64(calls), 1))
 	return dir.PowerLoss(rng), log.PowerLoss(rng), broken
 }
 
+// The log of a directory with data begins after their entry. A log with a checkpoint beside it is never
+// replaced, since the checkpoint may be all that is left of the data.
+func TestFoundWithData(t *testing.T) {
+	dir, log := memfs.New(), memfs.New()
+	if _, err := Found(dir, log, "a", DataIndex); err != nil {
+		t.Fatal(err)
+	}
+	l, err := entrylog.Open(log, entrylog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Base() != DataIndex || l.Last() != DataIndex {
+		t.Errorf("the log begins after entry %d and ends with entry %d", l.Base(), l.Last())
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w, err := checkpoint.Begin(log, 1, DataIndex)
+	if err == nil {
+		err = w.Add(&checkpoint.Section{Kind: checkpoint.Group, Index: DataIndex})
+	}
+	if err == nil {
+		err = w.Commit()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Found(memfs.New(), log, "a", DataIndex); err == nil || !strings.Contains(err.Error(), File) {
+		t.Errorf("Found beside a checkpoint: %v", err)
+	}
+}
+
 // A log with entries is never replaced, even if the directory has lost its identity.
 func TestALogWithEntriesStays(t *testing.T) {
 	dir, log := memfs.New(), memfs.New()
-	if _, err := Found(dir, log, "a"); err != nil {
+	if _, err := Found(dir, log, "a", BaseIndex); err != nil {
 		t.Fatal(err)
 	}
 	l, err := entrylog.Open(log, entrylog.Options{})
@@ -138,7 +172,7 @@ func TestALogWithEntriesStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Found(memfs.New(), log, "a"); err == nil || !strings.Contains(err.Error(), File) {
+	if _, err := Found(memfs.New(), log, "a", BaseIndex); err == nil || !strings.Contains(err.Error(), File) {
 		t.Errorf("Found with a log that has entries: %v", err)
 	}
 }

@@ -21,6 +21,28 @@ var errSection = errors.New("the section is damaged")
 // the version of their tiles.
 const sectionVersion = 1
 
+// Found returns the state of a group that goes on with the data of one machine: its shards, and by tenant what
+// the requests to its store left. All of that counts as the entry `index`. The tenants are admitted. The shards
+// and the states belong to the member from now on.
+func Found(
+	group, index uint64, config *tile.Config, shards *tile.Shards, tenants map[string]*write.State,
+) *Member {
+	m := New(group, config)
+	m.applied, m.begun, m.shards = index, index, shards
+	for number := range uint16(series.Shards) {
+		if shard := shards.Of(number); shard != nil {
+			for _, w := range shard.Waiting() {
+				w.Index = index // it was a position of the machine's journal
+			}
+		}
+	}
+	for name, state := range tenants {
+		m.has.Admit(name, 0)
+		m.tenant(name).setState(state)
+	}
+	return m
+}
+
 // AppendGroup appends the section of the group: it begins a checkpoint, whose base is the present
 // index.
 func (m *Member) AppendGroup(dst []byte) []byte {
@@ -185,7 +207,9 @@ func (m *Member) Restored(stored map[string]uint64) {
 			all = append(all, Tile{number, w})
 		}
 	}
-	slices.SortStableFunc(all, func(x, y Tile) int { return cmp.Compare(x.Index, y.Index) })
+	slices.SortStableFunc(all, func(x, y Tile) int { // tiles of a founder have the same index: see Found
+		return cmp.Or(cmp.Compare(x.Index, y.Index), cmp.Compare(x.Boundary, y.Boundary))
+	})
 	for _, x := range all {
 		m.addTile(x)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/notes"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
@@ -126,6 +127,23 @@ func New(o Options) (*Aggregator, error) {
 	a.Looked(a.now())
 	a.applied.Store(uint64(a.last))
 	return a, nil
+}
+
+// Restore returns the shards that have had frames, as the journal has them. A group takes them over from then
+// on. Restore posts nothing in the ledger and counts nothing. It does not close the journal.
+func Restore(o Options) (*tile.Shards, error) {
+	o.Ledger, o.Registry = ledger.New(), prometheus.NewRegistry()
+	a, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	shards := tile.NewShards(&a.tiles)
+	for number, last := range a.positions {
+		if last > 0 {
+			shards.Begin(uint16(number), a.shards.Of(uint16(number)))
+		}
+	}
+	return shards, nil
 }
 
 // Run counts pushed windows and closes due tiles until ctx is done. Then it checkpoints the open

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/series"
 )
 
 // memory is another implementation of Journal. It keeps frames in memory, like a log on other
@@ -147,6 +148,45 @@ func TestAnotherJournal(t *testing.T) {
 		p.terminate()
 		if len(log.sections) == 0 || len(log.frames) < 42 {
 			t.Errorf("the journal has %d sections and %d frames", len(log.sections), len(log.frames))
+		}
+	})
+}
+
+// A group takes over what a journal has: the shards that have had frames, with their tiles that wait for a store.
+// Tiles that a store is noted to have do not wait. The journal stays as it was, so that a second try finds the same.
+func TestRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, log := newStore(t), &memory{}
+		p := startFrom(t, log, s, time.Now, func(*Options) {})
+		p.mustCount("a", 1)
+		time.Sleep(time.Minute) // the first tiles are stored
+		s.setBroken(true)
+		p.mustCount("a", 2)
+		time.Sleep(30 * time.Second) // tiles wait
+		p.mustCount("a", 4)
+		synctest.Wait()
+		log = log.kill()
+		p.terminate()
+		frames := log.Size()
+		for try := range 2 {
+			o := Options{Config: p.config, Log: log, Boot: "boot", Now: time.Now, Logger: discard}
+			shards, err := Restore(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun, waiting := 0, 0
+			for number := range uint16(series.Shards) {
+				if one := shards.Of(number); one != nil {
+					begun++
+					waiting += len(one.Waiting())
+				}
+			}
+			if raw := shards.Raw()["default"]; begun != 1 || waiting < 2 || waiting > 4 || raw != 2 {
+				t.Errorf("try %d: %d shards have begun, %d tiles wait, and %d values are in tiles", try, begun, waiting, raw)
+			}
+			if n := log.Size(); n != frames {
+				t.Errorf("try %d: the journal has %d frames, and had %d", try, n, frames)
+			}
 		}
 	})
 }

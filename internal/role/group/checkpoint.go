@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
+	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -65,11 +66,18 @@ func (g *Group) beginSaving(now time.Time) {
 		return
 	}
 	g.noted.Begin()
-	g.saving = &saving{Writer: w, tenants: state.Tenants(), grown: g.grown.Load(), begun: now}
+	g.saving = newSaving(w, state)
+	g.saving.grown, g.saving.begun = g.grown.Load(), now
+	g.added(g.saving.addGroup(state))
+}
+
+// newSaving returns a checkpoint that has no sections yet.
+func newSaving(w *checkpoint.Writer, state *member.Member) *saving {
+	c := &saving{Writer: w, tenants: state.Tenants()}
 	for i := range uint16(series.Shards) {
-		g.saving.shards = append(g.saving.shards, i)
+		c.shards = append(c.shards, i)
 	}
-	g.add(checkpoint.Section{Kind: checkpoint.Group, Index: w.Base(), Payload: state.AppendGroup(nil)})
+	return c
 }
 
 func (g *Group) savingFailed(err error) {
@@ -78,9 +86,9 @@ func (g *Group) savingFailed(err error) {
 	g.Logger.Error("a checkpoint failed; the log of the group grows until one succeeds", "error", err, "again_in", g.pause)
 }
 
-// add writes a section. If that fails, it ends the checkpoint.
-func (g *Group) add(s checkpoint.Section) {
-	if err := g.saving.Add(&s); err != nil {
+// added ends the checkpoint if a section could not be written.
+func (g *Group) added(err error) {
+	if err != nil {
 		g.saving.Abort()
 		g.endSaving(err)
 	}
@@ -97,15 +105,13 @@ func (g *Group) continueSaving(n int) {
 		return
 	}
 	for ; n > 0 && g.saving != nil && len(g.saving.shards) > 0; n-- {
-		g.saveShard()
+		g.added(g.saving.addShard(g.node.State()))
 	}
 	for ; n > 0 && g.saving != nil && len(g.saving.tenants) > 0; n-- {
-		g.saveTenant()
+		g.added(g.saving.addTenant(g.node.State()))
 	}
 	if c := g.saving; c != nil && len(c.shards) == 0 && len(c.tenants) == 0 {
-		state := g.node.State()
-		c.buf = state.AppendDecisions(c.buf[:0], c.Base())
-		g.add(checkpoint.Section{Kind: checkpoint.Decisions, Index: max(state.Index(), c.Base()), Payload: c.buf})
+		g.added(c.addDecisions(g.node.State()))
 		if g.saving == nil {
 			return
 		}
@@ -116,23 +122,36 @@ func (g *Group) continueSaving(n int) {
 	}
 }
 
-func (g *Group) saveShard() {
-	c, state := g.saving, g.node.State()
+// addGroup writes the section of the group, the first one.
+func (c *saving) addGroup(state *member.Member) error {
+	c.buf = state.AppendGroup(c.buf[:0])
+	return c.Add(&checkpoint.Section{Kind: checkpoint.Group, Index: c.Base(), Payload: c.buf})
+}
+
+// addShard writes the section of the next shard, if it has one.
+func (c *saving) addShard(state *member.Member) error {
 	number := c.shards[0]
 	c.shards = c.shards[1:]
 	var index uint64
 	var has bool
-	if c.buf, index, has = state.AppendShard(c.buf[:0], number); has {
-		g.add(checkpoint.Section{Kind: checkpoint.Shard, Shard: number, Index: index, Payload: c.buf})
+	if c.buf, index, has = state.AppendShard(c.buf[:0], number); !has {
+		return nil
 	}
+	return c.Add(&checkpoint.Section{Kind: checkpoint.Shard, Shard: number, Index: index, Payload: c.buf})
 }
 
-func (g *Group) saveTenant() {
-	c, state := g.saving, g.node.State()
+// addTenant writes the section of the next tenant.
+func (c *saving) addTenant(state *member.Member) error {
 	tenant := c.tenants[0]
 	c.tenants = c.tenants[1:]
 	c.buf = state.AppendTenant(c.buf[:0], tenant, c.Base())
-	g.add(checkpoint.Section{Kind: checkpoint.Tenant, Tenant: tenant, Index: state.Index(), Payload: c.buf})
+	return c.Add(&checkpoint.Section{Kind: checkpoint.Tenant, Tenant: tenant, Index: state.Index(), Payload: c.buf})
+}
+
+// addDecisions writes the last section.
+func (c *saving) addDecisions(state *member.Member) error {
+	c.buf = state.AppendDecisions(c.buf[:0], c.Base())
+	return c.Add(&checkpoint.Section{Kind: checkpoint.Decisions, Index: max(state.Index(), c.Base()), Payload: c.buf})
 }
 
 // commit commits a checkpoint that has all sections. It first syncs the stores: samples that the

@@ -10,7 +10,7 @@
 // The files, from the top:
 //
 //	group.go       what a group is made of, and Run
-//	restore.go     the start: the last checkpoint, and the log behind it; a copy to start from
+//	restore.go     the start: the last checkpoint, and the log behind it; a copy, or one machine's data, to start from
 //	stop.go        the end: writes finish, everything is saved
 //	requests.go    requests become entries
 //	calls.go       pushes, writes and barriers of other goroutines

@@ -286,6 +286,55 @@ func (g *Group) replayed(done *member.Applied) {
 	}
 }
 
+// LacksData reports whether a group was founded by a directory with data and does not have these data yet: see
+// identity.DataIndex. They are then in the journal, as before, and the caller calls Found.
+func LacksData(dir segment.FS) (bool, error) {
+	names, err := dir.List()
+	if err != nil {
+		return false, fmt.Errorf("look for a checkpoint of the group: %w", err)
+	}
+	if len(checkpoint.Files(names)) > 0 {
+		return false, nil
+	}
+	if begun, err := entrylog.OnlyBegun(dir); err != nil || !begun {
+		return false, err
+	}
+	log, err := entrylog.Open(dir, entrylog.Options{})
+	if err != nil {
+		return false, err
+	}
+	return log.Base() == identity.DataIndex, log.Close()
+}
+
+// Found writes the first checkpoint of a group that goes on with the data of one machine: see member.Found. The
+// group has either all of the state afterwards, or none of it. The stores must be synced, since the state lacks
+// the samples that they have.
+func Found(dir segment.FS, mark uint32, state *member.Member) error {
+	w, err := checkpoint.Begin(dir, mark, state.Index())
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	c := newSaving(w, state)
+	if err := c.addGroup(state); err != nil {
+		return err
+	}
+	for len(c.shards) > 0 {
+		if err := c.addShard(state); err != nil {
+			return err
+		}
+	}
+	for len(c.tenants) > 0 {
+		if err := c.addTenant(state); err != nil {
+			return err
+		}
+	}
+	if err := c.addDecisions(state); err != nil {
+		return err
+	}
+	return c.Commit()
+}
+
 // Copy writes to an empty directory the files from which a start at this moment would restore a member:
 // the newest checkpoint and the log. The member may be running: see segment.Copy. What the newest
 // checkpoint needs of the log is removed only after two more checkpoints. The copy has all entries that were

@@ -139,6 +139,22 @@ func powerLoss(fs *memfs.FS) *memfs.FS {
 	return c
 }
 
+// A log has only begun until the first write.
+func TestOnlyBegun(t *testing.T) {
+	fs := memfs.New()
+	begun := func(want bool, when string) {
+		t.Helper()
+		if is, err := OnlyBegun(fs); err != nil || is != want {
+			t.Errorf("%s: the log has only begun: %v, %v", when, is, err)
+		}
+	}
+	begun(false, "an empty directory")
+	l := mustCreate(t, fs)
+	begun(true, "a new log")
+	mustAppend(t, l, nil, &State{2, 1, 0})
+	begun(false, "a vote")
+}
+
 // A new leader's entries replace the old ones from their first index on. The new entries go into a
 // new segment, and the bytes of the old entries do not change.
 func TestTruncate(t *testing.T) {

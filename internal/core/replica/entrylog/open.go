@@ -81,6 +81,23 @@ func Open(fs segment.FS, opts Options) (*Log, error) {
 	return l, nil
 }
 
+// OnlyBegun reports whether a directory has a log to which nothing was written since it began. It changes nothing.
+func OnlyBegun(fs segment.FS) (bool, error) {
+	names, err := fs.List()
+	if err != nil {
+		return false, fmt.Errorf("list the entry log: %w", err)
+	}
+	files := Files(names)
+	if len(files) != 1 {
+		return false, nil
+	}
+	f, size, err := fs.Open(files[0].Name)
+	if err != nil {
+		return false, fmt.Errorf("open %s: %w", files[0].Name, err)
+	}
+	return size == beginBytes, f.Close()
+}
+
 // tornBegin removes the last segment if it is only a torn first write, on which nothing depends,
 // and reports whether it did.
 func (l *Log) tornBegin(f *segment.File) (bool, error) {
