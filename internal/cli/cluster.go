@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -40,31 +41,37 @@ and the others join it when they start.`,
 func newClusterInitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Found a cluster in an empty data directory",
+		Short: "Found a cluster in a data directory",
 		Long: `Makes a data directory the first node of a new cluster. Do this once, on one machine,
-before its server starts. The other nodes join: freshet serve --cluster-join.`,
+before its server starts. The other nodes join: freshet serve --cluster-join.
+
+The directory of a stopped server may have data. The next start gives them to the cluster.
+Other nodes cannot join such a cluster yet.`,
 		Example: `  freshet cluster init --data-dir /var/lib/freshet --name a`,
 		Args:    command.NoWords,
 	}
-	dataDir := cmd.Flags().String("data-dir", answer.DefaultDataDir, "data `directory` of the node: empty, or a new one")
+	dataDir := cmd.Flags().String("data-dir", answer.DefaultDataDir, "data `directory` of the node; a missing one is made")
 	name := cmd.Flags().String("name", "", "`name` of the node in the cluster (required)")
 	asJSON := cmd.Flags().Bool("json", false, "print the node and its cluster as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *name == "" {
 			return errors.New("a node needs a name; write freshet cluster init --data-dir DIR --name a")
 		}
-		node, err := initCluster(filepath.Clean(*dataDir), *name)
+		node, withData, err := initCluster(filepath.Clean(*dataDir), *name)
 		if err != nil {
 			return fmt.Errorf("found a cluster in %s: %w", *dataDir, err)
 		}
 		if *asJSON {
 			return terminal.PrintJSON(cmd.OutOrStdout(), node)
 		}
+		others := "The others: the same with a name and a directory of their own, and --cluster-join"
+		if withData {
+			others = "The next start gives the data of this directory to the cluster. Other nodes cannot join it yet."
+		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is node %s, the first of cluster %s.\n"+
 			"Start it:   freshet serve --data-dir %[1]s --cluster-node %[2]s --cluster-nodes %[2]s=HOST:PORT,b=HOST:PORT,"+
-			"c=HOST:PORT --cluster-secret-file FILE\n"+
-			"The others: the same with a name and a directory of their own, and --cluster-join\n",
-			*dataDir, node.Node, node.Cluster)
+			"c=HOST:PORT --cluster-secret-file FILE\n%[4]s\n",
+			*dataDir, node.Node, node.Cluster, others)
 		return err
 	}
 	return cmd
@@ -227,25 +234,48 @@ func printUnusual(b *strings.Builder, n *answer.ClusterNode) {
 	}
 }
 
-// initCluster holds the directory's lock, so that no server starts there meanwhile.
-func initCluster(dataDir, name string) (*identity.Identity, error) {
+// initCluster holds the directory's lock, so that no server starts there meanwhile. withData reports whether
+// the directory has data of one machine.
+func initCluster(dataDir, name string) (node *identity.Identity, withData bool, err error) {
 	lock, err := files.LockDir(dataDir)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer lock.Unlock()
 	dir, err := files.Open(dataDir)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
+	base := uint64(identity.BaseIndex)
 	if _, err := identity.Read(dir); errors.Is(err, identity.ErrNone) {
-		if err := checkEmpty(dataDir, "groups"); err != nil {
-			return nil, err
+		if withData, err = hasData(dataDir); err != nil {
+			return nil, false, err
+		}
+		if withData {
+			base = identity.DataIndex
 		}
 	}
 	log, err := files.Open(filepath.Join(dataDir, answer.GroupPath))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return identity.Found(dir, log, name, identity.BaseIndex)
+	node, err = identity.Found(dir, log, name, base)
+	return node, withData, err
+}
+
+// hasData reports whether a directory has the data of one machine, that is stores or a journal. If it has
+// neither, it must be empty.
+func hasData(dataDir string) (bool, error) {
+	if _, err := os.Stat(filepath.Join(dataDir, unfinished)); err == nil {
+		return false, fmt.Errorf("a restore ended early and left %s there; empty the directory, and restore again",
+			unfinished)
+	}
+	for _, name := range []string{"tsdb", "journal"} {
+		if _, err := os.Stat(filepath.Join(dataDir, name)); err == nil {
+			return true, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+	}
+	return false, checkEmpty(dataDir, "groups")
 }

@@ -2,8 +2,15 @@ package cli
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/identity"
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
@@ -44,5 +51,56 @@ func TestClusterStatus(t *testing.T) {
 	_, stdout, _ = freshet(t, "cluster", "status", "--server", server)
 	if want := "no leader: writes fail"; len(stdout) < len(want) || stdout[:len(want)] != want {
 		t.Errorf("%s", stdout)
+	}
+}
+
+// Only the data of one machine, or nothing, may be in a directory that founds a cluster. If there are data, the
+// log begins after their entry, so that no other node can join.
+func TestInitWithData(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		has    []string // paths; a directory ends with a slash
+		base   uint64   // of the log; 0 if nothing is founded
+		prints string
+	}{
+		{"an empty directory", nil, identity.BaseIndex, "The others: the same with a name"},
+		{"an attempt that ended early", []string{"groups/0/"}, identity.BaseIndex, "The others: the same with a name"},
+		{"stores", []string{"tsdb/default/"}, identity.DataIndex, "Other nodes cannot join it yet"},
+		{"a journal", []string{"journal/"}, identity.DataIndex, "Other nodes cannot join it yet"},
+		{"the outbox of a collector", []string{"outbox/"}, 0, "it has outbox"},
+		{"somebody's files", []string{"thesis.tex"}, 0, "it has thesis.tex"},
+		{"half of a backup", []string{"tsdb/default/", "restore-unfinished/"}, 0, "restore again"},
+	} {
+		dir := t.TempDir()
+		for _, path := range c.has {
+			err := os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o750)
+			if !strings.HasSuffix(path, "/") {
+				err = os.WriteFile(filepath.Join(dir, path), nil, 0o640)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		code, out, errs := freshet(t, "cluster", "init", "--data-dir", dir, "--name", "a")
+		if (code == 0) != (c.base > 0) || !strings.Contains(out+errs, c.prints) {
+			t.Errorf("%s: exit code %d\n%s%s", c.name, code, out, errs)
+		}
+		if c.base == 0 {
+			continue
+		}
+		group, err := files.Open(filepath.Join(dir, answer.GroupPath))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := entrylog.Open(group, entrylog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if log.Base() != c.base {
+			t.Errorf("%s: the log begins after entry %d, not %d", c.name, log.Base(), c.base)
+		}
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/role/aggregator"
 )
@@ -24,24 +25,11 @@ func (s *server) openJournal() error {
 	if err != nil {
 		return err
 	}
-	var mark [4]byte
-	if _, err := rand.Read(mark[:]); err != nil {
-		return err
-	}
 	begun := time.Now()
-	log, report, err := journal.Open(dir, journal.Options{Mark: binary.LittleEndian.Uint32(mark[:]), Boot: boot()})
+	log, report, err := s.openLog(dir)
 	if err != nil {
 		return err
 	}
-	for _, d := range report.Damage {
-		s.logger.Error("the journal is damaged; its undamaged part is used", "place", d.String())
-	}
-	if report.Unsynced {
-		s.logger.Warn("stores were not synced before the machine went down: their samples are written again from the journal",
-			"checkpoint", report.Checkpoint)
-	}
-	s.checkJournal("journal",
-		report.Checkpoint == "" && report.Sections == 0 && report.Segments == 0 && len(report.Damage) == 0)
 	a, err := aggregator.New(aggregator.Options{
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
 		Log: log, Writer: s.distributor, Tenants: s.tenants, Ledger: s.ledger, Watch: s.watch, Boot: boot(),
@@ -56,6 +44,28 @@ func (s *server) openJournal() error {
 			"took", time.Since(begun).Round(time.Millisecond))
 	}
 	return nil
+}
+
+// openLog opens the journal, and reports what is damaged or missing.
+func (s *server) openLog(dir segment.FS) (log *journal.Log, report journal.Report, err error) {
+	var mark [4]byte
+	if _, err = rand.Read(mark[:]); err != nil {
+		return nil, report, err
+	}
+	log, report, err = journal.Open(dir, journal.Options{Mark: binary.LittleEndian.Uint32(mark[:]), Boot: boot()})
+	if err != nil {
+		return nil, report, err
+	}
+	for _, d := range report.Damage {
+		s.logger.Error("the journal is damaged; its undamaged part is used", "place", d.String())
+	}
+	if report.Unsynced {
+		s.logger.Warn("stores were not synced before the machine went down: their samples are written again from the journal",
+			"checkpoint", report.Checkpoint)
+	}
+	s.checkJournal("journal",
+		report.Checkpoint == "" && report.Sections == 0 && report.Segments == 0 && len(report.Damage) == 0)
+	return log, report, nil
 }
 
 // runAggregator gives restored series their places in the collector's limits. Then it passes windows on

@@ -48,13 +48,17 @@ func (s *server) openGroup() error {
 	if _, err := rand.Read(random[:]); err != nil {
 		return err
 	}
+	tookOver, err := s.takeOver(dir)
+	if err != nil {
+		return s.wayOut(err)
+	}
 	begun := time.Now()
 	o := group.Options{
 		Number: 0, Member: 1, Voters: []uint64{1},
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
 		MaxQueued: queuedBytes, MaxQueuedSum: queuedSum, MaxTenants: s.config.Store.MaxTenants,
 		FS: dir, Mark: binary.LittleEndian.Uint32(random[:]), Seed: binary.LittleEndian.Uint64(random[4:]),
-		Writer: groupWriter{s.distributor, s.stores}, Told: told{s.metadata, s.stores, s.distributor},
+		Writer: groupWriter{s.distributor, s.stores, tookOver}, Told: told{s.metadata, s.stores, s.distributor},
 		Ledger: s.ledger, Watch: s.watch, Boot: boot(),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	}
@@ -70,8 +74,11 @@ func (s *server) openGroup() error {
 		s.openGateway(g)
 		s.requests = group.NewRequests(s.gateway)
 	}
+	s.removeJournal()
 	restored := g.Restored()
-	s.checkJournal(answer.GroupPath, restored.New)
+	if !tookOver { // which has checked the journal
+		s.checkJournal(answer.GroupPath, restored.New)
+	}
 	if restored.Entries > 0 {
 		s.logger.Info("restored from the log of the group", "entries", restored.Entries,
 			"took", time.Since(begun).Round(time.Millisecond))
@@ -111,6 +118,7 @@ func (t told) Elected(tenant, cluster, replica string) {
 type groupWriter struct {
 	*distributor.Distributor // writes tiles to the stores and to backends
 	stores                   *tsdb.Stores
+	cut                      bool // takeOver has called CutBack
 }
 
 // WriteRequests implements group.Writer.
@@ -122,5 +130,7 @@ func (w groupWriter) WriteRequests(
 
 // CutBack implements group.Writer.
 func (w groupWriter) CutBack(boot string, requests map[string]uint64) {
-	w.stores.CutBack(boot, requests)
+	if !w.cut {
+		w.stores.CutBack(boot, requests)
+	}
 }

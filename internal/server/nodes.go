@@ -119,9 +119,10 @@ func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error)
 			cluster.ErrNotAdmitted, j.Name)
 	}
 	if of, known := status.Nodes[j.Name]; status.Base > identity.BaseIndex && !(known && of == j.Member) {
-		return peer.Joined{}, fmt.Errorf("%w: the log of the group begins with entry %d, since older entries are in the "+
-			"stores alone. A new node can only be made from the whole log so far",
-			cluster.ErrNotAdmitted, status.Base+1)
+		return peer.Joined{}, fmt.Errorf("%w: the log of the group begins with entry %d. Older data are in the stores of "+
+			"its nodes alone, as after freshet cluster init in a directory with data. Filling a new node from the stores of "+
+			"another one is not built yet: a node can join only while the log has everything since an empty directory was "+
+			"founded", cluster.ErrNotAdmitted, status.Base+1)
 	}
 	if err := g.Join(ctx, entry.Node{Name: j.Name, Member: j.Member}); errors.Is(err, member.ErrKnown) {
 		return peer.Joined{}, fmt.Errorf("%w: node %s has another data directory already (%w). If that directory is there, "+

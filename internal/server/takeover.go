@@ -1,0 +1,117 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/core/identity"
+	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/role/aggregator"
+	"github.com/freshet-io/freshet/internal/role/group"
+)
+
+// takeOver gives the data of this directory to its group, at the first start after freshet cluster init in a
+// directory with data. It writes what the journal has, and what the stores tell of earlier requests, to the first
+// checkpoint of the group. Until the checkpoint is in place, the journal has everything, and the next start
+// begins again. From then on the group has everything, and removeJournal removes the journal.
+func (s *server) takeOver(dir segment.FS) (tookOver bool, err error) {
+	if !s.founded() {
+		return false, nil
+	}
+	lacks, err := group.LacksData(dir)
+	if err != nil || !lacks {
+		return false, err
+	}
+	journal, err := files.Open(s.path("journal"))
+	if err == nil {
+		err = s.takeOverFrom(journal, dir)
+	}
+	if err != nil {
+		return false, fmt.Errorf("take over the data of this directory into its new cluster: %w; once that is mended, the "+
+			"next start begins again", err)
+	}
+	return true, nil
+}
+
+// founded reports whether this directory founded its cluster.
+func (s *server) founded() bool {
+	i := s.identity.Load()
+	return i != nil && i.Joined() && i.Founder == i.Member
+}
+
+// takeOverFrom is takeOver for a directory of the journal and one of the group.
+func (s *server) takeOverFrom(from, to segment.FS) error {
+	begun := time.Now()
+	log, report, err := s.openLog(from)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	shards, err := aggregator.Restore(aggregator.Options{
+		Config: s.config.Aggregator, Log: log, Boot: boot(), Now: time.Now, Logger: s.logger,
+	})
+	if err != nil {
+		return err
+	}
+	// The stores of a group save where their logs end, from before their first use.
+	s.stores.CutBack(boot(), nil)
+	states, err := s.statesOf(shards)
+	if err != nil {
+		return err
+	}
+	// The shards lack the samples that the stores have.
+	if err := s.stores.Sync(context.Background()); err != nil {
+		return err
+	}
+	var mark [4]byte
+	if _, err := rand.Read(mark[:]); err != nil {
+		return err
+	}
+	var config tile.Config // for queries, which this state does not answer
+	state := member.Found(groupNumber, identity.DataIndex, &config, shards, states)
+	if err := group.Found(to, binary.LittleEndian.Uint32(mark[:]), state); err != nil {
+		return err
+	}
+	s.logger.Info("the data of this directory belong to the cluster from now on", "frames", report.Frames,
+		"tenants", len(states), "took", time.Since(begun).Round(time.Millisecond))
+	return nil
+}
+
+// statesOf returns, for each tenant that has stores or tiles, what its requests left in its raw store.
+func (s *server) statesOf(shards *tile.Shards) (map[string]*write.State, error) {
+	states := map[string]*write.State{}
+	for _, tenant := range slices.Concat(s.stores.Tenants(), slices.Collect(maps.Keys(shards.Unstored()))) {
+		state, err := s.stores.State(context.Background(), tenant)
+		if err != nil {
+			return nil, err
+		}
+		states[tenant] = state
+	}
+	return states, nil
+}
+
+// removeJournal removes the journal of a directory that founded its cluster, once the group is restored. After a
+// crash or an error, the next start removes the rest: it does not read the journal before.
+func (s *server) removeJournal() {
+	path := s.path("journal")
+	if _, err := os.Stat(path); !s.founded() || errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err := os.RemoveAll(path); err != nil {
+		s.logger.Warn("the journal could not be removed; the cluster has its data, and the next start tries again",
+			"error", err)
+		return
+	}
+	s.logger.Info("the journal is removed, since the cluster has its data", "journal", path)
+}
