@@ -64,14 +64,16 @@ Other nodes cannot join such a cluster yet.`,
 		if *asJSON {
 			return terminal.PrintJSON(cmd.OutOrStdout(), node)
 		}
-		others := "The others: the same with a name and a directory of their own, and --cluster-join"
-		if withData {
-			others = "The next start gives the data of this directory to the cluster. Other nodes cannot join it yet."
+		nodes := fmt.Sprintf("%s=HOST:PORT", node.Node)
+		others := "The next start gives the data of this directory to the cluster. Other nodes cannot join it yet."
+		if !withData {
+			nodes += ",b=HOST:PORT,c=HOST:PORT"
+			others = "The others: the same with a name and a directory of their own, and --cluster-join"
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is node %s, the first of cluster %s.\n"+
-			"Start it:   freshet serve --data-dir %[1]s --cluster-node %[2]s --cluster-nodes %[2]s=HOST:PORT,b=HOST:PORT,"+
-			"c=HOST:PORT --cluster-secret-file FILE\n%[4]s\n",
-			*dataDir, node.Node, node.Cluster, others)
+			"Start it:   freshet serve --data-dir %[1]s --cluster-node %[2]s --cluster-nodes %[4]s "+
+			"--cluster-secret-file FILE\n%[5]s\n",
+			*dataDir, node.Node, node.Cluster, nodes, others)
 		return err
 	}
 	return cmd
