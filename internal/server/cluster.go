@@ -134,7 +134,7 @@ func (s *server) openOutbox() (*outbox.Outbox, error) {
 		return nil, err
 	}
 	return outbox.New(outbox.Options{
-		Leader: s.gateway, Seconds: seconds, Tiles: tiles, MaxBytes: int64(s.config.Cluster.Outbox),
+		Leader: s.gateway, Seconds: seconds, Tiles: tiles, Boot: boot(), MaxBytes: int64(s.config.Cluster.Outbox),
 		Ledger: s.ledger, Registry: s.registry, Logger: s.logger,
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/lib/fulldisk"
 )
 
 const (
@@ -16,8 +17,30 @@ const (
 	maxEntries = 64 << 10 / segment.HeaderBytes
 )
 
+// Save saves the read position, unless it is saved already. While it returns an error, a restart may return
+// more frames again than the one that is under way.
+func (q *Queue) Save() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.done == q.kept {
+		return nil
+	}
+	return q.save()
+}
+
+// Prepare saves the read position twice if none is saved yet, so that later ones can be saved on a full disk.
+func (q *Queue) Prepare() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.hasFile {
+		return nil
+	}
+	return errors.Join(q.save(), q.save())
+}
+
 // save writes the read position to the file "done". It appends the position in one write, or writes a
-// new file if the file is long or the last write failed.
+// new file if the file is long or the last write failed. On a full disk it replaces a position in
+// the file.
 func (q *Queue) save() error {
 	entry := segment.AppendHeader(nil, doneMagic, q.opts.Mark, q.done)
 	var err error
@@ -29,9 +52,40 @@ func (q *Queue) save() error {
 	}
 	if err != nil {
 		q.closeSaved() // the last entry may be torn, and a reader would not find later entries behind it
+	}
+	if fulldisk.Is(err) && q.overwrite(entry) == nil {
+		err = nil
+	}
+	if err != nil {
 		return fmt.Errorf("save the read position of the queue: %w", err)
 	}
+	q.kept, q.hasFile = q.done, true
 	return nil
+}
+
+// overwrite replaces a position in the file "done", which needs no space. A reader takes the highest position that
+// it finds, and overwrite leaves that one: it replaces the first one, or the second if the first is the highest.
+func (q *Queue) overwrite(entry []byte) error {
+	src, size, err := q.fs.Open(doneName)
+	if err != nil {
+		return err
+	}
+	first := make([]byte, segment.HeaderBytes)
+	_, err = src.ReadAt(first, 0)
+	if err := errors.Join(err, src.Close()); err != nil {
+		return err
+	}
+	if _, pos, err := segment.ParseHeader(first, doneMagic); err == nil && pos == q.kept {
+		entry = append(first, entry...)
+	}
+	if int64(len(entry)) > size {
+		return fulldisk.Err
+	}
+	f, err := q.fs.Overwrite(doneName)
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeAll(f, entry), f.Close())
 }
 
 func (q *Queue) replace(entry []byte) (err error) {

@@ -20,7 +20,7 @@ func Open(fs segment.FS, opts Options) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the queue: %w", err)
 	}
-	if slices.Contains(names, doneName) {
+	if q.hasFile = slices.Contains(names, doneName); q.hasFile {
 		if q.done, err = readDone(fs); err != nil {
 			return nil, err
 		}
@@ -31,6 +31,7 @@ func Open(fs segment.FS, opts Options) (*Queue, error) {
 		}
 	}
 	q.begin()
+	q.kept = q.done
 	return q, nil
 }
 

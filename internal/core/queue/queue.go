@@ -97,6 +97,8 @@ type Queue struct {
 	segments []*segmentFile   // the oldest first
 	tail     segment.Appender // appends to the last segment; to none until the next Append begins one
 	done     segment.Position // frames up to this position are no longer needed
+	kept     segment.Position // the position in the file "done"
+	hasFile  bool             // there is a file "done"
 	saved    segment.Writer   // the file "done"; nil before the first write
 	entries  int              // number of entries in the file "done"
 }

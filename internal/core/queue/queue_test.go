@@ -622,3 +622,51 @@ func (m *model) restart() {
 	m.fs, m.waiting, m.again, m.maybe = before, got, nil, nil
 	m.open()
 }
+
+// On a full disk, positions replace others in the file "done". A write that is torn leaves the highest one.
+func TestAFullDiskKeepsPositions(t *testing.T) {
+	fs := memfs.New()
+	q, err := Open(fs, Options{MaxBytes: 1 << 20})
+	if err == nil {
+		err = q.Prepare()
+	}
+	for i := range int64(9) {
+		if err == nil {
+			_, err = q.Append(Frame{Time: i, Payload: []byte("payload")})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs.Space = 0
+	for i := range int64(8) {
+		if _, found, err := q.Peek(); !found || err != nil {
+			t.Fatal(found, err)
+		}
+		torn := i%3 == 2
+		fs.Fail = func(op, name string) error {
+			if torn && op == "write" && name == doneName {
+				return memfs.ErrInjected
+			}
+			return nil
+		}
+		if _, err := q.Done(); (err != nil) != torn {
+			t.Errorf("frame %d: %v", i, err)
+		}
+		next, err := Open(fs.Crash(), Options{MaxBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := i + 1
+		if torn {
+			want = i
+		}
+		if f, found, err := next.Peek(); err != nil || !found || f.Time != want {
+			t.Errorf("after frame %d (torn: %v), the next process begins at frame %d (%v, %v)", i, torn, f.Time, found, err)
+		}
+		fs.Fail = nil
+		if err := q.Save(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -112,7 +112,7 @@ func (o *Outbox) coalesced(ahead []queue.Frame) (whole held, n int, payload entr
 			w := h.windows[i]
 			i++
 			pushes = pushes.Append(push)
-			if o.mayCount(w.id) {
+			if w.again || o.mayCount(w.id) {
 				payload = payload.Append(push)
 				each = append(each, w)
 				continue

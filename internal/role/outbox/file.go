@@ -35,6 +35,7 @@ type window struct {
 	id
 	tenant  string
 	samples uint64
+	again   bool // it was tried before it was written
 }
 
 // id identifies a push of this producer.
@@ -108,7 +109,8 @@ func describePush(push []byte) (w window, tile int64, err error) {
 	p, err := entry.ParsePush(push)
 	for b := range p.Batches.All() {
 		h, _ := batch.ParseHeader(b) // CheckPush has read it
-		return window{id: id{p.Incarnation, p.Sequence}, tenant: string(h.Tenant)}, coalesce.Tile(h.Second), err
+		w = window{id: id{p.Incarnation, p.Sequence}, tenant: string(h.Tenant), again: p.Again}
+		return w, coalesce.Tile(h.Second), err
 	}
 	return w, 0, fmt.Errorf("%w: a push has no batches", batch.ErrRefused)
 }
@@ -130,6 +132,7 @@ func count(push []byte) (samples uint64) {
 
 // append writes a frame, and returns the frames that were given up for it.
 func (f *file) append(h held, payload []byte) (gone []held, err error) {
+	_ = f.queue.Prepare() // if it fails on a full disk, nothing is sent until there is space: see saved
 	givenUp, err := f.queue.Append(queue.Frame{
 		Time: h.written.UnixMilli(), Samples: uint32(min(h.samples(), math.MaxUint32)), Payload: payload,
 	})

@@ -208,10 +208,16 @@ func start(t *testing.T, fs *memfs.FS, leader Leader, incarnation uint64) *proce
 // open returns a process that does not run yet.
 func open(t *testing.T, fs *memfs.FS, leader Leader, incarnation uint64) *process {
 	t.Helper()
+	return openIn(t, "boot", fs, leader, incarnation)
+}
+
+// openIn is open in a boot of the machine.
+func openIn(t *testing.T, boot string, fs *memfs.FS, leader Leader, incarnation uint64) *process {
+	t.Helper()
 	p := &process{t: t, fs: fs, registry: prometheus.NewRegistry(), log: &lines{}, incarnation: incarnation,
 		ended: make(chan error, 1)}
 	var err error
-	p.Outbox, err = New(Options{Leader: leader, Seconds: sub{fs, "seconds."}, Tiles: sub{fs, "tiles."},
+	p.Outbox, err = New(Options{Leader: leader, Seconds: sub{fs, "seconds."}, Tiles: sub{fs, "tiles."}, Boot: boot,
 		MaxBytes: settings.MinOutbox, Ledger: ledger.New(),
 		Registry: p.registry, Logger: slog.New(slog.NewTextHandler(p.log, nil))})
 	if err != nil {

@@ -7,6 +7,18 @@
 // After 10 s without a leader, the windows of a tile are coalesced (core/coalesce). The coalesced ones are in a file of
 // their own, whose windows are older than all in the first.
 //
+// # Windows that a leader may have
+//
+// Such a window is sent again as it was, so that the group recognizes it. It is never coalesced with others, since
+// they would count twice. In its process, these are the windows up to the last one whose answer was lost. The next
+// process takes for one of them:
+//
+//   - the first window that it finds. It is the only one that may be acknowledged and still in the file, since the
+//     next one is sent once the file's position is saved.
+//   - each window that was tried before it was written: it has the flag entry.Again.
+//   - each window of another boot of the machine. The positions are not synced, so a power loss may bring back any
+//     number of acknowledged windows.
+//
 // The files are queues of core/queue. Layout: docs/format/outbox.md.
 package outbox
 
@@ -16,6 +28,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +55,7 @@ type Leader interface {
 type Options struct {
 	Leader         Leader
 	Seconds, Tiles segment.FS // directories of their own
+	Boot           string     // names the boot of the machine; empty if it is not known
 	MaxBytes       int64      // of both files, at least settings.MinOutbox; over it the oldest windows are given up
 	Ledger         *ledger.Ledger
 	Registry       prometheus.Registerer
@@ -70,9 +84,11 @@ type Outbox struct {
 	metrics *metrics
 	wake    chan struct{} // signals a window that was written
 	backoff retry.Backoff
+	unsaved bool // a position cannot be saved
 
 	mu             sync.Mutex
 	seconds, tiles *file
+	boot           boot
 	tried          id     // the last window that a leader may have without having acknowledged it, and those before it
 	own            uint64 // incarnation of the windows that this process pushes; 0 before the first
 	since          time.Time
@@ -85,33 +101,36 @@ func New(o Options) (*Outbox, error) {
 	}
 	out := &Outbox{Options: o, metrics: newMetrics(o.Registry), wake: make(chan struct{}, 1),
 		backoff: retry.Backoff{Min: 50 * time.Millisecond, Max: time.Second}}
+	out.boot = readBoot(o.Seconds, o.Boot)
 	var tiles, seconds []held
 	var coalesced id // the last window that was coalesced
-	var contained int
+	contained := 0   // number of the windows that the process did not remove here, since it died or the disk failed
 	var err error
 	out.tiles, err = openFile(&out.Options, o.Tiles, func(f queue.Frame, h held, err error) {
-		h = out.found(f, h, err)
+		h = described(f, h, err)
 		tiles, coalesced = append(tiles, h), h.last()
 	})
 	if err != nil {
 		return nil, err
 	}
 	out.seconds, err = openFile(&out.Options, o.Seconds, func(f queue.Frame, h held, err error) {
-		if err == nil && !h.last().after(coalesced) { // the process died before it removed the window here
-			contained++
-			return
+		seconds = append(seconds, described(f, h, err))
+		if err == nil && !h.last().after(coalesced) { // then all windows before it are coalesced, too
+			contained = len(seconds)
 		}
-		seconds = append(seconds, out.found(f, h, err))
 	})
 	if err != nil {
 		return nil, errors.Join(err, out.tiles.queue.Close())
 	}
+	seconds = seconds[contained:]
 	for range contained {
 		if _, found, err := out.seconds.queue.Peek(); err == nil && found {
-			_, _ = out.seconds.queue.Done() // if this fails, the window is sent as a repeat
+			_, _ = out.seconds.queue.Done() // saved repeats what fails
 		}
 	}
+	out.restored(slices.Concat(tiles, seconds))
 	out.tiles.waiting, out.seconds.waiting = tiles, seconds
+	out.boot.keep(slices.Concat(tiles, seconds))
 	watch(o.Registry, out.amount)
 	if first := out.oldest().waiting; len(first) > 0 {
 		out.since = time.Now()
@@ -128,16 +147,22 @@ func (i id) after(other id) bool {
 	return i.incarnation != other.incarnation || i.sequence > other.sequence
 }
 
-// found puts the windows of an earlier process into the books.
-func (o *Outbox) found(f queue.Frame, h held, err error) held {
-	if err != nil { // send refuses the frame
+// described returns what is in a frame, even if it cannot be read: then send refuses it.
+func described(f queue.Frame, h held, err error) held {
+	if err != nil {
 		h.windows = []window{{tenant: ledger.Others, samples: uint64(f.Samples)}}
 	}
-	for _, w := range h.windows {
-		o.Ledger.Post(w.tenant, ledger.Transfer{From: ledger.Outside, To: ledger.Restored, Samples: w.samples},
-			ledger.Transfer{From: ledger.Restored, To: ledger.Window, Samples: w.samples})
-	}
 	return h
+}
+
+// restored puts the windows of earlier processes into the books.
+func (o *Outbox) restored(all []held) {
+	for _, h := range all {
+		for _, w := range h.windows {
+			o.Ledger.Post(w.tenant, ledger.Transfer{From: ledger.Outside, To: ledger.Restored, Samples: w.samples},
+				ledger.Transfer{From: ledger.Restored, To: ledger.Window, Samples: w.samples})
+		}
+	}
 }
 
 // amount returns what waits in both files, and the time of the oldest, in Unix milliseconds.
@@ -224,7 +249,7 @@ func (o *Outbox) note(of id) {
 func (o *Outbox) mayCount(of id) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return !of.after(o.tried)
+	return !of.after(o.tried) || of.incarnation != o.own && !o.boot.has(of.incarnation)
 }
 
 // known reports whether an error of a push says what became of it for good.
@@ -249,6 +274,7 @@ func lost(w window, err error) uint64 {
 func (o *Outbox) keep(h held, push []byte, cause error) error {
 	o.mu.Lock()
 	begins := len(o.oldest().waiting) == 0
+	o.boot.add(h.last().incarnation)
 	gone, err := o.seconds.append(h, entry.List{}.Append(push))
 	if begins && err == nil {
 		o.since = time.Now()
@@ -314,8 +340,10 @@ func (o *Outbox) Run(ctx context.Context) error {
 			o.metrics.errors.Inc()
 			o.Logger.Error("the outbox cannot be read; the next attempt follows soon", "error", err)
 			_ = retry.Wait(sending, o.backoff.Next()) // the loop checks the context
-		case found:
+		case found && o.saved():
 			o.send(sending, f, frame)
+		case found:
+			_ = retry.Wait(sending, o.backoff.Next()) // the loop checks the context
 		case begin < end:
 			o.unreadable(f, end)
 		default:
@@ -330,6 +358,23 @@ func (o *Outbox) Run(ctx context.Context) error {
 			"samples", sum.Samples, "bytes", sum.Bytes, "oldest", time.UnixMilli(oldest).UTC())
 	}
 	return errors.Join(o.seconds.queue.Close(), o.tiles.queue.Close())
+}
+
+// saved reports whether both positions are saved, and saves them if not.
+func (o *Outbox) saved() bool {
+	err := errors.Join(o.tiles.queue.Save(), o.seconds.queue.Save())
+	if err != nil {
+		o.metrics.errors.Inc()
+	}
+	if failed := err != nil; failed != o.unsaved {
+		if o.unsaved = failed; failed {
+			o.Logger.Error("the outbox cannot note what a leader has acknowledged, and sends nothing until it can, since "+
+				"a restart would send it again", "error", err)
+		} else {
+			o.Logger.Info("the outbox sends again")
+		}
+	}
+	return err == nil
 }
 
 // reads returns the file to read from, the ordinal of the oldest frame that waits there, and the ordinal after the
@@ -370,7 +415,7 @@ func (o *Outbox) send(ctx context.Context, f *file, frame queue.Frame) {
 			continue
 		}
 		w := waiting.windows[i : i+1]
-		if o.mayCount(w[0].id) && time.Since(h.written) > forgetting {
+		if (w[0].again || o.mayCount(w[0].id)) && time.Since(h.written) > forgetting {
 			if !o.resolved(f, h.last()) {
 				return
 			}
@@ -426,9 +471,7 @@ func (o *Outbox) resolved(f *file, of id) bool {
 // done removes the oldest frame, whose windows all have their fates.
 func (o *Outbox) done(f *file, of id) {
 	if _, err := f.queue.Done(); err != nil {
-		o.metrics.errors.Inc()
-		o.Logger.Error("what a leader acknowledged could not be removed from the outbox: after a restart it is sent "+
-			"again", "error", err)
+		o.metrics.errors.Inc() // saved tries again
 	}
 	o.mu.Lock()
 	if len(f.waiting) > 0 && f.waiting[0].last() == of { // otherwise it was given up meanwhile

@@ -319,6 +319,16 @@ func TestALostAnswer(t *testing.T) {
 	})
 }
 
+// coalesces reports whether the first windows are coalesced.
+func (p *process) coalesces() bool {
+	for name := range p.fs.Files {
+		if strings.HasPrefix(name, "tiles.") && strings.HasSuffix(name, ".segment") {
+			return true
+		}
+	}
+	return false
+}
+
 // A process that dies between writing the coalesced windows and removing them has them once.
 func TestKilledWhileWindowsAreCoalesced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -326,7 +336,7 @@ func TestKilledWhileWindowsAreCoalesced(t *testing.T) {
 		p := open(t, memfs.New(), g, 1)
 		var image *memfs.FS
 		p.fs.Fail = func(op, name string) error { // called with the directory locked
-			if op == "create" && strings.HasPrefix(name, "seconds.done") && image == nil {
+			if op == "write" && strings.HasPrefix(name, "seconds.done") && image == nil && p.coalesces() {
 				image = p.fs.Crash()
 			}
 			return nil
@@ -515,33 +525,145 @@ func TestADamagedFile(t *testing.T) {
 	}
 }
 
-// Whenever a collector is killed, it loses at most the window that it was pushing: the next process has all others.
-// Each one counts once, however often leaders went away and answers were lost.
-func TestKilledAtAnyTime(t *testing.T) {
-	coalesced := 0.0
-	for seed := range uint64(200) {
-		synctest.Test(t, func(t *testing.T) { coalesced += killed(t, rand.New(rand.NewPCG(seed, 1))) })
-	}
-	if coalesced < 1000 {
-		t.Errorf("only %v windows were coalesced", coalesced)
+// What a process could not note as acknowledged comes back after a kill, and so does all of it after a power loss.
+// It counts once, even if the next process coalesces windows meanwhile.
+func TestAcknowledgedWindowsThatComeBackCountOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		sick    func(fs *memfs.FS)
+		power   bool
+		answers int // how many windows the leader takes before the kill
+	}{
+		"the position cannot be written": {func(fs *memfs.FS) {
+			fs.Fail = func(op, name string) error {
+				if strings.Contains(name, "done") && (op == "create" || op == "write") {
+					return memfs.ErrInjected
+				}
+				return nil
+			}
+		}, false, 1},
+		"the disk is full":   {func(fs *memfs.FS) { fs.Space = 0 }, false, 4},
+		"the power is lost":  {func(*memfs.FS) {}, true, 4},
+		"and the boot is ''": {func(*memfs.FS) {}, true, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGroup(t)
+				p := openIn(t, "first", memfs.New(), g, 1)
+				g.set(func() { g.away = true })
+				for range 6 {
+					p.push(2)
+				}
+				before := p.fs.Crash()
+				c.sick(p.fs)
+				g.set(func() { g.away, g.leaves = false, 4 }) // it takes four windows
+				p.begin()
+				time.Sleep(2 * time.Second)
+				image, boot := p.fs.Crash(), "first"
+				if c.power { // nothing since then is on the disk
+					image, boot = before, strings.TrimPrefix("second", strings.Repeat("second", strings.Count(name, "''")))
+				}
+				if n := g.samples(); n != uint64(2*c.answers) {
+					t.Errorf("%d samples count before the kill", n)
+				}
+				g.set(func() { g.away = true })
+				p.fs.Fail = nil
+				p.terminate()
+				next := openIn(t, boot, image, g, 2)
+				next.push(2)
+				next.begin()
+				time.Sleep(30 * time.Second)
+				g.set(func() { g.away, g.leaves = false, 0 })
+				time.Sleep(2 * tryTime)
+				if g.samples() != 14 {
+					t.Errorf("%d samples count, but 14 were sent; %v windows were coalesced", g.samples(),
+						next.metric("freshet_outbox_coalesced_windows_total"))
+				}
+				next.terminate()
+			})
+		})
 	}
 }
 
-func killed(t *testing.T, rng *rand.Rand) (coalesced float64) {
+// A window that was tried, and then written behind others, stays as it is in the next process.
+func TestATriedWindowBehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		p := start(t, memfs.New(), g, 1)
+		g.set(func() { g.mute = true })
+		p.push(2) // counts, and its answer is lost
+		p.fs.Fail = func(op, name string) error {
+			if strings.Contains(name, "done") && op != "list" || op == "remove" {
+				return memfs.ErrInjected
+			}
+			return nil
+		}
+		g.set(func() { g.mute = false })
+		time.Sleep(2 * tryTime) // it is acknowledged, and waits no more
+		g.set(func() { g.mute = true })
+		p.push(2) // is tried at once
+		g.set(func() { g.away, g.mute = true, false })
+		p.push(2)
+		image := p.fs.Crash()
+		p.terminate()
+		next := start(t, image, g, 2)
+		time.Sleep(30 * time.Second)
+		g.set(func() { g.away = false })
+		time.Sleep(2 * tryTime)
+		if g.samples() != 6 || next.metric("freshet_outbox_coalesced_windows_total") == 0 {
+			t.Errorf("%d samples count, but 6 were sent", g.samples())
+		}
+		next.terminate()
+	})
+}
+
+// Whenever a collector is killed, it loses at most the window that it was pushing: the next process has all others.
+// Each one counts once, however often leaders went away, answers were lost and its disk failed. After a power loss
+// windows may be lost, and none counts twice.
+func TestKilledAtAnyTime(t *testing.T) {
+	for name, c := range map[string]struct{ sick, power bool }{
+		"": {false, false}, "its disk fails": {true, false}, "power losses": {true, true},
+	} {
+		coalesced := 0.0
+		for seed := range uint64(200) {
+			synctest.Test(t, func(t *testing.T) {
+				defer func() {
+					if t.Failed() {
+						t.Logf("%s, seed %d", name, seed)
+					}
+				}()
+				coalesced += killed(t, rand.New(rand.NewPCG(seed, 1)), c.sick, c.power)
+			})
+		}
+		if coalesced < 500 {
+			t.Errorf("%s: only %v windows were coalesced", name, coalesced)
+		}
+	}
+}
+
+func killed(t *testing.T, rng *rand.Rand, sick, power bool) (coalesced float64) {
 	g := newGroup(t)
 	fs := memfs.New()
 	var sent, acknowledged uint64
+	boot, powerLost := 1, false
 	for life := range uint64(3) {
 		l := &lifeline{group: g}
-		p := open(t, fs, l, life+1)
+		p := openIn(t, fmt.Sprint(boot), fs, l, life+1)
 		ctx, end := context.WithCancel(t.Context())
 		var image *memfs.FS
 		operations := rng.IntN(120)
+		fails := 0                             // percent of the calls that change something
 		p.fs.Fail = func(op, _ string) error { // called with the directory locked
 			if operations--; image == nil && (operations == 0 || op == "list") {
 				image = p.fs.Crash()
+				if power && rng.IntN(2) == 0 {
+					image, powerLost = p.fs.PowerLoss(rng), true
+					boot++
+				}
 				l.dead.Store(true)
 				end()
+			}
+			if fails > rng.IntN(100) && slices.Contains([]string{"write", "create", "rename", "remove"}, op) {
+				return memfs.ErrInjected
 			}
 			return nil
 		}
@@ -560,6 +682,10 @@ func killed(t *testing.T, rng *rand.Rand) (coalesced float64) {
 		}()
 		for ctx.Err() == nil {
 			g.set(func() { g.away, g.mute = rng.IntN(2) == 0, rng.IntN(3) == 0 })
+			if sick {
+				fails = []int{0, 0, 30, 100}[rng.IntN(4)]
+				p.fs.SetSpace([]int{memfs.Plenty, memfs.Plenty, 0}[rng.IntN(3)])
+			}
 			time.Sleep(time.Duration(rng.IntN(12_000)) * time.Millisecond)
 		}
 		synctest.Wait()
@@ -575,7 +701,7 @@ func killed(t *testing.T, rng *rand.Rand) (coalesced float64) {
 	g.set(func() { g.away, g.mute = false, false })
 	p := start(t, fs, g, 9)
 	time.Sleep(2 * tryTime)
-	if counted := g.samples(); counted < acknowledged || counted > sent {
+	if counted := g.samples(); counted < acknowledged && !powerLost || counted > sent {
 		t.Errorf("%d samples count; %d were acknowledged, and %d sent", counted, acknowledged, sent)
 	}
 	windows := 0
@@ -591,7 +717,7 @@ func killed(t *testing.T, rng *rand.Rand) (coalesced float64) {
 		t.Errorf("%d windows have %d samples of the series of all", windows, g.counted["of_all_1"])
 	}
 	if s := p.Ledger.Books().Tenants[tenant].Samples; s.Difference != 0 || s.HandedOver != s.Restored {
-		t.Errorf("the books are %+v", s)
+		t.Errorf("the books are %+v; the log says %s", s, p.log.text.String())
 	}
 	p.terminate()
 	return coalesced
