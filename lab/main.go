@@ -11,6 +11,7 @@
 //	scale.go        large numbers of contexts
 //	rate.go         the highest rate without loss
 //	idle.go         what an idle receiver spends
+//	cluster.go      what three nodes cost beside one machine
 //	fresh.go        how fresh answers are
 //	techniques.go   Go benchmarks of the ways to do one thing
 //	remotewrite.go  what databases spend on remote write
@@ -174,6 +175,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if l.wants(dashboardsPart) {
 			all.Dashboards = l.results.Dashboards
+		}
+		if l.wants(clusterPart) {
+			all.Cluster = l.results.Cluster
 		}
 		l.results = all
 	}

@@ -14,7 +14,7 @@ import (
 // standAlone reports whether the wanted parts are compared with no other parts. Such parts may be
 // measured on another day than the rest of the page.
 func standAlone(parts []string) bool {
-	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart}
+	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart, clusterPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
 }
 
@@ -52,7 +52,7 @@ func (l *lab) peers(w *workload) (all []receiver) {
 // parts are the parts that can be measured alone.
 var parts = []string{
 	"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", techniquesPart,
-	remoteWritePart, fairnessPart, dashboardsPart,
+	remoteWritePart, fairnessPart, dashboardsPart, clusterPart,
 }
 
 // newLab builds the programs and returns a lab that measures them.
@@ -136,6 +136,9 @@ func (l *lab) measure(ctx context.Context) error {
 	}
 	if l.wants(dashboardsPart) && (!l.brief || len(l.only) > 0) {
 		steps = append(steps, l.dashboardSteps()...)
+	}
+	if l.wants(clusterPart) && (!l.brief || len(l.only) > 0) {
+		steps = append(steps, l.clusterSteps()...)
 	}
 	steps = append(steps, l.costSteps(l.peers)...)
 	if l.wants(techniquesPart) {

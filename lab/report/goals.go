@@ -37,6 +37,7 @@ func (r *Results) goals() string {
 	rows = append(rows, r.writeGoals()...)
 	rows = append(rows, r.fairnessGoals()...)
 	rows = append(rows, r.dashboardGoals()...)
+	rows = append(rows, r.clusterGoals()...)
 	return table([]string{"goal", "measured", "is:", "must be"}, grouped(rows))
 }
 

@@ -27,6 +27,7 @@ var sections = []struct {
 	{"remotewrite", (*Results).remoteWrite},
 	{"fairness", (*Results).fairness},
 	{"dashboards", (*Results).dashboards},
+	{"cluster", (*Results).cluster},
 }
 
 // String returns the results as text for a terminal.

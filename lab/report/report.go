@@ -8,6 +8,7 @@
 //	goals.go        the collector's goals, and whether it reaches them
 //	techniques.go   Go benchmarks
 //	dashboards.go   writes while dashboards are refreshed
+//	cluster.go      three nodes beside one machine
 //	fairness.go     other tenants while one sends far too much
 //	remotewrite.go  databases
 //	memory.go       memory and large numbers of contexts
@@ -41,6 +42,7 @@ type Results struct {
 	RemoteWrite *RemoteWrite `json:"remote_write,omitempty"`
 	Fairness    *Fairness    `json:"fairness,omitempty"`
 	Dashboards  *Dashboards  `json:"dashboards,omitempty"`
+	Cluster     *Cluster     `json:"cluster,omitempty"`
 
 	LeftOut []string `json:"left_out,omitempty"` // parts that were wanted but not measured, and why
 }
