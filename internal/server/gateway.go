@@ -19,10 +19,10 @@ func (s *server) openRelay() error {
 	return nil
 }
 
-// runRelay asks the nodes how they are, until ctx is done. By then the HTTP servers have ended.
+// runRelay asks the nodes for their state until ctx is done. By then the HTTP servers have ended.
 func (s *server) runRelay(ctx context.Context) error { return s.relay.Run(ctx) }
 
-// lookAtNodes asks all nodes at once how they are.
+// lookAtNodes asks all nodes at once for their state.
 func (s *server) lookAtNodes(ctx context.Context) (all []gateway.Node) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -44,8 +44,8 @@ func (s *server) lookAtNodes(ctx context.Context) (all []gateway.Node) {
 	return all
 }
 
-// serveRelay registers what the nodes answer. The rules of the node that answers hold, and not those of this
-// process. Only this process can tell whether a web page reached it under a foreign name.
+// serveRelay registers the paths that the nodes answer. A node applies its own access rules to them. This process
+// checks only the host name, because a node cannot see under which name a web page reached this process.
 func (s *server) serveRelay(mux *routes) {
 	pass := func(e exposure, h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -70,7 +70,7 @@ func (s *server) serveRelay(mux *routes) {
 // serveOwnConfig answers with the configuration of this process, in the form of the Prometheus API.
 func (s *server) serveOwnConfig(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	// Fails if the client is gone.
+	// This fails only if the client is gone.
 	_ = json.NewEncoder(w).Encode(map[string]any{
 		"status": "success", "data": map[string]string{"yaml": s.inForce().YAML()},
 	})

@@ -48,8 +48,8 @@ func gatewayTo(t *testing.T) (*server, *http.ServeMux) {
 	return s, mux.ServeMux
 }
 
-// Writes, queries and events go on to a node; the configuration is the gateway's own. A page whose host name was
-// made to resolve to a gateway on loopback gets nothing, since the node cannot see that.
+// Writes, queries and events go on to a node. The configuration is that of the gateway. A web page whose host name
+// resolves to a gateway on loopback gets nothing: the gateway refuses it, since a node cannot notice the trick.
 func TestWhatAGatewayPassesOn(t *testing.T) {
 	_, mux := gatewayTo(t)
 	for _, c := range []struct{ method, host, path, body, want string }{
@@ -75,7 +75,7 @@ func TestWhatAGatewayPassesOn(t *testing.T) {
 	}
 }
 
-// Gateways learn where a node answers HTTP. An address for all interfaces is no use to them.
+// Gateways learn where a node answers HTTP. An address that means all interfaces would not help them.
 func TestWhereANodeAnswersHTTP(t *testing.T) {
 	l, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {

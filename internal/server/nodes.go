@@ -51,7 +51,7 @@ func (s *server) member() (*group.Group, error) {
 	if g, is := s.aggregator.(*group.Group); is {
 		return g, nil
 	}
-	return nil, errors.New("this process is no node")
+	return nil, errors.New("this process is not a node")
 }
 
 // invitation returns what a node that joins gets.
@@ -172,8 +172,8 @@ type nodes struct {
 	server   *peer.Server // nil in a process that is no node
 	listener net.Listener // of server
 
-	// cluster is the cluster of a collector. It stays the same: if addresses come to lead to another cluster, its
-	// nodes must not get these windows.
+	// cluster is the cluster of a collector. It never changes: if the addresses lead to another cluster one day, that
+	// cluster must not get these windows.
 	cluster atomic.Pointer[peer.Cluster]
 	keep    func(peer.Cluster) error // keeps it for the next process
 
@@ -224,7 +224,7 @@ func (s *server) openNodes() error {
 	return nil
 }
 
-// credentials returns what proves to others that this process is the node, or a collector, and its name.
+// credentials returns the certificate that shows other processes who this one is, and the name in it.
 func (s *server) credentials() (*peer.Credentials, string, error) {
 	c := &s.config.Cluster
 	name := c.Node
@@ -255,7 +255,7 @@ func (s *server) credentials() (*peer.Credentials, string, error) {
 	return credentials, name, err
 }
 
-// self returns what the process knows of itself. A collector learns its cluster from the nodes.
+// self returns what the process knows about itself. A collector learns its cluster from the nodes.
 func (s *server) self() peer.Self {
 	i := s.identity.Load()
 	if i == nil {
@@ -344,7 +344,7 @@ func (n *nodes) Leader(ctx context.Context, node string) (string, error) {
 	return l.Name, err
 }
 
-// ask asks a node who leads, and how it is.
+// ask asks a node who leads, and for its own state.
 func (n *nodes) ask(ctx context.Context, node string) (peer.Leader, error) {
 	l, err := n.peers.Leader(ctx, node)
 	if err != nil || n.server != nil || l.Cluster == (peer.Cluster{}) {

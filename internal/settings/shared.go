@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// shared are the sections that decide what a cluster stores and answers, so that its nodes should agree on them.
-// The others say what a process is, and where it listens.
+// shared are the sections that decide what a cluster stores and answers. Its nodes should agree on them. The
+// other sections say what a process does and where it listens.
 var shared = []string{"mapping", "limits", "distributor", "forward", "aggregator", "store", "events", "query"}
 
 // Digests returns a hash of each section on which the nodes of a cluster should agree, by its name: 16

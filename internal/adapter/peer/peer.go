@@ -45,9 +45,10 @@ type Self struct {
 	Member  uint64 // 0 for a collector
 }
 
-// Handler answers other processes. Its methods are called concurrently. Errors of Push, Write and Join that
-// callers decide on arrive as they are: see package batch, member.ErrLost, ErrUnknown, ErrFull and ErrMoved,
-// replica.ErrNotLeader and ErrFull, and NotLeaderError. Of all others only the text arrives.
+// Handler answers other processes. Its methods are called concurrently. Errors of Push, Write and Join
+// on which callers decide keep their identity on the way to the caller: see package batch,
+// member.ErrLost, ErrUnknown, ErrFull and ErrMoved, replica.ErrNotLeader and ErrFull, and
+// NotLeaderError. Other errors arrive only as text.
 type Handler interface {
 	// Receive takes a message for this member. It gets the messages of one member one after the other,
 	// but messages with entries and urgent messages are separate sequences. While Receive blocks, the
@@ -80,7 +81,7 @@ type Joined struct {
 	Nodes   map[string]uint64 // the member of each node, by its name
 }
 
-// Leader is what a node knows of the leader, and what it tells processes that are no nodes of itself.
+// Leader is what a node knows about the leader. For processes that are not nodes, it also has the node's own state.
 type Leader struct {
 	Name    string // empty if there is none
 	Address string // HOST:PORT; may be empty
@@ -91,7 +92,7 @@ type Leader struct {
 	Self Brief // the node that answers
 }
 
-// Brief is what a node says of itself to any process of the cluster.
+// Brief is what a node reports about itself to any process of the cluster.
 type Brief struct {
 	Ready   bool
 	Applied uint64

@@ -57,11 +57,11 @@ type Gateway struct {
 	Options
 
 	mu      sync.Mutex
-	leader  string        // that answered last, or that a node named; empty if it is not known
-	next    int           // of Names, to be asked for the leader
-	looking chan struct{} // closed when a look for the leader ends; nil if there is none
-	looked  time.Time     // when the last look in vain ended
-	missing time.Time     // when the first of these looks in a row ended; zero after one that found the leader
+	leader  string        // the leader that answered last or that a node named; empty if unknown
+	next    int           // index in Names of the next node to ask for the leader
+	looking chan struct{} // closed when the search for the leader ends; nil if there is no search
+	looked  time.Time     // when the last search without a result ended
+	missing time.Time     // when the first of such searches in a row ended; zero after a search that found the leader
 }
 
 const (
@@ -100,10 +100,11 @@ func (g *Gateway) Push(ctx context.Context, push []byte) (sent bool, err error) 
 	return sent, err
 }
 
-// Write hands over an entry of a request or of deltas, and returns its outcome. An entry whose answer was
-// lost is handed over again: samples that are stored are repeats then, and so are deltas by their hash. The
-// error is member.ErrUnknown if the entry may count nevertheless. While there has been no leader for
-// writeTime, entries are refused at once: senders repeat them, and each would keep its memory meanwhile.
+// Write hands over an entry of a request or of deltas, and returns its outcome. If the answer was lost,
+// the entry is handed over again: stored samples are then repeats, and deltas are recognized as
+// repeats by their hash. The error is member.ErrUnknown if the entry may count despite the error. When
+// there has been no leader for writeTime, Write refuses entries at once: their senders repeat them,
+// and waiting entries would fill the memory.
 func (g *Gateway) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, err error) {
 	if err := g.leaderless(ctx); err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func (g *Gateway) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome
 	return o, err
 }
 
-// mayCount reports whether an entry may count although its call ended with err.
+// mayCount reports whether an entry may count although its call returned err.
 func mayCount(ctx context.Context, err error) bool {
 	for _, lost := range []error{member.ErrLost, member.ErrUnknown, ErrUnreachable, ctx.Err()} {
 		if lost != nil && errors.Is(err, lost) {
@@ -156,7 +157,7 @@ func (g *Gateway) leaderless(ctx context.Context) error {
 	return fmt.Errorf("%w, for %v so far", ErrNoLeader, since.Round(time.Second))
 }
 
-// inVain returns for how long all looks for the leader have been in vain.
+// inVain returns for how long no search has found a leader.
 func (g *Gateway) inVain() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,14 +167,14 @@ func (g *Gateway) inVain() time.Duration {
 	return time.Since(g.missing)
 }
 
-// stale reports whether it is time for another look for the leader.
+// stale reports whether it is time to search for the leader again.
 func (g *Gateway) stale() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.looking == nil && time.Since(g.looked) > askTime
 }
 
-// atLeader makes a call at the leader, and makes it again until its fate is known or ctx is done.
+// atLeader makes a call at the leader, and repeats it until its fate is known or ctx is done.
 func (g *Gateway) atLeader(ctx context.Context, call func(ctx context.Context, node string) error) error {
 	for {
 		node, err := g.find(ctx)
@@ -284,8 +285,8 @@ func (g *Gateway) find(ctx context.Context) (node string, err error) {
 	}
 }
 
-// begin returns the leader if it is known. Otherwise one caller looks for it, and must call found, while the
-// others wait until looking is closed.
+// begin returns the leader if it is known. Otherwise one caller searches for it, and then calls found. The
+// other callers wait until looking is closed.
 func (g *Gateway) begin() (leader string, looking <-chan struct{}, mine bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -310,7 +311,7 @@ func (g *Gateway) ask(ctx context.Context) (leader string) {
 	return ""
 }
 
-// found ends a look. A look that ctx ended says nothing.
+// found ends a search. If ctx ended the search, its result means nothing.
 func (g *Gateway) found(ctx context.Context, leader string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -266,8 +266,8 @@ func (full) Write(context.Context, *entry.Entry) (*outcome.Outcome, error) {
 	return nil, member.ErrFull
 }
 
-// An error says whether the entry may count nevertheless. One try whose answer was lost is enough, whatever
-// the later ones say.
+// An error says whether the entry may count despite it. That is so as soon as the answer to one try was
+// lost, whatever the answers to later tries are.
 func TestTheFateOfAWrite(t *testing.T) {
 	broken := errors.New("the disk is full")
 	for name, c := range map[string]struct {
@@ -311,8 +311,8 @@ func TestTheFateOfAWriteAtAHangingLeader(t *testing.T) {
 	})
 }
 
-// When the group has had no leader for 10 s, a request is refused at once, and nothing was sent: many that
-// wait would fill the memory. As soon as there is a leader, requests go to it.
+// When the group has had no leader for 10 s, requests are refused at once and sent nowhere, since waiting
+// requests would fill the memory. As soon as there is a leader, requests go to it.
 func TestALongTimeWithoutALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, from := range []string{"a", ""} {
@@ -359,8 +359,8 @@ func TestALongTimeWithoutALeader(t *testing.T) {
 	})
 }
 
-// A process that is no node looks for the leader once for all its requests, and a request does not wait for
-// a look longer than its sender.
+// A process that is not a node searches for the leader once for all its requests. A request does not wait
+// for the search longer than its sender waits.
 func TestOneLookForTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster("b")

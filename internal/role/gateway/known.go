@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Node is what a node said of itself.
+// Node is what a node reported about itself.
 type Node struct {
 	Name  string
 	URL   string // of its HTTP API: http://HOST:PORT
@@ -38,19 +38,19 @@ type known struct {
 }
 
 const (
-	// lookEvery is how often the nodes are asked how they are.
+	// lookEvery is how often the nodes are asked for their state.
 	lookEvery = time.Second
 
-	// goneTime is how long a node may leave questions unanswered. Requests that wait for it then go on elsewhere.
+	// goneTime is how long a node may leave questions unanswered. Its waiting requests then go to another node.
 	goneTime = 3 * time.Second
 
-	// sameLag is a difference of lags that means nothing: nodes that lag by less are equally good.
+	// sameLag is the smallest difference of lags that matters. Nodes whose lags differ by less are equally good.
 	sameLag = time.Second
 )
 
 var errGone = errors.New("the node has not answered for some seconds")
 
-// run asks the nodes how they are, until ctx is done.
+// run asks the nodes for their state until ctx is done.
 func (k *known) run(ctx context.Context, look func(context.Context) []Node) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -68,7 +68,7 @@ func (k *known) run(ctx context.Context, look func(context.Context) []Node) erro
 	}
 }
 
-// note notes what the nodes answered to questions that were asked at `begun`.
+// note stores the nodes' answers to questions that were asked at `begun`.
 func (k *known) note(begun time.Time, answered []Node) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -99,7 +99,7 @@ func (k *known) note(begun time.Time, answered []Node) {
 	}
 }
 
-// fail notes that a node did not answer a request. It is the last choice until it answers the next question.
+// fail notes that a node did not answer a request. The node is the last choice until it answers a question.
 func (k *known) fail(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -19,11 +19,11 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Relay passes requests on to the nodes of a cluster, unchanged, over HTTP. It decides nothing about them: the
-// rules of the node that answers hold. It is for processes that are no nodes.
+// Relay passes HTTP requests on to the nodes of a cluster, unchanged. It decides nothing about them: the node
+// that answers applies its own rules. A Relay is for processes that are not nodes.
 //
 // A write goes to the leader, and a read to one of the ready nodes that lag least. If that node does not answer,
-// the request goes to another one, once. A write that comes twice so is a repeat.
+// the request goes to one other node. A write that arrives twice in this way is a repeat.
 type Relay struct {
 	RelayOptions
 
@@ -37,7 +37,7 @@ type Relay struct {
 
 // RelayOptions are the parts of a Relay. All are required.
 type RelayOptions struct {
-	// Look asks all nodes how they are, until ctx is done. It returns those that answered.
+	// Look asks all nodes for their state until ctx is done. It returns the nodes that answered.
 	Look      func(ctx context.Context) []Node
 	MaxMemory int64 // bytes of requests under way
 	Registry  prometheus.Registerer
@@ -45,10 +45,10 @@ type RelayOptions struct {
 }
 
 const (
-	// maxBody bounds the body of a request, in bytes. Nodes refuse smaller ones: see distributor.max_body.
+	// maxBody bounds the body of a request, in bytes. Nodes have a lower bound: see distributor.max_body.
 	maxBody int64 = 64 << 20
 
-	// dialTime bounds the wait for a connection to a node. The next node is asked then.
+	// dialTime bounds the wait for a connection to a node. After it, the next node is tried.
 	dialTime = time.Second
 
 	// connections bounds the unused connections to a node that are kept.
@@ -63,7 +63,7 @@ const (
 	writes kind = "write"
 )
 
-// NewRelay returns a Relay. It knows no node before Run has asked them.
+// NewRelay returns a Relay. It knows no nodes until Run has asked them.
 func NewRelay(o RelayOptions) *Relay {
 	f := promauto.With(o.Registry)
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -90,7 +90,7 @@ func NewRelay(o RelayOptions) *Relay {
 	return y
 }
 
-// Run asks the nodes how they are, until ctx is done.
+// Run asks the nodes for their state until ctx is done.
 func (y *Relay) Run(ctx context.Context) error { return y.known.run(ctx, y.Look) }
 
 // Ready reports whether a node can answer at its usual speed.
@@ -105,8 +105,8 @@ func (y *Relay) handler(k kind) http.Handler {
 		FlushInterval: -1, // at once
 		ErrorLog:      slog.NewLogLogger(y.Logger.Handler(), slog.LevelWarn),
 		Rewrite: func(r *httputil.ProxyRequest) {
-			// These headers tell the node that the request does not come from its own machine, even if this process
-			// runs there, so that it has no rights of an operator.
+			// These headers show the node that the request came through a gateway. If this process runs on the node's
+			// machine, the request would otherwise seem to come from there, and have an operator's rights.
 			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
 			r.SetXForwarded()
 			r.Out.Header.Add("Via", "1.1 freshet")
@@ -152,7 +152,7 @@ var (
 	errNoNode   = errors.New("no node of the cluster answers this gateway")
 )
 
-// refuse answers a request that no node answered.
+// refuse answers a request for which no node had an answer.
 func (y *Relay) refuse(w http.ResponseWriter, r *http.Request, k kind, err error) {
 	if r.Context().Err() != nil {
 		return // the client is gone
@@ -174,18 +174,18 @@ func (y *Relay) refuse(w http.ResponseWriter, r *http.Request, k kind, err error
 	http.Error(w, fmt.Sprintf("%s: %v", text, err), http.StatusServiceUnavailable)
 }
 
-// lostError is the error of a request that a node may have had.
+// lostError is the error of a request that a node may have received.
 type lostError struct{ error }
 
 func (e lostError) Unwrap() error { return e.error }
 
-// way is the way of requests of one kind.
+// way is an http.RoundTripper for the requests of one kind.
 type way struct {
 	*Relay
 	kind kind
 }
 
-// RoundTrip passes a request on to a node, and to another one if the first does not answer, or cannot.
+// RoundTrip passes a request on to a node, and to another node if the first one does not or cannot answer.
 func (y *way) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, _ := r.Context().Value(bodyKey{}).([]byte)
 	nodes := y.known.order(y.kind)
@@ -228,8 +228,8 @@ func dialled(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// pass sends a request to a node. It ends when the node is gone: a node that was paused, or is cut off, would
-// not answer for long.
+// pass sends a request to a node. It ends once the node counts as gone: a paused or disconnected node would not
+// answer for a long time.
 func (y *way) pass(r *http.Request, n *node, body []byte) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(n.gone, func() { cancel(errGone) })
@@ -256,7 +256,7 @@ func (y *way) pass(r *http.Request, n *node, body []byte) (*http.Response, error
 	return answer, nil
 }
 
-// held is the body of an answer. Its Close releases what the call held.
+// held is the body of an answer. Its Close also releases the resources of the call.
 type held struct {
 	io.ReadCloser
 	release func()

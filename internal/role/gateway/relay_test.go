@@ -74,7 +74,7 @@ func newRelayed(t *testing.T) *relayed {
 	return y
 }
 
-// asked lets the Relay know what the nodes say of themselves.
+// asked lets the Relay learn the states of the nodes.
 func (y *relayed) asked() {
 	var all []Node
 	for _, name := range slices.Sorted(maps.Keys(y.nodes)) {
@@ -139,8 +139,8 @@ func TestWhereRequestsGo(t *testing.T) {
 	}
 }
 
-// The node decides about the tenant, the token and the host. It must see that the request came through a
-// gateway: one on its own machine comes from loopback, where operators are.
+// The node decides about the tenant, the token and the host. So the node must see that a request came through
+// a gateway. If the gateway runs on the node's machine, the request comes from loopback, like an operator's.
 func TestTheNodeSeesWhoAsks(t *testing.T) {
 	y := newRelayed(t)
 	r := httptest.NewRequest(http.MethodGet, "http://metrics.example:7125/api/v1/labels", nil)
