@@ -2,6 +2,7 @@ package member
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/entry"
@@ -18,7 +19,13 @@ type Request struct {
 
 	data  []byte // the whole entry
 	entry entry.Request
-	body  remotewrite.Request
+	body  *body // nil before Decode and after Release
+}
+
+// body is the decoded body of a request.
+type body struct {
+	remotewrite.Request
+	bytes []byte // decompressed; Request points into them
 }
 
 // applyRequest puts a request into its tenant's queue, unless the tenant is not admitted, or the
@@ -78,6 +85,7 @@ func (m *Member) admit(index uint64, e *entry.Request) (*outcome.Outcome, error)
 	if err := r.Decode(); err != nil {
 		return nil, err
 	}
+	defer r.Release()
 	o := &r.Write.Outcome
 	switch {
 	case len(r.body.Series) == 0:
@@ -116,6 +124,7 @@ func (m *Member) notTaken(e *entry.Request) *outcome.Outcome {
 	if err := r.Decode(); err != nil {
 		panic(err.Error())
 	}
+	defer r.Release()
 	o.Dropped = r.body.Counts()
 	return o
 }
@@ -127,23 +136,44 @@ var decoded = &write.Terms{Generation: 1, Rules: labelrules.Rules{}}
 // maxBody bounds a decompressed body, in bytes. No proposer makes a larger one: see rewrite.
 const maxBody = 1 << 30
 
+// bodies has bodies that nobody reads any more. Decoding the next request into one of them allocates nothing.
+var bodies = sync.Pool{New: func() any { return new(body) }}
+
+// maxKept is the largest decompressed body, in bytes, whose memory is kept. Larger ones are rare.
+const maxKept = 4 << 20
+
 // Decode reads the body. It may run in any goroutine, but only once.
 func (r *Request) Decode() error {
-	body, err := remotewrite.Decompress(nil, r.entry.Body, maxBody)
+	r.body = bodies.Get().(*body)
+	bytes, err := remotewrite.Decompress(r.body.bytes, r.entry.Body, maxBody)
 	if err == nil {
+		r.body.bytes = bytes
 		if r.entry.Form == entry.RemoteWrite2 {
-			err = r.body.DecodeV2(body)
+			err = r.body.DecodeV2(bytes)
 		} else {
-			err = r.body.DecodeV1(body)
+			err = r.body.DecodeV1(bytes)
 		}
 	}
 	if err != nil {
+		r.Release()
 		return fmt.Errorf("%w: the body of entry %d: %w", ErrEntry, r.Index, err)
 	}
 	r.Write = write.Request{
-		Request: &r.body, Tenant: r.entry.Tenant, Sender: r.entry.Sender, Terms: decoded,
+		Request: &r.body.Request, Tenant: r.entry.Tenant, Sender: r.entry.Sender, Terms: decoded,
 		Arrival: r.entry.Arrival, Window: time.Duration(r.entry.Window) * time.Millisecond,
 		MaxSeries: r.entry.MaxSeries,
 	}
 	return nil
+}
+
+// Release gives back the memory of the body for the next request. The caller must not read Write after that,
+// except for its Outcome. Without Release, the garbage collector frees the memory.
+func (r *Request) Release() {
+	if r.body == nil {
+		return
+	}
+	if r.body.Small() && cap(r.body.bytes) <= maxKept {
+		bodies.Put(r.body)
+	}
+	r.body, r.Write.Request, r.Write.Described = nil, nil, nil
 }

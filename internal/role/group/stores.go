@@ -203,6 +203,9 @@ func (g *Group) settle(j *job) {
 		if g.Told != nil {
 			tellStored(g.Told, j.Work)
 		}
+		for _, r := range j.Requests {
+			r.Release()
+		}
 		return
 	}
 	g.metrics.FlushSeconds.Observe(j.took.Seconds())
