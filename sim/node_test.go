@@ -388,6 +388,9 @@ func (s *sim) work(n *node, w *member.Work, step int) {
 			s.oracle.outcome(s, n, r.Index, &r.Write.Outcome)
 		}
 		note := n.node.Done(w)
+		for _, r := range w.Requests {
+			r.Release()
+		}
 		n.working--
 		if len(w.Tiles) > 0 { // an error costs only time, as in rewriteNotes
 			_ = n.stored.Raise(w.Tenant, n.node.State().VisibleTiles(w.Tenant))

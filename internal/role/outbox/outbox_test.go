@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -558,6 +559,7 @@ func TestAcknowledgedWindowsThatComeBackCountOnce(t *testing.T) {
 				g.set(func() { g.away, g.leaves = false, 4 }) // it takes four windows
 				p.begin()
 				time.Sleep(2 * time.Second)
+				synctest.Wait()
 				image, boot := p.fs.Crash(), "first"
 				if c.power { // nothing since then is on the disk
 					image, boot = before, strings.TrimPrefix("second", strings.Repeat("second", strings.Count(name, "''")))
@@ -566,7 +568,6 @@ func TestAcknowledgedWindowsThatComeBackCountOnce(t *testing.T) {
 					t.Errorf("%d samples count before the kill", n)
 				}
 				g.set(func() { g.away = true })
-				p.fs.Fail = nil
 				p.terminate()
 				next := openIn(t, boot, image, g, 2)
 				next.push(2)
@@ -588,21 +589,25 @@ func TestAcknowledgedWindowsThatComeBackCountOnce(t *testing.T) {
 func TestATriedWindowBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
-		p := start(t, memfs.New(), g, 1)
-		g.set(func() { g.mute = true })
-		p.push(2) // counts, and its answer is lost
+		p := open(t, memfs.New(), g, 1)
+		var sick atomic.Bool
 		p.fs.Fail = func(op, name string) error {
-			if strings.Contains(name, "done") && op != "list" || op == "remove" {
+			if sick.Load() && (strings.Contains(name, "done") && op != "list" || op == "remove") {
 				return memfs.ErrInjected
 			}
 			return nil
 		}
+		p.begin()
+		g.set(func() { g.mute = true })
+		p.push(2) // counts, and its answer is lost
+		sick.Store(true)
 		g.set(func() { g.mute = false })
 		time.Sleep(2 * tryTime) // it is acknowledged, and waits no more
 		g.set(func() { g.mute = true })
 		p.push(2) // is tried at once
 		g.set(func() { g.away, g.mute = true, false })
 		p.push(2)
+		synctest.Wait()
 		image := p.fs.Crash()
 		p.terminate()
 		next := start(t, image, g, 2)
@@ -651,18 +656,19 @@ func killed(t *testing.T, rng *rand.Rand, sick, power bool) (coalesced float64) 
 		ctx, end := context.WithCancel(t.Context())
 		var image *memfs.FS
 		operations := rng.IntN(120)
-		fails := 0                             // percent of the calls that change something
+		var fails atomic.Int64 // percent of the calls that change something
+		faults := rand.New(rand.NewPCG(rng.Uint64(), 1))
 		p.fs.Fail = func(op, _ string) error { // called with the directory locked
 			if operations--; image == nil && (operations == 0 || op == "list") {
 				image = p.fs.Crash()
-				if power && rng.IntN(2) == 0 {
-					image, powerLost = p.fs.PowerLoss(rng), true
+				if power && faults.IntN(2) == 0 {
+					image, powerLost = p.fs.PowerLoss(faults), true
 					boot++
 				}
 				l.dead.Store(true)
 				end()
 			}
-			if fails > rng.IntN(100) && slices.Contains([]string{"write", "create", "rename", "remove"}, op) {
+			if int(fails.Load()) > faults.IntN(100) && slices.Contains([]string{"write", "create", "rename", "remove"}, op) {
 				return memfs.ErrInjected
 			}
 			return nil
@@ -683,7 +689,7 @@ func killed(t *testing.T, rng *rand.Rand, sick, power bool) (coalesced float64) 
 		for ctx.Err() == nil {
 			g.set(func() { g.away, g.mute = rng.IntN(2) == 0, rng.IntN(3) == 0 })
 			if sick {
-				fails = []int{0, 0, 30, 100}[rng.IntN(4)]
+				fails.Store([]int64{0, 0, 30, 100}[rng.IntN(4)])
 				p.fs.SetSpace([]int{memfs.Plenty, memfs.Plenty, 0}[rng.IntN(3)])
 			}
 			time.Sleep(time.Duration(rng.IntN(12_000)) * time.Millisecond)
