@@ -329,8 +329,8 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// If a server is away for a while, or does not read, values are only delayed. The calls of that time
-// are sent together, and none is sent twice.
+// If a server is down for a while, or does not read, values are delayed but not lost. The values that
+// were recorded meanwhile are sent together, and none is sent twice.
 func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 	away := map[string]func(*wire){
 		"down":    func(w *wire) { w.down = true },

@@ -83,7 +83,7 @@ func (n *node) cutBack(state *member.Member) (survives bool) {
 	return true
 }
 
-// crashStores leaves of the databases what a crash leaves. A kill leaves all files as they are. After a
+// crashStores reduces the databases to the files that survive a crash. A kill leaves all files as they are. After a
 // power loss, a file has its synced bytes and any part of the bytes written since, perhaps with a hole. The
 // newest files of a directory may be missing.
 func (n *node) crashStores(power bool) {

@@ -77,10 +77,11 @@ func (w *writer) rouse() {
 	}
 }
 
-// Flush waits until the lines of all earlier calls of Handle are written. It also ends the period, so that
-// the lines about suppressed and lost records are written. Call it before the program exits, after the
-// record that gives the reason. It returns an error if a line could not be written, or if ctx is done
-// first, for example since the output is blocked. Then the writer continues.
+// Flush waits until the lines of all earlier calls of Handle are written. It also ends the current period of
+// counting early, so that the lines about suppressed and lost records are written now. Call it before the
+// program exits, after the record that gives the reason. It returns an error if a line could not be written,
+// or if ctx is done first, for example because the output is blocked. After either error the writer goes on
+// with the remaining lines.
 func (h *Handler) Flush(ctx context.Context) error {
 	w := &h.writer
 	w.mu.Lock()

@@ -20,7 +20,8 @@ type replay struct {
 	err   error         // why the requests are not stored; nil if they are
 }
 
-// BeginReplay notes that requests from before the start wait for a tenant's raw store.
+// BeginReplay notes that requests which an earlier process accepted wait to be written to a tenant's
+// raw store.
 func (r *replays) BeginReplay(tenant string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -385,8 +385,8 @@ func TestNotShown(t *testing.T) {
 	}
 }
 
-// Several runs show that a goal is reached if all of them reach it, and that it is missed if none
-// reaches it. Otherwise the bound lies within their range, and the runs show nothing.
+// A goal counts as reached if all runs reach it, and as missed if no run does. Otherwise the goal's
+// bound lies within the range of the results, and the runs show neither.
 func TestABoundWithinTheRangeIsNotShown(t *testing.T) {
 	r := sample()
 	if text := r.goals(); strings.Contains(text, string(NotShown)) {

@@ -106,8 +106,9 @@ func (f *rawFound) hash() recentseries.Hash {
 	return recentseries.Of(f.labels)
 }
 
-// learn remembers the reference that the head gave a series, and its spelling if that is new. A
-// series that is new to the cache has no sample newer than `lastT`, in Unix milliseconds.
+// learn remembers the reference that the head gave a series, and the bytes in which the request spelled
+// the series, if that spelling is new. A series that is new to the cache has no sample newer than
+// `lastT`, in Unix milliseconds.
 func (l *rawLookup) learn(f *rawFound, ref uint64, lastT int64) {
 	if f.entry != nil {
 		if f.entry.Ref != ref {

@@ -234,8 +234,8 @@ func (n *Node) behind() bool {
 	return false
 }
 
-// admit removes from a push the batches of tenants for whose stores too much waits. Repeated batches
-// stay, since they count already.
+// admit removes batches from a push if too much data of their tenant already waits for its stores.
+// Repeated batches stay, since their samples were counted before.
 func (n *Node) admit(one *push) {
 	full := n.state.full(n.settings.MaxPending)
 	p, err := entry.ParsePush(one.bytes)

@@ -160,8 +160,8 @@ func (n *Node) Step(now, sent int64, m replica.Message) error {
 	return n.replica.Step(m)
 }
 
-// Push counts a push of a collector, in the form of entry.AppendPush, which the caller has checked.
-// The bytes must never change afterwards. The answer has a *batch.FullError for batches that are
+// Push puts a push of a collector into the log. The bytes are encoded by entry.AppendPush, the caller
+// has checked them, and they must never change afterwards. The answer has a *batch.FullError for batches that are
 // refused because too much waits for their tenant's stores.
 //
 // Batches of different tenants must have different producers. If the batches of one tenant were

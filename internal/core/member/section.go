@@ -287,7 +287,8 @@ func appendBytes(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }
 
-// count takes a number of items of at least one byte each.
+// count reads how many items follow. Each item takes at least one byte, so a number larger than the
+// remaining bytes is an error.
 func (d *decoder) count() int {
 	n := d.uvarint()
 	if d.bad || n > uint64(len(d.b)) {

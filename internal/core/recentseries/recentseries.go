@@ -139,7 +139,7 @@ func (s *Set) Full(limit int) bool {
 	return s.size >= limit
 }
 
-// Has reports whether a series counts.
+// Has reports whether a series counts as recent.
 func (s *Set) Has(h Hash) bool {
 	s.lookUp()
 	return has(&s.present, h) || has(&s.before, h)

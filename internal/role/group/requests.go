@@ -83,7 +83,7 @@ func (q *Requests) push(ctx context.Context, kind entry.Kind, r *write.Request) 
 		e.Request.Hash = uint64(seen.Hash(r.Hash).Part(i))
 		one, err := q.propose(ctx, e)
 		if err != nil && i > 0 && !errors.Is(err, member.ErrUnknown) {
-			err = fmt.Errorf("%w: the parts before it are written: %w", member.ErrUnknown, err)
+			err = fmt.Errorf("%w: the earlier parts of the request are written: %w", member.ErrUnknown, err)
 		}
 		if err != nil {
 			return fmt.Errorf("write part %d of %d of the request to the log: %w", i+1, len(bodies), err)
