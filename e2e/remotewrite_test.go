@@ -398,13 +398,17 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 	}
 	promised = append(promised, at)
 	d.fill(t, p)
+	says := "nothing was written"
+	if os.Getenv("FRESHET_GROUP_OF_ONE") != "" { // a write to the log that failed may have written a part
+		says = "nothing counts twice"
+	}
 	refused := 0
 	for range 200 { // some requests still fit into the last page of a file
 		status, text, after := send()
 		switch {
 		case status == http.StatusNoContent:
 			promised = append(promised, at)
-		case status != http.StatusServiceUnavailable || after == "" || !strings.Contains(text, "nothing was written"):
+		case status != http.StatusServiceUnavailable || after == "" || !strings.Contains(text, says):
 			t.Fatalf("a write on a full disk: %d, Retry-After %q: %s", status, after, text)
 		default:
 			refused++
