@@ -18,7 +18,7 @@ import (
 type leader struct {
 	clocks clocks
 
-	since  int64           // when it was elected; 0 if it is not known yet
+	since  int64           // when it was elected, or earlier if our clock has leapt; 0 if it is not known yet
 	ticks  int64           // number of ticks since then, which a leap of the clock does not change
 	heard  map[uint64]bool // senders whose windows have come since the election
 	queue  []push          // not proposed yet

@@ -149,7 +149,9 @@ func (n *Node) Tick(now int64) {
 func (n *Node) tell(now int64) {
 	leap := n.leader.clocks.tell(now)
 	if n.now = now; n.leader.since != 0 {
-		n.leader.since += leap // so that the age of the term stays the same
+		// The time of the election is compared with times in the log. If our clock leaps ahead, it may be wrong from
+		// now on, and those times stay right. An election that seems too early only makes the leader wait longer.
+		n.leader.since += min(leap, 0)
 	}
 }
 

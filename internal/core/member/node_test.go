@@ -770,7 +770,7 @@ func TestDeltasCloseNoTile(t *testing.T) {
 	if len(n.stores.tiles) > 0 {
 		t.Errorf("a tile is closed: %v", n.stores.tiles)
 	}
-	g.pass(100)
+	g.pass(cautious)
 	if len(n.stores.tiles) == 0 {
 		t.Error("the tile was not due")
 	}
