@@ -320,7 +320,7 @@ func empty([]byte) []byte        { return nil }
 // serveAs returns the command of a server that is a group of one, or is in no group.
 func serveAs(group bool, dir string) *exec.Cmd {
 	cmd := serveCommand(dir)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, groupVariable+"=") })
+	cmd.Env = withoutGroup(os.Environ())
 	if group {
 		cmd.Env = append(cmd.Env, groupVariable+"=1")
 	}

@@ -66,13 +66,15 @@ type founder struct {
 	deltas   string    // a request of OTLP
 }
 
-// begin starts the server of machine a.
+// begin starts the server of machine a. Without flags it is in no group, in every run of the tests.
 func (f *founder) begin(flags ...string) *process {
 	f.t.Helper()
 	m := f.machines["a"]
 	serve := serveCommand(f.dir, append(flags, "--http-listen", m.address+":0",
 		"--distributor-otlp-grpc-listen", m.address+":0", "--dogstatsd-udp", "", "--self-metrics=false")...)
-	return launch(f.t, f.dir, m.command(serve.Path, serve.Args[1:]...))
+	cmd := m.command(serve.Path, serve.Args[1:]...)
+	cmd.Env = withoutGroup(cmd.Environ())
+	return launch(f.t, f.dir, cmd)
 }
 
 // node returns the flags of a node.

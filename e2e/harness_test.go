@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,6 +74,11 @@ type listening struct {
 // groupVariable in the environment makes a server a group of one. The servers of the tests inherit the
 // environment of the tests.
 const groupVariable = "FRESHET_GROUP_OF_ONE"
+
+// withoutGroup returns an environment without the variable, for a server that is in no group.
+func withoutGroup(environment []string) []string {
+	return slices.DeleteFunc(environment, func(v string) bool { return strings.HasPrefix(v, groupVariable+"=") })
+}
 
 // These are the paths of a server's journal, below its data directory. A group of one has its log and
 // its checkpoints in the place of a journal.
