@@ -19,9 +19,11 @@ import (
 func diagnosis(t *testing.T, args ...string) (found diagnose.Diagnosis) {
 	t.Helper()
 	cmd := exec.Command(freshet, append([]string{"diagnose", "--json"}, args...)...)
+	var notes strings.Builder
+	cmd.Stderr = &notes
 	text, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s: %v", cmd, err)
+		t.Fatalf("%s: %v: %s", cmd, err, &notes)
 	}
 	if err := json.Unmarshal(text, &found); err != nil {
 		t.Fatalf("diagnose printed no JSON: %v in %s", err, text)

@@ -6,6 +6,7 @@ import "github.com/freshet-io/freshet/internal/core/top"
 // them, then of the requests of remote write and OTLP.
 type TopAll struct {
 	*top.View
+	Node     string         `json:"node,omitempty"`    // the node that counted them, and no other one; empty if it is in no cluster
 	Requests []TopRequester `json:"request_senders"`   // most samples first
 	Growing  []TopGrowing   `json:"request_newcomers"` // most new series first
 }

@@ -229,8 +229,8 @@ func (d *diagnosing) page(found *diagnose.Diagnosis) string {
 	}
 	r := found.Record
 	line(faint, "",
-		fmt.Sprintf("record %s of %s, %.0f s: %s; %.1f of %d processors busy",
-			r.ID, r.Began.Local().Format(time.DateTime), r.Seconds, r.Reason, r.Cores, r.GOMAXPROCS))
+		fmt.Sprintf("record %s of %s%s, %.0f s: %s; %.1f of %d processors busy",
+			r.ID, onNode(r.Node), r.Began.Local().Format(time.DateTime), r.Seconds, r.Reason, r.Cores, r.GOMAXPROCS))
 	if len(found.Causes) == 0 {
 		line(green, "\n", "The record shows nothing wrong.")
 	}

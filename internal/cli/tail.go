@@ -136,6 +136,9 @@ func (t *tailView) show(got answer.Tailed) error {
 	if t.raw {
 		return terminal.PrintJSON(t.Out, got)
 	}
+	if got.Node != "" {
+		fmt.Fprintf(t.Notes, "the lines are of node %s, and of no other one\n", terminal.Printable(got.Node))
+	}
 	if got.Line != nil {
 		return writeLine(t.View, got.Line)
 	}

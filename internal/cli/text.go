@@ -51,3 +51,11 @@ func size(n int64) string {
 func unixSeconds(t time.Time) string {
 	return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)
 }
+
+// onNode names the node that an answer is about; it is empty for a server in no cluster.
+func onNode(name string) string {
+	if name == "" {
+		return ""
+	}
+	return "node " + name + " at "
+}

@@ -32,9 +32,9 @@ type topList struct {
 // lines returns the lines of the page.
 func (p topPage) lines(page *answer.TopAll) []string {
 	lines := []string{p.paint(bold,
-		p.cut(fmt.Sprintf("tenant %s at %s: %s samples/s, %s datagrams/s, %s/s, %s series, in the last %d s",
-			terminal.Printable(page.Tenant), time.Unix(page.End, 0).Format(time.TimeOnly), perSecond(page.Samples),
-			perSecond(page.Datagrams),
+		p.cut(fmt.Sprintf("tenant %s at %s%s: %s samples/s, %s datagrams/s, %s/s, %s series, in the last %d s",
+			terminal.Printable(page.Tenant), terminal.Printable(onNode(page.Node)),
+			time.Unix(page.End, 0).Format(time.TimeOnly), perSecond(page.Samples), perSecond(page.Datagrams),
 			size(int64(page.Bytes)), terminal.Thousands(uint64(page.Series)), page.Seconds)))}
 	if p.notice != "" {
 		lines = append(lines, p.paint(red, p.cut(p.notice)))

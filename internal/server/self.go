@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -25,6 +26,7 @@ func (s *server) openSelf() (err error) {
 	s.recorder = recorder.New(recorder.Options{
 		Config: s.config.Self.Recorder, Dir: s.path("records"), Gatherer: s.registry,
 		Top: s.topOfAll, Broken: s.looked, Growing: s.growing, Queries: s.queryCosts, Sent: s.sent,
+		Cluster: func(ctx context.Context) any { return s.clusterStatus(ctx) }, Node: s.config.Cluster.Node,
 		Build:    build.This().String(),
 		Registry: s.registry, Logger: s.logger,
 	})

@@ -23,6 +23,7 @@ import (
 type tapAPI struct {
 	collector *collector.Collector
 	stored    func(tenant string) tail.Stored
+	node      string          // of this process; empty if it is in no cluster
 	stopping  context.Context // done when the server stops, since the stop must not wait for streams
 }
 
@@ -38,7 +39,7 @@ const (
 func (s *server) newTapAPI() tapAPI {
 	ctx, stop := context.WithCancel(context.Background())
 	s.http[0].server.RegisterOnShutdown(stop) // all streams stop together
-	return tapAPI{s.collector, s.storedNames, ctx}
+	return tapAPI{s.collector, s.storedNames, s.config.Cluster.Node, ctx}
 }
 
 // storedNames returns the PromQL names of the tenant's series.
@@ -170,6 +171,7 @@ func (a tapAPI) tail(w http.ResponseWriter, r *http.Request) {
 	o := collector.TapOptions{Tenant: tenantOf(r), Listener: r.FormValue("listener"), Share: share}
 	a.follow(w, r, o, "application/x-ndjson", func(s *stream) func([]capture.Datagram, uint64) error {
 		t := &tailer{selector: tail.New(filter, a.stored(o.Tenant)), rate: rate, out: json.NewEncoder(s.out)}
+		t.unseen.Node = a.node
 		t.out.SetEscapeHTML(false)
 		return t.show
 	})

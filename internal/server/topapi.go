@@ -32,7 +32,9 @@ func (s *server) serveTop(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the client is gone
 	}
-	a := answer.TopAll{View: busiest, Requests: s.requestSenders()[name], Growing: s.newByRequests(name)}
+	a := answer.TopAll{
+		View: busiest, Node: s.config.Cluster.Node, Requests: s.requestSenders()[name], Growing: s.newByRequests(name),
+	}
 	a.Requests = append([]answer.TopRequester{}, a.Requests[:min(limit, len(a.Requests))]...)
 	a.Growing = a.Growing[:min(limit, len(a.Growing))]
 	respond(http.StatusOK, map[string]any{"status": "success", "data": a})

@@ -4,6 +4,7 @@ package diagnose
 // causes apart.
 const (
 	Cardinality   = "cardinality"
+	Clocks        = "clocks"
 	CPUThrottling = "cpu_throttling"
 	Disk          = "disk"
 	Garbage       = "garbage"
@@ -12,7 +13,10 @@ const (
 	KernelDrops   = "kernel_drops"
 	Lock          = "lock"
 	Malformed     = "malformed"
+	Parted        = "parted"
 	Queries       = "queries"
+	SlowLog       = "slow_log"
+	SlowNode      = "slow_node"
 	SmallRequests = "small_requests"
 	StackGrowth   = "stack_growth"
 	Starvation    = "starvation"

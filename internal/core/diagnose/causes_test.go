@@ -59,6 +59,20 @@ func changed(change func(*moment)) *moment {
 	return m
 }
 
+// cluster returns a healthy node of a cluster with changes. The clocks are not known.
+func cluster(leader string, changes ...func(*moment)) *moment {
+	m := healthy()
+	m.Node = "a"
+	m.cluster = record.Cluster{Cluster: "1f", Leader: leader}
+	for _, name := range []string{"a", "b", "c"} {
+		m.cluster.Nodes = append(m.cluster.Nodes, record.Node{Name: name, Lag: new(0.1), LogAppend: new(0.01)})
+	}
+	for _, change := range changes {
+		change(m)
+	}
+	return m
+}
+
 // quota returns the quota of a cgroup over five seconds.
 func quota(cores, periods, throttled, stood float64) []record.CPUQuota {
 	return []record.CPUQuota{{
@@ -147,6 +161,29 @@ func TestCauses(t *testing.T) {
 				"freshet_store_broken{tenant=\"b\",store=\"10s\"} 0\nfreshet_aggregator_journal_missing "+
 					"0\nfreshet_aggregator_pending_seconds{tenant=\"a\"} 36\n")
 		}), fine, ""},
+		{"no cluster", parted, changed(func(m *moment) { m.cluster.Nodes = []record.Node{{Name: ""}} }), fine, ""},
+		{"three nodes that work", parted, cluster("a"), fine, ""},
+		{"a node that cannot be reached", parted, cluster("a", func(c *moment) { c.cluster.Nodes[2].Error = "timeout" }),
+			clearly, "Nodes that cannot be reached: c; the others go on, and node a leads"},
+		{"two nodes that cannot be reached", parted, cluster("", func(c *moment) {
+			c.cluster.Nodes[1].Error, c.cluster.Nodes[2].Error = "timeout", "timeout"
+		}), clearly, "The cluster has no leader, so it takes no writes; cannot be reached: b, c"},
+		{"nodes that elect nobody", parted, cluster(""), clearly, "The cluster has no leader, though all nodes"},
+		{"a slow node", slowNode, cluster("a", func(c *moment) {
+			c.cluster.Nodes[1].Lag, c.cluster.Nodes[1].LogPins = new(12.0), []string{"shop/raw"}
+		}), clearly, "A slow node: node b lags 12s behind, and its log is kept for shop/raw"},
+		{"a node that lags a little", slowNode, cluster("a", func(c *moment) { c.cluster.Nodes[1].Lag = new(0.9) }),
+			fine, ""},
+		{"the last known lag of a node that cannot be reached", slowNode, cluster("a", func(c *moment) {
+			c.cluster.Nodes[1].Error, c.cluster.Nodes[1].Lag = "timeout", new(60.0)
+		}), fine, ""},
+		{"a slow disk under the log", slowLog, cluster("a", func(c *moment) { c.cluster.Nodes[2].LogAppend = new(1.5) }),
+			clearly, "A slow disk under the log of the group: node c: a write to the log took 1.5s"},
+		{"a usual disk under the log", slowLog, cluster("a", func(c *moment) { c.cluster.Nodes[2].LogAppend = new(.1) }),
+			fine, ""},
+		{"a clock that is slow", apartClocks, cluster("a", func(c *moment) { c.cluster.Nodes[0].Ahead = new(-3.5) }),
+			clearly, "Clocks apart: the clock of node a is 3.5s behind the median"},
+		{"clocks that are not known", apartClocks, cluster("a"), fine, ""},
 		{"stacks that grow", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(.4, growth...)) }), clearly,
 			"most of it for main.leaf"},
 		{"stacks that grow a little", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(.02, growth...)) }),
@@ -440,6 +477,15 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
+// A cluster whose nodes work has no cause.
+func TestHealthyCluster(t *testing.T) {
+	for _, look := range looks {
+		if f := look(cluster("b")); f.Score >= Listed {
+			t.Errorf("%s has a score of %.2f: %s", f.Name, f.Score, f.Because)
+		}
+	}
+}
+
 // An effect ranks below its clear cause, however high the effect's score is. Without a clear cause
 // the effect keeps its score.
 func TestRank(t *testing.T) {
@@ -458,6 +504,7 @@ func TestRank(t *testing.T) {
 			"cpu_throttling 1 cardinality 1 starvation 0.6"},
 		{"garbage uses the quota up", "cpu_throttling 1 garbage 0.9", "garbage 0.9 cpu_throttling 0.54"},
 		{"a lock is held during writes to a slow disk", "lock 1 disk 0.7", "disk 0.7 lock 0.42"},
+		{"a node whose log is on a slow disk lags", "slow_node 1 slow_log 0.8", "slow_log 0.8 slow_node 0.48"},
 		{"two unrelated causes", "lock 0.6 garbage 0.4", "lock 0.6 garbage 0.4"},
 	} {
 		causes := parseCauses(t, c.in)

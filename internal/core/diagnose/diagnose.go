@@ -12,6 +12,7 @@
 //	queries.go         a cause: queries that take the processor
 //	small_requests.go  a cause: tiny requests
 //	goroutines.go      a cause: too many goroutines
+//	cluster.go         causes: faults of a cluster's nodes, disks, clocks and network
 //	kernel_drops.go    a cause: datagrams that the kernel dropped
 //	lock.go            a cause: a contended lock
 //	garbage.go         a cause: garbage
@@ -55,6 +56,7 @@ type Summary struct {
 	Reason     string    `json:"reason"`
 	Began      time.Time `json:"began"`
 	Seconds    float64   `json:"seconds"`
+	Node       string    `json:"node,omitempty"` // the node that made the record; empty if it is in no cluster
 	Build      string    `json:"build"`
 	GOMAXPROCS int       `json:"gomaxprocs"`
 	Cores      float64   `json:"cores_used"` // processors that the process kept busy
@@ -73,6 +75,10 @@ var looks = []func(*moment) finding{
 	goroutines,
 	starvation,
 	disk,
+	parted,
+	slowLog,
+	slowNode,
+	apartClocks,
 	kernelDrops,
 	stores,
 	malformed,
@@ -89,6 +95,7 @@ var looks = []func(*moment) finding{
 //   - A goroutine begins with a small stack, and shares locks with many others.
 //   - A goroutine that holds a lock and gets no processor holds it for long, and its system
 //     calls seem slow. A goroutine that writes to a slow disk under a lock holds it for long, too.
+//   - A node whose log is on a slow disk lags behind.
 //
 // Goroutines also pile up while they wait for a lock or a disk. No entry is needed for this,
 // because such goroutines are not counted as a storm.
@@ -106,6 +113,7 @@ var effects = []struct {
 	{Starvation, []string{Lock, Disk, KernelDrops}},
 	{Disk, []string{Lock, KernelDrops}},
 	{Lock, []string{KernelDrops}},
+	{SlowLog, []string{SlowNode}},
 }
 
 // effectShare bounds an effect's score, as a part of its cause's score.
@@ -131,8 +139,8 @@ func Read(f *record.File) (*Diagnosis, error) {
 	m := readMoment(f)
 	d := &Diagnosis{
 		Record: Summary{
-			ID: f.ID, Reason: f.Reason, Began: f.Began, Seconds: m.seconds, Build: f.Build, GOMAXPROCS: f.GOMAXPROCS,
-			Cores: m.cores(),
+			ID: f.ID, Reason: f.Reason, Began: f.Began, Seconds: m.seconds, Node: f.Node, Build: f.Build,
+			GOMAXPROCS: f.GOMAXPROCS, Cores: m.cores(),
 		},
 		Causes: []Cause{}, Checked: []string{}, Missing: m.missing,
 	}

@@ -31,6 +31,7 @@ type moment struct {
 	growing                               record.Growing
 	queries                               []querycost.Row
 	sent                                  []record.Sent
+	cluster                               record.Cluster
 	trace                                 traced
 	missing                               map[string]string
 }
@@ -53,9 +54,10 @@ func readMoment(f *record.File) *moment {
 	m.part(record.Growth, maxText, func(text []byte) error { return json.Unmarshal(text, &m.growing) })
 	m.part(record.Queries, maxText, func(text []byte) error { return json.Unmarshal(text, &m.queries) })
 	m.part(record.Requests, maxText, func(text []byte) error { return json.Unmarshal(text, &m.sent) })
-	for _, younger := range []string{record.Stores, record.Growth, record.Queries, record.Requests} { // newer files
+	m.part(record.Nodes, maxText, func(text []byte) error { return json.Unmarshal(text, &m.cluster) })
+	for _, younger := range []string{record.Stores, record.Growth, record.Queries, record.Requests, record.Nodes} {
 		if _, err := f.ReadUpTo(younger, 0); errors.Is(err, fs.ErrNotExist) {
-			delete(m.missing, younger)
+			delete(m.missing, younger) // an older record
 		}
 	}
 	m.part(record.Trace, maxTrace, func(text []byte) (err error) { m.trace, err = readTrace(text); return err })

@@ -27,6 +27,7 @@ const (
 	Growth       = "growth.json"     // new series, and their bounds: a Growing
 	Queries      = "queries.json"    // costs of queries: a list of querycost.Rows
 	Requests     = "requests.json"   // senders of remote write and OTLP: a list of Sents
+	Nodes        = "cluster.json"    // the nodes of the cluster at the end, as this one sees them: a Cluster
 	Trace        = "trace.out"       // execution trace of the seconds before the start
 	CPU          = "cpu.pprof"       // during the record
 	Goroutines   = "goroutine.pprof" // at the start
@@ -46,6 +47,7 @@ type Record struct {
 	Budget     float64           `json:"budget_seconds,omitempty"`
 	Began      time.Time         `json:"began"`
 	Ended      time.Time         `json:"ended"`
+	Node       string            `json:"node,omitempty"` // the node that made the record; empty if it is in no cluster
 	Build      string            `json:"build"`
 	GOMAXPROCS int               `json:"gomaxprocs"`
 	Runtime    map[string]Values `json:"runtime,omitempty"`    // numbers of runtime/metrics, by name
@@ -116,6 +118,23 @@ type Sent struct {
 	Requests float64 `json:"requests_per_second"`
 	Samples  float64 `json:"samples_per_second"`
 	Bytes    float64 `json:"bytes_per_second"` // decompressed
+}
+
+// Cluster is what a record has of the answer of /api/v1/status/cluster that diagnoses need.
+type Cluster struct {
+	Cluster string `json:"cluster"` // its id; empty if the server is in no cluster
+	Leader  string `json:"leader"`  // empty if there is none
+	Nodes   []Node `json:"nodes"`
+}
+
+// Node is the state of one node. A figure is nil if it is not known.
+type Node struct {
+	Name      string   `json:"name"`
+	Error     string   `json:"error"` // why the node cannot be reached
+	Lag       *float64 `json:"lag_seconds"`
+	Ahead     *float64 `json:"ahead_seconds"`
+	LogAppend *float64 `json:"log_append_seconds"`
+	LogPins   []string `json:"log_pins"`
 }
 
 // Seconds is the time between begin and end.

@@ -38,6 +38,8 @@ type Options struct {
 	Growing  func() record.Growing              // new series
 	Queries  func() []querycost.Row             // costs of queries
 	Sent     func() []record.Sent               // senders of remote write and OTLP
+	Cluster  func(context.Context) any          // the answer of /api/v1/status/cluster
+	Node     string                             // of this process; empty if it is in no cluster
 	Build    string
 	Registry prometheus.Registerer
 	Logger   *slog.Logger

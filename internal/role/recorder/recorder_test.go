@@ -38,8 +38,9 @@ func newRecorder(t *testing.T, c settings.Recorder, log io.Writer) *Recorder {
 		Broken:  func() []record.BrokenStore { return []record.BrokenStore{{Tenant: "b", Store: "10s"}} },
 		Growing: func() record.Growing { return record.Growing{MemoryOf: "the cgroup"} },
 		Queries: func() []querycost.Row { return []querycost.Row{{Tenant: "b", Query: "up"}} },
-		Sent:    func() []record.Sent { return []record.Sent{{Tenant: "b", From: "10.0.0.7"}} },
-		Logger:  slog.New(slog.NewTextHandler(log, nil)),
+		Cluster: func(context.Context) any { return record.Cluster{Leader: "b"} }, Node: "a",
+		Sent:   func() []record.Sent { return []record.Sent{{Tenant: "b", From: "10.0.0.7"}} },
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	r.duration = time.Millisecond
 	return r
@@ -105,6 +106,7 @@ func TestARecordHasEverything(t *testing.T) {
 		record.MetricsEnd: "freshet_recorder_records_total 0",
 		record.Top:        `["who sends most"]`, record.Stores: `[{"tenant":"b","store":"10s",`,
 		record.Growth: `"memory_of":"the cgroup"`, record.Queries: `"query":"up"`, record.Requests: `"from":"10.0.0.7"`,
+		record.Nodes: `"leader":"b"`,
 	} {
 		if text, err := f.Read(name); err != nil || !bytes.Contains(text, []byte(has)) {
 			t.Errorf("%s: %.200q, %v", name, text, err)

@@ -43,7 +43,8 @@ var added = map[string]string{"allocs": record.Allocs, "mutex": record.Mutex, "b
 func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, []byte, error) {
 	t := &taking{record: of, files: map[string][]byte{}}
 	rec := &t.record
-	rec.Format, rec.Build, rec.GOMAXPROCS, rec.Missing = record.Format, r.Build, runtime.GOMAXPROCS(0), map[string]string{}
+	rec.Format, rec.Node, rec.Build, rec.GOMAXPROCS = record.Format, r.Node, r.Build, runtime.GOMAXPROCS(0)
+	rec.Missing = map[string]string{}
 	rec.Began = time.Now()
 	rec.ID = newID(rec)
 
@@ -107,6 +108,8 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	t.put(record.Queries, text, err)
 	text, err = json.Marshal(r.Sent())
 	t.put(record.Requests, text, err)
+	text, err = json.Marshal(r.Cluster(ctx))
+	t.put(record.Nodes, text, err)
 	text, err = t.zip()
 	return *rec, text, err
 }
@@ -195,7 +198,7 @@ func (t *taking) zip() ([]byte, error) {
 	z := zip.NewWriter(&text)
 	for _, name := range []string{
 		record.Summary, record.MetricsBegin, record.MetricsEnd, record.Top, record.Stores, record.Growth, record.Queries,
-		record.Requests, record.Trace,
+		record.Requests, record.Nodes, record.Trace,
 		record.CPU, record.Goroutines, record.Heap, record.Allocs, record.Mutex, record.Block,
 	} {
 		content, there := t.files[name]
