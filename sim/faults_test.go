@@ -15,7 +15,7 @@ type coverage struct {
 	tooOld, duplicates, ahead, full, kills, powerLosses, outages, torn, pauses, parts, transfers, changes, slow, hangs,
 	clocks, checkpoints, replaced, messagesLost, messagesTwice, cut, histograms, stale, deltas, deltasAgain, deltaLimits,
 	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted, cutCrashes, openingKills, held,
-	rewritten, yields int
+	rewritten, yields, behind int
 }
 
 func (c *coverage) each() []world.Count {
@@ -46,6 +46,7 @@ func (c *coverage) each() []world.Count {
 		counted("segments that killed openings rewrote", &c.rewritten),
 		counted("members that took no entries while stores hung", &c.held),
 		counted("leaders that yielded", &c.yields),
+		counted("writes refused since a quorum lagged", &c.behind),
 	}
 }
 

@@ -80,7 +80,7 @@ func (n *node) settings() member.Settings {
 		pending = 1
 	}
 	return member.Settings{Lateness: lateness, MaxPending: pending * more, MaxQueued: 4000 * more,
-		MaxQueuedSum: 6000 * more, Tiles: tile.Config{
+		MaxQueuedSum: 6000 * more, MaxBehind: 3000 * more, Tiles: tile.Config{
 			CounterTTL: time.Hour, GaugeTTL: time.Duration(20+10*n.n) * time.Second, CheckTTL: time.Hour, UpDownTTL: time.Hour,
 			OutOfOrder: n.window()}}
 }
@@ -234,7 +234,12 @@ func (s *sim) follow(n *node, now replica.Leadership) {
 // call asks the member for something that it answers later.
 func (s *sim) call(n *node, what func(member.ID), answer func(member.Answer)) {
 	n.ids++
-	n.waits[n.ids] = answer
+	n.waits[n.ids] = func(a member.Answer) {
+		if errors.Is(a.Err, member.ErrBehind) {
+			s.covered.behind++
+		}
+		answer(a)
+	}
 	what(n.ids)
 	s.drain(n)
 }

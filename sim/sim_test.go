@@ -6,6 +6,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/world"
@@ -108,8 +109,8 @@ func (s *sim) send(from *node, m *replica.Message) {
 		return
 	}
 	s.Note(b)
-	to, sent := s.nodes[m.To-1], from.clock()
-	fate := s.Send(from.n, to.n, s.Now > s.end-settleFor, func() { s.deliver(b, from.n, sent) })
+	to, sent, applied := s.nodes[m.To-1], from.clock(), from.node.State().Index()
+	fate := s.Send(from.n, to.n, s.Now > s.end-settleFor, func() { s.deliver(b, from.n, sent, applied) })
 	if fate.Lost {
 		s.covered.messagesLost++
 	}
@@ -119,7 +120,7 @@ func (s *sim) send(from *node, m *replica.Message) {
 }
 
 // deliver hands a message to the node of its member.
-func (s *sim) deliver(b []byte, from int, sent int64) {
+func (s *sim) deliver(b []byte, from int, sent int64, applied uint64) {
 	m, err := replica.ParseMessage(b)
 	if err != nil {
 		s.Fail("%v", err)
@@ -130,7 +131,7 @@ func (s *sim) deliver(b []byte, from int, sent int64) {
 		return
 	}
 	s.At(0, &to.Process, func() { // after the node's pause
-		if err := to.node.Step(to.clock(), sent, m); err != nil {
+		if err := to.node.Step(to.clock(), member.Message{Message: m, Sent: sent, Applied: applied}); err != nil {
 			s.Fail("%v: %v", &m, err)
 		}
 		s.drain(to)

@@ -11,6 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/replica"
@@ -56,7 +57,7 @@ func (s *server) openGroup() error {
 	o := group.Options{
 		Number: 0, Member: 1, Voters: []uint64{1},
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
-		MaxQueued: queuedBytes, MaxQueuedSum: queuedSum, MaxTenants: s.config.Store.MaxTenants,
+		MaxQueued: queuedBytes, MaxQueuedSum: queuedSum, MaxBehind: member.MaxBehind, MaxTenants: s.config.Store.MaxTenants,
 		FS: dir, Mark: binary.LittleEndian.Uint32(random[:]), Seed: binary.LittleEndian.Uint64(random[4:]),
 		Writer: groupWriter{s.distributor, s.stores, tookOver}, Told: told{s.metadata, s.stores, s.distributor},
 		Ledger: s.ledger, Watch: s.watch, Boot: boot(),

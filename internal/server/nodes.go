@@ -61,9 +61,9 @@ func (s *server) invitation() identity.Invitation {
 }
 
 // Receive implements peer.Handler. Before the member is restored, messages are lost, as on a network.
-func (h peerHandler) Receive(m peer.Message) {
+func (h peerHandler) Receive(m member.Message) {
 	if g, err := h.member(); err == nil {
-		g.Receive(group.Message{Message: m.Message, Sent: m.Sent})
+		g.Receive(m)
 	}
 }
 
@@ -291,13 +291,7 @@ func (s *server) runNodes(ctx context.Context) error {
 }
 
 // Send implements group.Network.
-func (n *nodes) Send(messages []group.Message) {
-	all := make([]peer.Message, len(messages))
-	for i, m := range messages {
-		all[i] = peer.Message{Message: m.Message, Sent: m.Sent}
-	}
-	n.peers.Send(all)
-}
+func (n *nodes) Send(messages []member.Message) { n.peers.Send(messages) }
 
 // Route implements group.Network.
 func (n *nodes) Route(members map[string]uint64) {

@@ -5,6 +5,8 @@ import (
 	"io"
 	"syscall"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/member"
 )
 
 // cpu returns the CPU time of the process, in nanoseconds.
@@ -26,7 +28,7 @@ func BenchmarkEntries(b *testing.B) {
 	all := nodes(b, "a", "b")
 	a, received := all["a"], all["b"].handler.received
 	m := appended(b, 1, 2, 1, make([]byte, benchSize))
-	a.Send([]Message{m})
+	a.Send([]member.Message{m})
 	next(b, received)
 	b.SetBytes(benchSize)
 	from := cpu(b)
@@ -35,7 +37,7 @@ func BenchmarkEntries(b *testing.B) {
 	go func() {
 		for range b.N {
 			room <- struct{}{}
-			a.Send([]Message{m})
+			a.Send([]member.Message{m})
 		}
 	}()
 	for range b.N {

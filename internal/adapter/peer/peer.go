@@ -10,8 +10,8 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/marks"
+	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
-	"github.com/freshet-io/freshet/internal/core/replica"
 )
 
 // Versions of the protocol that this program speaks.
@@ -19,12 +19,6 @@ const (
 	lowestVersion  = 1
 	highestVersion = 1
 )
-
-// Message goes from one member to another.
-type Message struct {
-	replica.Message
-	Sent int64 // Unix ms by the sender's clock
-}
 
 // Cluster is the id of a cluster. It is zero while the process does not know its cluster.
 type Cluster [16]byte
@@ -53,7 +47,7 @@ type Handler interface {
 	// Receive takes a message for this member. It gets the messages of one member one after the other,
 	// but messages with entries and urgent messages are separate sequences. While Receive blocks, the
 	// sender waits.
-	Receive(m Message)
+	Receive(m member.Message)
 	// Push takes a push in the form of entry.AppendPush. member.CheckPush has checked it.
 	Push(ctx context.Context, group uint64, push []byte) error
 	// Write proposes an entry of a request or of deltas.

@@ -43,7 +43,7 @@ func secret(t testing.TB) *Secret {
 }
 
 // heartbeat returns a message without entries.
-func heartbeat(t testing.TB, from, to, commit uint64) Message {
+func heartbeat(t testing.TB, from, to, commit uint64) member.Message {
 	t.Helper()
 	return message(t, &raftpb.Message{
 		Type: raftpb.MsgHeartbeat.Enum(), From: &from, To: &to, Term: proto.Uint64(1), Commit: &commit,
@@ -51,7 +51,7 @@ func heartbeat(t testing.TB, from, to, commit uint64) Message {
 }
 
 // appended returns a message with one entry.
-func appended(t testing.TB, from, to, index uint64, data []byte) Message {
+func appended(t testing.TB, from, to, index uint64, data []byte) member.Message {
 	t.Helper()
 	return message(t, &raftpb.Message{
 		Type: raftpb.MsgApp.Enum(), From: &from, To: &to, Term: proto.Uint64(1), LogTerm: proto.Uint64(1),
@@ -60,7 +60,7 @@ func appended(t testing.TB, from, to, index uint64, data []byte) Message {
 	})
 }
 
-func message(t testing.TB, m *raftpb.Message) Message {
+func message(t testing.TB, m *raftpb.Message) member.Message {
 	t.Helper()
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -70,12 +70,12 @@ func message(t testing.TB, m *raftpb.Message) Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Message{parsed, 17}
+	return member.Message{Message: parsed, Sent: 17, Applied: 5}
 }
 
 // handler gives the answers that a test sets.
 type handler struct {
-	received chan Message // may be nil
+	received chan member.Message // may be nil
 	push     error
 	write    error
 	outcome  outcome.Outcome
@@ -83,7 +83,7 @@ type handler struct {
 	wrote    chan *entry.Entry
 }
 
-func (h *handler) Receive(m Message) {
+func (h *handler) Receive(m member.Message) {
 	if h.received != nil {
 		h.received <- m
 	}
@@ -229,7 +229,7 @@ func nodes(t testing.TB, names ...string) map[string]*process {
 	t.Helper()
 	all, addresses := map[string]*process{}, map[string]string{}
 	for _, name := range names {
-		p := &process{handler: &handler{received: make(chan Message, 1000)}}
+		p := &process{handler: &handler{received: make(chan member.Message, 1000)}}
 		serve(t, p, nodeCredentials(t, secret(t), name), func() Self { return selfOf(name) }, listen(t, "127.0.0.1:0"))
 		all[name], addresses[name] = p, p.address
 	}
@@ -283,7 +283,7 @@ func TestMessagesComeInOrder(t *testing.T) {
 			for i := range uint64(each) {
 				for to := range all {
 					if to != from {
-						p.Send([]Message{
+						p.Send([]member.Message{
 							heartbeat(t, members[from], members[to], i+1), appended(t, members[from], members[to], i+1, []byte("data")),
 						})
 					}
@@ -298,8 +298,8 @@ func TestMessagesComeInOrder(t *testing.T) {
 			m := next(t, p.handler.received)
 			var body raftpb.Message
 			b, _ := m.Append(nil)
-			if err := proto.Unmarshal(b, &body); err != nil || m.Sent != 17 {
-				t.Fatalf("the message has the error %v and was sent at %d", err, m.Sent)
+			if err := proto.Unmarshal(b, &body); err != nil || m.Sent != 17 || m.Applied != 5 {
+				t.Fatalf("the message has the error %v was sent at %d, and its sender had applied %d", err, m.Sent, m.Applied)
 			}
 			number := body.GetCommit()
 			if !m.Urgent {
@@ -329,7 +329,7 @@ func TestMessagesComeInOrder(t *testing.T) {
 func TestACutConnectionIsDialledAgain(t *testing.T) {
 	all := nodes(t, "a", "b")
 	a, b := all["a"], all["b"]
-	a.Send([]Message{heartbeat(t, 1, 2, 1)})
+	a.Send([]member.Message{heartbeat(t, 1, 2, 1)})
 	next(t, b.handler.received)
 	awaitHealth(t, a.Peers, "b", isConnected) // both connections
 	before := testutil.ToFloat64(a.Peers.metrics.dials.WithLabelValues("b", urgent))
@@ -340,7 +340,7 @@ func TestACutConnectionIsDialledAgain(t *testing.T) {
 	}
 	serve(t, b, nodeCredentials(t, secret(t), "b"), func() Self { return selfOf("b") }, listen(t, b.address))
 	awaitHealth(t, a.Peers, "b", isConnected)
-	a.Send([]Message{heartbeat(t, 1, 2, 2), appended(t, 1, 2, 1, nil)})
+	a.Send([]member.Message{heartbeat(t, 1, 2, 2), appended(t, 1, 2, 1, nil)})
 	next(t, b.handler.received)
 	next(t, b.handler.received)
 	if after := testutil.ToFloat64(a.Peers.metrics.dials.WithLabelValues("b", urgent)); after <= before {
@@ -357,7 +357,7 @@ func TestAFullBufferDrops(t *testing.T) {
 		Self: func() Self { return selfOf("a") }, Nodes: map[string]string{"b": l.Addr().String()}})
 	big := appended(t, 1, 2, 1, make([]byte, 1<<20))
 	for range 70 {
-		p.Send([]Message{big, heartbeat(t, 1, 3, 1)})
+		p.Send([]member.Message{big, heartbeat(t, 1, 3, 1)})
 	}
 	m := p.Peers.metrics.dropped
 	if n := testutil.ToFloat64(m.WithLabelValues("b", entries, droppedFull)); n != 7 {

@@ -128,7 +128,7 @@ func (p *Peers) Route(members map[string]uint64) {
 }
 
 // Send copies messages into the queues of their nodes, or drops them. It never blocks.
-func (p *Peers) Send(messages []Message) {
+func (p *Peers) Send(messages []member.Message) {
 	now, route := time.Now(), *p.route.Load()
 	for i := range messages {
 		m := &messages[i]
@@ -149,7 +149,7 @@ func (p *Peers) Send(messages []Message) {
 		if err != nil {
 			panic(fmt.Sprintf("BUG: %v cannot be encoded: %v", m, err))
 		}
-		if !c.queue.put(waiting{ends{m.From, m.To}, &wire.Message{Body: body, Sent: m.Sent}, now}) {
+		if !c.queue.put(waiting{ends{m.From, m.To}, &wire.Message{Body: body, Sent: m.Sent, Applied: m.Applied}, now}) {
 			c.full.Inc()
 		}
 	}

@@ -340,8 +340,8 @@ func (s *Server) receive(connection string, in grpc.BidiStreamingServer[wire.Bat
 var errForged = errors.New("it is from or for another member than its stream")
 
 // readBatch parses the messages of a batch. All messages must be between the members of the hello.
-func readBatch(hello *wire.Hello, b *wire.Batch) ([]Message, error) {
-	all := make([]Message, 0, len(b.GetMessages()))
+func readBatch(hello *wire.Hello, b *wire.Batch) ([]member.Message, error) {
+	all := make([]member.Message, 0, len(b.GetMessages()))
 	for _, m := range b.GetMessages() {
 		parsed, err := replica.ParseMessage(m.GetBody())
 		if err != nil {
@@ -351,7 +351,7 @@ func readBatch(hello *wire.Hello, b *wire.Batch) ([]Message, error) {
 			return nil, fmt.Errorf("%w: from %d to %d, on a stream from %d to %d", errForged, parsed.From, parsed.To,
 				hello.GetFrom(), hello.GetTo())
 		}
-		all = append(all, Message{parsed, m.GetSent()})
+		all = append(all, member.Message{Message: parsed, Sent: m.GetSent(), Applied: m.GetApplied()})
 	}
 	return all, nil
 }

@@ -222,3 +222,57 @@ func TestOldSendersAreForgotten(t *testing.T) {
 		}
 	}
 }
+
+// A leader outruns one member without harm. Once both others have too much of the log to apply, it refuses
+// windows, requests and deltas, until one of them has caught up.
+func TestALeaderWaitsForAQuorumToApply(t *testing.T) {
+	g := newThree(t, 3)
+	n := g.leader()
+	var others []*testNode
+	for _, x := range g.nodes {
+		if x.settings.MaxBehind = 10_000; x != n {
+			x.settings.MaxQueued, x.settings.MaxQueuedSum = 300, 300
+			others = append(others, x)
+		}
+	}
+	id := ID(0)
+	write := func() error {
+		id++
+		n.Write(g.now, id, requestEntry(t, g.now))
+		g.pass(100)
+		return n.answers[id].Err
+	}
+	others[0].hangs = true
+	for range 200 {
+		if err := write(); err != nil {
+			t.Fatalf("one of three members takes nothing: %v", err)
+		}
+	}
+	if behind := n.leader.backlog.of(2) + n.leader.backlog.of(3); behind < 10_000 {
+		t.Fatalf("the others are only %d bytes behind", behind)
+	}
+	others[1].hangs = true
+	written := 0
+	for ; written < 200; written++ {
+		if err := write(); err != nil {
+			if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "10000 are allowed") {
+				t.Errorf("two of three members take nothing: %v", err)
+			}
+			break
+		}
+	}
+	if behind := n.unapplied(); written == 200 || behind < 10_000 || behind > 12_000 {
+		t.Errorf("after %d more requests a quorum is %d bytes behind", written, behind)
+	}
+	id++
+	n.Push(g.now, id, pushOf(g.now, "one", 9, 1, 1))
+	g.settle()
+	if err := n.answers[id].Err; !errors.Is(err, ErrFull) {
+		t.Errorf("a push while two of three members take nothing: %v", err)
+	}
+	others[0].hangs = false
+	g.pass(1000)
+	if err := write(); err != nil {
+		t.Errorf("a quorum has caught up: %v", err)
+	}
+}

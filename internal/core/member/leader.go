@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
@@ -14,9 +15,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// leader is what a member needs while it leads. All fields except the clocks belong to one term.
+// leader is what a member needs while it leads. All fields except the clocks and the backlog belong to one term.
 type leader struct {
-	clocks clocks
+	clocks  clocks
+	backlog backlog
 
 	since  int64           // when it was elected, or earlier if our clock has leapt; 0 if it is not known yet
 	ticks  int64           // number of ticks since then, which a leap of the clock does not change
@@ -59,7 +61,7 @@ const (
 // reset ends a term, and returns its queue and the nodes that wait to join.
 func (l *leader) reset() ([]push, []join) {
 	queue, joins := l.queue, l.joins
-	*l = leader{clocks: l.clocks, heard: map[uint64]bool{}}
+	*l = leader{clocks: l.clocks, backlog: l.backlog, heard: map[uint64]bool{}}
 	return queue, joins
 }
 
@@ -523,4 +525,83 @@ func (n *Node) promote() {
 		_ = n.replica.Members(voters, slices.Delete(slices.Clone(n.members.Learners), at, at+1))
 		return
 	}
+}
+
+// MaxBehind is how many bytes of entries a leader lets the other members be behind. A new leader answers no
+// write before it has applied them all, which may take half a minute.
+const MaxBehind = 256 << 20
+
+// backlogSteps is how many places of the log are remembered between MaxBehind and the last entry applied.
+const backlogSteps = 64
+
+// backlog knows how many bytes of entries each other member has yet to apply that this member has applied.
+type backlog struct {
+	sum    int64             // bytes of all entries that this member has applied
+	places []place           // ascending, and at least `apart` bytes apart
+	others map[uint64]uint64 // the last entry that each member is known to have applied
+}
+
+// place is an entry, and the bytes of all entries up to it.
+type place struct {
+	index uint64
+	sum   int64
+}
+
+// applied notes an entry that this member applies. The members may be `most` bytes behind.
+func (b *backlog) applied(index uint64, bytes int, most int64) {
+	b.sum += int64(bytes)
+	last := len(b.places) - 1
+	if last >= 0 && b.sum-b.places[last].sum < most/backlogSteps {
+		return
+	}
+	b.places = append(b.places, place{index, b.sum})
+	if oldest := b.places[0].sum; b.sum-oldest > 2*most {
+		b.places = slices.Delete(b.places, 0, 1)
+	}
+}
+
+// heard notes the last entry that another member has applied.
+func (b *backlog) heard(member, applied uint64) {
+	if b.others == nil {
+		b.others = map[uint64]uint64{}
+	}
+	b.others[member] = applied
+}
+
+// of returns how many bytes of entries a member is behind, at least. It may be too low by the distance of two
+// places, and after a start it knows only of entries since then.
+func (b *backlog) of(member uint64) int64 {
+	applied := b.others[member]
+	i := sort.Search(len(b.places), func(i int) bool { return b.places[i].index > applied })
+	if i == len(b.places) {
+		return 0
+	}
+	return b.sum - b.places[i].sum
+}
+
+// unapplied returns how many bytes of entries are not applied by a quorum yet. Members that are not heard do not
+// count: without them there may be no quorum, and then nothing is committed anyway.
+func (n *Node) unapplied() int64 {
+	all := []int64{0} // this member's own
+	for _, id := range n.members.Voters {
+		if x, heard := n.leader.clocks.others[id]; heard && !n.leader.clocks.old(x) {
+			all = append(all, n.leader.backlog.of(id))
+		}
+	}
+	slices.Sort(all)
+	if quorum := len(n.members.Voters)/2 + 1; quorum <= len(all) {
+		return all[quorum-1]
+	}
+	return 0
+}
+
+// lagging returns why nothing is proposed now: so many members are so far behind that a new leader would
+// not answer for long. A single slow member does not matter. The error is ErrBehind.
+func (n *Node) lagging() error {
+	behind := n.unapplied()
+	if behind <= n.settings.MaxBehind {
+		return nil
+	}
+	return fmt.Errorf("%w: they have at least %d bytes of the log to apply yet, and %d are allowed; "+
+		"`freshet diagnose` finds slow nodes", ErrBehind, behind, n.settings.MaxBehind)
 }

@@ -30,6 +30,9 @@ var (
 	// ErrFull means that too much waits already: for the other members, or for the stores. Nothing was
 	// done.
 	ErrFull = errors.New("too much already waits for the group's other members or for the stores")
+
+	// ErrBehind is the ErrFull of a leader whose other members have much of the log to apply yet.
+	ErrBehind = fmt.Errorf("%w: most nodes lag", ErrFull)
 )
 
 // Settings of a node. Only a leader uses them: they become part of its entries.
@@ -44,6 +47,8 @@ type Settings struct {
 	// MaxQueued and MaxQueuedSum bound the bytes of the requests that wait for the stores of a tenant
 	// and of all tenants. Those that are not applied yet, at most 32 MiB, do not count.
 	MaxQueued, MaxQueuedSum int64
+
+	MaxBehind int64 // bytes of entries that a quorum may have yet to apply
 }
 
 const (
@@ -99,9 +104,9 @@ type Answer struct {
 
 // Output is what a node has for its caller.
 type Output struct {
-	Messages   []replica.Message
-	Writes     []*replica.Write // to be stored in this order
-	Work       []*Work          // for the stores; Done takes it back
+	Messages   []replica.Message // the caller adds the time
+	Writes     []*replica.Write  // to be stored in this order
+	Work       []*Work           // for the stores; Done takes it back
 	Answers    []Answer
 	Applied    []Applied // for the books
 	Leadership replica.Leadership
@@ -155,11 +160,19 @@ func (n *Node) tell(now int64) {
 	}
 }
 
-// Step takes a message from another member, whose clock showed `sent` when it sent the message.
-func (n *Node) Step(now, sent int64, m replica.Message) error {
+// Message goes from one member to another.
+type Message struct {
+	replica.Message
+	Sent    int64  // Unix ms by the sender's clock
+	Applied uint64 // the last entry that the sender has applied
+}
+
+// Step takes a message from another member.
+func (n *Node) Step(now int64, m Message) error {
 	n.tell(now)
-	n.leader.clocks.heard(m.From, sent)
-	return n.replica.Step(m)
+	n.leader.clocks.heard(m.From, m.Sent)
+	n.leader.backlog.heard(m.From, m.Applied)
+	return n.replica.Step(m.Message)
 }
 
 // Push puts a push of a collector into the log. The bytes are encoded by entry.AppendPush, the caller
@@ -180,6 +193,10 @@ func (n *Node) Push(now int64, id ID, bytes []byte) {
 			ErrFull, n.leader.queued, maxPushes))
 		return
 	}
+	if err := n.lagging(); err != nil {
+		n.answer(id, err)
+		return
+	}
 	n.leader.queued += int64(len(bytes))
 	n.leader.queue = append(n.leader.queue, push{id: id, bytes: bytes})
 	n.proposeWindows()
@@ -194,7 +211,7 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 		n.answer(id, replica.ErrNotLeader)
 		return
 	}
-	if err := cmp.Or(n.timeless(e), n.room(e)); err != nil {
+	if err := cmp.Or(n.timeless(e), n.room(e), n.lagging()); err != nil {
 		n.answer(id, err)
 		return
 	}
@@ -423,6 +440,7 @@ func (n *Node) apply(c replica.Committed) error {
 	n.out.Applied = append(n.out.Applied, done)
 	n.term = c.Term
 	n.leader.applied(c.Index)
+	n.leader.backlog.applied(c.Index, len(c.Data), n.settings.MaxBehind)
 	if !c.Own && !mutant.OldTerm {
 		return nil
 	}

@@ -24,7 +24,7 @@ import (
 )
 
 var settings = Settings{Lateness: 2 * time.Second, Tiles: config, MaxPending: 1 << 20,
-	MaxQueued: 1 << 20, MaxQueuedSum: 1 << 20}
+	MaxQueued: 1 << 20, MaxQueuedSum: 1 << 20, MaxBehind: 1 << 20}
 
 // three are the nodes of a group. A message arrives at once, and a Write is stored at once, unless
 // the node is cut off or slow.
@@ -110,7 +110,7 @@ func (g *three) settle() {
 			for _, m := range out.Messages {
 				if to := g.nodes[m.To-1]; !from.parted && !to.parted && !from.loses(&m) && (m.Urgent || !from.muffled) {
 					busy = true
-					if err := to.Step(g.now+to.clock, g.now+from.clock, m); err != nil {
+					if err := to.Step(g.now+to.clock, Message{m, g.now + from.clock, from.state.Index()}); err != nil {
 						g.t.Fatal(err)
 					}
 				}

@@ -123,7 +123,7 @@ func BenchmarkRequest(b *testing.B) {
 				b.Fatal(err)
 			}
 			g, err := New(Options{Member: 1, Voters: []uint64{1}, Config: settings.DefaultAggregator(), MaxPending: 1 << 30,
-				MaxQueued: 1 << 30, MaxQueuedSum: 1 << 30, FS: dir, Mark: 1, Boot: boot, Writer: nowhere{},
+				MaxQueued: 1 << 30, MaxQueuedSum: 1 << 30, MaxBehind: 1 << 30, FS: dir, Mark: 1, Boot: boot, Writer: nowhere{},
 				Ledger: ledger.New(), Now: time.Now, Registry: prometheus.NewRegistry(), Logger: discard})
 			if err != nil {
 				b.Fatal(err)

@@ -80,7 +80,7 @@ type Group struct {
 	held     *push // the first waiting push, or nil
 	calls    chan *call
 	early    []*call // that wait until the clock is believed
-	received chan Message
+	received chan member.Message
 	written  chan *job // writes that came back from the stores
 	halts    chan struct{}
 	ended    chan struct{} // closed when Run returns
@@ -134,6 +134,8 @@ type Options struct {
 	// tenants: see member.Settings.
 	MaxQueued, MaxQueuedSum int64
 
+	MaxBehind int64 // bytes of entries that a quorum may have yet to apply
+
 	Mark     uint32 // as in journal.Options
 	Seed     uint64 // of the timeouts of elections
 	Segment  int64  // bytes of a segment of the log; 0 means 64 MiB
@@ -164,15 +166,9 @@ type Writer interface {
 
 // Network carries messages to the other members. It may lose, delay and repeat them.
 type Network interface {
-	Send(messages []Message)
+	Send(messages []member.Message)
 	// Route says which member each node has, by the node's name. It is called when the log names more.
 	Route(members map[string]uint64)
-}
-
-// Message goes from one member to another.
-type Message struct {
-	replica.Message
-	Sent int64 // Unix ms by the sender's clock
 }
 
 // Restored says what the start found.
@@ -227,7 +223,7 @@ func (g *Group) Run(ctx context.Context) error {
 			if m.From == g.leadership.Leader {
 				g.leaderClock = m.Sent
 			}
-			if err := g.node.Step(g.now, m.Sent, m.Message); err != nil {
+			if err := g.node.Step(g.now, m); err != nil {
 				g.Logger.Warn("a message from another member of the group is ignored", "error", err)
 			}
 		case g.nextJob() <- g.firstJob():
@@ -293,7 +289,7 @@ func (g *Group) Halt() {
 }
 
 // Receive takes a message from another member.
-func (g *Group) Receive(m Message) {
+func (g *Group) Receive(m member.Message) {
 	select {
 	case g.received <- m:
 	case <-g.ended:

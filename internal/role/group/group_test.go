@@ -311,7 +311,7 @@ var discard = slog.New(slog.NewTextHandler(io.Discard, nil))
 func optionsOf(fs *memfs.FS, w Writer) Options {
 	o := Options{
 		Number: 3, Member: 1, Voters: []uint64{1}, Config: settings.DefaultAggregator(), MaxPending: 1 << 20,
-		MaxQueued: 1 << 20, MaxQueuedSum: 1 << 20,
+		MaxQueued: 1 << 20, MaxQueuedSum: 1 << 20, MaxBehind: 1 << 20,
 		FS: fs, Mark: 7, Seed: 1, Writer: &mortal{Writer: w}, Ledger: ledger.New(), Now: time.Now, Boot: "boot",
 		Segment:  2000,
 		Registry: prometheus.NewRegistry(), Logger: discard,

@@ -40,7 +40,7 @@ func New(o Options) (*Group, error) {
 		done:    make(chan *logJob),
 		failing: make(chan error),
 
-		received:  make(chan Message),
+		received:  make(chan member.Message),
 		waiting:   map[member.ID]waiting{},
 		backlogs:  map[string]*backlog{},
 		requested: map[string]*job{},
@@ -209,7 +209,7 @@ func (g *Group) open(state *member.Member, first bool) error {
 	g.log = log
 	g.node = member.NewNode(r, state, member.Settings{
 		Lateness: g.Config.Lateness, Tiles: g.tiles, MaxPending: g.MaxPending,
-		MaxQueued: g.MaxQueued, MaxQueuedSum: g.MaxQueuedSum, MaxTenants: g.MaxTenants,
+		MaxQueued: g.MaxQueued, MaxQueuedSum: g.MaxQueuedSum, MaxBehind: g.MaxBehind, MaxTenants: g.MaxTenants,
 		Self: entry.Node{Name: g.Node, Member: g.Member},
 	})
 	return nil

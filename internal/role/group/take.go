@@ -19,9 +19,9 @@ func (g *Group) take() error {
 		return err
 	}
 	if len(out.Messages) > 0 && g.Network != nil {
-		all := make([]Message, len(out.Messages))
+		all, applied := make([]member.Message, len(out.Messages)), g.node.State().Index()
 		for i, m := range out.Messages {
-			all[i] = Message{m, g.now}
+			all[i] = member.Message{Message: m, Sent: g.now, Applied: applied}
 		}
 		g.Network.Send(all)
 	}

@@ -252,8 +252,9 @@ func (x *Batch) GetMessages() []*Message {
 
 type Message struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Body          []byte                 `protobuf:"bytes,1,opt,name=body,proto3" json:"body,omitempty"`   // a Message of Raft's raft.proto
-	Sent          int64                  `protobuf:"fixed64,2,opt,name=sent,proto3" json:"sent,omitempty"` // Unix milliseconds by the sender's clock
+	Body          []byte                 `protobuf:"bytes,1,opt,name=body,proto3" json:"body,omitempty"`        // a Message of Raft's raft.proto
+	Sent          int64                  `protobuf:"fixed64,2,opt,name=sent,proto3" json:"sent,omitempty"`      // Unix milliseconds by the sender's clock
+	Applied       uint64                 `protobuf:"varint,3,opt,name=applied,proto3" json:"applied,omitempty"` // the last entry that the sender has applied
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -298,6 +299,13 @@ func (x *Message) GetBody() []byte {
 func (x *Message) GetSent() int64 {
 	if x != nil {
 		return x.Sent
+	}
+	return 0
+}
+
+func (x *Message) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
 	}
 	return 0
 }
@@ -1283,10 +1291,11 @@ const file_peer_proto_rawDesc = "" +
 	"\ahighest\x18\b \x01(\rR\ahighest\"k\n" +
 	"\x05Batch\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x124\n" +
-	"\bmessages\x18\x02 \x03(\v2\x18.freshet.peer.v1.MessageR\bmessages\"1\n" +
+	"\bmessages\x18\x02 \x03(\v2\x18.freshet.peer.v1.MessageR\bmessages\"K\n" +
 	"\aMessage\x12\x12\n" +
 	"\x04body\x18\x01 \x01(\fR\x04body\x12\x12\n" +
-	"\x04sent\x18\x02 \x01(\x10R\x04sent\"\x05\n" +
+	"\x04sent\x18\x02 \x01(\x10R\x04sent\x12\x18\n" +
+	"\aapplied\x18\x03 \x01(\x04R\aapplied\"\x05\n" +
 	"\x03Ack\"O\n" +
 	"\vPushRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x12\n" +
