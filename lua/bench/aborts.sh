@@ -29,8 +29,11 @@ for handler; do
   kill -TERM $pid
   wait $pid || true
   grep -q '\(freshet\|init_worker\).*return' "$JITV" || { echo "$handler: LuaJIT compiled nothing of our code"; status=1; }
-  # LuaJIT must never abort traces of functions that requests call, and no trace of a flush after the warm-up.
-  grep -e '---.*freshet\.\(counter\|gauge\|histogram\|http\)' "$JITV" | grep -v 'disabled for function' && status=1
+  # LuaJIT must never abort traces of functions that requests call, and no trace of a flush after the
+  # warm-up. The first request is an exception: it looks up nginx's C functions, and LuaJIT cannot look
+  # up a symbol while it records a trace. It records so early when two loops share a hot counter.
+  grep -e '---.*freshet\.\(counter\|gauge\|histogram\|http\)' "$JITV" |
+    grep -v 'disabled for function\|symbol not in cache' && status=1
   tail -n +$((before + 1)) "$JITV" | grep -e '---.*\(freshet\|http\.lua\|flush\.lua\|text\.lua\|labels\.lua\|buckets\.lua\|socket\.lua\)' && { echo "$handler: a trace was aborted after the warm-up"; status=1; }
 done
 exit $status
