@@ -16,10 +16,10 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/golden")
 
-// base is when the log of the tests begins, in Unix milliseconds: 1 h before an epoch ends.
+// base is the time at which the tests' log begins, in Unix milliseconds: 1 h before the end of an epoch.
 const base = (1_795_228_020_000/Epoch)*Epoch + Epoch/2
 
-// naive has the epoch in which each series was last written to, and forgets nothing.
+// naive keeps the epoch in which each series was last written to, and forgets nothing.
 type naive struct {
 	epoch int64
 	last  map[Hash]int64
@@ -43,9 +43,9 @@ func (n *naive) size() (size int) {
 	return size
 }
 
-// Two members apply the same requests in commits. Some commits fail, and are applied again; one member
-// restarts at times from what it saved. A third member repeats the changes that this one records. All
-// agree with a plain map, and save the same bytes.
+// Two members apply the same requests in commits. One of them, the restless one, also applies commits
+// that fail and are undone, and restarts at times from what it saved. A third member repeats the changes
+// that the restless one records. All agree with a plain map, and save the same bytes.
 func TestMembersAgree(t *testing.T) {
 	undone, longer, jumps := 0, 0, 0
 	for seed := range uint64(200) {
@@ -85,12 +85,13 @@ func TestMembersAgree(t *testing.T) {
 					on.last[h] = on.epoch
 				}
 				if limit := r.IntN(20); to.Full(limit) != (limit > 0 && on.size() >= limit) || to.Len() != on.size() {
-					t.Fatalf("seed %d: %d series, want %d", seed, to.Len(), on.size())
+					t.Fatalf("seed %d: %d series, want %d; full %v with the limit %d",
+						seed, to.Len(), on.size(), to.Full(limit), limit)
 				}
 			}
 		}
 		for commit := range uint64(60) {
-			if r.IntN(4) == 0 { // with other requests than those that come next
+			if r.IntN(4) == 0 { // a commit that fails: its requests never come again
 				undone++
 				saved, scratch := restless.Append(nil), list.clone()
 				apply(1000+commit, &restless, &scratch)
@@ -98,11 +99,11 @@ func TestMembersAgree(t *testing.T) {
 					longer++
 				}
 				if got := restless.AppendKept(nil); !bytes.Equal(got, saved) {
-					t.Fatalf("seed %d: before an undo\n%x are kept, want\n%x", seed, got, saved)
+					t.Fatalf("seed %d: before an undo, the kept set is\n%x, want\n%x", seed, got, saved)
 				}
 				restless.Undo()
 				if got := restless.Append(nil); !bytes.Equal(got, saved) || restless.Len() != list.size() {
-					t.Fatalf("seed %d: after an undo\n%x, want\n%x", seed, got, saved)
+					t.Fatalf("seed %d: after an undo, the set is\n%x, want\n%x", seed, got, saved)
 				}
 			}
 			again := list.clone()
@@ -128,7 +129,8 @@ func TestMembersAgree(t *testing.T) {
 		}
 	}
 	if undone < 1000 || longer < 100 || jumps < 1000 {
-		t.Errorf("too few changes: %d are undone, %d of them over epochs, and %d epochs are left out", undone, longer, jumps)
+		t.Errorf("%d undone commits, %d of which skipped an epoch, and %d jumps, want 1000, 100, 1000",
+			undone, longer, jumps)
 	}
 }
 
@@ -171,14 +173,15 @@ func TestBound(t *testing.T) {
 	s.size = Most // as if the set were full
 	s.Note(2 << 32)
 	if s.Has(2<<32) || s.Len() != Most || !s.Full(1<<30) || s.Full(0) {
-		t.Errorf("known %v, %d series, full %v", s.Has(2<<32), s.Len(), s.Full(1<<30))
+		t.Errorf("one series beyond the bound: known %v, %d series, full %v, want false, %d, true",
+			s.Has(2<<32), s.Len(), s.Full(1<<30), Most)
 	}
 	s.Note(1 << 32)
 	s.Advance(base + Epoch)
 	s.Note(1 << 32)
 	s.Note(1 << 32)
 	if s.Len() != Most || s.older != Most-1 {
-		t.Errorf("a known series: %d series, %d of the epoch before", s.Len(), s.older)
+		t.Errorf("after a known series: %d series, %d of the epoch before, want %d, %d", s.Len(), s.older, Most, Most-1)
 	}
 }
 
@@ -210,7 +213,7 @@ func TestMemory(t *testing.T) {
 		after := float64(heap()-before) / n
 		t.Logf("epoch %d: %.1f bytes a series, at most %.1f meanwhile", epoch, after, most)
 		if after > 16.5 || most > 20 {
-			t.Errorf("epoch %d: %.1f bytes a series, %.1f meanwhile", epoch, after, most)
+			t.Errorf("epoch %d: %.1f bytes a series, at most %.1f meanwhile, want 16.5 and 20", epoch, after, most)
 		}
 	}
 	runtime.KeepAlive(&s)
@@ -332,7 +335,7 @@ func FuzzRepeat(f *testing.F) {
 		}
 		s.Undo()
 		if got := s.Append(nil); !bytes.Equal(got, saved) {
-			t.Fatalf("an undo takes back repeated changes: %x, want %x", got, saved)
+			t.Fatalf("after an undo, the repeated changes leave %x, want %x", got, saved)
 		}
 	})
 }
@@ -350,7 +353,8 @@ func BenchmarkNote(b *testing.B) {
 	}
 }
 
-// While a store writes, or hangs in a write, another goroutine saves the series as they were before.
+// While one goroutine changes the series, another saves them as they were at the last Keep. A store may
+// write, or hang in a write, meanwhile.
 func TestSavedDuringChanges(t *testing.T) {
 	var s Set
 	s.Advance(base)

@@ -36,7 +36,7 @@ func mustNew(t testing.TB, c Config) *Load {
 	return l
 }
 
-// sample is a sample as a receiver reads it.
+// sample is what a receiver reads of a sample.
 type sample struct {
 	labels string
 	time   int64
@@ -89,8 +89,8 @@ func read(t *testing.T, version int, body []byte) (all []sample) {
 	return all
 }
 
-// Every load is as configured, and its totals equal the receiver's counts. Each series comes once a
-// round, with the time of the round, in full requests.
+// Every load is as configured, and its totals equal what the receiver counts. In each round every series
+// comes once, with the time of the round, and all requests but the last are full.
 func TestLoadIsWhatWasAskedFor(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"version 1":                      nil,
@@ -122,7 +122,8 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 					made += r.New
 					got := read(t, c.Version, r.Body)
 					if len(got) != r.Samples || len(got) != c.Batch && k < c.Requests()-1 {
-						t.Fatalf("request %d has %d samples, but claims %d", k, len(got), r.Samples)
+						t.Fatalf("request %d has %d samples, want %d as it claims, %d if it is full",
+							k, len(got), r.Samples, c.Batch)
 					}
 					for _, s := range got {
 						if s.time != c.Begin+int64(round)*c.Interval || strings.Count(s.labels, "=") != c.Labels ||
@@ -133,15 +134,17 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 					}
 				}
 				if len(now) != c.Series || len(seen)-before != made {
-					t.Fatalf("round %d has %d series, %d of them new, but claims %d", round, len(now), len(seen)-before, made)
+					t.Fatalf("round %d has %d series, %d of them new, want %d, %d",
+						round, len(now), len(seen)-before, c.Series, made)
 				}
 				if round > 0 && math.Abs(float64(made)-c.NewShare*float64(c.Series)) > 2*seriesPerPod {
-					t.Errorf("round %d replaces %d of %d series", round, made, c.Series)
+					t.Errorf("round %d replaces %d of %d series, want a share of %g", round, made, c.Series, c.NewShare)
 				}
 			}
 			if totals.Samples != uint64(12*c.Series) || totals.NewSeries != uint64(len(seen)) ||
 				totals.Requests != uint64(12*c.Requests()) {
-				t.Errorf("totals %+v, and %d series came", totals, len(seen))
+				t.Errorf("totals %+v, want those of 12 rounds of %d series, with %d new ones",
+					totals, c.Series, len(seen))
 			}
 		})
 	}
@@ -215,15 +218,16 @@ func TestSizeIsThatOfARealSender(t *testing.T) {
 		}
 		real := len(snappy.Encode(nil, raw))
 		if ratio := float64(len(r.Body)) / float64(real); ratio < 0.8 || ratio > 1.3 {
-			t.Errorf("version %d: %d bytes; a library makes %d", version, len(r.Body), real)
+			t.Errorf("version %d: %d compressed bytes, want about %d as from a library", version, len(r.Body), real)
 		}
 		if len(raw) != r.Raw {
-			t.Errorf("version %d: %d uncompressed bytes, but claims %d", version, len(raw), r.Raw)
+			t.Errorf("version %d: %d uncompressed bytes, want %d as the request claims", version, len(raw), r.Raw)
 		}
 	}
 }
 
-// The bytes that change can be overwritten in the compressed body, for any bytes between them.
+// Some bytes of an input change from request to request. They can be overwritten in the compressed body,
+// whatever the bytes between them are.
 func TestCompressWithRoles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var c compressor
@@ -275,7 +279,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// Pods are replaced in order, and each as often as its neighbours.
+// Pods are replaced in order, and no pod is replaced more often than its neighbours.
 func TestGenerations(t *testing.T) {
 	c := small(func(c *Config) { c.Series, c.NewShare = 400, 0.375 }) // 4 pods, of which 1.5 are replaced a round
 	var got []string

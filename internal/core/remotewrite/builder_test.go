@@ -45,7 +45,7 @@ func build(to *Request, body []byte, of *Request) *Builder {
 // the series cache knows them.
 func TestABuiltRequestIsOneOfVersion1(t *testing.T) {
 	long := plainRequestV1()
-	long.Timeseries[0].Labels[1].Value = strings.Repeat("v", 300) // lengths of two bytes
+	long.Timeseries[0].Labels[1].Value = strings.Repeat("v", 300) // its length takes two bytes
 	for name, m := range map[string]*prompb.WriteRequest{"everything": fullV1(), "nothing": {}, "long": long} {
 		var sent, built Request
 		if err := readV1(&sent, marshal(t, m)); err != nil {

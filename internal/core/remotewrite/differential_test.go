@@ -46,8 +46,8 @@ type (
 	}
 )
 
-// FuzzDecodeV1 checks that for any body, Prometheus' decoder and ours read the same, or both refuse
-// the body.
+// FuzzDecodeV1 checks that our decoder reads from any body what Prometheus' decoder reads, or that both
+// refuse it.
 func FuzzDecodeV1(f *testing.F) {
 	for _, seed := range seedsV1(f) {
 		f.Add(seed)
@@ -83,7 +83,7 @@ func compare(t *testing.T, r *Request, err error, reference func() plain, refuse
 		return
 	}
 	if (err != nil) != (refused != nil) {
-		t.Fatalf("our error is %v, the reference's is %v", err, refused)
+		t.Fatalf("our decoder's error is %v, want %v as from Prometheus", err, refused)
 	}
 	if err != nil {
 		return
@@ -310,7 +310,7 @@ func seedsV1(t testing.TB) [][]byte {
 	group := []byte{0x3b, 0x08, 1, 0x3c} // field 7, as proto2 wrote messages
 	return [][]byte{
 		nil, whole, whole[:len(whole)/2], bytes.Repeat(marshal(t, plainRequestV1()), 2),
-		// Labels that are not adjacent.
+		// The series' labels are not adjacent.
 		fieldOf(1, slices.Concat(pair("a", "b"), fieldOf(2, sample), pair("c", "d"), fieldOf(3, exemplar), pair("e", "f"))),
 		fieldOf(1, slices.Concat(pair("a", "b"), group, fieldOf(2, append(group, sample...)))),
 		fieldOf(1, append(fieldOf(1, []byte{0x0a, 9, 'a'}), fieldOf(2, sample)...)), // a label that ends too soon
@@ -328,13 +328,13 @@ func seedsV2(t testing.TB) [][]byte {
 	odd.Timeseries[0].LabelsRefs = odd.Timeseries[0].LabelsRefs[:1]
 	sample := marshal(t, &writev2.Sample{Value: 1, Timestamp: 2, StartTimestamp: 1})
 	series := slices.Concat(
-		// References that are not adjacent, packed and unpacked.
+		// The series' references are not adjacent, some packed and some not.
 		[]byte{0x08, 1}, fieldOf(4, []byte{0x08, 2, 0x18, 5, 0x0a, 1, 1}), fieldOf(2, sample), []byte{0x0a, 1, 2},
 		fieldOf(5, []byte{0x08, 1, 0x18, 1}), fieldOf(5, []byte{0x20, 2}), // metadata in two parts
 	)
 	return [][]byte{
 		nil, whole, whole[:len(whole)/2], marshal(t, twice), marshal(t, odd),
-		// Symbols after the references to them.
+		// The symbols come after the series that refers to them.
 		slices.Concat(fieldOf(5, series), fieldOf(4, nil), fieldOf(4, []byte("a")), fieldOf(4, []byte("b"))),
 		fieldOf(5, nil), fieldOf(5, fieldOf(5, []byte{0x18, 1})),
 	}

@@ -50,11 +50,13 @@ func TestARequestIsUsedAgain(t *testing.T) {
 	first, second := marshal(t, fullV1()), marshal(t, plainRequestV1())
 	for range 3 {
 		if err := r.DecodeV1(first); err != nil || len(r.Series) != 2 || len(r.Families) != 1 {
-			t.Fatalf("%d series, %d families, %v", len(r.Series), len(r.Families), err)
+			t.Fatalf("first request: %d series, %d families, %v, want 2, 1, no error",
+				len(r.Series), len(r.Families), err)
 		}
 		if err := r.DecodeV1(second); err != nil || len(r.Series) != 1 || len(r.Families) != 0 ||
 			len(r.Exemplars(&r.Series[0])) != 0 {
-			t.Fatalf("%d series, %d families, %v", len(r.Series), len(r.Families), err)
+			t.Fatalf("second request: %d series, %d families, %v, want 1, 0, no error",
+				len(r.Series), len(r.Families), err)
 		}
 		if err := r.DecodeV2(marshal(t, fullV2())); err != nil || len(r.Series) != 2 || r.Series[0].Metadata.Help != 5 {
 			t.Fatalf("%d series, %v", len(r.Series), err)

@@ -11,7 +11,7 @@ import (
 // its size when decoded.
 func TestEmptyPartsTakeNoMemory(t *testing.T) {
 	const size = 1 << 20
-	inSeries := func(tag byte, n int) []byte { // one series of empty messages, of n bytes
+	inSeries := func(tag byte, n int) []byte { // one series, n bytes of empty messages
 		content := bytes.Repeat([]byte{tag, 0}, n/2)
 		body := []byte{
 			1<<3 | wireBytes, byte(len(content)) | 0x80, byte(len(content)>>7) | 0x80, byte(len(content)>>14) | 0x80,
@@ -47,13 +47,13 @@ func TestEmptyPartsTakeNoMemory(t *testing.T) {
 		cap(r.samples)*int(unsafe.Sizeof(Sample{})) +
 		cap(r.exemplars)*int(unsafe.Sizeof(Exemplar{})) + cap(r.histograms)*int(unsafe.Sizeof(Histogram{}))
 	if bytes > 80*size { // all five kinds together
-		t.Errorf("%d bytes for bodies of %d", bytes, size)
+		t.Errorf("%d bytes of memory for bodies of %d bytes, want at most %d", bytes, size, 80*size)
 	}
 	t.Logf("%.1f bytes for each of the body, all kinds together", float64(bytes)/size)
 }
 
-// A decoded request is only data. It used to keep the function that accounts for its memory, and so
-// the whole HTTP request.
+// A decoded request holds only data. It used to keep the function that accounts for its memory, and with
+// it the whole HTTP request.
 func TestABoundEndsWithTheDecode(t *testing.T) {
 	full := errors.New("no more")
 	for _, result := range []error{nil, full} {
@@ -64,13 +64,13 @@ func TestABoundEndsWithTheDecode(t *testing.T) {
 			decode := map[string]func([]byte) error{"1": r.DecodeV1, "2": r.DecodeV2}[version]
 			body := []byte{tag, 0}
 			if err := decode(body); !errors.Is(err, result) || calls != 1 {
-				t.Errorf("version %s: %v after %d calls, want %v after one", version, err, calls, result)
+				t.Errorf("version %s: error %v after %d calls, want %v after one", version, err, calls, result)
 			}
 			if r.more != nil {
-				t.Errorf("version %s, %v: the function is kept", version, result)
+				t.Errorf("version %s, %v: the request keeps the function", version, result)
 			}
 			if err := decode(body); err != nil || calls != 1 {
-				t.Errorf("version %s: another body: %v after %d calls, want none more", version, err, calls)
+				t.Errorf("version %s: another body: error %v and %d calls in all, want none and 1", version, err, calls)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/golang/snappy"
 )
 
-// A body over the limit, or with a false size, costs no memory.
+// A body that is over the limit, or that states a false size, costs no memory.
 func TestABombIsRefusedBeforeMemoryIsAskedFor(t *testing.T) {
 	const limit = 1 << 20
 	framed := new(bytes.Buffer)
@@ -44,17 +44,17 @@ func TestABombIsRefusedBeforeMemoryIsAskedFor(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", test.why, err, test.want)
 		}
 		if n := after.TotalAlloc - before.TotalAlloc; n > limit/10 {
-			t.Errorf("%s: %d bytes are allocated", test.why, n)
+			t.Errorf("%s: %d bytes are allocated, want at most %d", test.why, n, limit/10)
 		}
 	}
 	var size *SizeError
 	if _, err := Decompress(nil, binary.AppendUvarint(nil, 4<<30-1), limit); !errors.As(err, &size) {
-		t.Errorf("%v is not a SizeError, so the answer is not 413", err)
+		t.Errorf("error %v, want a SizeError, which is answered with 413", err)
 	}
 }
 
-// The check for a false size never refuses a true one: nothing compresses better than one
-// repeated byte.
+// Even one repeated byte, which compresses best of all, is decompressed: the check for a false size
+// refuses no true size.
 func TestDecompress(t *testing.T) {
 	random := make([]byte, 100_000)
 	for i := range random {
@@ -68,7 +68,7 @@ func TestDecompress(t *testing.T) {
 			t.Errorf("%d bytes become %d, %v", len(want), len(got), err)
 		}
 		if len(got) > 0 && &got[0] != &memory[:1][0] {
-			t.Errorf("%d bytes are not in the given memory", len(got))
+			t.Errorf("the %d bytes are not in the given memory", len(got))
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// longVarint reads the same number as slowVarint, which goes byte by byte, wherever the number ends
-// and whatever follows. This includes overlong numbers and numbers with too many bits.
+// longVarint reads the same number as slowVarint, which goes byte by byte. The place of the number and
+// the bytes after it do not matter. Overlong numbers and numbers with too many bits are no exception.
 func TestVarintsAtOnceAndByteByByte(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 200_000 {
@@ -24,7 +24,8 @@ func TestVarintsAtOnceAndByteByByte(t *testing.T) {
 		i := random.IntN(len(b) + 1)
 		v, next := longVarint(b, i)
 		if want, end := slowVarint(b, i); v != want || next != end {
-			t.Fatalf("% x from %d: %d up to %d, want %d up to %d", b, i, v, next, want, end)
+			t.Fatalf("% x from byte %d on: number %d, next byte %d, want number %d, next byte %d",
+				b, i, v, next, want, end)
 		}
 	}
 }

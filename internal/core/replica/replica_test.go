@@ -190,7 +190,8 @@ func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 		g.settle()
 	}
 	if len(leader.applied) != 3 || len(others[1].applied) != 3 || len(slow.applied) != 0 {
-		t.Errorf("applied: %q, %q, with a slow disk %q", leader.applied, others[1].applied, slow.applied)
+		t.Errorf("the leader applied %q, a follower %q, want 3 each; the member with the slow disk %q, want none",
+			leader.applied, others[1].applied, slow.applied)
 	}
 	writes := len(slow.writes)
 	leader.Tick()
@@ -199,7 +200,7 @@ func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 	}
 	said := g.take(slow)
 	if len(said) != 1 || !strings.HasPrefix(said[0].String(), "MsgHeartbeatResp") {
-		t.Errorf("a heartbeat is answered with %v", said)
+		t.Errorf("a heartbeat is answered with %v, want one MsgHeartbeatResp", said)
 	}
 	slow.slow = false
 	if g.settle(); len(slow.applied) != 3 || writes < 3 {
@@ -213,10 +214,11 @@ func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 	}
 	g.settle()
 	if len(leader.applied) != 3 || len(slow.applied) != 5 {
-		t.Errorf("the leader's disk has nothing: applied %q, by another member %q", leader.applied, slow.applied)
+		t.Errorf("the leader's disk is slow: the leader applied %q, want 3; another member %q, want 5",
+			leader.applied, slow.applied)
 	}
 	if n := len(leader.writes[0].Entries); n != 2 {
-		t.Errorf("the first write has %d entries of two that were proposed at once", n)
+		t.Errorf("the first write has %d entries, want the two that were proposed at once", n)
 	}
 	leader.slow = false
 	if g.settle(); len(leader.applied) != 5 {
@@ -257,8 +259,8 @@ func TestVotesWaitForTheDisk(t *testing.T) {
 	g.elect()
 }
 
-// When a leadership ends, its proposals end: each is reported lost once, and none is confused with
-// the entry that another leader put at its index.
+// When a leadership ends, its proposals end. Each is reported lost once. None is confused with the entry
+// that the next leader puts at the same index.
 func TestProposalsEndWithTheTerm(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -274,7 +276,7 @@ func TestProposalsEndWithTheTerm(t *testing.T) {
 		next = others[1]
 	}
 	if index := g.propose(next, "another"); index != first+1 { // behind the empty entry of its term
-		t.Fatalf("entry %d, and the lost ones began with %d", index, first)
+		t.Fatalf("the next leader proposed entry %d, want %d", index, first+1)
 	}
 	g.settle()
 	leader.parted = false
@@ -285,15 +287,15 @@ func TestProposalsEndWithTheTerm(t *testing.T) {
 		lost = append(lost, out.Lost...)
 	}
 	if len(lost) == 0 { // the leader had stepped down before it could hear the others
-		t.Error("no proposal is reported lost")
+		t.Error("no proposal is reported lost, want both")
 	}
 	if !slices.Equal(leader.applied, []string{"another false"}) || leader.leadership.Leads {
 		t.Errorf("applied %q", leader.applied)
 	}
 }
 
-// A log without an entry that this member acknowledged is damage. From then on each Take reports
-// it, and the member does nothing else.
+// If a member's log lacks an entry that the member acknowledged, the log is damaged. From then on each
+// Take reports the damage, and the member does nothing else.
 func TestDamage(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -332,8 +334,8 @@ func TestAnEmptyDirectoryIsNoMember(t *testing.T) {
 	}
 }
 
-// Proposals have a bound in bytes while the others do not answer. Proposals within the bound are
-// kept.
+// While the other members do not answer, the bytes of proposals are bounded. All proposals within the
+// bound are kept.
 func TestFull(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -350,7 +352,7 @@ func TestFull(t *testing.T) {
 		g.settle()
 	}
 	if want := maxUncommitted / len(data); n != want {
-		t.Fatalf("%d proposals of %d bytes, want %d", n, len(data), want)
+		t.Fatalf("%d proposals of %d bytes are accepted, want %d", n, len(data), want)
 	}
 	others[0].parted = false
 	g.tick(3)
@@ -370,7 +372,7 @@ func TestBarrier(t *testing.T) {
 	leader, others := g.elect()
 	g.tick(askAgain)
 	if got := g.members[2].reads(); len(got) != 1 || got[0].Barrier != early {
-		t.Errorf("once there is a leader, the barrier from before the election: %v", got)
+		t.Errorf("after the election, the ended barriers are %v, want barrier %d", got, early)
 	}
 
 	m := others[0]
@@ -381,12 +383,12 @@ func TestBarrier(t *testing.T) {
 	number, _ := m.Barrier()
 	g.tick(3)
 	if got := m.reads(); len(got) != 0 {
-		t.Errorf("a barrier ended before its index was applied: %v", got)
+		t.Errorf("barriers ended before their index was applied: %v, want none", got)
 	}
 	m.slow = false
 	g.settle()
 	if got := m.reads(); len(got) != 1 || got[0].Barrier != number || got[0].Index < index {
-		t.Errorf("applied: %v, want %d at %d", got, number, index)
+		t.Errorf("after the index is applied, %v ended, want barrier %d at index %d or higher", got, number, index)
 	}
 
 	// A leader that was cut off from the others cannot know where the order ends.
@@ -399,11 +401,12 @@ func TestBarrier(t *testing.T) {
 		g.settle()
 	}
 	if got := leader.reads(); len(got) != 0 || !leader.leadership.Leads {
-		t.Errorf("a barrier of a leader that is cut off: %v", got)
+		t.Errorf("the leader is cut off, but barriers ended: %v, want none", got)
 	}
 }
 
-// A barrier that was cancelled does not end, and takes no place, whatever it waits for.
+// A cancelled barrier does not end, and takes no place any more. That holds for whatever it was waiting
+// for.
 func TestACancelledBarrier(t *testing.T) {
 	g := newGroup(t, 3)
 	m := g.members[2]
@@ -423,7 +426,7 @@ func TestACancelledBarrier(t *testing.T) {
 	leader, others := g.elect()
 	g.tick(askAgain)
 	if got := m.reads(); len(got) != 1 || got[0].Barrier != kept {
-		t.Errorf("the barrier that was not cancelled is %d, and %v ended", kept, got)
+		t.Errorf("barriers %v ended, want only %d, which was not cancelled", got, kept)
 	}
 	m = others[0]
 	m.slow = true
@@ -437,13 +440,13 @@ func TestACancelledBarrier(t *testing.T) {
 	m.slow = false
 	g.settle()
 	if b := &m.barriers; len(m.reads()) > 0 || len(b.asked)+len(b.waiting)+len(b.known) > 0 {
-		t.Errorf("a cancelled barrier ended, or is still there: %+v", b)
+		t.Errorf("a cancelled barrier ended, or still takes a place: %+v", b)
 	}
 }
 
-// After a crash the commit index of the only voter may be lower than the last entry that it
-// acknowledged, since that index needs no sync. Until an entry of its new term is stored, no
-// barrier may end, whether its own or a learner's. TestGroupOfOne found this fault.
+// The commit index needs no sync. So after a crash of the only voter, it may be lower than the last
+// entry that the voter acknowledged. Until an entry of the new term is stored, no barrier may end,
+// neither the voter's own nor a learner's. TestGroupOfOne found this fault.
 func TestABarrierOfTheOnlyVoter(t *testing.T) {
 	g := newGroup(t, 1)
 	m := g.members[0]
@@ -460,7 +463,7 @@ func TestABarrierOfTheOnlyVoter(t *testing.T) {
 		}
 		return answers
 	}
-	for range 2 { // once in each of two terms
+	for range 2 { // the same in each of two terms
 		m.out, m.slow = nil, true
 		for !m.leadership.Leads {
 			m.Tick()
@@ -473,12 +476,13 @@ func TestABarrierOfTheOnlyVoter(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := asks(); n > 0 || len(m.reads()) > 0 {
-			t.Errorf("before its entry is stored: %d answers, %v", n, m.reads())
+			t.Errorf("before the entry of the term is stored: %d answers, ended barriers %v, want none", n, m.reads())
 		}
 		m.slow = false
 		g.settle()
 		if n := asks(); n != 1 || len(m.reads()) != 1 || m.reads()[0].Index != m.last {
-			t.Errorf("after its entry is stored: %d answers, %v", n, m.reads())
+			t.Errorf("after the entry of the term is stored: %d answers, ended barriers %v, want 1 each, at %d",
+				n, m.reads(), m.last)
 		}
 		other := &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: &m.id, Term: new(m.term + 1)}
 		if err := m.Step(newMessage(other)); err != nil || m.leadership.Leads {
@@ -516,15 +520,16 @@ func TestAnAnswerToAnEarlierLife(t *testing.T) {
 		}
 		g.take(m)
 		if got, want := len(m.reads()) > 0, answer == &m.barriers; got != want {
-			t.Errorf("an answer to life %x ends a barrier of life %x: %v", answer.life, m.barriers.life, got)
+			t.Errorf("an answer to life %x ends a barrier of life %x: %v, want %v",
+				answer.life, m.barriers.life, got, want)
 		}
 	}
 }
 
-// A member answers a late heartbeat of an earlier term with only the newer term. If the sender
-// leads again and has not heard from the member since, Raft treats the answer as an acknowledgement
-// of entry 0. Raft then goes back to the first entry, which may have been removed, and is stuck.
-// The simulation found this fault with seed 265.
+// A member answers a late heartbeat of an earlier term with only the newer term. Suppose that the
+// heartbeat's sender leads again, and has not heard from the member since. Then Raft takes the answer as
+// an acknowledgement of entry 0, goes back to the first entry, which may have been removed, and is
+// stuck. The simulation found this fault with seed 265.
 func TestAnAnswerToAnOldTermIsNoAcknowledgement(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -549,16 +554,17 @@ func TestAnAnswerToAnOldTermIsNoAcknowledgement(t *testing.T) {
 	}
 	for _, m := range g.take(leader) {
 		if m.To == others[1].id && m.body.GetType() == raftpb.MsgApp && m.body.GetIndex() < 100 {
-			t.Errorf("the leader sends entries from %d on, of %d", m.body.GetIndex()+1, leader.last)
+			t.Errorf("the leader sends entries from %d on, want only the end of its %d",
+				m.body.GetIndex()+1, leader.last)
 		}
 	}
 	if next := leader.node.Status().Progress[others[1].id].Next; next < 100 {
-		t.Errorf("the leader goes back to entry %d of %d", next, leader.last)
+		t.Errorf("the leader goes back to entry %d of its %d, want at least 100", next, leader.last)
 	}
 }
 
-// One change swaps a voter, and needs a quorum of both sets. Only the leader makes changes, one
-// after the other.
+// One change swaps a voter, and needs a quorum of both the old voters and the new. Only the leader makes
+// changes, one after the other.
 func TestMembers(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -567,16 +573,16 @@ func TestMembers(t *testing.T) {
 		t.Error(err)
 	}
 	if err := leader.Members([]uint64{1, 2, 3}, nil); err != nil || leader.members.proposed != 0 {
-		t.Errorf("a change to the present members: %v", err)
+		t.Errorf("a change to the present members: %v, want no error and no proposal", err)
 	}
 	if err := leader.Members(nil, nil); err == nil {
-		t.Error("a change to a group without voters is accepted")
+		t.Error("a change to a group without voters is accepted, want an error")
 	}
 	if err := leader.Members([]uint64{1, 2, 3}, []uint64{4}); err != nil {
 		t.Fatal(err)
 	}
 	if err := leader.Members([]uint64{1, 2, 3}, nil); !errors.Is(err, ErrChanging) {
-		t.Errorf("a change while another one is under way: %v", err)
+		t.Errorf("a second change while the first is under way: %v, want ErrChanging", err)
 	}
 	g.propose(leader, "one")
 	g.tick(5)
@@ -608,12 +614,12 @@ func TestMembers(t *testing.T) {
 	g.propose(leader, "two")
 	g.tick(40)
 	if !slices.Equal(gone.applied, []string{"one false", "two false"}) || gone.leadership.Leads {
-		t.Errorf("the member that was a voter: %q", gone.applied)
+		t.Errorf("the member that became a learner has applied %q, want one and two", gone.applied)
 	}
 	fourth.parted = true
 	g.propose(leader, "three")
 	if g.tick(5); len(gone.applied) != 2 {
-		t.Errorf("committed without a quorum of the voters: %q", gone.applied)
+		t.Errorf("without a quorum of the voters, the learner applied %q, want no third entry", gone.applied)
 	}
 }
 
@@ -630,7 +636,7 @@ func TestTransfer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := leader.Propose([]byte("x")); !errors.Is(err, ErrNotLeader) {
-		t.Errorf("a proposal while the leader hands over: %v", err)
+		t.Errorf("a proposal while the leader hands over: %v, want ErrNotLeader", err)
 	}
 	g.tick(electionTicks)
 	g.propose(leader, "y")
@@ -689,7 +695,8 @@ func TestTimeoutsFollowTheSource(t *testing.T) {
 	for seed := range uint64(100) {
 		n := campaign(seed)
 		if n < electionTicks || n >= 2*electionTicks || campaign(seed) != n {
-			t.Errorf("seed %d: %d ticks, and then %d", seed, n, campaign(seed))
+			t.Errorf("seed %d: a campaign after %d ticks, and the next time after %d, want the same",
+				seed, n, campaign(seed))
 		}
 		seen[n] = true
 	}
@@ -732,12 +739,12 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	if err := g.members[0].Step(newMessage(&raftpb.Message{To: new(uint64(2))})); err == nil {
-		t.Error("a message for another member is accepted")
+		t.Error("a message for another member is accepted, want an error")
 	}
 	urgent := newMessage(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum()})
 	bulk := newMessage(&raftpb.Message{Type: raftpb.MsgApp.Enum()})
 	if !urgent.Urgent || bulk.Urgent {
-		t.Error("heartbeats must not wait behind entries")
+		t.Error("a heartbeat is not urgent, or entries are, want the opposite")
 	}
 }
 

@@ -22,7 +22,7 @@ type ack struct {
 	index uint64
 }
 
-// seen is the result of a read.
+// seen is what a read returned.
 type seen struct{ index, value uint64 }
 
 func (o *oracle) begin() {
@@ -70,9 +70,9 @@ func (o *oracle) reads(s *sim, n *simNode, floor uint64) {
 	o.seen = append(o.seen, seen{n.state.applied, n.state.value})
 }
 
-// finish checks that without faults the group answers, all members have the same state, and all
-// acknowledged operations are in that state. It also checks that each read returned the value that
-// the register had at the read's place in the order.
+// finish checks the group after all faults have ended: it answers, all members have the same state, and
+// that state has all acknowledged operations. It also checks that each read returned the value that the
+// register had at the read's place in the order.
 func (s *sim) finish() {
 	var model state
 	model.applied = 1

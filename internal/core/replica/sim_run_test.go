@@ -21,15 +21,14 @@ var soaking = os.Getenv("FRESHET_SOAK") != ""
 
 var oneSeed = flag.Uint64("seed", 0, "run TestGroup with this seed alone, and print its story")
 
-// least has the numbers of events that the runs of CI must reach together. With fewer events, they
-// have not tested enough. The runs reach about twice as many.
+// least has the number of events of each kind that all runs in CI together must reach. With fewer
+// events, the runs have not tested enough. They reach about twice as many.
 var least = coverage{acknowledged: 30_000, reads: 10_000, retries: 2_000, lost: 100, elections: 120,
 	truncations: 12, restarts: 80, kills: 35, powerLosses: 40, outages: 8, torn: 25, pauses: 30,
 	parts: 60, transfers: 25, swaps: 6, slow: 25, full: 10}
 
-// A group of three loses nothing that it acknowledged, its members never disagree, no read is
-// stale, and it makes progress whenever it has a quorum, whatever happens to network, disks and
-// processes.
+// A group of three loses nothing that it acknowledged. Its members never disagree, and no read is stale.
+// Whatever happens to network, disks and processes, the group makes progress whenever it has a quorum.
 func TestGroup(t *testing.T) {
 	from, to, seconds := uint64(1), uint64(ciSeeds), int64(ciSeconds)
 	switch {
@@ -70,7 +69,7 @@ func TestSameSeedSameStory(t *testing.T) {
 		t.Errorf("%s\nand then\n%s", one.Story.String(), other.Story.String())
 	}
 	if again := simulate(4, ciSeconds, 3).Story.String(); again == one.Story.String() || strings.Count(again, "\n") < 20 {
-		t.Errorf("another seed has this story:\n%s", again)
+		t.Errorf("another seed has the same story, or one of less than 20 lines:\n%s", again)
 	}
 }
 
@@ -97,7 +96,7 @@ func TestMistakesAreFound(t *testing.T) {
 			defer func() { mutant = mistakes{} }()
 			s := simulate(m.seed, ciSeconds, 3)
 			if s.Failed == nil || !strings.Contains(s.Failed.Error(), m.want) {
-				t.Errorf("seed %d finds %v, want %q", m.seed, s.Failed, m.want)
+				t.Errorf("seed %d: the simulation finds %v, want %q", m.seed, s.Failed, m.want)
 			}
 			if !soaking {
 				return

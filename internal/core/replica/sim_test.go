@@ -17,8 +17,8 @@ import (
 )
 
 // This file simulates a group on three nodes, on one thread and a virtual clock. A seed decides all
-// events: faults of the network, disks that lose data, kills, pauses, and the operations of
-// clients. sim_faults_test.go has the faults, and sim_oracle_test.go the promises that must hold.
+// events: faults of the network, disks that lose data, kills, pauses, and the operations of clients. The
+// faults are in sim_faults_test.go, and the promises that must hold in sim_oracle_test.go.
 
 const (
 	ms     = world.Millisecond
@@ -29,7 +29,7 @@ const (
 
 	simWriters, simReaders = 4, 2
 	simSegment             = 4 << 10
-	simKeep                = 150 << 10 // bytes of log that members keep for members that were away
+	simKeep                = 150 << 10 // bytes of log to keep for members that were away
 )
 
 // sim is one run.
@@ -194,7 +194,7 @@ func (s *sim) follow(n *simNode, now Leadership) {
 	n.leadership = now
 }
 
-// place returns the node of a member.
+// place returns the node on which a member lives.
 func (s *sim) place(member uint64) *simNode {
 	for _, n := range s.nodes {
 		if n.id == member {
@@ -461,8 +461,8 @@ func (s *sim) beginSwap(n *simNode) {
 	s.At(second, nil, s.goOnSwapping)
 }
 
-// goOnSwapping takes the steps of an operator, again and again: fill the new member, let it learn,
-// and then swap it for the old one in one change.
+// goOnSwapping takes an operator's steps, and repeats those that fail: fill the new member, let it
+// learn, and then swap it for the old one in one change.
 func (s *sim) goOnSwapping() {
 	w, n, leader := s.swap, s.swap.node, s.leader()
 	defer func() {
@@ -499,7 +499,7 @@ func (s *sim) goOnSwapping() {
 	s.drain(leader)
 }
 
-// fill gives a new member the state of another one.
+// fill gives a new member the state of another member.
 func (s *sim) fill(n, from *simNode) {
 	if len(from.replica.handed) > 0 {
 		return // the list of members in its log may be newer than its state

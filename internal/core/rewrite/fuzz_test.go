@@ -13,9 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// FuzzRewrite checks that, for any request that a reader accepts, a member can read the bodies and
-// finds in them all that the rules left. A committed body that cannot be read would stop all
-// members.
+// FuzzRewrite checks the bodies of any request that a reader accepts. A member can read them, and finds
+// in them all that the rules left. A committed body that cannot be read would stop all members.
 func FuzzRewrite(f *testing.F) {
 	drop := &relabel.Config{
 		Action: relabel.Drop, SourceLabels: model.LabelNames{"__name__"}, Regex: relabel.MustNewRegexp("dropped"),

@@ -26,7 +26,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// base is when the samples of the tests begin, in Unix milliseconds.
+// base is the time of the tests' first sample, in Unix milliseconds.
 const base = 1_700_006_400_000
 
 // form is the protocol and version of a request.
@@ -378,7 +378,7 @@ func lines(rules *labelrules.Rules, all ...*remotewrite.Request) (found map[stri
 				x := &r.Exemplars(s)[i]
 				ls, err := r.ExemplarLabels(nil, x)
 				if err != nil {
-					ls = []remotewrite.Label{{}} // no store accepts this or the original
+					ls = []remotewrite.Label{{}} // no store accepts an empty label, nor the original
 				}
 				add("exemplars", "%s %d %x %q", name, x.Time, math.Float64bits(x.Value), ls)
 			}
@@ -440,7 +440,7 @@ func TestWhatTheRulesLeft(t *testing.T) {
 		}
 	}
 	if unchanged < 300 || cut < 300 {
-		t.Errorf("the seeds had %d requests that stayed unchanged, and %d in many bodies", unchanged, cut)
+		t.Errorf("%d requests stayed unchanged, and %d were cut into many bodies, want 300 of each", unchanged, cut)
 	}
 }
 
@@ -463,7 +463,7 @@ func dropping(label string) []*relabel.Config {
 	}
 }
 
-// itself reports whether there is only one body, and it is the request's own body and not a copy.
+// itself reports whether the request's own body, not a copy, is the only body.
 func itself(bodies []rewrite.Body, sent *write.Incoming) bool {
 	return len(bodies) == 1 && sent.Compressed != nil && &bodies[0].Bytes[0] == &sent.Compressed[0]
 }
@@ -514,13 +514,14 @@ func TestUnchanged(t *testing.T) {
 			bodies, o := w.Rewrite(sent, c.rules)
 			same := itself(bodies, sent) && bodies[0].Form == entry.Form(f+1) && o == outcome.Outcome{}
 			if same != c.want {
-				t.Errorf("%s, form %d: %v, %d bodies, %+v", c.why, f, same, len(bodies), o)
+				t.Errorf("%s, form %d: unchanged %v, want %v; %d bodies, %+v", c.why, f, same, c.want, len(bodies), o)
 			}
 		}
 	}
 }
 
-// Two series that become one keep their order: of two values at one time, the first counts.
+// If the rules turn two series into one, their samples keep their order: of two values at one time, the
+// first counts.
 func TestTwoBecomeOne(t *testing.T) {
 	one := func(host string, v float64) series {
 		ls := [][2]string{{"__name__", "up"}, {"host", host}}
@@ -577,7 +578,7 @@ func TestSizes(t *testing.T) {
 	got, _ := lines(&labelrules.Rules{}, applied...)
 	want, _ := lines(&labelrules.Rules{}, &sent.Request)
 	if !slices.Equal(got["samples"], want["samples"]) || o != (outcome.Outcome{}) {
-		t.Errorf("%d samples of %d, or another order; %+v", len(got["samples"]), len(want["samples"]), o)
+		t.Errorf("%d samples, want %d in the same order; outcome %+v", len(got["samples"]), len(want["samples"]), o)
 	}
 }
 
@@ -625,8 +626,8 @@ func TestTooLargeForTheLog(t *testing.T) {
 	}
 }
 
-// A reader refuses requests with too many small parts for their length. A body is shorter than its
-// request, but a reader must not refuse it for that: no member could apply it.
+// A reader refuses a request with too many small parts for its length. A rewritten body can be shorter
+// than its request. A reader must not refuse the body for that: no member could apply it.
 func TestManySmallParts(t *testing.T) {
 	named := series{labels: [][2]string{{"__name__", "x"}, {"replica", "a"}}}
 	samples, histograms, exemplars, all := named, named, named, named
@@ -695,8 +696,8 @@ func TestUnreadableExemplar(t *testing.T) {
 	}
 }
 
-// Bodies do not share memory with each other. The next request does not change bodies that the
-// caller has already written.
+// A Rewriter's bodies do not share memory with each other. The next request does not change the bodies
+// of earlier ones.
 func TestARewriterIsUsedAgain(t *testing.T) {
 	w := rewrite.Sized(200, 1<<20)
 	for seed := range uint64(500) {
@@ -707,7 +708,8 @@ func TestARewriterIsUsedAgain(t *testing.T) {
 		want, wanted := rewrite.Sized(200, 1<<20).Rewrite(sent, rules)
 		same := func(a, b rewrite.Body) bool { return a.Form == b.Form && bytes.Equal(a.Bytes, b.Bytes) }
 		if !slices.EqualFunc(got, want, same) || o != wanted {
-			t.Fatalf("seed %d: an earlier request changes the bodies", seed)
+			t.Fatalf("seed %d: after earlier requests, the bodies or the outcome are others than from a new Rewriter",
+				seed)
 		}
 	}
 }
@@ -742,8 +744,9 @@ func usual(t testing.TB, f form) (*write.Incoming, *labelrules.Rules) {
 	return request(t, f, all, nil), &labelrules.Rules{Limits: limits}
 }
 
-// Bound with limits alone: 0 allocs/op, and a quarter of the time that decoding the request takes.
-// Relabelling costs as much as for a new series in a store, since nothing remembers its result.
+// Bounds. With limits alone: 0 allocs/op, and a quarter of the time that it takes to decode the request.
+// With relabelling: the usual cost of a series that is new to a store, since nothing remembers the
+// result.
 func BenchmarkRewrite(b *testing.B) {
 	for f, name := range map[form]string{version1: "v1", version2: "v2"} {
 		sent, rules := usual(b, f)

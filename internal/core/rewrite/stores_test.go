@@ -23,9 +23,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// Two stores get the same random requests, one after the other. One applies the rules itself. The other has no rules,
-// and gets entries with the rewritten bodies. Both end with the same samples. The first refuses the same parts that
-// the rewriting and the second refuse together.
+// Two stores get the same random requests, one after the other. The first applies the rules itself. The
+// second has no rules, and gets entries with the rewritten bodies. Both end with the same samples, and
+// refuse the same parts, if what the rewriting refuses counts for the second.
 func TestTheSameStores(t *testing.T) {
 	config := tsdb.DefaultConfig()
 	config.MaxTenants = 1000
@@ -83,7 +83,7 @@ func TestTheSameStores(t *testing.T) {
 				Arrival: said.Arrival, Window: 30 * time.Minute,
 			})
 			if fates(got) != fates(want) || got.AnyRefused() != want.AnyRefused() {
-				t.Fatalf("seed %d, request %d: together %+v\nwant %+v", seed, n, got, want)
+				t.Fatalf("seed %d, request %d: rewriting and store together: %+v\nwant %+v", seed, n, got, want)
 			}
 			sum.Add(&got)
 		}
@@ -96,12 +96,12 @@ func TestTheSameStores(t *testing.T) {
 		outcome.NoSamples, outcome.TooManySeries, outcome.TooManyLabels, outcome.TooLongLabel,
 	} {
 		if sum.Refused[reason].Total() == 0 {
-			t.Errorf("no request had a part that is refused as %v", reason)
+			t.Errorf("no part was refused as %v, want at least one", reason)
 		}
 	}
 	w := sum.Written
 	if sum.Dropped.Total() == 0 || w.Samples == 0 || w.Histograms == 0 || w.Exemplars == 0 {
-		t.Errorf("the requests had too little: %+v", sum)
+		t.Errorf("want some of each kind, written and dropped, got %+v", sum)
 	}
 }
 

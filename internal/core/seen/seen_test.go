@@ -81,8 +81,8 @@ func (n *naive) add(tenant string, hash Hash, refused string) {
 	}{tenant, n.now, hash, refused})
 }
 
-// Two members apply the same entries. One of them also saves and restarts, is filled tenant by
-// tenant, and answers questions in between. Both agree with a plain list, and save the same bytes.
+// Two members apply the same entries. One of them, the restless one, also saves and restarts in between,
+// and loses a tenant and gets it back. Both agree with a plain list, and save the same bytes.
 func TestMembersAgree(t *testing.T) {
 	var repeats, partial int
 	for seed := range uint64(300) {
@@ -103,10 +103,10 @@ func TestMembersAgree(t *testing.T) {
 				partial++
 			}
 			if a, b := steady.Has(tenant, hash), restless.Has(tenant, hash); a != want || b != want {
-				t.Fatalf("seed %d, step %d: %v and %v, want %v", seed, step, a, b, want)
+				t.Fatalf("seed %d, step %d: known %v and %v, want %v", seed, step, a, b, want)
 			}
 			if a, b := refusedOf(&steady, tenant, hash), refusedOf(&restless, tenant, hash); a != refused || b != refused {
-				t.Fatalf("seed %d, step %d: %q and %q, want %q", seed, step, a, b, refused)
+				t.Fatalf("seed %d, step %d: refusals %q and %q, want %q", seed, step, a, b, refused)
 			}
 			if r.IntN(3) > 0 {
 				o, refused := whole, ""
@@ -135,13 +135,14 @@ func TestMembersAgree(t *testing.T) {
 				}
 			case 2:
 				if !bytes.Equal(saved, steady.Append(nil)) {
-					t.Fatalf("seed %d, step %d: the members have\n%x and\n%x", seed, step, saved, steady.Append(nil))
+					t.Fatalf("seed %d, step %d: the restless member has\n%x, want the other's\n%x",
+						seed, step, saved, steady.Append(nil))
 				}
 			}
 		}
 	}
 	if repeats < 1000 || partial < 1000 {
-		t.Errorf("only %d requests were repeats, and %d of them were refused in part", repeats, partial)
+		t.Errorf("%d repeats, %d of them of partly refused requests, want 1000 of each", repeats, partial)
 	}
 }
 
@@ -154,7 +155,7 @@ func TestForgotten(t *testing.T) {
 	s.Advance(base + Keep - 1)
 	s.Add("a", 1, whole) // a repeat, which does not extend the time
 	if !s.Has("a", 1) || !s.Has("b", 1) || s.Has("a", 2) || s.Has("c", 1) {
-		t.Error("a request is not known for ten minutes, or requests are mixed up")
+		t.Error("a request is forgotten within ten minutes, or requests are mixed up")
 	}
 	s.Advance(base) // another leader's clock is behind
 	s.Advance(base + Keep)
@@ -167,7 +168,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// A tenant comes from another group, whose leader's clock is ahead or behind.
+// A tenant moves here from another group, whose leader's clock is ahead or behind.
 func TestATenantOfAnotherTime(t *testing.T) {
 	var from, to Seen
 	from.Advance(base)
@@ -192,7 +193,7 @@ func TestATenantOfAnotherTime(t *testing.T) {
 	}
 	to.Advance(base + Keep + 1)
 	if to.Has("a", 2) {
-		t.Error("a request is known for longer than ten minutes of this group's time")
+		t.Error("a request is known for longer than ten minutes of its new group's time")
 	}
 }
 
@@ -214,7 +215,8 @@ func TestBound(t *testing.T) {
 		t.Errorf("a tenant takes %.1f MiB", mib)
 	}
 	if s.Has("a", 2*MaxRequests-1) || !s.Has("a", 2*MaxRequests) || !s.Has("other", 0) || s.Early != 2*MaxRequests {
-		t.Errorf("requests other than the oldest are forgotten; %d were forgotten early", s.Early)
+		t.Errorf("requests other than the oldest are forgotten; %d were forgotten early, want %d",
+			s.Early, 2*MaxRequests)
 	}
 	saved := s.Append(nil)
 	var again Seen
@@ -222,12 +224,12 @@ func TestBound(t *testing.T) {
 		t.Error(err)
 	}
 	if mib := float64(len(saved)) / (1 << 20); mib > 0.7 {
-		t.Errorf("the saved form has %.1f MiB", mib)
+		t.Errorf("the saved form has %.1f MiB, want at most 0.7", mib)
 	}
 	section := s.AppendTenant(nil, "a")
 	err := again.ParseTenant("b", append(section, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0))
 	if err == nil || again.Has("b", 2*MaxRequests) {
-		t.Error("a section with more requests than the bound is accepted")
+		t.Error("a section with more requests than the bound is accepted, want an error")
 	}
 }
 
@@ -253,15 +255,17 @@ func TestRefusedIsBounded(t *testing.T) {
 	kept := Hash(MaxRefused / (96 + len(long) + 16)) // at least
 	if !s.Has("a", 0) || refusedOf(&s, "a", 0) != "" || refusedOf(&s, "other", 0) != "first 1 0" ||
 		refusedOf(&s, "a", all-kept) != fmt.Sprint(long, " ", all-kept+1, " 1") || s.Early != 0 {
-		t.Errorf("requests or refusals other than the oldest are forgotten; %d requests were forgotten early", s.Early)
+		t.Errorf("requests or refusals other than the oldest are forgotten; %d requests were forgotten early, want 0",
+			s.Early)
 	}
 	tenant := s.tenants["a"]
 	if n := uint64(len(tenant.refused)); n+s.EarlyRefused != all || n > uint64(kept)+100 || len(tenant.partial) != int(n) {
-		t.Errorf("%d are remembered, %d are forgotten", n, s.EarlyRefused)
+		t.Errorf("%d refusals are remembered and %d forgotten, want %d in all, at most %d remembered",
+			n, s.EarlyRefused, all, kept+100)
 	}
 	saved := s.Append(nil)
 	if n := len(saved); n > MaxRefused+10*all {
-		t.Errorf("the saved form has %d bytes", n)
+		t.Errorf("the saved form has %d bytes, want at most %d", n, MaxRefused+10*all)
 	}
 	var again Seen
 	if err := again.Parse(saved); err != nil || refusedOf(&again, "a", all-1) == "" {
@@ -269,12 +273,12 @@ func TestRefusedIsBounded(t *testing.T) {
 	}
 	s.Advance(base + Keep)
 	if s.Has("a", all-1) || len(tenant.refused)+len(tenant.partial)+tenant.bytes > 0 {
-		t.Errorf("refusals of %d requests outlive their requests", len(tenant.refused))
+		t.Errorf("the refusals of %d requests are kept after the requests are forgotten", len(tenant.refused))
 	}
 }
 
-// The hash is part of the log's format, so it never changes. Bytes that move from the sender to the
-// body make another hash.
+// The hash is part of the log's format, so it never changes. Sender and body are hashed apart: another
+// split of the same bytes has another hash.
 func TestHash(t *testing.T) {
 	four := sender.Sender{Addr: netip.MustParseAddrPort("10.0.0.1:0"), Agent: "OTel/1"}
 	six := sender.Sender{Addr: netip.MustParseAddrPort("[2001:db8::1]:0")}
@@ -296,13 +300,13 @@ func TestHash(t *testing.T) {
 			t.Errorf("%v, %q: %#x, want %#x", c.from, c.body, h, c.want)
 		}
 		if other, ok := hashes[h]; ok {
-			t.Errorf("%v, %q has the hash of %s", c.from, c.body, other)
+			t.Errorf("%v with body %q has the hash of %s, want its own", c.from, c.body, other)
 		}
 		hashes[h] = fmt.Sprint(c.from, c.body)
 	}
 	plain := Hash(xxhash.Sum64String("\x04\x0a\x00\x00\x01\x06\x00\x00\x00OTel/1body"))
 	if Of(four, []byte("body")) != plain {
-		t.Errorf("the hash computed from its layout is %#x", plain)
+		t.Errorf("the hash is not %#x, as computed from the layout", plain)
 	}
 	if h := Of(four, nil); h.Part(0) != h || h.Part(1) == h {
 		t.Errorf("parts %#x, %#x", h.Part(0), h.Part(1))
@@ -324,7 +328,7 @@ func golden() *Seen {
 	return &s
 }
 
-// refusing is golden with a request that was refused in part.
+// refusing returns the state of golden and one request that was refused in part.
 func refusing() *Seen {
 	s := golden()
 	s.Add("b", 3, partly(`up{job="é"}`, 300, 1))
@@ -341,7 +345,7 @@ func TestGolden(t *testing.T) {
 	s.Advance(base + 300 + Keep)
 	s.Add("a", 1, whole)
 	if saved := s.Append(nil); saved[0] != version {
-		t.Errorf("version %d once the refusals are forgotten", saved[0])
+		t.Errorf("after the refusals are forgotten, the version is %d, want %d", saved[0], version)
 	}
 }
 
@@ -369,10 +373,10 @@ func TestMalformed(t *testing.T) {
 	whole := golden().Append(nil)
 	for n := range whole {
 		s := golden()
-		if s.Parse(whole[:n]) == nil && n != 7 && n != 24 { // whole states: the time alone, or with tenant a
+		if s.Parse(whole[:n]) == nil && n != 7 && n != 24 { // there a whole state ends: without tenants, or with tenant a
 			t.Errorf("%d of %d bytes are read", n, len(whole))
 		} else if !s.Has("default", 2) && n != 7 && n != 24 {
-			t.Errorf("%d of %d bytes replaced the state, although they are malformed", n, len(whole))
+			t.Errorf("the first %d of %d bytes are malformed, but replaced the state", n, len(whole))
 		}
 	}
 	newer := append([]byte{3}, whole[1:]...)
@@ -384,7 +388,7 @@ func TestMalformed(t *testing.T) {
 	}
 	twice := golden()
 	section := twice.AppendTenant(nil, "a")
-	again := section[len(section)-9:] // the hash, and the length of what was refused
+	again := section[len(section)-9:] // a request: its hash, and the length of its refusals
 	if err := twice.ParseTenant("a", slices.Concat(section, []byte{0}, again)); err == nil || !twice.Has("a", 1) {
 		t.Errorf("a request twice: %v", err)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// In any file, each frame that the scanner returns is in the file byte for byte, comes after the
-// previous frame, and has a plausible position below the limit.
+// FuzzScanner scans any file. Each frame that the scanner returns is in the file byte for byte, comes
+// after the previous frame, and has a plausible position below the limit.
 func FuzzScanner(f *testing.F) {
 	fs := memfs.New()
 	for _, format := range []*segment.Format{&plain, &stamped} {
@@ -43,7 +43,7 @@ func FuzzScanner(f *testing.F) {
 			return // only a newer version of the file is an error
 		}
 		if (s.End == 0) != (s.Err != nil) {
-			t.Fatalf("the header ends at %d: %v", s.End, s.Err)
+			t.Fatalf("the header ends at %d, error %v, want one of the two", s.End, s.Err)
 		}
 		for {
 			end, last := s.End, s.Last
@@ -53,15 +53,16 @@ func FuzzScanner(f *testing.F) {
 			}
 			if f.Pos <= last || f.Pos >= segment.Position(limit) ||
 				f.Pos-last-1 > segment.Position(f.Offset-end)/segment.Position(format.HeadBytes()) {
-				t.Fatalf("position %d behind %d, %d bytes on, limit %d", f.Pos, last, f.Offset-end, limit)
+				t.Fatalf("position %d follows %d after %d bytes, limit %d, want a plausible one",
+					f.Pos, last, f.Offset-end, limit)
 			}
 			if format.Accept != nil && !format.Accept(f.Tag) {
 				t.Fatalf("frame %d has the tag %d", f.Pos, f.Tag)
 			}
-			// Each file has its own mark, so the comparison leaves it out.
+			// Each file has its own mark, so the comparison skips the mark.
 			whole := format.AppendFrame(nil, 0, &f)
 			if f.Offset < end || s.End != f.Offset+int64(len(whole)) || !bytes.Equal(data[f.Offset+4:s.End], whole[4:]) {
-				t.Fatalf("frame %d at %d was invented", f.Pos, f.Offset)
+				t.Fatalf("the scanner invented frame %d at byte %d", f.Pos, f.Offset)
 			}
 		}
 		if s.Err != nil && s.End > 0 {

@@ -16,7 +16,7 @@ import (
 
 const testMark = 0x9d3fa8c1
 
-// The two forms of a frame.
+// A frame has these two forms.
 var (
 	plain = segment.Format{
 		Noun: "log", Magic: "FRSHPLAI", Suffix: ".plain", MaxPayload: 1 << 10, Accept: func(tag uint32) bool {
@@ -102,7 +102,7 @@ func contents(t *testing.T, fs *memfs.FS, format *segment.Format) (payloads []st
 		}
 		for f, ok := s.Next(s.Size, file.Limit); ok; f, ok = s.Next(s.Size, file.Limit) {
 			if last++; f.Pos != last {
-				t.Errorf("position %d instead of %d", f.Pos, last)
+				t.Errorf("position %d, want %d", f.Pos, last)
 			}
 			payloads = append(payloads, string(f.Payload))
 		}
@@ -113,9 +113,9 @@ func contents(t *testing.T, fs *memfs.FS, format *segment.Format) (payloads []st
 	return payloads
 }
 
-// A failed write is undone in one of two ways. Usually it is cut back, and the segment stays in
-// use. If that fails, the bytes stay, and the name of the next segment tells where this one ends.
-// Even a whole frame of the failed write that reached the disk does not count.
+// A failed write is undone in one of two ways. Usually its bytes are cut off, and the segment stays in
+// use. If that fails, they stay, and the name of the next segment tells where the valid part of this one
+// ends. Then even a whole frame of the failed write does not count.
 func TestFailedWrite(t *testing.T) {
 	for _, format := range []*segment.Format{&plain, &stamped} {
 		for _, truncateFails := range []bool{false, true} {
@@ -136,17 +136,18 @@ func TestFailedWrite(t *testing.T) {
 				}
 			}
 			if cut := a.CutBack(); cut == truncateFails {
-				t.Errorf("cut back: %v, and truncate fails: %v", cut, truncateFails)
+				t.Errorf("CutBack returns %v, while truncate fails: %v", cut, truncateFails)
 			} else if !cut {
 				if err := a.Seal().Close(); err != nil {
 					t.Error(err)
 				}
 			}
 			if began, err := appendAll(a, "three"); err != nil || began != truncateFails {
-				t.Errorf("the next write: began a segment %v, %v", began, err)
+				t.Errorf("the next write began a segment: %v, %v, want %v", began, err, truncateFails)
 			}
 			if got := contents(t, fs, format); !slices.Equal(got, []string{"one", "two", "three"}) || a.Last != 3 {
-				t.Errorf("truncate fails %v: %q, last %d", truncateFails, got, a.Last)
+				t.Errorf("truncate fails %v: frames %q up to %d, want one, two, three up to 3",
+					truncateFails, got, a.Last)
 			}
 		}
 	}
@@ -166,7 +167,7 @@ func TestFailedFirstWrite(t *testing.T) {
 		}
 		if _, err := appendAll(a, "lost"); !errors.Is(err, memfs.ErrInjected) ||
 			!strings.Contains(err.Error(), op+" "+plain.Name(1)) {
-			t.Errorf("%s: %v; it must name the file", op, err)
+			t.Errorf("%s fails: error %v, want one that names the file", op, err)
 		}
 		if !a.CutBack() || len(fs.Files) > 0 || fs.Handles > 0 {
 			t.Errorf("%s: left are %v", op, fs.Files)
@@ -179,7 +180,8 @@ func TestFailedFirstWrite(t *testing.T) {
 	}
 }
 
-// A scanner of a growing file sees new frames, up to the given size, and none from the limit on.
+// A scanner follows a growing file. It sees new frames up to the given size, and none whose position is
+// at the limit or beyond.
 func TestScannerFollowsAWriter(t *testing.T) {
 	fs := memfs.New()
 	a := &segment.Appender{FS: fs, Format: &stamped, Mark: testMark, MaxBytes: 1 << 10}
@@ -236,7 +238,8 @@ func TestForeignFrames(t *testing.T) {
 			}
 		}
 		if n != 2 || s.Last != 6 || s.End != s.Size {
-			t.Errorf("%s: %d frames up to %d at %d of %d", name, n, s.Last, s.End, s.Size)
+			t.Errorf("%s: %d frames up to position %d, end at byte %d of %d, want 2 up to position 6, the end of the file",
+				name, n, s.Last, s.End, s.Size)
 		}
 		fs.Files[plain.Name(8)] = fs.Files[plain.Name(5)]
 		if s, err = plain.Open(fs, 8); err != nil || s.End != 0 ||
@@ -260,7 +263,7 @@ func TestMarkAcrossReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f, ok := s.Next(s.Size, segment.NoLimit); !ok || string(f.Payload) != "found" {
-			t.Errorf("%d bytes of a mark before the end: %v", cut, ok)
+			t.Errorf("%d bytes of the mark are in the first read: frame found %v, want true", cut, ok)
 		}
 	}
 }
@@ -297,7 +300,7 @@ func TestUnreadable(t *testing.T) {
 		t.Fatalf("%v, %+v", err, s)
 	}
 	if _, ok := s.Next(s.Size, segment.NoLimit); ok || s.End != 0 || s.Err == nil {
-		t.Errorf("a frame without a header: %+v", s)
+		t.Errorf("the header is unreadable: %+v, want an error and no frame", s)
 	}
 	fs.Fail = nil
 	if s, err = plain.Open(fs, 1); err != nil {
@@ -306,19 +309,19 @@ func TestUnreadable(t *testing.T) {
 	mustAppend(t, a, "two") // beyond the bytes that the scanner has in memory
 	fs.Fail = broken
 	if f, ok := s.Next(a.Size(), segment.NoLimit); !ok || string(f.Payload) != "one" {
-		t.Errorf("frames read before the fault: %v, %v", ok, s.Err)
+		t.Errorf("a frame read before the fault: found %v, %v, want true", ok, s.Err)
 	}
 	if _, ok := s.Next(a.Size(), segment.NoLimit); ok || !errors.Is(s.Err, memfs.ErrInjected) {
-		t.Errorf("Next on a broken disk: %v, %v", ok, s.Err)
+		t.Errorf("Next on a broken disk: found %v, %v, want the injected error", ok, s.Err)
 	}
 	fs.Fail = nil
 	if f, ok := s.Next(a.Size(), segment.NoLimit); !ok || string(f.Payload) != "two" || s.Err != nil {
-		t.Errorf("Next on a repaired disk: %v, %v", ok, s.Err)
+		t.Errorf("Next on a repaired disk: found %v, %v, want frame two", ok, s.Err)
 	}
 }
 
-// Files are removed between the list and the copy, so Copy starts over. Nothing of the first attempt stays:
-// together with the files of the second attempt, it would be a log with a gap.
+// Files are removed after Copy has listed them, so Copy starts over. No file of the first attempt may
+// stay: beside the files of the second, it would make a log with a gap.
 func TestCopyStartsOver(t *testing.T) {
 	from, to := memfs.New(), memfs.New()
 	for _, name := range []string{"1", "2", "3"} {
@@ -333,15 +336,15 @@ func TestCopyStartsOver(t *testing.T) {
 		return []segment.File{{Name: "3"}}
 	})
 	if err != nil || n != 6 || attempts != 2 || len(to.Files) != 1 || string(to.Files["3"].Data) != "file 3" {
-		t.Errorf("%d bytes in %d attempts, %v: %v", n, attempts, err, to.Files)
+		t.Errorf("%d bytes in %d attempts, %v, files %v, want only file 3 in 2 attempts", n, attempts, err, to.Files)
 	}
 	if len(to.Durable) != 1 || to.Files["3"].Synced != 6 {
 		t.Error("the copy would not survive a power loss")
 	}
 }
 
-// A rewritten file has the first bytes of the old one, and survives a power loss even if an earlier sync
-// of it failed. If that does not work, the old file stays.
+// A rewritten file has the first bytes of the old one. They survive a power loss even if an earlier sync
+// of the old file failed. If Rewrite fails, the old file stays.
 func TestRewrite(t *testing.T) {
 	fs := memfs.New()
 	w, err := fs.Create("1")
@@ -358,7 +361,7 @@ func TestRewrite(t *testing.T) {
 	fs.Fail = nil
 	if err := segment.Rewrite(fs, "1", 11); !errors.Is(err, io.ErrUnexpectedEOF) || len(fs.Files) != 1 ||
 		string(fs.Files["1"].Data) != "kept, torn" {
-		t.Errorf("a file that is too short: %v; %v", err, fs.Files)
+		t.Errorf("a file that is too short: %v, files %v, want an error and the old file", err, fs.Files)
 	}
 	if err := segment.Rewrite(fs, "1", 4); err != nil {
 		t.Fatal(err)
@@ -368,8 +371,8 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// A full disk has no room for a copy. Then the bytes are overwritten by themselves, which saves them, too,
-// although an earlier sync of them failed. Another error leaves them alone.
+// A full disk has no room for a copy. Then Rewrite writes the bytes over themselves, which also saves
+// them after a sync that failed. After any other error it leaves them alone.
 func TestRewriteOnAFullDisk(t *testing.T) {
 	failing := func(bad string, err error) func(*memfs.FS) {
 		return func(fs *memfs.FS) {
@@ -416,12 +419,13 @@ func TestRewriteOnAFullDisk(t *testing.T) {
 			t.Errorf("%s: the file has %q", c.why, got)
 		}
 		if f := fs.Durable["1"]; c.err == nil && (f == nil || f.Synced != len(c.after)) {
-			t.Errorf("%s: %+v would survive a power loss", c.why, f)
+			t.Errorf("%s: a power loss would leave %+v, want %q", c.why, f, c.after)
 		}
 	}
 }
 
-// A directory in memory loses overwritten bytes by a power loss unless they were synced, as a disk would.
+// The directory in memory behaves like a disk: a power loss loses overwritten bytes unless they were
+// synced.
 func TestAPowerLossBeforeASync(t *testing.T) {
 	fs := memfs.New()
 	fs.Files["1"] = &memfs.File{Data: []byte("before"), Synced: 6}
@@ -439,12 +443,12 @@ func TestAPowerLossBeforeASync(t *testing.T) {
 		found[string(fs.Crash().PowerLoss(rand.New(rand.NewPCG(seed, 1))).Files["1"].Data)] = true
 	}
 	if len(found) != 1<<6*2 || !found["before"] || !found["WRITTEN"] {
-		t.Errorf("%d outcomes of a power loss: %v", len(found), found)
+		t.Errorf("%d outcomes of a power loss, want 128: %v", len(found), found)
 	}
 	if err := w.Sync(); err != nil {
 		t.Fatal(err)
 	}
 	if got := string(fs.PowerLoss(rand.New(rand.NewPCG(1, 1))).Files["1"].Data); got != "WRITTEN" {
-		t.Errorf("%q survives a power loss after the sync", got)
+		t.Errorf("%q survives a power loss after the sync, want WRITTEN", got)
 	}
 }

@@ -37,7 +37,7 @@ func TestShardsAreEven(t *testing.T) {
 	}
 	// The counts have a Poisson distribution with mean 100, so five standard deviations are 50.
 	if lo, hi := slices.Min(n[:]), slices.Max(n[:]); lo < 50 || hi > 150 {
-		t.Errorf("shards hold %d to %d of 100 series each", lo, hi)
+		t.Errorf("shards hold %d to %d series, want 50 to 150", lo, hi)
 	}
 }
 

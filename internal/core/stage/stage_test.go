@@ -25,7 +25,7 @@ func stats(t *testing.T, w *stage.Watch, s stage.Stage, i stage.Input) stage.Sta
 			return got
 		}
 	}
-	t.Fatalf("nothing is known of %v in %v", i, s)
+	t.Fatalf("no trip was counted for stage %v, input %v", i, s)
 	return stage.Stats{}
 }
 
@@ -49,7 +49,7 @@ func TestATripIsCountedInTheStagesItPassed(t *testing.T) {
 		}
 	}
 	if n := len(w.Stats()); n != 3 {
-		t.Errorf("the trip is counted in %d stages", n)
+		t.Errorf("the trip is counted in %d stages, want 3", n)
 	}
 }
 
@@ -68,12 +68,12 @@ func TestATripThatFailsIsCountedWhereItEnds(t *testing.T) {
 		t.Errorf("%+v, %d over budget", got, len(over))
 	}
 	if n := len(w.Stats()); n != 2 {
-		t.Errorf("the trip is counted in %d stages", n)
+		t.Errorf("the trip is counted in %d stages, want 2", n)
 	}
 }
 
-// A stage that a batch passes after its answer is not counted: the trip's memory may belong to
-// another request by then.
+// A stage that a batch enters after the request was answered is not counted: by then, the trip's memory
+// may belong to another request.
 func TestWhatComesAfterTheEndIsNotInTheTrip(t *testing.T) {
 	w := stage.NewWatch()
 	trip := &stage.Trip{Born: born}
@@ -121,8 +121,8 @@ func TestOverBudget(t *testing.T) {
 	}
 }
 
-// Watching does not slow down many small requests: one in four is timed. All samples are counted,
-// and every request over budget is reported.
+// To watch many small requests costs little: one in four is timed. All samples are counted, and every
+// request over budget is reported.
 func TestOfManyTripsSomeAreTimed(t *testing.T) {
 	w := stage.NewWatch()
 	w.SetBudgets(stage.Budgets{stage.Queue: time.Millisecond})
@@ -143,16 +143,16 @@ func TestOfManyTripsSomeAreTimed(t *testing.T) {
 	many, few := stats(t, w, stage.Queue, stage.RemoteWrite), stats(t, w, stage.Queue, stage.OTLP)
 	// The expected count is 1,000, with a standard deviation of 27.
 	if many.Spent.Count < 850 || many.Spent.Count > 1150 || many.Samples != 4000*7 || over != 4010 {
-		t.Errorf("of 4000 trips %d are timed, %d samples counted, %d of all were seen over budget",
+		t.Errorf("of 4000 trips, %d are timed, want about 1000; %d samples, want 28000; %d over budget, want 4010",
 			many.Spent.Count, many.Samples, over)
 	}
 	if few.Spent.Count != 10 {
-		t.Errorf("of the first 10 trips, %d are timed", few.Spent.Count)
+		t.Errorf("of 10 trips, %d are timed, want all", few.Spent.Count)
 	}
 }
 
-// Sockets close their windows together and in the same order. If every fourth window were left out,
-// that would always be a window of the same socket.
+// Sockets close their windows together, always in the same order. So every window is timed: with one in
+// four, always the same sockets would be timed.
 func TestEachWindowIsTimed(t *testing.T) {
 	w := stage.NewWatch()
 	for second := range 100 {
@@ -165,7 +165,7 @@ func TestEachWindowIsTimed(t *testing.T) {
 		}
 	}
 	if got := stats(t, w, stage.Window, stage.DogStatsD).Spent.Count; got != 400 {
-		t.Errorf("%d of 400 windows are timed", got)
+		t.Errorf("%d of 400 windows are timed, want all", got)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestNilWatchesNothing(t *testing.T) {
 	w.Count(stage.Read, stage.DogStatsD, 1)
 }
 
-// Prometheus' own client counts the same durations in the same buckets, native and classic.
+// Our histograms count durations in the same buckets as Prometheus' own client, native and classic.
 func TestHistogramsAreThoseOfPrometheus(t *testing.T) {
 	bounds := []float64{1.0 / 4096, 1.0 / 64, 0.25, 1, 2, 16}
 	theirs := prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -213,7 +213,7 @@ func TestHistogramsAreThoseOfPrometheus(t *testing.T) {
 	classic := h.Classic(bounds)
 	for i, b := range want.Histogram.Bucket {
 		if classic[i] != b.GetCumulativeCount() {
-			t.Errorf("up to %v s are %d, want %d", bounds[i], classic[i], b.GetCumulativeCount())
+			t.Errorf("the bucket up to %v s has %d, want %d", bounds[i], classic[i], b.GetCumulativeCount())
 		}
 	}
 	want.Histogram.Bucket = nil
@@ -227,7 +227,7 @@ func TestHistogramsAreThoseOfPrometheus(t *testing.T) {
 	}
 }
 
-// A duration beyond the last bucket counts in it, without a panic.
+// A duration beyond the last bucket counts in that bucket, without a panic.
 func TestAnHourIsInTheLastBucket(t *testing.T) {
 	w := stage.NewWatch()
 	trip := &stage.Trip{Born: born}

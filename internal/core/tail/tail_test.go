@@ -62,7 +62,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// storedNames returns a Stored that maps by a rule.
+// storedNames returns a Stored that applies one mapping rule.
 func storedNames(t testing.TB) Stored {
 	t.Helper()
 	mapper, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "cpu", Name: "load"}}}, labels.EmptyLabels())

@@ -56,7 +56,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %+v, %s", c.why, got, err, c.want, c.err)
 		}
 		if unknown := err != nil && !strings.Contains(c.err, "X-Scope"); errors.Is(err, ErrNoToken) != unknown {
-			t.Errorf("%s: the error is ErrNoToken: %t; %v", c.why, !unknown, err)
+			t.Errorf("%s: the error is ErrNoToken: %t, want %t; %v", c.why, !unknown, unknown, err)
 		}
 	}
 }
@@ -87,8 +87,8 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// All mistakes are reported at once, each with its line. No report shows a value that may be a
-// token that was not hashed.
+// All mistakes are reported at once, each with its line. A value that may be an unhashed token is never
+// shown.
 func TestTenantsFileProblems(t *testing.T) {
 	one, two := hash("one"), hash("two")
 	for _, c := range []struct{ why, text, want string }{

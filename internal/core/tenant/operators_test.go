@@ -16,7 +16,7 @@ func TestOperators(t *testing.T) {
 		}
 	}
 	if (*Operators)(nil).Has("one") {
-		t.Error("without a file somebody is an operator")
+		t.Error("without a file, there is an operator, want none")
 	}
 	for text, want := range map[string]string{
 		"": "f: operators: is empty; add an operator with a name and tokens, or leave http.operators_file empty",

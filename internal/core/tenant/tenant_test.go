@@ -33,7 +33,7 @@ func TestCheck(t *testing.T) {
 
 func TestContext(t *testing.T) {
 	if name, ok := FromContext(context.Background()); ok {
-		t.Errorf("a context without a tenant has %q", name)
+		t.Errorf("a context without a tenant has the tenant %q", name)
 	}
 	if name, ok := FromContext(NewContext(context.Background(), "a")); !ok || name != "a" {
 		t.Errorf("got %q, %v; want a", name, ok)

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/golden")
 
-// A member that is saved and restored at any time admits the same tenants as a member that is not, and
-// both agree with a plain list. The limit rises and falls, and tenants are deleted.
+// One of two members is saved and restored at random times. Both admit the same tenants, and agree with
+// a plain list, while the limit rises and falls and tenants are deleted.
 func TestMembersAgree(t *testing.T) {
 	admitted, refused, removed := 0, 0, 0
 	for seed := range uint64(100) {
@@ -44,7 +44,7 @@ func TestMembersAgree(t *testing.T) {
 				refused++
 			}
 			if a, b := steady.Admit(name, limit), restless.Admit(name, limit); a != want || b != want {
-				t.Fatalf("seed %d, step %d: %v and %v, want %v", seed, step, a, b, want)
+				t.Fatalf("seed %d, step %d: admitted %v and %v, want %v", seed, step, a, b, want)
 			}
 			if saved := restless.Append(nil); r.IntN(4) == 0 {
 				restless = Set{}
@@ -58,7 +58,7 @@ func TestMembersAgree(t *testing.T) {
 		}
 	}
 	if admitted < 1000 || refused < 1000 || removed < 1000 {
-		t.Errorf("%d were admitted, %d refused, %d removed", admitted, refused, removed)
+		t.Errorf("%d admitted, %d refused, %d removed, want 1000 of each", admitted, refused, removed)
 	}
 }
 
@@ -127,8 +127,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Many goroutines enter with more tenants than the limit allows: as many as the limit are admitted. Tenants
-// from before a restart keep their places, even if they exceed the limit.
+// Many goroutines enter with more tenants than the limit allows, and only as many as the limit get in.
+// Tenants from before a restart keep their places, even if they exceed the limit.
 func TestGate(t *testing.T) {
 	g := NewGate(8)
 	var admitted atomic.Int64
@@ -152,7 +152,7 @@ func TestGate(t *testing.T) {
 	g = NewGate(1)
 	g.Restore("a", "b")
 	if g.Enter("a") != nil || g.Enter("b") != nil || g.Enter("c") == nil {
-		t.Error("Restore does not admit a tenant, or leaves room for another one")
+		t.Error("a restored tenant is refused, or a third one is admitted, want neither")
 	}
 	if (*Gate)(nil).Enter("any") != nil {
 		t.Error("a nil gate refuses a tenant")
@@ -160,7 +160,7 @@ func TestGate(t *testing.T) {
 	(*Gate)(nil).Leave("any", true)
 }
 
-// Work that stores nothing gives its tenant's place back. While it is under way, the place is taken.
+// A tenant has a place while its work is under way. Work that stores nothing gives the place back.
 func TestWorkThatStoresNothingTakesNoPlace(t *testing.T) {
 	g := NewGate(1)
 	enter := func(name string, want bool) {

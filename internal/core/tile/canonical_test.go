@@ -46,7 +46,7 @@ func canonicalSeconds(seed uint64, seconds int) (all [][producers][]string) {
 	return all
 }
 
-// values returns n values of a set, most likely distinct.
+// values returns n values of a set. They are most likely distinct.
 func values(rng *rand.Rand, n int) string {
 	list := fmt.Sprintf("v%d", rng.IntN(100_000))
 	for range n - 1 {
@@ -55,9 +55,8 @@ func values(rng *rand.Rand, n int) string {
 	return list
 }
 
-// canonicalRun feeds a shard. rng chooses the order, the grouping and restarts. Without rng
-// everything keeps its order and there are no restarts. canonicalRun returns the state and the
-// output after each tile.
+// canonicalRun feeds a shard, and returns its state and output after each tile. rng chooses the order of
+// batches, their grouping, and restarts. Without rng, everything keeps its order, and nothing restarts.
 func canonicalRun(t *testing.T, all [][producers][]string, rng *rand.Rand) (states [][]byte, out []string) {
 	tenants := []string{"a", "default", "z"}
 	p := &player{t: t, config: testConfig()}
@@ -118,7 +117,7 @@ func canonicalRun(t *testing.T, all [][producers][]string, rng *rand.Rand) (stat
 	return states, out
 }
 
-// foldAll folds batches; rng mixes batches of different producers.
+// foldAll folds batches. With rng, it first mixes batches of different producers.
 func (p *player) foldAll(t *testing.T, pending [][]byte, rng *rand.Rand) (none [][]byte) {
 	t.Helper()
 	if rng != nil {
@@ -149,14 +148,14 @@ func TestSameInputGivesSameBytes(t *testing.T) {
 			got, out := canonicalRun(t, all, nil)
 			compareStates(t, seed, "the same again", want, got)
 			if !slices.Equal(out, wantOut) {
-				t.Fatalf("seed %d: other samples, or in another order", seed)
+				t.Fatalf("seed %d, the same again: the samples or their order differ", seed)
 			}
 		}
 		for other := range uint64(3) {
 			got, out := canonicalRun(t, all, rand.New(rand.NewPCG(seed, 12+other)))
 			compareStates(t, seed, "another order", want, got)
 			if !slices.Equal(out, wantOut) {
-				t.Fatalf("seed %d: other samples, or in another order", seed)
+				t.Fatalf("seed %d, another order: the samples or their order differ", seed)
 			}
 		}
 		for i, state := range want {
@@ -166,11 +165,11 @@ func TestSameInputGivesSameBytes(t *testing.T) {
 			}
 			waiting += len(shard.Waiting())
 			if again := shard.AppendState(nil); !bytes.Equal(again, state) {
-				t.Fatalf("seed %d: state %d, read and written, has other bytes", seed, i)
+				t.Fatalf("seed %d: state %d has other bytes after it was read and written again", seed, i)
 			}
 		}
 		if len(want) < 50 || waiting < 50 {
-			t.Fatalf("seed %d: %d states, in which %d tiles wait", seed, len(want), waiting)
+			t.Fatalf("seed %d: %d states, in which %d tiles wait, want 50 of each", seed, len(want), waiting)
 		}
 	}
 }
@@ -182,7 +181,8 @@ func compareStates(t *testing.T, seed uint64, how string, want, got [][]byte) {
 	}
 	for i := range want {
 		if !bytes.Equal(got[i], want[i]) {
-			t.Fatalf("seed %d, %s: state %d of %d bytes differs from that of %d bytes", seed, how, i, len(got[i]), len(want[i]))
+			t.Fatalf("seed %d, %s: state %d has %d bytes and differs from the wanted one, which has %d",
+				seed, how, i, len(got[i]), len(want[i]))
 		}
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Programs of each version wrote the states in testdata/golden, in the middle of the open tile that
-// ends at 50s. From version 5 on, the closed tiles of 30s and 40s wait in them. The files must not
-// change. Every later program must read them, hand out the same samples as the program that wrote
-// them, and then read the state that it writes itself.
+// Each version's program wrote its state into testdata/golden, in the middle of the open tile that ends
+// at 50s. From version 5 on, the state also has the closed tiles of 30s and 40s, which still wait for
+// the stores. The files must not change. Every later program must read them, hand out the same samples
+// as the program that wrote them, and then read the state that it writes itself.
 func TestStatesOfOlderPrograms(t *testing.T) {
 	for version := 1; version <= stateVersion; version++ {
 		name := filepath.Join("testdata", "golden", fmt.Sprintf("version%d", version))
@@ -22,7 +22,7 @@ func TestStatesOfOlderPrograms(t *testing.T) {
 		}
 		p := &player{t: t, config: testConfig()}
 		if p.shard, err = ParseState(p.config, state); err != nil || int(state[0]) != version {
-			t.Fatalf("version %d: %v, and it says version %d", version, err, state[0])
+			t.Fatalf("version %d: %v, and the state itself says version %d", version, err, state[0])
 		}
 		var got strings.Builder
 		fmt.Fprintf(&got, "%d series, %d values on the wire\n", p.shard.Len(), p.shard.Raw()["default"])
@@ -50,7 +50,7 @@ func TestStatesOfOlderPrograms(t *testing.T) {
 		}
 		want, err := os.ReadFile(name + ".txt")
 		if err != nil || got.String() != string(want) {
-			t.Errorf("version %d: %v, it goes on as\n%s", version, err, got.String())
+			t.Errorf("version %d: %v, got\n%s\nwant\n%s", version, err, got.String(), want)
 		}
 	}
 }

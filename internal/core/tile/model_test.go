@@ -15,7 +15,7 @@ import (
 
 // history is a random run of an aggregator: the batches of each second, and when tiles close.
 type history struct {
-	windows []string // one script block each
+	windows []string // each is a block of a script
 	seconds []int
 }
 
@@ -24,7 +24,7 @@ func randomHistory(seed uint64) history {
 	var h history
 	for second := range 400 {
 		if second > 60 && second < 60+int(seed%300) && rng.IntN(20) > 0 {
-			continue // a silence longer than some times to live
+			continue // a silence that outlasts some times to live
 		}
 		start := second - rng.IntN(3)*rng.IntN(8) // some windows come late
 		var lines []string
@@ -89,8 +89,8 @@ func TestRestartsChangeNothing(t *testing.T) {
 	}
 }
 
-// A query of open tiles changes nothing. The last live sample of a counter equals the sample of the
-// next tile, if no more increments come.
+// A query of open tiles changes nothing. If no more increments come, the last live sample of a counter
+// equals the sample of its next tile.
 func TestLookingChangesNothing(t *testing.T) {
 	for seed := range uint64(3) {
 		h := randomHistory(seed)
@@ -135,10 +135,10 @@ func TestTotalsAreExact(t *testing.T) {
 	}
 }
 
-// Producers add and subtract, late, early, with their own times or repeatedly, across restarts and
-// silences. The total of an up/down counter is always the sum of the folded increments: in closed
-// tiles, in open ones, and at each second of an open one. The same holds for the sum over the
-// series of several hosts.
+// Producers add and subtract: late or early, with times of their own, repeatedly, and across restarts
+// and silences. The total of an up/down counter is always the sum of the folded increments: in closed
+// tiles, in open ones, and at each second of an open one. The same holds for the sum over the series of
+// several hosts.
 func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 	const counters = 4
 	for seed := range uint64(6) {
@@ -159,7 +159,7 @@ func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 				switch {
 				case !came[n] && out == "":
 				case len(got) == 0 || got[len(got)-1] != fmt.Sprint(want[n]):
-					t.Fatalf("seed %d, second %d: o%d is %q, want a total of %v", seed, second, n, out, want[n])
+					t.Fatalf("seed %d, second %d: counter o%d is %q, want a total of %v", seed, second, n, out, want[n])
 				}
 			}
 		}
@@ -316,7 +316,8 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 		store(len(p.shard.Waiting()))
 		for _, e := range p.shard.tenants["default"].entries {
 			if len(e.exemplars) > 0 {
-				t.Fatalf("seed %d: %s keeps %d exemplars of tiles that are closed", seed, e.series.Labels, len(e.exemplars))
+				t.Fatalf("seed %d: %s keeps %d exemplars of tiles that are closed",
+					seed, e.series.Labels, len(e.exemplars))
 			}
 		}
 		if held := p.shard.Raw()["default"]; held != 0 || duplicates == 0 || p.folded.Unfit == 0 || p.folded.Refused == 0 ||

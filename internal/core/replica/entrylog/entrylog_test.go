@@ -76,14 +76,14 @@ func story(t testing.TB, l *Log) string {
 		}
 		term, err := l.Term(i)
 		if err != nil || term != one[0].GetTerm() || one[0].GetIndex() != i {
-			t.Fatalf("entry %d: term %d, %v; %v", i, term, err, one[0])
+			t.Fatalf("entry %d: its term is %d, %v, want the term and index of %v", i, term, err, one[0])
 		}
 		if one[0].GetType() == raftpb.EntryConfChangeV2 {
 			fmt.Fprintf(&b, " change")
 		} else {
 			fmt.Fprintf(&b, " %d/%d", i, term)
 			if want := fmt.Sprintf("%d of %d", i, term); string(one[0].GetData()) != want && len(one[0].GetData()) > 0 {
-				t.Fatalf("entry %d: %q instead of %q", i, one[0].GetData(), want)
+				t.Fatalf("entry %d: data %q, want %q", i, one[0].GetData(), want)
 			}
 		}
 	}
@@ -139,13 +139,13 @@ func powerLoss(fs *memfs.FS) *memfs.FS {
 	return c
 }
 
-// A log has only begun until the first write.
+// OnlyBegun is true from the creation of a log to its first write.
 func TestOnlyBegun(t *testing.T) {
 	fs := memfs.New()
 	begun := func(want bool, when string) {
 		t.Helper()
 		if is, err := OnlyBegun(fs); err != nil || is != want {
-			t.Errorf("%s: the log has only begun: %v, %v", when, is, err)
+			t.Errorf("%s: only begun %v, %v, want %v", when, is, err, want)
 		}
 	}
 	begun(false, "an empty directory")
@@ -164,16 +164,17 @@ func TestTruncate(t *testing.T) {
 	before := bytes.Clone(fs.Files[format.Name(1)].Data)
 	mustAppend(t, l, entries(2, 5, 6), &State{2, 2, 3})
 	if len(fs.Files) != 2 || !bytes.Equal(fs.Files[format.Name(1)].Data, before) {
-		t.Errorf("%d files; the first one changed: %v", len(fs.Files), !bytes.Equal(fs.Files[format.Name(1)].Data, before))
+		t.Errorf("%d files, and the first file changed: %v, want 2 files and false",
+			len(fs.Files), !bytes.Equal(fs.Files[format.Name(1)].Data, before))
 	}
 	const want = "term 2 vote 2 commit 3, [1 2 3]: 2/1 3/1 4/1 5/2 6/2"
 	check(t, l, want)
 	if at := l.place(4); at.end-at.offset > 100 {
-		t.Errorf("to read entry 4, %d bytes are read: also those that were replaced", at.end-at.offset)
+		t.Errorf("a read of entry 4 takes %d bytes, want at most 100, without the replaced entries", at.end-at.offset)
 	}
 	check(t, mustOpen(t, fs.Crash()), want)
 
-	// Two writes in turn begin before the first entry of the last segment.
+	// Each of the next two writes begins before the first entry of the last segment.
 	mustAppend(t, l, entries(3, 4, 4), nil)
 	mustAppend(t, l, entries(4, 4, 5), nil)
 	check(t, l, "term 2 vote 2 commit 3, [1 2 3]: 2/1 3/1 4/4 5/4")
@@ -194,7 +195,7 @@ func TestRefused(t *testing.T) {
 		mustAppend(t, l, entries(2, 2, 4), &State{2, 0, 3})
 		size := l.Bytes()
 		if err := l.Append(&Write{Entries: list}); !errors.Is(err, ErrDamaged) || l.Bytes() != size || l.Last() != 4 {
-			t.Errorf("%s: %v, %d bytes after %d", name, err, l.Bytes(), size)
+			t.Errorf("%s: %v, the log has %d bytes, want ErrDamaged, %d bytes", name, err, l.Bytes(), size)
 		}
 	}
 	if _, err := Create(memfs.New(), testOptions,
@@ -207,12 +208,12 @@ func TestRefused(t *testing.T) {
 	}
 	mustCreate(t, fs)
 	if _, err := Create(fs, testOptions, testBase); err == nil {
-		t.Error("a log was created where one is")
+		t.Error("Create succeeds in a directory that has a log, want an error")
 	}
 }
 
-// A kill or a power loss at any byte of a write leaves all earlier entries, perhaps some of the new
-// ones, and never a damaged log. Bytes that a power loss keeps behind a hole do not count.
+// A write is torn at each of its bytes, by a kill or a power loss. All earlier entries are left, perhaps
+// some of the new ones, and never a damaged log. Bytes behind a hole in the file do not count.
 func TestTornAtEachByte(t *testing.T) {
 	for _, last := range []struct {
 		name string
@@ -255,7 +256,7 @@ func TestTornAtEachByte(t *testing.T) {
 				seen[got] = true
 				mustAppend(t, reopened, entries(9, reopened.Last()+1, reopened.Last()+1), &State{9, 1, reopened.Last()})
 				if again, want := story(t, mustOpen(t, torn)), story(t, reopened); again != want {
-					t.Fatalf("%s, cut at %d: %s\nafter another start %s", last.name, cut, want, again)
+					t.Fatalf("%s, cut at %d: after another start %s\nwant %s", last.name, cut, again, want)
 				}
 			}
 		}
@@ -276,13 +277,13 @@ func TestTornAtEachByte(t *testing.T) {
 			}
 		}
 		if len(seen) != len(want) {
-			t.Errorf("%s: %d of %d outcomes were seen: %v", last.name, len(seen), len(want), seen)
+			t.Errorf("%s: %d outcomes were seen, want %d: %v", last.name, len(seen), len(want), seen)
 		}
 	}
 }
 
-// Any flipped byte in the part that was synced before the last write is damage: the member must not
-// go on as if it had never had those entries.
+// Each flipped byte in the part that was synced before the last write is damage. Otherwise the member
+// would go on as if it had never had those entries.
 func TestDamageInTheMiddle(t *testing.T) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
@@ -309,7 +310,7 @@ func TestDamageInTheMiddle(t *testing.T) {
 	missing := fs.Crash()
 	delete(missing.Files, format.Name(1))
 	if _, err := Open(missing, testOptions); err != nil {
-		t.Errorf("without the first segment, which may have been removed: %v", err)
+		t.Errorf("without the first segment, which Compact may have removed: %v, want no error", err)
 	}
 }
 
@@ -326,7 +327,7 @@ func TestStart(t *testing.T) {
 	l = mustOpen(t, fs)
 	if err := l.Start(5); !errors.Is(err, ErrDamaged) ||
 		!strings.Contains(err.Error(), "the state of the member ends with entry 5") {
-		t.Errorf("the member's state has more than the log: %v", err)
+		t.Errorf("the member's state ends behind the log: %v, want damage at entry 5", err)
 	}
 	if err := l.Start(4); err != nil {
 		t.Error(err)
@@ -358,10 +359,10 @@ func TestFailedWrite(t *testing.T) {
 			}
 			if err != nil {
 				if _, err := Open(fs.Crash(), testOptions); err != nil {
-					t.Errorf("%s of entry %d, a kill right after it: %v", op, from, err)
+					t.Errorf("failed %s of entry %d, then a kill: %v", op, from, err)
 				}
 				if err := l.Append(w); err != nil {
-					t.Errorf("%s of entry %d, again: %v", op, from, err)
+					t.Errorf("failed %s of entry %d, the same write again: %v", op, from, err)
 				}
 			}
 			want := "term 2 vote 3 commit 3, [1 2 3]: 2/1 3/1 4/1 5/2 6/2"
@@ -397,9 +398,9 @@ func TestOpenSyncs(t *testing.T) {
 	check(t, mustOpen(t, powerLoss(killed)), want)
 }
 
-// The kernel reports a failed sync once, and later syncs of the file succeed without saving the bytes.
-// If the process is killed after such a failure, the next one finds the bytes and treats them as stored.
-// So Open writes them anew, on a full disk to the places where they are.
+// The kernel reports a failed sync once. Later syncs of the file succeed without saving its bytes. If
+// the process is killed after a failed sync, the next process finds these bytes and treats them as
+// stored. So Open writes them anew: into a new file, or on a full disk in place.
 func TestOpenAfterFailedSync(t *testing.T) {
 	for _, space := range []int{memfs.Plenty, 0} {
 		openAfterFailedSync(t, space)
@@ -407,7 +408,7 @@ func TestOpenAfterFailedSync(t *testing.T) {
 }
 
 func openAfterFailedSync(t *testing.T, space int) {
-	for _, cutBack := range []bool{true, false} { // without it, the failed write stays as well
+	for _, cutBack := range []bool{true, false} { // if the log cannot cut back, the failed write stays
 		for _, from := range []uint64{4, 3} { // after all entries, and in place of the last one
 			fs := memfs.New()
 			l := mustCreate(t, fs)
@@ -425,7 +426,7 @@ func openAfterFailedSync(t *testing.T, space int) {
 			l = mustOpen(t, killed)
 			killed.Space = memfs.Plenty
 			if last := l.Last(); !cutBack && from == 4 && last != 5 {
-				t.Errorf("after the kill, the log ends with entry %d", last)
+				t.Errorf("after the kill, the log ends with entry %d, want 5", last)
 			}
 			check(t, mustOpen(t, powerLoss(killed)), story(t, l))
 			mustAppend(t, l, entries(3, l.Last()+1, l.Last()+1), &State{3, 1, l.Last()})
@@ -443,8 +444,8 @@ func failing(ops ...string) func(op, name string) error {
 	}
 }
 
-// A kill, or a kill and then a power loss, before any step of Open loses no synced entry. The next Open
-// succeeds, and reports the torn bytes once more, unless they were cut off.
+// Open is killed before any of its steps, and sometimes the power fails, too. No synced entry is lost.
+// The next Open succeeds, and reports the torn bytes once more, unless they were already cut off.
 func TestOpenKilled(t *testing.T) {
 	openKilled(t, memfs.Plenty, "syncdir")
 }
@@ -453,8 +454,8 @@ func TestOpenKilledOnAFullDisk(t *testing.T) {
 	openKilled(t, 0, "syncdir", "sync "+format.Name(1))
 }
 
-// openKilled kills Open before each of its steps, on a disk with this much free space. Before the steps `cut`,
-// the torn bytes are already cut off.
+// openKilled kills Open before each of its steps, on a disk with `space` bytes free. `cut` lists the
+// steps before which the torn bytes are already cut off.
 func openKilled(t *testing.T, space int, cut ...string) {
 	fs := memfs.New()
 	l := mustCreate(t, fs)
@@ -489,12 +490,12 @@ func openKilled(t *testing.T, space int, cut ...string) {
 			t.Errorf("killed at %s: %s", at, got)
 		}
 		if torn := again.Torn(); torn.Bytes != 4 && !opened && !isCut {
-			t.Errorf("killed at %s: %d bytes were torn", at, torn.Bytes)
+			t.Errorf("killed at %s: %d torn bytes are reported, want 4", at, torn.Bytes)
 		}
 		for seed := range uint64(20) {
 			lost := image.Crash().PowerLoss(rand.New(rand.NewPCG(seed, 0)))
 			if got := story(t, mustOpen(t, lost)); !strings.HasPrefix(got, want) {
-				t.Errorf("killed at %s, power loss: %s", at, got)
+				t.Errorf("killed at %s, power loss: %s, want %s", at, got, want)
 			}
 		}
 		if opened && step < 6 {
@@ -522,7 +523,7 @@ func openCannotSync(t *testing.T, space int, ops ...string) {
 			t.Errorf("%s fails: %v", op, err)
 		}
 		if len(fs.Files) != 1 || fs.Handles != 0 {
-			t.Errorf("%s fails: %d files, %d of them open", op, len(fs.Files), fs.Handles)
+			t.Errorf("%s fails: %d files and %d open handles are left, want 1, 0", op, len(fs.Files), fs.Handles)
 		}
 		fs.Space, fs.Fail = memfs.Plenty, nil
 		check(t, mustOpen(t, powerLoss(fs)), want)
@@ -566,7 +567,7 @@ func TestMembers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, m, err := l.InitialState(); err != nil || show(m) != want {
-				t.Errorf("at %d, base %d: %s, %v; want %s", index, l.Base(), show(m), err, want)
+				t.Errorf("at entry %d, base %d: members %s, %v, want %s", index, l.Base(), show(m), err, want)
 			}
 		}
 	}
@@ -593,10 +594,11 @@ func TestCompact(t *testing.T) {
 	}
 	size, files := l.Bytes(), len(fs.Files)
 	if err := l.Compact(40, size); err != nil || l.Base() != 1 || len(fs.Files) != files {
-		t.Fatalf("within the bound: %v, base %d", err, l.Base())
+		t.Fatalf("within the bound: %v, base %d, want no error, base 1", err, l.Base())
 	}
 	if err := l.Compact(40, size-1); err != nil || len(fs.Files) != files-1 || l.Bytes() >= size {
-		t.Fatalf("a byte beyond the bound: %v, %d of %d files", err, len(fs.Files), files)
+		t.Fatalf("one byte beyond the bound: %v, %d of %d files are left, want one file less",
+			err, len(fs.Files), files)
 	}
 	left := len(fs.Files)
 	fs.Fail = func(op, _ string) error {
@@ -606,32 +608,32 @@ func TestCompact(t *testing.T) {
 		return nil
 	}
 	if err := l.Compact(40, 0); !errors.Is(err, memfs.ErrInjected) || len(fs.Files) != left {
-		t.Fatalf("files that cannot be removed: %v", err)
+		t.Fatalf("files cannot be removed: %v, want the injected error", err)
 	}
 	mustOpen(t, fs.Crash())
 	fs.Fail = nil
 	if err := l.Compact(40, 0); err != nil || l.Base() > 40 || l.Base() < 35 || len(fs.Files) != len(l.segments) {
-		t.Fatalf("all up to 40: %v, base %d, %d files", err, l.Base(), len(fs.Files))
+		t.Fatalf("compacted up to 40: %v, base %d, want 35 to 40; %d files", err, l.Base(), len(fs.Files))
 	}
 	base := l.Base()
 	if _, err := l.Entries(base, base+2, 0); !errors.Is(err, raft.ErrCompacted) {
 		t.Errorf("a removed entry: %v", err)
 	}
 	if term, err := l.Term(base); err != nil || term != 1+base/20 {
-		t.Errorf("term of the entry before the first: %d, %v", term, err)
+		t.Errorf("term of the base: %d, %v, want %d", term, err, 1+base/20)
 	}
 	if _, err := l.Term(base - 1); !errors.Is(err, raft.ErrCompacted) {
-		t.Errorf("term of a removed entry: %v", err)
+		t.Errorf("term of a removed entry: %v, want ErrCompacted", err)
 	}
 	if _, err := l.Entries(60, 62, 0); !errors.Is(err, raft.ErrUnavailable) {
-		t.Errorf("an entry that is not there yet: %v", err)
+		t.Errorf("an entry behind the end: %v, want ErrUnavailable", err)
 	}
 	want := story(t, l)
 	check(t, mustOpen(t, fs.Crash()), want)
 	check(t, mustOpen(t, powerLoss(fs)), want)
 
-	// If a segment replaced all entries of the earlier segments, Compact lets the log begin with that
-	// segment.
+	// If one segment replaced all entries of the earlier segments, Compact removes those, and the log
+	// begins with it.
 	fs = memfs.New()
 	l = mustCreate(t, fs)
 	mustAppend(t, l, entries(1, 2, 30), nil)
@@ -644,8 +646,8 @@ func TestCompact(t *testing.T) {
 	check(t, mustOpen(t, fs), "term 2 vote 0 commit 12, [1 2 3]: 10/2 11/2 12/2")
 }
 
-// Entries that are no longer in memory come from disk, at most as many bytes as Raft asks for. An
-// entry that was damaged on disk is not returned.
+// Entries that are no longer in memory are read from disk, at most as many bytes at once as Raft asks
+// for. An entry that was damaged on disk is not returned.
 func TestReadBack(t *testing.T) {
 	fs := memfs.New()
 	opts := testOptions
@@ -658,13 +660,13 @@ func TestReadBack(t *testing.T) {
 		mustAppend(t, l, entries(1, i, i), &State{1, 0, i - 1})
 	}
 	if len(l.cache) > 6 || l.cached > opts.CacheBytes {
-		t.Errorf("%d entries and %d bytes in memory", len(l.cache), l.cached)
+		t.Errorf("%d entries and %d bytes in memory, want at most 6, %d", len(l.cache), l.cached, opts.CacheBytes)
 	}
 	for lo := uint64(2); lo <= 50; lo++ {
 		for _, bytes := range []uint64{0, 150, 1 << 40} {
 			got, err := l.Entries(lo, 51, bytes)
 			if err != nil || len(got) == 0 || bytes == 0 && len(got) > 1 || bytes == 150 && len(got) > 3 {
-				t.Fatalf("from %d, %d bytes: %d entries, %v", lo, bytes, len(got), err)
+				t.Fatalf("from entry %d on, a limit of %d bytes: %d entries, %v", lo, bytes, len(got), err)
 			}
 			for i, e := range got {
 				if want := fmt.Sprintf("%d of 1", lo+uint64(i)); string(e.GetData()) != want || e.GetIndex() != lo+uint64(i) {
@@ -689,7 +691,7 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// A write goes on while Raft reads stored entries, from memory and from disk, before and after a
+// A writer appends while Raft reads stored entries, from memory and from disk, before and after a
 // removal. The race detector must find nothing.
 func TestReadsBesideWrites(t *testing.T) {
 	fs := memfs.New()

@@ -8,10 +8,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// With any bytes in the last segment, the log either does not open, or it returns entries that are
-// in the files byte for byte and in order. Then it takes further entries after them.
+// The last segment has any bytes. Then the log either does not open, or returns only entries that are in
+// the files byte for byte, in order. A log that opens takes further entries.
 func FuzzOpen(f *testing.F) {
-	// The fuzzer changes the last of three segments, which replaced an entry of the second.
+	// The fuzzer changes the last of three segments. This segment replaced an entry of the second.
 	fs := memfs.New()
 	l := mustCreate(f, fs)
 	mustAppend(f, l, entries(1, 2, 10), &State{1, 2, 5})
@@ -65,7 +65,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		list, err := l.Entries(l.Base()+1, l.Last()+1, 1<<40)
 		if err != nil && l.Last() > l.Base() || uint64(len(list)) != l.Last()-l.Base() {
-			t.Fatalf("%d entries from %d to %d: %v", len(list), l.Base()+1, l.Last(), err)
+			t.Fatalf("%d entries, want those from %d to %d: %v", len(list), l.Base()+1, l.Last(), err)
 		}
 		last := uint64(0)
 		for i, e := range list {
@@ -80,7 +80,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		state, end := l.state, l.Last()
 		if state.Commit > end {
-			t.Fatalf("%d is committed, the last is %d", state.Commit, end)
+			t.Fatalf("entry %d is committed, want at most the last entry, %d", state.Commit, end)
 		}
 		if _, err := l.membersAt(end); err != nil {
 			return // Raft refuses the change as well
