@@ -208,16 +208,16 @@ func TestARestingShardLeaps(t *testing.T) {
 	}
 	p.run("close until=10s")
 	if p.shard.Rests() {
-		t.Error("the shard rests, and the store of 1 min lacks the total")
+		t.Error("the shard rests before the store of 1 min has the total")
 	}
 	p.run("close until=60s")
 	if !p.shard.Rests() {
-		t.Error("the shard does not rest with a total that was handed out")
+		t.Error("the shard does not rest, although the total was handed out")
 	}
 	p.run("window start=61s\ncounter c 1")
 	p.run("close until=120s")
 	if p.shard.Rests() {
-		t.Error("the shard rests with a counter that lives")
+		t.Error("the shard rests, although a counter is within its time to live")
 	}
 }
 
@@ -231,7 +231,7 @@ func TestStateWithoutUpDownsIsOfVersion5(t *testing.T) {
 	}
 	p.run("window start=1s\nupdown b -7")
 	if version := p.shard.AppendState(nil)[0]; version != 6 {
-		t.Errorf("with an up/down counter version %d", version)
+		t.Errorf("with an up/down counter: version %d, want 6", version)
 	}
 }
 
@@ -258,8 +258,8 @@ func messyHistory(seed uint64) history {
 	return h
 }
 
-// At every step, also across restarts, each value on the wire has one place: it is in the tiles, or
-// stored, or counted as not stored. In the end the tiles are empty.
+// At every step, and across restarts, each value on the wire is in one place: in the tiles, stored, or
+// counted as not stored. In the end the tiles are empty.
 func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 4))
@@ -273,7 +273,8 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 				t.Fatalf("seed %d: %d sent, %+v", seed, p.sent, *f)
 			}
 			if held := p.shard.Raw()["default"]; f.Samples != held+stored+duplicates+f.Unfit {
-				t.Fatalf("seed %d: %d in tiles, %d stored, %d duplicates, %+v", seed, held, stored, duplicates, *f)
+				t.Fatalf("seed %d: %d in tiles, %d stored, %d duplicates, %d unfit, want %d together",
+					seed, held, stored, duplicates, f.Unfit, f.Samples)
 			}
 		}
 		store := func(tiles int) {
@@ -289,7 +290,7 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 			for _, waiting := range closed.Waiting {
 				for _, s := range waiting.Samples[Width1m] {
 					if s.Raw > 0 {
-						t.Fatalf("seed %d: width 1m carries %d values", seed, s.Raw)
+						t.Fatalf("seed %d: a sample of width 1m counts for %d values, want 0", seed, s.Raw)
 					}
 				}
 			}
@@ -322,13 +323,14 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 		}
 		if held := p.shard.Raw()["default"]; held != 0 || duplicates == 0 || p.folded.Unfit == 0 || p.folded.Refused == 0 ||
 			p.folded.Repeated == 0 {
-			t.Fatalf("seed %d: %d are left, %d duplicates, %+v", seed, held, duplicates, p.folded)
+			t.Fatalf("seed %d: %d values are left in tiles, %d duplicates, %+v, want 0 left, and some of each other fate",
+				seed, held, duplicates, p.folded)
 		}
 	}
 }
 
-// Slow stores change nothing, even if tiles close and the process restarts meanwhile: the same
-// samples are stored, and answers include all samples that are not stored yet.
+// Slow stores change nothing, even if tiles close and the process restarts while samples wait. The same
+// samples are stored, and answers include all samples that still wait.
 func TestSlowStoresChangeNothing(t *testing.T) {
 	for seed := range uint64(6) {
 		h := messyHistory(seed)
@@ -343,7 +345,8 @@ func TestSlowStoresChangeNothing(t *testing.T) {
 			}
 		})
 		if len(want) < 500 || !slices.Equal(got, want) {
-			t.Fatalf("seed %d: %d samples were stored, and %d with a slow store", seed, len(want), len(got))
+			t.Fatalf("seed %d: with a slow store, %d samples are stored, want the same %d as with a fast one",
+				seed, len(got), len(want))
 		}
 	}
 }
@@ -428,7 +431,7 @@ func TestStateOfVersion4(t *testing.T) {
 	}
 }
 
-// Timestamps of a series only grow, in each store: nothing is written twice or out of order.
+// In each store, the times of a series only grow: nothing is written twice or out of order.
 func TestTimesOfASeriesGrow(t *testing.T) {
 	for seed := range uint64(6) {
 		p := &player{t: t, config: testConfig()}
@@ -444,7 +447,7 @@ func TestTimesOfASeriesGrow(t *testing.T) {
 						for _, s := range samples {
 							key := fmt.Sprint(w, s.Series.Labels)
 							if s.T <= newest[key] {
-								t.Fatalf("seed %d: %s at %d after %d", seed, key, s.T, newest[key])
+								t.Fatalf("seed %d: %s: time %d follows %d", seed, key, s.T, newest[key])
 							}
 							newest[key] = s.T
 						}
@@ -465,7 +468,7 @@ func TestStateThatWasCutShortIsRefused(t *testing.T) {
 	state := p.shard.AppendState(nil)
 	for n := range state {
 		if _, err := ParseState(p.config, state[:n]); err == nil {
-			t.Fatalf("%d of %d bytes were accepted as a state", n, len(state))
+			t.Fatalf("the first %d of %d bytes of a state are accepted, want an error", n, len(state))
 		}
 	}
 }
@@ -496,8 +499,8 @@ func TestFoldOfKnownSeriesDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// The fold of a batch expects the series of the batch before, in the same order. It does not find a
-// removed series in that way: such a series comes back like a new one.
+// A fold finds the series of a batch by the order in which the previous batch had them. A removed series
+// is not found in that way: it comes back like a new series.
 func TestASeriesThatLeftIsNotExpected(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -513,7 +516,8 @@ func TestASeriesThatLeftIsNotExpected(t *testing.T) {
 	}
 	p.window(map[string]string{"start": fmt.Sprintf("%ds", second+5)}, both)
 	if out := p.close(nil); p.shard.Len() != 2 || !strings.Contains(out, "leaves") {
-		t.Errorf("%d series are held, and what is stored is\n%s", p.shard.Len(), out)
+		t.Errorf("the shard has %d series, want 2; the stored samples, want some of the gauge that left:\n%s",
+			p.shard.Len(), out)
 	}
 }
 

@@ -131,7 +131,7 @@ func (p *player) millis(s string) int64 {
 	return base + d.Milliseconds()
 }
 
-// window start=3s [producer=1] [sequence=1]: one increment a line.
+// window start=3s [producer=1] [sequence=1]: folds the increments in the lines below, one a line.
 func (p *player) window(args map[string]string, lines []string) string {
 	p.sequence++
 	h := batch.Header{
@@ -256,9 +256,9 @@ func (p *player) floats(s string) (values []float64) {
 	return values
 }
 
-// close [until=60s] [leap] [width=1m] [quiet] [unstored]: closes the next tile, or all up to a
-// time, one after the other or, with leap, in one step. Their samples then count as stored, unless
-// unstored is given.
+// close [until=60s] [leap] [width=1m] [quiet] [unstored] closes the next tile, or with until all tiles
+// up to that time: one after the other, or in one step with leap. Then their samples count as stored,
+// but not with unstored.
 func (p *player) close(args map[string]string) string {
 	until := p.shard.Closed() + finest.Millis()
 	if args["until"] != "" {
@@ -284,7 +284,7 @@ func (p *player) close(args map[string]string) string {
 	return sorted(out.String())
 }
 
-// describe lists the samples of a tile, of one width, or of all if `width` is empty.
+// describe lists the samples of a tile, for one width, or for all widths if `width` is empty.
 func (p *player) describe(waiting *Waiting, width string) string {
 	var out strings.Builder
 	for w, samples := range waiting.Samples {

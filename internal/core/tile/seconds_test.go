@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// For any second of an open tile, a query gets the same answer as when that second was the last
-// complete one, however much has come since. That also holds if this shard already has a later
-// second that other shards lack: rate(x[20s]) of 100 a second once returned 109.
+// For any second of an open tile, a query gets the same answer as when that second was the last complete
+// one, although more seconds have come since. That also holds if only this shard has a later second,
+// which other shards lack: then rate(x[20s]) of 100 a second once returned 109.
 func TestAnySecondOfAnOpenTile(t *testing.T) {
 	for seed := range uint64(2) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		p := &player{t: t, config: testConfig()}
 		p.shard = New(p.config, base)
-		was := map[string][]string{} // the answers when each second was the last one, by width and second
+		was := map[string][]string{} // by width and second: the answer while it was the last second
 		asked := 0
 		for second := 1; second <= 100; second++ {
 			for producer := range 2 {
@@ -32,11 +32,11 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 					asked++
 					got, want := p.at(w, second, base+int64(s)*1000+rng.Int64N(1000)), was[fmt.Sprint(w, s)]
 					if !slices.Equal(got, want) {
-						t.Fatalf("seed %d, width %v: a query at %d s that ends at %d s returns\n%s\nat that second it returned\n%s",
+						t.Fatalf("seed %d, width %v: at %d s, a query that ends at %d s returns\n%s\nwant, as at that second,\n%s",
 							seed, w, second, s, strings.Join(got, ""), strings.Join(want, ""))
 					}
 					if got := p.at(w, s, base+int64(second)*1000); !slices.Equal(got, want) {
-						t.Fatalf("seed %d, width %v: %d s are folded here and %d s everywhere:\n%s\nwhen %[4]d s were folded here:\n%s",
+						t.Fatalf("seed %d, width %v: %d s are folded here, %d s everywhere, got\n%s\nwant, as when %[4]d s were folded here,\n%s",
 							seed, w, second, s, strings.Join(got, ""), strings.Join(want, ""))
 					}
 				}
@@ -51,8 +51,8 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 	}
 }
 
-// at returns the live samples at the last second up to `until`, and at the last second that all
-// shards have folded, sorted.
+// at returns the live samples, sorted, at the last second up to `until` that all shards have folded.
+// `second` is the last second that they have folded.
 func (p *player) at(w Width, second int, until int64) (lines []string) {
 	last := min(int64(second)*1000, until-until%1000-base)
 	for line := range strings.Lines(p.live(map[string]string{
@@ -84,7 +84,7 @@ func increments(rng *rand.Rand, second, producer int) (lines []string) {
 	return lines
 }
 
-// Memory that is kept for queries is bounded, and reused from tile to tile. Beyond the bound,
+// The memory for queries of earlier seconds is bounded, and reused from tile to tile. Beyond the bound,
 // queries see open tiles as they are now.
 func TestLogOfAnOpenTileIsBounded(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
@@ -102,14 +102,14 @@ func TestLogOfAnOpenTileIsBounded(t *testing.T) {
 	window := func(second int) { p.window(map[string]string{"start": fmt.Sprintf("%ds", second)}, lines) }
 	window(2)
 	if got := p.at(Width10s, 5, base+4000); len(got) != 100 {
-		t.Fatalf("%d series are known at 4 s", len(got))
+		t.Fatalf("at 4 s, %d series are known, want 100", len(got))
 	}
 	for p.shard.seconds.tiles[1].end != 0 && len(p.shard.seconds.tiles[1].b) <= maxTrail {
 		window(3)
 	}
 	window(4)
 	if got := p.at(Width10s, 9, base+4000); len(got) != 0 {
-		t.Errorf("the increments of %d series are known, although some were not kept", len(got))
+		t.Errorf("beyond the bound, %d series are known at 4 s, want 0", len(got))
 	}
 	if got := p.at(Width10s, 9, base+9000); len(got) != 100 {
 		t.Errorf("%d series are known now", len(got))
@@ -122,6 +122,6 @@ func TestLogOfAnOpenTileIsBounded(t *testing.T) {
 		window(second + 1)
 	}
 	if size() > maxTrail/4 {
-		t.Errorf("%d bytes are kept, long after the flood", size())
+		t.Errorf("long after the flood, %d bytes are kept, want at most %d", size(), maxTrail/4)
 	}
 }

@@ -28,15 +28,15 @@ func TestBytesOfAWaitingHistogram(t *testing.T) {
 	}
 	d := decoder{b: b}
 	if got := d.histogram(); d.err != nil || len(d.b) > 0 || !reflect.DeepEqual(got, h) {
-		t.Errorf("read as %+v, %v, and %d bytes are left", got, d.err, len(d.b))
+		t.Errorf("read as %+v, %v, with %d bytes left, want %+v", got, d.err, len(d.b), h)
 	}
 }
 
-// Two shards fold the same log, and must behave alike. The stores of the first shard have each tile
-// at once; the stores of the second shard take nothing. A series that had ended used to stay in a
-// shard as long as samples of its tenant waited. So the second shard still knew the counter's last
-// delta, and refused a late delta. It also closed each tile of a downtime, although only an up/down
-// counter was left, whose tiles need not be made.
+// Two shards fold the same log, and must behave alike. The stores of the first shard take each tile at
+// once, and those of the second take nothing. A series that had ended used to stay in a shard while
+// samples of its tenant waited. So the second shard still knew the counter's last delta, and refused a
+// late delta. It also closed each tile of a downtime, although it had only an up/down counter, for which
+// these tiles need not be made.
 func TestWhatWaitsDecidesNothing(t *testing.T) {
 	var shards [2]*Shard
 	var outs [2][]string

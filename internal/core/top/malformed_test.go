@@ -9,8 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// A sender of malformed lines is listed with the share of its lines that is malformed, and with one
-// such line.
+// The list shows a sender of malformed lines with their share of its lines, and with one of them.
 func TestMalformed(t *testing.T) {
 	s, tally := NewSenders(), new(Tally)
 	good, bad, worse := udp("192.0.2.1:1"), udp("192.0.2.1:2"), sender.Sender{PID: 7, UID: 1000}
@@ -61,7 +60,8 @@ func TestMalformedIsBounded(t *testing.T) {
 	}
 	s.Add(100, tally)
 	if len(tally.examples) > maxBadLines || len(s.examples) > maxBadLines || s.Len() > 2*maxSenders {
-		t.Errorf("%d and %d examples, %d rows", len(tally.examples), len(s.examples), s.Len())
+		t.Errorf("%d and %d examples, %d rows, want at most %d each, %d",
+			len(tally.examples), len(s.examples), s.Len(), maxBadLines, 2*maxSenders)
 	}
 	rows := s.Malformed(100, 101, 10_000)
 	if rows[0].Sender != udp("192.0.2.1:0") || rows[0].Malformed != 5000 || rows[0].Lines != 10_000 ||
@@ -73,6 +73,6 @@ func TestMalformedIsBounded(t *testing.T) {
 		sum += r.Malformed
 	}
 	if sum != 10_000 {
-		t.Errorf("%d malformed lines are counted", sum)
+		t.Errorf("%d malformed lines are counted, want 10000", sum)
 	}
 }

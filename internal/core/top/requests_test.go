@@ -13,8 +13,8 @@ func requester(tenant, remote, agent string) Requester {
 	return Requester{Tenant: tenant, Input: "remote_write", Sender: sender.Of(remote, agent)}
 }
 
-// A program is one row, however many connections it has. Each program, tenant and input has rows of
-// its own.
+// A program has one row, however many connections it has. Programs, tenants and inputs have rows of
+// their own.
 func TestRequests(t *testing.T) {
 	table := NewRequests()
 	for second := int64(100); second < 120; second++ {
@@ -33,7 +33,7 @@ func TestRequests(t *testing.T) {
 		t.Errorf("got %v and %v", got, rest)
 	}
 	if got, rest := table.Busiest(140, 2); len(got) != 0 || rest != (Rest{}) {
-		t.Errorf("after 10 s without requests: %v and %v", got, rest)
+		t.Errorf("after 10 s without requests: %v and %v, want nothing", got, rest)
 	}
 }
 
@@ -45,7 +45,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 	got, rest := table.Busiest(101, 10)
 	if len(table.rows.byKey) != maxRequests || len(got[0].Agent) > 100 || rest.Count+10 != maxRequests+100 {
-		t.Errorf("%d rows, %d bytes of an agent, %d requests of others", len(table.rows.byKey), len(got[0].Agent), rest.Count)
+		t.Errorf("%d rows, want %d; an agent of %d bytes, want at most 100; %d other requests, want %d",
+			len(table.rows.byKey), maxRequests, len(got[0].Agent), rest.Count, maxRequests+90)
 	}
 	table.Add(100+Span+1, requester("b", "10.0.0.2:1", "new"), 1, 1)
 	if got, _ := table.Busiest(102+Span, 10); len(got) != 1 || got[0].Tenant != "b" {

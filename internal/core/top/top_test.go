@@ -42,7 +42,7 @@ func TestMetrics(t *testing.T) {
 	}
 	kept, rest := m.Busiest(117, 119, 1)
 	if len(kept) != 1 || kept[0].Name != "b" || rest != (Rest{1, Amount{Count: 10}}) {
-		t.Errorf("cut to one row: %v and %v", kept, rest)
+		t.Errorf("cut to one row: %v and %v, want b, and the 10 samples of a", kept, rest)
 	}
 }
 
@@ -53,12 +53,13 @@ func TestMetricsAreBounded(t *testing.T) {
 		m.Add(100, key(series.Counter, "__name__", fmt.Sprint("m", i)), 1)
 	}
 	if _, rest := m.Busiest(100, 101, 10); m.Len() != maxMetrics || rest.Count != maxMetrics+5-10 {
-		t.Errorf("%d metrics, and %d samples of others", m.Len(), rest.Count)
+		t.Errorf("%d metrics, %d samples beyond the ten busiest, want %d, %d",
+			m.Len(), rest.Count, maxMetrics, maxMetrics-5)
 	}
 	m.Add(100+Span, key(series.Counter, "__name__", "m1"), 1)
 	m.Add(101+Span, key(series.Counter, "__name__", "new"), 1)
 	if kept, _ := m.Busiest(101+Span, 102+Span, 10); m.Len() != 2 || len(kept) != 1 || kept[0].Name != "new" {
-		t.Errorf("%d metrics, of which %v are busy", m.Len(), kept)
+		t.Errorf("%d metrics, of which %v are busy, want 2, the new one", m.Len(), kept)
 	}
 }
 
@@ -115,8 +116,8 @@ func TestSenders(t *testing.T) {
 	}
 }
 
-// A shell's echo uses another port each time. Its host is one row, and the ports of other hosts
-// keep their rows.
+// A shell's echo uses another port each time. All its ports are one row for the host, while ports of
+// other hosts keep rows of their own.
 func TestHostWithManyPorts(t *testing.T) {
 	s := NewSenders()
 	sent := map[sender.Sender]int{udp("192.0.2.2:1"): 5}

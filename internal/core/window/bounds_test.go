@@ -40,8 +40,8 @@ func (r *rules) ResolveMetric(m *dogstatsd.Metric) Resolution {
 	return resolved
 }
 
-// Two rules make one series: a.ms -> a with a scale, and a.s -> a without one. The scale of the
-// first context used to apply to both.
+// Two rules make one series: a.ms becomes a with a scale, and a.s becomes a without one. The scale of
+// the first context used to apply to both.
 func TestEachContextHasItsScale(t *testing.T) {
 	table := New(&rules{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -51,7 +51,7 @@ func TestEachContextHasItsScale(t *testing.T) {
 		expect(t, flush(t, table, at(now+1)), fmt.Sprintf("counter m_a{} n=1 0.5 T=%+d", -window), "counter m_a{} n=2 2")
 	}
 	var spellings []string
-	for i := range maxSpellings + 2 { // two are not remembered
+	for i := range maxSpellings + 2 { // two more than the table remembers
 		spellings = append(spellings, fmt.Sprintf("ms.b:1000|c|c:%d", i))
 	}
 	table = New(&rules{}, Options{IdleWindows: 300, OriginLabels: true})
@@ -96,7 +96,7 @@ func TestTimesOfASeriesAreBounded(t *testing.T) {
 			for i := range lines {
 				send(t, table, at(0.5), fmt.Sprintf(test.line, second-i*7919%lines)) // in random order
 			}
-			send(t, table, at(0.6), fmt.Sprintf(test.line, second)) // another value for a known time has room
+			send(t, table, at(0.6), fmt.Sprintf(test.line, second)) // a known time takes more values
 			if got := flush(t, table, at(1)); len(got) != maxTimed || !strings.Contains(strings.Join(got, "\n"), "n=2") {
 				t.Errorf("%d increments", len(got))
 			}
@@ -104,13 +104,13 @@ func TestTimesOfASeriesAreBounded(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 			if kept := cap(table.extras[1].windows[0].timed); kept > keepTimed {
-				t.Errorf("memory for %d times is kept", kept)
+				t.Errorf("memory for %d times is kept, want at most %d", kept, keepTimed)
 			}
 		})
 	}
 }
 
-// A gauge with a time more than a minute ahead used to be stored at a time other than the sender's.
+// A gauge whose time was more than a minute ahead used to be stored at another time.
 func TestTimesTooFarAheadAreRefused(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -124,8 +124,8 @@ func TestTimesTooFarAheadAreRefused(t *testing.T) {
 	}
 }
 
-// A dead disk can stretch a window for hours, until it has more samples than a batch can count. The
-// count then saturates.
+// A dead disk can stretch a window for hours, until it has more samples than a batch can count. Then the
+// count stays at its maximum.
 func TestSamplesSaturate(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -150,7 +150,7 @@ func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 		table := New(&rules{}, Options{IdleWindows: 2, RelativeGauges: relative, OriginLabels: true, Limits: tenant})
 		table.Start(at(0))
 		var p dogstatsd.Parser
-		var held *Window // the window that the flusher has
+		var held *Window // a closed window that is not flushed yet
 		var in, read uint64
 		readHeld := func() {
 			if held != nil {
@@ -178,7 +178,7 @@ func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 			out += refused
 		}
 		if in != out || read != s.Samples || s.Folded > s.Samples {
-			t.Errorf("%d samples in, %d read back, %+v", in, read, s)
+			t.Errorf("%d samples came, want %d as counted; %d were read back, want %d; %+v", in, out, read, s.Samples, s)
 		}
 	})
 }
@@ -209,8 +209,8 @@ func (t *Table) packet(p *dogstatsd.Parser, now int64) (samples uint64) {
 	}
 }
 
-// readBack flushes a window and returns the number of samples in its batches, which must be the
-// number in Series.
+// readBack flushes a window, checks that its batches hold as many samples as Series reports, and returns
+// that number.
 func readBack(t *testing.T, w *Window) (read uint64) {
 	var told uint64
 	for s := range w.Series() {
@@ -218,7 +218,7 @@ func readBack(t *testing.T, w *Window) (read uint64) {
 	}
 	increments(t, w, func(inc *batch.Increment) { read += uint64(inc.Samples) })
 	if read != told {
-		t.Errorf("%d samples in the batches, %d in Series", read, told)
+		t.Errorf("%d samples in the batches, want %d as in Series", read, told)
 	}
 	return read
 }
@@ -243,6 +243,6 @@ func TestALongContextIsNotRemembered(t *testing.T) {
 		flush(t, table, at(float64(window)+2))
 	}
 	if s := table.Stats(); s.Series != 0 {
-		t.Errorf("after the series was idle: %+v", s)
+		t.Errorf("after the series was idle: %+v, want no series", s)
 	}
 }

@@ -66,14 +66,14 @@ func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
 			send(t, table, at(0.5), test.lines...)
 			expect(t, flush(t, table, at(1)), test.want...)
 			if s := table.Stats(); s.Exemplars != test.seen || s.ExemplarsRefused != test.refused {
-				t.Errorf("%d exemplars and %d refused, want %d and %d", s.Exemplars, s.ExemplarsRefused, test.seen, test.refused)
+				t.Errorf("%d exemplars, %d refused, want %d, %d", s.Exemplars, s.ExemplarsRefused, test.seen, test.refused)
 			}
 		})
 	}
 }
 
-// An exemplar belongs to one window. The next window but one reuses the memory, but never shows the
-// old exemplar. Its own exemplar may be older, or it may have none.
+// An exemplar belongs to one window. Every second window uses the same memory, but never shows the old
+// exemplar, even if its own exemplar is older or it has none.
 func TestAnExemplarDoesNotStayForTheNextWindow(t *testing.T) {
 	table := New(&resolver{policy: &series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1}}},
 		Options{IdleWindows: 300})

@@ -71,12 +71,12 @@ func TestAWindowIsFlushedInPortions(t *testing.T) {
 		total += n
 	}
 	if total != 1000+2*1000 || count < 20 {
-		t.Errorf("%d samples in %d portions", total, count+1)
+		t.Errorf("%d samples in %d portions, want 3000 in more than 20", total, count+1)
 	}
 	expect(t, flush(t, table, at(3)), "counter m0{} n=1 1")
 }
 
-// InUse yields each series once in 1,024 windows, whenever the series first came.
+// In 1,024 windows, InUse yields each series once, whichever window the series first came in.
 func TestEachSeriesIsInUseOnceInAWhile(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 1e6})
 	table.Start(at(0))
@@ -102,16 +102,16 @@ func TestEachSeriesIsInUseOnceInAWhile(t *testing.T) {
 	}
 	for name, n := range told {
 		if n < 3 || n > 4 {
-			t.Errorf("InUse had %s %d times in three rounds", name, n)
+			t.Errorf("InUse yielded %s %d times in three rounds, want 3 or 4", name, n)
 		}
 	}
 	if len(told) != 51 || most > 2 {
-		t.Errorf("%d series, %d of them in one window", len(told), most)
+		t.Errorf("InUse yielded %d series, up to %d in one window, want 51, at most 2", len(told), most)
 	}
 }
 
-// A series may get the record of a series that left. InUse yields the new series in its first
-// window. The series used to wait for the record's turn.
+// A series may reuse the record of a series that left. InUse yields such a new series in its first
+// window. The series used to wait until it was the record's turn.
 func TestANewSeriesIsInUseAtOnce(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 2})
 	table.Start(at(0))
@@ -135,10 +135,10 @@ func TestANewSeriesIsInUseAtOnce(t *testing.T) {
 	}
 }
 
-// TestTableAndFlusherAgainstAModel compares the table, as a listener and a flusher use it, with a
-// map: contexts come and go and come again, windows stretch while the flusher has one, new rules
-// bring another table, and a series has timed values from one window to the next. Each window
-// agrees with the map, and unused places are given up.
+// TestTableAndFlusherAgainstAModel compares the table, as a listener and a flusher use it, with a map.
+// Contexts come and go and come again. Windows stretch while the flusher has one. New rules bring
+// another table. A series has timed values from one window to the next. Each window agrees with the map,
+// and unused places are given up.
 func TestTableAndFlusherAgainstAModel(t *testing.T) {
 	for seed := range uint64(4) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -177,7 +177,7 @@ func TestTableAndFlusherAgainstAModel(t *testing.T) {
 			free := !busy()
 			w, ok := table.Close(now)
 			if ok != free || ok && (w == nil) != (len(open) == 0) {
-				t.Fatalf("seed %d: closed %t with the window before flushed %t", seed, ok, free)
+				t.Fatalf("seed %d: Close reports %t, want %t, and a window only if samples came", seed, ok, free)
 			}
 			if !ok {
 				return
@@ -215,10 +215,10 @@ func TestTableAndFlusherAgainstAModel(t *testing.T) {
 		}
 		tenant.Room(at(1000)) // forgets unclaimed series
 		if s, r := table.Stats(), tenant.Report(at(1000)); s.Contexts != 0 || s.Series != 0 || r.Series != 0 {
-			t.Errorf("seed %d: after all were idle: %+v, %d places", seed, s, r.Series)
+			t.Errorf("seed %d: after all series were idle: %+v, %d places, want none", seed, s, r.Series)
 		}
 		if slices.ContainsFunc(table.extras, func(x *extra) bool { return x != nil }) {
-			t.Errorf("seed %d: buckets, sets or times of series that left are kept", seed)
+			t.Errorf("seed %d: the table keeps buckets, sets or times of series that left", seed)
 		}
 	}
 }

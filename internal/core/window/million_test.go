@@ -36,7 +36,7 @@ func TestAMillionContexts(t *testing.T) {
 			}
 		}
 		if increments != contexts {
-			t.Fatalf("%d increments of %d contexts", increments, contexts)
+			t.Fatalf("%d increments, want %d, one for each context", increments, contexts)
 		}
 	}
 	if s := table.Stats(); s.Contexts != contexts || s.Series != contexts || s.Resolved != contexts {
@@ -51,7 +51,7 @@ func TestAMillionContexts(t *testing.T) {
 		t.Errorf("%.0f bytes a context", bytes)
 	}
 	if scan > 5<<20 {
-		t.Errorf("the garbage collector scans %d bytes", scan)
+		t.Errorf("the garbage collector scans %d bytes, want at most 5 MiB", scan)
 	}
 	runtime.KeepAlive(table)
 }

@@ -122,9 +122,9 @@ func TestTablesShareThePlaces(t *testing.T) {
 	expect(t, flush(t, next, at(2)), "gauge b{} n=1 3")
 }
 
-// The flood of window 1 has taken all places. One whole window passes with nothing over the limit,
-// and in the second window newcomers have a place. Series that are measured all the time keep
-// theirs.
+// The flood that begins in window 1 takes all places. After it, one whole window passes with nothing
+// over the limit. In the next window newcomers have a place. Series that are measured all the time keep
+// their places.
 func TestRecoveryWithinTwoWindows(t *testing.T) {
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeriesPerMetric: 100})
 	flood := func(window, from int) {
@@ -137,28 +137,28 @@ func TestRecoveryWithinTwoWindows(t *testing.T) {
 	send(t, table, at(0.5), steady...)
 	closed(0)
 	send(t, table, at(1.05), steady[2])
-	for window := 1; window <= 4; window++ { // during the flood nothing is given up
+	for window := 1; window <= 4; window++ { // during the flood no place is given up
 		send(t, table, at(float64(window)+0.1), steady[0])
 		flood(window, window*1000)
 		closed(window)
 		if r := tenant.Report(at(float64(window))); r.Series != 101 {
-			t.Fatalf("%d series during the flood, in window %d", r.Series, window)
+			t.Fatalf("during the flood, %d series have a place in window %d, want 101", r.Series, window)
 		}
 	}
 	send(t, table, at(5.5), steady[0]) // the first window after the flood
 	closed(5)
-	if r := tenant.Report(at(6)); r.Series != 3 { // b was over no limit, and "twice" came in two windows: both stay
-		t.Errorf("%d series have a place after the flood", r.Series)
+	if r := tenant.Report(at(6)); r.Series != 3 { // b was under the limit, "twice" came in two windows
+		t.Errorf("after the flood, %d series have a place, want 3", r.Series)
 	}
 	send(t, table, at(6.5), steady[0], "a:7|c|#new")
 	if got := closed(6); got != "counter a{new} n=1 7\ncounter a{steady} n=1 1" {
-		t.Errorf("in the second window after the flood:\n%s", got)
+		t.Errorf("in the second window after the flood: got\n%s\nwant the new series and the steady one", got)
 	}
 }
 
-// An operator who reads of a flood in the log may reload or restart in the middle of it. That does
-// not delay the recovery: the passers-by of the previous table have no holder, and leave too.
-// Series that are measured all the time keep their places.
+// An operator who reads of a flood in the log may reload or restart in the middle of it. That does not
+// delay the recovery. Passers-by that only the previous table held leave, too. Series that are measured
+// all the time keep their places.
 func TestRecoveryWithinTwoWindowsOfAReload(t *testing.T) {
 	for _, way := range []string{"reload", "restart"} {
 		t.Run(way, func(t *testing.T) {
@@ -186,20 +186,20 @@ func TestRecoveryWithinTwoWindowsOfAReload(t *testing.T) {
 			table.Start(at(2))
 			flood(2)
 			if r := tenant.Report(at(3)); r.Series != 100 {
-				t.Fatalf("%d series during the flood", r.Series)
+				t.Fatalf("during the flood, %d series have a place, want 100", r.Series)
 			}
 			send(t, table, at(3.5), steady)
 			flush(t, table, at(4))
 			send(t, table, at(4.5), steady, "a:7|c|#new")
 			if got := strings.Join(flush(t, table, at(5)), "\n"); got != "counter a{new} n=1 7\ncounter a{steady} n=1 1" {
-				t.Errorf("in the second window after the flood:\n%s", got)
+				t.Errorf("in the second window after the flood: got\n%s\nwant the new series and the steady one", got)
 			}
 		})
 	}
 }
 
-// A slow disk stretches a window that has a flood in its first moment. Such a long window is not a
-// quiet one. The passers-by of the flood used to stay until they were idle.
+// A slow disk stretches a window. If a flood came in the window's first moment, the window does not
+// count as quiet, however long it is. The flood's passers-by used to stay until they were idle.
 func TestRecoveryFromAFloodInALongWindow(t *testing.T) {
 	table, _ := limited(&resolver{}, limit.Config{MaxSeries: 10})
 	for id := range 100 {
@@ -207,11 +207,11 @@ func TestRecoveryFromAFloodInALongWindow(t *testing.T) {
 	}
 	flush(t, table, at(3))
 	if s := table.Stats(); s.Series != 10 {
-		t.Errorf("%d series have a place before a window was quiet", s.Series)
+		t.Errorf("before a quiet window, %d series have a place, want 10", s.Series)
 	}
 	flush(t, table, at(4))
 	if s := table.Stats(); s.Series != 0 {
-		t.Errorf("%d series have a place after a quiet window", s.Series)
+		t.Errorf("after a quiet window, %d series have a place, want 0", s.Series)
 	}
 }
 
@@ -225,13 +225,13 @@ func TestRecoveryTakesItsTime(t *testing.T) {
 	for window, want := range []uint64{leaveMost + 10, 10, 0} {
 		flush(t, table, at(float64(window)+2))
 		if s := table.Stats(); s.Series != want {
-			t.Errorf("%d series after quiet window %d, want %d", s.Series, window, want)
+			t.Errorf("after quiet window %d: %d series, want %d", window, s.Series, want)
 		}
 	}
 }
 
-// Only a bounded number of series without a holder leaves in each window, too. After a restart no
-// series has a holder, and the reader used to wait until a million of them had left.
+// The same bound holds for series without a holder. After a restart no series has a holder, and the
+// reader used to wait until a million of them had left.
 func TestRecoveryOfTheUnclaimedTakesItsTime(t *testing.T) {
 	const restored = 2*leaveMost + 10
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: restored})
@@ -244,7 +244,7 @@ func TestRecoveryOfTheUnclaimedTakesItsTime(t *testing.T) {
 	for window, want := range []int{leaveMost + 10, 10, 0, 0} {
 		flush(t, table, at(float64(window)+2))
 		if r := tenant.Report(at(float64(window) + 2)); r.Series != want {
-			t.Errorf("%d series after quiet window %d, want %d", r.Series, window, want)
+			t.Errorf("after quiet window %d: %d series, want %d", window, r.Series, want)
 		}
 	}
 	if tenant.Over() != table.recovered {
@@ -261,12 +261,12 @@ func TestWhoComesAfterAFloodIsNoPasserBy(t *testing.T) {
 	send(t, table, at(1.6), "a:1|c|#after") // by now the limit allows one more series
 	flush(t, table, at(2))
 	if r := tenant.Report(at(2)); r.Series != 1 || table.Stats().Series != 1 {
-		t.Errorf("%d series have a place; only the flood's series should have left", r.Series)
+		t.Errorf("%d series have a place, want 1, which came after the flood", r.Series)
 	}
 }
 
-// Rules may give timers of one metric native histograms of several resolutions. The overflow series
-// has a resolution of its own, whatever resolutions the timers have.
+// Rules may give timers of one metric native histograms of several resolutions. The overflow series of
+// that metric has a resolution of its own.
 func TestAnOverflowSeriesHasOnePolicy(t *testing.T) {
 	r := &resolver{policy: &series.Policy{Schema: 8, MaxBuckets: 10}}
 	table, _ := limited(r, limit.Config{MaxSeriesPerMetric: 1})
@@ -296,7 +296,8 @@ func TestAFloodLeavesNothingInTheTable(t *testing.T) {
 		flush(t, table, at(float64(window)+1))
 	}
 	if s := table.Stats(); s.Contexts != 0 || table.dropped != 0 || len(table.overflows) != 0 {
-		t.Errorf("after all were idle: %+v, %d dropped, %d overflow series", s, table.dropped, len(table.overflows))
+		t.Errorf("after all series were idle: %+v, %d dropped, %d overflow series, want none",
+			s, table.dropped, len(table.overflows))
 	}
 }
 
@@ -317,17 +318,18 @@ func TestIdleOverflowsTakeTheirTime(t *testing.T) {
 			increments(t, w, func(*batch.Increment) {})
 		}
 		if gone := left - len(table.overflows); gone > 2*metrics/sweepShare+1 {
-			t.Fatalf("%d overflow series left at once", gone)
+			t.Fatalf("%d overflow series left at once, want at most %d", gone, 2*metrics/sweepShare+1)
 		}
 		left = len(table.overflows)
 	}
 	if left != 0 || len(table.overflowNames) != 0 {
-		t.Errorf("%d overflow series and %d of their names are left after all were idle", left, len(table.overflowNames))
+		t.Errorf("after all series were idle, %d overflow series and %d of their names are left, want none",
+			left, len(table.overflowNames))
 	}
 }
 
-// A million unique labels over the limit cost at most 5 % of the memory of the series that the
-// limit allows. Both tables have seen the same number of windows.
+// A million unique labels over the limit cost at most 5 % more memory than the series that the limit
+// allows. The two compared tables have seen the same number of windows.
 func TestAFloodTakesNoMemory(t *testing.T) {
 	const allowed, flood = 10_000, 300_000
 	heap := func(lines int) (bytes uint64) {
@@ -360,7 +362,7 @@ func TestAFloodTakesNoMemory(t *testing.T) {
 	t.Logf("%d series: %d bytes; after a flood of %d: %d bytes, %+.2f %%",
 		allowed, full, flood, flooded, 100*(float64(flooded)/float64(full)-1))
 	if float64(flooded) > 1.05*float64(full) {
-		t.Errorf("%d bytes, and %d after the flood", full, flooded)
+		t.Errorf("%d bytes after the flood, want at most 5 %% more than %d", flooded, full)
 	}
 }
 
@@ -375,7 +377,7 @@ func heapInUse() uint64 {
 // A client that keeps changing the order of its tags uses spellings that are not remembered. Its
 // series is still measured and keeps its place.
 func TestARespelledSeriesKeepsItsPlace(t *testing.T) {
-	const others = 999 // so many that one window checks all spellings of the series for idleness
+	const others = 999 // with so many, each window looks for idle spellings of the series
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: others + 1})
 	table.resolver = &sorting{}
 	table.options.IdleWindows = 10
@@ -383,14 +385,14 @@ func TestARespelledSeriesKeepsItsPlace(t *testing.T) {
 		for i := range others {
 			send(t, table, at(float64(window)+0.4), fmt.Sprintf("other%d:1|c", i))
 		}
-		for i := range 10 { // the eight that are remembered come in the first window only
+		for i := range 10 { // no spelling comes again, not even the eight remembered ones
 			send(t, table, at(float64(window)+0.5), fmt.Sprintf("g:%d|g|#a,%s", window, strings.Repeat("b,", 1+i+10*window)))
 		}
 		flush(t, table, at(float64(window)+1))
 		if v := tenant.Admit(at(float64(window)+1.1),
 			&limit.Claim{Key: series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "h"))}); v.Fate !=
 			limit.Refused {
-			t.Fatalf("after window %d another series has the place of one that is measured", window)
+			t.Fatalf("after window %d, another series got a place, want refused as all are in use", window)
 		}
 	}
 }
@@ -404,8 +406,8 @@ func (s *sorting) ResolveMetric(m *dogstatsd.Metric) Resolution {
 	return s.resolver.ResolveMetric(&other)
 }
 
-// The limits count series, so the size of a series is limited too. A longer context gets no place
-// and is not remembered, even if it is another spelling of a series that has a place.
+// The limits count series, so they also bound the size of a series. A longer context gets no place and
+// is not remembered, even if it is another spelling of a series that has a place.
 func TestALongSeriesHasNoPlace(t *testing.T) {
 	table, tenant := limited(&sorting{}, limit.Config{MaxSeriesBytes: 100})
 	long := strings.Repeat("x", 200)
@@ -430,8 +432,7 @@ func TestWhatIsRefusedTakesNoPlace(t *testing.T) {
 	}
 }
 
-// A listener forgets an idle up/down counter, whose place stays taken because the total is
-// kept.
+// A listener forgets an idle up/down counter. Its place stays taken, because the total is kept.
 func TestAnIdleUpDownCounterKeepsItsPlace(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -444,7 +445,7 @@ func TestAnIdleUpDownCounterKeepsItsPlace(t *testing.T) {
 			flush(t, table, at(second))
 		}
 		if s, r := table.Stats(), tenant.Report(at(200)); s.Series != 0 || r.Series != c.want {
-			t.Errorf("%s: the table holds %d series, the tenant %d, want %d", c.name, s.Series, r.Series, c.want)
+			t.Errorf("%s: the table has %d series, the tenant %d, want 0, %d", c.name, s.Series, r.Series, c.want)
 		}
 	}
 }

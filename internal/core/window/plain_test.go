@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// plain resolves as a collector without rules does, and makes no garbage.
+// plain is a resolver like a collector's without rules, and makes no garbage.
 type plain struct{ key []byte }
 
 func (p *plain) ResolveMetric(m *dogstatsd.Metric) Resolution {
@@ -56,7 +56,7 @@ func decimal(digits []byte, n int) {
 	}
 }
 
-// count counts datagrams of 14 lines that hold each of the contexts once.
+// count counts each of the contexts once, in datagrams of 14 lines.
 func count(table *Table, contexts int, now int64) {
 	var p dogstatsd.Parser
 	var packet []byte

@@ -13,9 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Each timer has only its own values in its buckets, however many values come in a window, and in
-// whatever order. The test has more values than may wait, several windows in a row, and packed and
-// sampled lines.
+// Each timer has only its own values in its buckets, however many values come in a window, in any order.
+// The test has more values than may wait, several windows in a row, and packed and sampled lines.
 func TestTimersHaveTheirOwnBuckets(t *testing.T) {
 	const timers, lines = 7, 5 * maxObserved / 4
 	bounds := []float64{1, 10, 100}

@@ -266,7 +266,7 @@ func TestHowValuesCombine(t *testing.T) {
 			table.Start(at(0))
 			send(t, table, at(0.5), test.lines...)
 			expect(t, flush(t, table, at(1)), test.want...)
-			for next := range 2 { // the second reuses the memory of the first window
+			for next := range 2 { // the second of these windows reuses the memory of the first window above
 				send(t, table, at(float64(next)+1.5), "z:1|c")
 				expect(t, flush(t, table, at(float64(next)+2)), "counter z{} n=1 1")
 			}
@@ -283,7 +283,7 @@ func TestBucketsKeepTheirPlace(t *testing.T) {
 		want   string
 	}{
 		{3, 1, "[{-7 1} {1 1} {3 1}] [2 1 4] 12"},   // as they were sent
-		{2, 1, "[{-3 2} {1 1}] [2 1 4] 12"},         // -7 and -6 become -3, and so on
+		{2, 1, "[{-3 2} {1 1}] [2 1 4] 12"},         // pairs of buckets become one: -7 and -6 become -3
 		{5, 1, "[{-30 1} {7 1} {15 1}] [2 1 4] 12"}, // each goes to the middle of four finer buckets
 		{3, 8, "[{17 1} {1 1} {3 1}] [2 1 4] 96"},
 	} {
@@ -294,7 +294,7 @@ func TestBucketsKeepTheirPlace(t *testing.T) {
 		increments(t, w, func(inc *batch.Increment) {
 			f := inc.Timer.Float()
 			if got := fmt.Sprint(f.PositiveSpans, f.PositiveBuckets, f.Sum); got != test.want {
-				t.Errorf("schema %d, times %v: %s, want %s", test.schema, test.scale, got, test.want)
+				t.Errorf("schema %d, scale %v: %s, want %s", test.schema, test.scale, got, test.want)
 			}
 		})
 	}
@@ -344,7 +344,8 @@ func TestSpellingsShareASeries(t *testing.T) {
 	expect(t, flush(t, table, at(1)), "counter m{a,b,c,d} n=400 400")
 	s := table.Stats()
 	if len(sent) != 24 || s.Contexts != maxSpellings || s.Series != 1 || s.Respellings == 0 {
-		t.Errorf("%d spellings were sent, want 24 of one series with few remembered: %+v", len(sent), s)
+		t.Errorf("%d spellings of one series were sent, want 24, of which %d are remembered: %+v",
+			len(sent), maxSpellings, s)
 	}
 }
 
@@ -392,12 +393,12 @@ func TestContextsAreComparedByteForByte(t *testing.T) {
 		table.contexts.Insert(table.hashOf(other.kind, other.name, other.tags, other.rest), uint32(ref))
 		if number, _ := table.find(table.hashOf(other.kind, other.name, other.tags, other.rest), other.kind, other.name,
 			other.tags, other.rest); number != 0 {
-			t.Errorf("%q is found as another context", other)
+			t.Errorf("the table takes %q for another context", other)
 		}
 	}
 	send(t, table, at(0.5), "abc:1|c|#x:1,y:2|c:id1")
 	if s := table.Stats(); s.Resolved != 1 {
-		t.Error("the context itself is not found")
+		t.Error("the same context is resolved again, want it to be found")
 	}
 }
 
@@ -425,8 +426,8 @@ func TestDroppedContextsAreCountedAndRemembered(t *testing.T) {
 	}
 }
 
-// While the flusher holds one window, the other one takes everything, for however long. Nothing is
-// lost or counted twice.
+// While the flusher holds one window, the other window takes everything, however long that lasts.
+// Nothing is lost or counted twice.
 func TestAStalledFlusherStretchesTheWindow(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -489,7 +490,7 @@ func TestTableAgainstAModel(t *testing.T) {
 		t.Errorf("after all were idle: %+v", s)
 	}
 	if table.contexts.Len()+table.series.Len() != 0 {
-		t.Error("a slot leads to a series that has left")
+		t.Error("the index still has a context or a series that left")
 	}
 }
 
@@ -552,12 +553,12 @@ func TestNewContextsAllocateInPieces(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	if n > contexts/10 {
-		t.Errorf("%v allocations for %d contexts", n, contexts)
+		t.Errorf("%v allocations for %d contexts, want at most %d", n, contexts, contexts/10)
 	}
 }
 
-// The counts of a table carry over to the next one. The numbers of contexts and series that it
-// holds do not. This covers every field, including ones added later.
+// The counts of a table carry over to the next table, but not the numbers of contexts and series that it
+// holds. This covers every field, including ones added later.
 func TestCountsGoOnWithTheNextTable(t *testing.T) {
 	fill := func(n uint64) (s Stats) {
 		for _, f := range reflect.ValueOf(&s).Elem().Fields() {

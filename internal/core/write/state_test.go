@@ -52,7 +52,7 @@ func TestGoldenState(t *testing.T) {
 	}
 }
 
-// FuzzParseState: each state has one encoding.
+// FuzzParseState checks that each state has one encoding.
 func FuzzParseState(f *testing.F) {
 	f.Add(golden().Append(nil))
 	f.Add(new(State).Append(nil))
@@ -63,7 +63,8 @@ func FuzzParseState(f *testing.F) {
 	})
 }
 
-// FuzzRepeat: malformed changes change nothing, and others leave a state that can be saved.
+// FuzzRepeat checks that malformed changes change nothing, and that others leave a state that can be
+// saved.
 func FuzzRepeat(f *testing.F) {
 	s := golden()
 	s.Recent.Record()
@@ -88,7 +89,7 @@ func FuzzRepeat(f *testing.F) {
 	})
 }
 
-// A state that repeats what another one recorded is equal to it.
+// A state that repeats the changes which another state recorded equals that state.
 func TestRepeat(t *testing.T) {
 	s, other := golden(), golden()
 	s.Recent.Record()
@@ -103,7 +104,8 @@ func TestRepeat(t *testing.T) {
 		{Requests: s.Requests - 1, Newest: s.Newest},
 	} {
 		if err := other.Repeat(earlier.AppendRecorded(nil)); err == nil {
-			t.Errorf("changes to %d requests and the newest time %d are accepted", earlier.Requests, earlier.Newest)
+			t.Errorf("changes that go back to %d requests, newest time %d, are accepted, want an error",
+				earlier.Requests, earlier.Newest)
 		}
 	}
 }

@@ -92,7 +92,8 @@ func TestMemoryFollowsWhatIsLive(t *testing.T) {
 			refs[i], _ = a.Alloc(n)
 		}
 		if most = max(most, a.Size()); most > 2*max(n*blocks, 1<<20) {
-			t.Fatalf("the arena grew to %d bytes for %d blocks of %d bytes", most, blocks, n)
+			t.Fatalf("for %d blocks of %d bytes each, the arena grew to %d bytes, want at most twice their size",
+				blocks, n, most)
 		}
 		for _, ref := range refs {
 			a.Free(ref, n)
@@ -102,7 +103,7 @@ func TestMemoryFollowsWhatIsLive(t *testing.T) {
 		t.Errorf("the arena never had more than %d bytes, too few for %d blocks of %d bytes", most, blocks, maxSmall)
 	}
 	if rest := a.Size(); rest > 3*maxSmall*blocks/2 {
-		t.Errorf("%d bytes are left after all blocks were freed; want to release blocks above %d bytes", rest, maxSmall)
+		t.Errorf("after all blocks were freed, the arena has %d bytes, want at most %d", rest, 3*maxSmall*blocks/2)
 	}
 }
 
@@ -128,15 +129,15 @@ func TestASlabServesWhoNeedsIt(t *testing.T) {
 	a.Alloc(maxSmall)
 	a.Alloc(maxSmall)
 	if a.Size() != 3*slabBytes {
-		t.Errorf("the arena has %d bytes, want the bytes of three slabs", a.Size())
+		t.Errorf("the arena has %d bytes, want %d for three slabs", a.Size(), 3*slabBytes)
 	}
 	a.Alloc(unit)
 	if a.Size() != 4*slabBytes {
-		t.Errorf("the arena has %d bytes, want the bytes of four slabs", a.Size())
+		t.Errorf("the arena has %d bytes, want %d for four slabs", a.Size(), 4*slabBytes)
 	}
 }
 
-// Readers need not wait while the arena grows, nor while large blocks are allocated and freed.
+// Readers need not wait while the arena grows, or while large blocks are allocated and freed.
 func TestReadersDoNotWait(t *testing.T) {
 	var a Arena
 	ref, b := a.Alloc(5)

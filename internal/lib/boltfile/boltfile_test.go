@@ -115,7 +115,7 @@ func TestDamage(t *testing.T) {
 				t.Error("the damaged file was changed")
 			}
 			if n := keys(t, db); n != 0 {
-				t.Errorf("the new database has %d keys", n)
+				t.Errorf("the new database has %d keys, want 0", n)
 			}
 			if err := db.Update(func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("b")); return err }); err != nil {
 				t.Errorf("the new database cannot be written: %v", err)

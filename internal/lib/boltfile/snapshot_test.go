@@ -38,7 +38,7 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("the snapshot has %d keys, want 2000", n)
 	}
 	if err := Snapshot(db, to); !errors.Is(err, os.ErrExist) {
-		t.Errorf("a snapshot over a file: %v", err)
+		t.Errorf("a snapshot to a file that exists: %v, want ErrExist", err)
 	}
 }
 

@@ -2,7 +2,7 @@ package buf
 
 import "testing"
 
-// had returns a buffer that does not come from the pool.
+// had is a helper that returns a buffer which does not come from the pool.
 func had(bytes []byte) *Buf {
 	b := &Buf{B: bytes}
 	b.owned.Store(true)
@@ -15,7 +15,7 @@ func TestWhatIsGivenBackIsUsedAgain(t *testing.T) {
 	view := b.B
 	b.Release()
 	if Poisoned && string(view) != "\xdb\xdb\xdb\xdb\xdb" {
-		t.Errorf("the buffer holds %q after Release", view)
+		t.Errorf("after Release the buffer holds %q, want poison", view)
 	}
 	if b := Get(); len(b.B) != 0 {
 		t.Errorf("a new buffer has %d bytes", len(b.B))

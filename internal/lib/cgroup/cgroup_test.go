@@ -66,6 +66,6 @@ func TestCPUs(t *testing.T) {
 		}
 	}
 	if _, err := CPUs(fstest.MapFS{}); err == nil {
-		t.Error("without /proc there is no quota, and no error says so")
+		t.Error("without /proc, CPUs returns no error, want one")
 	}
 }

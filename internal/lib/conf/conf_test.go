@@ -395,13 +395,13 @@ func TestLoadAgain(t *testing.T) {
 	_, err := s.Load("missing.yaml", none)
 	if want := "missing.yaml: read the configuration: no such file or directory; name another file, " +
 		"or none to run on defaults"; err == nil || err.Error() != want {
-		t.Errorf("a file that was named and does not exist: %v, want %s", err, want)
+		t.Errorf("a named file that does not exist: %v, want %s", err, want)
 	}
 }
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// The help is the first reference that users read.
+// The flags' help is the first reference that users read, so its text is fixed here.
 func TestFlagHelp(t *testing.T) {
 	s := New("FRESHET", defaults())
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -508,7 +508,7 @@ func TestDuration(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want %v", tt.text, got, err, tt.want)
 		}
 		if back := formatDuration(got); back != tt.back {
-			t.Errorf("%s: written as %s, want %s", tt.text, back, tt.back)
+			t.Errorf("%s is written back as %s, want %s", tt.text, back, tt.back)
 		}
 	}
 	for _, text := range []string{"", "5", "d", "-2d", "-5s", "2d-1h", "1h2d", "2d 1h", "1.5d", "106752d", "106751d24h",
@@ -536,7 +536,7 @@ func TestOptionalInt(t *testing.T) {
 		}
 	}
 	if Some(0).Or(7) != 0 || (OptionalInt{}).Or(7) != 7 {
-		t.Error("0 counts as missing, or missing as a number")
+		t.Error("Or takes the number 0 for missing, or ignores its default")
 	}
 	type tenant struct {
 		Series OptionalInt `yaml:"series" help:"most series"`
@@ -575,7 +575,7 @@ func TestBytes(t *testing.T) {
 			t.Errorf("%s: got %d, %v; want %d", tt.text, got, err, tt.want)
 		}
 		if back := got.String(); back != tt.back {
-			t.Errorf("%s: written as %s, want %s", tt.text, back, tt.back)
+			t.Errorf("%s is written back as %s, want %s", tt.text, back, tt.back)
 		}
 	}
 	for _, text := range []string{"", "MiB", "-1", "1.5GiB", "4M", "4 apples", "9223372036854775808", "8388608TiB"} {
@@ -614,7 +614,7 @@ func FuzzLoad(f *testing.F) {
 			file := Render(s.Settings(cfg, from))
 			again, _, err := s.LoadText("freshet.yaml", []byte(file), none)
 			if err != nil || !reflect.DeepEqual(again, cfg) {
-				t.Fatalf("written as\n%s\nread as %+v, %v\nwant    %+v", file, again, err, cfg)
+				t.Fatalf("Render wrote\n%s\nwhich loads as %+v, %v\nwant          %+v", file, again, err, cfg)
 			}
 			if changes := Diff(cfg, again); len(changes) > 0 {
 				t.Fatalf("differs from itself: %v", changes)
@@ -633,8 +633,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// A renamed key has no alias. If it is set by its old name, in any way, the problem gives the new
-// name.
+// A renamed key has no alias. If its old name is set, in any way, the problem gives the new name.
 func TestRenamed(t *testing.T) {
 	s := New("FRESHET", defaults()).Renamed("bounds", "limits").Renamed("aggregator.grace", "aggregator.lateness")
 	_, _, err := s.LoadText("freshet.yaml", []byte("aggregator:\n  grace: 5s\nbounds:\n  body: 1MiB\n"),

@@ -40,7 +40,7 @@ func TestRender(t *testing.T) {
 	none := func(string) (string, bool) { return "", false }
 	again, _, err := New("FRESHET", defaults()).LoadText("again.yaml", []byte(got), none)
 	if err != nil || !reflect.DeepEqual(again, cfg) {
-		t.Errorf("read again as %+v, %v\nwant          %+v", again, err, cfg)
+		t.Errorf("the rendered file loads as %+v, %v\nwant                       %+v", again, err, cfg)
 	}
 }
 

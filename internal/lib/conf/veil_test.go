@@ -34,7 +34,7 @@ func (r room) Validate() []Problem {
 	return nil
 }
 
-// secret is part of each value that only the owner may see.
+// secret is a text in each value that only the owner may see.
 const secret = "s3cret"
 
 const vaultText = `endpoint: https://ann:s3cret-1@traces.example/v1?key=s3cret-2&s3cret-8#s3cret-3
@@ -43,7 +43,7 @@ rooms:
 - {url: "https://h.example/push?token=s3cret-5", headers: {Auth: s3cret-6}, size: 1}
 `
 
-// Others see where a secret is, but not the secret. The owner sees everything.
+// Only the owner sees secrets. Others see a placeholder where a secret is.
 func TestSecretsAreNotShown(t *testing.T) {
 	t.Parallel()
 	schema := New("T", vault{})
@@ -70,7 +70,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		t.Errorf("others see\n%sthe owner sees\n%s", shown, whole)
 	}
 	if again := load(whole); fmt.Sprint(again) != fmt.Sprint(old) {
-		t.Errorf("read again from the owner's view: %+v, not %+v", again, old)
+		t.Errorf("the owner's view loads as %+v, want %+v", again, old)
 	}
 
 	// Diff reports a change even if only a secret changed.
@@ -84,7 +84,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 	for _, changes := range [][]Change{Diff(old, vault{}), Diff(vault{}, old)} {
 		if len(changes) != 3 || strings.Contains(fmt.Sprint(changes), secret) {
-			t.Errorf("Diff reports secrets as removed or added: %v", changes)
+			t.Errorf("secrets are removed or added: Diff reports %v, want 3 changes without the secret", changes)
 		}
 	}
 

@@ -36,7 +36,7 @@ func TestAgainstAMap(t *testing.T) {
 	check := func(hash uint64) {
 		t.Helper()
 		want := slices.Clone(model[hash])
-		for other, numbers := range model { // a search may also find numbers of other hashes
+		for other, numbers := range model { // a search may find numbers of other hashes, too
 			if other != hash && uint32(other) == uint32(hash) && other>>(64-segmentBits) == hash>>(64-segmentBits) {
 				want = append(want, numbers...)
 			}
@@ -98,7 +98,7 @@ func TestAgainstAMap(t *testing.T) {
 	}
 }
 
-// When one number is inserted under two hashes, Remove removes the right entry.
+// If one number is inserted under two hashes, Remove removes the entry of the given hash.
 func TestEqualNumbers(t *testing.T) {
 	var x Index
 	for hash := range uint64(20) {

@@ -85,7 +85,8 @@ func TestBounds(t *testing.T) {
 			}
 		}
 		if n := pushUntilRefused(p); n != o.Queue || p.Len() != n {
-			t.Errorf("with busy workers %d items were accepted and %d are queued; want %d", n, p.Len(), o.Queue)
+			t.Errorf("while all workers are busy, %d items were accepted and %d are queued, want %d each",
+				n, p.Len(), o.Queue)
 		}
 		g.open <- struct{}{} // a worker is free, and takes the next item
 		synctest.Wait()
@@ -109,7 +110,7 @@ func TestBounds(t *testing.T) {
 func TestNoneWaitsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const queue = 10 * fanout
-		left := map[int]bool{} // the part of the first work that is not yet done
+		left := map[int]bool{} // pieces of the first work that are not done yet
 		var p *Pool[int]
 		pieces, last := 0, 0
 		p = New(Options{Workers: 1, Queue: queue}, func(i int) {
@@ -128,7 +129,7 @@ func TestNoneWaitsForEver(t *testing.T) {
 		synctest.Wait()
 		stop()
 		if last >= 2*queue {
-			t.Errorf("%d pieces were done before the first %d were", last, queue)
+			t.Errorf("%d pieces were done before the first %d were, want less than %d", last, queue, 2*queue)
 		}
 	})
 }
@@ -139,11 +140,11 @@ func TestPushBeforeRun(t *testing.T) {
 		var done atomic.Int64
 		p := New(o, func(int) { done.Add(1) })
 		if n := pushUntilRefused(p); n != o.Queue || p.Len() != n {
-			t.Errorf("%d items were accepted and %d are queued; want %d", n, p.Len(), o.Queue)
+			t.Errorf("before Run, %d items were accepted and %d are queued, want %d each", n, p.Len(), o.Queue)
 		}
 		synctest.Wait()
 		if n := done.Load(); n != 0 {
-			t.Errorf("%d pieces were done before Run", n)
+			t.Errorf("before Run, %d pieces were done, want 0", n)
 		}
 		stop := run(t, p)
 		synctest.Wait()
@@ -214,7 +215,7 @@ func TestPushWhileRunEnds(t *testing.T) {
 		worked := done.Load()
 		all.Wait()
 		if got := accepted.Load(); got != worked || p.Len() != 0 {
-			t.Fatalf("%d items were accepted; when Run returned, %d were done and %d queued", got, worked, p.Len())
+			t.Fatalf("%d items were accepted, but when Run returned, %d were done and %d queued", got, worked, p.Len())
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// Addresses are hints: any address is allowed, even nil, and the list may be empty.
+// Addresses are only hints. Any address is allowed, even nil, and the list may be empty.
 func TestLinesTakesAnyAddress(t *testing.T) {
 	block := make([]byte, 4096)
 	Lines(nil)

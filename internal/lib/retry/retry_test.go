@@ -49,7 +49,7 @@ func TestJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 20 {
 			b := Backoff{Min: 30 * ms, Max: 4 * time.Second}
-			growing := waits(t, &b, 8) // 30 ms, doubled seven times, are 3.84 s
+			growing := waits(t, &b, 8) // the bounds: 30 ms, doubled seven times up to 3.84 s
 			if !slices.IsSorted(growing) {
 				t.Errorf("a wait is shorter than the one before it: %v", growing)
 			}
@@ -69,10 +69,10 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 		time.AfterFunc(time.Second, func() { cancel(why) })
 		begun := time.Now()
 		if err := Wait(ctx, time.Hour); !errors.Is(err, why) || time.Since(begun) != time.Second {
-			t.Errorf("Wait returned %v after %v", err, time.Since(begun))
+			t.Errorf("Wait returned %v after %v, want the cause after 1 s", err, time.Since(begun))
 		}
 		if err := Wait(ctx, time.Hour); !errors.Is(err, why) || time.Since(begun) != time.Second {
-			t.Errorf("with a context that has ended, Wait returned %v after %v", err, time.Since(begun))
+			t.Errorf("the context has ended: Wait returned %v after %v, want the cause at once", err, time.Since(begun))
 		}
 	})
 }

@@ -57,7 +57,7 @@ func (p part) in(j *journal) Part {
 		}
 		if p.neverStops {
 			ctx = context.WithoutCancel(ctx)
-			over = time.After(time.Hour) // so that the test's bubble ends
+			over = time.After(time.Hour) // it gives up at last, so that the test's bubble ends
 		}
 		select {
 		case <-over:

@@ -64,18 +64,19 @@ func TestASecondSignalSoonIsTheSameStop(t *testing.T) {
 				var stops []os.Signal
 				again, ok := watch(ctx, signals, func(s os.Signal) { stops = append(stops, s) })
 				if len(stops) != 1 || stops[0] != tt.signals[0].signal {
-					t.Errorf("stopped by %v, want %v once", stops, tt.signals[0].signal)
+					t.Errorf("the stops are %v, want %v once", stops, tt.signals[0].signal)
 				}
 				if ok != (tt.again != 0) || ok && (again != tt.again || time.Since(begun) != tt.at) {
-					t.Errorf("ended at once by %v (%t) after %v, want %v after %v", again, ok, time.Since(begun), tt.again, tt.at)
+					t.Errorf("a second signal %v (%t) ended the process after %v, want %v after %v",
+						again, ok, time.Since(begun), tt.again, tt.at)
 				}
 			})
 		})
 	}
 }
 
-// The process drains after the first signal, and a later one ends it. The test repeats the second
-// signal until the process ends.
+// The process drains after the first signal, and a later signal ends it at once. The test repeats the
+// second signal until the process ends.
 func TestWithSignals(t *testing.T) {
 	for _, tt := range []struct {
 		first, second syscall.Signal
@@ -128,7 +129,7 @@ func TestWithSignals(t *testing.T) {
 				t.Errorf("exit status %d, want %d", got, tt.status)
 			}
 			if drained := time.Since(begun); drained < SameStop {
-				t.Errorf("the process ended %v after the first signal", drained)
+				t.Errorf("the process ended %v after the first signal, want it to drain", drained)
 			}
 		})
 	}

@@ -51,10 +51,10 @@ func TestTurns(t *testing.T) {
 			}
 			s.Give(holder, 1)
 			if strings.Join(got, " ") != c.want {
-				t.Errorf("%s: %v arrived in this order and were served in the order %v", c.why, c.come, got)
+				t.Errorf("%s: waiters arrived as %v and were served as %v, want %s", c.why, c.come, got, c.want)
 			}
 			if len(s.parties) > 0 || len(s.wanting) > 0 || s.used != 0 {
-				t.Errorf("%s: in the end something is still held: %+v", c.why, s)
+				t.Errorf("%s: in the end slots or waiters are left: %+v", c.why, s)
 			}
 		})
 	}
@@ -110,7 +110,7 @@ func TestComingAndGoing(t *testing.T) {
 		synctest.Wait()
 		for _, name := range []string{"stays", "comes", "goes"} {
 			if had[name] < 30 {
-				t.Errorf("%s had %d turns of 100: %v", name, had[name], had)
+				t.Errorf("%s had %d of 100 turns, want at least 30: %v", name, had[name], had)
 			}
 		}
 	})
@@ -127,7 +127,7 @@ func TestOnePartyLeavesRoom(t *testing.T) {
 		go func() { waited <- s.Take(ctx, "a", 1) }()
 		synctest.Wait()
 		if err := s.Take(ctx, "a", 1); !errors.Is(err, ErrFull) {
-			t.Errorf("a second Take is not refused, although only one may wait: %v", err)
+			t.Errorf("a second Take, where one may wait, returned %v, want ErrFull", err)
 		}
 		if err := s.Take(ctx, "b", 1); err != nil {
 			t.Errorf("Take of another party returned %v", err)
@@ -137,7 +137,7 @@ func TestOnePartyLeavesRoom(t *testing.T) {
 		}
 		leave()
 		if err := <-waited; !errors.Is(err, context.Canceled) {
-			t.Errorf("Take with a context that has ended returned %v", err)
+			t.Errorf("Take, whose context ended, returned %v, want Canceled", err)
 		}
 		if s.Wanted("b") {
 			t.Error("Wanted reports true although nobody waits")
@@ -155,7 +155,7 @@ func TestLaws(t *testing.T) {
 			var all int64
 			s.Each(func(name string, used int64, _ int) {
 				if all += used; used > each || all > capacity {
-					t.Errorf("%s has %d pieces, and all parties have %d", name, used, all)
+					t.Errorf("%s has %d slots, all parties have %d, want at most %d, %d", name, used, all, each, capacity)
 				}
 			})
 		}
@@ -176,7 +176,7 @@ func TestLaws(t *testing.T) {
 		}
 		synctest.Wait()
 		if s.used != 0 || len(s.parties) > 0 || len(s.wanting) > 0 {
-			t.Errorf("left over: %d used, parties %v", s.used, slices.Collect(func(yield func(string) bool) {
+			t.Errorf("in the end %d slots are taken by %v, want none", s.used, slices.Collect(func(yield func(string) bool) {
 				for name := range s.parties {
 					if !yield(name) {
 						return

@@ -39,7 +39,7 @@ type store struct {
 	synced map[string]map[int64]float64 // the samples that survive a power loss
 	broken bool
 	writes int
-	again  int // samples that were written again with the same value
+	again  int // samples that were written before, with the same value
 }
 
 func newStore(t *testing.T) *store {
@@ -64,7 +64,7 @@ func (s *store) WriteTiles(_ context.Context, tenant string, w tile.Width,
 			v = sample.H.Count
 		}
 		if old, there := s.byKey[key][sample.T]; there && old != v && !value.IsStaleNaN(v) {
-			s.t.Errorf("%s at %d was %g and is %g now", key, sample.T, old, v)
+			s.t.Errorf("the sample of %s at %d was written as %g, and now as %g", key, sample.T, old, v)
 		}
 		if _, there := s.byKey[key][sample.T]; there {
 			s.again++
@@ -233,15 +233,16 @@ func checkCounterOf(t *testing.T, s *store, tenant, name string, total float64) 
 	t.Helper()
 	times, values := s.valuesOf(tenant, name)
 	if len(values) == 0 || values[0] != 0 {
-		t.Fatalf("counter %s has no zero at the beginning: %v", name, values)
+		t.Fatalf("counter %s begins with %v, want a zero", name, values)
 	}
 	for i := 1; i < len(values); i++ {
 		if values[i] < values[i-1] || times[i]-times[i-1] != 10_000 {
-			t.Fatalf("counter %s: the sample after %g at %d is %g at %d", name, values[i-1], times[i-1], values[i], times[i])
+			t.Fatalf("counter %s: the sample %g at %d is followed by %g at %d, want no fall, 10 s later",
+				name, values[i-1], times[i-1], values[i], times[i])
 		}
 	}
 	if got := values[len(values)-1]; got != total {
-		t.Errorf("counter %s: %g is stored, but %g was counted", name, got, total)
+		t.Errorf("counter %s: %g is stored, want %g as counted", name, got, total)
 	}
 }
 
@@ -303,7 +304,7 @@ func (p *process) kill(dir string) (image string) {
 	return image
 }
 
-// mortal is the way of a process to the store. After the process is killed, all its writes fail.
+// mortal is the path from a process to the store. After the process is killed, all its writes fail.
 type mortal struct {
 	Writer
 	dead atomic.Bool
@@ -332,8 +333,8 @@ func TestAStoreThatIsDownLosesNothing(t *testing.T) {
 	})
 }
 
-// While the clock is not believed, windows wait. If the caller of a push cannot wait, as at the end of
-// a process, its window counts anyway.
+// While the clock is not believed, windows wait. A window still counts if its push cannot wait, as at
+// the end of a process.
 func TestAWindowThatCannotWaitCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leap atomic.Int64
@@ -345,7 +346,7 @@ func TestAWindowThatCannotWaitCounts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := p.Push(ctx, []batch.Batch{p.batch(time.Now(), "a", 1)}); err != nil || ctx.Err() == nil {
-			t.Errorf("the window did not wait, or does not count: %v", err)
+			t.Errorf("the push returned %v, or did not wait until its context ended, want no error and a wait", err)
 		}
 		leap.Store(0)
 		time.Sleep(20 * time.Second)
@@ -394,7 +395,7 @@ func TestCheckpointsAndQueriesOfSets(t *testing.T) {
 		p = start(t, dir, newStore(t), time.Now)
 		time.Sleep(2 * time.Second)
 		if live, err := p.Live("default", tile.Width10s, 0, 1<<60, nil); err != nil || len(live) != 20 {
-			t.Errorf("after the restart there are %d sets, want 20: %v", len(live), err)
+			t.Errorf("after the restart Live returns %d sets, want 20: %v", len(live), err)
 		}
 		p.terminate()
 	})
@@ -442,14 +443,14 @@ func TestReplayKeepsTheTimesToLive(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		_, values := s.values("a")
 		if last := values[len(values)-1]; last != 1 {
-			t.Errorf("stored after a restart with another counter_ttl: %v", values)
+			t.Errorf("after a restart with another counter_ttl, the store has %v, want 1 at the end", values)
 		}
 		p.terminate()
 	})
 }
 
-// A replay judges gauges that have their own time by the window that was in force when they came.
-// Otherwise it would lose an acknowledged gauge, or store a dropped gauge.
+// A replay judges a gauge with its own time by the window that was in force when the gauge came.
+// Otherwise it would lose an acknowledged gauge, or store a dropped one.
 func TestReplayKeepsTheTimedWindow(t *testing.T) {
 	for _, c := range []struct {
 		was, is time.Duration
@@ -471,7 +472,7 @@ func TestReplayKeepsTheTimedWindow(t *testing.T) {
 				push(7 * time.Minute)
 				dir = p.kill(dir)
 				p = startWith(t, dir, s, time.Now, window(c.is))
-				// A new setting takes effect at the shard's next boundary. So this gauge is judged
+				// A new setting takes effect only at the shard's next boundary. So this gauge is judged
 				// like the first one, even in a second replay.
 				push(6 * time.Minute)
 				dir = p.kill(dir)
@@ -556,11 +557,11 @@ func TestClockJumps(t *testing.T) {
 					}
 					last = v
 					if i > 0 && times[i] <= times[i-1] {
-						t.Fatalf("the time %d is stored after %d", times[i], times[i-1])
+						t.Fatalf("the stored time %d follows %d, want only later ones", times[i], times[i-1])
 					}
 				}
 				if total != 90 || resets > 1 {
-					t.Errorf("%g of 90 increments are stored, with %d resets: %v", total, resets, values)
+					t.Errorf("%g increments are stored, with %d resets, want 90, at most 1: %v", total, resets, values)
 				}
 				p.terminate()
 			})
@@ -568,8 +569,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// If the clock is a year fast for some seconds, the stores must not get tiles ahead of everything that
-// follows.
+// If the clock is a year fast for some seconds, the stores must not get tiles of that future time.
 func TestAShortLeapOfTheClockIsNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leap atomic.Int64
@@ -590,7 +590,7 @@ func TestAShortLeapOfTheClockIsNotBelieved(t *testing.T) {
 		time.Sleep(80 * time.Second)
 		checkCounter(t, s, "a", 3)
 		if times, _ := s.values("a"); times[len(times)-1] > time.Now().UnixMilli() {
-			t.Errorf("a tile is %d ms ahead of the clock", times[len(times)-1]-time.Now().UnixMilli())
+			t.Errorf("a tile is %d ms ahead of the clock, want none", times[len(times)-1]-time.Now().UnixMilli())
 		}
 		p.terminate()
 	})
@@ -633,8 +633,8 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 	})
 }
 
-// The time up to which answers are complete moves only when windows are counted or reported as empty,
-// so the answers age while the collector stalls. A jump of the clock does not move this time.
+// Answers are complete up to a time. It moves only when windows are counted or reported as empty, so the
+// answers age while the collector stalls. A jump of the clock does not move it.
 func TestAStallIsSeenAsAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leap atomic.Int64
@@ -661,14 +661,14 @@ func TestAStallIsSeenAsAge(t *testing.T) {
 		for range 8 { // while the collector stalls
 			time.Sleep(time.Second)
 			if at := newest(); at != told || p.FoldedThrough("default") != told {
-				t.Fatalf("no window was reported after %d, but the answer has the time %d", told, at)
+				t.Fatalf("while the collector stalls, the answer is complete up to %d, want %d", at, told)
 			}
 		}
 		for range 60 { // the windows are empty
 			told = time.Now().UnixMilli()
 			p.Through(told)
 			if at := newest(); at != told {
-				t.Fatalf("empty windows up to %d were reported, but the answer has the time %d", told, at)
+				t.Fatalf("after empty windows, the answer is complete up to %d, want %d", at, told)
 			}
 			time.Sleep(time.Second)
 		}
@@ -773,7 +773,7 @@ func TestHalt(t *testing.T) {
 		before := s.writes
 		time.Sleep(time.Minute)
 		if s.writes != before {
-			t.Errorf("the store got %d writes after the halt", s.writes-before)
+			t.Errorf("after the halt the store got %d writes, want 0", s.writes-before)
 		}
 		p.terminate()
 		p.Halt() // a Halt after the end must return

@@ -14,10 +14,10 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A process folds the frames of another process, several frames of a shard at once. Its clock is an
-// hour ahead. The clock used to decide where the first tile of an empty shard begins. And a tile used
-// to count as closed by a later frame, the last one of its shard in the same append, so a note of what
-// is stored could name a frame that is too new.
+// A process folds the frames of another process, several frames of a shard at once. Its clock is an hour
+// ahead, and must not decide where the first tile of an empty shard begins, as it once did. Another
+// fault was that a tile counted as closed by a later frame: the last frame of its shard in the same
+// append. So a note of what is stored could name a frame that is too new.
 func TestFramesDecideAlone(t *testing.T) {
 	log, _, err := journal.Open(memfs.New(), journal.Options{Mark: 1})
 	if err != nil {
@@ -47,6 +47,6 @@ func TestFramesDecideAlone(t *testing.T) {
 	a.fold(frames)
 	tiles := a.backlogOf("default").tiles
 	if len(tiles) != 1 || tiles[0].Index != 3 || tiles[0].Samples[tile.Width10s][1].V != 1 {
-		t.Errorf("the waiting tiles are %+v", tiles)
+		t.Errorf("the waiting tiles are %+v, want one of frame 3 with the value 1", tiles)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// The samples of a window are in tiles even if the journal could not be synced. However often the
+// If the journal cannot be synced, the samples of a window are in tiles anyway. However often the
 // collector pushes the window again, its samples are posted once.
 func TestAWindowThatCannotBeSyncedIsPostedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestAWindowThatCannotBeSyncedIsPostedOnce(t *testing.T) {
 		disk.broken.Store(true)
 		for range 3 {
 			if err := p.Push(t.Context(), []batch.Batch{b}); !errors.Is(err, batch.ErrUnsynced) {
-				t.Errorf("a push while nothing can be synced returned %v", err)
+				t.Errorf("a push while nothing can be synced returned %v, want ErrUnsynced", err)
 			}
 		}
 		disk.broken.Store(false)
@@ -151,8 +151,8 @@ func randomIncrement(rng *rand.Rand, second int64) batch.Increment {
 	return inc
 }
 
-// However a process ends and whatever the store does, no sample is lost from the books, and the next
-// process opens the books with the samples that the last process had in tiles.
+// However a process ends, and whatever the store does, the books lose no sample. The next process opens
+// its books with the samples that the last process had in tiles.
 func TestBooksCloseThroughRestarts(t *testing.T) {
 	for _, how := range []string{"terminate", "kill"} {
 		for seed := range uint64(3) {
@@ -168,7 +168,7 @@ func playLives(t *testing.T, kill bool, seed uint64) {
 	tenants := []string{"default", "other"}
 	disk := choosy{newStore(t)}
 	dir := t.TempDir()
-	ended := map[string]uint64{} // samples of all processes by fate: stored, or a reason for a refusal
+	ended := map[string]uint64{} // samples of all processes by fate: stored, or the reason of a refusal
 	sent := uint64(0)
 	p := start(t, dir, disk, time.Now)
 	check := func() {
@@ -222,7 +222,7 @@ func playLives(t *testing.T, kill bool, seed uint64) {
 		p = start(t, dir, disk, time.Now)
 		for _, tenant := range tenants {
 			if s := p.books(tenant); s.Restored != held[tenant] {
-				t.Fatalf("%d samples of %s were in tiles, but the books open with %+v", held[tenant], tenant, s)
+				t.Fatalf("the books of %s open with %+v, want %d restored, as many as were in tiles", tenant, s, held[tenant])
 			}
 		}
 	}
@@ -237,11 +237,11 @@ func playLives(t *testing.T, kill bool, seed uint64) {
 	}
 	for _, tenant := range tenants {
 		if left := p.books(tenant).Tile; left != 0 {
-			t.Errorf("%d samples of %s are still in tiles", left, tenant)
+			t.Errorf("%d samples of %s are still in tiles, want 0", left, tenant)
 		}
 	}
 	if sum != sent {
-		t.Errorf("%d samples were sent, but the books of all processes have %d: %v", sent, sum, ended)
+		t.Errorf("the books of all processes have %d samples, want %d as sent: %v", sum, sent, ended)
 	}
 	for _, fate := range strings.Fields("stored too_old late_gauge tile_refused policy_changed duplicate") {
 		if ended[fate] == 0 {

@@ -43,7 +43,7 @@ func (p *process) insist(b batch.Batch, pause time.Duration) (took time.Duration
 		case !errors.Is(err, batch.ErrUnsynced):
 			p.t.Fatal(err)
 		case time.Since(begun) > 5*time.Minute:
-			p.t.Fatalf("the window was not acknowledged after %v: %v", time.Since(begun), err)
+			p.t.Fatalf("the window is not acknowledged after %v, last error %v", time.Since(begun), err)
 		}
 	}
 }
@@ -62,9 +62,8 @@ func (u *unsyncableStore) Sync(ctx context.Context) error {
 }
 
 // A sync of the journal fails. The sender pushes the window again after its tile was closed, and the
-// repeat is acknowledged. A power loss must not lose the window, though no sync will ever save the
-// frames of the first push. Earlier, a replay found only the repeat, which was too late for the
-// gauge's tile.
+// repeat is acknowledged. No sync will ever save the frames of the first push, but a power loss must not
+// lose the window. A replay used to find only the repeat, which was too late for the gauge's tile.
 func TestAWindowAfterAFailedSyncSurvivesAPowerLoss(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -92,7 +91,7 @@ func surviveAFailedSync(t *testing.T, rng *rand.Rand) {
 	pause := time.Second + upTo(20*time.Second)
 	bound := time.Duration(fails.Load()+s.fails.Load()) * (6*time.Second + pause) // a checkpoint takes 3 s
 	if took := p.insist(gauge("failed"), pause); took > bound {
-		t.Errorf("the window was only acknowledged after %v", took)
+		t.Errorf("the window was acknowledged after %v, want at most %v", took, bound)
 	}
 	time.Sleep(upTo(2 * time.Second))
 	p.insist(gauge("behind"), time.Second)
@@ -113,7 +112,7 @@ func surviveAFailedSync(t *testing.T, rng *rand.Rand) {
 	p.terminate()
 }
 
-// With the default settings, too, a checkpoint replaces the frames that a failed sync may have lost:
+// With the default settings as well, a checkpoint replaces the frames that a failed sync may have lost:
 // frames are doubtful only for a few seconds.
 func TestAFailedSyncIsFollowedByACheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

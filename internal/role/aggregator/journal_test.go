@@ -147,13 +147,14 @@ func TestAnotherJournal(t *testing.T) {
 		checkCounter(t, s, "a", 42)
 		p.terminate()
 		if len(log.sections) == 0 || len(log.frames) < 42 {
-			t.Errorf("the journal has %d sections and %d frames", len(log.sections), len(log.frames))
+			t.Errorf("the journal has %d sections, %d frames, want some, at least 42", len(log.sections), len(log.frames))
 		}
 	})
 }
 
-// A group takes over what a journal has: the shards that have had frames, with their tiles that wait for a store.
-// Tiles that a store is noted to have do not wait. The journal stays as it was, so that a second try finds the same.
+// A group takes over the content of a journal: the shards that have had frames, with the tiles that wait
+// for a store. A tile that is noted as stored does not wait. The journal stays as it was, so a second
+// try finds the same.
 func TestRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, log := newStore(t), &memory{}
@@ -182,10 +183,11 @@ func TestRestore(t *testing.T) {
 				}
 			}
 			if raw := shards.Raw()["default"]; begun != 1 || waiting < 2 || waiting > 4 || raw != 2 {
-				t.Errorf("try %d: %d shards have begun, %d tiles wait, and %d values are in tiles", try, begun, waiting, raw)
+				t.Errorf("try %d: %d shards have begun, %d tiles wait, %d values are in tiles, want 1, 2 to 4, 2",
+					try, begun, waiting, raw)
 			}
 			if n := log.Size(); n != frames {
-				t.Errorf("try %d: the journal has %d frames, and had %d", try, n, frames)
+				t.Errorf("try %d: the journal has %d frames, want %d as before", try, n, frames)
 			}
 		}
 	})

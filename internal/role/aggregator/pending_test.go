@@ -55,7 +55,7 @@ func (p *partly) breakIt(hangs bool) {
 	p.mended, p.hangs = make(chan struct{}), hangs
 }
 
-// take lets so many writes succeed, and waits until they have.
+// take lets that many writes succeed, and waits until they have ended.
 func (p *partly) take(writes int) {
 	p.mu.Lock()
 	p.takes = writes
@@ -96,7 +96,7 @@ func (p *partly) WriteTiles(ctx context.Context, tenant string, w tile.Width,
 
 var bothWidths = []tile.Width{tile.Width10s, tile.Width1m}
 
-// countOf adds n to counter a of each of the tenants, in one push, in the window of this second.
+// countOf adds n to counter a of each tenant, in one push, for the window of this second.
 func (p *process) countOf(n float64, tenants ...string) error {
 	return p.Push(p.t.Context(), p.countsOf(n, tenants...))
 }
@@ -119,8 +119,8 @@ func (p *process) countsOf(n float64, tenants ...string) []batch.Batch {
 	return batches
 }
 
-// The store of one tenant fails, hangs, or takes only one width. Another tenant's tiles are stored in
-// time, windows do not wait, and after the repair nothing is missing.
+// The store of one tenant fails, hangs, or takes only one width. Meanwhile another tenant's tiles are
+// stored in time, and windows do not wait. After the repair nothing is missing.
 func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 	for _, how := range []struct {
 		name   string
@@ -180,7 +180,7 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 				said, again := strings.Count(log.String(), "samples wait until the store takes them"),
 					strings.Count(log.String(), "the store takes samples again")
 				if !how.hangs && (said < 10 || said > 16 || again != 1) {
-					t.Errorf("the log reports %d times that samples wait, and %d times that they no longer wait: %s",
+					t.Errorf("the log reports %d times that samples wait, want 10 to 16, and %d times the end, want 1: %s",
 						said, again, log.String())
 				}
 			})
@@ -221,10 +221,11 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 		// The tenant's answers are only complete up to the last counted window.
 		if through, want := p.FoldedThrough("b"),
 			began.Add(time.Duration(acknowledged)*time.Second).UnixMilli(); through != want {
-			t.Errorf("the broken tenant's answers claim to be %d ms ahead of the counted windows", through-want)
+			t.Errorf("the broken tenant's answers are complete up to %d ms after the last counted window, want 0",
+				through-want)
 		}
 		if through := p.FoldedThrough("default"); through != time.Now().UnixMilli() {
-			t.Errorf("the other tenant's answers are %d ms old", time.Now().UnixMilli()-through)
+			t.Errorf("the other tenant's answers are %d ms old, want 0", time.Now().UnixMilli()-through)
 		}
 		if acknowledged < 60 || refused < 60 || !p.Pending()["b"].Refused || p.Pending()["b"].Err == nil {
 			t.Fatalf("%d windows were acknowledged and %d refused: %+v", acknowledged, refused, p.Pending())
@@ -267,7 +268,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 			t.Helper()
 			bytes := p.Pending()["b"].Bytes
 			if bytes < 2000 || bytes > 2200 { // over the limit by at most the samples of one tile
-				t.Fatalf("%d bytes wait, want about 2000", bytes)
+				t.Fatalf("%d bytes wait, want 2000 to 2200", bytes)
 			}
 			return bytes
 		}
@@ -275,20 +276,20 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		full := waits()
 		time.Sleep(time.Hour)
 		if grown := waits(); grown != full {
-			t.Fatalf("in an hour without a sample the waiting tiles grew from %d to %d bytes", full, grown)
+			t.Fatalf("after an hour without a sample, %d bytes wait, want %d as before", grown, full)
 		}
 		dir = p.kill(dir)
 		p = startWith(t, dir, s, time.Now, change)
 		time.Sleep(time.Minute)
 		if again := waits(); again != full {
-			t.Errorf("%d bytes wait after a restart, but %d did before", again, full)
+			t.Errorf("%d bytes wait after a restart, want %d as before", again, full)
 		}
 		s.mend()
 		time.Sleep(time.Minute)
 		times, values := s.valuesOf("b", "a")
 		if len(times) == 0 || times[len(times)-1] < time.Now().Add(-20*time.Second).UnixMilli() ||
 			values[len(values)-1] != 7 {
-			t.Errorf("the counters are not repeated after the repair: %v %v", times, values)
+			t.Errorf("after the repair the counter has the values %v at %v, want 7 to be repeated", values, times)
 		}
 		p.terminate()
 	})
@@ -333,13 +334,13 @@ func TestWhatWaitsSurvives(t *testing.T) {
 					}
 					p = start(t, dir, s, time.Now)
 					if books := p.books("b"); books.Restored != uint64(total) || books.Tile != uint64(total) {
-						t.Fatalf("%g increments were acknowledged, but the books open with %+v", total, books)
+						t.Fatalf("the books open with %+v, want %g restored and in tiles, as acknowledged", books, total)
 					}
 				}
 				s.mend()
 				time.Sleep(30 * time.Second)
 				if books := p.books("b"); books.Stored != uint64(total) || books.Tile != 0 {
-					t.Errorf("%g increments were acknowledged, but the books are %+v", total, books)
+					t.Errorf("the books are %+v, want %g stored, as acknowledged, and none in tiles", books, total)
 				}
 				checkSum(t, s.store, "b", total)
 				checkSum(t, s.store, "default", total)
@@ -366,7 +367,7 @@ func checkSum(t *testing.T, s *store, tenant string, want float64) {
 		last = v
 	}
 	if sum != want {
-		t.Errorf("tenant %s: %g is stored, but %g was counted: %v", tenant, sum, want, values)
+		t.Errorf("tenant %s: %g is stored, want %g as counted: %v", tenant, sum, want, values)
 	}
 }
 
@@ -397,9 +398,8 @@ func TestAStopDoesNotWaitForAWriteThatHangs(t *testing.T) {
 	})
 }
 
-// A slow store never catches up, though each of its writes succeeds. The tiles of a downtime must not
-// wait for this store: it would get new samples meanwhile, so the tiles of every tenant would wait for
-// ever.
+// A store is too slow to catch up, though each of its writes succeeds. The tiles of a downtime must not
+// wait for it: it would get new samples meanwhile, so the tiles of every tenant would wait for ever.
 func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Aggregator{backlogs: map[string]*backlog{}, metrics: tiling.NewMetrics(prometheus.NewRegistry())}
@@ -409,15 +409,15 @@ func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 				b.onItsWay, b.begun = true, time.Now()
 			}
 			if want := time.Duration(second)*time.Second < stalled; a.storing() != want {
-				t.Errorf("after %d s, storing is %v", second, !want)
+				t.Errorf("after %d s, storing is %v, want %v", second, !want, want)
 			}
 			time.Sleep(time.Second)
 		}
 	})
 }
 
-// The oldest programs wrote frameStored without a tenant's name. Such a frame means that the stores of
-// all tenants have the samples of all closed tiles of the shard.
+// The oldest programs wrote frameStored without a tenant's name. Such a frame means that all tenants'
+// stores have the samples of all closed tiles of the shard.
 func TestJournalsOfOlderProgramsAreReplayed(t *testing.T) {
 	for _, stored := range []bool{true, false} {
 		t.Run(fmt.Sprint("stored=", stored), func(t *testing.T) {
@@ -464,13 +464,13 @@ func replayOld(t *testing.T, stored bool) {
 	time.Sleep(time.Second)
 	times, values := s.values("a")
 	if want := []float64{0, 3}; stored && len(times) > 0 || !stored && !slices.Equal(values, want) {
-		t.Errorf("the start stored %v at %v", values, times)
+		t.Errorf("the start stored the values %v at %v, want 0 and 3, or none if they were stored before", values, times)
 	}
 	p.terminate()
 }
 
-// Two tenants have series in one shard. That a tile of one tenant is stored means nothing for the
-// other tenant's tiles, not even after a replay.
+// Two tenants have series in one shard. A stored tile of one tenant says nothing about the other
+// tenant's tiles, not even after a replay.
 func TestStoredIsOfOneTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()

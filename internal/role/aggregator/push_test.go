@@ -92,8 +92,8 @@ func startGated(t *testing.T, w Writer, change func(*Options)) (*process, *gate)
 	return startFrom(t, g, w, time.Now, change), g
 }
 
-// pushTogether pushes all windows in order, while the gate delays the append of the first one, and
-// returns the answers.
+// pushTogether pushes all windows in order, and returns the answers. Meanwhile the gate delays the
+// append of the first window.
 func (p *process) pushTogether(g *gate, all [][]batch.Batch) []error {
 	answers := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -123,7 +123,8 @@ func TestWhatWaitsIsOneAppend(t *testing.T) {
 			t.Error(err)
 		}
 		if len(g.appends) != 2 || g.syncs != 2 || len(g.appends[0]) != 1 || len(g.appends[1]) != n-1 {
-			t.Fatalf("%d waiting pushes caused %d appends and %d syncs: %v", n-1, len(g.appends)-1, g.syncs-1, g.appends)
+			t.Fatalf("%d waiting pushes caused %d appends and %d syncs, want 1 each: %v",
+				n-1, len(g.appends)-1, g.syncs-1, g.appends)
 		}
 		for i, sequence := range slices.Concat(g.appends...) {
 			if sequence != first+uint64(i) {
@@ -137,8 +138,8 @@ func TestWhatWaitsIsOneAppend(t *testing.T) {
 	})
 }
 
-// The size of an append is bounded, however many pushes wait, so that the first push waits only for a
-// single append.
+// The size of an append is bounded, however many pushes wait. So the first push waits for one append of
+// limited size.
 func TestAnAppendIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, g := startGated(t, newStore(t), func(*Options) {})
@@ -151,19 +152,19 @@ func TestAnAppendIsBounded(t *testing.T) {
 		p.pushTogether(g, all)
 		for _, sequences := range g.appends[1:] {
 			if len(sequences) > 4 {
-				t.Errorf("one append has %d pushes, each a fourth of the bound", len(sequences))
+				t.Errorf("one append has %d pushes, each a fourth of the bound, want at most 4", len(sequences))
 			}
 		}
 		if len(g.appends) != 1+5 {
-			t.Errorf("the pushes caused %d appends: %v", len(g.appends), g.appends)
+			t.Errorf("the pushes caused %d appends, want 6: %v", len(g.appends), g.appends)
 		}
 		p.terminate()
 	})
 }
 
 // Pushes that share an append have the same answers, books and stored samples as pushes with an append
-// each. A full tenant, a repeat, a newer version, and a damaged or too large batch affect no other
-// push.
+// each. No push in it suffers from a full tenant, a repeat, a newer version, or a damaged or too large
+// batch in another push.
 func TestTogetherIsAsAlone(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
