@@ -202,7 +202,7 @@ func playPushes(t *testing.T, seed uint64,
 		s := &partly{store: newStore(t), tenant: "b", widths: bothWidths}
 		p, g := startGated(t, s, func(o *Options) { o.MaxPending = 2000 })
 		s.breakIt(false)
-		for range 500 { // until tenant b is full
+		for range 500 { // enough to make tenant b full
 			_ = p.countOf(1, "default", "b")
 			time.Sleep(time.Second)
 		}
@@ -271,9 +271,9 @@ func playPushes(t *testing.T, seed uint64,
 	return seen, fates
 }
 
-// Each of several concurrent producers pushes its next window once its last one is acknowledged. If
-// each acknowledgement waits for the disk, the producers share fsyncs. If none waits, sharing an
-// append must not cost time. Bound with 64 producers and fsync=commit: at most 0.5 appends per push.
+// Each of several concurrent producers pushes its next window as soon as its last one is acknowledged.
+// If each acknowledgement waits for the disk, the producers share fsyncs. If none waits, a shared append
+// must not cost time. Bound with 64 producers and fsync=commit: at most 0.5 appends per push.
 func BenchmarkPush(b *testing.B) {
 	for _, fsync := range []string{settings.FsyncInterval, settings.FsyncCommit} {
 		for _, producers := range []int{1, 8, 64} {

@@ -57,7 +57,7 @@ func fatesOf(m *tiling.Metrics) (all [fates]float64) {
 	return all
 }
 
-// books add up what a process posts about folded samples.
+// books are the sums of the transfers that a process posts about folded samples.
 type books map[string]uint64
 
 func (b books) Post(tenant string, transfers ...ledger.Transfer) {
@@ -81,12 +81,12 @@ const (
 	takes mood = iota
 	fails
 	fails1m
-	takesAndFails // as if a write timed out
+	takesAndFails // the samples are stored, but the write returns an error, as after a timeout
 	holds
 	moods
 )
 
-// moody is in front of the stores. It lets writes and syncs through as the moods of the life say.
+// moody stands between a process and its stores. It lets writes and syncs through as the moods of the life say.
 type moody struct {
 	life *life
 
@@ -127,7 +127,8 @@ func (g *moody) WriteTiles(ctx context.Context, tenant string, w tile.Width,
 	}
 	for reason, n := range written.Refused {
 		if reason := tile.Reason(reason); n.Samples > 0 && reason != tile.Duplicate {
-			g.life.t.Errorf("%s: %d samples of tenant %s with width %v are refused as %v", g.life, n.Samples, tenant, w, reason)
+			g.life.t.Errorf("%s: the store refuses %d samples of tenant %s, width %v, as %v, want none",
+				g.life, n.Samples, tenant, w, reason)
 		}
 	}
 	return written, err
@@ -155,7 +156,7 @@ func (g *moody) Sync(ctx context.Context) error {
 }
 
 // life is one directory, and the processes that use it one after the other. Its journal is in memory,
-// so that a power loss can cut the journal. Its stores are on the disk.
+// where a power loss can cut it. Its stores are on disk.
 type life struct {
 	*Aggregator
 	t     *testing.T
@@ -180,7 +181,7 @@ type life struct {
 	log     []*entry
 	placed  map[uint16][]place // by shard, in order of position
 	effects []*effect          // effects that are not compared yet
-	starts  []*effect          // for each start, what it found: see restored
+	starts  []*effect          // what each start has found: see restored
 
 	differences int
 }
@@ -322,7 +323,7 @@ func (l *life) restored(replayed []journal.Position, checkpoint bool) {
 	for _, at := range replayed {
 		n, known := byPosition[at]
 		if !known {
-			l.t.Fatalf("%s: frame %d is replayed, but was never appended", l, at)
+			l.t.Fatalf("%s: frame %d is replayed, want only appended frames", l, at)
 		}
 		e.entries = append(e.entries, n)
 	}
@@ -382,7 +383,7 @@ func (l *life) closeStores() {
 // unsynced are the directories of a store that a power loss can cut: see adapter/tsdb.
 var unsynced = []string{"wal", "wbl", "chunks_head"}
 
-// blocks returns how many blocks the stores of tiles have.
+// blocks counts the blocks of all stores of tiles.
 func (l *life) blocks() int {
 	blocks, err := filepath.Glob(filepath.Join(l.dir, "tsdb", "*", "*", "*", "meta.json"))
 	if err != nil {
@@ -495,7 +496,7 @@ func (l *life) terminate() {
 	l.did["stops"]++
 }
 
-// resumeWrites calls resume, and takes back the writes that do not hang.
+// resumeWrites calls resume, and then takes back the writes that do not hang.
 func (l *life) resumeWrites() {
 	l.resume()
 	l.takeBack()
@@ -510,8 +511,8 @@ func (l *life) write() {
 	l.takeBack()
 }
 
-// takeBack waits for the writes that do not hang, and settles them in the order of their tenants. The
-// next writes of these tenants wait until the method write.
+// takeBack waits for the writes that do not hang, and settles them in the order of their tenants. These
+// tenants write again only when the method write is called.
 func (l *life) takeBack() {
 	var back []*write
 	for tenant, b := range l.backlogs {

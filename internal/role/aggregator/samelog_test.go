@@ -31,17 +31,17 @@ var (
 	logShards  = []uint16{0, 500, series.Shards - 1}
 )
 
-// Members of a cluster fold one log. Each member appends it to its journal in groups of its own.
-// Stores take tiles at different times. Members are killed, lose power and start again from
-// checkpoints, with different settings and clocks. But all members must count the same, close the same
-// tiles and store the same samples.
+// The members of a cluster fold one log. Each member appends it to its journal in groups of its own.
+// Stores take tiles at different times. Members are killed, lose power and start again from checkpoints,
+// with different settings and clocks. All members must still count the same, close the same tiles and
+// store the same samples.
 //
 // One life of an aggregator decides the log: it gets windows, and closes tiles when they are due. A
 // plain life folds the frames of that log one by one. A varied life folds them in groups that the seed
 // chooses, with disturbances in between. All three must agree.
 //
-// The test does not run under the race detector: it would be five times as slow, and each life does
-// only one thing at a time.
+// The test does not run under the race detector: it would be five times as slow, and each life does only
+// one thing at a time.
 func TestTheSameLogGivesTheSameTiles(t *testing.T) {
 	from, to := uint64(1), uint64(4)
 	switch {
@@ -77,12 +77,12 @@ func TestTheSameLogGivesTheSameTiles(t *testing.T) {
 		"stores closed while idle": 1, "failed appends": 1, "checkpoints": 2, "holds": 1, "samples of strangers refused": 5,
 	} {
 		if n := int(to - from + 1); did[what] < atLeast*n || did[what] == 0 {
-			t.Errorf("%d times %q in %d seeds, too few for the test to show anything", did[what], what, n)
+			t.Errorf("%q happened %d times in %d seeds, want %d", what, did[what], n, atLeast*n)
 		}
 	}
 }
 
-// sameLog runs three lives with one log, and returns how often each kind of event occurred.
+// sameLog runs three lives with one log, and counts the events of each kind.
 func sameLog(t *testing.T, seed uint64) map[string]int {
 	d := &deciding{life: newLife(t, "deciding", 3*seed, nil), producers: map[uint64]*sender{}}
 	d.decide()
@@ -424,7 +424,7 @@ func (d *deciding) push() {
 			d.t.Fatal(err)
 		}
 	}
-	for what, n := range d.books { // these samples are not in the log
+	for what, n := range d.books { // of samples that are not in the log
 		if strings.HasSuffix(what, "too_many_tenants") {
 			d.did["samples of strangers refused"] += int(n)
 			delete(d.books, what)

@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// slowly is a store whose commits take 100 ms.
+// slowly is a store in which each commit takes 100 ms.
 type slowly struct{ *store }
 
 func (s slowly) WriteTiles(ctx context.Context, tenant string, w tile.Width, all []tile.Sample) (tile.Written, error) {
@@ -20,8 +20,8 @@ func (s slowly) WriteTiles(ctx context.Context, tenant string, w tile.Width, all
 	return s.store.WriteTiles(ctx, tenant, w, all)
 }
 
-// Whenever a process stops regularly, its stores get all closed tiles. Then older programs can read
-// its state: they do not know state 7, which is the state of shards with waiting tiles.
+// Whenever a process stops regularly, its stores get all closed tiles. So older programs can read its
+// state: none of its shards has state 7, which they do not know, and which has waiting tiles.
 func TestAStopStoresAllTiles(t *testing.T) {
 	// `after` is the time from the end of a tile to the stop.
 	for after := time.Duration(0); after < 10*time.Second; after += 500 * time.Millisecond {
@@ -47,7 +47,7 @@ func TestAStopStoresAllTiles(t *testing.T) {
 			defer log.Close()
 			if err := log.Load(func(shard uint16, _ journal.Position, state []byte) error {
 				if state[0] > 6 {
-					t.Errorf("after a stop %v after the end of a tile, shard %d has state %d", after, shard, state[0])
+					t.Errorf("stopped %v after the end of a tile: shard %d has state %d, want at most 6", after, shard, state[0])
 				}
 				return nil
 			}); err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // If samples are acknowledged only after a sync of the journal, they survive a power loss. That holds
-// even if the stores had taken the samples without a sync, so that a checkpoint no longer has them.
+// even for samples that the stores have taken but not synced, and that a checkpoint therefore lacks.
 func TestAPowerLossLosesNothing(t *testing.T) {
 	for _, after := range []time.Duration{25 * time.Second, 100 * time.Second, checkpointInterval + 15*time.Second,
 		checkpointInterval + 2*time.Minute} {
@@ -67,7 +67,7 @@ func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 				p = startWith(t, dir, s, time.Now, func(o *Options) { o.Boot = c.boot })
 				time.Sleep(5 * time.Second)
 				if again := s.repeats(); again > c.most || (again > 0) != c.some {
-					t.Errorf("%d samples were written again", again)
+					t.Errorf("%d samples were written again, want some: %v, at most %d", again, c.some, c.most)
 				}
 				checkCounter(t, s, "a", 95)
 				p.terminate()
@@ -76,8 +76,8 @@ func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 	}
 }
 
-// A process that is killed while a tenant's store is broken has noted nothing for that tenant. The
-// next process notes nothing for it either until it has written all waiting samples.
+// A process is killed while a tenant's store is broken, so it has noted nothing for that tenant. The
+// next process also notes nothing for the tenant until it has written all waiting samples.
 func TestNotesCoverWhatWaitedAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
@@ -104,7 +104,7 @@ func TestNotesCoverWhatWaitedAtTheStart(t *testing.T) {
 		p = start(t, dir, s, time.Now)
 		time.Sleep(5 * time.Second)
 		if again := s.repeats() - before; again != 0 {
-			t.Errorf("%d samples were written again", again)
+			t.Errorf("%d samples were written again, want 0", again)
 		}
 		checkSum(t, s.store, "b", total)
 		checkSum(t, s.store, "default", total)
@@ -112,15 +112,15 @@ func TestNotesCoverWhatWaitedAtTheStart(t *testing.T) {
 	})
 }
 
-// While a checkpoint is written, a store takes nothing, so the checkpoint has all its tiles. Just
-// before the checkpoint is in place, the store takes some tiles, and then the process is killed. The
-// next process writes only the other tiles. Notes used to be compared with the positions of a
+// While a checkpoint is written, a store takes nothing, so the checkpoint has all its tiles. Just before
+// the checkpoint is in place, the store takes some tiles, and then the process is killed. The next
+// process writes only the tiles that the store lacks. Notes used to be compared with the positions of a
 // checkpoint's sections, so all tiles of a section were written again.
 func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
 		s.breakIt(false)
-		time.Sleep(40 * time.Second) // in this time the first tile gets samples of both widths
+		time.Sleep(40 * time.Second) // now the next tile of 10 s also ends one of a minute
 		p := start(t, dir, s, time.Now)
 		total := 0.0
 		for life := range 4 {
@@ -140,7 +140,7 @@ func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
 			}
 			synctest.Wait()
 			if now, _ := s.valuesOf("b", "a"); len(now) == len(stored) || len(p.Pending()) == 0 {
-				t.Fatalf("process %d: the store took none or all of the tiles", life)
+				t.Fatalf("process %d: the store took none or all of the tiles, want some", life)
 			}
 			dir = p.kill(dir)
 			p = start(t, dir, s, time.Now)
@@ -148,7 +148,7 @@ func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
 		s.mend()
 		time.Sleep(30 * time.Second)
 		if again := s.repeats(); again != 0 {
-			t.Errorf("%d samples were written again", again)
+			t.Errorf("%d samples were written again, want 0", again)
 		}
 		checkSum(t, s.store, "b", total)
 		checkSum(t, s.store, "default", total)
@@ -156,8 +156,8 @@ func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
 	})
 }
 
-// An older program saved no index with a waiting tile. Therefore only a note that reaches the position
-// of the section proves that the tile is stored.
+// An older program saved waiting tiles without their index. So only a note that reaches the position of
+// the section proves that such a tile is stored.
 func TestTilesThatAnOlderProgramSaved(t *testing.T) {
 	for noted, waits := range map[uint64]int{4: 1, 5: 0} {
 		a := Aggregator{}

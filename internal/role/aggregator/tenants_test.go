@@ -29,8 +29,8 @@ func windowOf(tenant string, second time.Time, sequence uint64) batch.Batch {
 	return batch.Batch{Shard: shard, Samples: 1, Bytes: b}
 }
 
-// A tenant beyond the limit is refused before the journal. It has no tiles, and its samples are in the
-// books once, even if the window is pushed again because the journal could not be synced.
+// A tenant beyond the limit is refused before anything is journalled. It has no tiles. The books have
+// its samples once, even if the window is pushed again because the journal could not be synced.
 func TestATenantWithoutAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, err := files.Open(t.TempDir())
@@ -44,7 +44,7 @@ func TestATenantWithoutAPlace(t *testing.T) {
 		both := []batch.Batch{windowOf("first", p.now(), 1), windowOf("second", p.now(), 2)}
 		disk.broken.Store(true)
 		if err := p.Push(t.Context(), both); !errors.Is(err, batch.ErrUnsynced) {
-			t.Errorf("a push while nothing can be synced returned %v", err)
+			t.Errorf("a push while nothing can be synced returned %v, want ErrUnsynced", err)
 		}
 		disk.broken.Store(false)
 		time.Sleep(10 * time.Second) // a checkpoint replaces the doubtful frames
@@ -52,7 +52,7 @@ func TestATenantWithoutAPlace(t *testing.T) {
 			t.Error(err)
 		}
 		if n := p.books("second").Refused["too_many_tenants"]; n != 1 || p.TenantSeries("second") != 0 {
-			t.Errorf("%d samples are refused, and the tenant has %d series", n, p.TenantSeries("second"))
+			t.Errorf("%v samples are refused, and the tenant has %d series, want 1, 0", n, p.TenantSeries("second"))
 		}
 		if b := p.books("first"); b.Tile != 1 || len(b.Refused) != 0 {
 			t.Errorf("%+v", b)
@@ -66,8 +66,8 @@ func TestATenantWithoutAPlace(t *testing.T) {
 	})
 }
 
-// A journalled batch was admitted. So its tenant has a place after a restart, though its stores do not
-// exist yet, the limit is lower than before, and another tenant has the last place.
+// A journalled batch was admitted, so after a restart its tenant has a place. That holds although its
+// stores do not exist yet, the limit is lower than before, and another tenant has the last place.
 func TestAJournalledTenantKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, s := t.TempDir(), newStore(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// hangingDisk is a store that Sync leaves out.
+// hangingDisk is a store whose Sync reports, while `hangs`, that it left a store out.
 type hangingDisk struct {
 	*store
 	hangs atomic.Bool
@@ -50,10 +50,10 @@ func TestAPowerLossWhileAStoreCannotBeSynced(t *testing.T) {
 			before := testutil.ToFloat64(p.metrics.Checkpoints)
 			count(120)
 			if n := testutil.ToFloat64(p.metrics.Checkpoints) - before; n < 3 {
-				t.Errorf("the metric counts %v checkpoints", n)
+				t.Errorf("without a sync of the store, there are %v checkpoints, want at least 3", n)
 			}
 			if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n < 10 {
-				t.Errorf("the metric of unsynced frames is %v", n)
+				t.Errorf("the metric of unsynced frames is %v, want at least 10", n)
 			}
 			if err := p.log.Sync(); err != nil { // as the loop does each second
 				t.Fatal(err)
@@ -71,15 +71,15 @@ func TestAPowerLossWhileAStoreCannotBeSynced(t *testing.T) {
 			s.hangs.Store(false)
 			count(60)
 			if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n != 0 {
-				t.Errorf("the store is synced again, but the metric of unsynced frames is %v", n)
+				t.Errorf("the store is synced again: the metric of unsynced frames is %v, want 0", n)
 			}
 			p.terminate()
 		})
 	}
 }
 
-// A store that is never synced does not fill the disk: at some size, the journal stops keeping all
-// that the store may lose.
+// A store that is never synced does not fill the disk: from some size on, the journal does not keep
+// everything that the store may lose.
 func TestTheJournalIsBoundedThoughAStoreIsNeverSynced(t *testing.T) {
 	for _, bound := range []int64{10_000, unsyncedBytes} {
 		synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestTheJournalIsBoundedThoughAStoreIsNeverSynced(t *testing.T) {
 			}
 			synctest.Wait()
 			if _, size := p.log.Unsynced(); (size < 20_000) != (bound == 10_000) {
-				t.Errorf("bound %d: the journal keeps %d bytes", bound, size)
+				t.Errorf("bound %d: the journal keeps %d bytes, want less than 20000 only with bound 10000", bound, size)
 			}
 			p.terminate()
 		})

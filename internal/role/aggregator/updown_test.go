@@ -44,7 +44,7 @@ func (s *store) last(t *testing.T, name string) float64 {
 	return values[len(values)-1]
 }
 
-// A total has exactly the acknowledged increments, through kill -9, checkpoints, repeated pushes, and
+// A total is the sum of the acknowledged increments, across kill -9, checkpoints, repeated pushes, and
 // pauses that are longer than the life of a counter.
 func TestUpDownTotalsSurvive(t *testing.T) {
 	for seed := range uint64(2) {
@@ -115,7 +115,7 @@ func TestReplayKeepsTheTimeToLiveOfUpDowns(t *testing.T) {
 					want = -4
 				}
 				if got := values[len(values)-1]; got != want || ended != c.ends {
-					t.Errorf("the stored values are %v, want %v at the end", values, want)
+					t.Errorf("the stored values are %v, want %v last", values, want)
 				}
 				p.terminate()
 			})
@@ -161,7 +161,7 @@ func TestALongSilenceIsNoWork(t *testing.T) {
 				}
 				checkCounterEnds(t, s, "a", 1)
 				if _, values := s.values("open0"); len(values) > 60 {
-					t.Errorf("%d samples were stored for a month in which nothing ran", len(values))
+					t.Errorf("for a month in which nothing ran, %d samples are stored, want at most 60", len(values))
 				}
 				p.terminate()
 			})
@@ -198,7 +198,7 @@ func TestABatchOfANewerVersionIsRefused(t *testing.T) {
 	})
 }
 
-// A journal of a newer version stops the start, because a start without it would lose its contents.
+// A journal of a newer version stops the start. A start without that journal would lose its contents.
 func TestAJournalOfANewerVersionStopsTheStart(t *testing.T) {
 	var a Aggregator
 	b := (&process{}).batch(time.Unix(1_800_000_000, 0), "a", 1)
@@ -209,7 +209,7 @@ func TestAJournalOfANewerVersionStopsTheStart(t *testing.T) {
 	}
 }
 
-// A boundary has all times to live that are in force. Older programs left out the time to live of
+// A boundary names all times to live that are in force. Older programs left out the time to live of
 // up/down counters if a shard had none.
 func TestBoundariesHaveAllTimes(t *testing.T) {
 	was := tile.Config{CounterTTL: time.Minute, GaugeTTL: 2 * time.Minute, CheckTTL: 3 * time.Minute,
@@ -230,11 +230,11 @@ func TestBoundariesHaveAllTimes(t *testing.T) {
 	was.UpDownTTL = time.Hour
 	boundary, config, ok = is.parseBoundary(journal.Frame{Shard: 3, Type: frameOldBoundary, Payload: old})
 	if !ok || boundary != 10_000 || !reflect.DeepEqual(config, was) {
-		t.Errorf("the boundary of an older program is read as %d, %+v, %t", boundary, config, ok)
+		t.Errorf("the boundary of an older program is read as %d, %+v, %t, want 10000, %+v", boundary, config, ok, was)
 	}
 }
 
-// A replay leaps where the process did: it makes one tile of the whole downtime.
+// A replay leaps where the process did: for the whole downtime it makes one tile.
 func TestAReplayLeaps(t *testing.T) {
 	a := Aggregator{stored: &notes.Stored{}, tiles: tile.Config{UpDownTTL: 40 * 24 * time.Hour}}
 	key := upDownKey("open")
@@ -255,6 +255,6 @@ func TestAReplayLeaps(t *testing.T) {
 		}
 	}
 	if n := len(s.Waiting()); n != 1 || s.Closed() != month {
-		t.Errorf("a month became %d tiles, closed up to %d", n, s.Closed())
+		t.Errorf("a month became %d tiles, closed up to %d, want 1, %d", n, s.Closed(), int64(month))
 	}
 }

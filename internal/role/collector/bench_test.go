@@ -57,14 +57,14 @@ func TestListenerDoesNotAllocate(t *testing.T) {
 		l := newBusyListener(t, packet, looking)
 		now := time.Now().UnixNano()
 		if allocs := testing.AllocsPerRun(100, func() { l.Packet(packet, now) }); allocs != 0 {
-			t.Errorf("with freshet top running: %t: %v allocations for each datagram", looking, allocs)
+			t.Errorf("freshet top runs: %t: %v allocations for each datagram, want 0", looking, allocs)
 		}
 	}
 }
 
-// Each line of a listener keeps memory for its values. Earlier, a client could make every line keep
-// memory for a long packed line, well-formed or not: it sent a long line after one short line, then
-// after two, and so on. Packed lines of a usual length allocate nothing.
+// A listener keeps memory for the values of each of its lines, but not for long packed lines. A client
+// could once make every line keep such memory, well-formed or not: it sent a long line after one short
+// line, then after two, and so on. Packed lines of a usual length allocate nothing.
 func TestListenerKeepsNoLongLines(t *testing.T) {
 	l := newFixture(t, nil).listeners()[0]
 	packed := func(before, values int, end string) []byte {
@@ -77,13 +77,13 @@ func TestListenerKeepsNoLongLines(t *testing.T) {
 		}
 		for i := range l.lines {
 			if kept := cap(l.lines[i].Values); kept > keptValues {
-				t.Errorf("%q: line %d keeps memory for %d values", end, i, kept)
+				t.Errorf("%q: line %d keeps memory for %d values, want at most %d", end, i, kept, keptValues)
 			}
 		}
 	}
 	usual := packed(3, 700, "|c")
 	l.Packet(usual, second*1e9)
 	if allocs := testing.AllocsPerRun(100, func() { l.Packet(usual, second*1e9) }); allocs != 0 {
-		t.Errorf("%v allocations for a line of 700 values", allocs)
+		t.Errorf("%v allocations for a line of 700 values, want 0", allocs)
 	}
 }

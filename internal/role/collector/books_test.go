@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// Once the window of a line is closed, each value of the line is in one state, whatever the line
-// holds. The aggregator got exactly the samples that are in the state Window.
+// Once a line's window is closed, each value of the line is in one state, whatever the line holds. The
+// aggregator got exactly the samples in the state Window.
 func TestEverySampleIsInTheBooks(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "noise.*", Action: "drop"},
@@ -41,7 +41,7 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 
 	b := f.Ledger.Books().Tenants["default"].Samples
 	if b.Difference != 0 {
-		t.Errorf("the ledger has a difference of %d: %+v", b.Difference, b)
+		t.Errorf("the ledger has a difference of %d, want 0: %+v", b.Difference, b)
 	}
 	wantRefused := map[string]uint64{"rule": 3, "negative": 1, "overflow": 2, "too_many_times": 6}
 	wantMalformed := map[string]uint64{
@@ -53,14 +53,14 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 	// 3 up/down counters, 3 + 1 + 1 counters, 2 values of a timer and a line of buckets, 1 member
 	// of a set, 1 check, 2 gauges, and 1,024 gauges with times.
 	if b.Window != 1039 || b.Received != 1039+12+5 {
-		t.Errorf("%d samples in windows, %d received", b.Window, b.Received)
+		t.Errorf("%d samples in windows, %d received, want 1039, 1056", b.Window, b.Received)
 	}
 	if last := f.Ledger.Books().Boundary; last != (second+1)*1000 {
-		t.Errorf("the last time at which the ledger had no difference is %d", last)
+		t.Errorf("the ledger last balanced at %d, want %d", last, int64(second+1)*1000)
 	}
 }
 
-// The ledger has the samples of a window that is refused permanently, and its datagrams.
+// The samples and datagrams of a window that is refused permanently are in the ledger.
 func TestRefusedWindowsAreInTheBooks(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	f.aggregator.refuse(fmt.Errorf("%w: too long", batch.ErrRefused))
@@ -76,12 +76,12 @@ func TestRefusedWindowsAreInTheBooks(t *testing.T) {
 		t.Errorf("the books %+v", s)
 	}
 	if d := b.Datagrams; d.Received != 3 || d.Read != 3 {
-		t.Errorf("the datagrams %+v, 3 were sent", d)
+		t.Errorf("the ledger has the datagrams %+v, want 3 received and read", d)
 	}
 }
 
-// A window that is refused because its tenant's backlog is full has its own reason in the ledger,
-// and does not delay the next windows.
+// A window that is refused because its tenant's backlog is full has a reason of its own in the ledger.
+// It does not delay the next windows.
 func TestWindowsOfAFullTenantAreInTheBooks(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -100,8 +100,7 @@ func TestWindowsOfAFullTenantAreInTheBooks(t *testing.T) {
 	}
 }
 
-// The ledger has the counts that clients send about themselves, whatever labels the
-// counts have.
+// The counts that clients send about themselves are in the ledger, whatever labels they have.
 func TestClientTelemetryIsInTheBooks(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]

@@ -55,13 +55,13 @@ func TestAWindowIsASecond(t *testing.T) {
 		}
 		for i, w := range windows {
 			if w.second != second+int64(i) || w.series[`counter {__name__="a"}`] != 4 {
-				t.Errorf("phase %d: window %d is %+v", phase, i, w)
+				t.Errorf("phase %d: window %d is %+v, want 4 packets of its second", phase, i, w)
 			}
 		}
 	}
 }
 
-// Tick asks to be called at the end of the second, and soon again while the flusher is busy.
+// Tick returns the time of its next call: the end of the second, or soon while the flusher is busy.
 func TestTickSaysWhenItIsDue(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -77,7 +77,7 @@ func TestTickSaysWhenItIsDue(t *testing.T) {
 		{"the flusher still has the previous window", (second+2)*1e9 + 5, (second+2)*1e9 + 5 + busyRetry, ""},
 	} {
 		if got := l.Tick(c.now); got != c.want {
-			t.Errorf("%s: at %d due %d, want %d", c.why, c.now, got, c.want)
+			t.Errorf("%s: at %d, Tick asks for its next call at %d, want %d", c.why, c.now, got, c.want)
 		}
 		if c.packet != "" {
 			l.Packet([]byte(c.packet), c.now)
@@ -98,7 +98,7 @@ func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
 		l.Packet([]byte("a:1|c"), now)
 		sent++
 		if next := l.Tick(now); next <= now || next > now+1e9 {
-			t.Errorf("step %d: at %d Tick asks for the next call at %d", step, now, next)
+			t.Errorf("step %d: at %d Tick asks for the next call at %d, want within 1 s", step, now, next)
 		}
 		f.flushAll(t.Context())
 		if got := len(f.aggregator.taken()); got != step+1 {
@@ -110,8 +110,8 @@ func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
 	}
 }
 
-// Samples that are given up at the end are counted: the samples of the window that the
-// aggregator refused during the whole drain, and of the windows that waited behind it.
+// Samples that are given up at the end are counted: those of the window that the aggregator refused for
+// the whole drain, and those of the windows that waited behind it.
 func TestWhatIsGivenUpIsCounted(t *testing.T) {
 	f := newFixture(t, nil) // outside the synctest bubble, because of its sockets
 	synctest.Test(t, func(t *testing.T) {
@@ -132,13 +132,13 @@ func TestWhatIsGivenUpIsCounted(t *testing.T) {
 		begun := time.Now()
 		f.flusher.run(ctx, closed)
 		if took := time.Since(begun); took < drainTime || took > drainTime+time.Second {
-			t.Errorf("gave up after %v, not after %v", took, drainTime)
+			t.Errorf("the flusher gave up after %v, want %v", took, drainTime)
 		}
 		if got := f.flusher.unsent.Load(); got != 2*5*3 {
 			t.Errorf("%d samples are counted as unsent, want 30", got)
 		}
 		if got := f.flusher.pushErrors.Load(); got < 5 || got != uint64(len(f.aggregator.refusals())) {
-			t.Errorf("%d push errors are counted, and %d windows were refused", got, len(f.aggregator.refusals()))
+			t.Errorf("%d push errors are counted, want %d as refused, and at least 5", got, len(f.aggregator.refusals()))
 		}
 		if got := f.logs.count("level=ERROR msg=\"samples are lost"); got != 2 {
 			t.Errorf("the loss was logged %d times, want once for each window", got)
@@ -146,9 +146,8 @@ func TestWhatIsGivenUpIsCounted(t *testing.T) {
 	})
 }
 
-// The reader must never wait for the flusher, because the kernel's buffer would overflow. Earlier,
-// the reader waited if it had a second window with only events while the flusher was busy with the
-// aggregator.
+// The reader must never wait for the flusher, because the kernel's buffer would overflow. It used to
+// wait if it had a second window, one with only events, while the flusher was busy with the aggregator.
 func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -199,7 +198,7 @@ func TestEventsOfAWindowAreBounded(t *testing.T) {
 	}
 	if first, last := events[0], events[maxEvents]; first.Title != "00000" || first.Time != second*1000 ||
 		last.Title != "next" || last.Alert != "error" {
-		t.Errorf("the first event is %+v, the last %+v", first, last)
+		t.Errorf("the first event is %+v, the last %+v, want 00000 and next", first, last)
 	}
 	for name, want := range map[string]float64{"events_total": maxEvents + 6, "refused_events_total": 5} {
 		if got := f.metric(t, name); got != want {
@@ -208,9 +207,9 @@ func TestEventsOfAWindowAreBounded(t *testing.T) {
 	}
 }
 
-// The flusher retries events that cannot be written until they are written, or until the end.
-// Waiting events delay no samples. Events beyond the bound are lost and counted. Earlier, a single
-// error lost all events.
+// The flusher retries events that cannot be written, until they are written or the collector ends.
+// Waiting events delay no samples. Events beyond the bound are lost and counted. A single error used to
+// lose all events.
 func TestEventsThatCannotBeWritten(t *testing.T) {
 	for _, c := range []struct {
 		why        string
@@ -247,7 +246,7 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 				t.Errorf("%s: counted %v while events wait, sent %d", c.why, got, c.packets)
 			}
 			if f.logs.count("msg=\"events wait until they can be written\"") == 0 || f.logs.count("disk full") != 1 {
-				t.Errorf("%s: the cause is not logged once", c.why)
+				t.Errorf("%s: want log lines that events wait, and the cause in one line", c.why)
 			}
 			if c.mend {
 				f.events.mend()
@@ -289,16 +288,16 @@ func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 		}
 	}
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
-		t.Errorf("counted %v in the window behind it, want 1", got)
+		t.Errorf("counted %v in the window after the refused one, want 1", got)
 	}
 	if f.logs.count("can never take their window") != 1 {
 		t.Error("the loss is not logged")
 	}
 }
 
-// Each window gets a real try at the end, even behind a window that failed for the whole drain.
-// Earlier, the context was already cancelled, so an aggregator that checks the context accepted
-// the window only by chance.
+// At the end each window gets a real try, even after a window that failed for the whole drain. The
+// context used to be cancelled by then, so an aggregator that checks the context accepted the window
+// only by chance.
 func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 	f := newFixture(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -312,16 +311,16 @@ func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 		f.flusher.flush(ctx, w.tenant, w.window, w.at) // with a context that is done, as after drainTime
 	}
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != float64(len(f.listeners())) {
-		t.Errorf("the aggregator took %v windows, want all %d", got, len(f.listeners()))
+		t.Errorf("the aggregator took %v windows, want %d", got, len(f.listeners()))
 	}
 	if got := f.flusher.unsent.Load(); got != 0 {
-		t.Errorf("%d samples are counted as unsent, although the aggregator took them", got)
+		t.Errorf("%d samples are counted as unsent, want 0, as the aggregator took them", got)
 	}
 }
 
-// A name in constant use stays, even if its context is resolved only once and its series is in one
-// window a minute, never in the first of an hour. Earlier, the catalogue forgot such a name after
-// 40 days, and another kind could own the name.
+// A name in constant use stays, even if its context is resolved only once. It also stays if its series
+// is in one window a minute, and never in the first window of an hour. The catalogue used to forget such
+// a name after 40 days, and then another kind could own the name.
 func TestNamesInUseAreTouched(t *testing.T) {
 	clock := time.Unix(second-second%3600, 0)
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })

@@ -22,7 +22,7 @@ import (
 
 var networks = []string{"udp", "unixgram", "unix"}
 
-// Every kind arrives on every kind of socket, and nothing is counted twice.
+// Metrics of every kind arrive on sockets of every kind, and nothing is counted twice.
 func TestCountsAreExact(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
@@ -62,8 +62,8 @@ func TestCountsAreExact(t *testing.T) {
 	}
 }
 
-// Each listener has one window a second. No window comes twice or out of order; each has the time
-// of its second, and is pushed when that second is over.
+// Each listener has one window a second. No window comes twice or out of order. Each has the time of its
+// second, and is pushed when that second is over.
 func TestWindowsArriveOnceASecond(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -82,10 +82,12 @@ func TestWindowsArriveOnceASecond(t *testing.T) {
 			t.Errorf("window %d is %+v", i, w)
 		}
 		if i > 0 && w.second <= windows[i-1].second {
-			t.Errorf("window %d is of second %d, the previous window of second %d", i, w.second, windows[i-1].second)
+			t.Errorf("window %d is of second %d, but the previous one of second %d, want them in order",
+				i, w.second, windows[i-1].second)
 		}
 		if end := time.Unix(w.second+1, 0); w.at.Before(end) || w.birth < begun.UnixNano() || w.birth > end.UnixNano() {
-			t.Errorf("window of second %d, first packet %d, was pushed at %v", w.second, w.birth, w.at)
+			t.Errorf("the window of second %d, with its first packet at %d, was pushed at %v, want after that second",
+				w.second, w.birth, w.at)
 		}
 	}
 }
@@ -98,7 +100,7 @@ func TestEmptyWindowsAreNotPushed(t *testing.T) {
 	await(t, "the window", func() bool { return len(f.aggregator.taken()) == 1 })
 	f.stop()
 	if got := f.aggregator.taken(); len(got) != 1 {
-		t.Errorf("got %d windows of a single packet: %v", len(got), got)
+		t.Errorf("%d windows were pushed for a single packet, want 1: %v", len(got), got)
 	}
 }
 
@@ -119,7 +121,7 @@ func TestReadersShareAnAddress(t *testing.T) {
 		t.Errorf("counted %v, sent %d", got, senders*packets)
 	}
 	if got := f.metric(t, "packets_total"); got != senders*packets {
-		t.Errorf("packets_total = %v, sent %d", got, senders*packets)
+		t.Errorf("packets_total = %v, want %d as sent", got, senders*packets)
 	}
 	busy := 0
 	for _, l := range f.listeners() {
@@ -128,7 +130,7 @@ func TestReadersShareAnAddress(t *testing.T) {
 		}
 	}
 	if busy < 2 {
-		t.Errorf("only %d of 4 readers got packets of the %d senders", busy, senders)
+		t.Errorf("%d of 4 readers got packets of the %d senders, want at least 2", busy, senders)
 	}
 }
 
@@ -183,7 +185,7 @@ func TestListenersHaveTheirTenants(t *testing.T) {
 		}
 	}
 	if e := f.events.all()[0]; e.Tenant != "blue" || e.Host != "web-1" {
-		t.Errorf("the event belongs to %s on %s", e.Tenant, e.Host)
+		t.Errorf("the event has tenant %s, host %s, want blue, web-1", e.Tenant, e.Host)
 	}
 }
 
@@ -331,8 +333,8 @@ func TestAReaderThatFailsEndsTheRun(t *testing.T) {
 	}
 }
 
-// With every input turned off, as on a machine that only answers queries, the collector waits,
-// since an early end of Run would stop the process.
+// With every input turned off, as on a machine that only answers queries, the collector waits. If Run
+// ended early, the process would stop.
 func TestRunWithoutInputsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, func(o *Options) { o.Config.UDP, o.Config.Unixgram, o.Config.Unix = "", "", "" })
@@ -364,9 +366,9 @@ func TestListening(t *testing.T) {
 	}
 }
 
-// A UDP socket has a buffer in bytes, and a Unix datagram socket has a queue of datagrams. For
-// each of them a metric reports the kernel setting that bounds it. Only clients know how many
-// datagrams they drop when the queue is full.
+// A UDP socket has a buffer in bytes, a Unix datagram socket a queue of datagrams. For each of the two,
+// a metric reports the kernel setting that bounds it. Only clients know how many datagrams they drop
+// when the queue is full.
 func TestMetricsOfWhatWaits(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.ReceiveBuffer = 4096 }).start(t)
 	send(t, dial(t, "unixgram", f.address("unixgram")),

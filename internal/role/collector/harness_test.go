@@ -33,7 +33,7 @@ import (
 // machine.
 const patience = 30 * time.Second
 
-// pushed is one window of one tenant as the aggregator got it.
+// pushed is one window of one tenant, as the aggregator got it.
 type pushed struct {
 	tenant                string
 	producer, incarnation uint64
@@ -43,8 +43,7 @@ type pushed struct {
 	series                map[string]float64 // values by kind and labels; for timers the count, for sets the size
 }
 
-// aggregator replaces the role aggregator in tests: it decodes the windows that it
-// accepts.
+// aggregator takes the place of the role aggregator in tests. It decodes the windows that it accepts.
 type aggregator struct {
 	mu      sync.Mutex
 	refusal error // the answer to every window, nil to accept them
@@ -81,7 +80,7 @@ func (a *aggregator) Through(t int64) {
 	a.through = t
 }
 
-// told returns the last time that Through reported, in Unix seconds.
+// told returns the time that was last reported by Through, in Unix seconds.
 func (a *aggregator) told() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -244,8 +243,8 @@ func (l *logs) count(text string) int {
 	return strings.Count(l.buf.String(), text)
 }
 
-// fixture is a collector with sockets of every network. The parts around it are
-// replacements.
+// fixture is a collector with sockets of every network. Test doubles take the place of the parts around
+// it.
 type fixture struct {
 	*Collector
 	aggregator    *aggregator
@@ -358,7 +357,7 @@ func send(t *testing.T, conn net.Conn, packets ...string) {
 	}
 }
 
-// await waits until `cond` holds.
+// await waits until `cond` returns true, and fails the test if that takes too long.
 func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// The listener counts metrics of several datagrams together. It reads a datagram in place if
-// there is spare memory after the datagram, and otherwise copies it.
+// The listener counts metrics of several datagrams together. It reads a datagram in place if there is
+// spare memory after it, and otherwise copies it.
 func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -34,7 +34,7 @@ func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 	}
 	l.Tick(second*1e9 + 1)
 	if l.held != 0 {
-		t.Errorf("%d metrics still wait after the Tick, although their memory is used again", l.held)
+		t.Errorf("after the Tick %d metrics still wait, want 0, since their memory is used again", l.held)
 	}
 	f.flush(t, l, (second+1)*1e9)
 	got := f.aggregator.totals()
@@ -51,7 +51,7 @@ func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 	}
 }
 
-// Holding lines changes only the time at which they are counted. A packet gives the same totals as
+// To hold lines back changes only the time at which they are counted. A packet gives the same totals as
 // its lines sent one by one. This holds for malformed lines, for any order of senders, and with or
 // without spare memory after the packet.
 func TestHoldingLinesChangesNothing(t *testing.T) {
@@ -153,7 +153,8 @@ func TestASenderIsNotBlamedForAnother(t *testing.T) {
 	for _, o := range offenders() {
 		for _, s := range o.Senders {
 			if s.Sender != (sender.Sender{}) && s.Sender.Addr.String() != want[o.Metric] {
-				t.Errorf("%d samples of %s are attributed to %v, want %s", s.Samples, o.Metric, s.Sender.Addr, want[o.Metric])
+				t.Errorf("%d samples of %s are counted for sender %v, want %s",
+					s.Samples, o.Metric, s.Sender.Addr, want[o.Metric])
 			}
 		}
 	}

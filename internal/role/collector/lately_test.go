@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// A client that flushes every 10 s may send all of its malformed lines before the first request
-// of freshet top, and none afterwards. The listener remembers the malformed lines for 15 s.
+// The listener remembers malformed lines for 15 s. A client that flushes every 10 s may send all of its
+// malformed lines before the first request of freshet top, and none afterwards.
 func TestMalformedLinesFromBeforeAnybodyLooked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil)
@@ -40,7 +40,7 @@ func TestMalformedLinesFromBeforeAnybodyLooked(t *testing.T) {
 		}
 		pass(10)
 		if found := malformed(); len(found) > 0 {
-			t.Errorf("after more than 15 s the listener still has %+v", found)
+			t.Errorf("after more than 15 s the listener has %+v, want nothing", found)
 		}
 	})
 }

@@ -54,6 +54,6 @@ func TestASuccessorReadsWhereACollectorLeft(t *testing.T) {
 		}
 	}
 	if booked := first.Booked(); len(booked) != 1 {
-		t.Errorf("Booked returned %v, want only the UDP socket", booked)
+		t.Errorf("Booked returned %v, want one entry, for the UDP socket", booked)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// In a flood through the whole collector, totals are exact, and the log and the metrics name the
-// metric, the label and the sender, whatever kind of sender it is.
+// A flood goes through the whole collector. Totals stay exact. The log and the metrics name the metric,
+// the label and the sender, whatever kind of sender it is.
 func TestWhoIsOverALimitIsNamed(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 10}, time.Minute, time.Hour)
@@ -93,7 +93,7 @@ func TestASenderMayCallItselfAnything(t *testing.T) {
 				for _, l := range m.GetLabel() {
 					if family.GetName() == "freshet_limit_offender" && l.GetName() == "sender" && l.GetValue() != "unknown" {
 						if len(l.GetValue()) > maxText+3 {
-							t.Errorf("the sender is described by %d bytes", len(l.GetValue()))
+							t.Errorf("the sender is described by %d bytes, want at most %d", len(l.GetValue()), maxText+3)
 						}
 						return true
 					}
@@ -118,13 +118,13 @@ func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
 		l.tell(second*1e9, "default", []limit.Offender{o})
 	}
 	if begun, ended := f.logs.count("have no place"), f.logs.count("any more"); begun != 1 || ended != 1 {
-		t.Errorf("the log reports %d beginnings and %d ends", begun, ended)
+		t.Errorf("the log reports %d beginnings and %d ends, want 1 each", begun, ended)
 	}
 }
 
-// However many metrics are over a limit, the log names three a minute and reports the others in one
-// line. A metric with many samples is among the named metrics, and the server's metrics do not show
-// different offenders at each scrape.
+// However many metrics are over a limit, the log names three a minute, and reports all others in one
+// line. A metric with many samples is among the named ones. The server's metrics do not show other
+// offenders at each scrape.
 func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 	for _, test := range []struct {
 		why           string
@@ -166,7 +166,7 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 			}
 			named, others := f.logs.count("msg=\"new series are over"), f.logs.count("msg=\"further metrics are over")
 			if named != test.named || others != test.others || len(shown) != test.shown {
-				t.Errorf("%d metrics are named and others reported %d times, want %d and %d; metrics show %v\n%s",
+				t.Errorf("%d metrics are named, others reported %d times, want %d, %d; the metrics show %v\n%s",
 					named, others, test.named, test.others, shown, f.logs.buf.String())
 			}
 			if n := len(f.limits.told); n > 16*11 {
@@ -219,8 +219,8 @@ func TestTenantsWithoutAListenerAreLookedAt(t *testing.T) {
 	}
 }
 
-// While limits leave no room, a flood of names must not fill the catalogue, and a known name
-// keeps its series.
+// While limits leave no room, a flood of names must not fill the catalogue. A known name keeps its
+// series.
 func TestAFloodOfNamesDoesNotFillTheCatalogue(t *testing.T) {
 	table, names := flooded(t, limit.Config{MaxSeries: 5})
 	count := func(line string) {
@@ -238,7 +238,7 @@ func TestAFloodOfNamesDoesNotFillTheCatalogue(t *testing.T) {
 	}
 	count("known1:1|c|#a:b")
 	if n := len(names.Metadata("a")); n != 5 {
-		t.Errorf("the catalogue has %d names", n)
+		t.Errorf("the catalogue has %d names, want 5", n)
 	}
 	w, _ := table.Close(int64(time.Second))
 	var keys []string
@@ -255,7 +255,7 @@ func TestAFloodOfNamesDoesNotFillTheCatalogue(t *testing.T) {
 	}
 }
 
-// flooded returns a table like the table of a listener, and its catalogue, which has a known name.
+// flooded returns a table with limits, as a listener has one, and its catalogue, which knows one name.
 func flooded(t testing.TB, c limit.Config) (*window.Table, *catalogue.Catalogue) {
 	t.Helper()
 	mapper, err := mapping.New(mapping.Config{}, labels.FromStrings("host", "h"))
@@ -272,9 +272,9 @@ func flooded(t testing.TB, c limit.Config) (*window.Table, *catalogue.Catalogue)
 	return table, names
 }
 
-// Bound: at most 1.2 us of CPU for a line with a new context over a limit, including parsing, so
-// that 100,000 lines a second cost an eighth of a core. The lines leave nothing in memory. Most
-// of the time goes into making the key, by which the table finds out that the series is new.
+// Bound: at most 1.2 us of CPU for a line with a new context over a limit, including parsing, so that
+// 100,000 lines a second cost an eighth of a core. The lines leave nothing in memory. Most of the time
+// goes into the key by which the table finds out that the series is new.
 func BenchmarkFlood(b *testing.B) {
 	table, _ := flooded(b, limit.Config{MaxSeriesPerMetric: 1000})
 	var lines [][]byte
@@ -296,8 +296,8 @@ func BenchmarkFlood(b *testing.B) {
 	}
 }
 
-// The name of a context that is too long for a place stays out of the catalogue, whether the host
-// of a check or its name is too long.
+// A context that is too long for a place keeps its name out of the catalogue, whether the host of a
+// check or the check's name is too long.
 func TestLongContextsDoNotFillTheCatalogue(t *testing.T) {
 	table, names := flooded(t, limit.Config{MaxSeriesBytes: 1000})
 	var p dogstatsd.Parser
@@ -308,6 +308,7 @@ func TestLongContextsDoNotFillTheCatalogue(t *testing.T) {
 	}
 	refused := table.Stats().LimitRefused[limit.SeriesBytes]
 	if n := len(names.Metadata("a")); uint64(n)+refused != 100 || n == 0 || refused == 0 {
-		t.Errorf("the catalogue has %d names; %d of 100 contexts were refused as too long", n, refused)
+		t.Errorf("the catalogue has %d names, and %d contexts were refused as too long, want some of both, 100 in all",
+			n, refused)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// Probes go through the users' sockets, but users do not see them: probes do not appear in
-// freshet tail or top, and not in the ledger, limits, rules and names of a user's tenant.
+// Probes go through the users' sockets, but users do not meet them: neither in freshet tail and top, nor
+// in the ledger, limits, rules and names of a user's tenant.
 func TestUsersDoNotMeetProbes(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) {
@@ -70,7 +70,7 @@ func TestUsersDoNotMeetProbes(t *testing.T) {
 	}
 	if b := books[tenant.Own]; b.Samples.Received != 2 || b.Samples.Window != 2 || b.Samples.Difference != 0 ||
 		b.Datagrams.Read != 2 {
-		t.Errorf("the ledger of Freshet's own tenant: %+v", b)
+		t.Errorf("the ledger of Freshet's own tenant has %+v, want 2 samples of 2 datagrams, all in windows", b)
 	}
 	if f.catalogueFile.has(probe.Metric) || !f.catalogueFile.has("mine") || len(f.Catalogue.Metadata("default")) != 1 {
 		t.Errorf("names: %v", f.Catalogue.Metadata("default"))
@@ -90,8 +90,8 @@ func TestAnApplicationsProbeIsItsOwn(t *testing.T) {
 	}
 }
 
-// A sender that knows the mark cannot hide a line behind it: such a datagram counts as
-// an application's, and all of it is in the tenant's ledger.
+// A sender that knows the mark cannot hide a line after it. Such a datagram counts as an application's,
+// and all of it is in the tenant's ledger.
 func TestLinesBehindAProbeCount(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })
@@ -141,8 +141,8 @@ func TestProbesWaitLikeSamples(t *testing.T) {
 	}
 }
 
-// A closed window of probes waits until the listener can close its own window. The listener
-// cannot do that while the flusher still has the previous window.
+// A closed window of probes waits until the listener can close its own window. The listener cannot close
+// that while the flusher still has the previous one.
 func TestAClosedWindowOfProbesIsKept(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })
@@ -171,7 +171,7 @@ func TestAClosedWindowOfProbesIsKept(t *testing.T) {
 	}
 }
 
-// After a reload gives a socket to another tenant, probes measure it for that tenant.
+// A reload gives a socket to another tenant. Then probes measure the socket for that tenant.
 func TestProbesAfterAReload(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })

@@ -17,8 +17,8 @@ func (f *fixture) tickAll(t *testing.T, at int64) {
 	f.flushAll(t.Context())
 }
 
-// The collector reports a second to the aggregator once each listener has closed its window of that
-// second, empty or not, and the flusher has pushed it.
+// The collector reports a second to the aggregator when each listener has closed its window of that
+// second, empty or not, and the flusher has pushed all of them.
 func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return time.Unix(second+1000, 0) } })
 	all := f.listeners()
@@ -34,26 +34,26 @@ func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 	f.tickAll(t, second+2)
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+2 {
-		t.Errorf("progress is %d s after the first second, although both windows are closed, one of them empty", got-second)
+		t.Errorf("both windows are closed, one of them empty: progress is %d s after the first second, want 2", got-second)
 	}
-	// One listener has not closed its window yet, which may have samples.
+	// One listener has not closed its window yet. That window may have samples.
 	for _, l := range all[1:] {
 		l.Tick((second + 3) * 1e9)
 	}
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+2 {
-		t.Errorf("progress is %d s after the first second, although a listener has not closed its window", got-second)
+		t.Errorf("a listener has not closed its window: progress is %d s after the first second, want 2", got-second)
 	}
 	all[0].Packet([]byte("a:1|c"), (second+3)*1e9-1)
 	all[0].Tick((second + 3) * 1e9)
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+2 {
-		t.Errorf("progress is %d s after the first second, although a window is not pushed", got-second)
+		t.Errorf("a window is not pushed: progress is %d s after the first second, want 2", got-second)
 	}
 	f.flushAll(t.Context())
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+3 {
-		t.Errorf("progress is %d s after the first second, although all windows are pushed", got-second)
+		t.Errorf("all windows are pushed: progress is %d s after the first second, want 3", got-second)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestAWindowThatIsNotTakenHoldsTheProgress(t *testing.T) {
 	stalled := f.aggregator.told()
 	await(t, "more pushes that fail", func() bool { return len(f.aggregator.refusals()) > 3 })
 	if got := f.aggregator.told(); got != stalled {
-		t.Errorf("progress moved by %d s while a window was refused", got-stalled)
+		t.Errorf("while a window was refused, progress moved by %d s, want 0", got-stalled)
 	}
 	f.aggregator.refuse(nil)
 	await(t, "progress", func() bool { return f.aggregator.told() > stalled+1 })

@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// No sample is lost if the aggregator refuses windows for a while: the flusher pushes the
-// refused window again, unchanged, and the open window grows meanwhile.
+// No sample is lost if the aggregator refuses windows for a while. The flusher pushes the refused window
+// again, unchanged, and meanwhile the open window grows.
 func TestARefusedWindowComesAgain(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	f.aggregator.refuse(errors.New("disk full"))
@@ -25,8 +25,8 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	begun := time.Now()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	// Wait until a window was refused and three more seconds have passed: the second window waits
-	// behind the first, and the third window stays open after its second is over.
+	// Wait until a window was refused and three more seconds have passed. Then the second window waits
+	// behind the first, and the third stays open beyond its second.
 	var refusedAt time.Time
 	for refusedAt.IsZero() || time.Since(refusedAt) < 3500*time.Millisecond {
 		if <-tick.C; time.Since(begun) > patience {
@@ -45,7 +45,7 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	refused := f.aggregator.refusals()
 	windows := f.aggregator.taken()
 	if slices.Max(refused) != 1 || windows[0].sequence != 1 {
-		t.Errorf("windows %v were refused, and window %d was the first one taken; want the first refused window",
+		t.Errorf("windows %v were refused, and window %d was taken first, want window 1 in both",
 			refused, windows[0].sequence)
 	}
 	stretched := false
@@ -100,7 +100,7 @@ func TestTrapTwoKindsUnderOneNameAreKeptApart(t *testing.T) {
 			`stored_as=x_timer`,
 	} {
 		if n := f.logs.count(told); n != 1 {
-			t.Errorf("the conflict is logged %d times, not once: %s", n, told)
+			t.Errorf("the conflict is logged %d times, want once: %s", n, told)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func TestCollisionsAreTold(t *testing.T) {
 		told := "where their labels are the same, they are one series\" tenant=default " +
 			"metric=" + other + " other_metric=a.b name=a_b"
 		if n := f.logs.count(told); n != 1 {
-			t.Errorf("%s: logged %d times, not once", other, n)
+			t.Errorf("%s: the collision is logged %d times, want once", other, n)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func TestNamesAreSavedBeforeTheirFirstBatch(t *testing.T) {
 	f.aggregator.before = func() {
 		pushes++
 		if !f.catalogueFile.has("a") || pushes > 1 && !f.catalogueFile.has("b_gauge") {
-			t.Errorf("push %d happened before its names were saved: %v", pushes, f.catalogueFile.saved)
+			t.Errorf("before push %d, the saved names are %v, want those of its batches", pushes, f.catalogueFile.saved)
 		}
 	}
 	l.Packet([]byte("a:1|c"), second*1e9)
@@ -152,8 +152,8 @@ func TestNamesAreSavedBeforeTheirFirstBatch(t *testing.T) {
 	}
 }
 
-// Names that could not be saved are saved with the next window. Meanwhile samples do not wait for
-// the names, since an unsaved name matters only after a restart.
+// Names that could not be saved are saved with the next window. Samples do not wait for that, since an
+// unsaved name matters only after a restart.
 func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -163,7 +163,7 @@ func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 		f.flush(t, l, (second+i+1)*1e9)
 	}
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 2 || f.catalogueFile.has("a") {
-		t.Fatalf("counted %v, sent 2; saved %v", got, f.catalogueFile.saved)
+		t.Fatalf("counted %v, want 2 as sent; saved names %v, want none", got, f.catalogueFile.saved)
 	}
 	if f.logs.count("disk full") != 2 {
 		t.Error("the cause is not logged")
@@ -176,8 +176,8 @@ func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 	}
 }
 
-// A name that was given back is removed from the file at the next write that succeeds, and
-// before the file gets another owner of the name.
+// A name that was given back is removed from the file by the next write that succeeds, before the file
+// gets another owner of the name.
 func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
 	now := int64(second)
 	f := newFixture(t, func(o *Options) {
@@ -196,7 +196,7 @@ func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
 	f.catalogueFile.err = errors.New("disk full")
 	count("b:1|c")
 	if !f.catalogueFile.has("a") || f.logs.count("disk full") != 2 {
-		t.Fatalf("saved %v; the cause is not logged", f.catalogueFile.saved)
+		t.Fatalf("the saved names are %v, want a among them, and the cause logged twice", f.catalogueFile.saved)
 	}
 	f.catalogueFile.err = nil
 	count("b:1|c")
@@ -208,8 +208,8 @@ func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
 	}
 }
 
-// A window of more than some megabytes is pushed in portions. Each portion has its own sequence
-// number, so that a repeated portion is recognized and counted once.
+// A window of more than some megabytes is pushed in portions. Each portion has its own sequence number.
+// So a repeated portion is recognized, and counts once.
 func TestALargeWindowIsPushedInPortions(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -230,7 +230,7 @@ func TestALargeWindowIsPushedInPortions(t *testing.T) {
 	taken, total, kept := f.aggregator.taken(), 0.0, 0
 	for i, w := range taken {
 		if w.sequence != uint64(i)+1 || w.second != second {
-			t.Errorf("portion %d is window %d of second %d", i, w.sequence, w.second)
+			t.Errorf("portion %d has sequence %d of second %d, want %d, %d", i, w.sequence, w.second, i+1, int64(second))
 		}
 		for _, v := range w.series {
 			total += v
@@ -238,20 +238,21 @@ func TestALargeWindowIsPushedInPortions(t *testing.T) {
 		}
 	}
 	if len(taken) != 3 || kept != series || total != series*(series-1)/2 {
-		t.Errorf("%d portions have %d series, with a total of %v", len(taken), kept, total)
+		t.Errorf("%d portions have %d series with a total of %v, want 3, %d, %d",
+			len(taken), kept, total, series, series*(series-1)/2)
 	}
 	if refused := f.aggregator.refusals(); !slices.Equal(refused, []uint64{2}) {
-		t.Errorf("portions %v were refused, want the second", refused)
+		t.Errorf("portions %v were refused, want only 2", refused)
 	}
 	l.Packet([]byte("b:1|c"), (second+1)*1e9)
 	f.flush(t, l, (second+2)*1e9)
 	if last := f.aggregator.taken()[len(taken)]; last.sequence != 4 || len(last.series) != 1 {
-		t.Errorf("the next window has sequence %d and %d series", last.sequence, len(last.series))
+		t.Errorf("the next window has sequence %d and %d series, want 4, 1", last.sequence, len(last.series))
 	}
 }
 
-// The flusher reads the keys of a window, whose memory belongs to the places of the window's
-// table. So a table that a reload replaces keeps its places until its last window is flushed.
+// The flusher reads the keys of a window. Their memory belongs to the places of the window's table. So a
+// table that a reload replaces keeps its places until its last window is flushed.
 func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
 	clock := time.Unix(second, 0)
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })
@@ -270,19 +271,19 @@ func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
 		t.Fatal("the table is not replaced")
 	}
 	if n := places(); n != 2 {
-		t.Errorf("%d places are in use before the flush", n)
+		t.Errorf("before the flush, %d places are in use, want 2", n)
 	}
 	f.flushAll(t.Context())
 	if n := places(); n != 0 {
-		t.Errorf("%d places are in use after the flush", n)
+		t.Errorf("after the flush, %d places are in use, want 0", n)
 	}
 	if got := f.aggregator.totals(); len(got) != 2 {
 		t.Errorf("counted %v", got)
 	}
 }
 
-// At the end each window has one last try, however many portions it has: a stop must not take
-// a second for each portion.
+// At the end each window has one last try, however many portions it has. A stop must not take a second
+// for each portion.
 func TestPortionsShareTheLastTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFlusher(&Options{Aggregator: waiting{}}, newProgress(), nil, 1)
@@ -291,7 +292,7 @@ func TestPortionsShareTheLastTry(t *testing.T) {
 		begun := time.Now()
 		for range 5 {
 			if err := f.pushOnce(ended, nil); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("a portion that the aggregator never accepts: %v", err)
+				t.Errorf("for a portion that the aggregator never accepts, the push returned %v, want DeadlineExceeded", err)
 			}
 		}
 		if took := time.Since(begun); took != lastTry {
@@ -301,7 +302,7 @@ func TestPortionsShareTheLastTry(t *testing.T) {
 		begun = time.Now()
 		_ = f.pushOnce(ended, nil)
 		if took := time.Since(begun); took != lastTry {
-			t.Errorf("the next window had only %v for its last try", took)
+			t.Errorf("the next window had %v for its last try, want %v", took, lastTry)
 		}
 		f.endTry()
 	})

@@ -42,8 +42,8 @@ func (f *fixture) reload(t *testing.T, m *mapping.Mapper, change func(*settings.
 	}
 }
 
-// Under traffic, every sample counts once, under the rules before a reload or after it, and the
-// sockets stay the same.
+// Under traffic, every sample counts once, under the rules before or after a reload. The sockets stay
+// the same.
 func TestReloadsLoseNothing(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
@@ -95,10 +95,10 @@ func TestReloadsLoseNothing(t *testing.T) {
 				t.Errorf("%v counted, %d sent", got, n)
 			}
 			if got := f.metric(t, "samples_total"); int(got) != n {
-				t.Errorf("the metric counts %v, but %d were sent", got, n)
+				t.Errorf("the metric counts %v samples, want %d as sent", got, n)
 			}
 			if after := f.Listening(); fmt.Sprint(after) != fmt.Sprint(before) {
-				t.Errorf("listening on %v after, %v before", after, before)
+				t.Errorf("after the reloads, the sockets are %v, want %v as before", after, before)
 			}
 		})
 	}
@@ -129,7 +129,7 @@ func TestReloadChangesWhatAContextBecomes(t *testing.T) {
 	})
 	w := f.aggregator.taken()
 	if got := w[len(w)-1].series; len(got) != 1 || got[`counter {__name__="hits", zone="a"}`] == 0 {
-		t.Errorf("totals after the reload: %v", got)
+		t.Errorf("after the reload the last window has %v, want only hits with the zone", got)
 	}
 }
 
@@ -152,14 +152,14 @@ func TestReloadAddsAndRemovesSockets(t *testing.T) {
 	send(t, dial(t, "unixgram", path), "new:1|c")
 	want := map[string]float64{`counter {__name__="old"}`: 5, `counter {__name__="new"}`: 1}
 	await(t, "both counters", func() bool { return maps.Equal(f.aggregator.totals(), want) })
-	// The old configuration can be loaded again, since the path of its socket is free.
+	// The path of the removed socket is free, so the old configuration can be loaded again.
 	f.reload(t, f.Mapper, nil)
 	send(t, dial(t, "unixgram", f.address("unixgram")), "old:1|c")
 	await(t, "the socket that came back", func() bool { return f.aggregator.totals()[`counter {__name__="old"}`] == 6 })
 }
 
-// A configuration that cannot be applied, for example because a port is in use, changes nothing
-// and keeps no socket open.
+// A configuration that cannot be applied, for example because a port is in use, changes nothing. None of
+// its sockets stays open.
 func TestAReloadThatCannotBeChangesNothing(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	taken, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -179,7 +179,7 @@ func TestAReloadThatCannotBeChangesNothing(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if after := fmt.Sprint(f.Listening()); after != before {
-		t.Errorf("listening on %s, before on %s", after, before)
+		t.Errorf("the sockets are %s, want %s as before", after, before)
 	}
 	if c, err := net.Dial("unixgram", free); err == nil {
 		c.Close()
@@ -206,7 +206,7 @@ func TestAReloadCanGiveUp(t *testing.T) {
 	}
 	if c, err := net.Dial("unixgram", path); err == nil {
 		c.Close()
-		t.Error("its socket is still bound")
+		t.Error("the socket of the given up reload is still bound")
 	}
 }
 
@@ -226,7 +226,7 @@ func TestAReloadWithoutChangesKeepsTheTables(t *testing.T) {
 		return len(f.aggregator.taken()) >= 3
 	})
 	if n := f.metric(t, "new_contexts_total"); n != 1 {
-		t.Errorf("%v contexts were looked up", n)
+		t.Errorf("%v contexts were looked up, want 1", n)
 	}
 }
 
@@ -235,22 +235,22 @@ func TestAReloadWithoutChangesKeepsTheTables(t *testing.T) {
 func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	udp := f.listeners()[0].socket
-	if err := udp.SetReceiveBuffer(100_000); err != nil { // as if systemd had passed the socket with this size
+	if err := udp.SetReceiveBuffer(100_000); err != nil { // as if systemd had passed a socket with this buffer
 		t.Fatal(err)
 	}
 	f.reload(t, mapper(t, "zone", "a"), nil)
 	if wanted, _ := udp.ReceiveBuffer(); wanted != 100_000 {
-		t.Errorf("a reload that does not change the buffer set it to %d", wanted)
+		t.Errorf("after a reload that does not change the buffer, it is %d, want 100000", wanted)
 	}
 	f.reload(t, f.Mapper, func(c *settings.DogStatsD) { c.ReceiveBuffer = 50_000 })
 	if wanted, _ := udp.ReceiveBuffer(); wanted != 50_000 {
-		t.Errorf("the buffer is %d, the configuration says 50,000", wanted)
+		t.Errorf("the buffer is %d, want 50000 as configured", wanted)
 	}
 }
 
-// A rule that makes a counter an up/down counter makes another series, with its own total and name;
-// the counter's total ends as if the counter were no longer sent. If no counter has had the plain
-// name, the up/down counter gets that name.
+// A rule turns a counter into an up/down counter. That is another series, with a total and a name of its
+// own. The counter's total ends as if the counter were no longer sent. If no counter has had the plain
+// name, the up/down counter gets it.
 func TestAReloadMakesUpDownCounters(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
@@ -278,7 +278,7 @@ func TestAReloadMakesUpDownCounters(t *testing.T) {
 		t.Errorf("the help of the counter of refused samples does not mention updown: %s", help)
 	}
 	if f.metric(t, "negative_samples_total") != 1 || f.logs.count("two kinds have the same name") != 1 {
-		t.Errorf("%v samples are counted as refused; the log has the conflict %d times",
+		t.Errorf("%v samples are counted as refused, and the log has the conflict %d times, want 1, 1",
 			f.metric(t, "negative_samples_total"), f.logs.count("two kinds have the same name"))
 	}
 }

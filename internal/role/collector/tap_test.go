@@ -20,7 +20,7 @@ func openTap(t testing.TB, c *Collector, o TapOptions) *Tap {
 	return tap
 }
 
-// next waits until the tap has datagrams, and returns copies of them.
+// next is a helper that waits until the tap has datagrams, and returns copies of them.
 func next(t *testing.T, tap *Tap) []capture.Datagram {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -106,18 +106,18 @@ func TestTapsAreFew(t *testing.T) {
 		all = append(all, tap)
 	}
 	if _, err := f.Tap(TapOptions{}); !errors.Is(err, ErrTaps) {
-		t.Errorf("opening one tap too many: %v", err)
+		t.Errorf("one tap more than allowed: %v, want ErrTaps", err)
 	}
 	for _, tap := range all {
 		tap.Close()
 	}
 	if f.taps.open.Load() != nil || f.watchers != 0 {
-		t.Errorf("%v taps are open, %d callers watch senders", f.taps.all(), f.watchers)
+		t.Errorf("after all taps closed, %v are open and %d callers watch senders, want none", f.taps.all(), f.watchers)
 	}
 }
 
-// Readers do not wait for a slow tap. The datagrams that it misses are counted, and Next reports
-// their number with the datagrams before them.
+// Readers do not wait for a slow tap. The datagrams that the tap misses are counted. Next reports how
+// many datagrams were missed after the ones that it returns.
 func TestTapMisses(t *testing.T) {
 	f := newFixture(t, nil)
 	tap := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 1})
@@ -136,7 +136,7 @@ func TestTapMisses(t *testing.T) {
 	}
 	l.tap(*f.taps.open.Load(), []byte("a:1|c"), 1)
 	if all, missed, err := tap.Next(t.Context()); len(all) != 1 || missed != 0 || err != nil {
-		t.Errorf("then %d seen, %d missed, %v", len(all), missed, err)
+		t.Errorf("then %d datagrams seen, %d missed, %v, want 1, 0", len(all), missed, err)
 	}
 }
 
@@ -167,10 +167,10 @@ func (f *fixture) gauge(t *testing.T, name string) float64 {
 	return 0
 }
 
-// Bound: without a tap, the check for taps costs less than the noise of counting a datagram. Each
-// tap adds at most 150 ns, plus the cost of asking the kernel for senders
-// (sockets.BenchmarkSender). Measured in one run, on two cores with other load: 133 to 147 ns
-// without a tap, 141 to 181 ns without the check, 205 to 280 ns with one tap.
+// Bound: without a tap, the check for taps costs less than the noise in the time of a datagram. Each tap
+// adds at most 150 ns, plus the cost of the kernel's reports of senders (sockets.BenchmarkSender).
+// Measured in one run, on two cores with other load: 133 to 147 ns without a tap, 141 to 181 ns without
+// the check, 205 to 280 ns with one tap.
 func BenchmarkPacket(b *testing.B) {
 	packet := []byte("page_views:1|c|#env:prod,page:home,host:web-1\nrequest_seconds:0.123|d|#env:prod,page:home")
 	for taps := range 3 {

@@ -28,7 +28,7 @@ func (f *fixture) mostBusy(t *testing.T, limit int) *top.View {
 	return view
 }
 
-// in returns the count in the view: the rate times the view's seconds.
+// in is a helper that turns a rate into a count: the rate times the view's seconds.
 func in(v *top.View, rate float64) int { return int(math.Round(rate * float64(v.Seconds))) }
 
 // The answer shows the busiest metrics, the senders, the new series and the labels with the most
@@ -64,7 +64,7 @@ func TestTop(t *testing.T) {
 		}
 	}
 	if share := v.Metrics[0].Share; share != 0.9091 {
-		t.Errorf("hits are %v of all samples", share)
+		t.Errorf("the share of hits in all samples is %v, want 0.9091", share)
 	}
 	if len(v.Senders) != 3 {
 		t.Fatalf("senders %+v", v.Senders)
@@ -81,7 +81,7 @@ func TestTop(t *testing.T) {
 		t.Errorf("quiet sender: %+v", s)
 	}
 	if v.Series != 7 || len(v.Newest) != 7 || v.Newest[0].At == 0 {
-		t.Errorf("%d series, the newest %+v", v.Series, v.Newest)
+		t.Errorf("%d series, the newest %+v, want 7 of each", v.Series, v.Newest)
 	}
 	f.checkLabels(t)
 
@@ -128,8 +128,8 @@ func TestTopOverALimit(t *testing.T) {
 	}
 }
 
-// The answer names a client with malformed lines, by its address or its process, with the share of
-// malformed lines and an example. It does not name other clients.
+// The answer names a client that sends malformed lines, by its address or process. It shows the share of
+// malformed lines, and one of them. It does not name other clients.
 func TestTopNamesWhoSendsMalformedLines(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	f.mostBusy(t, 10)
@@ -208,7 +208,7 @@ func TestTopLease(t *testing.T) {
 	})
 }
 
-// A datagram counts only in its own window, and not again in later ones.
+// A datagram counts in its own window, and not again in later windows.
 func TestTopCountsEachDatagramOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil)

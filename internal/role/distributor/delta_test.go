@@ -36,7 +36,7 @@ import (
 // aggregator keeps totals in shards of tiles, as the role does, and posts the fates of samples.
 type aggregator struct {
 	ledger *ledger.Ledger
-	err    error // returned by Push, which then counts nothing, except with batch.ErrUnsynced
+	err    error // returned by Push; unless it is batch.ErrUnsynced, Push counts nothing
 	away   error // returned by Kinds
 	asked  int   // how often Kinds was called
 
@@ -105,8 +105,7 @@ func (a *aggregator) TenantSeries(_ context.Context, tenant string) (n int, err 
 	return n, nil
 }
 
-// totals returns the totals that a query would return, by the name of the series: values, or the
-// counts of histograms.
+// totals returns the totals as a query would: by the series' name, the value, or a histogram's count.
 func (a *aggregator) totals() map[string]string {
 	all := map[string]string{}
 	for _, s := range a.shards {
@@ -256,16 +255,16 @@ func TestDeltasThatMayFallAreUpDownCounters(t *testing.T) {
 	for _, s := range a.shards {
 		for held := range s.Series() {
 			if kind := series.Kind(held.Key[0]); kind != series.UpDown || !held.Delta {
-				t.Errorf("after two hours there is still a %v: %+v", kind, held)
+				t.Errorf("after two hours there is a %v, want only the up/down counter: %+v", kind, held)
 			}
 		}
 	}
 	if n, _ := a.TenantSeries(t.Context(), "a"); n != 1 {
-		t.Errorf("after two hours there are %d series, want only the up/down counter", n)
+		t.Errorf("after two hours there are %d series, want 1", n)
 	}
 }
 
-// If the points of a series are in the wrong order in a request, they are sorted.
+// Points of a series that come in the wrong order in a request are sorted.
 func TestDeltasAreCountedInTheOrderOfTime(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	r := w.increments(func(to pmetric.MetricSlice) {
@@ -292,7 +291,7 @@ func TestDeltasAtTheSameTime(t *testing.T) {
 	}
 	wg.Wait()
 	if n := len(a.totals()); n != 64 || a.together.Load() {
-		t.Errorf("%d series have a total; two pushes ran at the same time: %v", n, a.together.Load())
+		t.Errorf("%d series have a total, and two pushes ran at the same time: %v, want 64, false", n, a.together.Load())
 	}
 }
 
@@ -355,12 +354,12 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 		books := w.Ledger.Books().Tenants["a"].Samples
 		if all := uint64(c.written + c.dropped + refused.Total()); books.Received != all ||
 			books.Tile != uint64(c.written) || books.Difference != 0 {
-			t.Errorf("%s: %d values in all, and the books are %+v", c.why, all, books)
+			t.Errorf("%s: %d values were sent, but the books are %+v", c.why, all, books)
 		}
 	}
 }
 
-// If two kinds had one name and the same labels, a store would get two values for one series.
+// Two kinds may not share a name and labels: a store would get two values for one series.
 func TestDeltasOfTwoKinds(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	both := func(to pmetric.MetricSlice) {
@@ -408,7 +407,7 @@ func TestDeltasTakeFromTheRate(t *testing.T) {
 	w, _ := newDeltaWorld(t, func(c *settings.Distributor) { c.Rate = 1 })
 	r := w.increments(func(to pmetric.MetricSlice) { w.sum(to, "a", true, slices.Repeat([]float64{1}, 100)...) })
 	if _, err := w.PushDeltas(t.Context(), "a", r); err != nil || w.Admit("a") == nil {
-		t.Errorf("the first request returned %v, and the next one is admitted", err)
+		t.Errorf("the first request returned %v, or the next one is admitted, want no error and a refusal", err)
 	}
 }
 
@@ -453,7 +452,7 @@ func TestTheAggregatorIsAskedOnceForARequest(t *testing.T) {
 	r := w.increments(w.everyKind)
 	var again *RetryError
 	if _, err := w.PushDeltas(t.Context(), "a", r); !errors.As(err, &again) || !errors.Is(err, a.away) || a.asked != 1 {
-		t.Errorf("a push returned %v, and Kinds was called %d times", err, a.asked)
+		t.Errorf("a push returned %v, and Kinds was called %d times, want the aggregator's error, 1", err, a.asked)
 	}
 	parts := uint64(r.Counts().Samples + r.Counts().Histograms)
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Received != parts || books.Tile != 0 ||
@@ -462,7 +461,8 @@ func TestTheAggregatorIsAskedOnceForARequest(t *testing.T) {
 	}
 	a.away = nil
 	if o, err := w.PushDeltas(t.Context(), "a", r); err != nil || uint64(o.Written.Total()) != parts || a.asked != 2 {
-		t.Errorf("the next push returned %v, %+v, and Kinds was called %d times", err, o.Written, a.asked)
+		t.Errorf("the next push returned %v, %+v, and Kinds was called %d times, want all written, 2",
+			err, o.Written, a.asked)
 	}
 }
 
@@ -485,7 +485,7 @@ func TestNewSeriesOfDeltasAreTold(t *testing.T) {
 		`t {__name__="b_total"} 10.0.0.7 (otel/1) true`,
 	}
 	if !slices.Equal(w.told, want) {
-		t.Errorf("NewTotal was called with %q", w.told)
+		t.Errorf("NewTotal was called with %q, want %q", w.told, want)
 	}
 	grown := w.stores.Growth()
 	if len(grown) != 1 || grown[0].Metrics[0].Name != "b_total" ||
@@ -515,7 +515,7 @@ func TestWhatIsSaidOfDeltas(t *testing.T) {
 	}
 }
 
-// A series has the same key as deltas and in DogStatsD: if both are sent, they share one total.
+// A series that is sent both as deltas and by DogStatsD has one key, so it has one total.
 func TestDeltasShareTotals(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a_total"))

@@ -69,7 +69,7 @@ func (d direct) Push(ctx context.Context, r *write.Request) error {
 	return d.stores.WriteRequests(ctx, r.Tenant, new(write.State), []*write.Request{r})
 }
 
-// fullHouse is an ingester whose queue is always full, so that a request never gets its turn.
+// fullHouse is an ingester in which no request ever gets its turn, because the queue is always full.
 type fullHouse struct{ came chan struct{} }
 
 func (f fullHouse) Push(ctx context.Context, _ *write.Request) error {
@@ -78,8 +78,8 @@ func (f fullHouse) Push(ctx context.Context, _ *write.Request) error {
 	return context.Cause(ctx)
 }
 
-// If the sender of a request disconnects, the request stops waiting. The books count its samples as
-// not written. This also holds for a request of deltas.
+// If the sender of a request disconnects, the request stops waiting. The books count its samples as not
+// written. The same holds for a request of deltas.
 func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	house := fullHouse{make(chan struct{})}
@@ -174,7 +174,7 @@ func TestTheBooksClose(t *testing.T) {
 	w.Malformed("a", "malformed")
 	w.err = errors.New("no space left on device")
 	if _, err := w.push("a", "up"); err == nil {
-		t.Error("the request was written on a full disk")
+		t.Error("a push to a full disk returned no error")
 	}
 	w.err = nil
 	books := w.Ledger.Books().Tenants["a"].Samples
@@ -185,19 +185,20 @@ func TestTheBooksClose(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if n := testutil.ToFloat64(w.metrics.refused.WithLabelValues("too_many_labels")); n != 1 {
-		t.Errorf("the metric of refusals is %v", n)
+		t.Errorf("the metric counts %v refusals, want 1", n)
 	}
 }
 
-// By default, vmagent does not sort labels, and neither do some clients of remote write in other
-// languages. Their requests used to get 400.
+// By default vmagent does not sort labels. Some clients of remote write in other languages do not
+// either. Their requests used to get 400.
 func TestLabelsInAnyOrder(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	o := w.mustPush("a", "up{z=1,b=2}", "up{b=2,z=1}", "up{B=3,a=4}", "twice{b=1,a=1,b=1}")
 	o2 := w.mustPush("a", "up{b=2,z=1}", "up{a=4,B=3}")
 	if w.series("a") != 2 || o.Written.Samples != 3 || o2.Written.Samples != 2 ||
 		o.Refused[outcome.BadLabels].Samples != 1 {
-		t.Errorf("there are %d series, and the outcomes are %+v and %+v", w.series("a"), o, o2)
+		t.Errorf("%d series, and outcomes %+v, %+v, want 2 series, 3 and 2 samples written, 1 refused",
+			w.series("a"), o, o2)
 	}
 	if text := o.Text(); !strings.Contains(text, "the label b occurs twice") {
 		t.Error(text)
@@ -238,7 +239,7 @@ func TestTooManyTenants(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 	if got := w.stores.Tenants(); !slices.Equal(got, []string{"first", "second"}) {
-		t.Errorf("the stores have the tenants %v", got)
+		t.Errorf("the stores have the tenants %v, want first and second", got)
 	}
 	w.mustPush("second", "up", "down")
 }
@@ -263,18 +264,18 @@ func TestARequestThatStoresNothingTakesNoPlace(t *testing.T) {
 	refused := w.request("up{a=1,a=2}")
 	refused.Families = families
 	if o, err := w.PushDeltas(t.Context(), "refused", refused); err != nil || !o.AnyRefused() {
-		t.Fatalf("the outcome of deltas with a label twice is %+v, %v", o, err)
+		t.Fatalf("deltas have a label twice: %+v, %v, want a refusal", o, err)
 	}
 	for _, name := range []string{"empty", "waiting", "refused"} {
 		w.Metadata.All(name, func(string, prom.Metadata) bool { t.Errorf("%s has metadata", name); return false })
 	}
 	w.deltas.Range(func(name, _ any) bool { t.Errorf("the deltas of %v were kept", name); return true })
 	if got := w.stores.Tenants(); len(got) > 0 {
-		t.Errorf("the stores have the tenants %v", got)
+		t.Errorf("the stores have the tenants %v, want none", got)
 	}
 	w.mustPush("first", "up")
 	if o, err := w.push("second", "up"); err != nil || !o.NoTenant() {
-		t.Errorf("the outcome for a tenant beyond the limit is %+v, %v", o, err)
+		t.Errorf("a tenant beyond the limit: %+v, %v, want NoTenant", o, err)
 	}
 	if o, err := w.Push(t.Context(), "first", empty); err != nil || o != (outcome.Outcome{}) {
 		t.Fatal(o, err)
@@ -294,8 +295,8 @@ func (fullDisk) Push(_ context.Context, r *write.Request) error {
 	return errors.New("no space left on device")
 }
 
-// After a write to a store, even a failed one, its directory may exist. So the tenant keeps its place:
-// otherwise requests with more and more names could make more and more directories.
+// A write to a store may make the store's directory even if the write fails. So the tenant keeps its
+// place: otherwise requests with more and more names could make more and more directories.
 func TestAWriteThatFailsKeepsItsPlace(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.Tenants = tenants.NewGate(1)
@@ -304,7 +305,7 @@ func TestAWriteThatFailsKeepsItsPlace(t *testing.T) {
 		t.Fatal("a request was written on a full disk")
 	}
 	if o, err := w.push("second", "up"); err != nil || !o.NoTenant() {
-		t.Errorf("the outcome for a tenant beyond the limit is %+v, %v", o, err)
+		t.Errorf("a tenant beyond the limit: %+v, %v, want NoTenant", o, err)
 	}
 }
 
@@ -321,7 +322,7 @@ func TestTenantsAreApart(t *testing.T) {
 		t.Errorf("%s", o.Text())
 	}
 	if a, big, none := w.series("a"), w.series("big"), w.series("none"); a != 2 || big != 3 || none != 0 {
-		t.Errorf("the tenants have %d, %d and %d series", a, big, none)
+		t.Errorf("the tenants have %d, %d and %d series, want 2, 3, 0", a, big, none)
 	}
 }
 
@@ -352,7 +353,7 @@ func TestRate(t *testing.T) {
 	}
 	// 31 samples are missing, at 10 a second: 3.1 s, plus jitter of at most as much.
 	if again.After < 3*time.Second || again.After > 7*time.Second {
-		t.Errorf("the request is to be sent again in %v", again.After)
+		t.Errorf("the request is to be sent again in %v, want 3 to 7 s", again.After)
 	}
 	w.now = w.now.Add(3 * time.Second)
 	if w.Admit("a") == nil {
@@ -385,7 +386,7 @@ func TestRetriesAreSpread(t *testing.T) {
 		seen[again.After] = true
 	}
 	if len(seen) < 10 {
-		t.Errorf("20 requests got only %d different waits", len(seen))
+		t.Errorf("20 requests got %d different waits, want at least 10", len(seen))
 	}
 }
 
@@ -398,21 +399,21 @@ func TestOneOfAPair(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	if o := w.mustPush("a", "up{cluster=c}"); o.Written.Samples != 1 {
-		t.Errorf("the outcome for a sender without a pair is %+v", o)
+		t.Errorf("a sender without a pair: %+v, want 1 written", o)
 	}
 	w.now = w.now.Add(time.Minute)
 	if o := w.mustPush("a", "up{cluster=c,replica=2}", "s{cluster=c,replica=2}"); o.Written.Samples != 2 {
-		t.Errorf("the outcome after the elected server is gone is %+v", o)
+		t.Errorf("after the elected server is gone: %+v, want 2 written", o)
 	}
 	if n := w.series("a"); n != 2 {
-		t.Errorf("there are %d series, but both replicas send the same series", n)
+		t.Errorf("there are %d series, want 2, which both replicas send", n)
 	}
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["replica"] != 2 || books.Refused["rule"] != 0 ||
 		books.Difference != 0 {
 		t.Errorf("the books are %+v", books)
 	}
 	if n := testutil.ToFloat64(w.metrics.elections); n != 2 {
-		t.Errorf("the metric counts %v elections", n)
+		t.Errorf("the metric counts %v elections, want 2", n)
 	}
 }
 

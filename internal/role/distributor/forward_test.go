@@ -56,7 +56,7 @@ func (b *backend) Push(tenant string, version int, parts outcome.Counts, body []
 		b.t.Fatal(err)
 	}
 	if parts != r.Counts() {
-		b.t.Errorf("the distributor counts %+v, but the request has %+v", parts, r.Counts())
+		b.t.Errorf("the distributor counts %+v, want %+v as in the request", parts, r.Counts())
 	}
 	b.got = append(b.got, show(b.t, tenant, &r)...)
 	return nil
@@ -132,14 +132,14 @@ func TestRequestsAreForwarded(t *testing.T) {
 		t.Errorf("%q, %q", takes.bodies, not.bodies)
 	}
 	takes.got = nil
-	w.mustPush("team", "up{job=a}", "down") // not from the network, so the distributor encodes it
+	w.mustPush("team", "up{job=a}", "down") // did not come from the network, so it must be encoded
 	if len(takes.got) != 2 || !strings.HasPrefix(takes.got[0], "team __name__=up job=a ") {
 		t.Errorf("%q", takes.got)
 	}
 }
 
 // If the queue for backends refuses a request, the request is not acknowledged, so its sender sends it
-// again. But it is written here, and both the answer and the books say so.
+// again. It is written here anyway, and both the answer and the books say so.
 func TestABackendWithoutDisk(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	b := &backend{requests: true, err: errors.New("no space left on device")}
@@ -219,18 +219,18 @@ func TestTilesAreForwarded(t *testing.T) {
 	}
 	ten.bodies = nil
 	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); err != nil || len(ten.bodies) != 3 {
-		t.Errorf("the backend got %d requests; the error is %v", len(ten.bodies), err)
+		t.Errorf("the backend got %d requests, error %v, want 3, none", len(ten.bodies), err)
 	}
 	w.err = errors.New("our own disk")
 	ten.bodies = nil
 	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); !errors.Is(err, w.err) ||
 		len(ten.bodies) != 0 {
-		t.Errorf("a write returned %v, and %d requests were forwarded although none is stored", err, len(ten.bodies))
+		t.Errorf("no sample can be stored: error %v, %d forwarded requests, want the disk's error, 0", err, len(ten.bodies))
 	}
 }
 
-// Freshet's probes measure the time until a sample is in its own store, so backends do not get them.
-// An application's gauge is forwarded, whatever its name is.
+// Freshet's probes measure the time until a sample is in Freshet's own store, so backends do not get
+// them. An application's gauge is forwarded, whatever its name is.
 func TestProbesAreNotForwarded(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	ten := &backend{t: t, width: tile.Width10s}
@@ -268,7 +268,7 @@ func TestABackendWhoseQueueIsBrokenHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// The OTLP metadata of a metric are forwarded with each of its series, including the parts of
+// Each series of a metric is forwarded with the metric's OTLP metadata. This includes the series of
 // histograms.
 func TestWhatIsSaidOfAMetricIsForwarded(t *testing.T) {
 	var r remotewrite.Request

@@ -20,7 +20,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// group replaces a group that has admitted tenant "a". It accepts only replica 1 of an HA pair.
+// group takes the place of a group that has admitted tenant "a". It accepts only replica 1 of an HA
+// pair.
 type group struct {
 	*world
 	pair write.Pair
@@ -99,15 +100,15 @@ func TestAGroupElects(t *testing.T) {
 		t.Errorf("the books are %+v", books)
 	}
 	if n := testutil.ToFloat64(w.metrics.dropped.WithLabelValues(droppedReplica)); n != 2 {
-		t.Errorf("the metric counts %v dropped samples", n)
+		t.Errorf("the metric counts %v dropped samples, want 2", n)
 	}
 	if n := testutil.ToFloat64(w.metrics.elections); n != 0 {
-		t.Errorf("the metric counts %v elections", n)
+		t.Errorf("the metric counts %v elections, want 0, as the group elects", n)
 	}
 }
 
-// A request that is refused says so. If a group may have it nevertheless, the text says that, and that sending
-// it again does no harm.
+// The answer to a refused request says that nothing was written. If a group may have the request anyway,
+// the answer says that, and that sending it again does no harm.
 func TestTheTextOfARefusal(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	g := &group{world: w}
@@ -128,8 +129,8 @@ func TestTheTextOfARefusal(t *testing.T) {
 	}
 }
 
-// If a group has not admitted a tenant, a request with metadata alone is not forwarded. The
-// distributor keeps no metadata in a group: each member does when it stores a request.
+// If a group has not admitted a tenant, a request with only metadata is not forwarded. In a group, the
+// distributor keeps no metadata: each member does that when it stores a request.
 func TestAGroupDropsMetadata(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.Group = &group{world: w}
@@ -142,7 +143,8 @@ func TestAGroupDropsMetadata(t *testing.T) {
 		r := w.request()
 		r.Families = []remotewrite.Family{{Name: []byte("up"), Help: []byte("help")}}
 		if o, err := w.Push(t.Context(), c.tenant, r); err != nil || o.AnyRefused() || len(b.bodies) != c.forwarded {
-			t.Errorf("tenant %s: outcome %+v, error %v; %d requests were forwarded", c.tenant, o, err, len(b.bodies))
+			t.Errorf("tenant %s: outcome %+v, error %v; %d requests were forwarded, want %d",
+				c.tenant, o, err, len(b.bodies), c.forwarded)
 		}
 		w.Metadata.All(c.tenant, func(string, prom.Metadata) bool {
 			t.Errorf("the distributor kept metadata of tenant %s", c.tenant)

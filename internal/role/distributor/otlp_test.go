@@ -65,8 +65,8 @@ func TestHistogramsOfOTLP(t *testing.T) {
 	}
 }
 
-// Points that are refused before Push are counted in the books and metrics like points that Push
-// refuses.
+// Points that are refused before Push are counted in the books and metrics in the same way as those that
+// Push refuses.
 func TestPointsRefusedBeforehandAreCounted(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	var o outcome.Outcome
@@ -74,7 +74,7 @@ func TestPointsRefusedBeforehandAreCounted(t *testing.T) {
 	o.Tell("x", errors.New("the cause"))
 	w.Refused("a", &o)
 	if n := testutil.ToFloat64(w.metrics.refused.WithLabelValues("delta")); n != 3 {
-		t.Errorf("the metric counts %v refused points", n)
+		t.Errorf("the metric counts %v refused points, want 3", n)
 	}
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["delta"] != 3 || books.Received != 3 ||
 		books.Difference != 0 {

@@ -76,9 +76,8 @@ func checkV1(t *testing.T, body string) {
 	}
 }
 
-// A backend that knows only 1.0 gets 1.0. Such a backend answers a request in 2.0 with status
-// 415, or with a success that does not say how much was written. The forwarder tries 2.0 only
-// for the first request.
+// A backend that knows only 1.0 gets 1.0. It answers a request in 2.0 with status 415, or with a success
+// that does not say how much was written. The forwarder tries 2.0 only for the first request.
 func TestFallsBack(t *testing.T) {
 	for name, refusal := range map[string]int{"415": http.StatusUnsupportedMediaType,
 		"a success that writes nothing": http.StatusOK} {
@@ -99,7 +98,7 @@ func TestFallsBack(t *testing.T) {
 			x.push(fullV2(t), fullV2(t))
 			x.runUntilEmpty()
 			if asked != 1 || len(got) != 2 {
-				t.Fatalf("the backend got %d requests in 2.0 and %d in 1.0", asked, len(got))
+				t.Fatalf("the backend got %d requests in 2.0 and %d in 1.0, want 1, 2", asked, len(got))
 			}
 			checkV1(t, got[0])
 			checkV1(t, got[1])

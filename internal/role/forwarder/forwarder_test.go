@@ -55,8 +55,8 @@ func TestForwards(t *testing.T) {
 	x.expect("waiting", map[string]float64{})
 }
 
-// Whenever the process stops, the next process sends the remaining requests: no request is lost,
-// and only the request in flight is sent twice.
+// Whenever a process stops, the next process sends the remaining requests. No request is lost, and only
+// the request in flight is sent twice.
 func TestRestartLosesNothing(t *testing.T) {
 	const n = 40
 	arrived := make(chan struct{}, n)
@@ -103,10 +103,10 @@ func TestRestartLosesNothing(t *testing.T) {
 	defer mu.Unlock()
 	again := len(got) - n
 	if got := slices.Compact(got); !slices.Equal(got, bodies(1, n)) {
-		t.Errorf("%d restarts, taken were %q", restarts, got)
+		t.Errorf("after %d restarts, the backend took %q, want %q", restarts, got, bodies(1, n))
 	}
 	if again > restarts || restarts < 4 {
-		t.Errorf("%d requests arrived twice after %d restarts", again, restarts)
+		t.Errorf("%d requests arrived twice after %d restarts, want at most one for each of at least 4", again, restarts)
 	}
 }
 
@@ -125,11 +125,11 @@ func TestFullQueue(t *testing.T) {
 	}
 	lost := float64(200 - len(got))
 	if uint64(len(got)) != waiting.Frames {
-		t.Errorf("%d requests waited, and the backend took %d", waiting.Frames, len(got))
+		t.Errorf("the backend took %d requests, want the %d that waited", len(got), waiting.Frames)
 	}
 	if got := x.counts("requests_total"); !maps.Equal(got,
 		map[string]float64{"acknowledged_requests_total": 200 - lost, "unsent_requests_total queue_full": lost}) {
-		t.Errorf("the counts are %v, but these requests were given up: %v", got, lost)
+		t.Errorf("the counts are %v, want %v given up, and the others of 200 acknowledged", got, lost)
 	}
 	if got := x.counts("samples_total"); got["unsent_samples_total queue_full"] != 4*lost {
 		t.Errorf("counted are %v", got)
@@ -166,7 +166,7 @@ func TestGivenUpWhileSent(t *testing.T) {
 		t.Errorf("counted are %v of 200", counts)
 	}
 	if got := b.all(); float64(len(got)) != counts["acknowledged_requests_total"]+1 {
-		t.Errorf("the backend took %d requests; the counts are %v", len(got), counts)
+		t.Errorf("the backend took %d requests, want one more than acknowledged: %v", len(got), counts)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("log: %s", line)
 	}
 	if n := b.opened.Load(); n != 1 {
-		t.Errorf("%d connections for requests sent one after the other", n)
+		t.Errorf("requests one after the other used %d connections, want 1", n)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestEarlyAnswer(t *testing.T) {
 	x.runUntilEmpty() // the race detector checks the memory of the body
 }
 
-// After any other failure, the request is retried until the backend takes it, and the order stays.
+// After any other failure, the request is retried until the backend takes it. The order stays.
 func TestRetries(t *testing.T) {
 	codes := []int{500, 502, 503, 429, 302, 307, 500}
 	b := newBackend(t, func(w http.ResponseWriter, r *http.Request, _ string) {
@@ -228,7 +228,7 @@ func TestRetries(t *testing.T) {
 			codes = codes[1:]
 		}
 		if r.Method != http.MethodPost || r.URL.Path != "/" {
-			t.Errorf("a redirect was followed to %s %s", r.Method, r.URL)
+			t.Errorf("a redirect was followed to %s %s, want POST to / only", r.Method, r.URL)
 		}
 	})
 	b.Start()
@@ -278,7 +278,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// Tenants share the connections. Requests of one tenant stay in order, and arrive concurrently with
+// Tenants share the connections. Each tenant's requests stay in order, but arrive concurrently with
 // requests of other tenants.
 func TestConnections(t *testing.T) {
 	const tenants, each = 16, 10
@@ -314,7 +314,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// Requests that wait for a removed connection are sent, and no new requests go into its queue.
+// After a connection is removed, its waiting requests are sent, but its queue gets no new ones.
 func TestFewerConnections(t *testing.T) {
 	b := newBackend(t, nil)
 	b.Start()
@@ -329,7 +329,8 @@ func TestFewerConnections(t *testing.T) {
 	before, _ := x.lanes[0].queue.Waiting()
 	push(x)
 	if after, _ := x.lanes[0].queue.Waiting(); after.Frames != before.Frames+16 || before.Frames == 16 {
-		t.Errorf("the queue of the first connection has %d of 16 requests, and %d after 16 more", before.Frames, after.Frames)
+		t.Errorf("the first connection's queue has %d of 16 requests, and then %d, want some, and all 16 new ones",
+			before.Frames, after.Frames)
 	}
 	x.runUntilEmpty()
 	if n := len(b.all()); n != 32 {
@@ -370,7 +371,7 @@ func TestNothingIsLeft(t *testing.T) {
 					t.Errorf("retries %v, log:\n%s", retries, x.logs)
 				}
 			case <-time.After(10 * time.Second):
-				t.Error("the connection is open after Run")
+				t.Error("after Run, a connection is still open")
 			}
 			var stacks bytes.Buffer
 			if err := pprof.Lookup("goroutine").WriteTo(&stacks, 1); err != nil {
@@ -429,7 +430,7 @@ func TestCredentials(t *testing.T) {
 	x.pushNumbers(4, 4)
 	x.run(func() bool { return x.counts("retries")["retries_total network"] > 0 })
 	if !strings.Contains(x.logs.String(), "certificate") {
-		t.Errorf("an unknown certificate is not in the log:\n%s", x.logs)
+		t.Errorf("an unknown certificate: want it in the log, got\n%s", x.logs)
 	}
 }
 
@@ -464,11 +465,11 @@ func TestParseRequest(t *testing.T) {
 	}
 	for cut := range requestHeader + len(r.Tenant) {
 		if _, err := parseRequest(b[:cut], 4); !errors.Is(err, errRequest) {
-			t.Errorf("parse a frame cut to %d bytes: %v", cut, err)
+			t.Errorf("a frame that is cut to %d bytes: %v, want errRequest", cut, err)
 		}
 	}
 	if _, err := parseRequest(b, 0); !errors.Is(err, errRequest) {
-		t.Errorf("parse a frame with more histograms than samples: %v", err)
+		t.Errorf("a frame with more histograms than samples: %v, want errRequest", err)
 	}
 	b[0] = 3
 	if _, err := parseRequest(b, 4); !errors.Is(err, errRequest) {

@@ -26,7 +26,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// backend is a real server that keeps the bodies it accepted. answer decides its answers.
+// backend is a real HTTP server that keeps the bodies that it accepted. `answer` decides its answers.
 type backend struct {
 	*httptest.Server
 	opened atomic.Int32 // connections
@@ -178,7 +178,7 @@ func (x *fixture) run(stop func() bool) {
 			x.t.Errorf("requests still wait: %v", x.counts("waiting"))
 			cancel()
 			<-done
-			x.t.Fatalf("stop never returned true; log:\n%s", x.logs)
+			x.t.Fatalf("the forwarder ran for too long before stop returned true; log:\n%s", x.logs)
 		}
 	}
 	cancel()

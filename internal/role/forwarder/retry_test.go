@@ -68,8 +68,8 @@ func status(code int, header ...string) func(w http.ResponseWriter) {
 
 const ms = time.Millisecond
 
-// The bound of the wait doubles at each retry up to its limit. After a request that was accepted
-// or refused, it is the minimum again.
+// The bound of the wait doubles at each retry, up to its limit. A request that was accepted or refused
+// sets it back to its minimum.
 func TestBackOff(t *testing.T) {
 	failed, taken := status(500), status(204, "X-Prometheus-Remote-Write-Samples-Written", "3")
 	var answers []func(w http.ResponseWriter)
@@ -83,14 +83,14 @@ func TestBackOff(t *testing.T) {
 		60 * ms, 0, 30 * ms,
 	}
 	if !slices.EqualFunc(got, want, withinBound) {
-		t.Errorf("waits %v, want each between half of and all of %v", got, want)
+		t.Errorf("waits %v, want each between the half and the whole of %v", got, want)
 	}
 }
 
 // withinBound reports whether a wait is between half of the bound and the bound.
 func withinBound(wait, bound time.Duration) bool { return bound/2 <= wait && wait <= bound }
 
-// The time that the backend asks for is the shortest wait; jitter is added to it.
+// No wait is shorter than the backend asks for. Jitter is added to that time.
 func TestRetryAfter(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(w http.ResponseWriter)
@@ -111,7 +111,7 @@ func TestRetryAfter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := waits(t, settings.Backend{RetryMin: 30 * ms, RetryMax: 5 * time.Second}, c.answer)
 			if len(got) != 1 || !withinBound(got[0]-c.want, 30*ms) {
-				t.Errorf("waits %v, want %v and 15 to 30 ms", got, c.want)
+				t.Errorf("waits %v, want one of %v plus 15 to 30 ms", got, c.want)
 			}
 		})
 	}

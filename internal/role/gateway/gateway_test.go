@@ -32,8 +32,8 @@ type cluster struct {
 	counts map[string]int
 	again  []bool // of the pushes that came
 
-	leaderless time.Duration // as the member of node a says
-	fails      []error       // of the next writes, which do not count
+	leaderless time.Duration // the answer of node a's member
+	fails      []error       // errors of the next writes, which then do not count
 }
 
 func (c *cluster) at(node, what string) error {
@@ -119,7 +119,7 @@ func (o own) Write(_ context.Context, e *entry.Entry) (*outcome.Outcome, error) 
 
 func newCluster(leader string) *cluster { return &cluster{leader: leader, counts: map[string]int{}} }
 
-// from returns the gateway of node a, or of a process that is not a node.
+// from is a helper that returns the gateway of node a, or of a process that is not a node.
 func (c *cluster) from(node string) *Gateway {
 	o := Options{Node: node, Names: []string{"a", "b", "c"}, Nodes: c}
 	if node != "" {
@@ -150,7 +150,7 @@ func TestCallsGoToTheLeader(t *testing.T) {
 			for range 3 {
 				o, err := g.Write(t.Context(), request())
 				if err != nil || o.Written.Samples != 3 {
-					t.Errorf("from %q, while node %s leads: a write returned %v, %v", from, leader, o, err)
+					t.Errorf("from %q, while node %s leads: a write returned %v, %v, want 3 samples", from, leader, o, err)
 				}
 			}
 			asked := 0
@@ -158,18 +158,19 @@ func TestCallsGoToTheLeader(t *testing.T) {
 				if call == "a leader" {
 					asked++
 				} else if call != leader+" write" {
-					t.Errorf("from %q, while node %s leads: the calls are %v", from, leader, c.called)
+					t.Errorf("from %q, while node %s leads: the calls are %v, want writes at the leader", from, leader, c.called)
 				}
 			}
 			if from == "" && asked != 1 || from == "a" && asked != 0 {
-				t.Errorf("from %q, while node %s leads: nodes were asked for the leader %d times", from, leader, asked)
+				t.Errorf("from %q, while node %s leads: nodes were asked for the leader %d times, want 0 from a node, else 1",
+					from, leader, asked)
 			}
 		}
 	}
 }
 
-// If the leader dies, or its answer is lost, a call is repeated at the next leader. If the call
-// already counted, it is a repeat there.
+// If the leader dies, or its answer is lost, the gateway repeats the call at the next leader. If the
+// call has already counted, the next leader takes it as a repeat.
 func TestACallOutlivesItsLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, from := range []string{"a", ""} {
@@ -185,10 +186,10 @@ func TestACallOutlivesItsLeader(t *testing.T) {
 				t.Errorf("from %q: %v", from, err)
 			}
 			if took := time.Since(begun); took < 2*time.Second || took > 2500*time.Millisecond {
-				t.Errorf("from %q: the call took %v after the death of the leader", from, took)
+				t.Errorf("from %q: after the death of the leader the call took %v, want 2 to 2.5 s", from, took)
 			}
 			if c.counts["write"] != 3 {
-				t.Errorf("from %q: %d writes count, want 3: one, one whose answer was lost, and its repeat", from,
+				t.Errorf("from %q: %d writes counted, want 3, of which one repeats a write without an answer", from,
 					c.counts["write"])
 			}
 		}
@@ -211,7 +212,7 @@ func TestAPausedLeader(t *testing.T) {
 				t.Errorf("from %q: %v", from, err)
 			}
 			if took := time.Since(begun); took < 2*time.Second || took > 4*time.Second {
-				t.Errorf("from %q: the call took %v after the pause of the leader", from, took)
+				t.Errorf("from %q: after the pause of the leader the call took %v, want 2 to 4 s", from, took)
 			}
 			c.set(func() { c.paused = "c" }) // the gateway must stay with a slow leader
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -230,8 +231,8 @@ func TestAPausedLeader(t *testing.T) {
 	})
 }
 
-// Without a leader, a call waits as long as its context allows, and a request at most 10 s: its sender
-// should try another node. Other errors end a call at once.
+// Without a leader, a call waits as long as its context allows. A request waits at most 10 s, since its
+// sender should try another node. Other errors end a call at once.
 func TestNoLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, from := range []string{"a", ""} {
@@ -247,7 +248,7 @@ func TestNoLeader(t *testing.T) {
 				t.Errorf("from %q: %v", from, err)
 			}
 			if took := time.Since(begun); took != 10*time.Second {
-				t.Errorf("from %q: a request waited for %v", from, took)
+				t.Errorf("from %q: a request waited for %v, want 10 s", from, took)
 			}
 		}
 		g := New(Options{Node: "a", Member: full{}, Names: []string{"a"}})
@@ -266,8 +267,8 @@ func (full) Write(context.Context, *entry.Entry) (*outcome.Outcome, error) {
 	return nil, member.ErrFull
 }
 
-// An error says whether the entry may count despite it. That is so as soon as the answer to one try was
-// lost, whatever the answers to later tries are.
+// An error says whether the entry may count anyway. It may as soon as the answer to one try was lost,
+// whatever later tries return.
 func TestTheFateOfAWrite(t *testing.T) {
 	broken := errors.New("the disk is full")
 	for name, c := range map[string]struct {
@@ -330,7 +331,7 @@ func TestALongTimeWithoutALeader(t *testing.T) {
 			for range 20 {
 				time.Sleep(time.Second)
 				if took, err := write(); !errors.Is(err, ErrNoLeader) || errors.Is(err, member.ErrUnknown) || took != 0 {
-					t.Errorf("from %q: %v after %v, want a refusal at once", from, err, took)
+					t.Errorf("from %q: a write returned %v after %v, want a refusal at once", from, err, took)
 				}
 			}
 			calls := len(c.called)
@@ -338,29 +339,31 @@ func TestALongTimeWithoutALeader(t *testing.T) {
 				_, _ = write()
 			}
 			if asked := len(c.called) - calls; asked > len(g.Names) {
-				t.Errorf("from %q: 100 requests at once asked %d times for the leader", from, asked)
+				t.Errorf("from %q: 100 requests at once asked %d times for the leader, want at most %d",
+					from, asked, len(g.Names))
 			}
-			time.Sleep(time.Minute) // in which a process that is no node has not looked
+			time.Sleep(time.Minute) // meanwhile a process that is not a node does not look for a leader
 			want := map[string]time.Duration{"a": 0, "": 10 * time.Second}[from]
 			if took, err := write(); !errors.Is(err, ErrNoLeader) || took != want {
-				t.Errorf("from %q: %v after %v, want %v", from, err, took, want)
+				t.Errorf("from %q: a write returned %v after %v, want ErrNoLeader after %v", from, err, took, want)
 			}
 			c.set(func() { c.leader, c.leaderless = "b", 0 })
 			time.Sleep(2 * time.Second)
 			if took, err := write(); err != nil || took != 0 {
-				t.Errorf("from %q: %v after %v, with a leader", from, err, took)
+				t.Errorf("from %q: there is a leader, but a write returned %v after %v, want no error at once", from, err, took)
 			}
 			c.set(func() { c.leader = "" })
 			g.forget("b")
 			if took, err := write(); !errors.Is(err, ErrNoLeader) || took != 10*time.Second {
-				t.Errorf("from %q: %v after %v, when the leader has just gone", from, err, took)
+				t.Errorf("from %q: the leader has just gone, and a write returned %v after %v, want ErrNoLeader after 10 s",
+					from, err, took)
 			}
 		}
 	})
 }
 
-// A process that is not a node searches for the leader once for all its requests. A request does not wait
-// for the search longer than its sender waits.
+// A process that is not a node searches for the leader once for all its requests. No request waits for
+// the search longer than its sender waits.
 func TestOneLookForTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster("b")
@@ -374,7 +377,7 @@ func TestOneLookForTheLeader(t *testing.T) {
 				}
 			})
 		}
-		synctest.Wait() // the look waits for node a, which hangs
+		synctest.Wait() // the search waits for node a, which hangs
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
@@ -384,12 +387,12 @@ func TestOneLookForTheLeader(t *testing.T) {
 		}
 		wg.Wait()
 		if n := strings.Count(strings.Join(c.called, ","), "leader"); n != 1 || c.counts["write"] != 100 {
-			t.Errorf("%d looks for the leader, %d requests", n, c.counts["write"])
+			t.Errorf("%d searches for the leader, %d requests written, want 1, 100", n, c.counts["write"])
 		}
 	})
 }
 
-// Windows go the same way. From its second try on, a window says that it was sent before.
+// Windows go to the leader in the same way. From its second try on, a window is marked as sent before.
 func TestWindowsGoToTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, from := range []string{"a", ""} {
@@ -401,16 +404,17 @@ func TestWindowsGoToTheLeader(t *testing.T) {
 				t.Fatal(err)
 			}
 			if sent, err := g.Push(t.Context(), bytes); err != nil || !sent || c.counts["push"] != 3 {
-				t.Errorf("from %q: sent %v, error %v; the window came %d times", from, sent, err, c.counts["push"])
+				t.Errorf("from %q: sent %v, error %v, the window came %d times, want true, no error, 3",
+					from, sent, err, c.counts["push"])
 			}
 			if !slices.Equal(c.again, []bool{false, true, true}) {
-				t.Errorf("from %q: the window was marked as sent before: %v", from, c.again)
+				t.Errorf("from %q: at each try, the window is marked as sent before: %v, want false, true, true", from, c.again)
 			}
 			c.set(func() { c.leader = "" })
 			g.forget("c")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			if sent, err := g.Push(ctx, bytes); sent || !errors.Is(err, ErrNoLeader) {
-				t.Errorf("from %q, without a leader: sent %v, error %v", from, sent, err)
+				t.Errorf("from %q, without a leader: sent %v, error %v, want false, ErrNoLeader", from, sent, err)
 			}
 			cancel()
 		}

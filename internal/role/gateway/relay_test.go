@@ -104,7 +104,7 @@ func (y *relayed) dies(name string) {
 	y.nodes[name].server.Close()
 }
 
-// Writes go to the leader, and reads take turns among the nodes that lag least. All bytes pass unchanged.
+// Writes go to the leader. Reads go in turn to the nodes that lag least. All bytes pass unchanged.
 func TestWhereRequestsGo(t *testing.T) {
 	y := newRelayed(t)
 	for range 10 {
@@ -117,7 +117,7 @@ func TestWhereRequestsGo(t *testing.T) {
 	}
 	a, b, c := y.nodes["a"].number(), y.nodes["b"].number(), y.nodes["c"].number()
 	if a <= 10 || b == 0 || a+b != 20 || c > 0 {
-		t.Errorf("%d, %d and %d requests came", a, b, c)
+		t.Errorf("the nodes got %d, %d and %d requests, want more than 10, some, none, 20 in all", a, b, c)
 	}
 	if got := y.nodes["b"].came[0]; got != "POST /api/v1/query?x=1 query=up" {
 		t.Errorf("node b got %q", got)
@@ -126,7 +126,7 @@ func TestWhereRequestsGo(t *testing.T) {
 	y.asked()
 	for _, w := range []*httptest.ResponseRecorder{y.write(), y.query()} {
 		if w.Body.String() != "c" {
-			t.Errorf("node c leads and is the only one that is ready, and node %s answers", w.Body)
+			t.Errorf("only node c is ready, and it leads, but node %s answers", w.Body)
 		}
 	}
 	if !y.Ready() {
@@ -135,12 +135,12 @@ func TestWhereRequestsGo(t *testing.T) {
 	y.nodes["c"].Ready = false
 	y.asked()
 	if w := y.query(); w.Code != 200 || y.Ready() { // a node that lags can answer in part
-		t.Errorf("no node is ready: %d, ready %v", w.Code, y.Ready())
+		t.Errorf("no node is ready: status %d, ready %v, want 200, false", w.Code, y.Ready())
 	}
 }
 
-// The node decides about the tenant, the token and the host. So the node must see that a request came through
-// a gateway. If the gateway runs on the node's machine, the request comes from loopback, like an operator's.
+// The node decides about the tenant, the token and the host. So it must see that a request came through
+// a gateway. A gateway on the node's machine sends from loopback, like an operator.
 func TestTheNodeSeesWhoAsks(t *testing.T) {
 	y := newRelayed(t)
 	r := httptest.NewRequest(http.MethodGet, "http://metrics.example:7125/api/v1/labels", nil)
@@ -171,8 +171,8 @@ func TestTheNodeSeesWhoAsks(t *testing.T) {
 	}
 }
 
-// When a node dies, the same request is answered by another one, and later requests go there at once. When it
-// is back, it answers again.
+// When a node dies, another node answers the same request, and later requests go to that node at once.
+// When the dead node is back, it answers again.
 func TestANodeDies(t *testing.T) {
 	y := newRelayed(t)
 	y.nodes["b"].Ready = false
@@ -180,26 +180,26 @@ func TestANodeDies(t *testing.T) {
 	y.dies("a")
 	for _, request := range []func() *httptest.ResponseRecorder{y.query, y.write} {
 		if w := request(); w.Code != 200 || w.Body.String() != "c" {
-			t.Errorf("after the death of node a: %d %s", w.Code, w.Body)
+			t.Errorf("after the death of node a: status %d from node %s, want 200 from c", w.Code, w.Body)
 		}
 	}
 	if n := testutil.ToFloat64(y.again.WithLabelValues("read")); n != 1 {
-		t.Errorf("%v queries were sent again", n)
+		t.Errorf("%v queries were sent again, want 1", n)
 	}
 	if n := testutil.ToFloat64(y.again.WithLabelValues("write")); n != 0 {
-		t.Errorf("%v writes went first to a node that is known to be dead", n)
+		t.Errorf("%v writes went first to a node that is known to be dead, want 0", n)
 	}
 	back := httptest.NewServer(y.nodes["a"])
 	defer back.Close()
 	y.nodes["a"].URL = back.URL
 	y.asked()
 	if w := y.write(); w.Body.String() != "a" {
-		t.Errorf("node a is back, and node %s answers", w.Body)
+		t.Errorf("node a is back, but node %s answers", w.Body)
 	}
 }
 
-// A node that is about to stop answers 503. Another one answers the query. A write is not sent again, since
-// its sender repeats it.
+// A node that is about to stop answers 503. Another node answers the query. A write is not sent again,
+// since its sender repeats it.
 func TestANodeThatStops(t *testing.T) {
 	y := newRelayed(t)
 	y.nodes["b"].Ready, y.nodes["c"].Lag = false, 2*time.Second
@@ -216,11 +216,11 @@ func TestANodeThatStops(t *testing.T) {
 	}
 	y.nodes["c"].answer = y.nodes["a"].answer
 	if w := y.query(); w.Code != 503 || w.Body.String() != "stopping\n" {
-		t.Errorf("no node answers queries: %d %s", w.Code, w.Body)
+		t.Errorf("no node answers queries: status %d, %q, want 503, stopping", w.Code, w.Body)
 	}
 }
 
-// Without an answer, a write says what is known of its fate.
+// If no node answers a write, the gateway's answer says what is known of the write's fate.
 func TestNoNodeAnswers(t *testing.T) {
 	y := newRelayed(t)
 	y.dies("c")
@@ -231,7 +231,7 @@ func TestNoNodeAnswers(t *testing.T) {
 	y.nodes["a"].answer, y.nodes["b"].answer = cut, cut
 	if w := y.write(); w.Code != 503 || !strings.HasPrefix(w.Body.String(), "it may be written, in whole or in part") ||
 		w.Header().Get("Retry-After") == "" {
-		t.Errorf("cut off after it was sent: %d %s", w.Code, w.Body)
+		t.Errorf("a write is cut off after it was sent: status %d, %s, want 503 and that it may be written", w.Code, w.Body)
 	}
 	y.dies("a")
 	y.dies("b")
@@ -251,8 +251,8 @@ func TestNoNodeAnswers(t *testing.T) {
 	}
 }
 
-// A node that is paused takes connections and answers nothing. Once it has not answered for some seconds, its
-// requests go on elsewhere. An answer that has begun arrives whole.
+// A paused node accepts connections but answers nothing. After some seconds without an answer, its
+// requests go to another node. An answer that has begun arrives whole.
 func TestANodeIsPaused(t *testing.T) {
 	y := newRelayed(t)
 	y.nodes["b"].Ready = false
@@ -286,11 +286,11 @@ func TestTheClientLeaves(t *testing.T) {
 	y.do(y.Writes(), httptest.NewRequest(http.MethodPost, "/api/v1/write", nil).WithContext(ctx))
 	<-ended
 	if n := testutil.ToFloat64(y.failed.WithLabelValues("write")); n != 0 || y.nodes["b"].number() > 0 {
-		t.Errorf("%v requests failed, and %d came to node b", n, y.nodes["b"].number())
+		t.Errorf("%v requests count as failed, and %d came to node b, want none", n, y.nodes["b"].number())
 	}
 }
 
-// Requests under way take no more memory than is allowed.
+// Requests under way take no more memory than the gateway allows.
 func TestTheMemoryOfRequests(t *testing.T) {
 	y := newRelayed(t)
 	large := func(size int) *httptest.ResponseRecorder {
@@ -298,12 +298,12 @@ func TestTheMemoryOfRequests(t *testing.T) {
 		return y.do(y.Writes(), httptest.NewRequest(http.MethodPost, "/api/v1/write", body))
 	}
 	if w := large(2 << 20); w.Code != http.StatusRequestEntityTooLarge {
-		t.Errorf("a request larger than the memory: %d", w.Code)
+		t.Errorf("a request larger than the memory: status %d, want 413", w.Code)
 	}
 	stream := httptest.NewRequest(http.MethodPost, "/api/v1/write", strings.NewReader(strings.Repeat("x", 2<<20)))
 	stream.ContentLength = -1
 	if w := y.do(y.Writes(), stream); w.Code != http.StatusRequestEntityTooLarge {
-		t.Errorf("a longer stream than the memory: %d", w.Code)
+		t.Errorf("a stream longer than the memory: status %d, want 413", w.Code)
 	}
 	y.nodes["a"].answer = func(w http.ResponseWriter, _ *http.Request) {
 		y.nodes["a"].answer = nil
@@ -311,10 +311,10 @@ func TestTheMemoryOfRequests(t *testing.T) {
 		w.WriteHeader(second.Code)
 	}
 	if w := large(600 << 10); w.Code != 503 {
-		t.Errorf("two requests that do not fit at once: %d", w.Code)
+		t.Errorf("a second request that does not fit beside the first: status %d, want 503", w.Code)
 	}
 	if w := large(600 << 10); w.Code != 200 {
-		t.Errorf("the memory is not free again: %d %s", w.Code, w.Body)
+		t.Errorf("after the first request ended, the memory must be free: status %d, %s", w.Code, w.Body)
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// nowhere is stores that take everything at no cost.
+// nowhere is a set of stores that take everything at no cost.
 type nowhere struct{}
 
 func (nowhere) WriteTiles(context.Context, string, tile.Width, []tile.Sample) (w tile.Written, err error) {
@@ -35,9 +35,9 @@ func (nowhere) Sync(context.Context) error        { return nil }
 func (nowhere) CutBack(string, map[string]uint64) {}
 
 // BenchmarkWindow measures what a window of 2,000 series costs in a group of one. For comparison it
-// measures a machine without a group that syncs its journal before each acknowledgement, and one that
-// syncs it each second. There is no bound: the difference is the price of
-// the same path for one and for three machines, and no release has a group of one.
+// measures two machines without a group: one syncs its journal before each acknowledgement, the other
+// each second. There is no bound: the difference is the price of the same path for one and for three
+// machines, and no release has a group of one.
 func BenchmarkWindow(b *testing.B) {
 	type role interface {
 		Push(context.Context, []batch.Batch) error
@@ -112,9 +112,9 @@ func BenchmarkWindow(b *testing.B) {
 	}
 }
 
-// What a small request costs in a group of one whose stores take everything at no cost, with notes
-// and without. Bound: a note costs at most 20 us of a core, so 500 requests a second cost a hundredth of
-// a core.
+// BenchmarkRequest measures a small request in a group of one, with notes and without. Its stores take
+// everything at no cost. Bound: a note costs at most 20 us of a core, so 500 requests a second cost a
+// hundredth of a core.
 func BenchmarkRequest(b *testing.B) {
 	for _, boot := range []string{"boot", ""} {
 		b.Run(fmt.Sprintf("boot=%q", boot), func(b *testing.B) {

@@ -18,7 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// machineConfig is how the machine of these tests closed its tiles.
+// machineConfig is the configuration by which the machine of these tests closed its tiles.
 var machineConfig = tile.Config{CounterTTL: settings.DefaultAggregator().CounterTTL}
 
 // machine returns the shards of one machine. Its tenant a has 60 increments of a counter, of which ten are in a
@@ -38,7 +38,7 @@ func machine(t *testing.T, now time.Time) *tile.Shards {
 	return shards
 }
 
-// founded returns the directory of a group that lacks the data of its founder.
+// founded returns the directory of a group to which its founder's data have yet to be copied.
 func founded(t *testing.T) *memfs.FS {
 	dir := memfs.New()
 	if _, err := identity.Found(memfs.New(), dir, "a", identity.DataIndex); err != nil {
@@ -61,8 +61,8 @@ func asFounder(t *testing.T, fs *memfs.FS) func(*Options) {
 	return func(o *Options) { o.Node, o.Member, o.Voters = "a", members.GetVoters()[0], nil }
 }
 
-// Found may be interrupted at any call, by a kill or a power loss. The group then either lacks the data, and
-// Found can be repeated, or it has all of them. Its counters go on.
+// A kill or a power loss may interrupt Found at any call. Then the group either lacks the data, and
+// Found can be repeated, or it has all of them, and its counters go on.
 func TestFoundIsInterrupted(t *testing.T) {
 	for _, powerLoss := range []bool{false, true} {
 		whole := false
@@ -82,7 +82,7 @@ func foundInterrupted(t *testing.T, calls int, powerLoss bool) (whole bool) {
 			map[string]*write.State{"a": {Newest: 5}}))
 	}
 	if lacks, err := LacksData(dir); err != nil || !lacks {
-		t.Fatalf("a group that was founded with data lacks them: %v, %v", lacks, err)
+		t.Fatalf("before Found, the group lacks the data: %v, %v, want true", lacks, err)
 	}
 	type end struct{}
 	dir.Fail = func(string, string) error {
@@ -104,7 +104,7 @@ func foundInterrupted(t *testing.T, calls int, powerLoss bool) (whole bool) {
 	}
 	lacks, err := LacksData(dir)
 	if err != nil || whole && lacks {
-		t.Fatalf("the group lacks the data: %v, %v", lacks, err)
+		t.Fatalf("after a whole Found, the group lacks the data: %v, %v, want false", lacks, err)
 	}
 	if lacks {
 		if err := found(); err != nil {
@@ -119,17 +119,17 @@ func foundInterrupted(t *testing.T, calls int, powerLoss bool) (whole bool) {
 	time.Sleep(30 * time.Second)
 	p.terminate()
 	if lacks, err := LacksData(p.fs); err != nil || lacks {
-		t.Errorf("the group lacks the data, though it has had a start: %v, %v", lacks, err)
+		t.Errorf("after a start, the group lacks the data: %v, %v, want false", lacks, err)
 	}
 	s.check("a", "hits", 67)
 	if times, values := s.values("a", "hits"); len(times) < 2 || values[1] != 10 {
-		t.Errorf("the tile that waited has the values %v at %v", values, times)
+		t.Errorf("the counter has the values %v at %v, want 10 from the tile that waited", values, times)
 	}
 	return whole
 }
 
-// Once a group has had entries, it has its data. If their checkpoint is gone or damaged, the start fails: without
-// the data, queries would be answered short.
+// A group that has had entries does not lack its founder's data. If the checkpoint with them is gone or
+// damaged, the start fails: otherwise queries would get answers without them.
 func TestALostFoundation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := founded(t)
@@ -146,12 +146,12 @@ func TestALostFoundation(t *testing.T) {
 		delete(fs.Files, name)
 		for what, fs := range map[string]*memfs.FS{"gone": fs, "damaged": damaged} {
 			if lacks, err := LacksData(fs); err != nil || lacks {
-				t.Errorf("the checkpoint is %s, and the group lacks data: %v, %v", what, lacks, err)
+				t.Errorf("the checkpoint is %s: the group lacks the data: %v, %v, want false", what, lacks, err)
 			}
 			o := optionsOf(fs, s)
 			asFounder(t, fs)(&o)
 			if _, err := New(o); !errors.Is(err, entrylog.ErrDamaged) {
-				t.Errorf("the checkpoint is %s, and the start returns %v", what, err)
+				t.Errorf("the checkpoint is %s: the start returns %v, want ErrDamaged", what, err)
 			}
 		}
 	})

@@ -53,7 +53,7 @@ type stores struct {
 	again int                          // samples of tiles that were written again with the same value
 	syncs int                          // calls of Sync
 	fault error                        // of Sync
-	known int                          // samples of requests that the store had
+	known int                          // samples of requests that the store already had
 	sick  map[string]error             // by tenant: why its stores take nothing; nil means that they hang
 	cure  chan struct{}                // closed when hanging stores go on
 	takes int                          // writes to sick stores that succeed
@@ -61,7 +61,7 @@ type stores struct {
 
 	atSync atomic.Pointer[func()] // called by the next sync
 
-	leftOut string // tenant whose stores a sync leaves out
+	leftOut string // a sync leaves out the stores of this tenant
 }
 
 func newStores(t *testing.T) *stores {
@@ -112,7 +112,7 @@ func (s *stores) WriteTiles(ctx context.Context, tenant string, w tile.Width,
 		key := fmt.Sprintf("%s %s %s", tenant, w, x.Series.Labels)
 		before, has := s.put(key, x.T, x.V)
 		if has && before != x.V && !value.IsStaleNaN(x.V) {
-			s.t.Errorf("%s at %d was %g and is %g now", key, x.T, before, x.V)
+			s.t.Errorf("the sample of %s at %d was written as %g, and now as %g", key, x.T, before, x.V)
 		}
 		if has {
 			s.again++
@@ -176,7 +176,7 @@ func (s *stores) Sync(context.Context) error {
 	return nil
 }
 
-// leaveOut makes each Sync leave out the stores of a tenant; empty for none.
+// leaveOut makes each Sync leave out the stores of one tenant, or of none if the name is empty.
 func (s *stores) leaveOut(tenant string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +210,7 @@ func (s *stores) losePower() {
 	}
 }
 
-// make makes the stores of a tenant sick, or well.
+// make makes the stores of a tenant sick, or healthy again.
 func (s *stores) make(tenant string, sick bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +221,7 @@ func (s *stores) make(tenant string, sick bool, err error) {
 	}
 }
 
-// take lets writes to sick stores succeed, and waits until they have.
+// take lets that many writes to sick stores succeed, and waits until they have ended.
 func (s *stores) take(writes int) {
 	s.mu.Lock()
 	s.takes = writes
@@ -251,19 +251,20 @@ func (s *stores) check(tenant, name string, total float64) {
 	s.t.Helper()
 	times, values := s.values(tenant, name)
 	if len(values) == 0 || values[0] != 0 {
-		s.t.Fatalf("%s: no zero at the beginning: %v", name, values)
+		s.t.Fatalf("%s begins with %v, want a zero", name, values)
 	}
 	for i := 1; i < len(values); i++ {
 		if values[i] < values[i-1] || times[i]-times[i-1] != 10_000 {
-			s.t.Fatalf("%s: after %g at %d comes %g at %d", name, values[i-1], times[i-1], values[i], times[i])
+			s.t.Fatalf("%s: the sample %g at %d is followed by %g at %d, want no fall, 10 s later",
+				name, values[i-1], times[i-1], values[i], times[i])
 		}
 	}
 	if got := values[len(values)-1]; got != total {
-		s.t.Errorf("%s: %g is stored, %g was counted", name, got, total)
+		s.t.Errorf("%s: %g is stored, want %g as counted", name, got, total)
 	}
 }
 
-// mortal is a process' way to the stores. After a kill of the process, all writes fail.
+// mortal is the path from a process to the stores. After the process is killed, all writes fail.
 type mortal struct {
 	Writer
 	dead atomic.Bool
@@ -404,9 +405,9 @@ func request(t testing.TB, tenant, name string, at time.Time, v float64) *entry.
 		Tenant: tenant, Arrival: at.UnixMilli(), Window: 60_000, Form: bodies[0].Form, Body: bytes.Clone(bodies[0].Bytes)}}
 }
 
-// A push is acknowledged once it is stored, and not before. Until then a power loss takes all of it.
-// While the disk takes nothing, pushes fail; while it hangs, they wait as long as their callers. Whatever
-// a caller was told, a window that comes again counts once.
+// A push is acknowledged when it is stored, not before. Until then a power loss takes all of it. While
+// the disk takes nothing, pushes fail. While it hangs, they wait as long as their callers do. Whatever a
+// caller was told, a window that comes again counts once.
 func TestAPushIsAcknowledgedOnceItIsStored(t *testing.T) {
 	for name, hangs := range map[string]bool{"fails": false, "hangs": true} {
 		t.Run(name, func(t *testing.T) {
@@ -437,7 +438,7 @@ func sickDisk(t *testing.T, hangs bool) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		if err := p.Push(ctx, windows[i:i+1]); errors.Is(err, context.DeadlineExceeded) != hangs ||
 			errors.Is(err, memfs.ErrInjected) == hangs {
-			t.Errorf("a window that is not stored: %v", err)
+			t.Errorf("a window that is not stored: %v, want DeadlineExceeded on a hanging disk, else the disk's error", err)
 		}
 		cancel()
 	}
@@ -446,14 +447,15 @@ func sickDisk(t *testing.T, hangs bool) {
 	_, err := p.Write(ctx, request(t, "a", "r", time.Now(), 1))
 	switch {
 	case hangs && (!errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, member.ErrUnknown)):
-		t.Errorf("a request that the disk may take: %v", err)
+		t.Errorf("a request that the hanging disk may still take: %v, want DeadlineExceeded and ErrUnknown", err)
 	case !hangs && (!errors.Is(err, memfs.ErrInjected) || errors.Is(err, member.ErrUnknown)):
-		t.Errorf("a request that is refused: %v", err) // the windows have shown that the disk takes nothing
+		// The windows have shown that the disk takes nothing.
+		t.Errorf("a request that the disk refuses: %v, want its error without ErrUnknown", err)
 	}
 	synctest.Wait()
 	lost := start(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), newStores(t))
 	if n := lost.Shards.Raw()["a"]; n != 1 {
-		t.Errorf("%d values after a power loss, not 1", n)
+		t.Errorf("%d values after a power loss, want 1", n)
 	}
 	lost.terminate()
 	cure.Store(nil)
@@ -465,19 +467,20 @@ func sickDisk(t *testing.T, hangs bool) {
 		}
 	}
 	if n := testutil.ToFloat64(p.metrics.JournalErrors); (n == 0) != hangs {
-		t.Errorf("%g failed writes are counted", n)
+		t.Errorf("the disk hangs: %v, and %g failed writes are counted, want some only if it does not hang", hangs, n)
 	}
 	synctest.Wait()
 	kept := start(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), newStores(t))
 	if n := kept.Shards.Raw()["a"]; n != 3 {
-		t.Errorf("%d values after a power loss, not 3", n)
+		t.Errorf("%d values after a power loss, want 3", n)
 	}
 	kept.terminate()
 	p.terminate()
 }
 
-// While the disk of the log hangs, callers come again and again, and give up. What the group keeps of them
-// stays below its bounds. Once the disk works, everything goes on, and what came again counts once.
+// While the disk of the log hangs, callers come again and again, and give up. What the group keeps of
+// their calls stays within bounds. When the disk works again, everything goes on, and what came again
+// counts once.
 func TestWhatWaitsForAHangingDiskIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, s := memfs.New(), newStores(t)
@@ -551,7 +554,7 @@ func TestWhatWaitsForAHangingDiskIsBounded(t *testing.T) {
 		synctest.Wait()
 		s.check("a", string(name), 1)
 		if len(p.waiting) > 0 || p.pushed != 0 || len(p.queue) > 0 {
-			t.Errorf("%d callers and %d bytes of windows still wait", len(p.waiting), p.pushed)
+			t.Errorf("in the end %d callers and %d bytes of windows wait, want none", len(p.waiting), p.pushed)
 		}
 		p.terminate()
 	})
