@@ -24,7 +24,7 @@ func TestReplays(t *testing.T) {
 		o.BeginReplay("b")
 		a, b, other := wait("a"), wait("b"), wait("c")
 		if ended(a) || ended(b) || !ended(other) || <-other != nil {
-			t.Error("a query must wait for the requests of its own tenant, and of no other")
+			t.Error("a query did not wait for its own tenant's requests, or waited for those of another tenant")
 		}
 		o.EndReplay("a")
 		full, broken := errors.New("full"), errors.New("broken")

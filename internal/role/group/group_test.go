@@ -591,9 +591,9 @@ func (f sickFile) Sync() error {
 	return f.Writer.Sync()
 }
 
-// The process ends, is killed or loses power every few seconds. Still every tile is whole, no tile is
-// written with two values, each acknowledged window counts once, even if it is pushed again.
-// Each acknowledged request is stored, and the state and the log stay small.
+// The process ends, is killed or loses power every few seconds. Still every tile is whole, and no tile
+// is written with two values. Each acknowledged window counts once, even if it is pushed again. Each
+// acknowledged request is stored. The state and the log stay small.
 func TestRestartsLoseNothing(t *testing.T) {
 	for _, end := range []string{"terminate", "kill", "power"} {
 		for seed := range uint64(4) {
@@ -607,7 +607,7 @@ func TestRestartsLoseNothing(t *testing.T) {
 func restarts(t *testing.T, end string, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 9))
 	fs, s := memfs.New(), newStores(t)
-	if end != "terminate" { // which waits for no store that takes so long
+	if end != "terminate" { // a regular end does not wait for such slow stores
 		s.delay = time.Duration(seed%2) * time.Second // tiles wait behind those under way
 	}
 	boot := 0
@@ -641,7 +641,7 @@ func restarts(t *testing.T, end string, seed uint64) {
 		case "terminate":
 			p.terminate()
 			if p.grown.Load() > 200 {
-				t.Errorf("%d bytes of the log are not in a checkpoint at the end", p.grown.Load())
+				t.Errorf("at the end, %d bytes of the log are not in a checkpoint, want at most 200", p.grown.Load())
 			}
 		case "kill":
 			fs = p.kill(crash)
@@ -672,10 +672,10 @@ func restarts(t *testing.T, end string, seed uint64) {
 		}
 	}
 	if !maps.Equal(found, wrote) {
-		t.Errorf("%d samples of requests are stored, %d were acknowledged", len(found), len(wrote))
+		t.Errorf("%d samples of requests are stored, want the same %d as acknowledged", len(found), len(wrote))
 	}
 	if s.known > 0 && end != "power" {
-		t.Errorf("%d samples of requests were looked up that the store had", s.known)
+		t.Errorf("requests came again with %d samples that the store had, want 0", s.known)
 	}
 	if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 1 {
 		t.Error("no checkpoint was written")
@@ -690,11 +690,12 @@ func restarts(t *testing.T, end string, seed uint64) {
 	p.terminate()
 	time.Sleep(time.Minute) // writes of killed processes end
 	if p.fs.Handles != 0 {
-		t.Errorf("%d files are open at the end", p.fs.Handles)
+		t.Errorf("at the end %d files are open, want 0", p.fs.Handles)
 	}
 }
 
-// What the stores have is not written again after a kill, since the machine was not restarted.
+// If only the process is killed, nothing that the stores have is written again. After another boot, it
+// is.
 func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 	for boot, most := range map[string]int{"boot": 0, "another": 1000, "": 1000} {
 		t.Run(fmt.Sprintf("%q", boot), func(t *testing.T) {
@@ -708,7 +709,7 @@ func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 				p = start(t, p.kill(crash), s, func(o *Options) { o.Boot = boot })
 				time.Sleep(20 * time.Second)
 				if synctest.Wait(); s.again > most || most > 0 && s.again == 0 {
-					t.Errorf("%d samples were written again", s.again)
+					t.Errorf("%d samples were written again, want at most %d, and some if that is not 0", s.again, most)
 				}
 				s.check("a", "c", 95)
 				p.terminate()
@@ -717,15 +718,15 @@ func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 	}
 }
 
-// A store takes nothing while checkpoints are written, so all its tiles wait in there. Just before the last
-// checkpoint is in place, the store takes some, and then the process is killed. The next process writes
-// only the others. Notes used to be compared with the indexes of a checkpoint's sections, so all tiles of
-// a section were written again.
+// While checkpoints are written, one store takes nothing, so all its tiles wait in them. Just before the
+// last checkpoint is in place, the store takes some tiles, and then the process is killed. The next
+// process writes only the others. Notes used to be compared with the indexes of a checkpoint's sections,
+// so all tiles of a section were written again.
 func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
 		small := func(o *Options) { o.Config.Checkpoint = 4000 }
-		time.Sleep(50 * time.Second) // so that the first tile has samples of both widths
+		time.Sleep(50 * time.Second) // now the next tile of 10 s also ends one of a minute
 		p := start(t, memfs.New(), s, small)
 		s.make("b", true, errors.New("no space left on device"))
 		total := 0.0
@@ -748,14 +749,14 @@ func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
 			}
 			synctest.Wait()
 			if now, _ := s.values("b", "d"); len(now) == len(stored) || len(p.Pending()) == 0 {
-				t.Fatalf("life %d: the store took nothing or everything", life)
+				t.Fatalf("life %d: the store took all tiles or none, want some", life)
 			}
 			p = start(t, p.kill(crash), s, small)
 		}
 		s.make("b", false, nil)
 		time.Sleep(30 * time.Second)
 		if synctest.Wait(); s.again != 0 {
-			t.Errorf("%d samples were written again", s.again)
+			t.Errorf("%d samples were written again, want 0", s.again)
 		}
 		s.check("a", "c", total)
 		s.check("b", "d", total)
@@ -763,8 +764,8 @@ func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
 	})
 }
 
-// The trip of a request tells how long it waited and how long its store took it. Deltas are visible once
-// they are in tiles.
+// A request's trip tells how long the request waited, and how long its store took. Deltas are visible
+// once they are in tiles.
 func TestRequestsPassStages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -790,7 +791,7 @@ func TestRequestsPassStages(t *testing.T) {
 			}
 			for i := range stage.NumStages {
 				if _, _, ok := trip.Passed(i); ok != slices.Contains(want, i) {
-					t.Errorf("deltas: %t: passed stage %v: %t", deltas, i, ok)
+					t.Errorf("deltas %t: the trip passed stage %v: %t, want the opposite", deltas, i, ok)
 				}
 			}
 			if entered, left, _ := trip.Passed(stage.Append); !deltas && (entered != 0 || left != 3*time.Second) {
@@ -801,9 +802,9 @@ func TestRequestsPassStages(t *testing.T) {
 	})
 }
 
-// Requests that a store has do not come to it again after a kill, and yet the member goes on with the same
-// state. If the machine was restarted, the store may have lost some, so those since the checkpoint come
-// again.
+// After a kill, requests that a store has do not come to it again, and yet the member goes on with the
+// same state. If the machine was restarted, the store may have lost some of them, so those since the
+// checkpoint come again.
 func TestStoredRequestsAreNotLookedUp(t *testing.T) {
 	for boot, some := range map[string]bool{"boot": false, "another": true, "": true} {
 		t.Run(fmt.Sprintf("%q", boot), func(t *testing.T) {
@@ -831,10 +832,11 @@ func TestStoredRequestsAreNotLookedUp(t *testing.T) {
 				}
 				synctest.Wait()
 				if s.known > 0 != some || p.Restored().Notes > 0 == some {
-					t.Errorf("%d samples were looked up that the store had, and %d notes count", s.known, p.Restored().Notes)
+					t.Errorf("%d samples came again that the store had, and %d notes count, want only one of both; samples: %v",
+						s.known, p.Restored().Notes, some)
 				}
 				if after := p.sections(); after != before {
-					t.Errorf("the tenants' states are\n%x and were\n%x", after, before)
+					t.Errorf("the tenants' states are\n%x, want, as before,\n%x", after, before)
 				}
 				p.terminate()
 			})
@@ -846,7 +848,7 @@ func TestStoredRequestsAreNotLookedUp(t *testing.T) {
 func (p *process) sections() (all string) {
 	for _, tenant := range p.node.State().Tenants() {
 		if n := p.node.State().Waiting(tenant).Requests; n > 0 {
-			p.t.Errorf("%d requests of tenant %s wait", n, tenant)
+			p.t.Errorf("%d requests of tenant %s are under way, want 0", n, tenant)
 		}
 		section := p.node.State().AppendTenant(nil, tenant, 0)
 		all += fmt.Sprintf("%s: %s\n", tenant, section)
@@ -854,7 +856,7 @@ func (p *process) sections() (all string) {
 	return all
 }
 
-// Nothing is acknowledged that is stored nowhere.
+// Events are refused: a member does not acknowledge what it stores nowhere.
 func TestEventsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, memfs.New(), newStores(t))
@@ -866,8 +868,9 @@ func TestEventsAreRefused(t *testing.T) {
 	})
 }
 
-// The stores of one tenant hang or fail. Another tenant's tiles and requests are stored in time, and
-// so are the sick tenant's once it is well. New windows of the sick tenant are refused at a limit.
+// The stores of one tenant hang or fail. Another tenant's tiles and requests are stored in time. Those
+// of the sick tenant are stored once its stores are well. New windows of the sick tenant are refused at
+// a limit.
 func TestASickStoreDelaysOnlyItsTenant(t *testing.T) {
 	for name, sick := range map[string]error{"hangs": nil, "fails": errors.New("no space left on device")} {
 		t.Run(name, func(t *testing.T) {
@@ -913,12 +916,12 @@ func sickStore(t *testing.T, sick error) {
 	select {
 	case err := <-slow:
 		if sick == nil || !errors.Is(err, sick) {
-			t.Errorf("the request is answered: %v", err)
+			t.Errorf("the request returned %v, want it to wait for a store that hangs, or the store's error", err)
 		}
 		slow <- nil
 	default:
 		if sick != nil {
-			t.Error("the caller does not learn that the store fails")
+			t.Error("the store fails, but the request still waits")
 		}
 	}
 	s.make("b", false, nil)
@@ -929,7 +932,7 @@ func sickStore(t *testing.T, sick error) {
 	p.mustCount("b", "d", 1)
 	time.Sleep(20 * time.Second)
 	if _, values := s.values("b", "d"); values[len(values)-1] != taken+1 {
-		t.Errorf("%v are stored, %g were taken", values, taken+1)
+		t.Errorf("the stored values are %v, want %g last", values, taken+1)
 	}
 	if len(p.Pending()) > 0 {
 		t.Errorf("there still wait %+v", p.Pending())
@@ -941,7 +944,7 @@ func sickStore(t *testing.T, sick error) {
 type panics struct {
 	*stores
 	tenant   string
-	requests bool // they panic at requests; otherwise at tiles
+	requests bool // if true, they panic at requests, otherwise at tiles
 }
 
 func (p *panics) WriteRequests(ctx context.Context, tenant string, state *write.State, all []*write.Request) error {
@@ -961,9 +964,9 @@ func (p *panics) WriteTiles(ctx context.Context, tenant string, w tile.Width,
 	return p.stores.WriteTiles(ctx, tenant, w, samples)
 }
 
-// A tenant's request, or its tiles, make the store panic. This tenant's callers get an error at once, and
-// so do later ones, and nobody else notices. Checkpoints go on. The next process, which has no such bug,
-// stores what waited.
+// A request of a tenant, or its tiles, make the store panic. The tenant's callers get an error at once,
+// and so do its later callers. Other tenants notice nothing. Checkpoints go on. The next process, which
+// has no such bug, stores what waited.
 func TestAPanicHarmsOnlyItsTenant(t *testing.T) {
 	for _, requests := range []bool{true, false} {
 		t.Run(fmt.Sprintf("requests=%t", requests), func(t *testing.T) {
@@ -1027,8 +1030,8 @@ func panicking(t *testing.T, requests bool) {
 	p.terminate()
 }
 
-// A log that lost its end by damage is shorter than the state. New entries would get indexes that the state has
-// already, and vanish. So the member does not start.
+// A damaged log lost its end, so it is shorter than the state. New entries would get indexes that the
+// state already has, and would vanish. So the member does not start.
 func TestALogThatEndsBeforeTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -1049,15 +1052,15 @@ func TestALogThatEndsBeforeTheState(t *testing.T) {
 			}
 		}
 		if _, err := New(optionsOf(fs, s)); !errors.Is(err, entrylog.ErrDamaged) {
-			t.Errorf("a start with a log that lost its end: %v", err)
+			t.Errorf("a start with a log that lost its end: %v, want ErrDamaged", err)
 		}
 	})
 }
 
-// The disk of a tenant's stores hangs in each sync, and takes writes. That holds up no checkpoint, and a power
-// loss costs nothing: the start goes back to the last checkpoint for which all stores were synced.
+// The disk of a tenant's stores takes writes, but hangs in each sync. Checkpoints go on. A power loss
+// costs nothing: the start goes back to the last checkpoint for which all stores were synced.
 func TestAPowerLossWhileAStoreCannotBeSynced(t *testing.T) {
-	for _, first := range []bool{false, true} { // whether an earlier checkpoint had all stores
+	for _, first := range []bool{false, true} { // whether all stores were synced for an earlier checkpoint
 		synctest.Test(t, func(t *testing.T) { unsyncedStore(t, first) })
 	}
 }
@@ -1079,8 +1082,8 @@ func unsyncedFor(t *testing.T, p *process, s *stores) (requests int) {
 	return requests
 }
 
-// After a power loss, the newest checkpoints do not count. They never do again, even if the next checkpoint
-// fails after its sync, and the process is killed then.
+// After a power loss, the newest checkpoints do not count, and never do so later. That holds even if the
+// next checkpoint fails after its sync, and then the process is killed.
 func TestCheckpointsThatDoNotCountAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -1092,7 +1095,7 @@ func TestCheckpointsThatDoNotCountAreGone(t *testing.T) {
 			return fs.PowerLoss(rand.New(rand.NewPCG(1, 1)))
 		})
 		next := func(o *Options) { o.Boot = "the next" }
-		s.make("b", true, nil) // its samples must still be there for the process after the next one
+		s.make("b", true, nil) // the last process below must still find its samples in the log
 		fs.Fail = func(op, name string) error {
 			if op == "rename" && strings.Contains(name, "checkpoint") {
 				return memfs.ErrInjected
@@ -1105,7 +1108,7 @@ func TestCheckpointsThatDoNotCountAreGone(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		if n := testutil.ToFloat64(p.metrics.CheckpointErrors); n == 0 {
-			t.Error("no checkpoint failed, which shows nothing")
+			t.Error("no checkpoint failed, so the test shows nothing")
 		}
 		fs = p.kill(crash)
 		fs.Fail = nil
@@ -1115,14 +1118,14 @@ func TestCheckpointsThatDoNotCountAreGone(t *testing.T) {
 			t.Error(err)
 		}
 		if n := s.count("b raw"); n != written {
-			t.Errorf("%d of %d samples are stored", n, written)
+			t.Errorf("%d samples are stored, want %d", n, written)
 		}
 		p.terminate()
 	})
 }
 
-// A store that is never synced does not fill the disk: at some point, the log no longer has all that the store
-// may lose.
+// A store that is never synced does not fill the disk: from some size on, the log does not keep
+// everything that the store may lose.
 func TestTheLogIsBoundedThoughAStoreIsNeverSynced(t *testing.T) {
 	for _, bound := range []int64{10_000, unsyncedBytes} {
 		synctest.Test(t, func(t *testing.T) {
@@ -1132,7 +1135,7 @@ func TestTheLogIsBoundedThoughAStoreIsNeverSynced(t *testing.T) {
 			unsyncedFor(t, p, s)
 			synctest.Wait()
 			if size := p.log.Bytes(); (size < 20_000) != (bound == 10_000) {
-				t.Errorf("the log has %d bytes, with a bound of %d", size, bound)
+				t.Errorf("the log has %d bytes with a bound of %d, want less than 20000 only with 10000", size, bound)
 			}
 			p.terminate()
 		})
@@ -1163,23 +1166,24 @@ func unsyncedStore(t *testing.T, first bool) {
 	before := testutil.ToFloat64(p.metrics.Checkpoints)
 	write(120)
 	if n := testutil.ToFloat64(p.metrics.Checkpoints) - before; n < 2 {
-		t.Errorf("%g checkpoints were written meanwhile", n)
+		t.Errorf("meanwhile %g checkpoints were written, want at least 2", n)
 	}
 	if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n == 0 {
-		t.Error("the metric says that all stores are synced")
+		t.Error("the metric has no unsynced entries, want some")
 	}
 	if s := p.Status(); !slices.Equal(s.LogPins, []string{"b/raw"}) || s.LogBytes != p.log.Bytes() || len(s.Marks) == 0 {
-		t.Errorf("the log of %d bytes is kept for %v; %d marks", s.LogBytes, s.LogPins, len(s.Marks))
+		t.Errorf("the log of %d bytes is kept for %v, with %d marks, want b/raw, and some marks",
+			s.LogBytes, s.LogPins, len(s.Marks))
 	}
 
 	killed := p.Restored().Entries
 	fs := p.kill(crash)
 	p = start(t, fs, s, small)
 	if n := p.Restored().Entries - killed; n > 150 {
-		t.Errorf("a start after a kill reads %d entries", n)
+		t.Errorf("a start after a kill reads %d entries, want at most 150", n)
 	}
 	if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n == 0 {
-		t.Error("after a kill, the metric says that all stores are synced")
+		t.Error("after a kill, the metric has no unsynced entries, want some")
 	}
 	write(1)
 
@@ -1194,24 +1198,24 @@ func unsyncedStore(t *testing.T, first bool) {
 		}
 		synctest.Wait()
 		if n := s.count(tenant + " raw"); n != written {
-			t.Errorf("after a power loss, %d of %d samples of tenant %s are stored", n, written, tenant)
+			t.Errorf("after a power loss, %d samples of tenant %s are stored, want %d", n, tenant, written)
 		}
 	}
 	s.leaveOut("")
 	write(60)
 	if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n != 0 {
-		t.Errorf("%g entries are said to be unsynced once the store syncs", n)
+		t.Errorf("the store syncs again, but %g entries count as unsynced, want 0", n)
 	}
 	if pins := p.Status().LogPins; len(pins) > 0 {
-		t.Errorf("the log is kept for %v once the store syncs", pins)
+		t.Errorf("the store syncs again, but the log is kept for %v, want none", pins)
 	}
 	if synctest.Wait(); p.log.Bytes() > 40_000 {
-		t.Errorf("the log has %d bytes once the store syncs", p.log.Bytes())
+		t.Errorf("the store syncs again, but the log has %d bytes, want at most 40000", p.log.Bytes())
 	}
 	p.terminate()
 }
 
-// count returns how many samples the stores have of the series with a prefix.
+// count returns how many samples the stores have of series whose keys begin with a prefix.
 func (s *stores) count(prefix string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -1223,8 +1227,8 @@ func (s *stores) count(prefix string) (n int) {
 	return n
 }
 
-// The raw store of a tenant fails or hangs for minutes. Checkpoints are written all the same, and have the
-// requests that wait, so the log does not grow. After a kill, the next process stores them.
+// The raw store of a tenant fails or hangs for minutes. Checkpoints are written anyway. They have the
+// waiting requests, so the log does not grow. After a kill, the next process stores these requests.
 func TestRequestsWaitBeyondAKill(t *testing.T) {
 	for name, sick := range map[string]error{"hangs": nil, "fails": errors.New("no space left on device")} {
 		t.Run(name, func(t *testing.T) {
@@ -1267,12 +1271,12 @@ func requestsWait(t *testing.T, sick error) {
 		}
 	}
 	if stored != waiting {
-		t.Errorf("%d of %d requests are stored", stored, waiting)
+		t.Errorf("%d requests are stored, want %d", stored, waiting)
 	}
 	p.terminate()
 }
 
-// A store hangs, and readers of its tenant come and give up. The member forgets them.
+// While a store hangs, readers of its tenant come and give up. The member forgets these readers.
 func TestBarriersThatAreGivenUpAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -1284,14 +1288,14 @@ func TestBarriersThatAreGivenUpAreForgotten(t *testing.T) {
 		for range 10 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			if err := p.Barrier(ctx, "b"); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the barrier ended with %v, want the end of its time", err)
+				t.Errorf("the barrier ended with %v, want DeadlineExceeded", err)
 			}
 			cancel()
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if n := len(p.waiting); n != 1 {
-			t.Errorf("%d callers are kept, want the request alone", n)
+			t.Errorf("%d callers are kept, want 1, that of the request", n)
 		}
 		s.make("b", false, nil)
 		p.terminate()
@@ -1318,7 +1322,7 @@ func TestARequestInTheLogMayCount(t *testing.T) {
 			p.terminate()
 			synctest.Wait()
 			if len(s.have) != 1 {
-				t.Errorf("the store %s, and then has %v", name, s.have)
+				t.Errorf("the store %s, and later has %v, want one series", name, s.have)
 			}
 			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -1330,8 +1334,8 @@ func TestARequestInTheLogMayCount(t *testing.T) {
 	}
 }
 
-// After a kill, the store fails at first, and then takes one write of a long replay. Queries wait for the
-// rest: an earlier failure is no reason to answer without it.
+// After a kill, the store fails at first, and then takes one write of a long replay. Queries wait for
+// the rest. The earlier failure is no reason to answer without it.
 func TestQueriesWaitForAReplayThatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -1350,7 +1354,7 @@ func TestQueriesWaitForAReplayThatGoesOn(t *testing.T) {
 		s.make("b", true, full)
 		p = start(t, fs, s)
 		if err := p.Replayed(t.Context(), "b"); !errors.Is(err, full) {
-			t.Errorf("while the store fails, a query waits or gets %v", err)
+			t.Errorf("while the store fails, a query returns %v, want the store's error", err)
 		}
 		s.make("b", true, nil)
 		s.take(1)
@@ -1360,13 +1364,13 @@ func TestQueriesWaitForAReplayThatGoesOn(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-answer:
-			t.Errorf("a query does not wait for the rest of the replay: %v", err)
+			t.Errorf("before the end of the replay, a query returned %v, want it to wait", err)
 			answer <- nil
 		default:
 		}
 		s.make("b", false, nil)
 		if err := <-answer; err != nil {
-			t.Errorf("the store has all requests, and a query gets %v", err)
+			t.Errorf("the store has all requests, but a query returned %v", err)
 		}
 		p.terminate()
 	})
@@ -1397,14 +1401,14 @@ func TestBarriersThatAPanicEndsAreForgotten(t *testing.T) {
 		s.make("b", false, nil)
 		time.Sleep(time.Minute)
 		if err := p.Barrier(t.Context(), "a"); err != nil {
-			t.Errorf("a barrier of another tenant: %v", err)
+			t.Errorf("a barrier of another tenant returned %v", err)
 		}
 		p.terminate()
 	})
 }
 
-// While the stores cannot be synced, each checkpoint fails. It is begun again after a pause that grows, and
-// the log says so. The first sync that succeeds ends the pauses.
+// While the stores cannot be synced, each checkpoint fails. After a pause that grows, it is begun again,
+// and the log says so. The first sync that succeeds ends the pauses.
 func TestAFailedCheckpointBeginsAgainAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -1424,31 +1428,31 @@ func TestAFailedCheckpointBeginsAgainAfterAPause(t *testing.T) {
 			return s.synced() - before
 		}
 		if n := count(10 * 60); n < 4 || n > 8 { // after 10, 20, 40, 80, 160 and 300 s, and some seconds each
-			t.Errorf("in 10 minutes %d checkpoints were begun", n)
+			t.Errorf("in 10 minutes %d checkpoints were begun, want 4 to 8", n)
 		}
 		if n := count(10 * 60); n < 1 || n > 2 {
-			t.Errorf("in the next 10 minutes %d checkpoints were begun", n)
+			t.Errorf("in the next 10 minutes %d checkpoints were begun, want 1 or 2", n)
 		}
 		if text := said.String(); !strings.Contains(text, "again_in=10s") || !strings.Contains(text, "again_in=5m0s") {
-			t.Errorf("the pauses are not told:\n%s", text)
+			t.Errorf("want pauses of 10 s and 5 min in the log, got\n%s", text)
 		}
 		s.failSync(nil)
 		count(5*60 + 10)
 		if n := count(60); n < 2 {
-			t.Errorf("after a checkpoint succeeded, %d were begun in a minute", n)
+			t.Errorf("after a checkpoint succeeded, %d were begun in a minute, want at least 2", n)
 		}
 		s.failSync(errors.New("input/output error"))
 		count(60)
 		if n := strings.Count(said.String(), "again_in=10s"); n != 2 {
-			t.Errorf("%d pauses of 10 s are told, but there were 2", n)
+			t.Errorf("the log has %d pauses of 10 s, want 2", n)
 		}
 		p.terminate()
 	})
 }
 
-// A power loss takes samples of requests that were acknowledged from the stores, and the log has them. While
-// the next process stores them again, queries of the tenant wait. If the store does not take them, or hangs
-// for long, queries learn the reason.
+// A power loss takes samples of acknowledged requests from the stores, but the log has them. While the
+// next process stores them again, queries of the tenant wait. If the store fails, or hangs for long,
+// queries return the reason.
 func TestQueriesWaitForAReplay(t *testing.T) {
 	fails := errors.New("no space left on device")
 	for name, sick := range map[string]error{"hangs": nil, "fails": fails} {
@@ -1475,7 +1479,7 @@ func TestQueriesWaitForAReplay(t *testing.T) {
 					t.Error("a query does not wait")
 				}
 				if err := p.Replayed(t.Context(), "a"); err != nil {
-					t.Errorf("a query of a tenant that lacks nothing: %v", err)
+					t.Errorf("a query of a tenant that lacks nothing returned %v", err)
 				}
 				begun := time.Now()
 				err, waited := p.Replayed(t.Context(), "b"), time.Since(begun)
@@ -1494,8 +1498,8 @@ func TestQueriesWaitForAReplay(t *testing.T) {
 	}
 }
 
-// A member starts although its disk is full, again and again, and the stores take what the log has. Queries
-// answer, and writes fail with the reason. Once there is space, everything goes on.
+// Again and again, a member starts although its disk is full, and the stores take what the log has.
+// Queries answer, and writes fail with the reason. Once there is space, everything goes on.
 func TestAStartOnAFullDisk(t *testing.T) {
 	for name, names := range map[string]bool{"no space": true, "no names": false} {
 		t.Run(name, func(t *testing.T) {
@@ -1504,7 +1508,7 @@ func TestAStartOnAFullDisk(t *testing.T) {
 	}
 }
 
-// startOnAFullDisk has a disk that has places for names and not for bytes, or the other way round.
+// startOnAFullDisk takes a disk that has room for new names but not for bytes, or the other way round.
 func startOnAFullDisk(t *testing.T, names bool) {
 	fs, s := memfs.New(), newStores(t)
 	p := start(t, fs, s)
@@ -1517,7 +1521,7 @@ func startOnAFullDisk(t *testing.T, names bool) {
 	for i := range 3 {
 		fs = p.kill(crash)
 		if i > 0 && len(p.queue) > 1 {
-			t.Errorf("%d writes wait for the log", len(p.queue))
+			t.Errorf("%d writes wait for the log, want at most 1", len(p.queue))
 		}
 		if names {
 			fs.Space = 0
@@ -1536,7 +1540,7 @@ func startOnAFullDisk(t *testing.T, names bool) {
 		_, stored := s.values("a", "c")
 		open, err := p.Shards.Raw()["a"], p.Current(t.Context(), "a")
 		if stored[len(stored)-1]+float64(open) != 20 || err != nil || !p.Ready() {
-			t.Errorf("of 20 values, %g are stored and %d in open tiles; %v, ready: %t", stored, open, err, p.Ready())
+			t.Errorf("%g values are stored, %d in open tiles, want 20 in all; %v, ready: %t", stored, open, err, p.Ready())
 		}
 		if _, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), 1)); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("a request: %v", err)
@@ -1552,13 +1556,13 @@ func startOnAFullDisk(t *testing.T, names bool) {
 	time.Sleep(30 * time.Second)
 	s.check("a", "afterwards", 1)
 	if _, stored := s.values("a", "c"); !slices.Contains(stored, 20) {
-		t.Errorf("of 20 values, %g are stored at the end", stored)
+		t.Errorf("at the end the stored values are %g, want 20 among them", stored)
 	}
 	p.terminate()
 }
 
-// After a power loss, a sole member does not know which of its last entries are committed until it leads. On a
-// full disk it cannot lead, so its queries fail with the reason.
+// After a power loss, a sole member knows which of its last entries are committed only when it leads. On
+// a full disk it cannot lead, so its queries fail with the reason.
 func TestAFullDiskHidesTheLastEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, memfs.New(), newStores(t))
@@ -1568,7 +1572,7 @@ func TestAFullDiskHidesTheLastEntries(t *testing.T) {
 		fs := p.kill(func(fs *memfs.FS) *memfs.FS {
 			fs = fs.Crash()
 			for _, f := range fs.Files {
-				f.Data = f.Data[:f.Synced] // without the last commit index
+				f.Data = f.Data[:f.Synced] // this cuts off the last commit index
 			}
 			return fs
 		})
@@ -1581,7 +1585,7 @@ func TestAFullDiskHidesTheLastEntries(t *testing.T) {
 		fs.SetSpace(memfs.Plenty)
 		time.Sleep(retryPause + 3*time.Second)
 		if n, err := p.Shards.Raw()["a"], p.Current(t.Context(), "a"); n != 5 || err != nil {
-			t.Errorf("with space, %d values of 5: %v", n, err)
+			t.Errorf("with space, there are %d values, want 5: %v", n, err)
 		}
 		p.terminate()
 	})
@@ -1607,7 +1611,8 @@ func TestADamagedLogStopsTheStart(t *testing.T) {
 	})
 }
 
-// The end of the log is torn. It is cut off, the log says so, and what was acknowledged is there.
+// The end of the log is torn. The member cuts it off, and logs that. Everything that was acknowledged is
+// there.
 func TestATornLogIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, memfs.New(), newStores(t), func(o *Options) { o.Segment = 1 << 20 })
@@ -1633,8 +1638,9 @@ func TestATornLogIsTold(t *testing.T) {
 	})
 }
 
-// A copy of a running member, with the stores as they were a moment before, has everything that was
-// acknowledged then, and goes on. It has no notes: they would say that its stores have tiles that they lack.
+// A running member is copied. The copy uses the stores as they were a moment before. It has everything
+// that was acknowledged then, and goes on. It has no notes: they would say that its stores have tiles
+// that they lack.
 func TestACopyGoesOn(t *testing.T) {
 	for _, checkpoint := range []int{1000, 1 << 20} {
 		synctest.Test(t, func(t *testing.T) {
@@ -1666,7 +1672,7 @@ func TestACopyGoesOn(t *testing.T) {
 				}
 			}
 			if n != size || n == 0 {
-				t.Errorf("%d bytes are copied, and there are %d", n, size)
+				t.Errorf("Copy reports %d bytes, but the copy has %d", n, size)
 			}
 			p.mustCount("a", "c", 1) // not in the copy
 			p.terminate()
@@ -1680,8 +1686,8 @@ func TestACopyGoesOn(t *testing.T) {
 	}
 }
 
-// Metadata that came with deltas are told again when the next process reads the log, since they are in memory
-// only.
+// The metadata that came with deltas are only in memory. So when the next process reads the log, it
+// passes them on again.
 func TestAReplayTellsTheMetadataOfDeltas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -1700,7 +1706,7 @@ func TestAReplayTellsTheMetadataOfDeltas(t *testing.T) {
 	})
 }
 
-// A member whose log is gone must not begin anew: it has forgotten its votes.
+// A member whose log is gone must not start as a new one, because it has forgotten its votes.
 func TestALogThatIsGoneStopsTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, memfs.New(), newStores(t))
@@ -1717,7 +1723,7 @@ func TestALogThatIsGoneStopsTheStart(t *testing.T) {
 	})
 }
 
-// At an entry that cannot be applied, the member stops, and so does each later start.
+// If an entry cannot be applied, the member stops at it, and so does each later start.
 func TestAnEntryThatCannotBeAppliedStopsTheMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, memfs.New(), newStores(t))
@@ -1735,7 +1741,7 @@ func TestAnEntryThatCannotBeAppliedStopsTheMember(t *testing.T) {
 	})
 }
 
-// While the newest checkpoint is damaged, the one before and the log give the same state.
+// If the newest checkpoint is damaged, the previous checkpoint and the log give the same state.
 func TestTheCheckpointBeforeCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -1760,8 +1766,8 @@ func TestTheCheckpointBeforeCounts(t *testing.T) {
 	})
 }
 
-// After a downtime the tiles of that time are closed before windows count, so that no window lies
-// ahead of all open tiles.
+// After a downtime, its tiles are closed before windows count. So no window is too far ahead of the open
+// tiles.
 func TestADowntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -1780,14 +1786,15 @@ func TestADowntime(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		s.check("a", "c", 40)
 		if n := testutil.ToFloat64(p.metrics.Ahead); n > 0 {
-			t.Errorf("%g samples lay ahead of all open tiles", n)
+			t.Errorf("%g samples were ahead of all open tiles, want 0", n)
 		}
 		p.terminate()
 	})
 }
 
-// While the clock is an hour ahead, windows and requests wait: a request would have a wrong arrival in the
-// log. Nothing of the future is stored. A request whose caller has gone is not proposed.
+// While the clock is an hour ahead, windows and requests wait. Otherwise a request would have a wrong
+// arrival in the log, and samples of the future would be stored. A request whose caller has gone is not
+// proposed.
 func TestAClockThatLeaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -1811,7 +1818,7 @@ func TestAClockThatLeaps(t *testing.T) {
 		}
 		time.Sleep(15 * time.Second)
 		if synctest.Wait(); len(done) > 0 {
-			t.Error("the window or the request is answered")
+			t.Error("the window or the request returned while the clock was ahead, want both to wait")
 		}
 		leap.Store(0)
 		for range 2 {
@@ -1832,7 +1839,7 @@ func TestAClockThatLeaps(t *testing.T) {
 		}
 		times, _ := s.values("a", "c")
 		if last := times[len(times)-1]; last > time.Now().UnixMilli() {
-			t.Errorf("a sample of %v is stored at %v", time.UnixMilli(last), time.Now())
+			t.Errorf("a sample with the time %v is stored, but it is only %v", time.UnixMilli(last), time.Now())
 		}
 		p.terminate()
 	})

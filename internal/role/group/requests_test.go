@@ -23,8 +23,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// log applies what is proposed to a member. Its errors come first: one that says that the answer was
-// lost comes after the entry was applied.
+// log applies the proposed entries to a member. It first returns its `errors`, one for each entry. An
+// error that says that the answer was lost is returned after the entry was applied.
 type log struct {
 	t       *testing.T
 	member  *member.Member
@@ -79,7 +79,7 @@ func (l *log) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, er
 	return o, nil
 }
 
-// told notes what it is told.
+// told is a list of everything that its methods are told.
 type told []string
 
 func (t *told) Families(tenant string, families []remotewrite.Family) {
@@ -121,7 +121,7 @@ func incoming(samples int, names ...string) *write.Request {
 	return r
 }
 
-// The outcome of a request is that of all its entries, and of what the rules drop.
+// The outcome of a request is the sum of the outcomes of its entries, and of what the rules drop.
 func TestARequestOfManyEntries(t *testing.T) {
 	l := newLog(t)
 	r := incoming(150_000, "a", "b", "dropped")
@@ -140,7 +140,8 @@ func TestARequestOfManyEntries(t *testing.T) {
 	}
 }
 
-// The log decides whose turn it is, and tells what it drops apart from what the rules drop.
+// The log decides whose turn it is. Samples that it drops are counted apart from those that the rules
+// drop.
 func TestAPairInTheLog(t *testing.T) {
 	l := newLog(t)
 	for i, c := range []struct {
@@ -175,7 +176,8 @@ func TestAnEmptyRequestHasNoEntry(t *testing.T) {
 	}
 }
 
-// A request goes on at the next leader, and counts once even if the answer of the last one was lost.
+// When the leader changes, a request goes on at the next leader. It counts once, even if the last
+// leader's answer was lost.
 func TestTheLeaderChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, deltas := range []bool{false, true} {
@@ -198,7 +200,7 @@ func TestTheLeaderChanges(t *testing.T) {
 	})
 }
 
-// A request waits for a leader only as long as its context says. Other errors end it at once.
+// A request waits for a leader only as long as its context allows. Other errors end it at once.
 func TestRequestsWithoutALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -218,8 +220,8 @@ func TestRequestsWithoutALeader(t *testing.T) {
 	})
 }
 
-// The error of a request says whether some of it may be written: after a try whose answer was lost, and
-// after a part that was written. A proposer that has no time left is not called again.
+// The error of a request says whether a part of it may be written. That is so if the answer to a try was
+// lost, or if an earlier part was written. A request that has no time left does not try again.
 func TestTheFateOfARequest(t *testing.T) {
 	const many = 150_000 // samples of a series, in more than one entry
 	late := fmt.Errorf("%w: %w", replica.ErrNotLeader, context.DeadlineExceeded)

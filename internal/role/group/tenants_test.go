@@ -15,9 +15,9 @@ func (p *process) books(tenant string) ledger.Samples {
 	return p.Ledger.(*ledger.Ledger).Books().Tenants[tenant].Samples
 }
 
-// The log admits as many tenants as its entries allow. Requests, deltas and windows of others are refused,
-// and their samples are in the books. A restart with a higher limit, which reads the log again, admits the
-// same tenants.
+// The log admits as many tenants as its entries allow. Requests, deltas and windows of further tenants
+// are refused, and their samples are in the books. A restart with a higher limit reads the log again,
+// and admits the same tenants.
 func TestTenantsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -33,16 +33,16 @@ func TestTenantsAreBounded(t *testing.T) {
 		}
 		p.mustCount("y", "c", 1)
 		if n := p.books("y").Refused["too_many_tenants"]; n != 1 {
-			t.Errorf("%d samples of windows are refused", n)
+			t.Errorf("%d samples of windows are refused, want 1", n)
 		}
 		fs := p.kill(crash)
 		p = start(t, fs, s, func(o *Options) { o.MaxTenants = 3 })
 		if n := p.TenantSeries("y"); n != 0 {
-			t.Errorf("after a restart, %d series are held", n)
+			t.Errorf("after a restart, the refused tenant has %d series, want 0", n)
 		}
 		p.mustCount("a", "c", 1)
 		if o, err := p.Write(t.Context(), request(t, "x", "r", time.Now(), 1)); err != nil || o.Written.Samples != 1 {
-			t.Errorf("there is a place now: %+v, %v", o, err)
+			t.Errorf("for a tenant with a place: %+v, %v, want 1 written", o, err)
 		}
 		p.mustCount("y", "c", 1)
 		time.Sleep(20 * time.Second)

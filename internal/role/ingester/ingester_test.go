@@ -31,7 +31,7 @@ type store struct {
 	quick   bool          // if true, a commit takes no time
 }
 
-// State is asked once for each tenant.
+// State is called once for each tenant.
 func (s *store) State(_ context.Context, tenant string) (*write.State, error) {
 	return &write.State{Newest: int64(len(tenant))}, nil
 }
@@ -40,7 +40,7 @@ func (s *store) WriteRequests(ctx context.Context, tenant string, state *write.S
 	if state.Newest++; state.Newest <= int64(len(tenant)) {
 		panic("a request has the state of another tenant")
 	}
-	state.Recent.Note(recentseries.Hash(state.Newest) << 32) // each commit brings a series
+	state.Recent.Note(recentseries.Hash(state.Newest) << 32) // each commit adds a recent series
 	s.mu.Lock()
 	if s.busy[tenant] {
 		panic("two commits of " + tenant + " at the same time")
@@ -80,8 +80,8 @@ func run(t *testing.T, config settings.Ingester, do func(*Ingester, *store)) {
 	})
 }
 
-// pushAll starts n pushes of a tenant one after the other, and returns the channel of their
-// errors.
+// pushAll starts n pushes of a tenant, one after the other, and returns a channel that gets the error of
+// each.
 func pushAll(g *Ingester, tenant string, n int) chan error {
 	return pushUntil(context.Background(), g, tenant, n)
 }
@@ -118,21 +118,20 @@ func failed(errs []error) (n int) {
 	return n
 }
 
-// Recent returns the number of series that count for each tenant, which the page of
-// limits shows.
+// Recent returns how many recent series a tenant has. The page of limits shows this.
 func TestRecent(t *testing.T) {
 	run(t, settings.Ingester{Queue: 10, Workers: 1}, func(g *Ingester, s *store) {
 		for i := range 3 {
 			if a, b := g.Recent("a"), g.Recent("b"); a != i || b != 0 {
-				t.Errorf("after %d commits of tenant a, tenants a and b have %d and %d series", i, a, b)
+				t.Errorf("after %d commits of tenant a, tenants a and b have %d and %d series, want %d, 0", i, a, b, i)
 			}
 			wait(pushAll(g, "a", 1), 1)
 		}
 	})
 }
 
-// Requests that wait during a commit of their tenant are then written together. Tenants do
-// not wait for each other.
+// Requests of a tenant that wait during a commit are then written together. Tenants do not wait for each
+// other.
 func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
 		begun := time.Now()
@@ -141,7 +140,7 @@ func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 			t.Errorf("%d failed", n)
 		}
 		if took := time.Since(begun); took != 3*time.Second {
-			t.Errorf("took %v, want 3 s: tenant a's commits one after the other, and b's commits at the same time", took)
+			t.Errorf("all commits took %v, want 3 s: those of a one after the other, those of b meanwhile", took)
 		}
 		slices.Sort(s.commits)
 		if want := []string{"a1", "a64", "a64", "b1", "b2"}; !slices.Equal(s.commits, want) {
@@ -150,7 +149,7 @@ func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 	})
 }
 
-// The time of a request consists of its own wait and the commit of its group.
+// The time of a request is its own wait and the commit of its group.
 func TestPushSeconds(t *testing.T) {
 	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
 		wait(pushAll(g, "a", 1+maxGroup+3), 1+maxGroup+3)
@@ -190,13 +189,13 @@ func TestATripHasTheStagesOfAPush(t *testing.T) {
 	})
 }
 
-// A tenant whose database hangs fills only its share of the queue; requests of other tenants are
+// A tenant whose database hangs fills only its share of the queue. Requests of other tenants are
 // written.
 func TestATenantFillsItsShareOnly(t *testing.T) {
 	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
 		stuck := pushAll(g, "stuck", 15)
 		if errs := wait(stuck, 5); failed(errs) != 5 || !errors.Is(errs[0], ErrFull) {
-			t.Errorf("15 requests came, there is room for 10, and the other 5 got the errors %v", errs)
+			t.Errorf("15 requests came to a share of 10: got the errors %v, want 5 times ErrFull", errs)
 		}
 		if errs := wait(pushAll(g, "other", 10), 10); failed(errs) > 0 {
 			t.Errorf("another tenant: %v", errs)
@@ -229,13 +228,13 @@ func TestTheQueueIsBounded(t *testing.T) {
 	})
 }
 
-// A request says whether its store was asked: the tenant may have a store from then on.
+// A request reports whether its write has reached the store. From then on, the tenant may have a store.
 func TestBegun(t *testing.T) {
 	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
 		s.err = errors.New("no space left on device")
 		failed := &write.Request{Request: new(remotewrite.Request), Tenant: "a"}
 		if err := g.Push(context.Background(), failed); !errors.Is(err, s.err) || !failed.Begun {
-			t.Errorf("the store was asked (%v), and the request has not begun: %v", err, failed.Begun)
+			t.Errorf("the store failed: push error %v, begun %v, want true", err, failed.Begun)
 		}
 		s.err = nil
 		first := pushAll(g, "stuck", 1)
@@ -244,14 +243,14 @@ func TestBegun(t *testing.T) {
 		defer cancel()
 		waits := &write.Request{Request: new(remotewrite.Request), Tenant: "stuck"}
 		if err := g.Push(ctx, waits); !errors.Is(err, context.DeadlineExceeded) || waits.Begun {
-			t.Errorf("the store was not asked (%v), and the request has begun: %v", err, waits.Begun)
+			t.Errorf("the request was given up while it waited: push error %v, begun %v, want false", err, waits.Begun)
 		}
 		close(s.stuck)
 		wait(first, 1)
 	})
 }
 
-// A failed commit fails its own requests, but no later requests.
+// A failed commit fails its own requests, and no later ones.
 func TestAFailedCommit(t *testing.T) {
 	run(t, settings.Ingester{Queue: 100, Workers: 2}, func(g *Ingester, s *store) {
 		s.err = errors.New("no space left on device")
@@ -278,23 +277,23 @@ func TestARequestDoesNotWaitBeyondItsDeadline(t *testing.T) {
 			t.Errorf("after %v %v", time.Since(begun), behind)
 		}
 		if again := wait(pushUntil(ctx, g, "stuck", 1), 1); !errors.Is(again[0], context.DeadlineExceeded) {
-			t.Errorf("there was no room for another request: %v", again)
+			t.Errorf("room is free again, but another request got %v, want DeadlineExceeded", again)
 		}
 		close(s.stuck)
 		if errs := wait(first, 1); failed(errs) > 0 {
-			t.Errorf("the request under way: %v", errs)
+			t.Errorf("the request under way got %v", errs)
 		}
 		if errs := wait(pushAll(g, "stuck", 3), 3); failed(errs) > 0 {
 			t.Errorf("later requests: %v", errs)
 		}
 		if got := strings.Join(s.commits, " "); strings.Count(got, "stuck") > 4 || strings.Contains(got, "stuck1 stuck9") {
-			t.Errorf("the commits %s include a request that was given up", got)
+			t.Errorf("the commits are %s, want none with a request that was given up", got)
 		}
 	})
 }
 
-// A sender that leaves while its request waits gives up its place: its request is not written and
-// leaves nothing in memory, whether the request waits for its tenant or for a worker.
+// A sender leaves while its request waits, for its tenant or for a worker. The request gives up its
+// place: it is not written, and leaves nothing in memory.
 func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
 		first := pushAll(g, "stuck", 1)
@@ -307,7 +306,7 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 		of := g.tenant("stuck")
 		of.mu.Lock()
 		if n := len(of.next); n > 0 || g.waiting.Load() != 1 {
-			t.Errorf("%d requests are left, and %d count as waiting; want 0 left, and only the request under way waiting", n,
+			t.Errorf("%d requests are left, and %d count as waiting, want 0, and 1 under way", n,
 				g.waiting.Load())
 		}
 		of.mu.Unlock()
@@ -321,7 +320,7 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	})
 }
 
-// A request behind a store that hangs waits a minute, although its sender would wait longer.
+// A request waits at most a minute for a store that hangs, even if its sender would wait longer.
 func TestARequestWaitsAMinute(t *testing.T) {
 	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
 		first := pushAll(g, "stuck", 1)
@@ -343,8 +342,8 @@ func TestARequestWaitsAMinute(t *testing.T) {
 	})
 }
 
-// Callers give up while workers take pushes: for each push, either the caller or a worker
-// gets the request, never both.
+// Callers give up while workers take pushes. Each request goes either back to its caller or to a worker,
+// never to both.
 func TestGivingUpWhileItIsTaken(t *testing.T) {
 	s := &store{busy: map[string]bool{}, quick: true}
 	g := New(settings.Ingester{Queue: 10_000, Workers: 4}, s, prometheus.NewRegistry()) // room for given-up pushes, too
@@ -360,7 +359,7 @@ func TestGivingUpWhileItIsTaken(t *testing.T) {
 				go cancel()
 				if err := g.Push(ctx, &r); (err == nil) != (r.Outcome.Written.Samples == 1) || err != nil &&
 					!errors.Is(err, context.Canceled) {
-					t.Errorf("%v, and the request was written %d times", err, r.Outcome.Written.Samples)
+					t.Errorf("push error %v, and the request was written %d times, want either", err, r.Outcome.Written.Samples)
 				}
 				r.Outcome.Written.Samples = 7 // after an error, the caller owns the request again
 			}

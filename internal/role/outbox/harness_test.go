@@ -34,9 +34,9 @@ type group struct {
 	mu      sync.Mutex
 	shards  map[uint16]*tile.Shard
 	away    bool  // nobody leads
-	mute    bool  // pushes count, and their answers are lost
+	mute    bool  // pushes count, but their answers are lost
 	refuses error // the answer to each push
-	leaves  int   // if not 0, nobody leads after so many pushes
+	leaves  int   // if not 0, nobody leads after that many pushes
 	pushes  []entry.Push
 	counted map[string]uint64 // samples that count, by series
 }
@@ -54,9 +54,9 @@ func (g *group) set(change func()) {
 // Push implements Leader.
 func (g *group) Push(ctx context.Context, push []byte) (sent bool, err error) {
 	before := bytes.Clone(push)
-	g.t.Cleanup(func() { // a call may read it after its context has ended
+	g.t.Cleanup(func() { // a call may read its push after its context has ended
 		if !bytes.Equal(push, before) {
-			g.t.Error("a push changed after it was sent")
+			g.t.Error("the bytes of a push changed after it was sent")
 		}
 	})
 	for {
@@ -122,7 +122,7 @@ func (g *group) take(push []byte) (done, sent bool, err error) {
 	return !g.mute, true, nil
 }
 
-// sequences returns the sequences of the pushes that came, in order: the windows' numbers.
+// sequences returns the numbers of the windows that came, in order of arrival.
 func (g *group) sequences() (all []uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,7 +156,8 @@ type process struct {
 	ended       chan error
 }
 
-// sub is a directory of an outbox: the names with a prefix. So both are killed at the same moment.
+// sub is one of the two directories of an outbox: the files whose names have a prefix. So both
+// directories are killed at the same moment.
 type sub struct {
 	fs     *memfs.FS
 	prefix string
@@ -205,13 +206,13 @@ func start(t *testing.T, fs *memfs.FS, leader Leader, incarnation uint64) *proce
 	return p
 }
 
-// open returns a process that does not run yet.
+// open returns a process that does not run yet, in the test's usual boot.
 func open(t *testing.T, fs *memfs.FS, leader Leader, incarnation uint64) *process {
 	t.Helper()
 	return openIn(t, "boot", fs, leader, incarnation)
 }
 
-// openIn is open in a boot of the machine.
+// openIn does the same as open, in the given boot of the machine.
 func openIn(t *testing.T, boot string, fs *memfs.FS, leader Leader, incarnation uint64) *process {
 	t.Helper()
 	p := &process{t: t, fs: fs, registry: prometheus.NewRegistry(), log: &lines{}, incarnation: incarnation,
@@ -243,8 +244,8 @@ func (p *process) terminate() {
 
 const tenant = "default"
 
-// window makes the next window, of this second: a sample of a series that no other window has, and samples of series
-// that all have.
+// window makes the next window, of this second. It has a sample of a series that no other window has,
+// and samples of series that all windows have.
 func (p *process) window(samples int) []batch.Batch { return p.windowOf(tenant, samples) }
 
 func (p *process) windowOf(tenant string, samples int) []batch.Batch {
@@ -275,7 +276,8 @@ func (p *process) push(samples int) time.Duration {
 	return time.Since(begun)
 }
 
-// books checks the ledger of a tenant: the samples that were restored, handed over, waiting and unsent.
+// books checks the ledger of a tenant: how many samples were restored, handed over, and unsent, and how
+// many wait.
 func (p *process) books(restored, handedOver, window, unsent uint64) {
 	p.t.Helper()
 	synctest.Wait()

@@ -119,15 +119,15 @@ func TestFreshness(t *testing.T) {
 		h := freshness(t, p, tenant.Own, probe.RemoteWrite)
 		mean := h.GetSampleSum() / float64(h.GetSampleCount())
 		if h.GetSampleCount() < 19 || h.GetSampleCount() > 21 || mean < 0.030 || mean > 0.030+betweenWrites.Seconds() {
-			t.Errorf("%d probes, %v s on average", h.GetSampleCount(), mean)
+			t.Errorf("%d probes, which took %v s on average, want about 20, 30 ms or a little more", h.GetSampleCount(), mean)
 		}
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n != 0 {
 			t.Errorf("%v probes are lost", n)
 		}
 		for _, of := range []string{"a", "b"} {
-			// all are lost, because there is no socket
+			// There is no socket, so all datagrams are lost.
 			if n := testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)); n < 19 {
-				t.Errorf("%s: %v datagrams are lost", of, n)
+				t.Errorf("%s: %v datagrams are lost, want at least 19", of, n)
 			}
 		}
 	})
@@ -137,8 +137,8 @@ func TestAProbeThatIsNeverSeenIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{t: t, delay: time.Hour}
 		p, log := probing(t, s, 30*interval, "a")
-		// One probe in each interval is lost, except the last ones, for which the prober still
-		// looks.
+		// In each interval one probe is lost, except in the last ones, whose probes the prober is still
+		// looking for.
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 24 || n > 30 {
 			t.Errorf("%v probes are lost", n)
 		}
@@ -151,8 +151,8 @@ func TestAProbeThatIsNeverSeenIsLost(t *testing.T) {
 	})
 }
 
-// During an outage one probe waits, and further probes are due but not sent. These count like
-// the slow probe. Otherwise hundreds of quick probes would hide the outage.
+// During an outage one probe waits. Further probes are due, but not sent. They count like the slow
+// probe. Otherwise hundreds of quick probes would hide the outage.
 func TestASlowProbeStandsForThoseThatItKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{t: t, delay: 9 * time.Second}
@@ -161,7 +161,7 @@ func TestASlowProbeStandsForThoseThatItKept(t *testing.T) {
 		mean := h.GetSampleSum() / float64(h.GetSampleCount())
 		// Each probe takes 9 s, and one is due every two seconds. The end cuts some probes off.
 		if h.GetSampleCount() < 22 || mean < 4 || mean > 6 {
-			t.Errorf("%d probes, %v s on average", h.GetSampleCount(), mean)
+			t.Errorf("%d probes, which took %v s on average, want at least 22, 4 to 6 s", h.GetSampleCount(), mean)
 		}
 	})
 }
@@ -178,23 +178,23 @@ func TestAProbeThatIsRefusedIsLost(t *testing.T) {
 	})
 }
 
-// With a broken store, each probe is lost with a long error. Earlier, the log had a line for each
-// lost probe.
+// With a broken store, each probe is lost with a long error. The log used to have a line for each lost
+// probe.
 func TestLostProbesAreToldOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, log := probing(t, &store{t: t, full: true}, 3*time.Minute, "a")
 		for _, way := range []string{"tenant=freshet path=remote_write", "tenant=a path=dogstatsd"} {
 			if n := strings.Count(log, way); n != 3 {
-				t.Errorf("%d lines in three minutes with %s:\n%s", n, way, log)
+				t.Errorf("in three minutes the log has %d lines with %s, want 3:\n%s", n, way, log)
 			}
 		}
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 88 {
-			t.Errorf("%v lost probes are counted", n)
+			t.Errorf("%v lost probes are counted, want at least 88", n)
 		}
 		first, second := strings.Contains(log, "path=remote_write probes=1 error="),
 			strings.Contains(log, "path=remote_write probes=3")
 		if !first || !second {
-			t.Errorf("the lines do not have the number of the probes:\n%s", log)
+			t.Errorf("want lines with the number of lost probes, got\n%s", log)
 		}
 	})
 }
@@ -206,7 +206,8 @@ func TestProbesAreFew(t *testing.T) {
 		s := &store{t: t}
 		probing(t, s, time.Minute)
 		if s.written < 29 || s.written > 31 || s.asked > 2*s.written {
-			t.Errorf("%d probes by remote write and %d queries in a minute", s.written, s.asked)
+			t.Errorf("in a minute there were %d probes by remote write and %d queries, want about 30, at most twice as many",
+				s.written, s.asked)
 		}
 	})
 }
@@ -235,8 +236,7 @@ func read(t *testing.T, from net.PacketConn) (text string, sender net.Addr) {
 	return string(packet[:n]), sender
 }
 
-// All probes come from one port. Earlier, each probe had a new port, so each appeared
-// as a new sender.
+// All probes come from one port. Each probe used to have a new port, and so appeared as a new sender.
 func TestOneSocketForItsLife(t *testing.T) {
 	server := listen(t, "udp", "127.0.0.1:0")
 	s := &socket{target: Target{"a", "udp", server.LocalAddr().String()}}
@@ -303,14 +303,14 @@ func TestTargetsOfAReload(t *testing.T) {
 		lost := func(of string) float64 { return testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)) }
 		time.Sleep(time.Minute)
 		if lost("a") < 28 || lost("b") != 0 {
-			t.Errorf("before the reload %v and %v were probed", lost("a"), lost("b"))
+			t.Errorf("before the reload %v probes went to a and %v to b, want at least 28, 0", lost("a"), lost("b"))
 		}
 		now.Store(&[]Target{b})
 		time.Sleep(betweenTargets + time.Second)
 		before := lost("a")
 		time.Sleep(time.Minute)
 		if lost("a") != before || lost("b") < 28 {
-			t.Errorf("after the reload %v and %v were probed", lost("a")-before, lost("b"))
+			t.Errorf("after the reload %v probes went to a and %v to b, want 0, at least 28", lost("a")-before, lost("b"))
 		}
 		stop()
 		if err := <-ended; err != nil {

@@ -100,7 +100,7 @@ func TestABrokenStoreCostsAWarning(t *testing.T) {
 			check("label values", strings.Join(values, " "), warnings, err, strings.Join(want, " "))
 
 			if _, err := w.selectedChunks(ctx, nil, everything); (c.warnings != nil || c.err != "") != (err != nil) {
-				t.Errorf("reading chunks, whose answer cannot carry warnings, returns %v", err)
+				t.Errorf("a read of chunks, whose answer has no warnings, returns %v, want an error instead of a warning", err)
 			}
 		})
 	}
@@ -131,7 +131,7 @@ func TestAStoreThatLacksSamplesCostsAWarning(t *testing.T) {
 			t.Errorf("label values: %v, %v", err, warnings)
 		}
 		if _, err := w.selectedChunks(ctx, nil, everything); err == nil || !strings.Contains(err.Error(), warning) {
-			t.Errorf("a read of chunks, whose answer has no field for warnings, returns %v", err)
+			t.Errorf("a read of chunks, whose answer has no warnings, returns %v, want %q", err, warning)
 		}
 		if err := q.Close(); err != nil {
 			t.Error(err)
@@ -144,16 +144,16 @@ func TestAStoreThatLacksSamplesCostsAWarning(t *testing.T) {
 func TestAStaleNodeAnswersOnlyInPart(t *testing.T) {
 	w := newWorld(t, "b@-10=2")
 	if _, err := w.selected(ctx, nil, everything); err != nil || w.open.waited != 1 {
-		t.Errorf("a query of a current node returns %v after %d waits", err, w.open.waited)
+		t.Errorf("a query of a current node returns %v after %d waits, want no error after 1", err, w.open.waited)
 	}
 	w.open.stale = errors.New("samples after noon may be missing")
 	accepts := partial.NewContext(ctx)
 	if _, err := w.selected(ctx, nil, everything); !errors.Is(err, w.open.stale) {
-		t.Errorf("a query of a stale node returns %v", err)
+		t.Errorf("a query of a stale node returns %v, want its error", err)
 	}
 	for _, c := range []context.Context{ctx, accepts} {
 		if _, err := w.selectedChunks(c, nil, everything); !errors.Is(err, w.open.stale) {
-			t.Errorf("a read of chunks, whose answer has no field for warnings, returns %v", err)
+			t.Errorf("a read of chunks, whose answer has no warnings, returns %v, want the stale node's error", err)
 		}
 	}
 	w.open.waited = 0
@@ -164,17 +164,18 @@ func TestAStaleNodeAnswersOnlyInPart(t *testing.T) {
 	for range 2 {
 		set := q.Select(accepts, false, nil, everything)
 		if got := words(t, set); got != "b@-10=2" || set.Err() != nil || len(set.Warnings()) != 1 {
-			t.Errorf("a query that accepts a partial answer returns %q, %v, %v", got, set.Err(), set.Warnings())
+			t.Errorf("a query that accepts a partial answer returns %q, %v, %v, want the sample and one warning",
+				got, set.Err(), set.Warnings())
 		}
 	}
 	if _, _, err := q.LabelValues(ctx, "of", nil); !errors.Is(err, w.open.stale) {
-		t.Errorf("a query of label values returns %v", err)
+		t.Errorf("a query of label values returns %v, want the stale node's error", err)
 	}
 	if _, warnings, err := q.LabelValues(accepts, "of", nil); err != nil || len(warnings) != 1 {
-		t.Errorf("a query of label values that accepts a partial answer returns %v, %v", warnings, err)
+		t.Errorf("a query of label values that accepts a partial answer returns %v, %v, want one warning", warnings, err)
 	}
 	if err := q.Close(); err != nil || w.open.waited != 1 {
-		t.Errorf("the query returns %v after %d waits", err, w.open.waited)
+		t.Errorf("Close of the query returns %v, after %d waits, want no error after 1", err, w.open.waited)
 	}
 }
 
@@ -186,7 +187,7 @@ func TestExemplarsWait(t *testing.T) {
 	for _, lacks := range []*error{&w.open.stale, &w.open.lacks} {
 		*lacks = errors.New("not yet")
 		if _, err := w.ExemplarQuerier(ctx); !errors.Is(err, *lacks) {
-			t.Errorf("a query returns %v, although exemplars may be missing", err)
+			t.Errorf("exemplars may be missing, but a query returns %v", err)
 		}
 		if _, err := w.ExemplarQuerier(partial.NewContext(ctx)); err != nil {
 			t.Errorf("a query that accepts a partial answer returns %v", err)

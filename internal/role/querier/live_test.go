@@ -15,7 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// sample is a chunks.Sample, which NewListSeries reads.
+// sample is a chunks.Sample, in the form that NewListSeries reads.
 type sample struct {
 	t int64
 	v float64
@@ -78,14 +78,14 @@ func TestMergeIteratorModel(t *testing.T) {
 				at++
 			}
 			if (typ == chunkenc.ValNone) != (at >= len(want)) {
-				t.Fatalf("seed %d: stored %v, points %v: after %v: type %v, want sample %d of %v",
+				t.Fatalf("seed %d: stored %v, points %v: after %v: got type %v, want sample %d of %v",
 					seed, stored, points, trace, typ, at, want)
 			}
 			if typ == chunkenc.ValNone {
 				break
 			}
 			if gotT, gotV := it.At(); gotT != want[at].t || gotV != want[at].v || it.AtT() != gotT {
-				t.Fatalf("seed %d: stored %v, points %v: after %v: %d=%v, want %v",
+				t.Fatalf("seed %d: stored %v, points %v: after %v: got %d=%v, want %v",
 					seed, stored, points, trace, gotT, gotV, want[at])
 			}
 		}

@@ -23,8 +23,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// server is a querier in a process, on a clock that the test sets: a shard of tiles, the stores, the
-// querier and the engine. Its times are Unix ms.
+// server is a querier in a process, on a clock that the test sets. The process has a shard of tiles, the
+// stores, the querier and the engine. Times are in Unix ms.
 type server struct {
 	t      *testing.T
 	now    int64
@@ -118,7 +118,8 @@ func (s *server) closeTile() {
 	s.shard.AllStored()
 }
 
-// ask returns the single value of an expression, at the last step if `step` is not zero.
+// ask returns the single value of an expression. If `step` is not zero, the query is a range, and the
+// value is of its last step.
 func (s *server) ask(expr string, at int64, step time.Duration) float64 {
 	s.t.Helper()
 	end := time.UnixMilli(at)
@@ -168,8 +169,8 @@ func constant(int64) []batch.Increment {
 }
 
 // At any time of a query, rate returns the constant rate of a counter. Prometheus extrapolates by the
-// mean distance between samples. A live sample, which may be anywhere in a tile, used to shorten this
-// distance, so in the second after each tile's end, rate(x[20s]) was 69 in place of 100, and
+// mean distance between samples. A live sample may be anywhere in a tile, and used to shorten this
+// distance. So in the second after each tile's end, rate(x[20s]) was 69 in place of 100, and
 // rate(x[40s]) was 87.
 func TestRateOfAConstant(t *testing.T) {
 	const quarter, tolerance = 250, 0.01
@@ -206,7 +207,7 @@ func TestRateOfAConstant(t *testing.T) {
 						}
 					}
 				}
-				// Each step after the newest sample is treated as a last step, so the extremes over
+				// Each step after the newest sample is treated as a last step. So the extremes over
 				// these steps must be right, too.
 				for _, expr := range []string{"min_over_time(rate(requests_total[40s])[15s:250ms])",
 					"max_over_time(rate(requests_total[40s])[15s:250ms])"} {
@@ -219,8 +220,8 @@ func TestRateOfAConstant(t *testing.T) {
 	}
 }
 
-// A range with one tile has no rate at any step. The last step used to return a rate of 40 to 97 in
-// place of 100, computed from the tile's end and the live sample.
+// A range with one tile has no rate at any step. At the last step, it used to have a rate of 40 to 97 in
+// place of 100, which came from the tile's end and the live sample.
 func TestNoRateOfOneTile(t *testing.T) {
 	s := started(t, 400*time.Millisecond, 2*time.Second, constant)
 	for at := int64(now + 400_000); at < now+460_000; at += 250 {
@@ -260,9 +261,8 @@ func bursts(second int64) []batch.Increment {
 	}
 }
 
-// Dashboards round the time of a query down, to at most 2 s before now. Their queries used to return
-// the end of the last tile, up to 9 s old, because the sample of the open tile was newer than the time
-// of the query.
+// Dashboards round the time of a query down, to at most 2 s before now. Then the sample of the open tile
+// was newer than the query's time, so queries used to return the end of the last tile, up to 9 s old.
 func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 	const delay, closeAfter = 300 * time.Millisecond, 2 * time.Second
 	s := started(t, delay, closeAfter, bursts)
@@ -289,7 +289,7 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 			} {
 				for _, step := range []time.Duration{0, 15 * time.Second} {
 					if got := s.ask(expr, at-behind, step); !(math.Abs(got-want) < 1e-6) {
-						t.Fatalf("%s with step %v, %.2f s after the start, for a time %.2f s before, is %g; want %g",
+						t.Fatalf("%s with step %v, asked %.2f s after the start for %.2f s before, is %g; want %g",
 							expr, step, float64(at-now)/1000, float64(behind)/1000, got, want)
 					}
 				}
@@ -298,7 +298,7 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 	}
 }
 
-// A table in docs/tiles.md shows the time that the increase over an anchored range of 5 min covers.
+// A table in docs/tiles.md shows which time is covered by the increase over an anchored range of 5 min.
 // This test checks the table.
 func TestAnchoredIncreaseIsOver(t *testing.T) {
 	const start = 2*60 + 30
@@ -316,18 +316,19 @@ func TestAnchoredIncreaseIsOver(t *testing.T) {
 		for _, step := range []time.Duration{0, 10 * time.Second} {
 			if got, want := s.ask("increase(requests_total[5m] anchored)", now+int64(c.at*1000), step),
 				float64(100*(c.until-start)); got != want {
-				t.Errorf("a query at %g s for the time %g s with step %v returns %g; want %g", c.asked, c.at, step, got, want)
+				t.Errorf("a query, asked at %g s for the time %g s with step %v, returns %g; want %g",
+					c.asked, c.at, step, got, want)
 			}
 		}
 	}
 }
 
-// sumUntil returns the total before a second of the counter that `bursts` sends.
+// sumUntil returns the total of the counter that `bursts` sends, as it is before a second.
 func sumUntil(second int64) float64 { return float64((second-1)*second*(2*second-1)) / 6 }
 
-// steps returns the steps with which the tests query a range; 0 is an instant query. With a step of 13
-// h, the query begins more than two days ago, where tiles of a minute answer. There, only a range with
-// two such tiles has a rate.
+// steps returns the steps with which the tests query a range. The step 0 stands for an instant query.
+// With a step of 13 h, the query begins more than two days ago, where tiles of a minute answer. There,
+// only a range with two such tiles has a rate.
 func steps(r string) []time.Duration {
 	if seconds(r) < 120 {
 		return []time.Duration{0, 3 * time.Second, time.Minute}

@@ -28,7 +28,7 @@ import (
 // now is the time 0 of the tests, in Unix milliseconds.
 const now = 1_700_006_400_000
 
-// openTiles has the open tiles of one tenant, as the interface Open.
+// openTiles implements the interface Open with the open tiles of one tenant.
 type openTiles struct {
 	tenant string
 	live   map[tile.Width][]tile.Live
@@ -282,8 +282,8 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// A tile is committed to its store, and then is no longer among the open tiles. If this happens
-// between the two reads of a query, one of the reads must return the tile.
+// A tile is committed to its store, and then leaves the open tiles. If that happens between the two
+// reads of a query, one of the reads must return the tile.
 func TestSelectMissesNoTileOnItsWay(t *testing.T) {
 	for name, do := range map[string]func(w *world) (string, error){
 		"samples": func(w *world) (string, error) { return w.selected(ctx, nil, everything) },
@@ -304,7 +304,7 @@ func TestSelectMissesNoTileOnItsWay(t *testing.T) {
 			w.open.asked = func() { w.write(tenant.Default, tile.Width10s, "b@-10=2") }
 			got, err := do(w)
 			if err != nil || !strings.Contains(got, "b") {
-				t.Errorf("the query returned %s, error %v; tile b was committed while it was open", got, err)
+				t.Errorf("tile b was committed during the query, which returned %s, error %v, want b in it", got, err)
 			}
 		})
 	}
@@ -320,7 +320,7 @@ func TestSelectMatchesAndLimits(t *testing.T) {
 	}
 	hints := &storage.SelectHints{Start: now - hour, End: now, Limit: 2}
 	if got, err := w.selected(ctx, hints, everything); got != "a@-10=1 b@-10=1 b@-3=1" || err != nil {
-		t.Errorf("a query limited to two series returned %s, error %v", got, err)
+		t.Errorf("a query that is limited to two series returned %s, error %v, want all of a and b", got, err)
 	}
 }
 
@@ -436,13 +436,13 @@ func TestSelectSaysWhatItCannotRead(t *testing.T) {
 		"samples": w.selected, "chunks": w.selectedChunks,
 	} {
 		if _, err := do(ctx, nil, everything); !errors.Is(err, tsdb.ErrClosed) {
-			t.Errorf("%s of a closed store returned %v", what, err)
+			t.Errorf("%s of a closed store returned %v, want ErrClosed", what, err)
 		}
 	}
 }
 
-// The hints of the engine decide which width is read. Here the two widths have different values, so
-// that the answer shows which width was read.
+// The hints of the engine decide which width is read. The two widths have different values here, so the
+// answer shows which of them was read.
 func TestEngineChoosesResolution(t *testing.T) {
 	w := newWorld(t, "")
 	for s := -1800; s <= 0; s += 60 {

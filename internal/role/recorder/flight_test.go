@@ -35,8 +35,8 @@ func (f *fakeTracer) WriteTo(to io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// On an idle server the flight recorder is stopped. Earlier, it ran all the time, and was nearly
-// half of an idle server's work.
+// On an idle server the flight recorder is stopped. It used to run all the time, and was nearly half of
+// an idle server's work.
 func TestTheFlightRecorderRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, f := newRecorder(t, settings.DefaultRecorder(), io.Discard), new(fakeTracer)
@@ -44,7 +44,7 @@ func TestTheFlightRecorderRests(t *testing.T) {
 		stop := run(t, r)
 		time.Sleep(time.Hour)
 		if n := f.starts.Load(); n != 0 || r.flight.running.Load() {
-			t.Errorf("the flight recorder was started %d times without senders", n)
+			t.Errorf("without senders the flight recorder was started %d times, want 0", n)
 		}
 		for range 10 * 60 { // ten minutes
 			r.Stir()
@@ -57,26 +57,27 @@ func TestTheFlightRecorderRests(t *testing.T) {
 		time.Sleep(50 * time.Second) // less than a minute since the last samples
 		synctest.Wait()
 		if !r.flight.running.Load() {
-			t.Error("the flight recorder stopped before a minute was over")
+			t.Error("the flight recorder stopped less than a minute after the last samples")
 		}
 		time.Sleep(time.Minute + 20*time.Second) // the recorder looks once a minute whether samples came
 		synctest.Wait()
 		if r.flight.running.Load() || f.starts.Load() != 1 || f.stops.Load() != 1 {
-			t.Errorf("after two minutes without senders: started %d times, stopped %d times", f.starts.Load(), f.stops.Load())
+			t.Errorf("after two minutes without senders: started %d times, stopped %d times, want 1 each",
+				f.starts.Load(), f.stops.Load())
 		}
 		r.Stir()
 		synctest.Wait()
 		if f.starts.Load() != 2 {
-			t.Error("the flight recorder does not run although a client sends again")
+			t.Error("a client sends again, but the flight recorder does not run")
 		}
 		stop()
 		if f.stops.Load() != 2 {
-			t.Error("the flight recorder runs although the recorder has ended")
+			t.Error("the recorder has ended, but the flight recorder runs")
 		}
 	})
 }
 
-// A record of an idle server has the trace of the seconds during the record.
+// A record of an idle server has a trace of the seconds in which it was made.
 func TestARecordOfAnIdleServerHasATrace(t *testing.T) {
 	r, f := newRecorder(t, settings.DefaultRecorder(), io.Discard), new(fakeTracer)
 	r.flight.tracer = f
@@ -92,7 +93,7 @@ func TestARecordOfAnIdleServerHasATrace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if of, err := time.ParseDuration(string(text)); err != nil || of < r.duration {
-			t.Errorf("the trace covers %v and the record %v; error %v", of, r.duration, err)
+			t.Errorf("the trace covers %v, want at least the record's %v; error %v", of, r.duration, err)
 		}
 	}
 	if f.starts.Load() != 1 {
@@ -137,7 +138,7 @@ func TestAFlightRecorderThatFails(t *testing.T) {
 	})
 }
 
-// Stir is called for each batch, so it must not allocate.
+// Stir is called for each batch, so it must allocate nothing.
 func TestToStirAllocatesNothing(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	if n := testing.AllocsPerRun(100, r.Stir); n != 0 {

@@ -18,16 +18,17 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// checkUnkept checks that a record that the disk did not take is still reported, counted, listed
-// and readable.
+// checkUnkept checks a record that the disk did not take: it is still reported, counted, listed and
+// readable.
 func checkUnkept(t *testing.T, r *Recorder, made record.Listed, why string) {
 	t.Helper()
 	if !strings.Contains(made.NotKept, why) || testutil.ToFloat64(r.notKept) == 0 || testutil.ToFloat64(r.failed) != 0 {
-		t.Errorf("NotKept is %q; the metrics count %v records not kept and %v failed",
+		t.Errorf("NotKept is %q, and the metrics count %v records not kept, %v failed, want some and 0",
 			made.NotKept, testutil.ToFloat64(r.notKept), testutil.ToFloat64(r.failed))
 	}
 	if f := read(t, r, made.ID); f.Reason != made.Reason || len(f.Runtime) == 0 {
-		t.Errorf("the record has the reason %q and %d figures of the runtime", f.Reason, len(f.Runtime))
+		t.Errorf("the record has the reason %q and %d figures of the runtime, want %q and some",
+			f.Reason, len(f.Runtime), made.Reason)
 	}
 	if all, err := r.List(); err != nil || len(all) == 0 || all[0].ID != made.ID || all[0].NotKept != made.NotKept ||
 		all[0].Bytes != made.Bytes || all[0].Runtime != nil {
@@ -35,8 +36,7 @@ func checkUnkept(t *testing.T, r *Recorder, made record.Listed, why string) {
 	}
 }
 
-// A server with a full disk needs a diagnosis. Earlier, the recorder returned only the disk's
-// error.
+// A server with a full disk needs a diagnosis. The recorder used to return only the disk's error.
 func TestARecordOnAFullDisk(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	full := true
@@ -54,7 +54,7 @@ func TestARecordOnAFullDisk(t *testing.T) {
 	}
 	checkUnkept(t, r, first, "no space left on device")
 	if left, err := os.ReadDir(r.Dir); err != nil || len(left) != 0 {
-		t.Errorf("a part of a record is left on the disk: %v, %v", left, err)
+		t.Errorf("the directory has %v, %v, want no part of a record", left, err)
 	}
 
 	full = false
@@ -63,7 +63,7 @@ func TestARecordOnAFullDisk(t *testing.T) {
 		t.Fatal(second.NotKept, err)
 	}
 	if _, err := r.Open(first.ID); !errors.Is(err, ErrUnknown) {
-		t.Errorf("the first record is still in memory: %v", err)
+		t.Errorf("Open of the first record returned %v, want ErrUnknown", err)
 	}
 	if all, err := r.List(); err != nil || len(all) != 1 || all[0].ID != second.ID || all[0].NotKept != "" {
 		t.Errorf("%+v, %v", all, err)
@@ -86,8 +86,8 @@ func TestADirectoryThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// Earlier, a disk that hangs, such as a frozen file system, blocked the recorder for
-// ever: requests for a record, or for the list, got no answer.
+// A disk that hangs, such as a frozen file system, used to block the recorder for ever. Requests for a
+// record, or for the list, got no answer.
 func TestARecordOnADiskThatHangs(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.patience = time.Millisecond
@@ -110,18 +110,18 @@ func TestARecordOnADiskThatHangs(t *testing.T) {
 	checkUnkept(t, r, second, errStillWriting.Error())
 	stop() // must return although the disk hangs
 	if n := len(begun); n != 1 {
-		t.Errorf("%d goroutines write to the disk", n)
+		t.Errorf("%d goroutines write to the disk, want 1", n)
 	}
 
 	close(goesOn)
 	r.writing <- struct{}{} // waits until the first record is written
 	all, err := r.List()
 	if err != nil || len(all) != 2 || all[0].ID != second.ID || all[1].ID != first.ID || all[1].NotKept != "" {
-		t.Errorf("after the disk worked again: %+v, %v", all, err)
+		t.Errorf("after the disk worked again, the list is %+v, %v, want both records, the first as kept", all, err)
 	}
 }
 
-// If the disk takes the last record late, the record is listed once, as kept.
+// If the disk takes the last record late, the list has that record once, as kept.
 func TestARecordThatIsWrittenLate(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.patience = time.Millisecond
@@ -156,12 +156,12 @@ func TestADiskThatHangsIsWaitedForOnce(t *testing.T) {
 				want = patience
 			}
 			if waited := time.Since(begun); err == nil || waited != want {
-				t.Errorf("record %d: %v after %v, not %v", i, err, waited, want)
+				t.Errorf("record %d: %v after %v, want an error after %v", i, err, waited, want)
 			}
 		}
 		synctest.Wait()
 		if writes != 1 {
-			t.Errorf("%d goroutines write to the disk", writes)
+			t.Errorf("%d goroutines write to the disk, want 1", writes)
 		}
 		close(goesOn)
 	})
@@ -181,8 +181,8 @@ func TestAnOldRecordThatStays(t *testing.T) {
 	}
 }
 
-// A check of the stores waits for the disk. Earlier, a hanging disk blocked the record, and so
-// the recorder, for ever. Now the record has the reason why it has no report on the stores.
+// A check of the stores waits for the disk. A hanging disk used to block the record, and so the
+// recorder, for ever. Now the record states why it has no report on the stores.
 func TestALookAtStoresOnADiskThatHangs(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.patience = 20 * time.Millisecond
@@ -204,11 +204,11 @@ func TestALookAtStoresOnADiskThatHangs(t *testing.T) {
 		}
 	}
 	if n := len(looks); n != 1 {
-		t.Errorf("%d goroutines check the stores", n)
+		t.Errorf("%d goroutines check the stores, want 1", n)
 	}
 
 	close(goesOn)
-	r.looking <- struct{}{} // waits until the first look has ended
+	r.looking <- struct{}{} // waits until the first check has ended
 	<-r.looking
 	r.patience = time.Minute
 	made, err := r.Record(t.Context(), "it goes on")

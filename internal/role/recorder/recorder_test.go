@@ -113,13 +113,13 @@ func TestARecordHasEverything(t *testing.T) {
 		}
 	}
 	if n := testutil.ToFloat64(r.made); n != 1 {
-		t.Errorf("%v records are counted as made", n)
+		t.Errorf("%v records are counted as made, want 1", n)
 	}
 }
 
-// Top counts senders from its first call on, and a single call covers only a second or two. So a
-// record calls Top at its beginning, which starts the counting, and keeps the result of a second
-// call at its end.
+// Top counts senders from its first call on. A single call would cover only a second or two. So a record
+// calls Top at its beginning, which starts the counting, and again at its end, and keeps the second
+// result.
 func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	looks := 0
@@ -131,12 +131,12 @@ func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := read(t, r, made.ID).Read(record.Top); err != nil || string(text) != "2" {
-		t.Errorf("the record has look %s, %v", text, err)
+		t.Errorf("the record has the result of call %s of Top, %v, want call 2", text, err)
 	}
 }
 
-// counting is a file system with a cgroup that is throttled in each period. Each read finds one
-// more period.
+// counting is a file system with a cgroup. Each read of it finds one more period, in which the cgroup
+// was throttled.
 type counting struct {
 	files fstest.MapFS
 	looks int
@@ -151,7 +151,7 @@ func (c *counting) Open(name string) (fs.File, error) {
 	return c.files.Open(name)
 }
 
-// A record has the throttling of the cgroups during its own time.
+// A record has the throttling of the cgroups while it was made.
 func TestARecordHasCPUQuotas(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.root = &counting{files: fstest.MapFS{
@@ -183,7 +183,7 @@ func TestOneRecordOfABadTime(t *testing.T) {
 	for range 3 {
 		r.over <- overBudget{stage.Queue, 300 * time.Millisecond, 250 * time.Millisecond}
 	}
-	r.over <- overBudget{} // received only after the third of those above is handled
+	r.over <- overBudget{} // received only after the recorder has handled the third of the above
 	stop()
 	all, err := r.List()
 	if err != nil || len(all) != 1 {
@@ -194,10 +194,10 @@ func TestOneRecordOfABadTime(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if n := testutil.ToFloat64(r.skipped); n < 2 {
-		t.Errorf("%v records are counted as skipped", n)
+		t.Errorf("%v records are counted as skipped, want at least 2", n)
 	}
 	if !strings.Contains(log.String(), "record="+all[0].ID) {
-		t.Errorf("the log does not have the id of the record: %s", &log)
+		t.Errorf("want the id of the record in the log, got %s", &log)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestOverNeverWaits(t *testing.T) {
 		r.Over(stage.Queue, time.Second, time.Millisecond)
 	}
 	if n := testutil.ToFloat64(r.skipped); n != 9 {
-		t.Errorf("%v records are counted as skipped", n)
+		t.Errorf("%v records are counted as skipped, want 9", n)
 	}
 	off := newRecorder(t, settings.Recorder{}, io.Discard)
 	off.Over(stage.Queue, time.Second, time.Millisecond)
@@ -252,7 +252,7 @@ func TestTheOldestMakeRoom(t *testing.T) {
 	}
 }
 
-// A new record is kept even if the clock was set back and older records look newer.
+// A new record is kept even if the clock was set back, so that older records look newer.
 func TestTheNewestIsKeptWhateverItsName(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.Config.Records = 2
@@ -267,7 +267,7 @@ func TestTheNewestIsKeptWhateverItsName(t *testing.T) {
 	}
 }
 
-// An id comes from outside, and becomes part of a path.
+// An id comes from outside and becomes part of a path, so strange ids are refused.
 func TestStrangeIDs(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	for _, id := range []string{"", "..", "../../etc/passwd", "20261121T000000.000-asked",

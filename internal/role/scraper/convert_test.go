@@ -86,7 +86,7 @@ func TestScrapesAsPrometheusDoes(t *testing.T) {
 	if len(want) < 150 || !slices.Equal(got, want) {
 		for i := range min(len(got), len(want)) {
 			if got[i] != want[i] {
-				t.Fatalf("%d and %d series:\n got %s\nwant %s", len(got), len(want), got[i], want[i])
+				t.Fatalf("%d series, want %d; the first that differs:\n got %s\nwant %s", len(got), len(want), got[i], want[i])
 			}
 		}
 		t.Errorf("%d series, want %d", len(got), len(want))
@@ -100,8 +100,8 @@ func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 	var text bytes.Buffer
 	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeProtoDelim))
 	for _, f := range families {
-		// Parse one histogram at a time. With several histograms, the parser skips as many
-		// exemplars of the next histogram as it has read of the previous histogram.
+		// Parse one histogram at a time. From several histograms, the parser skips as many exemplars of
+		// the next histogram as it has read of the previous one.
 		for _, m := range f.Metric {
 			one := &dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type, Metric: []*dto.Metric{m}}
 			if err := encoder.Encode(one); err != nil {
@@ -162,7 +162,7 @@ func TestKnownSeriesAllocateNothing(t *testing.T) {
 		s.add(families, 1000, &b)
 		b.Finish()
 	}); n > 10 {
-		t.Errorf("%v allocations for a scrape of 1000 series", n)
+		t.Errorf("%v allocations for a scrape of 1000 series, want at most 10", n)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestScrapesAreFew(t *testing.T) {
 		defer stop()
 		go func() { ended <- s.Run(ctx) }()
 		if err := <-ended; err != nil || c.times < 12 || c.times > 13 {
-			t.Errorf("%d scrapes in a minute, %v", c.times, err)
+			t.Errorf("%d scrapes in a minute, want 12 or 13; Run returned %v", c.times, err)
 		}
 	})
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// taken is a distributor that keeps the samples that it gets, as text.
+// taken is a distributor that keeps, as text, the samples that it gets.
 type taken struct {
 	pushes []string
 	full   atomic.Bool

@@ -28,7 +28,7 @@ func get(h http.Handler, path string, headers ...string) *httptest.ResponseRecor
 	return w
 }
 
-// The nonce of a page is in its policy, and no two pages have the same nonce.
+// The policy of a page names the page's nonce. No two pages have the same nonce.
 func TestPolicy(t *testing.T) {
 	seen := map[string]bool{}
 	for _, path := range []string{"/", "/flow", "/explore", "/series", "/tail", "/records", "/status"} {
@@ -38,7 +38,7 @@ func TestPolicy(t *testing.T) {
 		policy := w.Header().Get("Content-Security-Policy")
 		if w.Code != http.StatusOK || len(nonce) < 20 || seen[nonce] ||
 			!strings.Contains(policy, "style-src 'self' 'nonce-"+nonce+"';") {
-			t.Errorf("%s: %d, nonce %q, policy %q", path, w.Code, nonce, policy)
+			t.Errorf("%s: status %d, nonce %q, policy %q, want a new nonce in the policy", path, w.Code, nonce, policy)
 		}
 		if strings.Contains(policy, "unsafe") || !strings.HasPrefix(policy, "default-src 'none'; script-src 'self';") {
 			t.Errorf("%s: policy %q", path, policy)
@@ -60,7 +60,7 @@ func TestAssets(t *testing.T) {
 		w := get(p, name, "Accept-Encoding", accept)
 		var body io.Reader = w.Body
 		if got := w.Header().Get("Content-Encoding") == "gzip"; got != compressed {
-			t.Errorf("Accept-Encoding %q: compressed is %v", accept, got)
+			t.Errorf("Accept-Encoding %q: compressed %v, want %v", accept, got, compressed)
 		} else if got {
 			body, _ = gzip.NewReader(w.Body)
 		}
@@ -74,7 +74,7 @@ func TestAssets(t *testing.T) {
 		}
 	}
 	if w := get(p, "/assets/main-CD.js"); w.Code != http.StatusNotFound || w.Header().Get("Cache-Control") != "" {
-		t.Errorf("a file of another version: %d, %v", w.Code, w.Header())
+		t.Errorf("a file of another version: status %d, headers %v, want 404, not cached", w.Code, w.Header())
 	}
 	if w := get(p, "/licenses.txt"); w.Body.String() != "MIT" || w.Header().Get("Cache-Control") != "no-cache" {
 		t.Errorf("licenses: %q, %v", w.Body, w.Header())
