@@ -36,7 +36,7 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 							seed, w, second, s, strings.Join(got, ""), strings.Join(want, ""))
 					}
 					if got := p.at(w, s, base+int64(second)*1000); !slices.Equal(got, want) {
-						t.Fatalf("seed %d, width %v: %d s are folded here, %d s everywhere, got\n%s\nwant, as when %[4]d s were folded here,\n%s",
+						t.Fatalf("seed %d, width %v: with %d s folded here, %d s everywhere, got\n%s\nwant, as with %[4]d s here,\n%s",
 							seed, w, second, s, strings.Join(got, ""), strings.Join(want, ""))
 					}
 				}
