@@ -35,8 +35,15 @@ const peerPort = "7126"
 // startTrio founds a cluster, and waits until all three nodes vote.
 func startTrio(t *testing.T, others ...string) *trio {
 	t.Helper()
+	return startTrioWith(t, nil, others...)
+}
+
+// startTrioWith is startTrio with more flags for each node.
+func startTrioWith(t *testing.T, flags []string, others ...string) *trio {
+	t.Helper()
 	c := &trio{t: t, machines: machines(t, append(slices.Clone(nodeNames), others...)...),
-		dirs: map[string]string{}, nodes: map[string]*process{}, secret: filepath.Join(t.TempDir(), "secret")}
+		extra: map[string][]string{"a": flags, "b": flags, "c": flags},
+		dirs:  map[string]string{}, nodes: map[string]*process{}, secret: filepath.Join(t.TempDir(), "secret")}
 	secret, err := exec.Command(freshet, "cluster", "secret").Output()
 	if err == nil {
 		err = os.WriteFile(c.secret, secret, 0o600)

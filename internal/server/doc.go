@@ -45,6 +45,7 @@
 //	snapshot.go        snapshots, for freshet backup
 //	gateway.go         requests that go on to the nodes
 //	cluster.go         a node's place in its cluster: joining, handing over
+//	sharing.go         limits of tenants that hold for all processes of the cluster
 //	clusterstatus.go   how the nodes of the cluster are
 //	nodes.go           what nodes ask each other
 //

@@ -24,6 +24,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/usage"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/group"
@@ -39,6 +40,7 @@ type peerHandler struct {
 	ready  func() bool                  // whether the node answers queries
 	http   func() string                // where it answers them: http://HOST:PORT
 	joined func() identity.Invitation   // for a node that joins, what this one got when it joined
+	uses   *usage.Table                 // what tenants use of their limits, while this node leads
 }
 
 var _ peer.Handler = peerHandler{}
@@ -169,6 +171,7 @@ func (h peerHandler) Status(context.Context) peer.Status {
 // nodes are the connections to the nodes of a cluster, in both directions.
 type nodes struct {
 	peers    *peer.Peers
+	handler  peerHandler  // of server
 	server   *peer.Server // nil in a process that is no node
 	listener net.Listener // of server
 
@@ -209,12 +212,12 @@ func (s *server) openNodes() error {
 	if err != nil || c.Node == "" {
 		return err
 	}
-	handler := peerHandler{
+	s.nodes.handler = peerHandler{
 		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, http: s.httpURL,
-		joined: s.invitation,
+		joined: s.invitation, uses: new(usage.Table),
 	}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{
-		Credentials: credentials, Self: s.self, Handler: handler, Member: s.memberOf,
+		Credentials: credentials, Self: s.self, Handler: s.nodes.handler, Member: s.memberOf,
 		Registry: s.registry, Logger: s.logger,
 	})
 	address := cmp.Or(c.Listen, addresses[c.Node])

@@ -11,6 +11,7 @@ import (
 // the process has:
 //
 //	parts.go           what each role runs, in the order of stopping
+//	sharing.go         whether the process takes samples
 //	handler.go         what the first page names
 //	banner.go          what the greeting suggests
 //	books.go           whether there are probes in the ledger

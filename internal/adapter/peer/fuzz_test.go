@@ -2,12 +2,14 @@ package peer
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
 // Either a batch is refused, or all of its messages are between the members of the hello and are
@@ -52,6 +54,35 @@ func FuzzPushSecret(f *testing.F) {
 	f.Fuzz(func(t *testing.T, encoded string) {
 		if s, err := parsePush(encoded); err == nil && (s.Push() != pushPrefix+encoded || !s.OnlyPush()) {
 			t.Errorf("%q is read as %q", encoded, s.Push())
+		}
+	})
+}
+
+// Either a report is refused, or it is within its bounds, and stays the same when it is sent on.
+func FuzzShare(f *testing.F) {
+	for _, uses := range []map[string]usage.Use{reported, shared.Others} {
+		b, err := proto.Marshal(&wire.ShareRequest{Uses: writeUses(uses)})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var in wire.ShareRequest
+		if proto.Unmarshal(b, &in) != nil {
+			return
+		}
+		once, err := readUses(in.GetUses())
+		if err != nil {
+			return
+		}
+		for tenant, u := range once {
+			if u.Samples < 0 || u.Series < 0 || u.New < 0 || len(u.Metrics) > usage.MaxMetrics {
+				t.Errorf("tenant %q: got %+v", tenant, u)
+			}
+		}
+		if twice, err := readUses(writeUses(once)); err != nil || !reflect.DeepEqual(twice, once) {
+			t.Errorf("%+v becomes %+v, %v", once, twice, err)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
 // Versions of the protocol that this program speaks.
@@ -55,6 +56,9 @@ type Handler interface {
 	Join(ctx context.Context, j Join) (Joined, error)
 	Leader(ctx context.Context) Leader
 	Status(ctx context.Context) Status
+	// Share takes what tenants use of their limits in another process, and answers with the use of all
+	// others: see package usage. Its error is replica.ErrNotLeader if this node does not lead.
+	Share(ctx context.Context, process uint64, uses map[string]usage.Use) (usage.Answer, error)
 }
 
 // Join is the request of a node that wants to join the cluster.

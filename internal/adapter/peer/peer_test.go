@@ -26,6 +26,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
 // patience is how long a test waits for an event that should occur at once.
@@ -126,6 +127,20 @@ var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, L
 	Settings: map[string]string{"limits": "0123456789abcdef"}, Leader: "b"}
 
 func (h *handler) Status(context.Context) Status { return well }
+
+var reported = map[string]usage.Use{"x": {Samples: 7, Series: 5, New: 1, Metrics: map[string]int{"m": 4}}, "y": {}}
+
+var shared = usage.Answer{
+	Others: map[string]usage.Use{"x": {Samples: 9, Series: 20, Metrics: map[string]int{"m": 3}}, "y": {}},
+	Bounds: map[string]usage.Bounds{"x": {Series: 1, MetricSeries: 2, NewSeries: 3}}, Whole: true,
+}
+
+func (h *handler) Share(_ context.Context, process uint64, uses map[string]usage.Use) (usage.Answer, error) {
+	if process != 99 || !reflect.DeepEqual(uses, reported) {
+		return usage.Answer{}, fmt.Errorf("process %d reports %+v", process, uses)
+	}
+	return shared, h.push
+}
 
 // process is a node or a collector of a test.
 type process struct {
@@ -485,6 +500,9 @@ func TestCalls(t *testing.T) {
 	}
 	if s, err := a.Status(t.Context(), "b"); err != nil || !reflect.DeepEqual(s, well) {
 		t.Errorf("%+v, %v", s, err)
+	}
+	if x, err := a.Share(t.Context(), "b", 99, reported); err != nil || !reflect.DeepEqual(x, shared) {
+		t.Errorf("the answer to a report is %+v, %v", x, err)
 	}
 	if _, err := a.Leader(t.Context(), "z"); err == nil {
 		t.Error("a call to an unknown node succeeded")

@@ -185,7 +185,7 @@ func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // forCollectors are the methods that a collector may call.
 var forCollectors = map[string]bool{
-	wire.Peer_Push_FullMethodName: true, wire.Peer_Leader_FullMethodName: true,
+	wire.Peer_Push_FullMethodName: true, wire.Peer_Leader_FullMethodName: true, wire.Peer_Share_FullMethodName: true,
 }
 
 func (s *Server) permit(ctx context.Context, method string) error {

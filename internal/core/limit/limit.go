@@ -15,6 +15,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
 // Reason is the limit that a series would exceed.
@@ -70,6 +71,7 @@ type Limiter struct {
 	config  Config
 	times   times
 	tenants map[string]*Tenant
+	shared  usage.Answer // of the leader of a cluster; empty on one machine
 }
 
 // times is how long places are kept without a holder, by queue, in nanoseconds.
@@ -94,6 +96,7 @@ func (l *Limiter) Tenant(name string) *Tenant {
 	if t == nil {
 		t = &Tenant{places: newPlaces()}
 		t.configure(l.config.of(name), l.times)
+		t.share(l.shared.Others[name], l.shared.Bounds[name])
 		l.tenants[name] = t
 	}
 	t.emptySince = 0
@@ -155,7 +158,11 @@ type Tenant struct {
 	longest atomic.Int64 // bytes of name and tags; atomic, since TooLong is called for each new context
 
 	mu        sync.Mutex
-	bounds    bounds
+	own       bounds       // of the configuration
+	leaders   usage.Bounds // of the leader's configuration
+	bounds    bounds       // the tighter ones
+	others    usage.Use    // of other processes of the cluster
+	isNew     int          // series that got a place since Limiter.Use was last called
 	times     times
 	places    places
 	tokens    float64 // new series that may come now
@@ -181,11 +188,9 @@ func (t *Tenant) empty(now int64) bool {
 func (t *Tenant) configure(b bounds, times times) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if b.newSeries != t.bounds.newSeries {
-		t.tokens = float64(b.newSeries)
-	}
-	t.bounds, t.times = b, times
+	t.own, t.times = b, times
 	t.longest.Store(int64(b.longest()))
+	t.tighten()
 }
 
 // Admit gives a series a place, or one more holder if it has a place. If the series would exceed a
@@ -213,6 +218,7 @@ func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 	}
 	if reason == 0 {
 		t.tokens--
+		t.isNew++
 		p := t.places.insert(hash, c.Key, c.Source)
 		t.places.at(p).holders = 1
 		t.newest.add(now, c)
@@ -229,9 +235,9 @@ func (t *Tenant) overWhich(now int64, m *metric) Reason {
 	t.expire(now)
 	t.fill(now)
 	switch b := &t.bounds; {
-	case b.metricSeries > 0 && m != nil && m.series >= b.metricSeries:
+	case b.metricSeries > 0 && m != nil && m.series+t.others.Metrics[m.name] >= b.metricSeries:
 		return MetricSeries
-	case b.series > 0 && t.places.taken >= b.series:
+	case b.series > 0 && t.places.taken+t.others.Series >= b.series:
 		return TenantSeries
 	case b.newSeries > 0 && t.tokens < 1:
 		return NewSeries

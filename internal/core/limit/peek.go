@@ -2,7 +2,8 @@ package limit
 
 import "github.com/freshet-io/freshet/internal/core/series"
 
-// Prospect is what Admit would answer, and how full the tenant is. A limit of 0 means no limit.
+// Prospect is what Admit would answer, and how full the tenant is, with what other processes of its
+// cluster use. A limit of 0 means no limit.
 type Prospect struct {
 	Known  bool // the series has a place
 	Fate   Fate
@@ -33,9 +34,10 @@ func (l *Limiter) Peek(now int64, tenant string, key []byte, source uint64, leng
 	if b.long(length, key) {
 		reason = SeriesBytes
 	}
-	p.Series, p.New = t.places.taken, max(0, int(t.tokens))
+	p.MaxSeries, p.MaxMetricSeries, p.MaxNew = t.bounds.series, t.bounds.metricSeries, t.bounds.newSeries
+	p.Series, p.New = t.places.taken+t.others.Series, max(0, int(t.tokens))
 	if m != nil {
-		p.MetricSeries = m.series
+		p.MetricSeries = m.series + t.others.Metrics[m.name]
 	}
 	if p.Known = t.places.find(t.places.hash(key, source), key, source) != 0; !p.Known && reason != 0 {
 		p.Reason, p.Fate = reason, fateOf(series.Kind(key[0]), m)

@@ -3,6 +3,8 @@ package distributor
 import (
 	"sync"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
 // burst is the time in which a tenant's rate allows the number of samples that the tenant may send at
@@ -17,6 +19,7 @@ type bucket struct {
 	samples float64
 	filled  time.Time
 	delayed uint64 // refused requests, whose senders were told to wait
+	used    int64  // samples that this process took since Distributor.Use was last called
 }
 
 // wait returns the time until the bucket is not empty, or 0 if it is not empty now.
@@ -42,6 +45,41 @@ func (b *bucket) take(samples, rate int, now time.Time) {
 	defer b.mu.Unlock()
 	b.fill(rate, now)
 	b.samples -= float64(samples)
+	b.used += int64(samples)
+}
+
+// use returns what this process took since the call before.
+func (b *bucket) use() (samples int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	samples, b.used = b.used, 0
+	return samples
+}
+
+// share takes what other processes of the cluster took.
+func (b *bucket) share(samples int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.samples -= float64(samples)
+}
+
+// Use adds to a report what tenants with a rate have sent since the call before.
+func (d *Distributor) Use(report map[string]usage.Use) {
+	d.buckets.Range(func(tenant, b any) bool {
+		u := report[tenant.(string)]
+		u.Samples = b.(*bucket).use()
+		report[tenant.(string)] = u
+		return true
+	})
+}
+
+// Share counts against each tenant's rate what the tenant sent to other processes of the cluster.
+func (d *Distributor) Share(a usage.Answer) {
+	for tenant, u := range a.Others {
+		if b, ok := d.buckets.Load(tenant); ok {
+			b.(*bucket).share(u.Samples)
+		}
+	}
 }
 
 func (b *bucket) fill(rate int, now time.Time) {

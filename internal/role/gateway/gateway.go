@@ -128,6 +128,19 @@ func (g *Gateway) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome
 	return o, err
 }
 
+// Once makes a call at the leader. After an error that another try may mend, the next call looks for the
+// leader again.
+func (g *Gateway) Once(ctx context.Context, call func(ctx context.Context, node string) error) error {
+	node, err := g.find(ctx)
+	if err != nil {
+		return err
+	}
+	if err = call(ctx, node); again(err) {
+		g.forget(node)
+	}
+	return err
+}
+
 // mayCount reports whether an entry may count although its call returned err.
 func mayCount(ctx context.Context, err error) bool {
 	for _, lost := range []error{member.ErrLost, member.ErrUnknown, ErrUnreachable, ctx.Err()} {

@@ -1274,6 +1274,280 @@ func (x *Pusher) GetAgoSeconds() float64 {
 	return 0
 }
 
+// ShareRequest tells the leader what tenants use of their limits in a process: see internal/core/usage.
+type ShareRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	Process       uint64                 `protobuf:"fixed64,2,opt,name=process,proto3" json:"process,omitempty"` // a random number of the process
+	Uses          []*Use                 `protobuf:"bytes,3,rep,name=uses,proto3" json:"uses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareRequest) Reset() {
+	*x = ShareRequest{}
+	mi := &file_peer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareRequest) ProtoMessage() {}
+
+func (x *ShareRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareRequest.ProtoReflect.Descriptor instead.
+func (*ShareRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ShareRequest) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *ShareRequest) GetProcess() uint64 {
+	if x != nil {
+		return x.Process
+	}
+	return 0
+}
+
+func (x *ShareRequest) GetUses() []*Use {
+	if x != nil {
+		return x.Uses
+	}
+	return nil
+}
+
+type ShareReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	Others        []*Use                 `protobuf:"bytes,2,rep,name=others,proto3" json:"others,omitempty"` // what other processes use
+	Bounds        []*Bounds              `protobuf:"bytes,3,rep,name=bounds,proto3" json:"bounds,omitempty"`
+	Whole         bool                   `protobuf:"varint,4,opt,name=whole,proto3" json:"whole,omitempty"` // the leader has heard of all processes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareReply) Reset() {
+	*x = ShareReply{}
+	mi := &file_peer_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareReply) ProtoMessage() {}
+
+func (x *ShareReply) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
+func (*ShareReply) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ShareReply) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *ShareReply) GetOthers() []*Use {
+	if x != nil {
+		return x.Others
+	}
+	return nil
+}
+
+func (x *ShareReply) GetBounds() []*Bounds {
+	if x != nil {
+		return x.Bounds
+	}
+	return nil
+}
+
+func (x *ShareReply) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+type Use struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Samples       int64                  `protobuf:"varint,2,opt,name=samples,proto3" json:"samples,omitempty"`                                                                           // of remote write and OTLP, since the last call
+	Series        uint32                 `protobuf:"varint,3,opt,name=series,proto3" json:"series,omitempty"`                                                                             // DogStatsD series that have a place
+	New           uint32                 `protobuf:"varint,4,opt,name=new,proto3" json:"new,omitempty"`                                                                                   // of them, since the last call
+	Metrics       map[string]uint32      `protobuf:"bytes,5,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // series by metric
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Use) Reset() {
+	*x = Use{}
+	mi := &file_peer_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Use) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Use) ProtoMessage() {}
+
+func (x *Use) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Use.ProtoReflect.Descriptor instead.
+func (*Use) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Use) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Use) GetSamples() int64 {
+	if x != nil {
+		return x.Samples
+	}
+	return 0
+}
+
+func (x *Use) GetSeries() uint32 {
+	if x != nil {
+		return x.Series
+	}
+	return 0
+}
+
+func (x *Use) GetNew() uint32 {
+	if x != nil {
+		return x.New
+	}
+	return 0
+}
+
+func (x *Use) GetMetrics() map[string]uint32 {
+	if x != nil {
+		return x.Metrics
+	}
+	return nil
+}
+
+// Bounds are limits of the leader. 0 is no limit.
+type Bounds struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Series        uint32                 `protobuf:"varint,2,opt,name=series,proto3" json:"series,omitempty"`
+	MetricSeries  uint32                 `protobuf:"varint,3,opt,name=metric_series,json=metricSeries,proto3" json:"metric_series,omitempty"`
+	NewSeries     uint32                 `protobuf:"varint,4,opt,name=new_series,json=newSeries,proto3" json:"new_series,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Bounds) Reset() {
+	*x = Bounds{}
+	mi := &file_peer_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Bounds) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Bounds) ProtoMessage() {}
+
+func (x *Bounds) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Bounds.ProtoReflect.Descriptor instead.
+func (*Bounds) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Bounds) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Bounds) GetSeries() uint32 {
+	if x != nil {
+		return x.Series
+	}
+	return 0
+}
+
+func (x *Bounds) GetMetricSeries() uint32 {
+	if x != nil {
+		return x.MetricSeries
+	}
+	return 0
+}
+
+func (x *Bounds) GetNewSeries() uint32 {
+	if x != nil {
+		return x.NewSeries
+	}
+	return 0
+}
+
 var File_peer_proto protoreflect.FileDescriptor
 
 const file_peer_proto_rawDesc = "" +
@@ -1399,7 +1673,32 @@ const file_peer_proto_rawDesc = "" +
 	"\x06Pusher\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vago_seconds\x18\x02 \x01(\x01R\n" +
-	"agoSeconds2\xd4\x03\n" +
+	"agoSeconds\"\x80\x01\n" +
+	"\fShareRequest\x12,\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x18\n" +
+	"\aprocess\x18\x02 \x01(\x06R\aprocess\x12(\n" +
+	"\x04uses\x18\x03 \x03(\v2\x14.freshet.peer.v1.UseR\x04uses\"\xaf\x01\n" +
+	"\n" +
+	"ShareReply\x12,\n" +
+	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\x12,\n" +
+	"\x06others\x18\x02 \x03(\v2\x14.freshet.peer.v1.UseR\x06others\x12/\n" +
+	"\x06bounds\x18\x03 \x03(\v2\x17.freshet.peer.v1.BoundsR\x06bounds\x12\x14\n" +
+	"\x05whole\x18\x04 \x01(\bR\x05whole\"\xda\x01\n" +
+	"\x03Use\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x18\n" +
+	"\asamples\x18\x02 \x01(\x03R\asamples\x12\x16\n" +
+	"\x06series\x18\x03 \x01(\rR\x06series\x12\x10\n" +
+	"\x03new\x18\x04 \x01(\rR\x03new\x12;\n" +
+	"\ametrics\x18\x05 \x03(\v2!.freshet.peer.v1.Use.MetricsEntryR\ametrics\x1a:\n" +
+	"\fMetricsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"|\n" +
+	"\x06Bounds\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06series\x18\x02 \x01(\rR\x06series\x12#\n" +
+	"\rmetric_series\x18\x03 \x01(\rR\fmetricSeries\x12\x1d\n" +
+	"\n" +
+	"new_series\x18\x04 \x01(\rR\tnewSeries2\x99\x04\n" +
 	"\x04Peer\x12;\n" +
 	"\aEntries\x12\x16.freshet.peer.v1.Batch\x1a\x14.freshet.peer.v1.Ack(\x010\x01\x12:\n" +
 	"\x06Urgent\x12\x16.freshet.peer.v1.Batch\x1a\x14.freshet.peer.v1.Ack(\x010\x01\x12<\n" +
@@ -1407,7 +1706,8 @@ const file_peer_proto_rawDesc = "" +
 	"\x05Write\x12\x1d.freshet.peer.v1.WriteRequest\x1a\x1b.freshet.peer.v1.WriteReply\x12@\n" +
 	"\x04Join\x12\x1c.freshet.peer.v1.JoinRequest\x1a\x1a.freshet.peer.v1.JoinReply\x12F\n" +
 	"\x06Leader\x12\x1e.freshet.peer.v1.LeaderRequest\x1a\x1c.freshet.peer.v1.LeaderReply\x12F\n" +
-	"\x06Status\x12\x1e.freshet.peer.v1.StatusRequest\x1a\x1c.freshet.peer.v1.StatusReplyB:Z8github.com/freshet-io/freshet/internal/adapter/peer/wireb\x06proto3"
+	"\x06Status\x12\x1e.freshet.peer.v1.StatusRequest\x1a\x1c.freshet.peer.v1.StatusReply\x12C\n" +
+	"\x05Share\x12\x1d.freshet.peer.v1.ShareRequest\x1a\x1b.freshet.peer.v1.ShareReplyB:Z8github.com/freshet-io/freshet/internal/adapter/peer/wireb\x06proto3"
 
 var (
 	file_peer_proto_rawDescOnce sync.Once
@@ -1422,7 +1722,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_peer_proto_goTypes = []any{
 	(Error_Kind)(0),       // 0: freshet.peer.v1.Error.Kind
 	(*Hello)(nil),         // 1: freshet.peer.v1.Hello
@@ -1442,9 +1742,14 @@ var file_peer_proto_goTypes = []any{
 	(*StatusReply)(nil),   // 15: freshet.peer.v1.StatusReply
 	(*Mark)(nil),          // 16: freshet.peer.v1.Mark
 	(*Pusher)(nil),        // 17: freshet.peer.v1.Pusher
-	nil,                   // 18: freshet.peer.v1.Error.SamplesEntry
-	nil,                   // 19: freshet.peer.v1.JoinReply.NodesEntry
-	nil,                   // 20: freshet.peer.v1.StatusReply.SettingsEntry
+	(*ShareRequest)(nil),  // 18: freshet.peer.v1.ShareRequest
+	(*ShareReply)(nil),    // 19: freshet.peer.v1.ShareReply
+	(*Use)(nil),           // 20: freshet.peer.v1.Use
+	(*Bounds)(nil),        // 21: freshet.peer.v1.Bounds
+	nil,                   // 22: freshet.peer.v1.Error.SamplesEntry
+	nil,                   // 23: freshet.peer.v1.JoinReply.NodesEntry
+	nil,                   // 24: freshet.peer.v1.StatusReply.SettingsEntry
+	nil,                   // 25: freshet.peer.v1.Use.MetricsEntry
 }
 var file_peer_proto_depIdxs = []int32{
 	1,  // 0: freshet.peer.v1.Batch.hello:type_name -> freshet.peer.v1.Hello
@@ -1454,35 +1759,43 @@ var file_peer_proto_depIdxs = []int32{
 	9,  // 4: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
 	9,  // 5: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
 	0,  // 6: freshet.peer.v1.Error.kind:type_name -> freshet.peer.v1.Error.Kind
-	18, // 7: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
+	22, // 7: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
 	9,  // 8: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
 	1,  // 9: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
 	9,  // 10: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
-	19, // 11: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
+	23, // 11: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
 	1,  // 12: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
 	1,  // 13: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
 	16, // 14: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
 	17, // 15: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
-	20, // 16: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
-	2,  // 17: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
-	2,  // 18: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
-	5,  // 19: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
-	6,  // 20: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
-	10, // 21: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
-	12, // 22: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
-	14, // 23: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
-	4,  // 24: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
-	4,  // 25: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
-	7,  // 26: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
-	8,  // 27: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
-	11, // 28: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
-	13, // 29: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
-	15, // 30: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
-	24, // [24:31] is the sub-list for method output_type
-	17, // [17:24] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	24, // 16: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
+	1,  // 17: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
+	20, // 18: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
+	9,  // 19: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
+	20, // 20: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
+	21, // 21: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
+	25, // 22: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
+	2,  // 23: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
+	2,  // 24: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
+	5,  // 25: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
+	6,  // 26: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
+	10, // 27: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
+	12, // 28: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
+	14, // 29: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
+	18, // 30: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
+	4,  // 31: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
+	4,  // 32: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
+	7,  // 33: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
+	8,  // 34: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
+	11, // 35: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
+	13, // 36: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
+	15, // 37: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
+	19, // 38: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
+	31, // [31:39] is the sub-list for method output_type
+	23, // [23:31] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1496,7 +1809,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   20,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

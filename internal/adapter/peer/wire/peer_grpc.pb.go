@@ -29,6 +29,7 @@ const (
 	Peer_Join_FullMethodName    = "/freshet.peer.v1.Peer/Join"
 	Peer_Leader_FullMethodName  = "/freshet.peer.v1.Peer/Leader"
 	Peer_Status_FullMethodName  = "/freshet.peer.v1.Peer/Status"
+	Peer_Share_FullMethodName   = "/freshet.peer.v1.Peer/Share"
 )
 
 // PeerClient is the client API for Peer service.
@@ -44,6 +45,7 @@ type PeerClient interface {
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinReply, error)
 	Leader(ctx context.Context, in *LeaderRequest, opts ...grpc.CallOption) (*LeaderReply, error)
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
+	Share(ctx context.Context, in *ShareRequest, opts ...grpc.CallOption) (*ShareReply, error)
 }
 
 type peerClient struct {
@@ -130,6 +132,16 @@ func (c *peerClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *peerClient) Share(ctx context.Context, in *ShareRequest, opts ...grpc.CallOption) (*ShareReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ShareReply)
+	err := c.cc.Invoke(ctx, Peer_Share_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -143,6 +155,7 @@ type PeerServer interface {
 	Join(context.Context, *JoinRequest) (*JoinReply, error)
 	Leader(context.Context, *LeaderRequest) (*LeaderReply, error)
 	Status(context.Context, *StatusRequest) (*StatusReply, error)
+	Share(context.Context, *ShareRequest) (*ShareReply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -173,6 +186,9 @@ func (UnimplementedPeerServer) Leader(context.Context, *LeaderRequest) (*LeaderR
 }
 func (UnimplementedPeerServer) Status(context.Context, *StatusRequest) (*StatusReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedPeerServer) Share(context.Context, *ShareRequest) (*ShareReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Share not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -299,6 +315,24 @@ func _Peer_Status_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Share_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ShareRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Share(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Share_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Share(ctx, req.(*ShareRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -325,6 +359,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Status",
 			Handler:    _Peer_Status_Handler,
+		},
+		{
+			MethodName: "Share",
+			Handler:    _Peer_Share_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

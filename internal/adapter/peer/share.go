@@ -1,0 +1,112 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
+	"github.com/freshet-io/freshet/internal/core/usage"
+)
+
+// maxTenant is the longest name of a tenant, in bytes, as in an entry.
+const maxTenant = 255
+
+// Share tells a node, which should lead, what tenants use of their limits in this process.
+func (p *Peers) Share(ctx context.Context, to string, process uint64, uses map[string]usage.Use) (usage.Answer, error) {
+	return call(ctx, p, to, askTimeout,
+		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.ShareReply, error) {
+			return c.Share(ctx, &wire.ShareRequest{Hello: h, Process: process, Uses: writeUses(uses)})
+		}, readShare)
+}
+
+// Share handles a call with the uses of another process.
+func (s *Server) Share(ctx context.Context, in *wire.ShareRequest) (*wire.ShareReply, error) {
+	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
+		return nil, err
+	}
+	uses, err := readUses(in.GetUses())
+	if err != nil {
+		return nil, s.refusal(codes.InvalidArgument, refusedMalformed, "a report from %s: %w", callerOf(ctx), err)
+	}
+	a, err := s.Handler.Share(ctx, in.GetProcess(), uses)
+	if err != nil {
+		return &wire.ShareReply{Error: encodeError(err)}, nil
+	}
+	r := &wire.ShareReply{Others: writeUses(a.Others), Whole: a.Whole}
+	for tenant, b := range a.Bounds {
+		r.Bounds = append(r.Bounds, &wire.Bounds{Tenant: tenant, Series: uint32(b.Series),
+			MetricSeries: uint32(b.MetricSeries), NewSeries: uint32(b.NewSeries)})
+	}
+	return r, nil
+}
+
+// writeUses leaves out what a report has no room for.
+func writeUses(uses map[string]usage.Use) (all []*wire.Use) {
+	for tenant, u := range uses {
+		if len(all) == usage.MaxTenants {
+			break
+		}
+		out := &wire.Use{Tenant: tenant, Samples: u.Samples, Series: uint32(u.Series), New: uint32(max(0, u.New))}
+		for name, series := range u.Metrics {
+			if len(out.Metrics) == usage.MaxMetrics {
+				break
+			}
+			if out.Metrics == nil {
+				out.Metrics = map[string]uint32{}
+			}
+			out.Metrics[name] = uint32(series)
+		}
+		all = append(all, out)
+	}
+	return all
+}
+
+// readUses refuses a report that is larger than writeUses makes one.
+func readUses(in []*wire.Use) (map[string]usage.Use, error) {
+	if len(in) > usage.MaxTenants {
+		return nil, fmt.Errorf("it has %d tenants, but at most %d are allowed", len(in), usage.MaxTenants)
+	}
+	uses := make(map[string]usage.Use, len(in))
+	for _, x := range in {
+		name := x.GetTenant()
+		if len(name) == 0 || len(name) > maxTenant {
+			return nil, fmt.Errorf("the name of a tenant has %d bytes, but 1 to %d are allowed", len(name), maxTenant)
+		}
+		if n := len(x.GetMetrics()); n > usage.MaxMetrics {
+			return nil, fmt.Errorf("tenant %q has %d metrics, but at most %d are allowed", name, n, usage.MaxMetrics)
+		}
+		tooMany := max(x.GetSeries(), x.GetNew()) > math.MaxInt32
+		if x.GetSamples() < 0 || x.GetSamples() > math.MaxInt32 || tooMany {
+			return nil, fmt.Errorf("tenant %q has %d samples, %d series and %d new ones, and at most 2^31 are possible",
+				name, x.GetSamples(), x.GetSeries(), x.GetNew())
+		}
+		u := usage.Use{Samples: x.GetSamples(), Series: int(x.GetSeries()), New: int(x.GetNew())}
+		for metric, series := range x.GetMetrics() {
+			if u.Metrics == nil {
+				u.Metrics = make(map[string]int, len(x.GetMetrics()))
+			}
+			u.Metrics[metric] = int(series & math.MaxInt32)
+		}
+		uses[name] = u
+	}
+	return uses, nil
+}
+
+func readShare(r *wire.ShareReply) (usage.Answer, error) {
+	if err := decodeError(r.GetError()); err != nil {
+		return usage.Answer{}, err
+	}
+	others, err := readUses(r.GetOthers())
+	if err != nil {
+		return usage.Answer{}, fmt.Errorf("the use of other processes: %w", err)
+	}
+	a := usage.Answer{Others: others, Whole: r.GetWhole(), Bounds: make(map[string]usage.Bounds, len(r.GetBounds()))}
+	for _, b := range r.GetBounds() {
+		a.Bounds[b.GetTenant()] = usage.Bounds{Series: int(b.GetSeries()), MetricSeries: int(b.GetMetricSeries()),
+			NewSeries: int(b.GetNewSeries())}
+	}
+	return a, nil
+}
