@@ -78,10 +78,11 @@ func (s *store) cutBack(boot string) error {
 	wblFits, errWBL := last.wbl.fits(wbl)
 	walBytes, errWALBytes := last.wal.behind(wal)
 	wblBytes, errWBLBytes := last.wbl.behind(wbl)
+	behind := walBytes+wblBytes > 0 || last.wal.gapBehind(wal) || last.wbl.gapBehind(wbl)
 	switch err := errors.Join(errWAL, errWBL, errWALBytes, errWBLBytes); {
 	case err != nil:
 		return err
-	case walBytes+wblBytes == 0 && !last.wal.gapBehind(wal) && !last.wbl.gapBehind(wbl):
+	case !behind && (!walFits || !wblFits || last.requests < restored):
 		s.ends.old = boot != "" && last.requests >= restored
 		return nil
 	case !walFits || !wblFits:
@@ -89,14 +90,18 @@ func (s *store) cutBack(boot string) error {
 	case last.requests < restored:
 		return fmt.Errorf("the last sync has %d requests of the tenant, and the checkpoint has %d", last.requests, restored)
 	}
-	// The chunk files may have samples from behind the ends, so they are removed. No sample is lost
-	// with them, because the logs have all samples that are in no block. The chunk files go first:
-	// after a crash in between, the next start finds the logs uncut, and begins again.
+	// The chunk files may have samples from behind the ends, even if the logs have none, so they are removed.
+	// No sample is lost with them, because the logs have all samples that are in no block. The chunk files
+	// go first: after a crash in between, the next start finds the ends of the old boot, and begins again.
 	if err := removeChunks(s.dir); err != nil {
 		return err
 	}
 	if err := s.fsync(s.dir); err != nil {
 		return err
+	}
+	if !behind {
+		s.ends.old = boot != ""
+		return nil
 	}
 	if err := errors.Join(last.wal.cut(wal, s.fsync), last.wbl.cut(wbl, s.fsync)); err != nil {
 		return err

@@ -136,6 +136,36 @@ func TestChunksAreCutBack(t *testing.T) {
 	}
 }
 
+// A power loss may take all of both logs since the last sync, and leave the chunk files. A store that kept
+// these late samples would decide differently from the other members: without the zero at 900.
+func TestChunksAreCutBackIfTheLogsAreLost(t *testing.T) {
+	w := newWorld(t)
+	w.startInGroup("first", 0)
+	w.writeRaw(&plain, "a@850=1")
+	w.sync()
+	synced := listLogs(w.storeRaw())
+	requests := []string{"a@1000=2/900", ""}
+	for at := range 40 {
+		requests[1] += fmt.Sprintf("a@%d=1 ", 901+at)
+	}
+	w.writeRaw(&plain, requests...)
+	want := w.raw()["a"]
+	w.close()
+	for path := range listLogs(w.storeRaw()) {
+		if err := os.Truncate(path, synced[path].Size()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.startInGroup("second", 1)
+	if got := w.raw()["a"]; got != "850=1" {
+		t.Errorf("stored: %s", got)
+	}
+	w.writeRaw(&plain, requests...)
+	if got := w.raw()["a"]; got != want {
+		t.Errorf("stored after the requests were written again: %s, want %s", got, want)
+	}
+}
+
 // A block cannot be cut. So before tsdb puts a block into place, the ends of the logs are saved behind
 // all of its samples.
 func TestABlockIsInFrontOfTheEnds(t *testing.T) {
