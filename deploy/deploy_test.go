@@ -1,5 +1,5 @@
-// Package deploy_test checks that the binary understands the files that install Freshet. Otherwise nobody
-// would notice that it ignores a variable.
+// Package deploy_test checks that the binary understands the files that install Freshet. Otherwise
+// nobody would notice that the binary ignores a variable.
 package deploy_test
 
 import (
@@ -139,7 +139,7 @@ func TestDockerfile(t *testing.T) {
 		}
 		uid, _, _ := strings.Cut(last["USER"], ":")
 		if !regexp.MustCompile(`^[1-9]\d*$`).MatchString(uid) {
-			t.Errorf("USER %s must be a number other than root's, as Kubernetes requires", last["USER"])
+			t.Errorf("USER %s, want a number other than 0, as Kubernetes requires", last["USER"])
 		}
 		if want := (instruction{"COPY",
 			"--from=build --chown=" + last["USER"] + " /out/data " + data}); !slices.Contains(instructions, want) {
@@ -150,7 +150,8 @@ func TestDockerfile(t *testing.T) {
 	t.Run("runs the binary that it holds", func(t *testing.T) {
 		binary := strings.Trim(last["ENTRYPOINT"], `[]"`)
 		if !slices.Contains(copied, binary) || last["CMD"] != `["serve"]` {
-			t.Errorf("ENTRYPOINT %s CMD %s, of %v", last["ENTRYPOINT"], last["CMD"], copied)
+			t.Errorf(`ENTRYPOINT %s, CMD %s; want one of the copied files %v, and ["serve"]`,
+				last["ENTRYPOINT"], last["CMD"], copied)
 		}
 	})
 }
@@ -258,7 +259,7 @@ func TestSocketUnit(t *testing.T) {
 			{"FRESHET_DOGSTATSD_UNIXGRAM", "ListenDatagram"}, {"FRESHET_DOGSTATSD_UNIX", "ListenStream"},
 		} {
 			if !slices.Contains(listen[path.directive], want[path.variable]) {
-				t.Errorf("%s = %v lacks %s, which is %s", path.directive, listen[path.directive], want[path.variable],
+				t.Errorf("%s = %v lacks %s, the value of %s", path.directive, listen[path.directive], want[path.variable],
 					path.variable)
 			}
 		}
@@ -267,7 +268,7 @@ func TestSocketUnit(t *testing.T) {
 		} {
 			preset := regexp.MustCompile(address.flag + ` .*\(default "?([^")]+)`).FindStringSubmatch(help)
 			if preset == nil || !slices.Contains(listen[address.directive], preset[1]) {
-				t.Errorf("%s = %v lacks the default of %s, %q", address.directive, listen[address.directive], address.flag, preset)
+				t.Errorf("%s = %v lacks the default in %q", address.directive, listen[address.directive], preset)
 			}
 		}
 		if n := len(listen["ListenDatagram"]) + len(listen["ListenStream"]); n != 4 {
@@ -312,7 +313,8 @@ func TestUnit(t *testing.T) {
 
 	t.Run("is started when the binary says so, and reloads", func(t *testing.T) {
 		if one("Type") != "notify" || one("TimeoutStartSec") != "infinity" || one("ExecReload") != "/bin/kill -HUP $MAINPID" {
-			t.Errorf("Type = %s, TimeoutStartSec = %s, ExecReload = %s", one("Type"), one("TimeoutStartSec"), one("ExecReload"))
+			t.Errorf("Type = %s, TimeoutStartSec = %s, ExecReload = %s; want notify, infinity and kill -HUP",
+				one("Type"), one("TimeoutStartSec"), one("ExecReload"))
 		}
 		if said := notified(t, binary); said != "READY=1" {
 			t.Errorf("the binary tells systemd %q, want READY=1", said)
@@ -373,7 +375,7 @@ func TestUnit(t *testing.T) {
 		out, _ := serve.CombinedOutput() // the error only holds the exit code, which is checked below
 		if code := strconv.Itoa(serve.ProcessState.ExitCode()); code != one("RestartPreventExitStatus") ||
 			!strings.Contains(string(out), "frobnicate") {
-			t.Errorf("exit code %s, want %s, which systemd does not restart after\n%s",
+			t.Errorf("exit code %s, want %s (systemd does not restart after it) and an error that names frobnicate:\n%s",
 				code, one("RestartPreventExitStatus"), out)
 		}
 	})

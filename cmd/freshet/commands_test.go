@@ -19,7 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// withoutJSON are the commands that need no --json, each with its reason.
+// withoutJSON lists the commands that need no --json, each with the reason.
 var withoutJSON = map[string]string{
 	"freshet serve":          "says what programs need in listening.json",
 	"freshet completion":     "prints a script",
@@ -90,7 +90,7 @@ func TestCommandsKeepTheRules(t *testing.T) {
 	}
 }
 
-// Freshet accepts every line of an Example that begins with freshet.
+// In an Example, Freshet accepts every line that begins with freshet.
 func TestExamplesAreTaken(t *testing.T) {
 	all := append(commands(t), newRootCommand())
 	for _, c := range all {
@@ -126,7 +126,8 @@ var (
 	inside = regexp.MustCompile(`<\((freshet [^)]*)\)`)
 )
 
-// example returns the words after freshet in a line. `ok` is false if the line has no such command.
+// example returns the words that follow freshet in a line of an Example. `ok` is false if the line does
+// not call freshet.
 func example(line string) (words []string, ok bool) {
 	line = strings.TrimSpace(line)
 	if found := inside.FindStringSubmatch(line); found != nil {

@@ -18,7 +18,7 @@ const updateReference = "go test ./cmd/freshet -run TestReference -update"
 
 // docs/commands.md consists of the help texts of the commands.
 func TestReference(t *testing.T) {
-	t.Setenv("FRESHET_SERVER", "") // the page shows no default of this machine
+	t.Setenv("FRESHET_SERVER", "") // this machine's variables must not change the defaults on the page
 	t.Setenv("FRESHET_CONFIG", "")
 	t.Setenv("FRESHET_CA_FILE", "")
 	page := filepath.Join("..", "..", "docs", "commands.md")
@@ -33,8 +33,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// reference describes each command as its help does. It leaves the settings of serve to
-// docs/configuration.md, and describes flags of many commands only once.
+// reference describes each command as its help does. It leaves out the settings of serve, which are in
+// docs/configuration.md, and describes a flag of many commands only once.
 func reference(root *cobra.Command) string {
 	p := page{settings: pflag.NewFlagSet("", pflag.PanicOnError), asking: pflag.NewFlagSet("", pflag.PanicOnError)}
 	apiclient.Flags(p.asking)
@@ -82,7 +82,8 @@ func (p *page) describe(c *cobra.Command) {
 	}
 }
 
-// flags describes c's own flags, and only names the others.
+// flags returns the text about the flags of c. It describes the flags of c alone, and only names the
+// shared ones.
 func (p *page) flags(c *cobra.Command) string {
 	own := pflag.NewFlagSet("", pflag.PanicOnError)
 	var asking []string

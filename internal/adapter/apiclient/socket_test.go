@@ -25,7 +25,7 @@ func TestCommandsTrustNoSocketOfOthers(t *testing.T) {
 	}
 	defer l.Close()
 	if got := operatorSocketHere(); got != path {
-		t.Fatalf("commands find %q, want their own socket", got)
+		t.Fatalf("commands find the socket %q, want %q", got, path)
 	}
 	user, other := os.Getuid(), os.Getuid()+1
 	if user == 0 { // every user trusts root's files
@@ -51,6 +51,6 @@ func TestCommandsTrustNoSocketOfOthers(t *testing.T) {
 	}
 	t.Setenv("FRESHET_DATA_DIR", "data")
 	if got := operatorSocketHere(); got != path {
-		t.Errorf("commands find %q in the directory that they are given", got)
+		t.Errorf("with FRESHET_DATA_DIR, commands find the socket %q, want %q", got, path)
 	}
 }

@@ -104,7 +104,7 @@ func TestDamagedFileDoesNotKeepFromStarting(t *testing.T) {
 	must(t, err)
 	defer f.Close()
 	if !strings.Contains(log.String(), path+".damaged") {
-		t.Errorf("the log does not say where the file is: %s", &log)
+		t.Errorf("the log does not name %s.damaged: %s", path, &log)
 	}
 	metrics(t, f)
 	must(t, f.Save([]catalogue.Metric{hits}))
@@ -128,9 +128,9 @@ func TestWithTheCatalogueInMemory(t *testing.T) {
 	if refused := after.Load(loaded); refused != 0 {
 		t.Errorf("%d metrics refused", refused)
 	}
-	// Without the file the first claim would decide, which is now the counter's.
+	// Without the file the first claim would decide, and now the counter claims first.
 	if c, g := claim(after, series.Counter), claim(after, series.Gauge); c != counter || g != gauge {
-		t.Errorf("counter %s, was %s; gauge %s, was %s", c, counter, g, gauge)
+		t.Errorf("the counter's name is %s, want %s; the gauge's name is %s, want %s", c, counter, g, gauge)
 	}
 }
 

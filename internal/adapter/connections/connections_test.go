@@ -211,7 +211,7 @@ func TestWhoTakesNoAnswerIsCutOff(t *testing.T) {
 			}
 		}
 		if got := testutil.ToFloat64(b.closed.WithLabelValues(reasonUnread)); got != 2 {
-			t.Errorf("%v unread connections are counted", got)
+			t.Errorf("%v unread connections are counted, want 2", got)
 		}
 		close(goOn)
 	})
@@ -223,14 +223,15 @@ func TestWhoTakesNoAnswerIsCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begun) != time.Hour {
-			t.Errorf("%v after %v, before the answer's own deadline of an hour", err, time.Since(begun))
+			t.Errorf("the write failed after %v with %v, want a timeout after the answer's own deadline of an hour",
+				time.Since(begun), err)
 		}
 		client.Close()
 	})
 }
 
-// One address leaves a quarter to others, even if each of its connections has a request. An idle
-// connection of the address with the most connections makes room for a new one.
+// One address leaves a quarter of the connections to others, even if each of its connections has a
+// request. An idle connection of the address with the most connections makes room for a new one.
 func TestOneAddressLeavesRoom(t *testing.T) {
 	bounded(t, 8, func(b *Bound, l pipes, goOn chan struct{}, _ *strings.Builder) {
 		quiet := l.dial("10.0.0.2")

@@ -159,22 +159,22 @@ func TestOldestGoBeyondTheBound(t *testing.T) {
 	for i := range 5 {
 		add(t, l, event.Event{Tenant: "a", Time: int64(10 - i), Title: "e"})
 	}
-	want := []string{"10 e", "9 e", "8 e"} // the oldest event is removed, by its own time, not by its arrival
+	want := []string{"10 e", "9 e", "8 e"} // the events with the smallest times are removed, not the first to arrive
 	if got := titles(t, l, all("a")); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := testutil.ToFloat64(l.metrics.removed.WithLabelValues("bound")); got != 2 {
-		t.Errorf("%v counted as removed, want 2", got)
+		t.Errorf("%v events are counted as removed, want 2", got)
 	}
 	l.Close()
 
-	l = open(t, cfg, path, c) // the bound holds over a restart
+	l = open(t, cfg, path, c) // the bound still holds after a restart
 	add(t, l, event.Event{Tenant: "a", Time: 11, Title: "e"}, event.Event{Tenant: "a", Time: 12, Title: "e"})
 	if got, want := titles(t, l, all("a")), []string{"12 e", "11 e", "10 e"}; !slices.Equal(got, want) {
 		t.Errorf("after a restart: got %q, want %q", got, want)
 	}
 	if got := titles(t, l, all("quiet")); len(got) != 1 {
-		t.Errorf("the events of a busy tenant displaced another tenant's: %q", got)
+		t.Errorf("beside a busy tenant, the quiet tenant has the events %q, want its only one", got)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestOldGoByAge(t *testing.T) {
 	add(t, l, event.Event{Tenant: "a", Time: c.ms, Title: "old"}, event.Event{Tenant: "b", Time: c.ms, Title: "old"})
 	c.ms += time.Hour.Milliseconds()
 	if got := titles(t, l, all("a")); len(got) != 1 {
-		t.Errorf("an event just before it expires: %q", got)
+		t.Errorf("just before an event expires, the log has %q, want the event", got)
 	}
 	c.ms++
 	if got := titles(t, l, all("a")); got != nil {
@@ -193,7 +193,7 @@ func TestOldGoByAge(t *testing.T) {
 	}
 	add(t, l, event.Event{Tenant: "a", Time: c.ms, Title: "new"}) // removes the old events of a and b
 	if got := testutil.ToFloat64(l.metrics.removed.WithLabelValues("age")); got != 2 {
-		t.Errorf("%v counted as removed, want 2", got)
+		t.Errorf("%v events are counted as removed, want 2", got)
 	}
 	if l.counts["a"] != 1 || l.counts["b"] != 0 {
 		t.Errorf("counts %v", l.counts)
@@ -213,7 +213,7 @@ func TestDamagedFileDoesNotKeepFromStarting(t *testing.T) {
 	defer l.Close()
 	add(t, l, event.Event{Tenant: "a", Time: time.Now().UnixMilli(), Title: "t"})
 	if !strings.Contains(log.String(), path+".damaged") {
-		t.Errorf("the log does not say where the file is: %s", &log)
+		t.Errorf("the log does not name %s.damaged: %s", path, &log)
 	}
 }
 
@@ -227,10 +227,10 @@ func TestAQueryNobodyWaitsForEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.Query(ctx, Filter{Tenant: "a", End: 2, Text: "none"}); err == nil {
-		t.Error("reading continued after the error")
+		t.Error("Query succeeded although its context had ended")
 	}
 	if err := l.Append(ctx, events); err == nil {
-		t.Error("Append accepted an event without a tenant")
+		t.Error("Append succeeded although its context had ended")
 	}
 }
 
@@ -293,9 +293,9 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Bound: 200 ms on one core of the CI machine for 100,000 events of 500 bytes, none of which
-// matches. That is the slowest query with the default settings. The log adds the same time to a
-// start.
+// Bound: 200 ms on one core of the CI machine for 100,000 events of 500 bytes, none of which matches.
+// That is the slowest query with the default settings. A start of the log takes longer by the same
+// time.
 func BenchmarkQueryAll(b *testing.B) {
 	c := &clock{ms: 1_000_000}
 	l, err := Open(DefaultConfig(), filepath.Join(b.TempDir(), "events.db"), c.now, prometheus.NewRegistry(),

@@ -55,9 +55,8 @@ func measure(b *testing.B, payloadBytes int, append func(), cut func()) {
 	b.ReportMetric(float64(len(open)), "descriptors")
 }
 
-// Measures the syncs of one window, which data must wait for to survive a power loss: one sync
-// of one file, or a sync of each of 1,024 files. There is no bound, because the result depends
-// on the disk.
+// Measures the syncs of one window, after which its data survives a power loss: one sync of one file,
+// or one sync of each of 1,024 files. There is no bound, because the result depends on the disk.
 func BenchmarkSyncedWindow(b *testing.B) {
 	b.Run("one file", func(b *testing.B) {
 		l := open(b)
@@ -116,9 +115,8 @@ func openEach(b *testing.B) []*os.File {
 	return logs
 }
 
-// Measures a window of all shards: a frame for each shard, all in one write. Bound: 1
-// us for a frame of 1,000 bytes, so that the journal takes a window within a
-// millisecond.
+// Measures a window of all shards: a frame for each shard, all in one write. Bound: 1 us for a frame of
+// 1,000 bytes. The journal then takes a window within a millisecond.
 func BenchmarkWindow(b *testing.B) {
 	for _, size := range []int{100, 1000} {
 		b.Run(fmt.Sprint("one file/", size), func(b *testing.B) {

@@ -16,9 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// childDir is the environment variable that makes this test binary the process to kill. That
-// process locks the directory, appends until it is killed, and prints each acknowledged
-// position.
+// childDir is an environment variable. If it is set, this test binary is the process that TestKilled
+// kills: it locks the directory, appends until it is killed, and prints each acknowledged position.
 const childDir = "FRESHET_TEST_CHILD_DIR"
 
 func TestMain(m *testing.M) {
@@ -80,7 +79,7 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		acknowledged := lines.Text()
-		for lines.Scan() { // up to its last line, which may be cut short
+		for lines.Scan() { // until the output ends; the last line may be cut short
 			if _, err := strconv.Atoi(lines.Text()); err != nil {
 				t.Fatalf("round %d: the child printed %q", round, lines.Text())
 			}
@@ -103,7 +102,7 @@ func TestKilled(t *testing.T) {
 		var next journal.Position = 1
 		if err := l.Replay(func(pos journal.Position, r journal.Frame) error {
 			if want := strings.Repeat("x", int(pos)%300) + strconv.Itoa(int(pos)); pos != next || string(r.Payload) != want {
-				return fmt.Errorf("got frame %d of %d bytes, want frame %d", pos, len(r.Payload), next)
+				return fmt.Errorf("got frame %d, which has %d bytes; want frame %d", pos, len(r.Payload), next)
 			}
 			next++
 			return nil
@@ -138,7 +137,7 @@ func TestLockDir(t *testing.T) {
 	if err != nil {
 		t.Fatalf("after Unlock: %v", err)
 	}
-	// A process that has just taken the lock leaves the file empty for a moment.
+	// The file is empty for a moment after a process has taken the lock.
 	if err := os.Truncate(filepath.Join(dir, lockName), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -150,8 +149,8 @@ func TestLockDir(t *testing.T) {
 	}
 }
 
-// The caller of Holder may send the process signals that end it. After a crash the number in the
-// lock file may belong to any process, such as this test.
+// Callers of Holder may kill the process that it returns. After a crash, the number in the lock file
+// may belong to any process, such as this test.
 func TestHolder(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Holder(dir); !errors.Is(err, os.ErrNotExist) {
@@ -172,7 +171,7 @@ func TestHolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p, err := Holder(dir); !errors.Is(err, ErrNoHolder) {
-			t.Errorf("%q was left behind: %v, %v", left, p, err)
+			t.Errorf("with %q in the lock file, Holder returns %v, %v; want ErrNoHolder", left, p, err)
 		}
 	}
 }
@@ -294,7 +293,7 @@ func TestDirKeepsPromises(t *testing.T) {
 	must(err)
 	must(w.Close())
 	if _, size, err := d.Open("b"); err != nil || size != 0 {
-		t.Errorf("created over a file: %d bytes, %v", size, err)
+		t.Errorf("after Create over a file it has %d bytes, want 0; error %v", size, err)
 	}
 	must(d.Remove("b"))
 	if names, err := d.List(); err != nil || len(names) != 0 {

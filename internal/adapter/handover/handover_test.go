@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 type told struct {
 	Network, Address, Name string
 	Shared, Known          bool
-	SharedLater            bool // what Sockets.Shared says about the socket's file
+	SharedLater            bool // the result of Sockets.Shared for the socket's file
 }
 
 func tell() {
@@ -80,7 +80,7 @@ func files(t *testing.T, sockets ...interface{ File() (*os.File, error) }) (all 
 	return all
 }
 
-// noIPv6 reports whether err comes from a machine without IPv6.
+// noIPv6 reports whether err means that this machine has no IPv6.
 func noIPv6(err error) bool {
 	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
 }
@@ -184,7 +184,7 @@ func TestWhichSocketServesWhichAddress(t *testing.T) {
 		{"[::1]:8125", "[::1]:8125", true},
 	} {
 		if got := sameAddress(tt.bound, tt.wanted, false); got != tt.same {
-			t.Errorf("bound to %s, wanted %s: %t", tt.bound, tt.wanted, got)
+			t.Errorf("a socket bound to %s serves the address %s: got %t, want %t", tt.bound, tt.wanted, got, tt.same)
 		}
 	}
 }

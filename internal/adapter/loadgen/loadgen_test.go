@@ -139,7 +139,7 @@ func TestEverythingSentComes(t *testing.T) {
 	}
 }
 
-// A run sends no more than its rate allows, and ends with its duration.
+// A run sends no more than its rate allows, and ends after its duration.
 func TestRunKeepsItsPace(t *testing.T) {
 	for _, even := range []bool{false, true} {
 		conn := listen(t, "udp")
@@ -150,7 +150,7 @@ func TestRunKeepsItsPace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if most := 14_000 * result.Elapsed.Seconds(); float64(result.Sent.Metrics) > most || result.Sent.Metrics == 0 {
-			t.Errorf("even=%t: %d metrics in %v, at most %.0f were due", even, result.Sent.Metrics, result.Elapsed, most)
+			t.Errorf("even=%t: sent %d metrics in %v, want at most %.0f", even, result.Sent.Metrics, result.Elapsed, most)
 		}
 		expect(t, packets, newLoad(t, nil), result.Sent)
 	}
@@ -175,12 +175,13 @@ func TestPacer(t *testing.T) {
 		n, early := p.due(begun.Add(step.after))
 		p.sent += float64(n)
 		if n != step.due || early != step.early {
-			t.Errorf("%v, %s: got %d packets due, next in %v", step.after, step.why, n, early)
+			t.Errorf("after %v (%s): got %d packets due and the next in %v, want %d and %v",
+				step.after, step.why, n, early, step.due, step.early)
 		}
 	}
 	fast := pacer{rate: 1e6, begun: begun}
 	if n, _ := fast.due(begun.Add(time.Second)); n != 5000 {
-		t.Errorf("after a delay, a fast run sends %d packets at once", n)
+		t.Errorf("after a delay, a fast run sends %d packets at once, want 5000", n)
 	}
 	slow := pacer{rate: 0.1, begun: begun}
 	if n, early := slow.due(begun.Add(time.Second)); n != 0 || early != longNap {
@@ -200,8 +201,8 @@ func TestFullQueue(t *testing.T) {
 				t.Fatal(err)
 			}
 			if result.Refused == 0 || drop != (result.Dropped.Packets > 0) {
-				t.Errorf("without a reader, %d packets were sent, %d dropped, %d times refused",
-					result.Sent.Packets, result.Dropped.Packets, result.Refused)
+				t.Errorf("without a reader, %d packets were refused and %d dropped; want refusals, and drops: %t",
+					result.Refused, result.Dropped.Packets, drop)
 			}
 			if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 				t.Fatal(err)
@@ -267,7 +268,7 @@ func TestSendingAllocatesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}); n != 0 {
-				t.Errorf("%v allocations for 64 packets", n)
+				t.Errorf("%v allocations for 64 packets, want 0", n)
 			}
 		})
 	}

@@ -157,12 +157,13 @@ func TestEverythingWrittenComes(t *testing.T) {
 				}
 				if want := uint64(rounds * l.Series); r.Sent.Samples != want || r.Written != want || r.Retries != 0 ||
 					r.Latency.total != uint64(rounds*l.Requests()) {
-					t.Errorf("%+v samples were written in %d requests, but %d samples were sent", r.Written, r.Latency.total, want)
+					t.Errorf("%d samples sent, %d written in %d requests, %d retries; want %d samples in %d requests, no retry",
+						r.Sent.Samples, r.Written, r.Latency.total, r.Retries, want, rounds*l.Requests())
 				}
 			}
 			s.checkStored(t, l, 21)
 			if s.again > 0 || w.Rounds() != 21 {
-				t.Errorf("%d samples arrived twice in %d rounds", s.again, w.Rounds())
+				t.Errorf("%d samples arrived twice in %d rounds, want 0 in 21", s.again, w.Rounds())
 			}
 		})
 	}
@@ -203,8 +204,8 @@ func TestRequestsAreSentAgain(t *testing.T) {
 					return c.answer(n, body, w)
 				case 5:
 					if waited := time.Since(at); !bytes.Equal(body, refused) || waited < c.atLeast {
-						t.Errorf("the retry arrived after %v with %d bytes; equal to the refused bytes: %t",
-							waited, len(body), bytes.Equal(body, refused))
+						t.Errorf("the retry arrived after %v, want at least %v; its bytes equal the refused ones: %t",
+							waited, c.atLeast, bytes.Equal(body, refused))
 					}
 				}
 				return false
@@ -212,15 +213,16 @@ func TestRequestsAreSentAgain(t *testing.T) {
 			l := writeLoad(t, nil)
 			r, err := writer(t, s.URL, 1, l).Run(t.Context(), WriterPace{Rounds: 3})
 			if err != nil || r.Retries != 1 || r.Written != uint64(3*l.Series) || r.Latency.Max() < c.atLeast {
-				t.Errorf("%d samples written, %d retries, at most after %v: %v", r.Written, r.Retries, r.Latency.Max(), err)
+				t.Errorf("%d samples written, %d retries, longest latency %v; want %d, 1, at least %v; error %v",
+					r.Written, r.Retries, r.Latency.Max(), 3*l.Series, c.atLeast, err)
 			}
 			s.checkStored(t, l, 3)
 		})
 	}
 }
 
-// The receiver's answer decides how many samples of a request count as written, and whether to
-// go on.
+// The receiver's answer decides how many samples of a request count as written, and whether the writer
+// goes on.
 func TestAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		version, status int
@@ -289,7 +291,7 @@ func TestWriterKeepsItsPace(t *testing.T) {
 		stored += uint64(len(times))
 	}
 	if stored != sent || s.again > 0 {
-		t.Errorf("%d samples are written, and %d stored", sent, stored)
+		t.Errorf("%d samples count as written, but %d were stored, %d of them twice", sent, stored, s.again)
 	}
 }
 
@@ -321,11 +323,13 @@ func TestLatencyFromWhenARequestWasDue(t *testing.T) {
 			return n
 		}
 		if r.Latency.total != want.counted || r.FromDue.total != want.counted || r.Written != 3000 {
-			t.Errorf("of %d samples, after %v, %d and %d latencies", r.Written, warmUp, r.Latency.total, r.FromDue.total)
+			t.Errorf("warm-up %v: wrote %d samples, %d latencies from attempts, %d from due times; want 3000, %d, %[5]d",
+				warmUp, r.Written, r.Latency.total, r.FromDue.total, want.counted)
 		}
 		// The second request was due after 10 ms, the third after 20 ms.
 		if n, due := slow(&r.Latency), slow(&r.FromDue); n < want.slow || due < 2*want.slow {
-			t.Errorf("warm-up %v: %d requests were slow from their first attempt, %d from their due time", warmUp, n, due)
+			t.Errorf("warm-up %v: %d requests were slow from their first attempt, %d from their due time; want %d and %d",
+				warmUp, n, due, want.slow, 2*want.slow)
 		}
 	}
 }
@@ -346,12 +350,12 @@ func TestGoingOn(t *testing.T) {
 	}
 	r, err := w.Run(t.Context(), WriterPace{Rounds: 4})
 	if err != nil || r.GoneOn != 8 || r.Retries != 0 || r.Sent.Requests != 12 || r.Written != 400 {
-		t.Errorf("of %d requests %d refused, %d retries, %d samples written: %v",
+		t.Errorf("%d requests, %d of them refused, %d retries, %d samples written; want 12, 8, 0, 400; error %v",
 			r.Sent.Requests, r.GoneOn, r.Retries, r.Written, err)
 	}
 }
 
-// A request has the same tenant in each round, because its series do.
+// Each request keeps its tenant from round to round, because its series keep theirs.
 func TestTenantsTakeTurns(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
@@ -420,7 +424,7 @@ func TestLatencies(t *testing.T) {
 			t.Errorf("%d is in bucket %d of %d", v, i, len(l.counts))
 		}
 		if upper := uint64(upperOf(i) / time.Microsecond); v < 1<<40 && (upper < v || upper > v+v/32) {
-			t.Errorf("%d is in bucket %d, up to %d", v, i, upper)
+			t.Errorf("%d is in bucket %d, whose upper bound is %d", v, i, upper)
 		}
 	}
 }

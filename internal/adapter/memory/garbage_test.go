@@ -19,7 +19,7 @@ func TestGarbage(t *testing.T) {
 		{16000, 1}, // the least that the runtime accepts
 	} {
 		if got := g.percent(c.live << 20); got != c.want {
-			t.Errorf("of %d MiB: %d %%, want %d %%", c.live, got, c.want)
+			t.Errorf("with %d MiB live: got %d %%, want %d %%", c.live, got, c.want)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func residentFile(t *testing.T) int {
 	}
 	found := regexp.MustCompile(`RssFile:\s+(\d+) kB`).FindSubmatch(text)
 	if found == nil {
-		t.Fatalf("smaps has no line with the resident memory: %s", text)
+		t.Fatalf("/proc/self/status has no line RssFile: %s", text)
 	}
 	kB, err := strconv.Atoi(string(found[1]))
 	if err != nil {

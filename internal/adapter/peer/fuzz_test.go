@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
-// Either a batch is refused, or all of its messages are between the members of the hello and are
+// A batch that is not refused has only messages between the members of the hello, all of them
 // unchanged.
 func FuzzBatch(f *testing.F) {
 	m := heartbeat(f, 1, 2, 3)
@@ -36,7 +36,7 @@ func FuzzBatch(f *testing.F) {
 			return
 		}
 		if len(all) != len(in.GetMessages()) {
-			t.Fatalf("readBatch returns %d messages of %d", len(all), len(in.GetMessages()))
+			t.Fatalf("readBatch returns %d messages, want %d", len(all), len(in.GetMessages()))
 		}
 		for i, m := range all {
 			if m.From != 1 || m.To != 2 || m.Sent != in.GetMessages()[i].GetSent() {
@@ -46,8 +46,8 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-// Either a text is refused, or it is the text of the parsed secret. Only push secrets are tried,
-// because the derivation of a cluster's secret is slow.
+// If a text is not refused, the parsed secret has the same text. Only push secrets are tried, because
+// the derivation of a cluster's secret is slow.
 func FuzzPushSecret(f *testing.F) {
 	f.Add(secret(f).Push()[len(pushPrefix):])
 	f.Add("AAAA")
@@ -58,7 +58,7 @@ func FuzzPushSecret(f *testing.F) {
 	})
 }
 
-// Either a report is refused, or it is within its bounds, and stays the same when it is sent on.
+// A report that is not refused is within its bounds, and stays the same when it is sent on.
 func FuzzShare(f *testing.F) {
 	for _, uses := range []map[string]usage.Use{reported, shared.Others} {
 		b, err := proto.Marshal(&wire.ShareRequest{Uses: writeUses(uses)})
@@ -87,7 +87,7 @@ func FuzzShare(f *testing.F) {
 	})
 }
 
-// If an error that another node sent is sent on, it stays the same.
+// An error that another node sent stays the same when it is sent on.
 func FuzzError(f *testing.F) {
 	for _, err := range []error{
 		&batch.FullError{Samples: map[string]uint64{"x": 3}, Cause: batch.ErrRefused}, &NotLeaderError{"a", "b:1"},
@@ -110,7 +110,7 @@ func FuzzError(f *testing.F) {
 		}
 		for _, s := range sentinels {
 			if errors.Is(once, s.err) && !errors.Is(decodeError(encodeError(once)), s.err) {
-				t.Errorf("the decoded error %q is no longer %v", once, s.err)
+				t.Errorf("after it was sent on, the error %q is no longer %v", once, s.err)
 			}
 		}
 	})

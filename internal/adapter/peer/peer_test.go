@@ -281,7 +281,7 @@ func awaitHealth(t testing.TB, p *Peers, node string, want func(Health) bool) He
 		select {
 		case <-changed:
 		case <-time.After(patience):
-			t.Fatalf("the health never became as wanted; it is %+v", all)
+			t.Fatalf("the health of node %s did not become as wanted; all nodes: %+v", node, all)
 		}
 	}
 }
@@ -314,7 +314,7 @@ func TestMessagesComeInOrder(t *testing.T) {
 			var body raftpb.Message
 			b, _ := m.Append(nil)
 			if err := proto.Unmarshal(b, &body); err != nil || m.Sent != 17 || m.Applied != 5 {
-				t.Fatalf("the message has the error %v was sent at %d, and its sender had applied %d", err, m.Sent, m.Applied)
+				t.Fatalf("message sent at %d, applied up to %d, want 17 and 5; error %v", m.Sent, m.Applied, err)
 			}
 			number := body.GetCommit()
 			if !m.Urgent {
@@ -327,16 +327,16 @@ func TestMessagesComeInOrder(t *testing.T) {
 			last[key] = number
 		}
 		if n := testutil.ToFloat64(p.server.metrics.receivedMessages.WithLabelValues("a", urgent)); name != "a" && n != each {
-			t.Errorf("%v urgent messages of node a are counted", n)
+			t.Errorf("%v urgent messages of node a are counted, want %d", n, each)
 		}
 	}
 	awaitHealth(t, all["a"].Peers, "b", isConnected)
 	all["a"].end()
 	if n := testutil.ToFloat64(all["a"].Peers.metrics.sentMessages.WithLabelValues("b", entries)); n != each {
-		t.Errorf("%v messages to node b are counted", n)
+		t.Errorf("%v messages to node b are counted, want %d", n, each)
 	}
 	if n := testutil.CollectAndCount(all["a"].Peers.metrics.roundTrip); n != 2 {
-		t.Errorf("the metric of round trips has %d nodes", n)
+		t.Errorf("the metric of round trips has %d nodes, want 2", n)
 	}
 }
 
@@ -351,7 +351,7 @@ func TestACutConnectionIsDialledAgain(t *testing.T) {
 	b.stop()
 	h := awaitHealth(t, a.Peers, "b", func(h Health) bool { return !h.Connected })
 	if h.Since.IsZero() || h.Error == "" {
-		t.Errorf("the health of a node that has ended is %+v", h)
+		t.Errorf("the health of a node that has ended is %+v, want a time and an error", h)
 	}
 	serve(t, b, nodeCredentials(t, secret(t), "b"), func() Self { return selfOf("b") }, listen(t, b.address))
 	awaitHealth(t, a.Peers, "b", isConnected)
@@ -359,7 +359,7 @@ func TestACutConnectionIsDialledAgain(t *testing.T) {
 	next(t, b.handler.received)
 	next(t, b.handler.received)
 	if after := testutil.ToFloat64(a.Peers.metrics.dials.WithLabelValues("b", urgent)); after <= before {
-		t.Errorf("there were %v dials before, and %v after the node came back", before, after)
+		t.Errorf("%v dials after the node came back, want more than the %v before", after, before)
 	}
 }
 
@@ -379,7 +379,7 @@ func TestAFullBufferDrops(t *testing.T) {
 		t.Errorf("%v of 70 messages of 1 MiB were dropped; there is room for 63", n)
 	}
 	if n := testutil.ToFloat64(m.WithLabelValues("", urgent, droppedUnknown)); n != 70 {
-		t.Errorf("%v messages to an unknown member were dropped", n)
+		t.Errorf("%v messages to an unknown member were dropped, want 70", n)
 	}
 }
 
@@ -390,17 +390,17 @@ func TestQueue(t *testing.T) {
 		q.put(waiting{ends{1, to}, &wire.Message{Body: []byte{byte(i)}}, start.Add(time.Duration(i) * time.Second)})
 	}
 	if e, more := q.wait(t.Context()); !more || e != (ends{1, 2}) {
-		t.Errorf("the first message is between %+v, %v", e, more)
+		t.Errorf("the first message is between %+v, want {1 2}; the queue is open: %t", e, more)
 	}
 	got, size, late := q.take(ends{1, 2}, start.Add(time.Second))
 	if len(got) != 2 || size == 0 || late != 1 {
-		t.Errorf("the batch has %d messages of %d bytes, and %d were late", len(got), size, late)
+		t.Errorf("the batch has %d messages in %d bytes, and %d were late; want 2 messages, 1 late", len(got), size, late)
 	}
 	if got, _, _ := q.take(ends{1, 2}, start); len(got) != 0 {
 		t.Error("a message for another member is in the batch")
 	}
 	if got, _, _ := q.take(ends{1, 3}, start); len(got) != 1 || q.bytes != 0 {
-		t.Errorf("the batch has %d messages; %d bytes remain", len(got), q.bytes)
+		t.Errorf("the batch has %d messages, want 1; %d bytes remain, want 0", len(got), q.bytes)
 	}
 }
 
@@ -427,7 +427,7 @@ func anEntry() *entry.Entry {
 	}}
 }
 
-// Errors on which callers decide are the same errors on the other side.
+// Errors that callers act on are the same errors after a call to another node.
 func TestErrorsOfCallsArrive(t *testing.T) {
 	all := nodes(t, "a", "b")
 	h := all["b"].handler
@@ -452,7 +452,7 @@ func TestErrorsOfCallsArrive(t *testing.T) {
 				}
 			}
 			if errors.Is(sent, member.ErrUnknown) != errors.Is(got, member.ErrUnknown) {
-				t.Errorf("sent %v, got %v, which says nothing of its fate", sent, got)
+				t.Errorf("sent %v, got %v; only one of them is member.ErrUnknown", sent, got)
 			}
 			var x, y *batch.FullError
 			if errors.As(sent, &x) && (!errors.As(got, &y) || !reflect.DeepEqual(x.Samples, y.Samples) ||

@@ -69,7 +69,7 @@ func say(t *testing.T, c wire.PeerClient, batches ...*wire.Batch) error {
 		return err
 	}
 	for _, b := range batches {
-		_ = s.Send(b) // Recv has its error
+		_ = s.Send(b) // Recv returns the error of Send
 		if _, err := s.Recv(); err != nil {
 			return err
 		}
@@ -121,8 +121,8 @@ func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 		err := say(t, c, &wire.Batch{Hello: h})
 		if !strings.Contains(status.Convert(err).Message(), x.text) ||
 			refusals(b, x.reason) != before+1 {
-			t.Errorf("reason %s: the stream ended with %v, and %v refusals were counted",
-				x.reason, err, refusals(b, x.reason)-before)
+			t.Errorf("reason %s: the stream ended with %v, want %q; %v refusals were counted, want 1",
+				x.reason, err, x.text, refusals(b, x.reason)-before)
 		}
 	}
 	if err := say(t, c, &wire.Batch{}); status.Code(err) != codes.InvalidArgument {
@@ -169,7 +169,7 @@ func TestACollectorIsNoNode(t *testing.T) {
 		t.Error(err)
 	}
 	if all := a.server.Pushers(); len(all) != 1 || all[0].Name != "host-1" || all[0].Ago < 0 || all[0].Ago > time.Minute {
-		t.Errorf("the collectors that pushed are %v", all)
+		t.Errorf("the collectors that pushed are %v, want host-1 alone", all)
 	}
 	if l, err := c.Leader(t.Context(), "a"); err != nil || l != leads {
 		t.Errorf("%+v, %v", l, err)
@@ -325,7 +325,7 @@ func files(dir string) (*Credentials, error) {
 	return Files(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem"))
 }
 
-// Certificates in files are read at each handshake: the process' own certificate and that of the CA.
+// Each handshake reads the files again: the process' own certificate and the CA's certificate.
 func TestCertificateFilesRotate(t *testing.T) {
 	ca, server, client, later := newTestCA(t), t.TempDir(), t.TempDir(), time.Now().Add(time.Hour)
 	ca.write(t, server, "freshet://node/a", 2, later)
@@ -356,11 +356,11 @@ func TestCertificateFilesRotate(t *testing.T) {
 	}
 	ca.write(t, server, "freshet://node/a", 4, later)
 	if serial, err := ask(); serial != 4 || err != nil {
-		t.Errorf("after a rotation the server shows certificate %d, error %v", serial, err)
+		t.Errorf("after a rotation the server shows certificate %d, want 4; error %v", serial, err)
 	}
 	newTestCA(t).write(t, server, "freshet://node/a", 5, later)
 	if serial, err := ask(); serial != 5 || err == nil {
-		t.Errorf("after a rotation of the CA on one side, the server shows certificate %d, error %v", serial, err)
+		t.Errorf("after a rotation of the server's CA, it shows certificate %d, error %v; want 5 and an error", serial, err)
 	}
 	for name, write := range map[string]func(dir string){
 		"another URI": func(dir string) { ca.write(t, dir, "https://node/a", 6, later) },

@@ -11,7 +11,7 @@ func TestSecrets(t *testing.T) {
 	s := secret(t)
 	push, err := ParseSecret(s.Push())
 	if err != nil || !push.OnlyPush() || s.OnlyPush() || push.Push() != s.Push() {
-		t.Fatalf("%v: the push secret of a push secret is %q, not %q", err, push.Push(), s.Push())
+		t.Fatalf("the push secret of a push secret is %q, want %q; error %v", push.Push(), s.Push(), err)
 	}
 	again, err := ParseSecret("\n a secret for all tests \n")
 	if err != nil || !again.nodes.Equal(s.nodes) || !again.pushers.Equal(s.pushers) || s.nodes.Equal(s.pushers) {
@@ -21,7 +21,7 @@ func TestSecrets(t *testing.T) {
 		t.Error("the push secret contains the secret")
 	}
 	if a, b := NewSecret(), NewSecret(); a == b || len(a) < minSecret {
-		t.Errorf("new secrets are %q and %q", a, b)
+		t.Errorf("new secrets are %q and %q, want two different ones of at least %d bytes", a, b, minSecret)
 	}
 }
 

@@ -36,9 +36,9 @@ func row(t *testing.T, s *server, tenant string) querycost.Row {
 	return rows[i]
 }
 
-// Costs has each tenant's queries, with their senders: the time with a slot and, separately, the
-// time of waiting for one, over all turns of a query. It includes look-ups and the queries that
-// wait now.
+// Costs lists each tenant's queries with their senders. It has the time with a slot and, separately,
+// the time of waiting for a slot, summed over all turns of a query. It includes look-ups and waiting
+// queries.
 func TestCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) {
@@ -77,7 +77,7 @@ func TestCosts(t *testing.T) {
 	})
 }
 
-// The table shows a query that got no turn with the time that it waited.
+// A query that got no turn is in the table, with the time that it waited.
 func TestCostOfAQueryWithoutATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) {
@@ -110,7 +110,7 @@ func TestQueriesAreLabelledInProfiles(t *testing.T) {
 		t.Errorf("the goroutine labels are %q, but the id of the row is %s", seen, id)
 	}
 	if after := goroutineLabels(); strings.Contains(after, `"query"`) {
-		t.Errorf("labels after the answer: %s", after)
+		t.Errorf("labels remain after the answer: %s", after)
 	}
 }
 

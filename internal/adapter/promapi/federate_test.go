@@ -88,7 +88,7 @@ classic_count{instance="i"} 6 1700000300000
 	}
 	later := newServer(db, func(_ *Config, o *Options) { o.Now = func() time.Time { return time.Unix(base+700, 0) } })
 	if w := later.federate("", `requests_total`); w.Code != 200 || w.Body.Len() != 0 {
-		t.Errorf("after the look-back: %d %s", w.Code, w.Body)
+		t.Errorf("after the look-back: got %d %q, want 200 and no series", w.Code, w.Body)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestFederateWarns(t *testing.T) {
 	}
 }
 
-// A Prometheus that scrapes native histograms asks for protobuf, and gets them.
+// A Prometheus that scrapes native histograms asks for protobuf. The answer then has native histograms.
 func TestFederateNativeHistograms(t *testing.T) {
 	s := newServer(database(t))
 	w := s.federate("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"+

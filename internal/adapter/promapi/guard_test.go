@@ -82,7 +82,7 @@ func TestGuard(t *testing.T) {
 		}
 	}
 	if got := s.failures(t, failedLimit); got < 60 {
-		t.Errorf("%v refused queries were counted", got)
+		t.Errorf("%v refused queries were counted, want at least 60", got)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestPanics(t *testing.T) {
 			t.Errorf("%s: status %d %s", c.why, w.Code, text)
 		}
 		if got := s.failures(t, failedPanic); got != 1 {
-			t.Errorf("%s: %v panics were counted", c.why, got)
+			t.Errorf("%s: %v panics were counted, want 1", c.why, got)
 		}
 	}
 }

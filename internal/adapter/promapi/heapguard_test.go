@@ -93,7 +93,7 @@ func TestFullHeapEndsTheLargest(t *testing.T) {
 		if took := time.Since(filled); took > 2*heapLook {
 			t.Errorf("the largest query ended after %v", took)
 		}
-		// The ended query's memory is garbage now, and must end no other query.
+		// The ended query's memory is garbage now. It must not make the guard end another query.
 		h.garbage.Store(true)
 		for _, name := range []string{"small", "middle"} {
 			if w := <-answers[name]; w.Code != http.StatusOK {
@@ -101,13 +101,14 @@ func TestFullHeapEndsTheLargest(t *testing.T) {
 			}
 		}
 		if got := s.failures(t, failedMemory); got != 1 {
-			t.Errorf("%v failures were counted by memory, want 1", got)
+			t.Errorf("%v failures were counted for the reason memory, want 1", got)
 		}
 		unwatched(t, s)
 	})
 }
 
-// TestHeapThatStaysFull checks that the guard ends one query after another, and Freshet's own last.
+// TestHeapThatStaysFull checks that the guard ends one query after another, and Freshet's own query
+// last.
 func TestHeapThatStaysFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := guarded(10_000, map[string]int{"a": 10_000, "b": 10_000, "freshet": 10_000})
@@ -139,10 +140,10 @@ func TestHeapThatStaysFull(t *testing.T) {
 		time.Sleep(525 * time.Millisecond)
 		h.live.Store(9000)
 		if got := []string{<-order, <-order, <-order}; !slices.Equal(got, []string{"a", "b", "own"}) {
-			t.Errorf("the queries ended in the order %v", got)
+			t.Errorf("the queries ended in the order %v, want a, b, own", got)
 		}
 		if got := s.failures(t, failedMemory); got != 3 {
-			t.Errorf("%v failures were counted by memory, want 3", got)
+			t.Errorf("%v failures were counted for the reason memory, want 3", got)
 		}
 		if got := s.gathered(t, "freshet_query_wait_seconds", "long", ""); got != 1 {
 			t.Errorf("%v long queries began, want only a's", got)

@@ -97,9 +97,9 @@ func (s *server) nothingHeld(t *testing.T) {
 	lanes.answers.Each(held("answers"))
 }
 
-// In TestTenantsTakeTurns, 60 queries of tenant `a` wait. Each takes a minute, and one query may
-// run at a time. With first come, first served, vector(1) of another tenant once waited for all the
-// queries before it.
+// In TestTenantsTakeTurns, 60 queries of tenant `a` wait. Each takes a minute, and one query may run at
+// a time. Earlier, first come was first served: vector(1) of another tenant waited for all the queries
+// before it.
 func TestTenantsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ofTenant := selects(func(ctx context.Context) storage.SeriesSet {
@@ -163,12 +163,12 @@ func TestTenantsTakeTurns(t *testing.T) {
 		done.Range(func(_, at any) bool {
 			// One query runs at a time: 60 queries of tenant a, a minute each, and two of tenant b.
 			if n++; at.(time.Time).Sub(began) > 61*time.Minute {
-				t.Errorf("a query of tenant a was done after %v", at.(time.Time).Sub(began))
+				t.Errorf("a query of tenant a was done after %v, want at most 61m", at.(time.Time).Sub(began))
 			}
 			return true
 		})
 		if n != 60 {
-			t.Errorf("%d queries of tenant a were done", n)
+			t.Errorf("%d queries of tenant a were done, want 60", n)
 		}
 	})
 }
@@ -260,7 +260,7 @@ func TestQueryMemory(t *testing.T) {
 	}
 }
 
-// TestSharesAddUp checks that, with any settings, the lanes together never have more than the
+// TestSharesAddUp checks that, with any settings, the lanes together never have more memory than the
 // total.
 func TestSharesAddUp(t *testing.T) {
 	for _, concurrency := range []int{0, 1, 2, 20} {
@@ -275,7 +275,7 @@ func TestSharesAddUp(t *testing.T) {
 				t.Errorf("with %d queries at once and %d bytes, the lanes can hold %d bytes", concurrency, bytes, most)
 			}
 			if n < 1 || n < 3 && l.short.share < 1<<18 {
-				t.Errorf("%d queries at once and %d bytes: %d slots, %d bytes for a short query",
+				t.Errorf("with %d queries at once and %d bytes: %d slots, and too few bytes for a short query: %d",
 					concurrency, bytes, n, l.short.share)
 			}
 		}
@@ -434,8 +434,8 @@ func TestStuckQuery(t *testing.T) {
 	})
 }
 
-// In TestSlowShortQueries, the queries of tenants `a` and `c` begin as short ones, take all memory
-// of short queries, and turn out long, in both ways of being slow. Tenant `b`'s vector(1) once
+// In TestSlowShortQueries, the queries of tenants `a` and `c` begin as short ones and take all memory
+// of short queries. Then they turn out long, for either of the two causes. Tenant `b`'s vector(1) once
 // waited for memory until those queries had ended or got a long slot.
 func TestSlowShortQueries(t *testing.T) {
 	for what, slow := range map[string]selects{

@@ -163,8 +163,8 @@ func (q liveQuerier) Select(ctx context.Context, sorted bool, hints *storage.Sel
 	return liveAt{q.Querier.Select(ctx, sorted, hints, matchers...), q.at, 10_000}
 }
 
-// The API's wrappers of series sets do not hide the live sample. A wrapper of series would hide it,
-// and the engine wraps histograms if it needs only their counts.
+// The API's wrappers of series sets do not hide the live sample. A wrapper of the series would hide it.
+// The engine uses such a wrapper for histograms if it needs only their counts.
 func TestLiveSampleThroughTheAPI(t *testing.T) {
 	db := database(t)
 	app := db.Appender(t.Context())

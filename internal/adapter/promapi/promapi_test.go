@@ -417,7 +417,7 @@ func TestCompressionAndOrigin(t *testing.T) {
 		r.Header.Set("Origin", "http://example.com")
 		w := s.ask(r)
 		if got := w.Header().Get("Access-Control-Allow-Origin"); got != "" {
-			t.Errorf("%s: pages of origin %q may read", path, got)
+			t.Errorf("%s: pages of origin %q may read the answer", path, got)
 		}
 		if path == "/nothing" {
 			continue
@@ -480,7 +480,7 @@ func TestTenantReachesTheStorage(t *testing.T) {
 	s.ask(get(prefix+"/query", url.Values{"query": {"x"}}))
 	s.ask(get(prefix+"/series", url.Values{"match[]": {"x"}}))
 	if len(asked) != 2 || asked[0] != "acme" || asked[1] != "acme" {
-		t.Errorf("the storage was asked for %q", asked)
+		t.Errorf("the storage was asked for the tenants %q, want acme twice", asked)
 	}
 }
 
@@ -539,7 +539,7 @@ func TestSenselessParameters(t *testing.T) {
 		{"/label/code/values?start=Inf", 400, "bad_data", `invalid parameter "start"`},
 		{"/query_exemplars?query=up&start=1e300", 400, "bad_data", `invalid parameter "start"`},
 
-		// Prometheus 3.15 gives the same answer, every time.
+		// Prometheus 3.15 answers each of these in the same way, every time.
 		{"/query?query=1&timeout=0", 422, "execution", "context deadline exceeded"},
 		{"/query?query=1&timeout=0s", 422, "execution", "context deadline exceeded"},
 		{"/query_range?query=1&start=0&end=10&step=1&timeout=0", 422, "execution", "context deadline exceeded"},
@@ -579,7 +579,8 @@ func TestExperimentalFunctions(t *testing.T) {
 		var features map[string]map[string]bool
 		e := decode(t, s.ask(get(prefix+"/features", nil)))
 		if err := json.Unmarshal(e.Data, &features); err != nil || features["promql_functions"]["mad_over_time"] != on {
-			t.Errorf("experimental %v: the list of features says %v: %v", on, features["promql_functions"]["mad_over_time"], err)
+			t.Errorf("experimental %v: the features have mad_over_time as %v; error %v", on,
+				features["promql_functions"]["mad_over_time"], err)
 		}
 	}
 }
