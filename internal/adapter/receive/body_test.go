@@ -88,11 +88,11 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 					!strings.Contains(string(text), "fewer than 16384 bytes") || took < c.cut || took > c.cut+time.Second) {
 					t.Errorf("%s: %s: %s %q after %v", c.why, path, resp.Status, text, took)
 				}
-				if c.cut == 0 && resp.StatusCode != http.StatusBadRequest { // the body is all zeros
+				if c.cut == 0 && resp.StatusCode != http.StatusBadRequest { // the body is all zeros, so it is malformed
 					t.Errorf("%s: %s: %s %q after %v", c.why, path, resp.Status, text, took)
 				}
 				if n := testutil.ToFloat64(r.metrics.unread.WithLabelValues("stalled")); (n == 1) != (c.cut > 0) {
-					t.Errorf("%s: %s: %v stalled requests are counted", c.why, path, n)
+					t.Errorf("%s: %s: %v stalled requests are counted; the request must be cut off: %t", c.why, path, n, c.cut > 0)
 				}
 				client.Close()
 				if err := server.Shutdown(t.Context()); err != nil {
@@ -124,7 +124,7 @@ func TestABodyOfNoCallIsNotWaitedFor(t *testing.T) {
 		fmt.Fprintf(client, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n", exportPath)
 		resp, err := http.ReadResponse(bufio.NewReader(client), nil)
 		if err != nil || resp.StatusCode != http.StatusUnsupportedMediaType || time.Since(begun) > stallTime+time.Second {
-			t.Errorf("answered after %v: %+v %v", time.Since(begun), resp, err)
+			t.Errorf("after %v: got %+v, error %v; want 415 within %v", time.Since(begun), resp, err, stallTime)
 		}
 		client.Close()
 		if err := server.Shutdown(t.Context()); err != nil {
@@ -184,7 +184,7 @@ func TestWhatGoesOnIsRead(t *testing.T) {
 			from := newPaced(d, &http.Request{Body: io.NopCloser(d)})
 			_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{from}, make([]byte, stallBytes))
 			if took := time.Since(begun); took != c.want || errors.Is(err, errStalled) != c.cut {
-				t.Errorf("%s: %v after %v, want the result after %v", c.why, err, took, c.want)
+				t.Errorf("%s: reading ended after %v, want %v; error %v, want a stall: %t", c.why, took, c.want, err, c.cut)
 			}
 			if !c.cut && !d.last.IsZero() {
 				t.Errorf("%s: the next request has the deadline %v of this request", c.why, d.last)

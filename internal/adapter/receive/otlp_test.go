@@ -33,7 +33,7 @@ import (
 
 var escaping = otlp.Settings{Strategy: otlptranslator.UnderscoreEscapingWithSuffixes}
 
-// otlpRequest returns a request with a cumulative sum, and one more for each given temporality.
+// otlpRequest returns a request with a cumulative sum, and one more sum for each given temporality.
 func otlpRequest(points int, others ...pmetric.AggregationTemporality) pmetricotlp.ExportRequest {
 	m := pmetric.NewMetrics()
 	all := m.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics()
@@ -216,8 +216,9 @@ func TestOTLPAnswers(t *testing.T) {
 				strings.Join(d.got, "; ") != c.got || strings.Join(d.malformed, "; ") != c.unread ||
 				w.Header().Get("Retry-After") != c.repeat ||
 				!strings.HasPrefix(w.Header().Get("Content-Type"), kind) {
-				t.Errorf("%s: %d rejects %d, %q, %v; came in %q, malformed %q", c.why, w.Code, rejected, text, w.Header(), d.got,
-					d.malformed)
+				t.Errorf("%s: got %d, %d points rejected, %q, %v; the distributor got %q, malformed %q\n"+
+					"want %d, %d, %q; %q, malformed %q", c.why, w.Code, rejected, text, w.Header(), d.got, d.malformed,
+					c.status, c.rejected, c.text, c.got, c.unread)
 			}
 			counted := c.rejected > 0 && c.d.outcome.Written.Samples+c.d.added.Written.Samples == 0
 			if counted != (len(d.refused) == 1) {
@@ -381,8 +382,9 @@ func TestGRPCAnswers(t *testing.T) {
 		if s.Code().String() != c.code || rejected != c.rejected || !strings.Contains(text, c.text) ||
 			(c.text == "") != (text == "") || wait != c.again ||
 			strings.Join(d.got, "; ") != c.got || strings.Join(d.malformed, "; ") != c.unread {
-			t.Errorf("%s: %v rejects %d, %q, again after %v; came in %q, malformed %q", c.why, s.Code(), rejected, text, wait,
-				d.got, d.malformed)
+			t.Errorf("%s: got %v, %d points rejected, %q, retry after %v; the distributor got %q, malformed %q\n"+
+				"want %s, %d, %q, %v; %q, malformed %q", c.why, s.Code(), rejected, text, wait, d.got, d.malformed,
+				c.code, c.rejected, c.text, c.again, c.got, c.unread)
 		}
 		if !r.memory.TryAcquire(r.MaxMemory) {
 			t.Errorf("%s: not all memory was given back", c.why)
@@ -413,8 +415,8 @@ func TestOTLPIsMeasured(t *testing.T) {
 	}
 }
 
-// A request of deltas that is sent again has the same hash, however it is compressed, so that a group
-// counts its deltas once.
+// A request of deltas that is sent again has the same hash, however it is compressed. A group needs
+// this to count the deltas once.
 func TestHashesOfDeltas(t *testing.T) {
 	d := distributor{settings: escaping}
 	r := newReceiver(&d)

@@ -323,7 +323,8 @@ func TestAnswers(t *testing.T) {
 			header.Get("X-Prometheus-Remote-Write-Samples-Written") != c.samples || header.Get("Retry-After") != c.repeat ||
 			header.Get("X-Prometheus-Remote-Write-Histograms-Written") == "" ||
 			header.Get("X-Prometheus-Remote-Write-Exemplars-Written") == "" {
-			t.Errorf("%s: %d %q, %v; came in %q, malformed %q", c.why, w.Code, w.Body, header, d.got, d.malformed)
+			t.Errorf("%s: got %d %q, %v; the distributor got %q, malformed %q\nwant %d %q; %q, malformed %q",
+				c.why, w.Code, w.Body, header, d.got, d.malformed, c.status, c.text, c.got, c.malformed)
 		}
 	}
 }
@@ -402,7 +403,7 @@ func TestDecodedRequestsTakeMemory(t *testing.T) {
 				t.Fatal("no memory")
 			}
 			if w := post(r, typeV2, "snappy", bytes.NewReader(snappy.Encode(nil, body))); w.Code != want {
-				t.Errorf("%s, with %d bytes taken: %d %s", why, busy, w.Code, w.Body)
+				t.Errorf("%s, with %d bytes taken: got %d %s, want %d", why, busy, w.Code, w.Body, want)
 			}
 			r.memory.Release(busy)
 			if !r.memory.TryAcquire(r.MaxMemory) {

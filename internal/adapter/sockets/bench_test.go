@@ -53,11 +53,11 @@ func BenchmarkUDP(b *testing.B) {
 	}
 }
 
-// BenchmarkSender measures the cost of watching senders: the read of BenchmarkUDP, with and
-// without watching, with a call of Sender for each packet.
+// BenchmarkSender measures the cost of watching senders. It reads as BenchmarkUDP does, with and
+// without watching, and calls Sender for each packet.
 //
-// Bound: 0 allocs/op. Watching adds at most 100 ns a packet for udp, and 150 ns for unixgram,
-// where the kernel counts references to PIDs.
+// Bound: 0 allocs/op. Watching adds at most 100 ns a packet for udp, and 150 ns for unixgram, where the
+// kernel counts references to PIDs.
 func BenchmarkSender(b *testing.B) {
 	for _, network := range []string{"udp", "unixgram"} {
 		for _, watched := range []bool{false, true} {

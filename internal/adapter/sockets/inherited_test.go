@@ -157,7 +157,8 @@ func TestAdoptionKeepsTheLargerReceiveBuffer(t *testing.T) {
 		config.ReceiveBuffer, config.Inherited = tt.wanted, []Inherited{{File: file}}
 		l := listen(t, config)
 		if wanted, granted := l.ReceiveBuffer(); wanted != tt.wanted || granted != tt.after || len(l.Warnings()) > 0 {
-			t.Errorf("had %d, wants %d: granted %d, warns %q", tt.before, wanted, granted, l.Warnings())
+			t.Errorf("a buffer of %d, wanted %d: granted %d, want %d; warnings %q",
+				tt.before, wanted, granted, tt.after, l.Warnings())
 		}
 	}
 }
@@ -170,7 +171,7 @@ func TestTheReceiveBufferOfALiveSocketChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	if wanted, granted := l.ReceiveBuffer(); wanted != 128<<10 || granted != 128<<10 || len(l.Warnings()) > 0 {
-		t.Errorf("wanted %d, granted %d, warnings %q", wanted, granted, l.Warnings())
+		t.Errorf("wanted %d, granted %d, want both to be 131072; warnings %q", wanted, granted, l.Warnings())
 	}
 	if err := l.SetReceiveBuffer(2 << 30); err == nil && len(l.Warnings()) != 1 {
 		t.Errorf("got %q, want a warning about a buffer larger than any kernel grants", l.Warnings())

@@ -135,9 +135,8 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// The kernel overwrites the length of the space for a sender's address with the length that it
-// used. Unless the listener restores the length, the address of the next message may be cut
-// short.
+// The kernel replaces the length of the space for a sender's address with the length of the address. If
+// the listener does not restore it, the address of the next message may be cut short.
 func TestEachMessageHasRoomForItsSender(t *testing.T) {
 	var s senders
 	var msgs [batchSize]unix.Mmsghdr
@@ -146,6 +145,6 @@ func TestEachMessageHasRoomForItsSender(t *testing.T) {
 	msgs[0].Hdr.Namelen, s.used = unix.SizeofSockaddrInet4, 1
 	s.prepare(&msgs)
 	if got := msgs[0].Hdr.Namelen; got != unix.SizeofSockaddrInet6 {
-		t.Errorf("room of %d bytes, want %d", got, unix.SizeofSockaddrInet6)
+		t.Errorf("an address has room for %d bytes, want %d", got, unix.SizeofSockaddrInet6)
 	}
 }

@@ -106,7 +106,7 @@ func listen(t testing.TB, c Config) *Listener {
 	return ls[0]
 }
 
-// run runs `l` until `stop` is called, which returns when Run has returned.
+// run starts `l`. A call of `stop` ends it, and returns when Run has returned.
 func run(t testing.TB, l *Listener, h Handler) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -213,8 +213,8 @@ func TestEveryPacketInOrder(t *testing.T) {
 	}
 }
 
-// The final window must have everything that a client sent before SIGTERM. The context of the
-// reader is done when it starts, so all packets are in the socket when it drains.
+// The final window must have everything that a client sent before SIGTERM. The reader's context is done
+// before the reader starts, so all packets are still in the socket when the drain begins.
 func TestRunDrainsWhatTheKernelAccepted(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {

@@ -213,10 +213,10 @@ func TestDeframerBufferFollowsWhatWasSent(t *testing.T) {
 	d := newDeframer(1 << 20)
 	wire := frame(strings.Repeat("x", 1<<20))
 	if _, err := feed(t, d, wire[:8], 8); err != nil || len(d.buf) != firstBuffer {
-		t.Errorf("a header that announces 1 MiB made the buffer %d bytes, %v", len(d.buf), err)
+		t.Errorf("after the header of 1 MiB, the buffer has %d bytes, want %d; error %v", len(d.buf), firstBuffer, err)
 	}
 	if _, err := feed(t, d, wire[8:firstBuffer+1], 1000); err != nil || len(d.buf) != 2*firstBuffer {
-		t.Errorf("16 KiB and a byte made the buffer %d bytes, %v", len(d.buf), err)
+		t.Errorf("after 16 KiB and a byte, the buffer has %d bytes, want %d; error %v", len(d.buf), 2*firstBuffer, err)
 	}
 	if got, err := feed(t, d, wire[firstBuffer+1:], 1000); err != nil || len(got) != 1 || len(d.buf) != frameHeader+1<<20 {
 		t.Errorf(
@@ -238,13 +238,13 @@ func FuzzDeframer(f *testing.F) {
 			d := newDeframer(limit)
 			got, err := feed(t, d, wire, step)
 			if !slices.Equal(got, want) || !errors.Is(err, wantErr) {
-				t.Fatalf("in reads of %d: %q, %v; want %q, %v", step, got, err, want, wantErr)
+				t.Fatalf("in reads of %d bytes: got %q, %v; want %q, %v", step, got, err, want, wantErr)
 			}
 			if err == nil && d.pending() != left {
-				t.Fatalf("in reads of %d: pending %v, want %v", step, d.pending(), left)
+				t.Fatalf("in reads of %d bytes: pending %v, want %v", step, d.pending(), left)
 			}
 			if len(d.buf) > frameHeader+limit {
-				t.Fatalf("a buffer of %d bytes for packets of %d", len(d.buf), limit)
+				t.Fatalf("the buffer has %d bytes, want at most a header and a packet of %d", len(d.buf), limit)
 			}
 		}
 	})

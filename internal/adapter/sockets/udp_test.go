@@ -121,7 +121,7 @@ func TestUDPListenersShareOneAddress(t *testing.T) {
 	var stops []func()
 	for i, l := range ls {
 		if l.Addr().String() != ls[0].Addr().String() {
-			t.Errorf("listener %d has %s, the first %s", i, l.Addr(), ls[0].Addr())
+			t.Errorf("listener %d has the address %s, want %s like the first one", i, l.Addr(), ls[0].Addr())
 		}
 		stops = append(stops, run(t, l, r))
 	}
@@ -138,7 +138,7 @@ func TestUDPListenersShareOneAddress(t *testing.T) {
 		}
 	}
 	if busy < 2 {
-		t.Errorf("%d of %d listeners got packets from %d senders", busy, listeners, senders)
+		t.Errorf("%d of %d listeners got packets from %d senders, want at least 2", busy, listeners, senders)
 	}
 }
 

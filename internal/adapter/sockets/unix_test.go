@@ -116,8 +116,8 @@ func TestUnixOrdinaryFileInTheWayIsKept(t *testing.T) {
 	}
 }
 
-// A user removes the file by hand and starts a second process: the first one must not remove
-// the second one's file when it stops.
+// A user removes the file by hand and starts a second process. When the first process stops, it must
+// not remove the file of the second.
 func TestUnixSuccessorsFileIsKept(t *testing.T) {
 	for _, network := range unixNetworks {
 		t.Run(network, func(t *testing.T) {
@@ -152,10 +152,10 @@ func TestUnixgramSendersAreToldAtTheDrain(t *testing.T) {
 
 func TestUnixgramQueueWarning(t *testing.T) {
 	if w := queueWarning("/run/s", "512\n"); w != nil {
-		t.Errorf("warnings %q for a long queue", w)
+		t.Errorf("warnings %q for a long queue, want none", w)
 	}
 	if w := queueWarning("/run/s", ""); w != nil {
-		t.Errorf("warnings %q for a setting that cannot be read", w)
+		t.Errorf("warnings %q for a setting that cannot be read, want none", w)
 	}
 	want := "unixgram /run/s: the kernel queues only 10 datagrams, and further ones fail on the sender's side; " +
 		"run `sysctl -w net.unix.max_dgram_qlen=512`, then stop and start Freshet: a restart in place keeps the " +

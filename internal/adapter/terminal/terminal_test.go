@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// TestMain sets the reader's time zone, in which the output is written.
+// TestMain sets the time zone in which the output is written.
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
 	os.Exit(m.Run())
@@ -123,7 +123,7 @@ func TestQuantile(t *testing.T) {
 	}{{"fine", 0.5, "p50"}, {"fine", 0.99, "p99"}, {"negative", 0.5, "balance50"}} {
 		histogram, number := vector(t, tt.answer)[0].Histogram, float64(vector(t, tt.promql)[0].Value)
 		if got := quantile(tt.q, histogram); math.Abs(got-number) > 1e-9*math.Abs(number) {
-			t.Errorf("%g of %s: got %g, PromQL says %g", tt.q, tt.answer, got, number)
+			t.Errorf("quantile %g of %s: got %g, want %g as in PromQL", tt.q, tt.answer, got, number)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func TestAxisLabel(t *testing.T) {
 		{-1e-5, 1e-5, 1e-6, "-1e-05"},
 	} {
 		if got := axisLabel(tt.v, tt.largest, tt.gap); got != tt.want {
-			t.Errorf("%g of %g by %g: got %s, want %s", tt.v, tt.largest, tt.gap, got, tt.want)
+			t.Errorf("label of %g on an axis up to %g with gaps of %g: got %s, want %s", tt.v, tt.largest, tt.gap, got, tt.want)
 		}
 	}
 }

@@ -155,7 +155,7 @@ func TestTracesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, w := newTracing(t, DefaultConfig())
 		for range 100 {
-			tr.Slow(slow(w, time.Now(), ""), stage.Queue, time.Second) // Run does not run, so there is no room for most trips
+			tr.Slow(slow(w, time.Now(), ""), stage.Queue, time.Second) // Run has not started, so most trips have no room
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -164,7 +164,7 @@ func TestTracesAreBounded(t *testing.T) {
 		stop()
 		<-ended
 		if n := len(tr.Traces()); n != perSecond {
-			t.Errorf("%d traces are kept in a second", n)
+			t.Errorf("%d traces are kept in a second, want %d", n, perSecond)
 		}
 		if kept, skipped := testutil.ToFloat64(tr.metrics.kept),
 			testutil.ToFloat64(tr.metrics.skipped); kept != perSecond || skipped != 100-perSecond {

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 )
 
-// startInGroup starts a process of a member of a group. Its checkpoint has the first `requests`
+// startInGroup restarts the process as a member of a group, whose checkpoint has the first `requests`
 // requests.
 func (w *world) startInGroup(boot string, requests uint64) {
 	w.t.Helper()
@@ -55,7 +55,7 @@ func TestAStoreIsCutBackToItsLastSync(t *testing.T) {
 			}
 			for _, o := range w.writeRaw(&plain, late...) {
 				if o.Written.Samples != 1 {
-					t.Errorf("refused when written again: %s", o.Text())
+					t.Errorf("a request that was written again is refused: %s", o.Text())
 				}
 			}
 			if got := w.raw()["a"]; got != all {
@@ -65,8 +65,8 @@ func TestAStoreIsCutBackToItsLastSync(t *testing.T) {
 	}
 }
 
-// A store is cut back only once in a boot of the machine. The group may have noted as stored what the
-// store takes after that.
+// A store is cut back only once in each boot of the machine. A later cut could remove what the group
+// has noted as stored.
 func TestAStoreIsCutBackOnce(t *testing.T) {
 	for name, lost := range map[string]string{"something is lost": "a@2000=2", "nothing is lost": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestAStoreIsCutBackOnce(t *testing.T) {
 			for _, requests := range []uint64{1, 2} {
 				w.startInGroup("second", requests)
 				if got := w.raw()["a"]; got != "1000=1 3000=3" {
-					t.Errorf("stored, if the notes have %d requests: %s", requests, got)
+					t.Errorf("with %d requests in the checkpoint, the store has %s, want 1000=1 3000=3", requests, got)
 				}
 			}
 		})
@@ -100,8 +100,8 @@ func TestAStoreWithoutASyncIsCutBackToNothing(t *testing.T) {
 	}
 }
 
-// A power loss during a cut undoes some of its removals: a segment is back, and the one in front of it is
-// not. The next start cuts the store back again, even if that segment is empty.
+// A power loss during a cut undoes some of its removals: one segment is back, but the segment in front
+// of it is not. The next start cuts the store back again, even if the segment that is back is empty.
 func TestACutIsUndoneInPart(t *testing.T) {
 	for _, log := range logDirs {
 		w := newWorld(t)
@@ -158,7 +158,7 @@ func TestChunksAreCutBackIfTheLogsAreLost(t *testing.T) {
 	}
 	w.startInGroup("second", 1)
 	if got := w.raw()["a"]; got != "850=1" {
-		t.Errorf("stored: %s", got)
+		t.Errorf("stored: %s, want 850=1", got)
 	}
 	w.writeRaw(&plain, requests...)
 	if got := w.raw()["a"]; got != want {
@@ -166,8 +166,8 @@ func TestChunksAreCutBackIfTheLogsAreLost(t *testing.T) {
 	}
 }
 
-// A block cannot be cut. So before tsdb puts a block into place, the ends of the logs are saved behind
-// all of its samples.
+// A block cannot be cut. So before tsdb puts a block into place, the ends of the logs are saved again,
+// now behind all samples of the block.
 func TestABlockIsInFrontOfTheEnds(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)
@@ -185,14 +185,14 @@ func TestABlockIsInFrontOfTheEnds(t *testing.T) {
 	}
 }
 
-// Outside of a group, no other log has the requests of a store, also if the server was in a group
-// before.
+// Outside of a group, no other log has the requests of a store, even if the server was in a group
+// before. So the store is not cut back.
 func TestAStoreThatWasInNoGroupIsNotCutBack(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@1000=1")
 	w.startInGroup("first", 0)
 	if got := w.raw()["a"]; got != "1000=1" {
-		t.Errorf("stored after the server entered a group: %s", got)
+		t.Errorf("stored after the server entered a group: %s, want 1000=1", got)
 	}
 	w.sync()
 	w.close()
@@ -200,12 +200,12 @@ func TestAStoreThatWasInNoGroupIsNotCutBack(t *testing.T) {
 	w.writeRaw(&plain, "a@2000=2")
 	w.startInGroup("second", 0)
 	if got := w.raw()["a"]; got != "1000=1 2000=2" {
-		t.Errorf("stored after the server entered a group again: %s", got)
+		t.Errorf("stored after the server entered a group again: %s, want 1000=1 2000=2", got)
 	}
 }
 
-// A sync during an opening saves no ends. If nothing was written after it, the next sync used to save
-// none either: after a power loss, the store lacked requests of the checkpoint.
+// A sync during an opening saves no ends. If nothing was written after it, the next sync once saved
+// none either. After a power loss, the store then lacked requests of the checkpoint.
 func TestEndsAreSavedAfterAnOpening(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)
@@ -216,7 +216,7 @@ func TestEndsAreSavedAfterAnOpening(t *testing.T) {
 	st.ends.opening.Unlock()
 	w.sync()
 	if e, _, err := readEnds(st.dir); e.requests != 2 || err != nil {
-		t.Errorf("the saved ends have %d requests, error %v", e.requests, err)
+		t.Errorf("the saved ends have %d requests, want 2; error %v", e.requests, err)
 	}
 }
 
@@ -230,7 +230,7 @@ func (w *world) rawStore() *store {
 	return st
 }
 
-// syncedAppender saves the ends of a store as soon as no commit holds its lock.
+// syncedAppender saves the ends of a store as soon as no commit holds the store's lock.
 type syncedAppender struct {
 	storage.Appender
 	store *store
@@ -258,7 +258,7 @@ func TestEndsHaveTheRequestsInFrontOfThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e, _, err := readEnds(st.dir); e.requests != max(requests, 1) || err != nil {
-			t.Errorf("%d requests are committed, and the saved ends have %d, error %v", requests, e.requests, err)
+			t.Errorf("the saved ends have %d requests, want %d; error %v", e.requests, max(requests, 1), err)
 		}
 	}
 }

@@ -52,8 +52,8 @@ func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
 	}
 }
 
-// TestALogThatCannotBeReadLosesNothing: tsdb's repair deleted a segment that the disk could not read,
-// and all segments behind it.
+// TestALogThatCannotBeReadLosesNothing: tsdb's repair once deleted a segment that the disk could not
+// read, and all segments behind it.
 func TestALogThatCannotBeReadLosesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.segments("b", "a@10=1 b@10=1", "a@20=2 b@20=2", "a@30=3 b@30=3")
@@ -74,9 +74,9 @@ func TestALogThatCannotBeReadLosesNothing(t *testing.T) {
 	}
 }
 
-// TestATornLogHidesNoLateSamples: a power loss tears the last record of a log. tsdb repaired the log,
-// and then did not read the other one, of out-of-order samples. These samples were missing until the
-// next start, and a second value for one of their times was accepted.
+// TestATornLogHidesNoLateSamples: a power loss tears the last record of a log. tsdb repaired this log,
+// and then did not read the other log, which has the out-of-order samples. These samples were missing
+// until the next start, and a second value for one of their times was accepted.
 func TestATornLogHidesNoLateSamples(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@1000=1", "a@900=2")

@@ -51,7 +51,7 @@ func TestGoldenEnds(t *testing.T) {
 	}
 }
 
-// FuzzEnds: all values of ends have only one valid encoding.
+// FuzzEnds: each value of ends has exactly one valid encoding.
 func FuzzEnds(f *testing.F) {
 	golden := goldenEnds()
 	f.Add(golden.append(nil))
@@ -155,7 +155,7 @@ func TestCutALog(t *testing.T) {
 				t.Errorf("%d bytes are behind the end after a cut, error %v", n, err)
 			}
 			if c.later != c.want && !synced[filepath.Base(log)] {
-				t.Errorf("only these files are synced: %v", slices.Sorted(maps.Keys(synced)))
+				t.Errorf("the directory was not synced, only these files were: %v", slices.Sorted(maps.Keys(synced)))
 			}
 		})
 	}

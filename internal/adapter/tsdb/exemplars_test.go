@@ -101,7 +101,7 @@ func TestExemplarsAreCounted(t *testing.T) {
 	w.write("a@10=1#ab:1@9 b@10=1#ab:1@9 c@10=1#ab:1@99999 d@10=1")
 	m := w.stores.metrics
 	if stored, not := testutil.ToFloat64(m.exemplars), testutil.ToFloat64(m.exemplarsNotKept); stored != 2 || not != 1 {
-		t.Errorf("%v exemplars stored, %v not kept", stored, not)
+		t.Errorf("%v exemplars stored, %v not kept, want 2 and 1", stored, not)
 	}
 }
 
@@ -202,7 +202,7 @@ func TestExemplarsOfAllStores(t *testing.T) {
 	}
 	if found, err := q.Select(base+5000, base+6000, []*labels.Matcher{}); err != nil || len(found) != 2 ||
 		len(found[0].Exemplars) != 1 {
-		t.Errorf("exemplars of the time between: %v, error %v", found, err)
+		t.Errorf("exemplars from 5 s to 6 s: got %v, want 2 series with one each; error %v", found, err)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestAnExemplarDoesNotBeginAHead(t *testing.T) {
 	}
 	w.open()
 	if got := w.write("a@10=2#ab:2@-1700000000"); got != "repeated 1, exemplars not kept 1" {
-		t.Errorf("a repeat of a sample in a block: %s", got)
+		t.Errorf("a repeat of a sample in a block: got %s, want repeated 1, exemplars not kept 1", got)
 	}
 	if db := w.stores.tenants[tenant.Default]["10s"].db; db.Head().MinTime() != math.MaxInt64 {
 		t.Errorf("the head begins at the exemplar's time: %v", time.UnixMilli(db.Head().MinTime()))

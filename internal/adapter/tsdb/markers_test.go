@@ -65,8 +65,7 @@ func (w *lateWorld) late(n int) {
 	}
 }
 
-// others writes samples of the other series, beginning at a second. Each sample is newer than the ones
-// before.
+// others writes newer and newer samples of the 100 other series, beginning at the second `from`.
 func (w *lateWorld) others(from int) {
 	for at := 0; at < 280; at += 20 {
 		var words []string
@@ -274,7 +273,7 @@ func TestCopiesOfLateSamplesAreBounded(t *testing.T) {
 		w.put(words...)
 	}
 	w.die()
-	for path := range w.chunkFiles() { // so that all markers are removed
+	for path := range w.chunkFiles() { // without them, the next start removes all markers
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}

@@ -242,14 +242,14 @@ func TestAnOpenStoreBreaks(t *testing.T) {
 			t.Errorf("%s: %v, metric %v", c.name, found, w.broken("b", "10s"))
 		}
 		if n := strings.Count(w.log.String(), "an open store is broken"); n != 1 {
-			t.Errorf("%s: the log reports the broken store %d times", c.name, n)
+			t.Errorf("%s: the log reports the broken store %d times, want once", c.name, n)
 		}
 		if err := c.mend(w); err != nil {
 			t.Fatal(err)
 		}
 		w.stores.Look()
 		if found := w.stores.Broken(); len(found) > 0 || w.broken("b", "10s") != 0 {
-			t.Errorf("%s: mended: %v, metric %v", c.name, found, w.broken("b", "10s"))
+			t.Errorf("%s: broken stores after the repair: %v, metric %v", c.name, found, w.broken("b", "10s"))
 		}
 	}
 }
@@ -350,7 +350,7 @@ func TestOpenUsed(t *testing.T) {
 	w.open()
 	w.stores.OpenUsed(t.Context())
 	if got := w.openNames(); !slices.Equal(got, []string{"large/10s"}) {
-		t.Errorf("with max_open 1, the open stores are %v", got)
+		t.Errorf("with max_open 1, the open stores are %v, want large/10s", got)
 	}
 
 	// The data directory of an older version has no file of used stores.
@@ -418,12 +418,12 @@ func TestAnOpeningThatHangs(t *testing.T) {
 		t.Errorf("a stop: %v", err)
 	}
 
-	for opened := false; !opened; { // an opening reads an empty segment, twice
+	for opened := false; !opened; { // the opening reads the pipe twice, as an empty segment
 		f, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 		if err == nil {
 			err = f.Close()
 		}
-		if err != nil && !errors.Is(err, syscall.ENXIO) { // nobody reads it now
+		if err != nil && !errors.Is(err, syscall.ENXIO) { // ENXIO: the opening does not read now
 			t.Fatal(err)
 		}
 		select {
@@ -483,7 +483,7 @@ func TestWhatARepairCutsOff(t *testing.T) {
 				t.Errorf("the store still has %s, want %s", got, c.left)
 			}
 			if cut != want || cut < 20 {
-				t.Errorf("the log reports %d bytes as cut off, want %d", cut, want)
+				t.Errorf("the metric has %d bytes as cut off, want %d", cut, want)
 			}
 			if says := fmt.Sprintf("log_bytes_cut_off=%d", cut); !strings.Contains(w.log.String(), says) {
 				t.Errorf("the log does not say %s", says)

@@ -426,13 +426,13 @@ func TestLabelsAreResolvedOnce(t *testing.T) {
 		w.writeRaw(&terms, fmt.Sprintf("a@%d=1 b@%d=1 dropped@%d=1", i, i, i))
 	}
 	if n := w.resolved(); n != 3 {
-		t.Errorf("labels were resolved %d times for 3 series", n)
+		t.Errorf("labels were resolved %d times for 3 series, want 3", n)
 	}
 	terms.Generation++
 	w.writeRaw(&terms, "a@10=1 b@10=1 dropped@10=1")
 	w.writeRaw(&terms, "a@11=1 b@11=1 dropped@11=1")
 	if n := w.resolved(); n != 6 {
-		t.Errorf("labels were resolved %d times for 3 series in two generations", n)
+		t.Errorf("labels were resolved %d times for 3 series in two generations, want 6", n)
 	}
 }
 
@@ -451,7 +451,7 @@ func TestMetadataThatComesLater(t *testing.T) {
 		heard += len(r.Described)
 		if want := min(1, max(0, i-1)); heard != want || len(r.Described) > 0 &&
 			r.Described[0] != (write.Description{Metric: "a", Metadata: r.Series[0].Metadata}) {
-			t.Fatalf("request %d: %+v, and %d in all, want %d", i, r.Described, heard, want)
+			t.Fatalf("request %d: passed on %+v, %d descriptions in all, want %d", i, r.Described, heard, want)
 		}
 	}
 }
@@ -584,7 +584,8 @@ func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 					t.Fatal(err)
 				}
 				if n := r.Outcome.AllRefused().Total(); n < 20 || r.Outcome.Refused[c.reason].Total() != n {
-					t.Errorf("%s, window %v, first %v: %s", c.why, window, first, r.Outcome.Text())
+					t.Errorf("%s, window %v, empty head %v: want 20 or more refused, all for one reason: %s",
+						c.why, window, first, r.Outcome.Text())
 				}
 				r = requestOf(t, true, &plain, parseRaw(t, "a@7200=1 b@7200=1"))
 				r.MaxSeries = 3
@@ -592,7 +593,8 @@ func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := w.raw(); r.Outcome.AnyRefused() || len(got) != 3 {
-					t.Errorf("%s, window %v, first %v: %d series were made, then %s", c.why, window, first, len(got), r.Outcome.Text())
+					t.Errorf("%s, window %v, empty head %v: %d series, want 3; the last outcome: %s",
+						c.why, window, first, len(got), r.Outcome.Text())
 				}
 			}
 		}
@@ -669,8 +671,8 @@ func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 						}
 						if old := sample[0].t < oldest; r.Outcome.Refused[outcome.TooOld].Samples == 1 != old ||
 							r.Outcome.Written.Samples == 1 == old {
-							t.Errorf("%s, window %v, %s at %d s and %d ms: too old %t, the answer is %q", c.state, window, series, second,
-								by, old, r.Outcome.Text())
+							t.Errorf("%s, window %v, series %s at %d s and %d ms: want too old %t, got the answer %q",
+								c.state, window, series, second, by, old, r.Outcome.Text())
 						}
 						if made := db.Head().NumSeries() - before; series != "a" && made != uint64(r.Outcome.Written.Samples) {
 							t.Errorf("%s, window %v, %d s and %d ms: %d series were made for %d samples", c.state, window, second, by, made,
@@ -838,8 +840,8 @@ func TestRawAfterAFailedCommit(t *testing.T) {
 	}
 }
 
-// The series of a commit that failed do not count as recent, where they would take the places of
-// others. When the same request is sent again, there is room for all of its series.
+// The series of a commit that failed do not count as recent: they would take the places of others. When
+// the same request is sent again, there is room for all of its series.
 func TestAFailedCommitTakesNoPlaces(t *testing.T) {
 	if !alone(t) {
 		return
@@ -867,7 +869,7 @@ func TestAFailedCommitTakesNoPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Outcome.AnyRefused() || w.state.Recent.Len() != 1+series {
-		t.Errorf("%d series count as recent, and the outcome is %s", w.state.Recent.Len(), r.Outcome.Text())
+		t.Errorf("%d series count as recent, want %d; the outcome is %s", w.state.Recent.Len(), 1+series, r.Outcome.Text())
 	}
 }
 
@@ -902,7 +904,7 @@ func TestASeriesThatTheHeadLetGo(t *testing.T) {
 		}
 		w.writeRaw(&plain, "a@10030=5")
 		if n := w.resolved(); n != 5 { // once for each series, once when series a returned, and once for its repeat
-			t.Errorf("heard: %v: labels were resolved %d times", heard, n)
+			t.Errorf("heard: %v: labels were resolved %d times, want 5", heard, n)
 		}
 		for _, ref := range dropped {
 			if heard && st.db.raw.lookup.cache.ByRef(ref) != 0 {

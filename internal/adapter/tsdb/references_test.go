@@ -22,8 +22,8 @@ func TestReferencesOfSeriesThatEndedAreForgotten(t *testing.T) {
 	refs := w.stores.tenants[tenant.Default]["10s"].db.references
 	if n := len(refs.of); n != 2*fewReferences+1 || refs.of[w.series["lives"]] == nil ||
 		refs.of[w.series["s3_7"]] == nil || refs.of[w.series["s0_7"]] != nil {
-		t.Errorf("the store has %d references of %d series, half of which ended over an hour before the last sweep",
-			n, 4*fewReferences+1)
+		t.Errorf("the store has %d references, want %d: half of the series ended over an hour before the last sweep",
+			n, 2*fewReferences+1)
 	}
 	for _, step := range []struct{ write, want string }{
 		{"s0_7@0=1 s0_7@10=2", "stored 1, repeated 1"},
@@ -55,7 +55,7 @@ func TestReferencesFollowTheOrderOfWrites(t *testing.T) {
 			want = refs.of[w.series[step.next]]
 		}
 		if refs.of[w.series["a"]].next != want {
-			t.Errorf("after the write %s, the series expected behind a is not %q", step.write, step.next)
+			t.Errorf("after the write %s, the reference of a does not expect %q next", step.write, step.next)
 		}
 	}
 	if got, want := w.stored(tenant.Default, "10s"), "a@0=1 a@10=2 a@20=3 a@30=4 b@0=1 b@10=2 b@20=3 b@30=4 c@0=1 "+

@@ -156,8 +156,8 @@ func TestLateSamplesOfASeriesThatComesBack(t *testing.T) {
 					c.restart()
 				}
 			}},
-			// Each start writes chunks of samples in order again, which tsdb then reports as damage.
-			// It removes the chunks of all series.
+			// Each start writes the chunks of samples in order again. tsdb reports this as damage, and
+			// removes the chunks of all series.
 			{"samples in order, too", func(c *comeback) {
 				c.restart()
 				late, removed := "", 0

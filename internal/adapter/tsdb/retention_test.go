@@ -51,7 +51,7 @@ func TestSetRetention(t *testing.T) {
 		}
 	}
 	if got := oldest(); got != "a@0=0" {
-		t.Fatalf("before any change, the oldest sample is %s", got)
+		t.Fatalf("before any change, the oldest sample is %s, want a@0=0", got)
 	}
 	set(12)
 	reload(t, db)
@@ -76,7 +76,7 @@ func TestSetRetention(t *testing.T) {
 	set(4)   // the database is not open yet
 	w.write("a@86400=24")
 	if got := oldest(); got != "a@57600=16" {
-		t.Errorf("in a database opened after the change, the oldest sample is %s", got)
+		t.Errorf("in a database opened after the change, the oldest sample is %s, want a@57600=16", got)
 	}
 }
 

@@ -144,13 +144,13 @@ type life struct {
 	group  bool
 	torn   *rand.Rand
 	boot   int
-	synced map[string]int64 // sizes of the files of stores that tsdb does not sync, after our last sync
+	synced map[string]int64 // sizes, at our last sync, of files that tsdb does not sync itself
 	sure   int              // how many entries were applied before that sync
 }
 
-// live applies the whole log. Seed 0 commits each entry alone, and does nothing between commits. Other
-// seeds include replays, which begin in a state that `reference` had after some entry. Odd seeds
-// include power losses.
+// live returns a life that has applied the whole log. Seed 0 commits each entry alone, and does nothing
+// between commits. Other seeds include replays, which begin in a state that `reference` had after some
+// entry. Odd seeds include power losses.
 func live(t testing.TB, seed uint64, window time.Duration, log []*entry, reference *life) *life {
 	l := &life{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 2)), log: log, did: map[string]int{}, fails: seed != 0,
 		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string][]byte, len(log)+1),
@@ -211,8 +211,8 @@ func live(t testing.TB, seed uint64, window time.Duration, log []*entry, referen
 	return l
 }
 
-// commit applies up to n entries. The entries of one tenant are in one commit. It returns the number
-// of entries applied so far.
+// commit applies up to n entries, those of each tenant in one commit. It returns the number of entries
+// applied so far.
 func (l *life) commit(from, n int) int {
 	to := min(from+n, len(l.log))
 	requests := map[string][]*write.Request{}
@@ -514,7 +514,7 @@ func sameLife(t *testing.T, want, got *life) {
 				want.outcomes[i].Written, want.outcomes[i].Text(), got.outcomes[i].Written, got.outcomes[i].Text())
 		}
 		if got.states[i] != nil && !maps.EqualFunc(want.states[i], got.states[i], bytes.Equal) {
-			t.Errorf("state after %d entries: want %x, got %x", i, want.states[i], got.states[i])
+			t.Errorf("state after %d entries: got %x, want %x", i, got.states[i], want.states[i])
 		}
 		if t.Failed() {
 			break

@@ -43,7 +43,7 @@ func TestSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(content) != 1 || content[0].Samples != uint64(len(strings.Fields(want))) || content[0].Series < 3 {
-		t.Errorf("verified %+v; the store has %d samples", content, len(strings.Fields(want)))
+		t.Errorf("verified %+v, want one store with %d samples", content, len(strings.Fields(want)))
 	}
 	w.close()
 	w.dir = dir
@@ -84,13 +84,13 @@ func TestVerifyFindsDamage(t *testing.T) {
 	}
 	block := blocks[0]
 	verify := func() error { return Verify(context.Background(), dir, func(Content) {}) }
-	for name, at := range map[string]string{"chunks/000001": "", "index": "__name__"} { // the index is padded
+	for name, at := range map[string]string{"chunks/000001": "", "index": "__name__"} { // not in the padding of the index
 		file := filepath.Join(block, name)
 		whole, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Remove(file); err != nil { // the file is a hard link
+		if err := os.Remove(file); err != nil { // the file is a hard link, and a write would change both
 			t.Fatal(err)
 		}
 		if err := verify(); err == nil || !strings.Contains(err.Error(), filepath.Base(block)) {

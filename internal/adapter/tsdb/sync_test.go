@@ -109,7 +109,7 @@ func TestAHangingDiskHoldsUpNoSync(t *testing.T) {
 		w.leavesOut("default/10s")
 	}
 	if n := strings.Count(w.log.String(), "its disk has not finished a sync"); n != 2 {
-		t.Errorf("%d lines report that the disk hangs: %s", n, w.log.String())
+		t.Errorf("%d lines report that the disk hangs, want 2: %s", n, w.log.String())
 	}
 	goes()
 	w.stores.syncTime = syncTime

@@ -361,7 +361,7 @@ func TestWriteAllocates(t *testing.T) {
 		mustStore(t, stores, samples)
 	})
 	if allocs > series/10 {
-		t.Errorf("%v allocations for %d samples", allocs, series)
+		t.Errorf("%v allocations for %d samples, want at most %d", allocs, series, series/10)
 	}
 }
 

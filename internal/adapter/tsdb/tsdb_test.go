@@ -171,7 +171,7 @@ func (w *world) fates(written tile.Written, of int) string {
 	add := func(name string, n tile.Count) {
 		sum += n.Samples
 		if n.Raw != rawOfEach*uint64(n.Samples) {
-			w.t.Errorf("fate %s: %d samples have %d received values", name, n.Samples, n.Raw)
+			w.t.Errorf("fate %s: %d samples have %d received values, want %d each", name, n.Samples, n.Raw, rawOfEach)
 		}
 		if n.Samples > 0 {
 			fates = append(fates, fmt.Sprintf("%s %d", name, n.Samples))
@@ -376,7 +376,7 @@ func TestStats(t *testing.T) {
 		t.Errorf("blocks %v, %v", blocks, err)
 	}
 	if got := w.stores.Retention("10s"); got != 48*time.Hour {
-		t.Errorf("the retention of the store 10s is %v", got)
+		t.Errorf("the retention of the store 10s is %v, want 48h", got)
 	}
 	q, err := w.stores.ExemplarQuerier(context.Background(), tenant.Default)
 	if err != nil {

@@ -77,7 +77,8 @@ func (k *kernel) powerLoss(t *testing.T, dir string) (image string) {
 	return image
 }
 
-// once returns a function that is true for the first path with this suffix, and only once.
+// once(end) returns a function that is true for the first path with the suffix `end`, and false for all
+// later ones.
 func once(end string) func(path string) bool {
 	done := false
 	return func(path string) bool {
@@ -140,7 +141,7 @@ func TestSyncsFailUntilTheFileIsWrittenAnew(t *testing.T) {
 	hangs, goes := context.WithCancel(t.Context())
 	w.stores.fsync = func(string) error { <-hangs.Done(); return syscall.EIO }
 	w.stores.syncTime = time.Millisecond
-	if err := w.stores.Sync(t.Context()); err == nil { // a hanging disk alone would be left out
+	if err := w.stores.Sync(t.Context()); err == nil { // a store whose disk only hangs would be left out
 		t.Error("Sync succeeded without the samples of the failed sync")
 	}
 	goes()

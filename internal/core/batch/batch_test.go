@@ -217,7 +217,7 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 				}
 			}
 			if r.Next() != nil || r.Err() == nil || r.skipped != 1 {
-				t.Errorf("at the end: %d increments skipped, error %v", r.skipped, r.Err())
+				t.Errorf("at the end: %d increments skipped, error %v; want 1 and an error", r.skipped, r.Err())
 			}
 		})
 	}
@@ -382,7 +382,7 @@ func TestWhatIsNewerIsRefusedByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Next() != nil || !errors.Is(r.Err(), ErrNewer) || !strings.Contains(r.Err().Error(), "flag 0x40") {
-		t.Errorf("an increment with an unknown flag: %v", r.Err())
+		t.Errorf("an increment with an unknown flag: error %v, want one that names flag 0x40", r.Err())
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// some has a datagram of every kind of sender.
+// some are datagrams, one of each kind of sender.
 var some = []Datagram{
 	{Time: 1, Network: "udp", Address: "127.0.0.1:8125",
 		Sender: sender.Sender{Addr: netip.MustParseAddrPort("127.0.0.1:5000")}, Data: []byte("a:1|c")},
@@ -40,7 +40,8 @@ func written(t testing.TB, all []Datagram) []byte {
 	return b.Bytes()
 }
 
-// read returns the datagrams up to the error that ends them.
+// read returns all datagrams, how many were missed after the last one, and the error that ends the
+// capture.
 func read(r io.Reader) (all []Datagram, missedLast uint64, err error) {
 	reader := NewReader(r)
 	for {
@@ -75,7 +76,7 @@ func TestMissedAtTheEnd(t *testing.T) {
 	_ = w.Missed(3)
 	_ = w.Missed(4)
 	if all, missed, err := read(&b); len(all) != 1 || missed != 7 || err != io.EOF {
-		t.Errorf("read %d datagrams, then %d missed, %v", len(all), missed, err)
+		t.Errorf("read %d datagrams, want 1; %d missed after it, want 7; %v", len(all), missed, err)
 	}
 }
 
@@ -202,7 +203,7 @@ func TestWriterAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Reading arbitrary bytes ends. Datagrams that were read do not change when they are written and
+// Reading any bytes comes to an end. Datagrams that were read do not change when they are written and
 // read again.
 func FuzzReader(f *testing.F) {
 	whole := written(f, some)
@@ -217,11 +218,11 @@ func FuzzReader(f *testing.F) {
 		}
 		again, _, err := read(bytes.NewReader(written(t, all)))
 		if err != io.EOF || len(again) != len(all) {
-			t.Fatalf("read %d datagrams, then %d, %v", len(all), len(again), err)
+			t.Fatalf("%d datagrams after writing them again, want %d; error %v", len(again), len(all), err)
 		}
 		for i := range all {
 			if !reflect.DeepEqual(all[i], again[i]) {
-				t.Fatalf("datagram %d: read %+v, then %+v", i, all[i], again[i])
+				t.Fatalf("datagram %d: got %+v after writing it again, want %+v", i, again[i], all[i])
 			}
 		}
 	}

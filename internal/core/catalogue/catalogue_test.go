@@ -38,7 +38,7 @@ func TestKindsUnderOneName(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		claims []string
-		want   []string // a name, and in a conflict its owner: "<" of another kind, "~" in another form
+		want   []string // a name; in a conflict also its owner: "<" if the kind differs, "~" if the form does
 	}{
 		{"one kind has the name", []string{"counter x", "counter x"}, []string{"x", "x"}},
 		{"another kind gets another name, reported once",
@@ -121,7 +121,7 @@ func TestPeek(t *testing.T) {
 	}
 	if _, _, report := cat.Peek(&Claim{Tenant: "nobody", Name: "x", Kind: series.Set}); report != (Report{}) ||
 		len(cat.tenants) != 1 {
-		t.Errorf("another tenant: report %+v, %d tenants", report, len(cat.tenants))
+		t.Errorf("another tenant: report %+v, want none; %d tenants, want 1", report, len(cat.tenants))
 	}
 }
 
@@ -144,10 +144,11 @@ func TestRawNamesThatMeet(t *testing.T) {
 		in.Named = step.named
 		name, report := cat.Resolve(0, in)
 		if name != "a_b" || report.Finding != step.want {
-			t.Errorf("%s: %q is stored as %s: %s", step.why, step.raw, name, report.Finding)
+			t.Errorf("%s: %q is stored as %s with the finding %s, want a_b and %s",
+				step.why, step.raw, name, report.Finding, step.want)
 		}
 		if report.Finding == NameCollision && report.Owner.Raw != "a.b" {
-			t.Errorf("%s: the report names the raw name %q", step.why, report.Owner.Raw)
+			t.Errorf("%s: the report names the raw name %q, want a.b", step.why, report.Owner.Raw)
 		}
 	}
 }
@@ -233,7 +234,7 @@ func TestRestart(t *testing.T) {
 			t.Errorf("conflicts reported after the restart: %q", told)
 		}
 		if name, _ := after.Resolve(0, claim("counter z_sum")); name != "z_sum_counter" {
-			t.Errorf("z was classic, but %s is free", name)
+			t.Errorf("the counter z_sum is stored as %s, want z_sum_counter: z is a classic timer", name)
 		}
 	}
 }
@@ -382,7 +383,7 @@ func TestForget(t *testing.T) {
 	}
 	for _, m := range cat.Dirty() {
 		if m.Name != "x_gauge" {
-			t.Errorf("%s is forgotten, and is to be saved", m.Name)
+			t.Errorf("%s was forgotten, but is to be saved", m.Name)
 		}
 	}
 	if name, _ := cat.Resolve(30, claim("gauge x")); name != "x_gauge" {
@@ -398,7 +399,7 @@ func TestForget(t *testing.T) {
 		t.Errorf("raw names were not forgotten with the name: %s", report.Finding)
 	}
 	if _, report := cat.Resolve(30, claim("counter y")); report.Finding != Full {
-		t.Errorf("the fourth of three names: %s", report.Finding)
+		t.Errorf("a fourth name, where three have room: got %s, want %s", report.Finding, Full)
 	}
 }
 
@@ -512,8 +513,8 @@ func TestKnownNamesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The series of a total may live longer than its samples come. Its name then stays reserved,
-// because otherwise another kind would write into the same series.
+// The series of a total may live on after its last sample. Its name then stays reserved, because
+// otherwise another kind would write into the same series.
 func TestForgetKeepsNamesOfSeriesThatLive(t *testing.T) {
 	cat := New(3)
 	cat.KeepFor(func(kind series.Kind) time.Duration {
@@ -526,9 +527,9 @@ func TestForgetKeepsNamesOfSeriesThatLive(t *testing.T) {
 	cat.Resolve(0, &Claim{Tenant: "t", Name: "hits", Raw: []byte("hits"), Kind: series.Counter})
 	const minute = 60_000
 	if gone := cat.Forget(30*minute, 20*minute); len(gone) != 1 || gone[0].Name != "hits" {
-		t.Errorf("after 30 min: Forget returned %+v", gone)
+		t.Errorf("after 30 min: Forget returned %+v, want hits alone", gone)
 	}
 	if gone := cat.Forget(61*minute, 20*minute); len(gone) != 1 || gone[0].Name != "open" {
-		t.Errorf("after 61 min: Forget returned %+v", gone)
+		t.Errorf("after 61 min: Forget returned %+v, want open alone", gone)
 	}
 }

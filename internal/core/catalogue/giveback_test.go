@@ -150,8 +150,8 @@ func TestNamesOfOldFilesAreKept(t *testing.T) {
 	}
 }
 
-// Gone returns names again that could not be removed from the file, but not a name that has a new
-// owner by then.
+// Gone returns a name again if it could not be removed from the file, unless the name has a new owner
+// by then.
 func TestMarkGone(t *testing.T) {
 	const start = 1_800_000_000_000
 	c := short(New(2))
@@ -167,6 +167,6 @@ func TestMarkGone(t *testing.T) {
 	c.MarkGone(gone)
 	c.Resolve(start+3*hourMillis, claim("counter y"))
 	if gone := c.Gone(); len(gone) != 2 || gone[0].Name == "y" || gone[1].Name == "y" {
-		t.Errorf("after MarkGone, Gone returned %+v", gone)
+		t.Errorf("after MarkGone, Gone returned %+v, want two names, and not y", gone)
 	}
 }

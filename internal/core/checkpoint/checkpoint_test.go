@@ -78,7 +78,7 @@ func same(got, want []Section) bool {
 func TestTwoCheckpointsAreKept(t *testing.T) {
 	fs := memfs.New()
 	if all, damaged := read(t, fs); all != nil || damaged != 0 {
-		t.Errorf("an empty directory: read %v, %d damaged", all, damaged)
+		t.Errorf("an empty directory: read %v, %d damaged, want none", all, damaged)
 	}
 	for i, base := range []uint64{0, 7, 7, 90} {
 		save(t, fs, base, []uint64{0, 0, 7, 7}[i])
@@ -136,7 +136,8 @@ func TestANewerVersion(t *testing.T) {
 	}
 }
 
-// Wherever a write fails, or the machine loses power, the earlier checkpoint counts until the new one does.
+// Wherever a write fails, or the machine loses power, the earlier checkpoint counts until the new one
+// is whole.
 func TestAFailedCheckpoint(t *testing.T) {
 	for fail := 0; ; fail++ {
 		fs := memfs.New()
@@ -162,13 +163,13 @@ func TestAFailedCheckpoint(t *testing.T) {
 		fs.Fail = nil
 		if err == nil {
 			if fail < 5 {
-				t.Errorf("only %d operations can fail", fail)
+				t.Errorf("%d operations can fail, want at least 5", fail)
 			}
 			return
 		}
 		all, damaged := read(t, fs.PowerLoss(rand.New(rand.NewPCG(uint64(fail), 1))))
 		if !same(all, sections(7)) && !same(all, sections(90)) || damaged != 0 {
-			t.Errorf("after %d operations: read %+v, %d damaged", fail, all, damaged)
+			t.Errorf("after %d operations: read %+v, want the checkpoint at 7 or 90; %d damaged", fail, all, damaged)
 		}
 		if fs.Handles != 0 {
 			t.Errorf("after %d operations: %d files are open", fail, fs.Handles)

@@ -147,9 +147,9 @@ func increment(rng *rand.Rand, second int64) batch.Increment {
 	return inc
 }
 
-// A group that folds the coalesced windows stores the same samples as a group that folds each original window, and
-// counts the same number of samples. It also gets each plain reading with its time. Once a group has folded a
-// coalesced window, the original windows are repeats.
+// A group that folds the coalesced windows stores the same samples as a group that folds each original
+// window, and counts the same number of samples. The first group also gets each plain reading with its
+// time. Once a group has folded a coalesced window, the original windows are repeats.
 func TestCoalescedWindowsAreWorthTheSame(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -204,7 +204,7 @@ func TestCoalescedWindowsAreWorthTheSame(t *testing.T) {
 		for name, times := range timed {
 			for _, at := range times {
 				if at <= begin*1000 || at%10_000 == 0 {
-					t.Errorf("seed %d: a reading of %s has the time %d", seed, name, at)
+					t.Errorf("seed %d: a reading of %s has the time %d, which is not its own", seed, name, at)
 				}
 			}
 		}
@@ -235,7 +235,7 @@ func TestReadingsKeepTheirTimes(t *testing.T) {
 		for _, s := range g {
 			for _, x := range s.Close((begin+20)*1000, &tile.Config{OutOfOrder: time.Hour}).Waiting[0].Samples[0] {
 				if x.Timed && (x.T != want*1000 || x.V != 2) {
-					t.Errorf("a value that was read in second %d is stored as %v at %d", last, x.V, x.T)
+					t.Errorf("a value that was read in second %d is stored as %v at %d, want 2 at %d", last, x.V, x.T, want*1000)
 				}
 			}
 		}

@@ -59,7 +59,7 @@ func changed(change func(*moment)) *moment {
 	return m
 }
 
-// cluster returns a healthy node of a cluster with changes. The clocks are not known.
+// cluster returns a node of a healthy cluster, with changes. Its clocks are not known.
 func cluster(leader string, changes ...func(*moment)) *moment {
 	m := healthy()
 	m.Node = "a"
@@ -98,11 +98,11 @@ func TestThrottlingSaysWho(t *testing.T) {
 	}
 	if !strings.Contains(f.Next, "Raise the quota: it is set in /sys/fs/cgroup/unit/cpu.max") ||
 		strings.Contains(f.Next, "cgroup.procs") {
-		t.Errorf("the process has used the quota up: %s", f.Next)
+		t.Errorf("the advice if the process has used the quota up: %s", f.Next)
 	}
 	m.CPUQuotas[0].Cores = 1
 	if f := cpuThrottling(m); !strings.Contains(f.Next, "cgroup.procs") {
-		t.Errorf("others have used the quota up: %s", f.Next)
+		t.Errorf("the advice if others have used the quota up: %s", f.Next)
 	}
 }
 

@@ -69,7 +69,7 @@ func grow(t *testing.T, end int64, begins func(second int64) []newSeries,
 	}
 }
 
-// reported returns the record of a healthy server with what the tracker reports in that second.
+// reported returns the record of a healthy server, with the tracker's report of that second.
 func reported(t *testing.T, tracker *growth.Tracker, second int64) *moment {
 	m := healthy()
 	m.growing = record.Growing{
@@ -167,7 +167,7 @@ func TestLabelWithFewValuesIsNotNamed(t *testing.T) {
 		Labels: []growth.Label{{Name: "pod", Values: 40}},
 	}
 	if got := GrowingLabel(&metric, ownSteps).Name; got != "pod" {
-		t.Errorf("series that a limit refuses again and again: label %q", got)
+		t.Errorf("series that a limit refuses again and again: label %q, want pod", got)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestFloodOfRequests(t *testing.T) {
 		begun := grownUntil(t, 60, begins)
 		begun.end = text(t, "prometheus_tsdb_head_series_created_total{tenant=\"shop\"} 25000\n")
 		if f := cardinality(begun); f.Score >= Clear {
-			t.Errorf("a start of %s, 5,000 series a second, is a flood: %.2f %s", name, f.Score, f.Title)
+			t.Errorf("a start of %s with 5,000 series a second counts as a flood: %.2f %s", name, f.Score, f.Title)
 		}
 	}
 }

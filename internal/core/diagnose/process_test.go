@@ -138,7 +138,7 @@ func TestTrace(t *testing.T) {
 		t.Errorf("%v goroutines began", began)
 	}
 	if found.runnable <= 0 || found.seconds <= 0 {
-		t.Errorf("%v s in the queue, of %v s", found.runnable, found.seconds)
+		t.Errorf("goroutines waited for %v s in a trace of %v s, want more than 0", found.runnable, found.seconds)
 	}
 }
 

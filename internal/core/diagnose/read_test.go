@@ -220,7 +220,7 @@ func TestMissing(t *testing.T) {
 				record.Summary: []byte(summary), record.CPU: []byte("not a profile"), record.MetricsEnd: []byte("freshet_x 1\n"),
 			}))
 	if len(d.Causes) > 0 || len(d.Checked) != len(looks) {
-		t.Errorf("%d causes and %d checks without a fault", len(d.Causes), len(d.Checked))
+		t.Errorf("%d causes and %d checks without a fault, want 0 and %d", len(d.Causes), len(d.Checked), len(looks))
 	}
 	if why := d.Missing[record.Trace]; why != "the flight recorder is not running" {
 		t.Errorf("trace.out is missing because %q", why)
@@ -335,7 +335,7 @@ func FuzzRead(f *testing.F) {
 		last := 1.0
 		for _, c := range d.Causes {
 			if !(c.Score >= 0 && c.Score <= last) || math.IsNaN(c.Score) {
-				t.Errorf("%s has a score of %v, after %v", c.Name, c.Score, last)
+				t.Errorf("%s has a score of %v, want 0 to %v, the score before it", c.Name, c.Score, last)
 			}
 			last = c.Score
 		}
