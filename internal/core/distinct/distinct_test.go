@@ -43,7 +43,7 @@ func TestUnionDoesNotDependOnOrder(t *testing.T) {
 		b := numbered(cut, 3000)
 		b.Merge(numbered(0, cut))
 		if a.Len() != whole.Len() || b.Len() != whole.Len() {
-			t.Errorf("cut at %d: %d and %d, in one go %d", cut, a.Len(), b.Len(), whole.Len())
+			t.Errorf("cut at %d: merges count %d and %d, want %d", cut, a.Len(), b.Len(), whole.Len())
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestReadBack(t *testing.T) {
 		}
 		again.Merge(numbered(0, n))
 		if again.Len() != s.Len() {
-			t.Errorf("%d values, then the same again: %d", s.Len(), again.Len())
+			t.Errorf("%d values, but %d after adding the same again", s.Len(), again.Len())
 		}
 	}
 }

@@ -263,7 +263,7 @@ func FuzzClientEvents(f *testing.F) {
 		}
 		if more := p.Next(); got != want || more != dogstatsd.End || malformedLines(p) > 0 || p.UnknownFields > 0 ||
 			p.BadFields > 0 {
-			t.Fatalf("\n got %s\nwant %s\nof %q, and then %d, %d malformed, %d unknown fields",
+			t.Fatalf("\n got %s\nwant %s\nfrom %q, then a line of type %d; %d malformed, %d unknown fields",
 				got, want, packets, more, malformedLines(p), p.UnknownFields)
 		}
 	})

@@ -150,7 +150,7 @@ func FuzzExplain(f *testing.F) {
 			if !e.WellFormed() {
 				malformed[e.Reason]++
 				if e.Expected == "" || e.Fault < 0 || e.Fault > len(line) {
-					t.Errorf("%q: fault at %d, expected %q", line, e.Fault, e.Expected)
+					t.Errorf("%q: the fault at %d is outside of the line, or the text %q is empty", line, e.Fault, e.Expected)
 				}
 				continue
 			}
@@ -192,7 +192,7 @@ func checkFields(t *testing.T, line []byte, e *Explanation) {
 	}
 }
 
-// spans returns the bytes of those fields of one name that are not ignored.
+// spans returns the bytes of all fields with this name, except ignored ones.
 func (e *Explanation) spans(line []byte, name string) (all [][]byte) {
 	for _, f := range e.Fields {
 		if f.Name == name && !f.Ignored {

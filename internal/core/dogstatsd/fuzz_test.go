@@ -112,7 +112,7 @@ func checkLastFault(t *testing.T, p *Parser, held []byte) {
 	var alone Parser
 	alone.Reset(bytes.Clone(line))
 	if alone.Next() != End || alone.Malformed[why] != 1 || alone.Faults() != 1 {
-		t.Errorf("%q is malformed for %v, and alone for %v", line, why, alone.Malformed)
+		t.Errorf("%q is malformed for %v, but for %v if it is read alone", line, why, alone.Malformed)
 	}
 }
 
@@ -258,8 +258,9 @@ func FuzzMarks(f *testing.F) {
 	})
 }
 
-// FuzzParseNumber checks that an accepted text is a decimal number and has exactly strconv's value.
-// strconv must refuse a refused text too, unless the parser refuses its form on purpose.
+// FuzzParseNumber checks that an accepted text is a decimal number and has exactly strconv's value. If
+// the parser refuses a text, strconv must refuse it, too, except for the forms that only the parser
+// refuses, on purpose.
 func FuzzParseNumber(f *testing.F) {
 	for _, s := range []string{"0", "-0", "1", "+1.5", ".5", "5.", "9007199254740993", "0.30000000000000004", "123.456789",
 		"1e22", "1e-7", "1e999", "1e-999",

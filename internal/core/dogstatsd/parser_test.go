@@ -448,7 +448,7 @@ func TestMemoryKeptIsBounded(t *testing.T) {
 		}
 	}
 	if kept := 8 * cap(p.Metric.Values); kept > 6*len(packet) {
-		t.Errorf("%d bytes kept for a datagram of %d", kept, len(packet))
+		t.Errorf("%d bytes kept for a datagram of %d bytes", kept, len(packet))
 	}
 }
 

@@ -278,7 +278,7 @@ func FuzzParse(f *testing.F) {
 			for p := range e.Windows.Pushes.All() {
 				push, err := ParsePush(p)
 				if err != nil || !bytes.Equal(AppendPush(nil, &push), p) {
-					t.Fatalf("the push %x is read as %+v, %v", p, push, err)
+					t.Fatalf("the push %x is read as %+v, which is written differently; error %v", p, push, err)
 				}
 			}
 		}

@@ -67,6 +67,7 @@ func TestBoundsHold(t *testing.T) {
 		}
 	}
 	if len(e.Title) > MaxTitle || len(e.Text) > MaxText {
-		t.Errorf("title of %d and text of %d bytes", len(e.Title), len(e.Text))
+		t.Errorf("a title of %d bytes, want at most %d; a text of %d bytes, want at most %d",
+			len(e.Title), MaxTitle, len(e.Text), MaxText)
 	}
 }

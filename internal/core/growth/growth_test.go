@@ -24,7 +24,7 @@ func series(metric string, pairs ...string) *Series {
 	}
 }
 
-// only returns the one tenant of a report.
+// only(t, r) returns the tenant of a report that must have exactly one.
 func only(t *testing.T, r []Tenant) Tenant {
 	t.Helper()
 	if len(r) != 1 {
@@ -152,11 +152,13 @@ func TestBounds(t *testing.T) {
 	for _, m := range of.metrics {
 		found = found || m.name == "grows" && m.new.newest() == 5000
 		if len(m.labels) > maxLabels || len(m.senders) > maxSenders || len(m.name) > maxText {
-			t.Errorf("%d labels, %d senders, %d bytes", len(m.labels), len(m.senders), len(m.name))
+			t.Errorf("%d labels, %d senders and a name of %d bytes, want at most %d, %d and %d",
+				len(m.labels), len(m.senders), len(m.name), maxLabels, maxSenders, maxText)
 		}
 		for _, l := range m.labels {
 			if len(l.name) > maxText || len(l.example) > maxText {
-				t.Errorf("%d and %d bytes of a label", len(l.name), len(l.example))
+				t.Errorf("a label's name has %d bytes and its example %d, want at most %d",
+					len(l.name), len(l.example), maxText)
 			}
 		}
 		if n := len(m.report(begin).Example); n > maxText {
@@ -178,7 +180,7 @@ func TestBounds(t *testing.T) {
 	later.Tenant = "later"
 	tracker.Add(begin+(Steps+1)*Step, later)
 	if len(tracker.tenants) != maxTenants || tracker.tenants["later"] == nil {
-		t.Error("a quiet tenant did not give way")
+		t.Error("a quiet tenant did not give way to a new one")
 	}
 }
 

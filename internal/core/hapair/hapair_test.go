@@ -35,14 +35,15 @@ func TestOneOfAPairIsTaken(t *testing.T) {
 		{60, "a", "c", "2", true, false, "a node whose clock is behind received this request"},
 		{100, "a", "c", "1", false, false, "time counts from the newest request of the elected replica"},
 	} {
-		var saved Pairs // an election goes on after a restart
+		var saved Pairs // as after a restart, in which the election goes on
 		if err := saved.Parse(pairs.Append(nil)); err != nil {
 			t.Fatal(err)
 		}
 		pairs = saved
 		taken, changed := pairs.Accept(c.tenant, c.cluster, c.replica, c.second*1000, timeout)
 		if taken != c.taken || changed != c.changed {
-			t.Errorf("step %d, %s: taken: %v, changed: %v", i+1, c.why, taken, changed)
+			t.Errorf("step %d, %s: taken %v, want %v; changed %v, want %v",
+				i+1, c.why, taken, c.taken, changed, c.changed)
 		}
 	}
 }
@@ -59,7 +60,7 @@ func TestClustersAreBounded(t *testing.T) {
 	}
 	for _, replica := range []string{"1", "2"} {
 		if taken, changed := pairs.Accept("a", "another", replica, 0, timeout); !taken || changed {
-			t.Errorf("an untracked cluster: taken: %v, changed: %v", taken, changed)
+			t.Errorf("an untracked cluster: taken %v, want true; changed %v, want false", taken, changed)
 		}
 	}
 }
@@ -74,11 +75,12 @@ func TestNamesAreCopies(t *testing.T) {
 	pairs.Accept(name(0), name(2), name(4), 4*timeout, timeout)
 	copy(memory, "X X X")
 	if taken, changed := pairs.Accept("a", "c", "1", 4*timeout, timeout); !taken || changed {
-		t.Errorf("the elected replica is not known any more: taken: %v, changed: %v", taken, changed)
+		t.Errorf("the elected replica: taken %v, want true; changed %v, want false", taken, changed)
 	}
 }
 
-// golden is how elections are saved: by every later version, too.
+// The file testdata/golden has the saved form of elections. Every later version must write the same
+// bytes.
 func TestGolden(t *testing.T) {
 	const name = "testdata/golden"
 	var pairs Pairs

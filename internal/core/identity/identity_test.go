@@ -32,7 +32,8 @@ func TestFound(t *testing.T) {
 	defer l.Close()
 	_, members, _ := l.InitialState()
 	if v := members.GetVoters(); len(v) != 1 || v[0] != i.Member || l.Last() != BaseIndex {
-		t.Errorf("the log has the voters %v and ends with entry %d", v, l.Last())
+		t.Errorf("the log has the voters %v and ends with entry %d, want the voter %d and entry %d",
+			v, l.Last(), i.Member, BaseIndex)
 	}
 	_, err = Found(dir, log, "b", BaseIndex)
 	if err == nil || !strings.Contains(err.Error(), "node a of cluster "+i.Cluster) {
@@ -40,7 +41,7 @@ func TestFound(t *testing.T) {
 	}
 	other, err := Found(memfs.New(), memfs.New(), "a", BaseIndex)
 	if err != nil || other.Cluster == i.Cluster || other.Member == i.Member {
-		t.Errorf("another cluster is %+v, %v; the first is %+v", other, err, i)
+		t.Errorf("another cluster is %+v, error %v; want it to differ from the first, %+v", other, err, i)
 	}
 }
 
@@ -53,7 +54,7 @@ func TestJoin(t *testing.T) {
 	}
 	again, err := Read(dir)
 	if err != nil || again.Joined() || again.Member != i.Member {
-		t.Fatalf("prepared %+v, read %+v, %v", i, again, err)
+		t.Fatalf("prepared %+v, but read %+v; error %v", i, again, err)
 	}
 	to := Invitation{Cluster: strings.Repeat("ab", 16), Epoch: 3, Founder: 17}
 	if err := again.Join(dir, log, to); err != nil {
@@ -121,8 +122,8 @@ func foundBrokenOff(calls int) (dir, log *memfs.FS, broken bool) {
 	return dir.PowerLoss(rng), log.PowerLoss(rng), broken
 }
 
-// The log of a directory with data begins after their entry. A log with a checkpoint beside it is never
-// replaced, since the checkpoint may be all that is left of the data.
+// The log of a directory with data begins after the entry DataIndex. A log with a checkpoint beside it
+// is never replaced, since the checkpoint may be all that is left of the data.
 func TestFoundWithData(t *testing.T) {
 	dir, log := memfs.New(), memfs.New()
 	if _, err := Found(dir, log, "a", DataIndex); err != nil {
@@ -133,7 +134,7 @@ func TestFoundWithData(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.Base() != DataIndex || l.Last() != DataIndex {
-		t.Errorf("the log begins after entry %d and ends with entry %d", l.Base(), l.Last())
+		t.Errorf("the log begins after entry %d and ends with entry %d, want %d for both", l.Base(), l.Last(), DataIndex)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func TestCopy(t *testing.T) {
 		}
 	}
 	if n != size {
-		t.Errorf("%d bytes copied, %d are there", n, size)
+		t.Errorf("Copy reports %d bytes, but the copy has %d", n, size)
 	}
 	if names, _ := to.List(); slices.Contains(names, checkpointFormat.Name(6)) ||
 		slices.Contains(names, segmentFormat.Name(7)) {
@@ -63,7 +63,7 @@ func TestCopyWhileAppending(t *testing.T) {
 		}
 		_, report := mustOpen(t, to, 0)
 		if report.Last < Position(before-1) || report.LostFrames > 0 {
-			t.Fatalf("%d frames had been appended; report %+v", before-1, report)
+			t.Fatalf("the copy lacks some of the %d frames that were appended before; report %+v", before-1, report)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func TestCopyBeginsAgain(t *testing.T) {
 	fs, s := sample(t)
 	l, _ := mustOpen(t, fs, 250)
 	recovered(t, l)
-	left := 2 // checkpoints that end during the copy
+	left := 2 // how many more checkpoints end during the copy
 	from := interrupted{fs, func() {
 		for ; left > 0; left-- {
 			if _, err := l.Append([]Frame{entry(uint64(100 + left))}); err != nil {

@@ -109,7 +109,7 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 				}
 				slices.Sort(extra)
 				if !slices.Equal(extra, all[:len(extra)]) {
-					t.Fatalf("%s cut at %d: of the torn batch %v, %v was recovered", name, cut, all, extra)
+					t.Fatalf("%s cut at %d: recovered %v, which does not begin the torn batch %v", name, cut, extra, all)
 				}
 				if report.LostFrames != 0 {
 					t.Fatalf("%s cut at %d: nothing acknowledged is lost, but the report says %+v", name, cut, report)
@@ -123,7 +123,7 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 				}
 				again, report := mustOpen(t, torn, 300)
 				if len(report.Damage) > 0 || count(recovered(t, again)) != count(got)+1 {
-					t.Fatalf("%s cut at %d: after an append %+v", name, cut, report)
+					t.Fatalf("%s cut at %d: frames are lost or damaged after an append: %+v", name, cut, report)
 				}
 			}
 		}
@@ -150,7 +150,8 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 				got := recovered(t, l)
 				for _, shard := range testShards {
 					if !subsequence(got[shard], want[shard]) {
-						t.Fatalf("%s byte %d: shard %d: %v is not in %v", name, at, shard, got[shard], want[shard])
+						t.Fatalf("%s byte %d: shard %d: recovered %v, want only frames of %v, in order",
+							name, at, shard, got[shard], want[shard])
 					}
 				}
 				lost := count(want) - count(got)
@@ -166,11 +167,11 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 				}
 				isOld := isSegment && first <= base || name == checkpointFormat.Name(6)
 				if (len(report.Damage) == 0) != isOld {
-					t.Fatalf("%s byte %d: the report says %+v", name, at, report)
+					t.Fatalf("%s byte %d: want damage in the report: %t; report %+v", name, at, !isOld, report)
 				}
 				tail := len(report.Damage) == 1 && strings.Contains(report.Damage[0].Reason, "torn tail")
 				if uint64(lost) > report.LostFrames && !tail {
-					t.Fatalf("%s byte %d: %d frames are lost, and the report says %+v", name, at, lost, report)
+					t.Fatalf("%s byte %d: %d frames are lost, want as many in the report: %+v", name, at, lost, report)
 				}
 				// Continuing from here must not lose more.
 				if _, err := l.Append([]Frame{entry(1000)}); err != nil {
@@ -178,7 +179,7 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 				}
 				again, _ := mustOpen(t, flipped, 250)
 				if n := count(recovered(t, again)); n != count(got)+1 {
-					t.Fatalf("%s byte %d: %d frames, and after one more %d", name, at, count(got), n)
+					t.Fatalf("%s byte %d: %d frames after one more append, want %d", name, at, n, count(got)+1)
 				}
 			}
 		}
@@ -392,7 +393,7 @@ func TestForeignFrames(t *testing.T) {
 		l, report := mustOpen(t, fs, 250)
 		damage := 2
 		if what == "type" {
-			damage = 1 // the writer chooses the type of a frame
+			damage = 1 // a frame of a segment may have any type, so only the section is damage
 		}
 		if len(report.Damage) != damage || report.Last != Position(29-damage) {
 			t.Errorf("%s: report %+v", what, report)
@@ -535,6 +536,6 @@ func TestReportIsBounded(t *testing.T) {
 	_, report := mustOpen(t, fs, 0)
 	if got := fmt.Sprint(len(report.Damage), report.MoreDamage, report.LostFrames, report.Frames); got !=
 		"100 400 500 500" {
-		t.Errorf("damage, more, lost, frames: %s", got)
+		t.Errorf("the report has damage, more damage, lost frames, frames: %s, want 100 400 500 500", got)
 	}
 }

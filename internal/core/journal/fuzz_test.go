@@ -37,7 +37,7 @@ func FuzzSegment(f *testing.F) {
 		}
 		l, _ = mustOpen(t, fs, 0)
 		if n := replayed(t, l, append(data, fs.Files[segmentFormat.Name(l.tail.Last)].Data...)); n != frames+1 {
-			t.Fatalf("%d frames, and after one more %d", frames, n)
+			t.Fatalf("%d frames after one more append, want %d", n, frames+1)
 		}
 	})
 }
@@ -54,7 +54,7 @@ func replayed(t *testing.T, l *Log, data []byte) (n int) {
 		n++
 		// The file may have another mark, so the mark is not compared.
 		if whole := frame(0, r.Shard, r.Type, pos, r.Payload); !bytes.Contains(data, whole[markBytes:]) {
-			t.Fatalf("frame %d of %d bytes was invented", pos, len(r.Payload))
+			t.Fatalf("frame %d, which has %d bytes, was invented", pos, len(r.Payload))
 		}
 		return nil
 	})

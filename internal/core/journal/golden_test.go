@@ -97,7 +97,7 @@ func TestGoldenOpens(t *testing.T) {
 			said = append(said, d.String())
 		}
 		if !slices.Equal(said, goldenReport) || report.Last != 26 {
-			t.Errorf("without %q: last %d, report:\n%s\nwant:\n%s",
+			t.Errorf("without %q: last %d, want 26; report:\n%s\nwant:\n%s",
 				without, report.Last, strings.Join(said, "\n"), strings.Join(goldenReport, "\n"))
 		}
 	}

@@ -69,7 +69,7 @@ func TestPositionsGoOn(t *testing.T) {
 	for process := range 3 {
 		l, report := mustOpen(t, fs, 0)
 		if report.Last != Position(2*process) {
-			t.Fatalf("last %d after %d processes", report.Last, process)
+			t.Fatalf("the last position is %d after %d processes, want %d", report.Last, process, 2*process)
 		}
 		pos, err := l.Append([]Frame{{Shard: 1}, {Shard: 2}})
 		if err != nil || pos != Position(2*process+2) {
@@ -173,7 +173,7 @@ func TestCheckpointFails(t *testing.T) {
 			}
 			fs.Fail = nil
 			if fs.Files[checkpointTemp] != nil || l.Size() != size {
-				t.Errorf("size %d, before %d; files %v", l.Size(), size, fs.Files)
+				t.Errorf("the size is %d, want %d as before, and no temporary file; files %v", l.Size(), size, fs.Files)
 			}
 			again, report := mustOpen(t, fs.Crash(), 250)
 			if len(report.Damage) > 0 || count(recovered(t, again)) != count(want) {
@@ -181,7 +181,7 @@ func TestCheckpointFails(t *testing.T) {
 			}
 			checkpointAll(t, l, want)
 			if l.Size() != 0 {
-				t.Errorf("size %d after a checkpoint", l.Size())
+				t.Errorf("the size is %d after a checkpoint, want 0", l.Size())
 			}
 		})
 	}
@@ -319,7 +319,7 @@ func failedToSync(t *testing.T, space int) {
 		}
 		l, _ = mustOpen(t, fs.PowerLoss(rand.New(rand.NewPCG(seed, 1))), 100)
 		if got := recovered(t, l); count(got) != 9 {
-			t.Fatalf("seed %d: a power loss left %v", seed, got)
+			t.Fatalf("seed %d: a power loss left %v, want 9 frames", seed, got)
 		}
 	}
 }
@@ -543,7 +543,7 @@ func TestSizeWaitsForNoDisk(t *testing.T) {
 	select {
 	case n := <-size:
 		if n != 0 {
-			t.Errorf("%d bytes, of which none is written", n)
+			t.Errorf("Size returned %d, want 0, because no byte is written yet", n)
 		}
 	case <-time.After(20 * time.Second): // reached only if Size waits
 		t.Error("Size waits for the disk")

@@ -50,7 +50,7 @@ type state map[uint16][]uint64
 func (s state) fold(t testing.TB, r Frame) {
 	t.Helper()
 	if len(r.Payload) < 8 {
-		t.Fatalf("frame of %d bytes was never appended", len(r.Payload))
+		t.Fatalf("a frame that has %d bytes was never appended", len(r.Payload))
 	}
 	id := binary.BigEndian.Uint64(r.Payload)
 	if want := entry(id); want.Shard != r.Shard || want.Type != r.Type || string(want.Payload) != string(r.Payload) {
@@ -199,7 +199,7 @@ func (m *model) append() {
 		return
 	}
 	if pos != before+Position(len(frames)) {
-		m.t.Fatalf("position %d after %d and %d frames", pos, before, len(frames))
+		m.t.Fatalf("after %d frames behind position %d, the position is %d", len(frames), before, pos)
 	}
 	for _, r := range frames {
 		m.state.fold(m.t, r)

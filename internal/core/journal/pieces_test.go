@@ -101,7 +101,7 @@ func TestDamageToAPieceCostsTheSection(t *testing.T) {
 		got, report := loaded(t, fs)
 		for shard, section := range got {
 			if !bytes.Equal(section, want[shard]) {
-				t.Fatalf("%s: part of the state of shard %d: %d bytes of %d", what, shard, len(section), len(want[shard]))
+				t.Fatalf("%s: shard %d has only part of its state, %d bytes of %d", what, shard, len(section), len(want[shard]))
 			}
 		}
 		if len(report.Damage) == 0 && len(got) < len(want) {
@@ -110,6 +110,6 @@ func TestDamageToAPieceCostsTheSection(t *testing.T) {
 		lost[len(want)-len(got)]++
 	}
 	if lost[1] < 100 || lost[0] == 0 {
-		t.Errorf("sections lost, and how often: %v", lost)
+		t.Errorf("one section was lost %d times, want at least 100; none %d times, want at least 1", lost[1], lost[0])
 	}
 }

@@ -53,20 +53,21 @@ func (u *unsyncedLog) append() {
 	u.next++
 }
 
-// starts opens the journal as the next process does, and checks at which frame it begins to replay.
+// starts(base, powerLoss) opens the journal as the next process does, and checks at which frame the
+// replay begins.
 func (u *unsyncedLog) starts(base uint64, powerLoss bool) {
 	u.t.Helper()
 	report := u.open()
 	if got := uint64(u.base); got != base || report.Unsynced != powerLoss || len(report.Damage) > 0 {
-		u.t.Errorf("the start begins behind frame %d, want %d; %+v", got, base, report)
+		u.t.Errorf("the start begins behind frame %d, want %d; power loss %t; %+v", got, base, powerLoss, report)
 	}
 	if report.Frames != u.next-base || report.Last != Position(u.next) {
 		u.t.Errorf("%d frames to %d are replayed, want %d to %d", report.Frames, report.Last, u.next-base, u.next)
 	}
 }
 
-// A checkpoint that some stores were not synced for counts until the machine goes down. After that, all frames
-// since the last checkpoint that all stores were synced for are replayed.
+// A checkpoint counts until the machine goes down, even if some stores were not synced for it. After
+// that, all frames since the last checkpoint for which all stores were synced are replayed.
 func TestCheckpointsWithoutAllStores(t *testing.T) {
 	for _, synced := range []uint64{0, 1} { // checkpoints that had all stores
 		u := &unsyncedLog{t: t, fs: memfs.New(), boot: "first"}
@@ -84,7 +85,7 @@ func TestCheckpointsWithoutAllStores(t *testing.T) {
 		}
 		newest := u.next - 1
 		if frames, size := u.Unsynced(); frames != newest-base || size < 33*8 {
-			t.Errorf("%d frames, %d bytes are kept", frames, size)
+			t.Errorf("%d frames are kept, want %d; they have %d bytes", frames, newest-base, size)
 		}
 		frames, size := u.Unsynced()
 		u.fs = u.fs.Crash()
@@ -125,8 +126,8 @@ func TestCheckpointsThatDoNotCountAreReported(t *testing.T) {
 	u.starts(0, true)
 }
 
-// If the checkpoint that all stores were synced for is damaged, the newest counts: it has all but what some
-// stores lost.
+// If the checkpoint for which all stores were synced is damaged, the newest counts: it lacks only what
+// some stores lost.
 func TestTheSyncedCheckpointIsDamaged(t *testing.T) {
 	u := &unsyncedLog{t: t, fs: memfs.New(), boot: "first"}
 	u.open()
@@ -142,7 +143,8 @@ func TestTheSyncedCheckpointIsDamaged(t *testing.T) {
 	u.starts(u.next-1, false)
 }
 
-// While frames may not survive a power loss, no start may need them: such a checkpoint needs all stores.
+// While frames may not survive a power loss, no start may need them. So the next checkpoint needs all
+// stores.
 func TestAFailedSyncNeedsACheckpointWithAllStores(t *testing.T) {
 	u := &unsyncedLog{t: t, fs: memfs.New(), boot: "first"}
 	u.open()

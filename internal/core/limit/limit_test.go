@@ -146,7 +146,7 @@ func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 		}
 	}
 	if n := tenant.Report(begin + 1000*second).Series; n != 2 {
-		t.Errorf("%d series after the claim time; both were claimed", n)
+		t.Errorf("%d series after the claim time, want the 2 that were claimed", n)
 	}
 
 	tenant = newTenant(Config{MaxSeries: 1}) // after each reload the claim time begins anew
@@ -304,10 +304,10 @@ func TestReloadsDoNotAddUp(t *testing.T) {
 		t.Errorf("%d wait, of 10 series", n)
 	}
 	if n := tenant.Report(begin + 399*second).Series; n != 10 {
-		t.Errorf("%d series before the claim time of the last reload is over", n)
+		t.Errorf("%d series before the claim time of the last reload is over, want 10", n)
 	}
 	if n := tenant.Report(begin + 401*second).Series; n != 0 {
-		t.Errorf("%d series after that claim time", n)
+		t.Errorf("%d series after that claim time, want 0", n)
 	}
 }
 
@@ -364,10 +364,10 @@ func TestAnUpDownCounterKeepsItsPlace(t *testing.T) {
 			}
 			tenant.LeaveUnclaimed(0, begin, 10)
 			if v := tenant.Admit(freed+hour-second, other); v.Fate != Refused {
-				t.Errorf("before the counter's time is over: %+v", v)
+				t.Errorf("another series, before the counter's time is over: got %+v, want Refused", v)
 			}
 			if v := tenant.Admit(freed+hour+second+second, other); v.Fate != Admitted {
-				t.Errorf("after the counter's time is over: %+v", v)
+				t.Errorf("another series, after the counter's time is over: got %+v, want Admitted", v)
 			}
 		})
 	}

@@ -79,7 +79,7 @@ func TestAMillionSeries(t *testing.T) {
 		t.Errorf("%.1f bytes a series besides its key, want 48 at most", each)
 	}
 	if more := scannedThen - scanned; more > 500_000 {
-		t.Errorf("%d more bytes to scan: half a byte a series is for lists of chunks", more)
+		t.Errorf("%d more bytes to scan, want at most half a byte a series, for lists of chunks", more)
 	}
 	for id := 0; id < million; id += 997 {
 		key := string(f.key(id))

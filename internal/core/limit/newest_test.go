@@ -34,7 +34,7 @@ func TestNewest(t *testing.T) {
 	for i, n := range newest {
 		if at := maxNewest + 9 - i; n.At != int64(at) || string(n.Key) != string(keyOf("logins", at)) || n.Sender != from ||
 			n.Container != "c1" {
-			t.Fatalf("%d: got %q at %d of %+v in %s", i, n.Key, n.At, n.Sender, n.Container)
+			t.Fatalf("newest %d: got the key %q at %d from %+v in %s, want time %d", i, n.Key, n.At, n.Sender, n.Container, at)
 		}
 	}
 	if none := New(Config{}, time.Minute, time.Hour).Tenant("b").Newest(); len(none) != 0 {

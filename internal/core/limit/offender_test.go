@@ -83,8 +83,8 @@ func TestWhatIsRememberedOfAnOffenderIsShort(t *testing.T) {
 	o := tenant.Report(begin).Offenders[0]
 	if len(o.Labels) != 2 || len(o.Labels[1].Name) != maxText || len(o.Senders[0].Container) != maxText ||
 		len(o.Example) > maxText+3 {
-		t.Errorf("label %d, container %d, example %d bytes",
-			len(o.Labels[1].Name), len(o.Senders[0].Container), len(o.Example))
+		t.Errorf("the label has %d bytes and the container %d, want %d; the example has %d",
+			len(o.Labels[1].Name), len(o.Senders[0].Container), maxText, len(o.Example))
 	}
 }
 

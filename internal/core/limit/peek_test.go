@@ -46,6 +46,6 @@ func TestPeek(t *testing.T) {
 	}
 	p := l.Peek(now, "t", key(series.Counter, "a", "1"), 0, 0)
 	if !p.Known || p.Series != 3 || p.MetricSeries != 2 || p.New != 97 {
-		t.Errorf("how full the tenant is: %+v", p)
+		t.Errorf("got %+v, want a known series, Series 3, MetricSeries 2, New 97", p)
 	}
 }

@@ -253,7 +253,7 @@ func TestCut(t *testing.T) {
 		parts.Add(rest)
 		whole.Add(all)
 		if first.Len() != n || parts != whole || !bytes.Equal(append(bytes.Clone(first.Data), rest.Data...), all.Data) {
-			t.Errorf("cut at %d of %d: %+v, not %+v", n, all.Len(), parts, whole)
+			t.Errorf("cut at %d of %d packets: got %+v, want %+v", n, all.Len(), parts, whole)
 		}
 	}
 }
