@@ -283,7 +283,8 @@ func TestSource(t *testing.T) {
 	}}, "host", "web-1")
 	one, two := m.Map(gauge("sum", "worker:1,q:a")), m.Map(gauge("sum", "worker:2,q:a"))
 	if !labels.Equal(one.Labels(), two.Labels()) || one.Source == two.Source || one.Source == 0 || two.Source == 0 {
-		t.Errorf("two workers: %s from %x, %s from %x", one.Labels(), one.Source, two.Labels(), two.Source)
+		t.Errorf("two workers: got %s from source %x and %s from %x, want the same labels from two sources",
+			one.Labels(), one.Source, two.Labels(), two.Source)
 	}
 	if again := m.Map(gauge("sum", "q:a,worker:1")); again.Source != one.Source {
 		t.Error("another order of tags makes another source")
@@ -292,13 +293,13 @@ func TestSource(t *testing.T) {
 		t.Errorf("source %#x: journals on disk hold another number for this source", one.Source)
 	}
 	if a, b := m.Map(gauge("by.a", "")), m.Map(gauge("by.b", "")); a.Source == b.Source {
-		t.Error("two metrics that a rule merges are one source")
+		t.Error("two metrics that a rule merges have the same source")
 	}
 	if out := m.Map(gauge("last", "worker:1")); out.Source != 0 {
-		t.Error("a gauge's last value needs no source")
+		t.Error("a gauge has a source, although only its last value counts")
 	}
 	if out := m.Map(count("sum", "worker:1")); out.Source != 0 {
-		t.Error("increments add up by themselves")
+		t.Error("a counter has a source, although its increments add up without one")
 	}
 }
 

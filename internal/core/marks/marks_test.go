@@ -42,7 +42,8 @@ func TestCompared(t *testing.T) {
 			}
 			for i, node := range []string{"a", "b", "c"} {
 				if differed, agreed := all.Verdict(node); differed != c.differed[i] || agreed != c.agreed[i] {
-					t.Errorf("%s, later %v: node %s differed at %d and agreed at %d", c.name, later, node, differed, agreed)
+					t.Errorf("%s, later %v: node %s differed at %d and agreed at %d, want %d and %d",
+						c.name, later, node, differed, agreed, c.differed[i], c.agreed[i])
 				}
 			}
 		}
@@ -67,11 +68,11 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	if len(m.All()) != 0 || len(m.waits["one"]) != most {
-		t.Errorf("%d marks are done, and %d wait", len(m.All()), len(m.waits["one"]))
+		t.Errorf("%d marks are done, want 0; %d wait, want %d", len(m.All()), len(m.waits["one"]), most)
 	}
 	m.Settle("one", 1000*Every, 7, 8)
 	if all := m.All(); len(all) != most || len(m.waits) != 0 || m.open != 0 {
-		t.Errorf("%d marks are done, %d tenants have some that wait", len(all), len(m.waits))
+		t.Errorf("%d marks are done, want %d; marks of %d tenants wait, want 0", len(all), most, len(m.waits))
 	}
 	for index := uint64(1001 * Every); index <= 2000*Every; index += Every {
 		m.End(m.Begin(index, true))

@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// What each member spends on decoding a request of 2,000 samples, with the memory of an earlier request and, for
-// comparison, with memory of its own.
+// Measures what each member spends on decoding a request of 2,000 samples: into the memory of an
+// earlier request and, for comparison, into memory of its own.
 func BenchmarkDecode(b *testing.B) {
 	var in write.Incoming
 	var w remotewrite.Builder

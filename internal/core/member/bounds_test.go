@@ -10,8 +10,8 @@ import (
 )
 
 // The clock of the node where a request came in may be wrong. If its time decided, a request from an
-// hour ahead would elect a server of an HA pair for an hour, and forget deltas that may come again. A
-// request from an hour ago would make the present too far ahead.
+// hour ahead would elect a server of an HA pair for an hour, and the group would forget deltas that may
+// come again. A request from an hour ago would make the samples of the present too far ahead.
 func TestTheLeaderTellsWhenARequestArrived(t *testing.T) {
 	const hour = 3_600_000
 	g := newThree(t, 3)
@@ -32,7 +32,7 @@ func TestTheLeaderTellsWhenARequestArrived(t *testing.T) {
 		g.settle()
 		a, answered := leader.answers[id]
 		if !answered || a.Err != nil {
-			t.Fatalf("write %d: answered: %v, %v", id, answered, a.Err)
+			t.Fatalf("write %d: answered %v, error %v", id, answered, a.Err)
 		}
 		return a
 	}
@@ -51,7 +51,7 @@ func TestTheLeaderTellsWhenARequestArrived(t *testing.T) {
 	deltas(1, -hour)
 	g.pass(20_000)
 	if total := leader.total("one"); total != 4 {
-		t.Errorf("the deltas add up to %v, not to 4", total)
+		t.Errorf("the deltas add up to %v, want 4", total)
 	}
 	all, err := leader.log.Entries(2, leader.log.Last()+1, 1<<30)
 	if err != nil {
@@ -63,7 +63,7 @@ func TestTheLeaderTellsWhenARequestArrived(t *testing.T) {
 			continue
 		}
 		if off := e.Request.Arrival - came[0]; off < 0 || off > maxAhead {
-			t.Errorf("entry %d arrived %d ms after its time", x.GetIndex(), off)
+			t.Errorf("the arrival in entry %d is %d ms too late, want 0 to %d", x.GetIndex(), off, maxAhead)
 		}
 		came = came[1:]
 	}
@@ -117,12 +117,13 @@ func TestRequestsThatWaitAreBounded(t *testing.T) {
 	g.pass(1000)
 	for _, tenant := range []string{"one", "two"} {
 		if err := write(tenant); err != nil || n.State().Waiting(tenant).RequestsBytes != 0 {
-			t.Errorf("the store of tenant %s works again: %v, %+v", tenant, err, n.State().Waiting(tenant))
+			t.Errorf("the store of tenant %s works again, but a write returns %v, and %+v waits",
+				tenant, err, n.State().Waiting(tenant))
 		}
 	}
 }
 
-// A push that finds too many others before it is refused, while the log hangs. Its sender sends it again.
+// While the log hangs, a push is refused if too many others wait before it. Its sender sends it again.
 func TestPushesThatWaitAreBounded(t *testing.T) {
 	g := newThree(t, 1)
 	n := g.leader()
@@ -145,16 +146,16 @@ func TestPushesThatWaitAreBounded(t *testing.T) {
 	g.settle()
 	for id, full := range map[ID]bool{1: false, 10: false, 10 + fit - 2: false, 10 + fit - 1: true, 2: false} {
 		if a, answered := n.answers[id]; !answered || errors.Is(a.Err, ErrFull) != full {
-			t.Errorf("push %d: answered: %v, %v", id, answered, a.Err)
+			t.Errorf("push %d: answered %v, error %v", id, answered, a.Err)
 		}
 	}
 	if n.leader.queued != 0 {
-		t.Errorf("%d bytes wait, and all pushes are answered", n.leader.queued)
+		t.Errorf("%d bytes wait, although all pushes are answered", n.leader.queued)
 	}
 	n.Push(g.now, 3, big)
 	g.settle()
 	if a, answered := n.answers[3]; !answered || a.Err != nil {
-		t.Errorf("a push after that: answered: %v, %v", answered, a.Err)
+		t.Errorf("a push after that: answered %v, error %v", answered, a.Err)
 	}
 }
 
@@ -181,7 +182,7 @@ func TestReadersThatWaitAreBounded(t *testing.T) {
 	g.settle()
 	for id, answer := range map[ID]error{2: ErrFull, 3: nil, 5: ErrFull} {
 		if a, answered := n.answers[id]; !answered || !errors.Is(a.Err, answer) {
-			t.Errorf("barrier %d: answered: %v, %v", id, answered, a.Err)
+			t.Errorf("barrier %d: answered %v, error %v", id, answered, a.Err)
 		}
 	}
 	for id := range ID(maxReads) {
@@ -189,13 +190,13 @@ func TestReadersThatWaitAreBounded(t *testing.T) {
 	}
 	n.Cancel(2) // it is answered
 	if len(n.reads) != 1 || len(n.asked) != 0 || len(n.unstored["one"]) != 1 {
-		t.Errorf("%d barriers wait, %d of them for a leader, %d for the store",
+		t.Errorf("%d barriers wait, %d for a leader and %d for the store; want 1, 0 and 1",
 			len(n.reads), len(n.asked), len(n.unstored["one"]))
 	}
 	n.hangs = false
 	g.pass(100)
 	if a, answered := n.answers[4]; !answered || a.Err != nil || len(n.reads)+len(n.unstored) > 0 {
-		t.Errorf("the last barrier: answered: %v, %v", answered, a.Err)
+		t.Errorf("the last barrier: answered %v, error %v", answered, a.Err)
 	}
 	for id := range ID(maxReads) {
 		if a, answered := n.answers[10+id]; answered {
@@ -245,7 +246,7 @@ func TestALeaderWaitsForAQuorumToApply(t *testing.T) {
 	others[0].hangs = true
 	for range 200 {
 		if err := write(); err != nil {
-			t.Fatalf("one of three members takes nothing: %v", err)
+			t.Fatalf("a write while one of three members takes nothing returns %v", err)
 		}
 	}
 	if behind := n.leader.backlog.of(2) + n.leader.backlog.of(3); behind < 10_000 {
@@ -256,13 +257,13 @@ func TestALeaderWaitsForAQuorumToApply(t *testing.T) {
 	for ; written < 200; written++ {
 		if err := write(); err != nil {
 			if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "10000 are allowed") {
-				t.Errorf("two of three members take nothing: %v", err)
+				t.Errorf("a write while two of three members take nothing returns %v", err)
 			}
 			break
 		}
 	}
 	if behind := n.unapplied(); written == 200 || behind < 10_000 || behind > 12_000 {
-		t.Errorf("after %d more requests a quorum is %d bytes behind", written, behind)
+		t.Errorf("after %d more requests a quorum is %d bytes behind, want 10,000 to 12,000", written, behind)
 	}
 	id++
 	n.Push(g.now, id, pushOf(g.now, "one", 9, 1, 1))
@@ -273,6 +274,6 @@ func TestALeaderWaitsForAQuorumToApply(t *testing.T) {
 	others[0].hangs = false
 	g.pass(1000)
 	if err := write(); err != nil {
-		t.Errorf("a quorum has caught up: %v", err)
+		t.Errorf("a quorum has caught up, but a write returns %v", err)
 	}
 }

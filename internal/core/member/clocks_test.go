@@ -21,7 +21,7 @@ func TestDelayedMessagesMakeNoClockWrong(t *testing.T) {
 		c.heard(member, c.now-4000)
 	}
 	if off, known := c.median(); !known || off != -10 || c.wrong() {
-		t.Errorf("the median is %d ms ahead (%v), wrong: %v", off, known, c.wrong())
+		t.Errorf("the median is %d ms ahead, want -10; known: %v, wrong: %v", off, known, c.wrong())
 	}
 }
 
@@ -77,7 +77,7 @@ func TestAnotherClockIsSetBack(t *testing.T) {
 		}
 	}
 	if off, known := c.median(); !known || off != -5000 {
-		t.Errorf("the median is %d ms ahead (%v)", off, known)
+		t.Errorf("the median is %d ms ahead, want -5000; known: %v", off, known)
 	}
 }
 
@@ -97,12 +97,12 @@ func TestTwoClocks(t *testing.T) {
 		c.tell(base)
 		c.heard(2, c.now+x.ahead)
 		if b, l := c.bounded()-c.now, c.latest()-c.now; b != x.bounded || l != x.latest || c.apart() != x.apart || c.wrong() {
-			t.Errorf("the other clock is %d ms ahead: bounded %d, latest %d, apart %d, wrong: %v", x.ahead, b, l, c.apart(),
-				c.wrong())
+			t.Errorf("the other clock is %d ms ahead: bounded %d, latest %d, apart %d, want %d, %d, %d; wrong: %v",
+				x.ahead, b, l, c.apart(), x.bounded, x.latest, x.apart, c.wrong())
 		}
 		c.heard(3, c.now)
 		if c.bounded() != c.now || c.latest() != c.now || c.apart() != 0 {
-			t.Errorf("the second of three clocks is %d ms ahead: bounded %d, latest %d, apart %d", x.ahead,
+			t.Errorf("the second of three clocks is %d ms ahead: bounded %d, latest %d, apart %d, want 0", x.ahead,
 				c.bounded()-c.now, c.latest()-c.now, c.apart())
 		}
 		c.pass(fresh + 200)

@@ -36,11 +36,11 @@ func TestForgottenDeltas(t *testing.T) {
 		apply(t, m, deltaOf(t, "a", remotewrite.CounterType, base, uint64(i)+1))
 	}
 	if requests, refusals := m.Forgotten(); requests != 3 || refusals != 0 {
-		t.Errorf("%d requests and the refusals of %d were forgotten", requests, refusals)
+		t.Errorf("%d requests and the refusals of %d were forgotten, want 3 and 0", requests, refusals)
 	}
 }
 
-// Whether deltas count depends on the hash, for 10 minutes, and on the totals.
+// Whether deltas count depends on their hash, which is known for 10 minutes, and on the totals.
 func TestDeltasInTheLog(t *testing.T) {
 	m := withGauge(t) // the first of three series
 	const minute = 60_000
@@ -76,7 +76,7 @@ func TestDeltasInTheLog(t *testing.T) {
 		}
 		if o := done.Outcome; counted != c.counted || o.Written.Samples != written ||
 			o.Refused[c.refused].Samples != 1-written {
-			t.Errorf("request %d: counted %d, %s\n%s", i+1, counted, o.Text(), c.why)
+			t.Errorf("request %d, %s: counted %d, want %d; outcome %s", i+1, c.why, counted, c.counted, o.Text())
 		}
 	}
 	before, stored := m.Digests("one")
@@ -116,7 +116,7 @@ func TestARepeatIsRefusedLikeTheFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	restored.Restored(nil)
-	apply(t, restored, e) // as the log has it
+	apply(t, restored, e) // it is in the log, behind the checkpoint
 	if a, b := m.AppendGroup(nil), restored.AppendGroup(nil); !bytes.Equal(a, b) {
 		t.Errorf("after a restart the state is\n%x, want\n%x", b, a)
 	}
@@ -202,9 +202,9 @@ func TestDigests(t *testing.T) {
 		t.Errorf("exemplars matter: %v, %v", a, b)
 	}
 	if a, b := hash(o, o), hash(other, o); a == b {
-		t.Errorf("an outcome does not matter: %v", a)
+		t.Errorf("another outcome has the same digest, %v", a)
 	}
 	if a, b := hash(o, other), hash(other, o); a == b {
-		t.Errorf("the order does not matter: %v", a)
+		t.Errorf("another order has the same digest, %v", a)
 	}
 }

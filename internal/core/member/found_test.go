@@ -48,11 +48,11 @@ func TestFound(t *testing.T) {
 	m := again(t, Found(group, index, &config, shards, map[string]*write.State{"one": state, "two": {}}))
 
 	if m.Index() != index || m.Reaches() != index || m.Shards().Len() != 20 {
-		t.Errorf("the state is that after entry %d, needs entries up to %d, and has %d series",
-			m.Index(), m.Reaches(), m.Shards().Len())
+		t.Errorf("the state is of entry %d, needs entries up to %d and has %d series; want %d, %[4]d and 20",
+			m.Index(), m.Reaches(), m.Shards().Len(), index)
 	}
 	if !m.has.Has("one") || !m.has.Has("two") || m.has.Admit("three", 2) {
-		t.Error("other tenants are admitted than those with data")
+		t.Error("the admitted tenants are not exactly the two with data")
 	}
 	one := m.tenants["one"]
 	if one.state.Newest != base+7 || one.state.Requests != 0 || !one.state.Recent.Has(recentseries.Hash(1<<63)) {
@@ -62,14 +62,14 @@ func TestFound(t *testing.T) {
 	var ends []int64
 	for _, x := range one.tiles {
 		if ends = append(ends, x.Boundary); x.Index != index {
-			t.Errorf("a tile that waits has index %d", x.Index)
+			t.Errorf("a tile that waits has index %d, want %d", x.Index, index)
 		}
 	}
 	if want := []int64{base + 10_000, base + 20_000, base + 30_000}; !slices.Equal(slices.Compact(ends), want) {
 		t.Errorf("tiles wait in the order of the ends %v, want %v", ends, want)
 	}
 	if v := m.Visible("one"); v != index-1 {
-		t.Errorf("while tiles wait, the entry %d is visible", v)
+		t.Errorf("tiles wait, and entries up to %d are visible, want %d", v, index-1)
 	}
 	for all := m.Work(); len(all) > 0; all = m.Work() {
 		for _, w := range all {
@@ -77,11 +77,11 @@ func TestFound(t *testing.T) {
 		}
 	}
 	if v := m.Visible("one"); v != index {
-		t.Errorf("once no tile waits, the entry %d is visible", v)
+		t.Errorf("no tile waits, but entries up to %d are visible, want %d", v, index)
 	}
 }
 
-// again saves a member and returns the restored one.
+// again(t, m) saves the member m and returns the restored one.
 func again(t *testing.T, m *Member) *Member {
 	restored, err := Restore(group, &config, m.AppendGroup(nil))
 	if err != nil {

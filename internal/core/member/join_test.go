@@ -43,7 +43,7 @@ func TestNodesJoin(t *testing.T) {
 	g.pass(5000)
 	for id := ID(1); id <= 2; id++ {
 		if x, is := a.answers[id]; !is || x.Err != nil {
-			t.Errorf("join %d is answered %v, %v", id, is, x.Err)
+			t.Errorf("join %d: answered %v, error %v", id, is, x.Err)
 		}
 	}
 	if v := g.voters(); !slices.Equal(v, []uint64{1, 2, 3}) {
@@ -51,10 +51,10 @@ func TestNodesJoin(t *testing.T) {
 	}
 	for _, n := range g.nodes {
 		if want := map[string]uint64{"a": 1, "b": 2, "c": 3}; !maps.Equal(n.State().Nodes(), want) {
-			t.Errorf("a member knows the nodes %v", n.State().Nodes())
+			t.Errorf("a member knows the nodes %v, want %v", n.State().Nodes(), want)
 		}
 		if len(n.members.Voters) != 3 || len(n.members.Learners) != 0 {
-			t.Errorf("a member knows the members %+v", n.members)
+			t.Errorf("a member knows the members %+v, want three voters", n.members)
 		}
 	}
 }
@@ -67,12 +67,12 @@ func TestALearnerThatLagsDoesNotVote(t *testing.T) {
 	a.Join(g.now, 1, nodeOf(1))
 	g.pass(20_000)
 	if v := g.voters(); len(v) != 1 || len(a.members.Learners) != 1 {
-		t.Errorf("the members are %+v while the learner is cut off", a.members)
+		t.Errorf("while the learner is cut off, the members are %+v, want one voter and one learner", a.members)
 	}
 	b.parted = false
 	g.pass(20_000)
 	if v := g.voters(); len(v) != 2 {
-		t.Errorf("the voters are %v once the learner is back", v)
+		t.Errorf("once the learner is back, the voters are %v, want two", v)
 	}
 }
 
@@ -92,14 +92,14 @@ func TestAKnownNodeIsRefused(t *testing.T) {
 		}
 	}
 	if x, is := a.answers[4]; !is || x.Err != nil {
-		t.Errorf("a repeated join is answered %v, %v", is, x.Err)
+		t.Errorf("a repeated join: answered %v, error %v", is, x.Err)
 	}
 	if v := g.voters(); !slices.Equal(v, []uint64{1, 2}) {
 		t.Errorf("the voters are %v", v)
 	}
 }
 
-// Only a leader admits nodes. A leader that loses its place sends them to the next one.
+// Only a leader admits nodes. A leader that loses its place sends them to the next leader.
 func TestOnlyALeaderAdmitsNodes(t *testing.T) {
 	g := found(t)
 	a := g.nodes[0]
@@ -116,7 +116,7 @@ func TestOnlyALeaderAdmitsNodes(t *testing.T) {
 	a.Join(g.now, 4, entry.Node{Name: "e", Member: 5})
 	g.pass(5000)
 	if err := a.answers[4].Err; !errors.Is(err, replica.ErrNotLeader) {
-		t.Errorf("a leader that was cut off answers %v", err)
+		t.Errorf("a leader that was cut off answers %v, want ErrNotLeader", err)
 	}
 }
 

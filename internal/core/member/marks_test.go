@@ -23,13 +23,13 @@ func TestMarks(t *testing.T) {
 		log := logOf(t, seed, 400)
 		want := marksOf(plainly(t, log).member)
 		if len(want) != 6 {
-			t.Fatalf("seed %d: %d marks of 400 entries", seed, len(want))
+			t.Fatalf("seed %d: %d marks of 400 entries, want 6", seed, len(want))
 		}
 		r, n, _, _ := faultily(t, log, seed)
 		restarts += n
 		for index, hash := range marksOf(r.member) {
 			if compared++; want[index] != hash {
-				t.Errorf("seed %d: the mark of entry %d is %x, not %x", seed, index, hash, want[index])
+				t.Errorf("seed %d: the mark of entry %d is %x, want %x", seed, index, hash, want[index])
 			}
 		}
 	}

@@ -241,9 +241,9 @@ type run struct {
 	applied  map[uint64]string // by index
 	outcomes map[uint64]outcome.Outcome
 	noted    map[string]uint64 // by tenant: the entry up to which its stores have all closed tiles
-	stored   map[string]uint64 // by tenant: the entry up to which its store has all requests, by the notes
+	stored   map[string]uint64 // by tenant: the entry up to which its store has all requests, as the notes say
 	notes    [][]byte          // of requests
-	taken    map[*Work]bool    // by the stores; Done does not have it yet
+	taken    map[*Work]bool    // work that the stores took, and Done did not get yet
 }
 
 func newRun() *run {
@@ -313,7 +313,7 @@ func (r *run) drain(t testing.TB) {
 	for _, name := range r.member.Tenants() {
 		sum := r.member.requestsBytes + r.member.tilesBytes
 		if w := r.member.Waiting(name); w.Bytes != 0 || w.RequestsBytes != 0 || sum != 0 {
-			t.Fatalf("nothing waits, but %+v of tenant %s, and %d bytes of all", w, name, sum)
+			t.Fatalf("all work is done, but tenant %s still waits for %+v, and all tenants for %d bytes", name, w, sum)
 		}
 	}
 }
@@ -327,7 +327,7 @@ func (r *run) state() string {
 	for _, name := range r.member.Tenants() {
 		if r.member.tenants[name].written > 0 {
 			b = r.member.AppendTenant(append(b, name...), name, r.member.Index())
-			b = r.member.tenants[name].state.Append(b) // the state has changes that were not made final
+			b = r.member.tenants[name].state.Append(b) // with the changes that are not final yet
 		}
 	}
 	return string(b)
@@ -347,7 +347,7 @@ type section struct {
 	bytes []byte
 }
 
-// plainly applies a log without any fault.
+// plainly(t, log) returns a run of the log without any fault.
 func plainly(t testing.TB, log [][]byte) *run {
 	r := newRun()
 	for i, data := range log {
@@ -357,8 +357,8 @@ func plainly(t testing.TB, log [][]byte) *run {
 	return r
 }
 
-// faultily applies a log with faults from a seed: the stores take work late and in any order of tenants, sections are
-// saved over many entries, and the member is restored from them.
+// faultily(t, log, seed) returns a run of the log with faults: the stores take work late and in any
+// order of tenants, sections are saved over many entries, and the member is restored from them.
 func faultily(t testing.TB, log [][]byte, seed uint64) (r *run, restarts, requeued, notes int) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	r = newRun()
@@ -489,12 +489,12 @@ func TestTheSameLogGivesTheSameMember(t *testing.T) {
 		}
 		if !maps.EqualFunc(want.stores.tiles, got.stores.tiles, sameValue) ||
 			!maps.EqualFunc(want.stores.requests, got.stores.requests, sameValue) {
-			t.Errorf("seed %d: the stores differ: %d and %d samples of tiles, %d and %d of requests", seed,
-				len(want.stores.tiles), len(got.stores.tiles), len(want.stores.requests), len(got.stores.requests))
+			t.Errorf("seed %d: stored %d samples of tiles, want %d, and %d samples of requests, want %d", seed,
+				len(got.stores.tiles), len(want.stores.tiles), len(got.stores.requests), len(want.stores.requests))
 		}
 		for _, index := range slices.Sorted(maps.Keys(want.outcomes)) {
 			if !reflect.DeepEqual(want.outcomes[index], got.outcomes[index]) {
-				t.Errorf("seed %d, entry %d: outcome %+v, not %+v", seed, index, got.outcomes[index], want.outcomes[index])
+				t.Errorf("seed %d, entry %d: outcome %+v, want %+v", seed, index, got.outcomes[index], want.outcomes[index])
 			}
 			o := want.outcomes[index]
 			fates.Add(&o)
@@ -504,7 +504,7 @@ func TestTheSameLogGivesTheSameMember(t *testing.T) {
 		fates.Refused[outcome.TooManySeries].Samples < 50 || fates.Refused[outcome.TooManyTenants].Samples < 100 ||
 		fates.Refused[outcome.Mixed].Samples < 20 || fates.Refused[outcome.TooOld].Samples < 50 ||
 		fates.Refused[outcome.Duplicate].Samples < 5 {
-		t.Errorf("too little was tried: %d restarts, %d entries that waited at one, %d notes, %+v",
+		t.Errorf("too little was tried: %d restarts, %d entries that waited at a restart, %d notes, %+v",
 			restarts, requeued, notes, fates)
 	}
 }
@@ -536,7 +536,7 @@ func TestAMemberStops(t *testing.T) {
 		}
 		before := m.Index()
 		if _, err := m.Apply(2, data); !errors.Is(err, ErrEntry) || m.Index() != before {
-			t.Errorf("%s: %v; entry %d is applied", name, err, m.Index())
+			t.Errorf("%s: got %v, want ErrEntry; applied up to entry %d, want %d", name, err, m.Index(), before)
 		}
 	}
 	m := New(group, &config)
@@ -561,7 +561,7 @@ func withGauge(t *testing.T) *Member {
 	return m
 }
 
-// apply applies an entry, and returns its effect and the samples of 10 s that it brought.
+// apply applies an entry, and returns its effect and the number of 10 s samples that it brought.
 func apply(t *testing.T, m *Member, e entry.Entry) (done Applied, samples int) {
 	e.Group = group
 	if e.Shape == 0 {
@@ -633,8 +633,8 @@ func TestASectionWithoutIndexes(t *testing.T) {
 	}
 }
 
-// After a restart, until the entries up to a shard's section have come again, the next section of the shard
-// is as of the same index.
+// After a restart the entries up to a shard's section come again. Until then, the next section of the
+// shard has the same index.
 func TestASectionDuringAReplay(t *testing.T) {
 	m := withGauge(t)
 	number := uint16(0)
@@ -648,7 +648,7 @@ func TestASectionDuringAReplay(t *testing.T) {
 	}
 	again, at, _ := restored.AppendShard(nil, number)
 	if restored.Index() >= index || at != index || string(again) != string(shard) {
-		t.Errorf("restored at %d, the section of entry %d is returned with index %d", restored.Index(), index, at)
+		t.Errorf("restored at entry %d, the section has index %d, want %d and the same bytes", restored.Index(), at, index)
 	}
 }
 
@@ -669,12 +669,12 @@ func TestTilesWaitInOrder(t *testing.T) {
 	}
 	add(70, 65, 70, 90)
 	if got := order(); !slices.Equal(got, []uint64{65, 70, 70, 90}) || one.firstTile() != 65 {
-		t.Errorf("%v wait, and the first has index %d", got, one.firstTile())
+		t.Errorf("%v wait, want 65 70 70 90; the first has index %d, want 65", got, one.firstTile())
 	}
 	one.takeTiles()
 	add(80, 75, 60)
 	if got := order(); !slices.Equal(got, []uint64{65, 70, 70, 90, 60, 75, 80}) || one.firstTile() != 60 {
-		t.Errorf("%v wait, of which the first four are under way, and the first has index %d", got, one.firstTile())
+		t.Errorf("%v wait, want 65 70 70 90 (under way), 60 75 80; the first has index %d, want 60", got, one.firstTile())
 	}
 }
 
@@ -687,7 +687,7 @@ func TestAnEntryOfAnotherShape(t *testing.T) {
 		t.Errorf("moved: %v, %d samples", done.Moved, n)
 	}
 	if done, n := apply(t, m, boundary(base+10_000)); done.Moved || n != 1 {
-		t.Errorf("of our shape: moved: %v, %d samples", done.Moved, n)
+		t.Errorf("an entry of our shape: moved %v, want false; %d samples, want 1", done.Moved, n)
 	}
 }
 
@@ -705,7 +705,7 @@ func TestWhatIsVisible(t *testing.T) {
 	}
 	m.Done(m.Work()[0])
 	if one := m.Visible("one"); one != 2 {
-		t.Errorf("all is stored, but only entries up to %d are visible", one)
+		t.Errorf("all is stored, but entries up to %d are visible, want 2", one)
 	}
 }
 
@@ -759,7 +759,7 @@ func TestASectionWhileAStoreHangs(t *testing.T) {
 		t.Error("a restored tenant has another section")
 	}
 	if w := restored.Waiting("one"); w.Requests != 2 || restored.Visible("one") != index-2 {
-		t.Errorf("%+v waits, and entries up to %d are visible", w, restored.Visible("one"))
+		t.Errorf("%+v waits, want 2 requests; entries up to %d are visible, want %d", w, restored.Visible("one"), index-2)
 	}
 	for n := range before {
 		broken, err := Restore(group, &config, m.AppendGroup(nil))

@@ -40,7 +40,7 @@ type testNode struct {
 	stores  *stores
 	parted  bool
 	frozen  bool             // its disk takes nothing
-	unheard int              // so many of its next requests to lead are lost
+	unheard int              // how many of its next requests to lead are lost
 	muffled bool             // the entries that it sends are lost, and its other messages arrive
 	writes  []*replica.Write // not stored yet
 	yields  int
@@ -227,7 +227,8 @@ func TestAGroupOfThree(t *testing.T) {
 	}
 	for i, n := range g.nodes {
 		if n.total("one") != 10 || len(n.stores.requests) == 0 || len(n.stores.requests) != len(leader.stores.requests) {
-			t.Errorf("node %d stores a total of %v, and %d samples of requests", i+1, n.total("one"), len(n.stores.requests))
+			t.Errorf("node %d stores a total of %v, want 10, and %d samples of requests, want %d",
+				i+1, n.total("one"), len(n.stores.requests), len(leader.stores.requests))
 		}
 	}
 }
@@ -246,7 +247,7 @@ func TestALeaderIsParted(t *testing.T) {
 	g.pass(5000)
 	for id := range ID(3) {
 		if a, answered := old.answers[id+1]; !answered || !errors.Is(a.Err, ErrLost) {
-			t.Errorf("call %d: answered: %v, %v", id+1, answered, a.Err)
+			t.Errorf("call %d: answered %v, error %v", id+1, answered, a.Err)
 		}
 	}
 	leader := g.leader()
@@ -258,11 +259,11 @@ func TestALeaderIsParted(t *testing.T) {
 	old.parted = false
 	g.pass(20_000)
 	if a, answered := old.answers[4]; !answered || a.Err != nil {
-		t.Errorf("the barrier: answered: %v, %v", answered, a.Err)
+		t.Errorf("the barrier: answered %v, error %v", answered, a.Err)
 	}
 	for i, n := range g.nodes {
 		if n.total("one") != 3 {
-			t.Errorf("node %d has a total of %v", i+1, n.total("one"))
+			t.Errorf("node %d has a total of %v, want 3", i+1, n.total("one"))
 		}
 	}
 }
@@ -297,13 +298,13 @@ func TestAStuckLeaderYields(t *testing.T) {
 			}
 			for id := range ID(2) {
 				if a, answered := old.answers[id+1]; !answered || !errors.Is(a.Err, ErrLost) {
-					t.Errorf("call %d: answered: %v, %v", id+1, answered, a.Err)
+					t.Errorf("call %d: answered %v, error %v", id+1, answered, a.Err)
 				}
 			}
 			leader.Push(g.now, 1, push)
 			g.pass(500)
 			if a, answered := leader.answers[1]; !answered || a.Err != nil {
-				t.Errorf("sent again: answered: %v, %v", answered, a.Err)
+				t.Errorf("sent again: answered %v, error %v", answered, a.Err)
 			}
 			for _, n := range g.nodes {
 				n.frozen, n.muffled = false, false
@@ -311,7 +312,7 @@ func TestAStuckLeaderYields(t *testing.T) {
 			g.pass(20_000)
 			for i, n := range g.nodes {
 				if n.total("one") != 3 {
-					t.Errorf("node %d has a total of %v", i+1, n.total("one"))
+					t.Errorf("node %d has a total of %v, want 3", i+1, n.total("one"))
 				}
 			}
 		})
@@ -336,7 +337,7 @@ func TestSlowMembersYieldSeldom(t *testing.T) {
 	sum := 0
 	for i, n := range g.nodes {
 		if sum += n.yields; n.yields > minutes+1 {
-			t.Errorf("node %d yielded %d times in %d minutes", i+1, n.yields, minutes)
+			t.Errorf("node %d yielded %d times in %d minutes, want at most %d times", i+1, n.yields, minutes, minutes+1)
 		}
 	}
 	if sum < minutes {
@@ -354,7 +355,7 @@ func TestABarrierWaitsForStores(t *testing.T) {
 	leader.Write(g.now, 1, requestEntry(t, g.now))
 	g.settle()
 	if a, answered := leader.answers[1]; !answered || a.Err != nil {
-		t.Fatalf("answered: %v, %v", answered, a.Err)
+		t.Fatalf("answered %v, error %v", answered, a.Err)
 	}
 	behind.Barrier(2, "one")
 	behind.Barrier(3, "two")
@@ -366,7 +367,7 @@ func TestABarrierWaitsForStores(t *testing.T) {
 	_, two := behind.answers[3]
 	_, one := leader.answers[4]
 	if !two || !one {
-		t.Errorf("answered: tenant two: %v, the other member: %v", two, one)
+		t.Errorf("the barrier of tenant two is answered: %v, the barrier on the other member: %v", two, one)
 	}
 	behind.hangs = false
 	g.pass(200)
@@ -432,7 +433,7 @@ func TestAWrongClockDoesNotLead(t *testing.T) {
 	g.pass(20_000)
 	for i, n := range g.nodes {
 		if n.total("one") != 1 {
-			t.Errorf("node %d has a total of %v", i+1, n.total("one"))
+			t.Errorf("node %d has a total of %v, want 1", i+1, n.total("one"))
 		}
 		for number := range uint16(series.Shards) {
 			if s := n.State().Shards().Of(number); s != nil && s.Closed() > g.now {
@@ -442,7 +443,7 @@ func TestAWrongClockDoesNotLead(t *testing.T) {
 	}
 }
 
-// A leader with a wrong clock hands over to a member that answers, even if it heard a silent one a
+// A leader with a wrong clock hands over to a member that answers, and not to one that fell silent a
 // moment ago.
 func TestAWrongClockHandsOverToTheLiving(t *testing.T) {
 	g := newThree(t, 3)
@@ -522,11 +523,11 @@ func TestTwoClocksDiffer(t *testing.T) {
 			g.pass(60_000)
 			end := at - at%tileMillis + tileMillis
 			if first := g.leader().storedAt(t, "one"); first != end {
-				t.Errorf("the window of the tile up to %d is stored in that up to %d", end, first)
+				t.Errorf("the window of the tile that ends at %d is stored in the tile that ends at %d", end, first)
 			}
 			// A new shard begins when it gets its first window, which waited for 20 s.
 			if first := g.leader().storedAt(t, "two"); first < end || first > end+20_000 {
-				t.Errorf("the window of the tile up to %d is stored in that up to %d, and its shard was new", end, first)
+				t.Errorf("the window of the tile that ends at %d is stored in the new shard's tile that ends at %d", end, first)
 			}
 		})
 	}
@@ -550,8 +551,8 @@ func (n *testNode) storedAt(t *testing.T, tenant string) (first int64) {
 	return first
 }
 
-// A shard that has so many tiles to close that by the faster of two clocks a window of the present might lie
-// beyond them takes none.
+// A shard may have so many tiles to close that a window of the present, by the faster of two clocks,
+// might lie beyond them. Such a shard takes no windows.
 func TestTheFasterOfTwoClocksTellsWhetherAShardIsBehind(t *testing.T) {
 	g := newThree(t, 2)
 	leader := g.leader()
@@ -564,14 +565,15 @@ func TestTheFasterOfTwoClocksTellsWhetherAShardIsBehind(t *testing.T) {
 		}
 	}
 	for _, x := range []struct {
-		ours, other int64 // after the last closed tile
+		ours, other int64 // ms after the last closed tile
 		behind      bool
 	}{{48_000, 48_000, false}, {48_000, 52_000, true}, {52_000, 48_000, true}, {48_000, 44_000, false}} {
 		leader.Node.leader.clocks = clocks{}
 		leader.Node.leader.clocks.tell(closed + x.ours)
 		leader.Node.leader.clocks.heard(2, closed+x.other)
 		if leader.behind() != x.behind {
-			t.Errorf("%d ms after the last closed tile, or %d: behind: %v", x.ours, x.other, !x.behind)
+			t.Errorf("our clock is %d ms after the last closed tile, the other one %d ms: behind %v, want %v",
+				x.ours, x.other, !x.behind, x.behind)
 		}
 	}
 }
@@ -598,7 +600,8 @@ func TestAShardBeginsAtThePresent(t *testing.T) {
 	}
 }
 
-// While too much waits for a tenant's stores, its new windows are refused, and those of others count.
+// While too much waits for a tenant's stores, its new windows are refused, and other tenants' windows
+// count.
 func TestAFullTenant(t *testing.T) {
 	g := newThree(t, 1)
 	n := g.leader()
@@ -612,11 +615,11 @@ func TestAFullTenant(t *testing.T) {
 	g.settle()
 	var full *batch.FullError
 	if a := n.answers[2]; !errors.As(a.Err, &full) || full.Samples["one"] != 1 {
-		t.Errorf("the window is answered %v", a.Err)
+		t.Errorf("the window is answered %v, want a FullError for one sample", a.Err)
 	}
 	for _, id := range []ID{1, 3, 4} {
 		if a, answered := n.answers[id]; !answered || a.Err != nil {
-			t.Errorf("push %d: answered: %v, %v", id, answered, a.Err)
+			t.Errorf("push %d: answered %v, error %v", id, answered, a.Err)
 		}
 	}
 }
@@ -640,17 +643,17 @@ func TestAMemberWhoseStoreHangsIsBounded(t *testing.T) {
 			}
 			g.pass(1000)
 			if a, answered := leader.answers[ID(i+1)]; !answered || a.Err != nil {
-				t.Fatalf("write %d: answered: %v, %v", i, answered, a.Err)
+				t.Fatalf("write %d: answered %v, error %v", i, answered, a.Err)
 			}
 		}
 		if tenant, held := sick.Held(); !held || tenant != "one" {
-			t.Errorf("the member takes more: held %v for tenant %q", held, tenant)
+			t.Errorf("the member takes more: held %v by tenant %q, want true and one", held, tenant)
 		}
 		if w := sick.state.Waiting("one"); w.Bytes+w.RequestsBytes > 8000 {
 			t.Errorf("%d bytes wait", w.Bytes+w.RequestsBytes)
 		}
 		if at, want := sick.state.Index(), leader.state.Index(); at >= want {
-			t.Errorf("the member has entries up to %d of %d", at, want)
+			t.Errorf("the member has entries up to %d, want fewer than the leader's %d", at, want)
 		}
 		sick.Barrier(1, "two")
 		leader.parted = true
@@ -671,7 +674,8 @@ func TestAMemberWhoseStoreHangsIsBounded(t *testing.T) {
 		leader.parted, sick.sick = false, nil
 		g.pass(2000)
 		if _, held := sick.Held(); held || sick.state.Index() != g.leader().state.Index() {
-			t.Errorf("held %v, entries up to %d of %d", held, sick.state.Index(), g.leader().state.Index())
+			t.Errorf("the stores go on: held %v, want false; entries up to %d, want %d",
+				held, sick.state.Index(), g.leader().state.Index())
 		}
 		if _, answered := sick.answers[1]; !answered {
 			t.Error("the barrier has not ended")
@@ -693,7 +697,7 @@ func TestALeaderTakesWhatItProposed(t *testing.T) {
 	leader.Push(g.now, 2, pushOf(g.now, "two", 9, 1, 1))
 	g.pass(1000)
 	if a, answered := leader.answers[2]; !answered || a.Err != nil {
-		t.Errorf("answered: %v, %v", answered, a.Err)
+		t.Errorf("answered %v, error %v", answered, a.Err)
 	}
 }
 
@@ -746,7 +750,7 @@ func TestAWindowUnderWayIsNotRefused(t *testing.T) {
 	g.settle()
 	for _, id := range []ID{2, 3} {
 		if a, answered := n.answers[id]; !answered || a.Err != nil {
-			t.Errorf("push %d: answered: %v, %v", id, answered, a.Err)
+			t.Errorf("push %d: answered %v, error %v", id, answered, a.Err)
 		}
 	}
 }
@@ -764,7 +768,7 @@ func TestDeltasCloseNoTile(t *testing.T) {
 	g.settle()
 	for id := ID(1); id <= 3; id++ {
 		if a, answered := n.answers[id]; !answered || a.Err != nil {
-			t.Errorf("call %d: answered: %v, %v", id, answered, a.Err)
+			t.Errorf("call %d: answered %v, error %v", id, answered, a.Err)
 		}
 	}
 	if len(n.stores.tiles) > 0 {
@@ -795,7 +799,7 @@ func TestDeltasOfAGroup(t *testing.T) {
 		one, _ := leader.State().Digests("one")
 		for i, n := range g.nodes {
 			if d, _ := n.State().Digests("one"); d != one || d == (Digest{}) {
-				t.Errorf("node %d has digest %v, not %v", i+1, d, one)
+				t.Errorf("node %d has digest %v, want %v", i+1, d, one)
 			}
 			total := 0.0
 			for key, v := range n.stores.tiles {
@@ -809,7 +813,7 @@ func TestDeltasOfAGroup(t *testing.T) {
 				}
 			}
 			if total != 2 {
-				t.Errorf("node %d, round %d: a total of %v", i+1, round+1, total)
+				t.Errorf("node %d, round %d: a total of %v, want 2", i+1, round+1, total)
 			}
 		}
 		g.pass(2 * config.CounterTTL.Milliseconds())

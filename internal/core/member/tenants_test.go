@@ -73,20 +73,20 @@ func TestTheLogAdmitsTenants(t *testing.T) {
 			m.Done(w)
 		}
 		if o.Refused[outcome.TooManyTenants].Samples == 0 || o.Written.Samples > 0 {
-			t.Errorf("requests first: %v: the second tenant's request: %+v", requestsFirst, o)
+			t.Errorf("requests first %v: the second tenant's request: got %+v, want it refused", requestsFirst, o)
 		}
 		if err := stores.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if got, _ := filepath.Glob(filepath.Join(dir, "tsdb", "*")); len(got) != 1 || filepath.Base(got[0]) != "first" {
-			t.Errorf("requests first: %v: there are stores of %v", requestsFirst, got)
+			t.Errorf("requests first %v: there are stores of %v, want first alone", requestsFirst, got)
 		}
 	}
 }
 
-// Metadata alone and deltas that are all refused used to admit their tenant, so names that senders invent took
-// all places. Such tenants leave nothing in the state that grows with their number, and after a restart the same
-// entries admit the same tenants.
+// Metadata alone, and deltas that were all refused, once admitted their tenant, so invented names took
+// all places. Such tenants leave nothing in the state that grows with their number, and after a restart
+// the same entries admit the same tenants.
 func TestAnEntryThatStoresNothingAdmitsNoTenant(t *testing.T) {
 	requestOf := func(name string, samples ...remotewrite.Sample) entry.Request {
 		var in write.Incoming
@@ -127,11 +127,12 @@ func TestAnEntryThatStoresNothingAdmitsNoTenant(t *testing.T) {
 			t.Fatalf("deltas that are all refused: %+v", done.Outcome)
 		}
 		if digest(name) != 0 || digest(refusedTenants) != m.Index() {
-			t.Fatalf("digests are of entries %d (tenant) and %d (refused tenants)", digest(name), digest(refusedTenants))
+			t.Fatalf("the tenant's digest is of entry %d, want 0; the digest of refused tenants is of %d, want %d",
+				digest(name), digest(refusedTenants), m.Index())
 		}
 	}
 	if n := len(m.AppendGroup(nil)); n > 60 {
-		t.Errorf("the group's section has %d bytes", n)
+		t.Errorf("the group's section has %d bytes, want at most 60", n)
 	}
 	restored, err := Restore(group, &config, m.AppendGroup(nil))
 	if err != nil {
@@ -151,7 +152,7 @@ func TestAnEntryThatStoresNothingAdmitsNoTenant(t *testing.T) {
 		for _, kind := range []entry.Kind{entry.KindRequest, entry.KindDeltas} {
 			done, _ = apply(t, m, entry.Entry{Kind: kind, Request: requestOf("second", good, good)})
 			if done.Outcome.Refused[outcome.TooManyTenants].Samples != 2 {
-				t.Errorf("kind %d of a tenant beyond the limit: %+v", kind, done.Outcome)
+				t.Errorf("kind %d of a tenant beyond the limit: got %+v, want 2 refused samples", kind, done.Outcome)
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func TestBytesAreBounded(t *testing.T) {
 		bytes += len(name) + len(m.Help)
 	}
 	if bytes > maxBytes || bytes < maxBytes*9/10 || bytes != s.tenants["a"].bytes {
-		t.Errorf("names and texts have %d bytes, but the store counts %d", bytes, s.tenants["a"].bytes)
+		t.Errorf("names and texts have %d bytes, want at most %d; the store counts %d", bytes, maxBytes, s.tenants["a"].bytes)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// since returns the notes of a log, and the notes that the process before has left.
+// since(t, fs, boot) opens the notes of a log, and also returns the notes that the last process left.
 func since(t *testing.T, fs *memfs.FS, boot string) (*Since, string) {
 	t.Helper()
 	f := In(fs, OfRequests)
@@ -83,7 +83,7 @@ func TestNotesThatFail(t *testing.T) {
 		t.Errorf("the second failed note returns %v", err)
 	}
 	if _, got := since(t, fs.Crash(), "boot"); got != "" {
-		t.Errorf("notes %q after a partly written note", got)
+		t.Errorf("notes %q after a partly written note, want none", got)
 	}
 	if err := s.Commit(); err != nil {
 		t.Fatal(err)
@@ -109,6 +109,7 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 	size := len(fs.Files[OfRequests].Data)
 	if size > maxBytes || size < maxBytes-2<<20 || failed != 1 || len(s.later) > 64 {
-		t.Errorf("%d bytes, %d notes in memory, %d errors", size, len(s.later), failed)
+		t.Errorf("%d bytes, want at most %d; %d notes in memory, want at most 64; %d errors, want 1",
+			size, maxBytes, len(s.later), failed)
 	}
 }

@@ -50,7 +50,8 @@ func TestDeltasAreApart(t *testing.T) {
 	totals, increments, delta := of(setDelta)
 	if len(none.Series) > 0 || cumulative.Points != delta.Points || cumulative.Samples != delta.Samples ||
 		delta.Refused.NotKept != 1 {
-		t.Errorf("%d series of deltas come from a request without deltas; %+v and %+v", len(none.Series), cumulative, delta)
+		t.Errorf("%d series of deltas come from a request without deltas; converted %+v, and %+v as deltas",
+			len(none.Series), cumulative, delta)
 	}
 	series := func(r *remotewrite.Request) (names map[string]int) {
 		names = map[string]int{}
@@ -83,7 +84,7 @@ func TestDeltasAreApart(t *testing.T) {
 		types[s.Metadata.Type]++
 		for _, x := range increments.Samples(s) {
 			if x.Start != 0 || x.Time != now {
-				t.Errorf("a sample of a delta begins at %d and is of %d", x.Start, x.Time)
+				t.Errorf("a sample of a delta begins at %d, want 0, and has the time %d, want %d", x.Start, x.Time, now)
 			}
 		}
 		if len(increments.Exemplars(s)) > 0 {
@@ -134,7 +135,7 @@ func TestTargetInfoBesideDeltas(t *testing.T) {
 		}
 		if n := strings.Count(lines(totals), "__name__=target_info"); n != c.want ||
 			strings.Contains(lines(increments), "target_info") {
-			t.Errorf("%s: %d samples of target_info\n%s\n%s", why, n, lines(totals), lines(increments))
+			t.Errorf("%s: %d samples of target_info, want %d\n%s\n%s", why, n, c.want, lines(totals), lines(increments))
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestCorpus(t *testing.T) {
 		compare(t, "FuzzJSON", name, text, err)
 		compare(t, "FuzzJSON", name+"-cut", text[:len(text)/2], nil)
 	}
-	// JSON as in the specification, which differs from the encoder's.
+	// JSON as in the specification, which differs from the encoder's JSON.
 	compare(t, "FuzzJSON", "specification",
 		[]byte(`{"resourceMetrics":[{"unknown":[{"a":{}}],"scopeMetrics":[{"metrics":[{"name":"a","sum":{"aggregationTemporality":2,"isMonotonic":true,
 		"dataPoints":[{"asDouble":"NaN","timeUnixNano":"1790000000000000000","startTimeUnixNano":1790000000000000000,"exemplars":[{"asInt":"3","traceId":"5b8efff798038103d269b633813fc60c"}]}]}}]}]}]}`), nil)
@@ -114,7 +114,7 @@ func everyPointIsSomewhere(t *testing.T, body []byte, form Form) {
 		some, targets := readBack(t, totals)
 		added, none := readBack(t, increments)
 		if all := some + added; all < c.Samples || all > c.Samples+targets || none > 0 {
-			t.Errorf("%d samples of points are %d and %d in the requests, with %d and %d of target_info",
+			t.Errorf("%d samples were converted, but the two requests have %d and %d, with %d and %d of target_info",
 				c.Samples, some, added, targets, none)
 		}
 	}
@@ -144,11 +144,13 @@ func readBack(t *testing.T, r *remotewrite.Request) (all, targets int) {
 			}
 		}
 		if len(r.Samples(series))+len(r.Histograms(series)) != 1 {
-			t.Errorf("series %d has %d samples and %d histograms", i, len(r.Samples(series)), len(r.Histograms(series)))
+			t.Errorf("series %d has %d samples and %d histograms, want one",
+				i, len(r.Samples(series)), len(r.Histograms(series)))
 		}
 	}
 	if n := r.Counts(); n.Samples != samples || n.Histograms != histograms || n.Exemplars != exemplars {
-		t.Errorf("%d samples, %d histograms and %d exemplars are %+v in the request", samples, histograms, exemplars, n)
+		t.Errorf("%d samples, %d histograms and %d exemplars were read, but the request counts %+v",
+			samples, histograms, exemplars, n)
 	}
 	return samples + histograms, targets
 }

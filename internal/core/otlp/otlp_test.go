@@ -308,8 +308,8 @@ func TestRefusedPointsSpareTheirNeighbours(t *testing.T) {
 		r, converted, err := convert(m, escaping)
 		if err != nil || converted.Points != c.left+1 || converted.Samples != c.left+5 || r.Counts().Samples != c.left+5 ||
 			!strings.Contains(converted.Refused.Text(), c.text) || (c.text == "") != (converted.Refused.Text() == "") {
-			t.Errorf("%s: %v, %d points of %d samples, and there are %d; %s",
-				c.why, err, converted.Points, converted.Samples, r.Counts().Samples, converted.Refused.Text())
+			t.Errorf("%s: %v, %d points, want %d; %d samples, and %d in the request, want %d; refused %s", c.why, err,
+				converted.Points, c.left+1, converted.Samples, r.Counts().Samples, c.left+5, converted.Refused.Text())
 		}
 		if refused := converted.Refused.AllRefused(); refused.Samples+c.left != 3 {
 			t.Errorf("%s: %+v refused", c.why, refused)

@@ -16,7 +16,8 @@ func field(number protowire.Number, content ...[]byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), slices.Concat(content...))
 }
 
-// in wraps content in fields with the given numbers. The first number is of the innermost field.
+// in(content, numbers...) wraps content in fields with the given numbers. The first number is of the
+// innermost field.
 func in(content []byte, numbers ...protowire.Number) []byte {
 	for _, n := range numbers {
 		content = field(n, content)

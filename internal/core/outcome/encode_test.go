@@ -23,7 +23,7 @@ func TestOutcomesAreReadAsWritten(t *testing.T) {
 		var read Outcome
 		read.NotKept = 9 // Parse overwrites everything
 		if err := read.Parse(o.Append(nil)); err != nil || read != *o {
-			t.Errorf("%v: read %+v, written %+v", err, read, *o)
+			t.Errorf("read %+v, want %+v; error %v", read, *o, err)
 		}
 	}
 }
@@ -32,12 +32,12 @@ func TestOutcomesAreReadAsWritten(t *testing.T) {
 // these.
 func TestOutcomesOfOtherVersions(t *testing.T) {
 	b := (&Outcome{NotKept: 7}).Append(nil)
-	const reasons = 1 + 2*4 // where their number is
+	const reasons = 1 + 2*4 // the offset of the number of reasons
 	older := append(append([]byte(nil), b[:reasons]...), byte(NumReasons-1))
 	older = append(older, b[reasons+1+4:]...)
 	var o Outcome
 	if err := o.Parse(older); err != nil || o.NotKept != 7 {
-		t.Errorf("the outcome of an older program: %+v, %v", o, err)
+		t.Errorf("the outcome of an older program: %+v, want NotKept 7; error %v", o, err)
 	}
 	for name, at := range map[string]int{"version": 0, "reasons": reasons} {
 		newer := append([]byte(nil), b...)

@@ -70,7 +70,8 @@ func TestOneOutcomeTwoAnswers(t *testing.T) {
 		if status != c.remoteWrite || rejected != c.rejected || text != message || !strings.Contains(text, c.text) ||
 			(c.text == "") != (text == "") ||
 			c.absent != "" && strings.Contains(text, c.absent) {
-			t.Errorf("%s: remote write %d, OTLP rejects %d: %q, %q", c.why, status, rejected, text, message)
+			t.Errorf("%s: remote write answers %d, want %d; OTLP rejects %d, want %d; texts %q and %q, want %q",
+				c.why, status, c.remoteWrite, rejected, c.rejected, text, message, c.text)
 		}
 	}
 }
@@ -99,7 +100,7 @@ func TestRejectedPointsOfSeveralSamples(t *testing.T) {
 		var o Outcome
 		refuse(TooOld, Counts{Samples: refused})(&o)
 		if rejected, _ := o.OTLP(points, samples); rejected != want {
-			t.Errorf("%d of %d samples are refused: %d points, want %d", refused, samples, rejected, want)
+			t.Errorf("%d of %d samples are refused: OTLP rejects %d points, want %d", refused, samples, rejected, want)
 		}
 	}
 	var o Outcome

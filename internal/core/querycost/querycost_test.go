@@ -145,7 +145,8 @@ func TestBounds(t *testing.T) {
 	for _, r := range table.Report(begin, maxRows+1) {
 		queries += r.Queries
 		if len(r.Query) > maxText || len(r.Example) > maxText || len(r.Askers) > maxAskers || len(r.Askers[0]) > 400 {
-			t.Errorf("%d and %d bytes, %d askers", len(r.Query), len(r.Example), len(r.Askers))
+			t.Errorf("a query of %d bytes, an example of %d bytes, want at most %d; %d askers, want at most %d",
+				len(r.Query), len(r.Example), maxText, len(r.Askers), maxAskers)
 		}
 	}
 	if queries != 2*(maxRows+50) {

@@ -91,7 +91,7 @@ func TestTornAppendAtEveryByte(t *testing.T) {
 		before = after.Crash()
 	}
 	if cuts < 500 || torn < cuts-20 { // cuts between two frames tear nothing
-		t.Fatalf("%d cuts were tried, %d reported", cuts, torn)
+		t.Fatalf("%d cuts were tried, want at least 500; damage was reported for %d", cuts, torn)
 	}
 }
 
@@ -228,10 +228,10 @@ func TestDamageInUse(t *testing.T) {
 	takeAll(t, q)
 	appendIDs(t, q, 21)
 	if got := takeAll(t, q); !slices.Equal(got, []uint64{21}) {
-		t.Errorf("after the loss of the active segment: %v", got)
+		t.Errorf("after the loss of the active segment: got %v, want 21", got)
 	}
 	if sum, _ := q.Waiting(); sum != (Amount{}) {
-		t.Errorf("waiting %+v of an empty queue", sum)
+		t.Errorf("an empty queue has %+v waiting", sum)
 	}
 }
 
@@ -269,10 +269,10 @@ func TestUnreadableSector(t *testing.T) {
 		}
 	}
 	if got := takeAll(t, q); !slices.Equal(got, []uint64{1}) {
-		t.Errorf("got %v behind it; damage %v", got, *damage)
+		t.Errorf("got %v behind the unreadable sector, want 1; damage %v", got, *damage)
 	}
 	if sum, _ := q.Waiting(); sum != (Amount{}) {
-		t.Errorf("waiting %+v of an empty queue", sum)
+		t.Errorf("an empty queue has %+v waiting", sum)
 	}
 }
 

@@ -33,7 +33,7 @@ func FuzzSegment(f *testing.F) {
 		for {
 			r, ok, err := q.Peek()
 			if err != nil || !ok {
-				t.Fatalf("%d frames, and then %v without the one that was appended", read.Frames, err)
+				t.Fatalf("%d frames were read, but not the appended one; error %v", read.Frames, err)
 			}
 			if q.peeked.Pos <= last {
 				t.Fatalf("position %d after %d", q.peeked.Pos, last)
@@ -48,14 +48,14 @@ func FuzzSegment(f *testing.F) {
 			read.add(r.Amount())
 			// The file may have another mark, so the mark is not compared.
 			if whole := frame(0, last, &r); !bytes.Contains(data, whole[4:]) {
-				t.Fatalf("frame %d of %d bytes was invented", last, len(r.Payload))
+				t.Fatalf("frame %d, which has %d bytes, was invented", last, len(r.Payload))
 			}
 		}
 		if read != waiting {
-			t.Fatalf("%+v was counted at the start, and %+v read", waiting, read)
+			t.Fatalf("read %+v, want %+v as counted at the start", read, waiting)
 		}
 		if rest, _ := q.Waiting(); rest != (Amount{}) {
-			t.Fatalf("%+v is left of an empty queue", rest)
+			t.Fatalf("an empty queue has %+v left", rest)
 		}
 	})
 }

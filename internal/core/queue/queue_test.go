@@ -68,7 +68,7 @@ func amountOf(ids []uint64) (sum Amount) {
 func idOf(t testing.TB, r Frame) uint64 {
 	t.Helper()
 	if len(r.Payload) < 8 {
-		t.Fatalf("a frame of %d bytes was never appended", len(r.Payload))
+		t.Fatalf("a frame that has %d bytes was never appended", len(r.Payload))
 	}
 	id := binary.BigEndian.Uint64(r.Payload)
 	if want := entry(id); want.Time != r.Time || want.Samples != r.Samples || string(want.Payload) != string(r.Payload) {
@@ -174,12 +174,12 @@ func TestFirstInFirstOut(t *testing.T) {
 		}
 		q, damage2 := open(t, fs.Crash(), Options{})
 		if sum, oldest := q.Waiting(); sum != amountOf(upTo(20)[stop:]) || oldest != int64(stop+1)*1000 {
-			t.Errorf("after %d of 20: waiting %+v, oldest of %d", stop, sum, oldest)
+			t.Errorf("after %d of 20 frames: %+v waiting, the oldest has the time %d", stop, sum, oldest)
 		}
 		appendIDs(t, q, 21, 22)
 		got = append(got, takeAll(t, q)...)
 		if !slices.Equal(got, upTo(22)) || len(*damage)+len(*damage2) > 0 {
-			t.Errorf("restart after %d: %v; damage %v %v", stop, got, *damage, *damage2)
+			t.Errorf("restart after %d of 20 frames: got %v; damage %v %v", stop, got, *damage, *damage2)
 		}
 		if n := len(q.segments); n > 1 {
 			t.Errorf("%d segments are left of an empty queue", n)
@@ -301,7 +301,7 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 		}
 		lost.add(givenUp)
 		if sizeOf(fs) > limit {
-			t.Fatalf("%d bytes on disk after frame %d", sizeOf(fs), id+2)
+			t.Fatalf("%d bytes on disk after frame %d, want at most %d", sizeOf(fs), id+2, limit)
 		}
 	}
 	waiting, oldest := q.Waiting()
@@ -311,7 +311,7 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 	}
 	lost.add(waiting)
 	if lost != amountOf(upTo(100)) {
-		t.Errorf("given up and waiting are %+v of %+v", lost, amountOf(upTo(100)))
+		t.Errorf("given up and waiting are %+v together, want %+v", lost, amountOf(upTo(100)))
 	}
 	if waiting.Bytes < limit/3 {
 		t.Errorf("only %d bytes wait in a full queue", waiting.Bytes)
@@ -342,7 +342,7 @@ func TestGivenUpWhileSent(t *testing.T) {
 		t.Errorf("Done of a frame that was given up: counted %v, %v", counted, err)
 	}
 	if id := take(t, q); id != lost.Frames+1 {
-		t.Errorf("frame %d follows %d that were given up", id, lost.Frames)
+		t.Errorf("frame %d comes after %d frames were given up, want %d", id, lost.Frames, lost.Frames+1)
 	}
 }
 
@@ -379,14 +379,15 @@ func TestPowerLoss(t *testing.T) {
 		q, _ = open(t, fs.PowerLoss(rand.New(rand.NewPCG(seed, 3))), Options{Sync: true})
 		got := takeAll(t, q)
 		if len(got) < 4 || !slices.Equal(got, upTo(8)[8-len(got):]) {
-			t.Fatalf("seed %d: after a power loss %v", seed, got)
+			t.Fatalf("seed %d: got %v after a power loss, want the last 4 or more of 8 frames", seed, got)
 		}
 	}
 }
 
-// With Sync, a frame whose sync failed is not acknowledged, and its repeat does not depend on what the
-// failed sync should have saved: later syncs of the same segment would return nil without saving it. So
-// acknowledged frames survive a power loss, whatever failed before, also in an earlier process.
+// With Sync, a frame whose sync failed is not acknowledged. Later syncs of the same segment would
+// return nil without saving what the failed sync should have saved, and the frame's repeat does not
+// depend on them. So acknowledged frames survive a power loss, whatever failed before, also in an
+// earlier process.
 func TestPowerLossAfterFailedSyncs(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 4))
@@ -412,7 +413,7 @@ func TestPowerLossAfterFailedSyncs(t *testing.T) {
 		q, _ = open(t, fs.PowerLoss(rng), opts)
 		got := slices.Compact(takeAll(t, q)) // a repeat may come twice
 		if !slices.Equal(got, upTo(40)) {
-			t.Fatalf("seed %d: after a power loss %v", seed, got)
+			t.Fatalf("seed %d: got %v after a power loss, want all 40 frames", seed, got)
 		}
 	}
 }
@@ -576,7 +577,7 @@ func (m *model) take() {
 		return // the segment cannot be opened at this moment
 	}
 	if ok != (len(m.waiting) > 0) {
-		m.t.Fatalf("Peek returns %v, but the frames %v wait", ok, m.waiting)
+		m.t.Fatalf("Peek found a frame: %v, and the frames %v wait", ok, m.waiting)
 	}
 	if !ok {
 		return
@@ -623,7 +624,8 @@ func (m *model) restart() {
 	m.open()
 }
 
-// On a full disk, positions replace others in the file "done". A write that is torn leaves the highest one.
+// On a full disk, new positions replace old ones in the file "done". A torn write leaves the position
+// from before it.
 func TestAFullDiskKeepsPositions(t *testing.T) {
 	fs := memfs.New()
 	q, err := Open(fs, Options{MaxBytes: 1 << 20})
@@ -662,7 +664,8 @@ func TestAFullDiskKeepsPositions(t *testing.T) {
 			want = i
 		}
 		if f, found, err := next.Peek(); err != nil || !found || f.Time != want {
-			t.Errorf("after frame %d (torn: %v), the next process begins at frame %d (%v, %v)", i, torn, f.Time, found, err)
+			t.Errorf("after frame %d (torn: %v), the next process begins at frame %d, want %d; found %v, %v",
+				i, torn, f.Time, want, found, err)
 		}
 		fs.Fail = nil
 		if err := q.Save(); err != nil {
