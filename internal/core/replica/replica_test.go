@@ -744,7 +744,7 @@ func TestMessages(t *testing.T) {
 	urgent := newMessage(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum()})
 	bulk := newMessage(&raftpb.Message{Type: raftpb.MsgApp.Enum()})
 	if !urgent.Urgent || bulk.Urgent {
-		t.Error("a heartbeat is not urgent, or entries are, want the opposite")
+		t.Error("want a heartbeat to be urgent, and entries not")
 	}
 }
 

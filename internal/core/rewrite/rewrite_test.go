@@ -440,7 +440,7 @@ func TestWhatTheRulesLeft(t *testing.T) {
 		}
 	}
 	if unchanged < 300 || cut < 300 {
-		t.Errorf("%d requests stayed unchanged, and %d were cut into many bodies, want 300 of each", unchanged, cut)
+		t.Errorf("%d requests stayed unchanged, and %d were cut into many bodies, want at least 300", unchanged, cut)
 	}
 }
 
@@ -744,9 +744,8 @@ func usual(t testing.TB, f form) (*write.Incoming, *labelrules.Rules) {
 	return request(t, f, all, nil), &labelrules.Rules{Limits: limits}
 }
 
-// Bounds. With limits alone: 0 allocs/op, and a quarter of the time that it takes to decode the request.
-// With relabelling: the usual cost of a series that is new to a store, since nothing remembers the
-// result.
+// Bound with limits alone: 0 allocs/op, and a quarter of the time that it takes to decode the request.
+// Relabelling costs as much as a series that is new to a store, since nothing remembers its result.
 func BenchmarkRewrite(b *testing.B) {
 	for f, name := range map[form]string{version1: "v1", version2: "v2"} {
 		sent, rules := usual(b, f)

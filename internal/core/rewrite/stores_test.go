@@ -24,8 +24,8 @@ import (
 )
 
 // Two stores get the same random requests, one after the other. The first applies the rules itself. The
-// second has no rules, and gets entries with the rewritten bodies. Both end with the same samples, and
-// refuse the same parts, if what the rewriting refuses counts for the second.
+// second has no rules, and gets entries with the rewritten bodies. Both end with the same samples. The
+// first refuses the same parts as the rewriting and the second together.
 func TestTheSameStores(t *testing.T) {
 	config := tsdb.DefaultConfig()
 	config.MaxTenants = 1000
@@ -101,7 +101,7 @@ func TestTheSameStores(t *testing.T) {
 	}
 	w := sum.Written
 	if sum.Dropped.Total() == 0 || w.Samples == 0 || w.Histograms == 0 || w.Exemplars == 0 {
-		t.Errorf("want some of each kind, written and dropped, got %+v", sum)
+		t.Errorf("the requests lacked parts of some kind, written or dropped: %+v", sum)
 	}
 }
 

@@ -121,8 +121,8 @@ func TestOverBudget(t *testing.T) {
 	}
 }
 
-// To watch many small requests costs little: one in four is timed. All samples are counted, and every
-// request over budget is reported.
+// Many small requests are watched at little cost: one in four is timed. All samples are counted, and
+// every request over budget is reported.
 func TestOfManyTripsSomeAreTimed(t *testing.T) {
 	w := stage.NewWatch()
 	w.SetBudgets(stage.Budgets{stage.Queue: time.Millisecond})
@@ -151,8 +151,8 @@ func TestOfManyTripsSomeAreTimed(t *testing.T) {
 	}
 }
 
-// Sockets close their windows together, always in the same order. So every window is timed: with one in
-// four, always the same sockets would be timed.
+// Sockets close their windows together, always in the same order. So every window is timed. If one in
+// four were timed, they would always come from the same sockets.
 func TestEachWindowIsTimed(t *testing.T) {
 	w := stage.NewWatch()
 	for second := range 100 {

@@ -257,8 +257,8 @@ func (p *player) floats(s string) (values []float64) {
 }
 
 // close [until=60s] [leap] [width=1m] [quiet] [unstored] closes the next tile, or with until all tiles
-// up to that time: one after the other, or in one step with leap. Then their samples count as stored,
-// but not with unstored.
+// up to that time: one after the other, or in one step with leap. Their samples then count as stored,
+// unless unstored is given.
 func (p *player) close(args map[string]string) string {
 	until := p.shard.Closed() + finest.Millis()
 	if args["until"] != "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// The list shows a sender of malformed lines with their share of its lines, and with one of them.
+// A sender of malformed lines is listed with the share of malformed lines, and with one of these lines.
 func TestMalformed(t *testing.T) {
 	s, tally := NewSenders(), new(Tally)
 	good, bad, worse := udp("192.0.2.1:1"), udp("192.0.2.1:2"), sender.Sender{PID: 7, UID: 1000}

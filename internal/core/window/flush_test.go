@@ -76,7 +76,7 @@ func TestAWindowIsFlushedInPortions(t *testing.T) {
 	expect(t, flush(t, table, at(3)), "counter m0{} n=1 1")
 }
 
-// In 1,024 windows, InUse yields each series once, whichever window the series first came in.
+// InUse yields each series once in 1,024 windows, no matter when the series first came.
 func TestEachSeriesIsInUseOnceInAWhile(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 1e6})
 	table.Start(at(0))
@@ -137,8 +137,8 @@ func TestANewSeriesIsInUseAtOnce(t *testing.T) {
 
 // TestTableAndFlusherAgainstAModel compares the table, as a listener and a flusher use it, with a map.
 // Contexts come and go and come again. Windows stretch while the flusher has one. New rules bring
-// another table. A series has timed values from one window to the next. Each window agrees with the map,
-// and unused places are given up.
+// another table. Series get timed values in some windows. Each window agrees with the map, and unused
+// places are given up.
 func TestTableAndFlusherAgainstAModel(t *testing.T) {
 	for seed := range uint64(4) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// plain is a resolver like a collector's without rules, and makes no garbage.
+// plain resolves contexts like a collector without rules, and makes no garbage.
 type plain struct{ key []byte }
 
 func (p *plain) ResolveMetric(m *dogstatsd.Metric) Resolution {

@@ -34,7 +34,7 @@ func (r room) Validate() []Problem {
 	return nil
 }
 
-// secret is a text in each value that only the owner may see.
+// secret is the text in all values that only the owner may see.
 const secret = "s3cret"
 
 const vaultText = `endpoint: https://ann:s3cret-1@traces.example/v1?key=s3cret-2&s3cret-8#s3cret-3

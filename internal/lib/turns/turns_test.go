@@ -51,7 +51,8 @@ func TestTurns(t *testing.T) {
 			}
 			s.Give(holder, 1)
 			if strings.Join(got, " ") != c.want {
-				t.Errorf("%s: waiters arrived as %v and were served as %v, want %s", c.why, c.come, got, c.want)
+				t.Errorf("%s: waiters arrived in the order %v and were served in the order %v, want %s",
+					c.why, c.come, got, c.want)
 			}
 			if len(s.parties) > 0 || len(s.wanting) > 0 || s.used != 0 {
 				t.Errorf("%s: in the end slots or waiters are left: %+v", c.why, s)

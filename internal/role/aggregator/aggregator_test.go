@@ -39,7 +39,7 @@ type store struct {
 	synced map[string]map[int64]float64 // the samples that survive a power loss
 	broken bool
 	writes int
-	again  int // samples that were written before, with the same value
+	again  int // how many samples were written a second time, with the same value
 }
 
 func newStore(t *testing.T) *store {
@@ -557,7 +557,7 @@ func TestClockJumps(t *testing.T) {
 					}
 					last = v
 					if i > 0 && times[i] <= times[i-1] {
-						t.Fatalf("the stored time %d follows %d, want only later ones", times[i], times[i-1])
+						t.Fatalf("the stored time %d follows %d, want times that grow", times[i], times[i-1])
 					}
 				}
 				if total != 90 || resets > 1 {

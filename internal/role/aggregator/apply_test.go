@@ -14,10 +14,10 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A process folds the frames of another process, several frames of a shard at once. Its clock is an hour
-// ahead, and must not decide where the first tile of an empty shard begins, as it once did. Another
-// fault was that a tile counted as closed by a later frame: the last frame of its shard in the same
-// append. So a note of what is stored could name a frame that is too new.
+// A process whose clock is an hour ahead folds the frames of another process, several frames of a shard
+// at once. The clock must not decide where the first tile of an empty shard begins, as it once did.
+// Another fault was that a tile counted as closed by a later frame: the last frame of its shard in the
+// same append. So a note of what is stored could name a frame that is too new.
 func TestFramesDecideAlone(t *testing.T) {
 	log, _, err := journal.Open(memfs.New(), journal.Options{Mark: 1})
 	if err != nil {

@@ -163,8 +163,8 @@ func TestAnAppendIsBounded(t *testing.T) {
 }
 
 // Pushes that share an append have the same answers, books and stored samples as pushes with an append
-// each. No push in it suffers from a full tenant, a repeat, a newer version, or a damaged or too large
-// batch in another push.
+// each. No push suffers from another push with a full tenant, a repeat, a newer version, or a damaged or
+// too large batch.
 func TestTogetherIsAsAlone(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

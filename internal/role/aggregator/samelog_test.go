@@ -77,7 +77,7 @@ func TestTheSameLogGivesTheSameTiles(t *testing.T) {
 		"stores closed while idle": 1, "failed appends": 1, "checkpoints": 2, "holds": 1, "samples of strangers refused": 5,
 	} {
 		if n := int(to - from + 1); did[what] < atLeast*n || did[what] == 0 {
-			t.Errorf("%q happened %d times in %d seeds, want %d", what, did[what], n, atLeast*n)
+			t.Errorf("%q happened %d times in %d seeds, want at least %d", what, did[what], n, atLeast*n)
 		}
 	}
 }

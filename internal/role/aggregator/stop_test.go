@@ -21,7 +21,7 @@ func (s slowly) WriteTiles(ctx context.Context, tenant string, w tile.Width, all
 }
 
 // Whenever a process stops regularly, its stores get all closed tiles. So older programs can read its
-// state: none of its shards has state 7, which they do not know, and which has waiting tiles.
+// state: they do not know state 7, which only a shard with waiting tiles has.
 func TestAStopStoresAllTiles(t *testing.T) {
 	// `after` is the time from the end of a tile to the stop.
 	for after := time.Duration(0); after < 10*time.Second; after += 500 * time.Millisecond {

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// hangingDisk is a store whose Sync reports, while `hangs`, that it left a store out.
+// hangingDisk is a store that Sync leaves out, and reports as left out, while `hangs` is true.
 type hangingDisk struct {
 	*store
 	hangs atomic.Bool

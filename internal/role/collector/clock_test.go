@@ -246,7 +246,7 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 				t.Errorf("%s: counted %v while events wait, sent %d", c.why, got, c.packets)
 			}
 			if f.logs.count("msg=\"events wait until they can be written\"") == 0 || f.logs.count("disk full") != 1 {
-				t.Errorf("%s: want log lines that events wait, and the cause in one line", c.why)
+				t.Errorf("%s: the log lacks the line that events wait, or does not have its cause once", c.why)
 			}
 			if c.mend {
 				f.events.mend()

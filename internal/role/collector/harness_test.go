@@ -80,7 +80,7 @@ func (a *aggregator) Through(t int64) {
 	a.through = t
 }
 
-// told returns the time that was last reported by Through, in Unix seconds.
+// told returns the time with which Through was last called, in Unix seconds.
 func (a *aggregator) told() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -51,9 +51,9 @@ func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 	}
 }
 
-// To hold lines back changes only the time at which they are counted. A packet gives the same totals as
-// its lines sent one by one. This holds for malformed lines, for any order of senders, and with or
-// without spare memory after the packet.
+// If lines are held back, only the time at which they are counted changes. A packet gives the same
+// totals as its lines sent one by one. This holds for malformed lines, for any order of senders, and
+// with or without spare memory after the packet.
 func TestHoldingLinesChangesNothing(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 0))

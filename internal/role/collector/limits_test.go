@@ -255,7 +255,7 @@ func TestAFloodOfNamesDoesNotFillTheCatalogue(t *testing.T) {
 	}
 }
 
-// flooded returns a table with limits, as a listener has one, and its catalogue, which knows one name.
+// flooded returns a table with limits, like a listener's, and its catalogue, which knows one name.
 func flooded(t testing.TB, c limit.Config) (*window.Table, *catalogue.Catalogue) {
 	t.Helper()
 	mapper, err := mapping.New(mapping.Config{}, labels.FromStrings("host", "h"))

@@ -206,7 +206,7 @@ func TestAReloadCanGiveUp(t *testing.T) {
 	}
 	if c, err := net.Dial("unixgram", path); err == nil {
 		c.Close()
-		t.Error("the socket of the given up reload is still bound")
+		t.Error("the socket of the reload that was given up is still bound")
 	}
 }
 

@@ -106,7 +106,7 @@ func TestRestartLosesNothing(t *testing.T) {
 		t.Errorf("after %d restarts, the backend took %q, want %q", restarts, got, bodies(1, n))
 	}
 	if again > restarts || restarts < 4 {
-		t.Errorf("%d requests arrived twice after %d restarts, want at most one for each of at least 4", again, restarts)
+		t.Errorf("%d requests arrived twice after %d restarts, want at most one a restart, and 4 restarts", again, restarts)
 	}
 }
 
@@ -430,7 +430,7 @@ func TestCredentials(t *testing.T) {
 	x.pushNumbers(4, 4)
 	x.run(func() bool { return x.counts("retries")["retries_total network"] > 0 })
 	if !strings.Contains(x.logs.String(), "certificate") {
-		t.Errorf("an unknown certificate: want it in the log, got\n%s", x.logs)
+		t.Errorf("the log lacks the unknown certificate:\n%s", x.logs)
 	}
 }
 

@@ -478,9 +478,8 @@ func sickDisk(t *testing.T, hangs bool) {
 	p.terminate()
 }
 
-// While the disk of the log hangs, callers come again and again, and give up. What the group keeps of
-// their calls stays within bounds. When the disk works again, everything goes on, and what came again
-// counts once.
+// While the disk of the log hangs, callers come again and again, and give up. The memory for their calls
+// is bounded. When the disk works again, everything goes on, and repeated calls count once.
 func TestWhatWaitsForAHangingDiskIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, s := memfs.New(), newStores(t)
@@ -694,8 +693,7 @@ func restarts(t *testing.T, end string, seed uint64) {
 	}
 }
 
-// If only the process is killed, nothing that the stores have is written again. After another boot, it
-// is.
+// After a kill, nothing that the stores have is written again, since the machine was not restarted.
 func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 	for boot, most := range map[string]int{"boot": 0, "another": 1000, "": 1000} {
 		t.Run(fmt.Sprintf("%q", boot), func(t *testing.T) {
@@ -832,8 +830,8 @@ func TestStoredRequestsAreNotLookedUp(t *testing.T) {
 				}
 				synctest.Wait()
 				if s.known > 0 != some || p.Restored().Notes > 0 == some {
-					t.Errorf("%d samples came again that the store had, and %d notes count, want only one of both; samples: %v",
-						s.known, p.Restored().Notes, some)
+					t.Errorf("%d samples came again that the store had, want some: %v; %d notes count, want some: %v",
+						s.known, some, p.Restored().Notes, !some)
 				}
 				if after := p.sections(); after != before {
 					t.Errorf("the tenants' states are\n%x, want, as before,\n%x", after, before)
@@ -964,9 +962,9 @@ func (p *panics) WriteTiles(ctx context.Context, tenant string, w tile.Width,
 	return p.stores.WriteTiles(ctx, tenant, w, samples)
 }
 
-// A request of a tenant, or its tiles, make the store panic. The tenant's callers get an error at once,
-// and so do its later callers. Other tenants notice nothing. Checkpoints go on. The next process, which
-// has no such bug, stores what waited.
+// The store panics at a request of one tenant, or at its tiles. The tenant's callers get an error at
+// once, and so do its later callers. Other tenants notice nothing. Checkpoints go on. The next process,
+// which has no such bug, stores what waited.
 func TestAPanicHarmsOnlyItsTenant(t *testing.T) {
 	for _, requests := range []bool{true, false} {
 		t.Run(fmt.Sprintf("requests=%t", requests), func(t *testing.T) {
@@ -1082,8 +1080,8 @@ func unsyncedFor(t *testing.T, p *process, s *stores) (requests int) {
 	return requests
 }
 
-// After a power loss, the newest checkpoints do not count, and never do so later. That holds even if the
-// next checkpoint fails after its sync, and then the process is killed.
+// After a power loss, the newest checkpoints do not count, neither at once nor later. That holds even if
+// the next checkpoint fails after its sync, and then the process is killed.
 func TestCheckpointsThatDoNotCountAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -1386,7 +1384,8 @@ func (l lateBug) WriteRequests(ctx context.Context, tenant string, state *write.
 	panic("an index out of range")
 }
 
-// As many readers of a tenant as may wait get an error when its store panics. Then others can wait.
+// The number of a tenant's waiting readers is at its limit. When the tenant's store panics, all of them
+// get an error. Then others can wait.
 func TestBarriersThatAPanicEndsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -1434,7 +1433,7 @@ func TestAFailedCheckpointBeginsAgainAfterAPause(t *testing.T) {
 			t.Errorf("in the next 10 minutes %d checkpoints were begun, want 1 or 2", n)
 		}
 		if text := said.String(); !strings.Contains(text, "again_in=10s") || !strings.Contains(text, "again_in=5m0s") {
-			t.Errorf("want pauses of 10 s and 5 min in the log, got\n%s", text)
+			t.Errorf("the log lacks pauses of 10 s and 5 min:\n%s", text)
 		}
 		s.failSync(nil)
 		count(5*60 + 10)

@@ -130,8 +130,8 @@ func TestRecent(t *testing.T) {
 	})
 }
 
-// Requests of a tenant that wait during a commit are then written together. Tenants do not wait for each
-// other.
+// Requests of a tenant that wait during a commit are written together after it. Tenants do not wait for
+// each other.
 func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
 		begun := time.Now()
@@ -140,7 +140,7 @@ func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 			t.Errorf("%d failed", n)
 		}
 		if took := time.Since(begun); took != 3*time.Second {
-			t.Errorf("all commits took %v, want 3 s: those of a one after the other, those of b meanwhile", took)
+			t.Errorf("all commits took %v, want 3 s: the commits of tenant a in turn, and those of b at the same time", took)
 		}
 		slices.Sort(s.commits)
 		if want := []string{"a1", "a64", "a64", "b1", "b2"}; !slices.Equal(s.commits, want) {
@@ -359,7 +359,8 @@ func TestGivingUpWhileItIsTaken(t *testing.T) {
 				go cancel()
 				if err := g.Push(ctx, &r); (err == nil) != (r.Outcome.Written.Samples == 1) || err != nil &&
 					!errors.Is(err, context.Canceled) {
-					t.Errorf("push error %v, and the request was written %d times, want either", err, r.Outcome.Written.Samples)
+					t.Errorf("push error %v, and the request was written %d times, want an error or one write",
+						err, r.Outcome.Written.Samples)
 				}
 				r.Outcome.Written.Samples = 7 // after an error, the caller owns the request again
 			}

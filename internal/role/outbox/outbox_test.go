@@ -415,7 +415,7 @@ func TestAPartOfAFrameIsGivenUp(t *testing.T) {
 	})
 }
 
-// Windows that a leader refuses for good leave the file, and are refused in the books.
+// Windows that a leader refuses for good leave the file, and count as refused in the books.
 func TestRefusedWindows(t *testing.T) {
 	for name, refusal := range map[string]error{
 		reasonNotTaken: fmt.Errorf("%w: too large", batch.ErrRefused),
@@ -443,7 +443,7 @@ func TestRefusedWindows(t *testing.T) {
 }
 
 // The group remembers a silent producer for an hour. After that, a window that may count already is not
-// sent, neither by this process nor by the next. Other windows are.
+// sent, neither by this process nor by the next. Others are sent.
 func TestAnOldWindowThatMayCountIsNotSent(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -194,7 +194,7 @@ func TestLostProbesAreToldOnceAMinute(t *testing.T) {
 		first, second := strings.Contains(log, "path=remote_write probes=1 error="),
 			strings.Contains(log, "path=remote_write probes=3")
 		if !first || !second {
-			t.Errorf("want lines with the number of lost probes, got\n%s", log)
+			t.Errorf("the log lacks lines with the number of lost probes:\n%s", log)
 		}
 	})
 }

@@ -151,7 +151,7 @@ func (c *counting) Open(name string) (fs.File, error) {
 	return c.files.Open(name)
 }
 
-// A record has the throttling of the cgroups while it was made.
+// A record has the throttling of the cgroups from its beginning to its end.
 func TestARecordHasCPUQuotas(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.root = &counting{files: fstest.MapFS{
@@ -197,7 +197,7 @@ func TestOneRecordOfABadTime(t *testing.T) {
 		t.Errorf("%v records are counted as skipped, want at least 2", n)
 	}
 	if !strings.Contains(log.String(), "record="+all[0].ID) {
-		t.Errorf("want the id of the record in the log, got %s", &log)
+		t.Errorf("the log lacks the id of the record: %s", &log)
 	}
 }
 

@@ -212,8 +212,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A write is torn at each of its bytes, by a kill or a power loss. All earlier entries are left, perhaps
-// some of the new ones, and never a damaged log. Bytes behind a hole in the file do not count.
+// A write is torn at each of its bytes, by a kill or a power loss. All earlier entries are left, and
+// perhaps some of the new ones. The log is never damaged. Bytes behind a hole in the file do not count.
 func TestTornAtEachByte(t *testing.T) {
 	for _, last := range []struct {
 		name string
