@@ -328,7 +328,7 @@ func FuzzRepeat(f *testing.F) {
 		err := s.Repeat(b)
 		saved := s.Append(nil)
 		if err != nil && !bytes.Equal(saved, before) {
-			t.Fatalf("malformed changes have changed the set to %x", saved)
+			t.Fatalf("after malformed changes, the set is %x, want %x", saved, before)
 		}
 		if err := new(Set).Parse(saved); err != nil {
 			t.Fatalf("%x cannot be read: %v", saved, err)

@@ -173,7 +173,7 @@ func TestPropose(t *testing.T) {
 			t.Errorf("member %d: %v", m.id, err)
 		}
 		if m.leadership.Leader != leader.id {
-			t.Errorf("member %d believes that member %d leads", m.id, m.leadership.Leader)
+			t.Errorf("for member %d, member %d leads, want %d", m.id, m.leadership.Leader, leader.id)
 		}
 	}
 }

@@ -246,7 +246,7 @@ func TestFindingAllocatesNothing(t *testing.T) {
 				}
 			}
 		}); n != 0 {
-			t.Errorf("v2 %v: %v allocations a request", v2, n)
+			t.Errorf("v2 %v: %v allocations a request, want 0", v2, n)
 		}
 	}
 }

@@ -130,7 +130,7 @@ func TestTotalsAreExact(t *testing.T) {
 			step()
 		}
 		if folded != closed {
-			t.Fatalf("seed %d: %d samples folded, %d in closed tiles", seed, folded, closed)
+			t.Fatalf("seed %d: closed tiles have %d samples, want %d as folded", seed, closed, folded)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 			producer := rng.IntN(len(windows))
 			if rng.IntN(10) == 0 && windows[producer] != "" {
 				if out := p.run(windows[producer]); out != "samples=0\n" {
-					t.Fatalf("seed %d: a repeat was counted: %s", seed, out)
+					t.Fatalf("seed %d: a repeat returned %q, want samples=0", seed, out)
 				}
 			}
 			if second%300 > 200 { // a silence

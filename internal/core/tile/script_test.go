@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 				return
 			}
 			if got != string(text) {
-				t.Errorf("the script with its actual output is\n%s", got)
+				t.Errorf("the script does not have its actual output, which is\n%s", got)
 			}
 		})
 	}

@@ -50,7 +50,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 	table.Add(100+Span+1, requester("b", "10.0.0.2:1", "new"), 1, 1)
 	if got, _ := table.Busiest(102+Span, 10); len(got) != 1 || got[0].Tenant != "b" {
-		t.Errorf("a new sender has no row: %v", got)
+		t.Errorf("after a new sender, the rows are %v, want only its own", got)
 	}
 }
 

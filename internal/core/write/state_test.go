@@ -81,7 +81,7 @@ func FuzzRepeat(f *testing.F) {
 		err := s.Repeat(b)
 		saved := s.Append(nil)
 		if err != nil && !bytes.Equal(saved, before) {
-			t.Fatalf("malformed changes have changed the state to %x", saved)
+			t.Fatalf("after malformed changes, the state is %x, want %x", saved, before)
 		}
 		if got, err := ParseState(saved); err != nil || got.Newest < golden().Newest || got.Requests < golden().Requests {
 			t.Fatalf("%x: %v", saved, err)

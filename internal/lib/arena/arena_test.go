@@ -34,7 +34,7 @@ func TestBlocksKeepTheirBytes(t *testing.T) {
 		}
 		ref, b := a.Alloc(n)
 		if ref == 0 || len(b) != n {
-			t.Fatalf("Alloc(%d) returned %d bytes at Ref %d", n, len(b), ref)
+			t.Fatalf("Alloc(%d) returned %d bytes at Ref %d, want its length, and not Ref 0", n, len(b), ref)
 		}
 		for j := range b {
 			b[j] = byte(i + j)
@@ -76,7 +76,7 @@ func TestFreedMemoryIsUsedAgain(t *testing.T) {
 		}
 	}
 	if a.Size() != size {
-		t.Errorf("the arena has %d bytes after ten rounds, %d after one", a.Size(), size)
+		t.Errorf("after ten rounds the arena has %d bytes, want %d as after one", a.Size(), size)
 	}
 }
 

@@ -18,7 +18,7 @@ func TestWhatIsGivenBackIsUsedAgain(t *testing.T) {
 		t.Errorf("after Release the buffer holds %q, want poison", view)
 	}
 	if b := Get(); len(b.B) != 0 {
-		t.Errorf("a new buffer has %d bytes", len(b.B))
+		t.Errorf("a new buffer has %d bytes, want 0", len(b.B))
 	}
 }
 

@@ -386,7 +386,7 @@ func TestLoadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.DataDir != tt.dataDir || !reflect.DeepEqual(got.Roles, []string{"querier"}) {
-			t.Errorf("after %q: data_dir %q, role %q", tt.text, got.DataDir, got.Roles)
+			t.Errorf("after %q: data_dir %q, role %q, want %q, querier", tt.text, got.DataDir, got.Roles, tt.dataDir)
 		}
 	}
 	if _, err := s.Load("", none); err != nil {

@@ -93,7 +93,7 @@ func TestAgainstAMap(t *testing.T) {
 	}
 	for i := range x.segments {
 		if n := len(x.segments[i].slots); n > minSlots {
-			t.Errorf("an empty segment has %d slots", n)
+			t.Errorf("an empty segment has %d slots, want at most %d", n, minSlots)
 		}
 	}
 }
@@ -106,7 +106,8 @@ func TestEqualNumbers(t *testing.T) {
 	}
 	for hash := range uint64(20) {
 		if x.Remove(hash, 1); len(x.all(hash)) != 0 || hash < 19 && len(x.all(hash+1)) != 1 {
-			t.Errorf("hash %d has the numbers %v, and the next hash has %v", hash, x.all(hash), x.all(hash+1))
+			t.Errorf("after Remove, hash %d has the numbers %v, the next hash %v, want none, and one",
+				hash, x.all(hash), x.all(hash+1))
 		}
 	}
 }

@@ -240,7 +240,7 @@ func TestEachOnce(t *testing.T) {
 	stop()
 	for i := range done {
 		if n := done[i].Load(); n != 1 {
-			t.Fatalf("piece %d was done %d times", i, n)
+			t.Fatalf("piece %d was done %d times, want once", i, n)
 		}
 	}
 }
@@ -288,7 +288,7 @@ func TestPushAllocatesNothing(t *testing.T) {
 	stop := run(t, p)
 	defer stop()
 	if accepted := testing.AllocsPerRun(10_000, func() { p.Push(item) }); accepted+refused > 0 {
-		t.Errorf("%v allocations accepted, %v refused", accepted, refused)
+		t.Errorf("%v allocations for an accepted item, %v for a refused one, want 0", accepted, refused)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestPanicEndsTheProcess(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || !strings.Contains(string(out), "panic: disk on fire") {
-		t.Errorf("ended with %v and printed\n%s", err, out)
+		t.Errorf("the process ended with %v, want a panic, and printed\n%s", err, out)
 	}
 }
 

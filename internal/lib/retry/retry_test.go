@@ -51,7 +51,7 @@ func TestJitter(t *testing.T) {
 			b := Backoff{Min: 30 * ms, Max: 4 * time.Second}
 			growing := waits(t, &b, 8) // the bounds: 30 ms, doubled seven times up to 3.84 s
 			if !slices.IsSorted(growing) {
-				t.Errorf("a wait is shorter than the one before it: %v", growing)
+				t.Errorf("the waits are %v, want none shorter than the one before it", growing)
 			}
 			later := waits(t, &b, 200)
 			if low, high := slices.Min(later), slices.Max(later); low < 2*time.Second || low > 2300*ms || high < 3700*ms ||

@@ -231,7 +231,7 @@ func TestLate(t *testing.T) {
 			}
 			over := s.used > 2
 			if s.used > 3 || over && !s.Wanted("a") {
-				t.Errorf("%s: %d of 2 slots are taken, and Wanted(a) is %v", c.why, s.used, s.Wanted("a"))
+				t.Errorf("%s: %d of 2 slots are taken, Wanted(a) is %v, want 2, or 3 and true", c.why, s.used, s.Wanted("a"))
 			}
 			leave()
 			synctest.Wait()

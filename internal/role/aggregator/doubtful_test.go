@@ -128,7 +128,7 @@ func TestAFailedSyncIsFollowedByACheckpoint(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		if upTo, failed := p.log.Doubtful(); failed {
-			t.Errorf("frames up to %d are still doubtful", upTo)
+			t.Errorf("frames up to %d are still doubtful, want none", upTo)
 		}
 		p.terminate()
 	})

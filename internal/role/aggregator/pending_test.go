@@ -141,7 +141,7 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 					}
 					begun := time.Now()
 					if err := p.countOf(1, "default", "b"); err != nil || time.Since(begun) > time.Second {
-						t.Fatalf("second %d: a push returned %v after %v", second, err, time.Since(begun))
+						t.Fatalf("second %d: a push returned %v after %v, want no error within 1 s", second, err, time.Since(begun))
 					}
 					total++
 					time.Sleep(time.Second)
@@ -152,7 +152,7 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 						late = time.Now().UnixMilli() - times[len(times)-1] - tileMillis
 					}
 					if most := int64(6500); late > most {
-						t.Fatalf("second %d: the healthy tenant's tile is %d ms late", second, late)
+						t.Fatalf("second %d: the healthy tenant's tile is %d ms late, want at most %d", second, late, most)
 					}
 					if live, err := p.Live("b", tile.Width10s, 0, 1<<60, nil); err != nil || second > 20 && len(live) != 1 {
 						t.Fatalf("second %d: queries do not return the waiting tiles: %v, %v", second, live, err)
@@ -161,7 +161,7 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 				// The waiting samples are old, but in no store yet, so Live must return them.
 				if live, err := p.Live("b", tile.Width1m, 0, began.Add(time.Minute).UnixMilli(), nil); err != nil ||
 					len(live) != 1 {
-					t.Errorf("a query of the first minute returns %v, %v", live, err)
+					t.Errorf("a query of the first minute returns %v, %v, want the waiting tile", live, err)
 				}
 				s.mend()
 				time.Sleep(30 * time.Second)
@@ -228,7 +228,8 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 			t.Errorf("the other tenant's answers are %d ms old, want 0", time.Now().UnixMilli()-through)
 		}
 		if acknowledged < 60 || refused < 60 || !p.Pending()["b"].Refused || p.Pending()["b"].Err == nil {
-			t.Fatalf("%d windows were acknowledged and %d refused: %+v", acknowledged, refused, p.Pending())
+			t.Fatalf("%d windows were acknowledged, %d refused, want at least 60 of each: %+v",
+				acknowledged, refused, p.Pending())
 		}
 		// The tenant's first window is already counted, so a repeated push of it loses nothing and
 		// must succeed.
@@ -325,7 +326,7 @@ func TestWhatWaitsSurvives(t *testing.T) {
 						grown := p.log.Size()
 						time.Sleep(checkpointInterval + 10*time.Second)
 						if p.log.Size() > grown/2 {
-							t.Fatalf("process %d: no checkpoint succeeds while a store is broken: the journal has %d bytes",
+							t.Fatalf("process %d: with a broken store, the journal has %d bytes, want a checkpoint to cut it",
 								life, p.log.Size())
 						}
 						fallthrough

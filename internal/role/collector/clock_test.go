@@ -243,7 +243,7 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 				synctest.Wait()
 			}
 			if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != float64(c.packets) {
-				t.Errorf("%s: counted %v while events wait, sent %d", c.why, got, c.packets)
+				t.Errorf("%s: while events wait, %v samples are counted, want %d as sent", c.why, got, c.packets)
 			}
 			if f.logs.count("msg=\"events wait until they can be written\"") == 0 || f.logs.count("disk full") != 1 {
 				t.Errorf("%s: the log lacks the line that events wait, or does not have its cause once", c.why)

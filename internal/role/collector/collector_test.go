@@ -72,7 +72,7 @@ func TestWindowsArriveOnceASecond(t *testing.T) {
 	defer tick.Stop()
 	for len(f.aggregator.taken()) < 4 {
 		if <-tick.C; time.Since(begun) > patience {
-			t.Fatalf("got only %d windows in %v", len(f.aggregator.taken()), patience)
+			t.Fatalf("%d windows came in %v, want 4", len(f.aggregator.taken()), patience)
 		}
 		send(t, conn, "a:1|c")
 	}

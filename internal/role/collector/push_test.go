@@ -51,7 +51,7 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	stretched := false
 	for i, w := range windows[1:] {
 		if w.sequence != windows[i].sequence+1 || w.second <= windows[i].second {
-			t.Errorf("window %d of second %d follows window %d of second %d",
+			t.Errorf("window %d of second %d follows window %d of second %d, want the next one",
 				w.sequence, w.second, windows[i].sequence, windows[i].second)
 		}
 		stretched = stretched || w.birth/1e9 < w.second

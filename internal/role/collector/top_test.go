@@ -75,7 +75,7 @@ func TestTop(t *testing.T) {
 	}
 	if s := v.Senders[1]; s.Process == nil || s.Process.PID != int32(os.Getpid()) || s.Process.Command == "" ||
 		in(v, s.Datagrams) != 2 {
-		t.Errorf("the sender on a Unix socket: %+v", s)
+		t.Errorf("the sender on a Unix socket: %+v, want this process and 2 datagrams", s)
 	}
 	if s := v.Senders[2]; s.Address != quiet.LocalAddr().String() || in(v, s.Datagrams) != 1 {
 		t.Errorf("quiet sender: %+v", s)
@@ -100,7 +100,7 @@ func (f *fixture) checkLabels(t *testing.T) {
 	})
 	if l := v.Labels[0]; l.Metric != "hits" || l.Label != "page" || l.Values != 3 || len(l.Examples) != 3 ||
 		l.Examples[0] != "cart" {
-		t.Errorf("label with most values: %+v", l)
+		t.Errorf("the label with the most values: %+v, want page of hits with 3 values", l)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestTopNamesWhoSendsMalformedLines(t *testing.T) {
 	}
 	if m := v.Malformed[1]; m.Process == nil || m.Process.PID != int32(os.Getpid()) || m.Process.Command == "" ||
 		in(v, m.Malformed) != 10 || in(v, m.Lines) != 30 || m.Reason != "no_type" || m.Example != "depth" {
-		t.Errorf("malformed lines on a Unix datagram socket: %+v", m)
+		t.Errorf("malformed lines on a Unix socket: %+v, want 10 of 30 lines from this process", m)
 	}
 }
 

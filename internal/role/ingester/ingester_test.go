@@ -182,7 +182,7 @@ func TestATripHasTheStagesOfAPush(t *testing.T) {
 			entered, written, stored := trip.Passed(stage.Append)
 			if waited := time.Duration(i) * time.Second; !ok || !stored || left-queued != waited ||
 				written-entered != time.Second {
-				t.Errorf("request %d waited for %v (known: %v), and its commit took %v (known: %v)",
+				t.Errorf("request %d waited %v (known: %v), its commit took %v (known: %v), want as many s as its number, and 1 s",
 					i, left-queued, ok, written-entered, stored)
 			}
 		}

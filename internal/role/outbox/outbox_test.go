@@ -85,7 +85,7 @@ func TestWithoutALeaderWindowsWaitInTheFile(t *testing.T) {
 		}
 		for _, push := range g.pushes {
 			if push.Again { // no leader had seen it
-				t.Errorf("window %d came as a repeat", push.Sequence>>16)
+				t.Errorf("window %d is marked as a repeat, want no mark", push.Sequence>>16)
 			}
 		}
 		if names := p.segments(); len(names) > 0 || p.log.count("the outbox is empty") != 1 {
