@@ -270,7 +270,7 @@ func TestShares(t *testing.T) {
 		{1<<64 - 1, ceiling, 1 << 20, false}} {
 		s := share(c.limit)
 		if s.TCP != c.tcp || s.Streams != c.streams || s.Few() != c.few {
-			t.Errorf("of %d descriptors: %+v", c.limit, s)
+			t.Errorf("the share of %d descriptors is %+v, want %+v", c.limit, s, c)
 		}
 	}
 	if s := share(uint64(Shares{}.For(10_000))); s.MostTCP() < 10_000 {

@@ -216,7 +216,7 @@ func TestASocketForIPv6OnlyServesNoIPv4(t *testing.T) {
 		}
 		for wanted, want := range map[string]bool{"[::]:" + port: true, "0.0.0.0:" + port: only == 0, ":" + port: only == 0} {
 			if got := s.is("udp", wanted); got != want {
-				t.Errorf("IPV6_V6ONLY=%d, wanted %s: %t", only, wanted, got)
+				t.Errorf("with IPV6_V6ONLY=%d the socket serves %s: got %t, want %t", only, wanted, got, want)
 			}
 		}
 	}

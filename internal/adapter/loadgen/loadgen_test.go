@@ -93,7 +93,7 @@ func expect(t *testing.T, packets <-chan []byte, want *load.Load, sent load.Tota
 		select {
 		case got := <-packets:
 			if !bytes.Equal(got, next.Data) {
-				t.Fatalf("packet %d is %.60q, not %.60q", totals.Packets, got, next.Data)
+				t.Fatalf("packet %d is %.60q, want %.60q", totals.Packets, got, next.Data)
 			}
 		case <-deadline:
 			t.Fatalf("%d of %d packets arrived", totals.Packets-1, sent.Packets)

@@ -257,12 +257,12 @@ func TestAnswers(t *testing.T) {
 			r, err := writer(t, s.URL, 2, l).Run(t.Context(), WriterPace{Rounds: 1})
 			if c.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fails) || !strings.Contains(err.Error(), s.URL) {
-					t.Errorf("%v, not %s", err, c.fails)
+					t.Errorf("got %v, want %s", err, c.fails)
 				}
 				return
 			}
 			if err != nil || r.Written != c.want || (r.Refused == "") != (c.want == 100) {
-				t.Errorf("%d written, %q: %v", r.Written, r.Refused, err)
+				t.Errorf("%d samples written, want %d; refused for %q; error %v", r.Written, c.want, r.Refused, err)
 			}
 		})
 	}
@@ -411,7 +411,7 @@ func TestLatencies(t *testing.T) {
 	for q, want := range map[float64]time.Duration{.001: time.Millisecond, .5: 500 * time.Millisecond,
 		.99: 990 * time.Millisecond, 1: time.Second} {
 		if got := l.Quantile(q); got < want || got > want+want/30 {
-			t.Errorf("%g: %v, not %v", q, got, want)
+			t.Errorf("quantile %g: got %v, want %v", q, got, want)
 		}
 	}
 	if l.Max() != time.Second {
@@ -421,7 +421,7 @@ func TestLatencies(t *testing.T) {
 	for _, v := range []uint64{0, 1, 63, 64, 65, 127, 128, 1 << 20, 1<<63 - 1, 1<<64 - 1} {
 		i := bucketOf(v)
 		if i >= len(l.counts) || i > 0 && bucketOf(v-1) > i {
-			t.Errorf("%d is in bucket %d of %d", v, i, len(l.counts))
+			t.Errorf("%d is in bucket %d, and there are %d", v, i, len(l.counts))
 		}
 		if upper := uint64(upperOf(i) / time.Microsecond); v < 1<<40 && (upper < v || upper > v+v/32) {
 			t.Errorf("%d is in bucket %d, whose upper bound is %d", v, i, upper)

@@ -448,7 +448,7 @@ func TestErrorsOfCallsArrive(t *testing.T) {
 			}
 			for _, s := range sentinels {
 				if errors.Is(sent, s.err) != errors.Is(got, s.err) {
-					t.Errorf("sent %v, got %v: %v", sent, got, s.err)
+					t.Errorf("sent %v, got %v; only one of them is %v", sent, got, s.err)
 				}
 			}
 			if errors.Is(sent, member.ErrUnknown) != errors.Is(got, member.ErrUnknown) {
@@ -496,10 +496,10 @@ func TestCalls(t *testing.T) {
 		t.Errorf("wrote %+v", got)
 	}
 	if l, err := a.Leader(t.Context(), "b"); err != nil || l != leads {
-		t.Errorf("%+v, %v", l, err)
+		t.Errorf("Leader returned %+v, %v; want %+v", l, err, leads)
 	}
 	if s, err := a.Status(t.Context(), "b"); err != nil || !reflect.DeepEqual(s, well) {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("Status returned %+v, %v; want %+v", s, err, well)
 	}
 	if x, err := a.Share(t.Context(), "b", 99, reported); err != nil || !reflect.DeepEqual(x, shared) {
 		t.Errorf("the answer to a report is %+v, %v", x, err)
@@ -512,7 +512,7 @@ func TestCalls(t *testing.T) {
 		Nodes: map[string]string{"b": all["b"].address}})
 	j, err := c.Join(t.Context(), "b", Join{Name: "c", Member: 99, Format: 1, Semantics: 2})
 	if err != nil || !reflect.DeepEqual(j, joined) {
-		t.Errorf("%+v, %v", j, err)
+		t.Errorf("Join returned %+v, %v; want %+v", j, err, joined)
 	}
 	// Malformed input is refused before the handler gets it.
 	if err := a.Push(t.Context(), "b", 0, []byte("no push")); !errors.Is(err, batch.ErrRefused) {

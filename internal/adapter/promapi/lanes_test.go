@@ -457,7 +457,7 @@ func TestSlowShortQueries(t *testing.T) {
 					for _, name := range []string{"a", "c"} {
 						done.Go(func() {
 							if w := s.as(name, instant("x")); w.Code != http.StatusOK {
-								t.Errorf("%s of %s: %d %s", what, name, w.Code, w.Body)
+								t.Errorf("%s of tenant %s: %d %s", what, name, w.Code, w.Body)
 							}
 						})
 					}

@@ -112,7 +112,7 @@ func TestRoutesAreAllOfPrometheus(t *testing.T) {
 		Paths map[string]any `yaml:"paths"`
 	}
 	if err := yaml.Unmarshal(w.Body.Bytes(), &described); err != nil || len(described.Paths) < 30 {
-		t.Fatalf("%d routes: %v", len(described.Paths), err)
+		t.Fatalf("%d routes are described, want at least 30; error %v", len(described.Paths), err)
 	}
 	for path := range described.Paths {
 		if _, decided := routes[path]; !decided {

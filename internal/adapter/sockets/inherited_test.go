@@ -128,7 +128,7 @@ func TestDropsAreToldOnceAcrossSuccessors(t *testing.T) {
 	flood()
 	cookie, booked, ok := l.Booked()
 	if told == 0 || !ok || uint64(booked) != told {
-		t.Fatalf("%d drops, booked %d (%t)", told, booked, ok)
+		t.Fatalf("booked %d drops (%t), want %d", booked, ok, told)
 	}
 	file, err := l.Leave()
 	if err != nil {

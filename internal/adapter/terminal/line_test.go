@@ -13,7 +13,7 @@ func TestLine(t *testing.T) {
 	l.Draw("sending much more")
 	l.Clear()
 	if got, want := out.String(), "\rsending\x1b[K\rsending m\x1b[K\r\x1b[K"; got != want {
-		t.Errorf("%q, not %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

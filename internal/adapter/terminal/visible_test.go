@@ -20,7 +20,7 @@ func TestVisible(t *testing.T) {
 			t.Errorf("%s: %s, column %d, %q", tt.why, v.Text, v.Column(at), v.Cut(at, at+1))
 		}
 		if Width(v.Text) != v.Column(len(tt.line)) {
-			t.Errorf("%s: %d columns, and %d", tt.why, Width(v.Text), v.Column(len(tt.line)))
+			t.Errorf("%s: the width is %d columns, want %d", tt.why, Width(v.Text), v.Column(len(tt.line)))
 		}
 	}
 }

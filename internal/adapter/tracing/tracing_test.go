@@ -168,7 +168,7 @@ func TestTracesAreBounded(t *testing.T) {
 		}
 		if kept, skipped := testutil.ToFloat64(tr.metrics.kept),
 			testutil.ToFloat64(tr.metrics.skipped); kept != perSecond || skipped != 100-perSecond {
-			t.Errorf("%v kept, %v skipped", kept, skipped)
+			t.Errorf("%v traces kept, want %d; %v skipped, want %d", kept, perSecond, skipped, 100-perSecond)
 		}
 	})
 }
@@ -230,7 +230,7 @@ func TestTracesAreSentOn(t *testing.T) {
 	}
 	if sent, unsent := testutil.ToFloat64(tr.metrics.sent),
 		testutil.ToFloat64(tr.metrics.unsent); sent != 4 || unsent != 0 {
-		t.Errorf("%v spans sent, %v not", sent, unsent)
+		t.Errorf("%v spans were sent, want 4; %v were not, want 0", sent, unsent)
 	}
 }
 

@@ -136,7 +136,7 @@ func TestCutALog(t *testing.T) {
 			log := logWith(t, c.later)
 			fits, err := e.fits(log)
 			if err != nil || fits != (c.want != "no") {
-				t.Fatalf("fits: %v, %v", fits, err)
+				t.Fatalf("the end fits: %v, want %v; error %v", fits, c.want != "no", err)
 			}
 			if !fits {
 				return

@@ -445,7 +445,7 @@ func TestAnErrorOfTheDiskIsNoDamage(t *testing.T) {
 	} {
 		for _, err := range []error{c.err, &wlog.CorruptionErr{Err: c.err}} {
 			if err := environment(err); (err == nil) != c.isDamage {
-				t.Errorf("%v: %v", c.err, err)
+				t.Errorf("%v: environment returns %v; is damage: %t", c.err, err, c.isDamage)
 			}
 		}
 	}
@@ -460,7 +460,7 @@ func TestAnErrorOfTheDiskIsNoDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := renumber(w.storeRaw(), compression.None); !errors.Is(err, syscall.EISDIR) {
-			t.Errorf("%s cannot be read: %v", log, err)
+			t.Errorf("%s cannot be read: got the error %v, want EISDIR", log, err)
 		}
 		if err := cmp.Or(os.Remove(segment), os.Rename(segment+".away", segment)); err != nil {
 			t.Fatal(err)

@@ -57,7 +57,7 @@ func read(r io.Reader) (all []Datagram, missedLast uint64, err error) {
 func TestRoundTrip(t *testing.T) {
 	got, _, err := read(iotest.OneByteReader(bytes.NewReader(written(t, some))))
 	if err != io.EOF || len(got) != len(some) {
-		t.Fatalf("read %d datagrams, %v", len(got), err)
+		t.Fatalf("read %d datagrams, want %d; error %v", len(got), len(some), err)
 	}
 	for i := range got {
 		if want := some[i]; !bytes.Equal(got[i].Data, want.Data) {
@@ -83,7 +83,7 @@ func TestMissedAtTheEnd(t *testing.T) {
 // A capture without datagrams is valid; an empty file is not.
 func TestNothing(t *testing.T) {
 	if all, _, err := read(bytes.NewReader(written(t, nil))); len(all) != 0 || err != io.EOF {
-		t.Errorf("read %d datagrams, %v", len(all), err)
+		t.Errorf("read %d datagrams, want 0; error %v", len(all), err)
 	}
 	if _, _, err := read(strings.NewReader("")); err == nil || err == io.EOF || errors.Is(err, ErrCut) {
 		t.Errorf("an empty file: %v", err)

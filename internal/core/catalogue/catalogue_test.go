@@ -442,11 +442,11 @@ func TestConcurrent(t *testing.T) {
 	for _, one := range got {
 		for words, name := range one {
 			if other, taken := kindOf[name]; taken && other != words {
-				t.Errorf("%s and %s are both %s", words, other, name)
+				t.Errorf("%s and %s are both stored as %s", words, other, name)
 			}
 			kindOf[name] = words
 			if again, _ := cat.Resolve(0, claim(words)); again != name {
-				t.Errorf("%s was %s and is %s", words, name, again)
+				t.Errorf("%s is now stored as %s, want %s as before", words, again, name)
 			}
 		}
 	}
@@ -473,12 +473,12 @@ func FuzzResolve(f *testing.F) {
 			by := in.owner()
 			for _, s := range storedNames(name, in.Buckets != "") {
 				if other, taken := stored[s]; taken && other != by {
-					t.Fatalf("%v and %v both store %s", by, other, s)
+					t.Fatalf("%v and %v are both stored as %s", by, other, s)
 				}
 				stored[s] = by
 			}
 			if before, ok := last[by]; ok && before != name {
-				t.Fatalf("%v was %s and is %s", by, before, name)
+				t.Fatalf("%v is now stored as %s, want %s as before", by, name, before)
 			}
 			last[by] = name
 		}

@@ -49,7 +49,7 @@ func TestRecount(t *testing.T) {
 	e := Resolve(again)
 	e.Recount(d.Refused)
 	if first.Outcome.First = again.Outcome.First; first.Outcome != again.Outcome || !first.Outcome.AnyRefused() {
-		t.Errorf("outcome %+v\nand was   %+v", again.Outcome, first.Outcome)
+		t.Errorf("outcome of the repeat %+v\nwant                  %+v", again.Outcome, first.Outcome)
 	}
 	if !reflect.DeepEqual(d.Increments, e.Increments) || len(d.Increments) != 4 {
 		t.Errorf("increments %v\nand were   %v", e.Increments, d.Increments)

@@ -510,7 +510,7 @@ func TestRank(t *testing.T) {
 		causes := parseCauses(t, c.in)
 		rank(causes)
 		if got := causesText(causes); got != c.want {
-			t.Errorf("%s: %q becomes %q, not %q", c.name, c.in, got, c.want)
+			t.Errorf("%s: %q becomes %q, want %q", c.name, c.in, got, c.want)
 		}
 	}
 }

@@ -140,7 +140,7 @@ func TestGrowthInBursts(t *testing.T) {
 					if g := found[0]; label == "request" && !strings.Contains(m.culprit(&g), "metric requests_total, label request") ||
 						label == "__name__" && (!g.names || !strings.Contains(m.culprit(&g), "from 10.0.0.7 (shop/1)")) ||
 						g.rate < rate/1.5 || g.rate > rate*1.5 {
-						t.Errorf("%s: %.0f a second%s", name, g.rate, m.culprit(&g))
+						t.Errorf("%s: %.0f series a second, want about %d; named: %s", name, g.rate, rate, m.culprit(&g))
 					}
 					m.growing.Tenants[0].Limits[0].Series = 150_000
 					if f := growing(m); f.Score < Clear || label == "request" &&
@@ -159,7 +159,7 @@ func TestLabelWithFewValuesIsNotNamed(t *testing.T) {
 	for values, want := range map[uint64]string{1: "", 300: "", 400: "pod", 18_000: "pod"} {
 		metric.Labels = []growth.Label{{Name: "pod", Values: values}, {Name: "zone", Values: 1}}
 		if got := GrowingLabel(&metric, growth.Steps).Name; got != want {
-			t.Errorf("%d values among 18,000 series: label %q is named, not %q", values, got, want)
+			t.Errorf("%d values among 18,000 series: label %q is named, want %q", values, got, want)
 		}
 	}
 	metric = growth.Metric{

@@ -228,7 +228,7 @@ func TestMissing(t *testing.T) {
 	for name, missing := range map[string]bool{record.CPU: true, record.Top: true, record.MetricsBegin: true,
 		record.MetricsEnd: false} {
 		if _, is := d.Missing[name]; is != missing {
-			t.Errorf("%s is missing: %t", name, is)
+			t.Errorf("%s is missing: got %t, want %t", name, is, missing)
 		}
 	}
 }

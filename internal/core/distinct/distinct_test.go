@@ -54,7 +54,7 @@ func TestReadBack(t *testing.T) {
 		var again Set
 		rest, err := again.Parse(append(s.Append(nil), "rest"...))
 		if err != nil || string(rest) != "rest" {
-			t.Fatalf("%d values: %v, rest %q", n, err, rest)
+			t.Fatalf("%d values: error %v; the rest is %q, want rest", n, err, rest)
 		}
 		if again.Len() != s.Len() {
 			t.Errorf("%d values read back as %d", s.Len(), again.Len())
@@ -77,7 +77,7 @@ func FuzzParse(f *testing.F) {
 		}
 		var again Set
 		if _, err := again.Parse(s.Append(nil)); err != nil || again.Len() != s.Len() {
-			t.Fatalf("read back: error %v, %d of %d values", err, again.Len(), s.Len())
+			t.Fatalf("read back %d values, want %d; error %v", again.Len(), s.Len(), err)
 		}
 		s.Merge(numbered(0, 2000))
 	})

@@ -121,7 +121,7 @@ func FuzzClientMetrics(f *testing.F) {
 		}
 		if s.Sent == 0 {
 			if len(packets) > 0 || s.Refused+s.Skipped != 1 {
-				t.Fatalf("counts %+v, packets %q", s, packets)
+				t.Fatalf("nothing is counted as sent, but the counts are %+v and the packets %q", s, packets)
 			}
 			if long := len(prefix + name + tag1 + tag2 + member); s.Refused == 1 && long < 1000 && name != "" &&
 				(member != "" || k != "s") &&
@@ -228,7 +228,7 @@ func FuzzClientEvents(f *testing.F) {
 		}
 		if err != nil {
 			if s.Refused != 1 || len(packets) > 0 {
-				t.Fatalf("%v, and %+v, %q", err, s, packets)
+				t.Fatalf("the call returned %v, but the counts are %+v and the packets %q", err, s, packets)
 			}
 			if title != "" && (unix == 0 || unix >= 1 && unix <= dogstatsd.MaxTime) &&
 				len(title+text+host+key+source+tag+message) < 4000 {
@@ -237,7 +237,7 @@ func FuzzClientEvents(f *testing.F) {
 			return
 		}
 		if s.Sent != 1 || len(packets) != 1 {
-			t.Fatalf("%+v, %q", s, packets)
+			t.Fatalf("the counts are %+v and the packets %q, want one packet", s, packets)
 		}
 		p := new(dogstatsd.Parser)
 		p.Reset([]byte(packets[0]))

@@ -186,7 +186,7 @@ func checkFields(t *testing.T, line []byte, e *Explanation) {
 	at := 0
 	for _, f := range e.Fields {
 		if f.From < at || f.To < f.From || f.To > len(line) || f.Name == "" || f.Meaning == "" {
-			t.Errorf("%q: field %+v behind %d", line, f, at)
+			t.Errorf("%q: the field %+v is incomplete or outside of the rest, which begins at %d", line, f, at)
 		}
 		at = f.To
 	}

@@ -58,7 +58,7 @@ func TestReducingEqualsCountingCoarser(t *testing.T) {
 		}
 		fine.reduce(schema - 1)
 		if !fine.Float().Equals(coarse.Float()) {
-			t.Errorf("schema %d reduced: %v, counted: %v", schema, fine.Float(), coarse.Float())
+			t.Errorf("schema %d: reduced to %v, want %v as counted at the low resolution", schema, fine.Float(), coarse.Float())
 		}
 	}
 }
@@ -80,7 +80,7 @@ func TestMergeIsCounting(t *testing.T) {
 	}
 	a.Merge(&b, math.MaxInt)
 	if !a.Float().Equals(whole.Float()) {
-		t.Errorf("merged %v, counted %v", a.Float(), whole.Float())
+		t.Errorf("merged %v, want %v as counted in one", a.Float(), whole.Float())
 	}
 }
 
@@ -98,7 +98,7 @@ func TestBucketLimit(t *testing.T) {
 		total += c
 	}
 	if total != h.Count {
-		t.Errorf("buckets hold %g of %g values", total, h.Count)
+		t.Errorf("the buckets hold %g values, want %g", total, h.Count)
 	}
 	if err := h.Float().Validate(); err != nil {
 		t.Error(err)

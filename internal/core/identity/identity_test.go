@@ -45,7 +45,7 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// A node that joins keeps the member that it first asked with, and begins with the founder's log.
+// A node that joins is the member that Prepare chose for it, and begins with the founder's log.
 func TestJoin(t *testing.T) {
 	dir, log := memfs.New(), memfs.New()
 	i, err := Prepare(dir, "b")

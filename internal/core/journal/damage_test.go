@@ -197,7 +197,7 @@ func TestShortCheckpointAtEveryByte(t *testing.T) {
 		f.Data = f.Data[:cut]
 		l, report := mustOpen(t, fs, 250)
 		if n := count(want) - count(recovered(t, l)); n != 0 || len(report.Damage) != 1 {
-			t.Fatalf("%d of %d bytes: %d frames are lost: %+v", cut, size, n, report)
+			t.Fatalf("cut to %d of %d bytes: %d frames are lost, want 0 and one damage: %+v", cut, size, n, report)
 		}
 	}
 }

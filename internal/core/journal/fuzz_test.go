@@ -48,7 +48,7 @@ func replayed(t *testing.T, l *Log, data []byte) (n int) {
 	var last Position
 	err := l.Replay(func(pos Position, r Frame) error {
 		if pos <= last {
-			t.Fatalf("position %d after %d", pos, last)
+			t.Fatalf("position %d follows position %d", pos, last)
 		}
 		last = pos
 		n++

@@ -102,7 +102,7 @@ func TestOneWrite(t *testing.T) {
 		}
 	}
 	if writes != 5 || len(fs.Files) != 5 {
-		t.Errorf("%d writes to %d segments", writes, len(fs.Files))
+		t.Errorf("%d writes to %d segments, want 5 and 5", writes, len(fs.Files))
 	}
 }
 
@@ -210,7 +210,7 @@ func TestRemoveFails(t *testing.T) {
 	}
 	fs.Fail = nil
 	if l.Size() != 0 || len(fs.Files) != before {
-		t.Errorf("size %d, %d files of %d", l.Size(), len(fs.Files), before)
+		t.Errorf("the size is %d, want 0; %d files, want %d", l.Size(), len(fs.Files), before)
 	}
 	if _, err := l.Append([]Frame{entry(28)}); err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func TestSyncFails(t *testing.T) {
 				}
 			}
 			if upTo, failed := l.Doubtful(); upTo != 2 || !failed {
-				t.Fatalf("doubtful up to %d, %v", upTo, failed)
+				t.Fatalf("frames are doubtful up to %d, want 2; failed %v, want true", upTo, failed)
 			}
 			checkpointAll(t, l, s)
 			add(4)
@@ -276,7 +276,7 @@ func TestSyncFails(t *testing.T) {
 			for seed := range uint64(20) {
 				l, _ := mustOpen(t, fs.PowerLoss(rand.New(rand.NewPCG(seed, 1))), 0)
 				if got := recovered(t, l); count(got) != 4 {
-					t.Fatalf("seed %d: a power loss left %v of %v", seed, got, s)
+					t.Fatalf("seed %d: a power loss left %v, want the 4 frames of %v", seed, got, s)
 				}
 			}
 		})
@@ -361,7 +361,7 @@ func TestDiskIsBounded(t *testing.T) {
 			checkpointAll(t, l, s) // no frame came in between, so the older one must stay
 		}
 		if len(fs.Files) > 16 {
-			t.Fatalf("%d files after %d frames", len(fs.Files), id)
+			t.Fatalf("%d files after %d frames, want at most 16", len(fs.Files), id)
 		}
 	}
 	if len(l.sealed) > 8 {

@@ -83,7 +83,7 @@ func recovered(t testing.TB, l *Log) state {
 	var last Position
 	err = l.Replay(func(pos Position, r Frame) error {
 		if pos <= last {
-			t.Fatalf("position %d after %d", pos, last)
+			t.Fatalf("position %d follows position %d", pos, last)
 		}
 		last = pos
 		s.fold(t, r)

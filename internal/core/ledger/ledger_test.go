@@ -144,7 +144,7 @@ func TestBooksAreNeverHalfPosted(t *testing.T) {
 func TestClientCountOf(t *testing.T) {
 	for c := range numClientCounts {
 		if got, ok := ClientCountOf([]byte(clientPrefix + c.String())); !ok || got != c {
-			t.Errorf("%s is %v, %t", c, got, ok)
+			t.Errorf("%s is read as %v, found %t", c, got, ok)
 		}
 	}
 	for _, name := range []string{"", "metrics", clientPrefix, clientPrefix + "metrics_by_type",

@@ -84,7 +84,7 @@ func TestAMillionSeries(t *testing.T) {
 	for id := 0; id < million; id += 997 {
 		key := string(f.key(id))
 		if v := tenant.Admit(begin, &Claim{Key: []byte(key), Samples: 1}); string(tenant.Key(v.Place)) != key {
-			t.Fatalf("series %d: %+v is %q", id, v, tenant.Key(v.Place))
+			t.Fatalf("series %d: %+v has the key %q, want %q", id, v, tenant.Key(v.Place), key)
 		}
 	}
 	if n := tenant.MetricSeries("http_requests_42"); n != million/100 {

@@ -121,7 +121,8 @@ func (m *naive) admit(t *testing.T, tenant *Tenant, now int64, k naiveKey, metri
 	switch {
 	case v.Fate != Admitted:
 		if p != nil || room || (v.Fate == FoldedMetric) != (m.metrics[metric] > 0) {
-			t.Fatalf("%q: %+v with %d series, %d of the metric", k.key, v, len(m.places), m.metrics[metric])
+			t.Fatalf("%q: got %+v with %d series, %d of the metric; known: %t, room: %t",
+				k.key, v, len(m.places), m.metrics[metric], p != nil, room)
 		}
 		return
 	case p == nil && !room:

@@ -37,11 +37,11 @@ func TestPeek(t *testing.T) {
 	} {
 		for range 3 {
 			if p := l.Peek(now, "t", step.key, 0, 0); p.Fate != step.fate || p.Reason != step.reason {
-				t.Errorf("%s: foreseen %+v", step.why, p)
+				t.Errorf("%s: Peek returns %+v, want %v for the reason %v", step.why, p, step.fate, step.reason)
 			}
 		}
 		if v := l.Tenant("t").Admit(now, &Claim{Key: step.key}); v.Fate != step.fate || v.Reason != step.reason {
-			t.Errorf("%s: became %+v", step.why, v)
+			t.Errorf("%s: Admit returns %+v, want %v for the reason %v", step.why, v, step.fate, step.reason)
 		}
 	}
 	p := l.Peek(now, "t", key(series.Counter, "a", "1"), 0, 0)

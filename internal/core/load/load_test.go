@@ -116,7 +116,7 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 			each := int(totals.Metrics) / c.Contexts
 			for context, n := range got.contexts {
 				if n != each {
-					t.Fatalf("%s came %d times, others %d", context, n, each)
+					t.Fatalf("%s came %d times, want %d", context, n, each)
 				}
 			}
 			for k, n := range totals.Kinds {
@@ -276,7 +276,7 @@ func TestMixReadsItself(t *testing.T) {
 			got = err.Error()
 		}
 		if got != want {
-			t.Errorf("%q: %s, not %s", text, got, want)
+			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
 	}
 }
@@ -305,7 +305,7 @@ func TestMistakesSayWhatToDo(t *testing.T) {
 		c := Standard()
 		change(&c)
 		if _, err := New(c); err == nil || err.Error() != want {
-			t.Errorf("%v, not %s", err, want)
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }

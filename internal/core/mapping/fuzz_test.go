@@ -72,7 +72,7 @@ func valid(t *testing.T, scheme model.ValidationScheme, out Output) {
 	}
 	ls := out.Labels()
 	if ls.Get(model.MetricNameLabel) != out.Name {
-		t.Fatalf("name %q in %s", out.Name, ls)
+		t.Fatalf("the name is %q, but the labels are %s", out.Name, ls)
 	}
 	var names []string
 	ls.Range(func(l labels.Label) {
@@ -100,10 +100,10 @@ func valid(t *testing.T, scheme model.ValidationScheme, out Output) {
 	}
 	key := out.AppendKey(nil)
 	if !bytes.Equal(key, series.AppendKey(nil, out.Kind, ls)) {
-		t.Fatalf("key of %s: %q", ls, key)
+		t.Fatalf("the key of %s is %q, which AppendKey of package series does not give", ls, key)
 	}
 	if _, back, err := series.ParseKey(key); err != nil || !labels.Equal(back, ls) {
-		t.Fatalf("key of %s: %v, %s", ls, err, back)
+		t.Fatalf("the key of %s is read as %s, error %v", ls, back, err)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestCompared(t *testing.T) {
 					all.Add("other", []Mark{{1000 + index*Every, 1}})
 				}
 				if len(all.all) > compared {
-					t.Fatalf("%d entries are kept", len(all.all))
+					t.Fatalf("%d entries are kept, want at most %d", len(all.all), compared)
 				}
 			}
 			for i, node := range []string{"a", "b", "c"} {

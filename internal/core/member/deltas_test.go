@@ -81,7 +81,7 @@ func TestDeltasInTheLog(t *testing.T) {
 	}
 	before, stored := m.Digests("one")
 	if before.Index != m.Index() || stored != (Digest{}) {
-		t.Errorf("digests %+v, %+v at entry %d", before, stored, m.Index())
+		t.Errorf("the digests are %+v and %+v, want one of entry %d and none", before, stored, m.Index())
 	}
 }
 
@@ -181,7 +181,7 @@ func TestDecisionsAreMissing(t *testing.T) {
 	}
 	for n := range decisions {
 		if err := restore(decisions[:n]); !errors.Is(err, errSection) && n > 0 {
-			t.Errorf("%d of %d bytes: %v", n, len(decisions), err)
+			t.Errorf("the first %d of %d bytes: error %v", n, len(decisions), err)
 		}
 	}
 }
@@ -199,7 +199,7 @@ func TestDigests(t *testing.T) {
 		return d
 	}
 	if a, b := hash(o, o), hash(kept, o); a != b {
-		t.Errorf("exemplars matter: %v, %v", a, b)
+		t.Errorf("exemplars change the digest from %v to %v", a, b)
 	}
 	if a, b := hash(o, o), hash(other, o); a == b {
 		t.Errorf("another outcome has the same digest, %v", a)

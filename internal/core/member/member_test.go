@@ -198,7 +198,7 @@ func (s *stores) take(t testing.TB, w *Work) {
 		for _, x := range w.Samples(width) {
 			key := fmt.Sprint(w.Tenant, width, x.Series.Labels, x.T)
 			if before, has := s.tiles[key]; has && before != x.V && !(before != before && x.V != x.V) {
-				t.Errorf("%s: %v, and before %v", key, x.V, before)
+				t.Errorf("%s: stored %v, want %v as before", key, x.V, before)
 			}
 			s.tiles[key] = x.V
 		}
@@ -684,7 +684,7 @@ func TestAnEntryOfAnotherShape(t *testing.T) {
 	e := boundary(base + 10_000)
 	e.Shape = 2
 	if done, n := apply(t, m, e); !done.Moved || n != 0 {
-		t.Errorf("moved: %v, %d samples", done.Moved, n)
+		t.Errorf("an entry of another shape: moved %v, want true; %d samples, want 0", done.Moved, n)
 	}
 	if done, n := apply(t, m, boundary(base+10_000)); done.Moved || n != 1 {
 		t.Errorf("an entry of our shape: moved %v, want false; %d samples, want 1", done.Moved, n)
@@ -767,7 +767,7 @@ func TestASectionWhileAStoreHangs(t *testing.T) {
 			err = broken.RestoreTenant("one", []byte(before[:n]))
 		}
 		if err == nil {
-			t.Errorf("%d of %d bytes are taken", n, len(before))
+			t.Errorf("the first %d of %d bytes of a section are accepted", n, len(before))
 		}
 	}
 }

@@ -514,9 +514,9 @@ func TestTwoClocksDiffer(t *testing.T) {
 				a, answered := leader.answers[id]
 				switch waits := unknown && (id == 2 || id == 3); {
 				case answered == waits:
-					t.Errorf("%d: answered: %v", id, answered)
+					t.Errorf("call %d: answered %v, want %v", id, answered, !waits)
 				case (a.Err != nil) != (unknown && (id == 4 || id == 5)):
-					t.Errorf("%d: %v", id, a.Err)
+					t.Errorf("call %d: answered with %v", id, a.Err)
 				}
 			}
 			away.parted, leader.clock = false, 0
@@ -809,7 +809,7 @@ func TestDeltasOfAGroup(t *testing.T) {
 				var at int64
 				_, _ = fmt.Sscan(key[strings.LastIndexByte(key, '}')+1:], &at)
 				if total = max(total, v); at < g.now-2*60_000 {
-					t.Errorf("node %d stores %s, at %d", i+1, key, g.now)
+					t.Errorf("node %d stores the old tile %s at the time %d", i+1, key, g.now)
 				}
 			}
 			if total != 2 {

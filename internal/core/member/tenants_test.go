@@ -143,7 +143,7 @@ func TestAnEntryThatStoresNothingAdmitsNoTenant(t *testing.T) {
 		done, _ := apply(t, m, entry.Entry{Kind: entry.KindDeltas, Request: requestOf("first", early, good)})
 		if o := done.Outcome; done.Deltas == nil || done.Elected == nil ||
 			o.Written.Samples != 1 || o.Refused[outcome.TooFarAhead].Samples != 1 {
-			t.Errorf("deltas that count: %+v, %+v", o, done)
+			t.Errorf("deltas that count: outcome %+v, effect %+v", o, done)
 		}
 		done, _ = apply(t, m, entry.Entry{Kind: entry.KindRequest, Request: requestOf("first")})
 		if done.Request == nil {

@@ -43,7 +43,7 @@ func TestOutcomesOfOtherVersions(t *testing.T) {
 		newer := append([]byte(nil), b...)
 		newer[at]++
 		if err := o.Parse(newer); !errors.Is(err, ErrNewer) {
-			t.Errorf("more %s: %v", name, err)
+			t.Errorf("more %s: got %v, want ErrNewer", name, err)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func TestLongTextsAreCut(t *testing.T) {
 	long := Outcome{First: Example{"up", strings.Repeat("x", 2*maxText)}}
 	var o Outcome
 	if err := o.Parse(long.Append(nil)); err != nil || len(o.First.Cause) != maxText {
-		t.Errorf("%d bytes, %v", len(o.First.Cause), err)
+		t.Errorf("the cause has %d bytes, want %d; error %v", len(o.First.Cause), maxText, err)
 	}
 }
 

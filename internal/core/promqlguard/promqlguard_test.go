@@ -194,8 +194,7 @@ func treeDepth(n parser.Node) int {
 	return 1 + deepest
 }
 
-// Bound: 30 ms for any text of maximal length, so that to refuse the text is cheaper than to
-// receive it.
+// Bound: 30 ms for any text of maximal length, so refusing the text costs less than receiving it.
 func BenchmarkCheckText(b *testing.B) {
 	query := strings.Repeat("(", limits.Bytes)
 	for b.Loop() {

@@ -124,7 +124,7 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 					}
 				}
 				if !slices.IsSorted(got) || len(got) != len(want)-lost {
-					t.Fatalf("%s byte %d: got %v of %v", name, at, got, want)
+					t.Fatalf("%s byte %d: got %v, want nothing but frames of %v, in order", name, at, got, want)
 				}
 				if lost > most {
 					t.Fatalf("%s byte %d: %d frames are lost, at most %d need be: %v", name, at, lost, most, *damage)

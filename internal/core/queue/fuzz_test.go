@@ -36,7 +36,7 @@ func FuzzSegment(f *testing.F) {
 				t.Fatalf("%d frames were read, but not the appended one; error %v", read.Frames, err)
 			}
 			if q.peeked.Pos <= last {
-				t.Fatalf("position %d after %d", q.peeked.Pos, last)
+				t.Fatalf("position %d follows position %d", q.peeked.Pos, last)
 			}
 			last = q.peeked.Pos
 			if _, err := q.Done(); err != nil {

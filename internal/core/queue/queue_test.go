@@ -319,7 +319,7 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 	// A restart does not count given-up frames as lost.
 	q, damage2 := open(t, fs.Crash(), Options{MaxBytes: limit})
 	if got := takeAll(t, q); !slices.Equal(got, upTo(100)[first-1:]) || len(*damage)+len(*damage2) > 0 {
-		t.Errorf("left are %v, damage %v %v", got, *damage, *damage2)
+		t.Errorf("after a restart: got %v; damage %v %v", got, *damage, *damage2)
 	}
 }
 
@@ -353,7 +353,7 @@ func TestOneLargeFrame(t *testing.T) {
 	appendIDs(t, q, 1, 2)
 	large := Frame{Payload: make([]byte, 1000-segment.HeaderBytes-headBytes)}
 	if givenUp, err := q.Append(large); err != nil || givenUp != amountOf(upTo(2)) {
-		t.Errorf("given up %+v, %v", givenUp, err)
+		t.Errorf("given up %+v, want %+v; error %v", givenUp, amountOf(upTo(2)), err)
 	}
 	if _, err := q.Append(Frame{Payload: make([]byte, 1001-segment.HeaderBytes-headBytes)}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("beyond the limit: %v", err)
@@ -457,7 +457,7 @@ func TestTogether(t *testing.T) {
 		}
 		id := idOf(t, r)
 		if id <= last {
-			t.Fatalf("frame %d after %d", id, last)
+			t.Fatalf("frame %d follows frame %d", id, last)
 		}
 		counted, err := q.Done()
 		if err != nil {
@@ -485,7 +485,7 @@ func TestDoneIsReplaced(t *testing.T) {
 		appendIDs(t, q, id+1)
 		take(t, q)
 		if n := len(fs.Files[doneName].Data); n > maxEntries*segment.HeaderBytes {
-			t.Fatalf("%d bytes after %d frames", n, id+1)
+			t.Fatalf("the file has %d bytes after %d frames", n, id+1)
 		}
 	}
 	q, _ = open(t, fs.Crash(), Options{})
