@@ -44,7 +44,7 @@ func TestWithoutACommand(t *testing.T) {
 	var told answer.Listening
 	err = files.ReadJSON(filepath.Join("data", answer.ListeningFile), &told)
 	if err != nil || !strings.Contains(printed(), "  HTTP       http://"+told.HTTP+"  ") {
-		t.Errorf("%v, %+v\n%s", err, told, printed())
+		t.Errorf("the printed text lacks the address in %+v, error %v:\n%s", told, err, printed())
 	}
 	stop()
 	if code := <-ended; code != command.OK {

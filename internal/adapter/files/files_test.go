@@ -218,7 +218,7 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	if names, err := d.List(); err != nil || !slices.Equal(names, []string{"b"}) {
-		t.Errorf("%v, %v", names, err)
+		t.Errorf("List returned %v, want b; error %v", names, err)
 	}
 	if _, err := d.Create("directory"); err == nil {
 		t.Error("created a file over a directory")

@@ -222,7 +222,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	cancel()
 	result, err := s.Run(ctx, newLoad(t, nil), Pace{})
 	if err != nil || result.Sent.Packets != 0 {
-		t.Errorf("%+v, %v", result, err)
+		t.Errorf("a run whose context has ended: got %+v, want no packets; error %v", result, err)
 	}
 }
 

@@ -172,7 +172,7 @@ func TestACollectorIsNoNode(t *testing.T) {
 		t.Errorf("the collectors that pushed are %v, want host-1 alone", all)
 	}
 	if l, err := c.Leader(t.Context(), "a"); err != nil || l != leads {
-		t.Errorf("%+v, %v", l, err)
+		t.Errorf("Leader returned %+v, want %+v; error %v", l, leads, err)
 	}
 	_, write := c.Write(t.Context(), "a", 0, anEntry())
 	_, join := c.Join(t.Context(), "a", Join{Name: "host-1", Member: 9})

@@ -136,7 +136,7 @@ func TestFederateNativeHistograms(t *testing.T) {
 	var got dto.MetricFamily
 	if err := expfmt.NewDecoder(bytes.NewReader(w.Body.Bytes()), expfmt.ResponseFormat(w.Header())).Decode(&got); err !=
 		nil {
-		t.Fatalf("%d %q: %v", w.Code, w.Header().Get("Content-Type"), err)
+		t.Fatalf("an answer %d of the type %q cannot be decoded: %v", w.Code, w.Header().Get("Content-Type"), err)
 	}
 	text, err := protojson.Marshal(&got)
 	if err != nil {

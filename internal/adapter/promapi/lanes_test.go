@@ -435,8 +435,9 @@ func TestStuckQuery(t *testing.T) {
 }
 
 // In TestSlowShortQueries, the queries of tenants `a` and `c` begin as short ones and take all memory
-// of short queries. Then they turn out long, for either of the two causes. Tenant `b`'s vector(1) once
-// waited for memory until those queries had ended or got a long slot.
+// of short queries, but turn out long. In one case they read many series, in the other a function
+// computes for long. Tenant `b`'s vector(1) once waited for memory until those queries had ended or got
+// a long slot.
 func TestSlowShortQueries(t *testing.T) {
 	for what, slow := range map[string]selects{
 		"many series": fakeSeries(600, 100*time.Millisecond),

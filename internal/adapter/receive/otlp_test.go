@@ -222,7 +222,7 @@ func TestOTLPAnswers(t *testing.T) {
 			}
 			counted := c.rejected > 0 && c.d.outcome.Written.Samples+c.d.added.Written.Samples == 0
 			if counted != (len(d.refused) == 1) {
-				t.Errorf("%s: counted %q", c.why, d.refused)
+				t.Errorf("%s: counted as refused %q, want one: %t", c.why, d.refused, counted)
 			}
 			if !r.memory.TryAcquire(r.MaxMemory) {
 				t.Errorf("%s: not all memory was given back", c.why)
@@ -240,7 +240,7 @@ func TestExemplarsOfDeltasAreCounted(t *testing.T) {
 	d := distributor{settings: escaping}
 	w := postOTLP(newReceiver(&d), protobuf, "", bytes.NewReader(must(t, r.MarshalProto)))
 	if w.Code != http.StatusOK || w.Body.Len() > 0 || len(d.refused) != 1 {
-		t.Errorf("%d %q, counted %q", w.Code, w.Body, d.refused)
+		t.Errorf("got %d %q, counted as refused %q; want 200, no text and one exemplar", w.Code, w.Body, d.refused)
 	}
 }
 
@@ -294,7 +294,7 @@ func FuzzOTLP(f *testing.F) {
 		w := postOTLP(r, kind, encoding, bytes.NewReader(body))
 		told(t, kind, w.Code, w.Body.Bytes())
 		if (w.Code == 200) != (len(d.malformed) == 0) || !r.memory.TryAcquire(r.MaxMemory) {
-			t.Errorf("%d %q: %q", w.Code, w.Body, d.malformed)
+			t.Errorf("answered %d %q, counted as malformed %q", w.Code, w.Body, d.malformed)
 		}
 	})
 }

@@ -28,6 +28,6 @@ func TestLineNeedsATerminal(t *testing.T) {
 	l.Draw("sending")
 	l.Clear()
 	if text, err := os.ReadFile(file.Name()); err != nil || len(text) > 0 {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("the file has %q, want nothing; error %v", text, err)
 	}
 }

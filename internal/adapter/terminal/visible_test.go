@@ -17,7 +17,8 @@ func TestVisible(t *testing.T) {
 	} {
 		v, at := Show([]byte(tt.line)), len(tt.line)-2
 		if v.Text != tt.text || v.Column(at) != tt.columns || v.Cut(at, at+1) != "," || v.Cut(0, len(tt.line)) != tt.text {
-			t.Errorf("%s: %s, column %d, %q", tt.why, v.Text, v.Column(at), v.Cut(at, at+1))
+			t.Errorf("%s: got %s, want %s; %q is at column %d, want a comma at %d",
+				tt.why, v.Text, tt.text, v.Cut(at, at+1), v.Column(at), tt.columns)
 		}
 		if Width(v.Text) != v.Column(len(tt.line)) {
 			t.Errorf("%s: the width is %d columns, want %d", tt.why, Width(v.Text), v.Column(len(tt.line)))

@@ -184,7 +184,7 @@ func TestAQueryOfManyParts(t *testing.T) {
 		}
 		root.End()
 		if all := tr.Traces(); len(all) != 1 || len(all[0].Spans) != maxSpans+1 || all[0].Left != 50 {
-			t.Errorf("%d traces; %+v", len(all), all)
+			t.Errorf("%d traces, want one with all its spans but 50: %+v", len(all), all)
 		}
 	})
 }

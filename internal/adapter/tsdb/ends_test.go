@@ -37,7 +37,7 @@ func TestGoldenEnds(t *testing.T) {
 	}
 	var got ends
 	if err := got.parse(saved); err != nil || got != want {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("read %+v, want %+v; error %v", got, want, err)
 	}
 	for i := range saved {
 		if err := got.parse(saved[:i]); err == nil {
@@ -169,7 +169,7 @@ func TestPaddingIsNotBehindTheEnd(t *testing.T) {
 	}
 	for later, want := range map[string]int64{"abc\x00\x00\x00": 0, "abc\x00\x00d": 3} {
 		if n, err := e.behind(logWith(t, "00000000:"+later)); n != want || err != nil {
-			t.Errorf("%q: %d bytes, %v", later, n, err)
+			t.Errorf("%q: %d bytes are behind the end, want %d; error %v", later, n, want, err)
 		}
 	}
 }

@@ -250,7 +250,7 @@ func TestADamagedChunkFileHasNoChunks(t *testing.T) {
 	}
 	late, err := readLate(w.storeRaw())
 	if err != nil || len(late.markers) != 3 || len(late.there) != 1 || late.chunked != 32 {
-		t.Errorf("%+v, error %v", late, err)
+		t.Errorf("late files %+v, want 3 markers, 1 chunk file and 32 samples in it; error %v", late, err)
 	}
 	if files := w.chunkFiles(); files[last] != nil {
 		t.Errorf("%s was not removed", last)

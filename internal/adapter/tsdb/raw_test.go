@@ -747,7 +747,7 @@ func TestRawExemplars(t *testing.T) {
 	}
 	got, err := q.Select(base-1, base+1, []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")})
 	if err != nil || len(got) != 1 || len(got[0].Exemplars) != 1 || got[0].Exemplars[0].Labels.Get("trace_id") != "x" {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("got the exemplars %v, want one with trace_id x; error %v", got, err)
 	}
 }
 
@@ -975,7 +975,7 @@ func TestALargeStoreGetsALargerTable(t *testing.T) {
 			r := requestOf(t, true, &plain, samples)
 			if err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r}); err != nil ||
 				r.Outcome.Written.Samples != len(samples) {
-				t.Fatalf("%v, %v", err, r.Outcome.Text())
+				t.Fatalf("some samples were not written: error %v, outcome %v", err, r.Outcome.Text())
 			}
 		}
 	}

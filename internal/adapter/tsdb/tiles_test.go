@@ -374,7 +374,7 @@ func BenchmarkWriteRepeat(b *testing.B) {
 	for b.Loop() {
 		st, err := stores.WriteTiles(context.Background(), tenant.Default, ten, samples)
 		if err != nil || st.Repeated.Samples != series {
-			b.Fatalf("%+v, %v", st, err)
+			b.Fatalf("got %+v, want %d repeated samples; error %v", st, series, err)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/series, "ns/sample")
@@ -436,6 +436,6 @@ func nextTile(samples []tile.Sample) {
 func mustStore(tb testing.TB, stores *Stores, samples []tile.Sample) {
 	st, err := stores.WriteTiles(context.Background(), tenant.Default, ten, samples)
 	if err != nil || st.Stored.Samples != len(samples) {
-		tb.Fatalf("%+v, %v", st, err)
+		tb.Fatalf("got %+v, want %d stored samples; error %v", st, len(samples), err)
 	}
 }

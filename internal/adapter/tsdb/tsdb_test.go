@@ -455,7 +455,7 @@ func TestConcurrent(t *testing.T) {
 			for _, samples := range all[i] {
 				if st, err := w.stores.WriteTiles(context.Background(), tenant.Default, ten, samples); err != nil ||
 					st.Stored.Samples != 1 {
-					t.Errorf("%+v, %v", st, err)
+					t.Errorf("got %+v, want 1 stored sample; error %v", st, err)
 				}
 			}
 		})

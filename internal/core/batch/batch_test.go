@@ -78,7 +78,7 @@ func checkBrief(t *testing.T, brief []byte, want *Increment) {
 	}
 	got := r.Brief(want.Kind(), second, append(brief, "what follows"...))
 	if got == nil || got.Kind() != want.Kind() {
-		t.Fatalf("%q: %+v", brief, got)
+		t.Fatalf("%q is read as %+v, want the kind %v", brief, got, want.Kind())
 	}
 	if want.Set != nil && got.Set.Len() == want.Set.Len() {
 		got.Set = want.Set
@@ -104,7 +104,7 @@ func TestReadBack(t *testing.T) {
 	for i := range want {
 		got := r.Next()
 		if got == nil {
-			t.Fatalf("increment %d: %v", i, r.Err())
+			t.Fatalf("increment %d is not read: %v", i, r.Err())
 		}
 		if len(got.Policy) == 0 {
 			got.Policy = nil

@@ -75,7 +75,8 @@ func TestKindsUnderOneName(t *testing.T) {
 			peeked, known, foreseen := cat.Peek(claim(words))
 			name, report := cat.Resolve(0, claim(words))
 			if told := report.Finding != Nothing; peeked != name || told && (known || foreseen != report) {
-				t.Errorf("%s: %s: Peek returned %s %v %+v, Resolve %s %+v", c.why, words, peeked, known, foreseen, name, report)
+				t.Errorf("%s: %s: Peek returned %s (known %v) %+v, want %s %+v like Resolve",
+					c.why, words, peeked, known, foreseen, name, report)
 			}
 			got := name
 			if report.Finding == KindConflict {
@@ -159,7 +160,7 @@ func TestTenantsShareNothing(t *testing.T) {
 	other.Tenant = "u"
 	cat.Resolve(0, claim("counter x"))
 	if name, report := cat.Resolve(0, other); name != "x" || report.Finding != Nothing {
-		t.Errorf("got %s, %s", name, report.Finding)
+		t.Errorf("got the name %s with the finding %s, want x and %s", name, report.Finding, Nothing)
 	}
 }
 
@@ -178,7 +179,7 @@ func TestBound(t *testing.T) {
 		{"counter a", "a", Nothing},
 	} {
 		if name, report := cat.Resolve(0, claim(c.words)); name != c.name || report.Finding != c.want {
-			t.Errorf("%d: %s: got %s, %s", i, c.words, name, report.Finding)
+			t.Errorf("%d: %s: got %s, %s, want %s, %s", i, c.words, name, report.Finding, c.name, c.want)
 		}
 	}
 	// Raw names have the same bound as names.

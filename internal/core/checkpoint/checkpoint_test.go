@@ -194,7 +194,7 @@ func TestGolden(t *testing.T) {
 	}
 	fs.Files[format.Name(7)].Data = want
 	if all, damaged := read(t, fs); !same(all, sections(7)) || damaged != 0 {
-		t.Errorf("%+v, %d damaged", all, damaged)
+		t.Errorf("the golden file is read as %+v; %d damaged, want 0", all, damaged)
 	}
 }
 

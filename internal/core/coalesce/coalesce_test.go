@@ -343,7 +343,7 @@ func TestHeader(t *testing.T) {
 			t.Errorf("the header is %+v", h)
 		}
 		if inc := r.Next(); inc.Exemplar.Time != (begin+3)*1000 || inc.Timer.Count != 2 {
-			t.Errorf("the increment is %+v with the exemplar %+v", inc, inc.Exemplar)
+			t.Errorf("the increment is %+v, want 2 values; its exemplar is %+v, want the newest", inc, inc.Exemplar)
 		}
 	}
 	if Tile(begin) != begin+10 || Tile(begin+9) != begin+10 || Tile(begin+10) != begin+20 {

@@ -61,7 +61,7 @@ func TestTheMetricLabelAndSenderThatGrow(t *testing.T) {
 	}
 	if n := len(m.New); n != Steps+1 || m.New[n-1] != 0 || m.New[n-3] != 3000 || m.New[n-2] != 0 ||
 		m.Refused[n-2] != 3000 || sum(m.New) != 33_000 {
-		t.Errorf("new %v, refused %v", m.New, m.Refused)
+		t.Errorf("new series in each step %v, refused %v; want 3000 refused in the step before the last", m.New, m.Refused)
 	}
 	if r.Began != begin || sum(r.New) != 43_000 || r.New[Steps-12] != 13_000 {
 		t.Errorf("%+v", r)

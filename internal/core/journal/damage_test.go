@@ -372,7 +372,7 @@ func TestForgedFrame(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n != c.want {
-			t.Errorf("mark %x: %d frames", c.mark, n)
+			t.Errorf("mark %x: replayed %d frames, want %d", c.mark, n, c.want)
 		}
 	}
 }

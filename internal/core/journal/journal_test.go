@@ -73,7 +73,7 @@ func TestPositionsGoOn(t *testing.T) {
 		}
 		pos, err := l.Append([]Frame{{Shard: 1}, {Shard: 2}})
 		if err != nil || pos != Position(2*process+2) {
-			t.Fatalf("position %d, %v", pos, err)
+			t.Fatalf("position %d after an append, want %d; error %v", pos, 2*process+2, err)
 		}
 	}
 	if len(fs.Files) != 3 {
@@ -550,7 +550,7 @@ func TestSizeWaitsForNoDisk(t *testing.T) {
 	}
 	close(fs.goesOn)
 	if err := <-appended; err != nil || l.Size() == 0 {
-		t.Errorf("%d bytes, %v", l.Size(), err)
+		t.Errorf("once the disk goes on, Size returns %d, want more than 0; error %v", l.Size(), err)
 	}
 }
 

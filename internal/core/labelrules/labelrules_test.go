@@ -110,9 +110,11 @@ func TestResolve(t *testing.T) {
 				got = ls.String()
 			}
 			if got != c.want || (refusal != nil) != (c.text != "") {
-				t.Errorf("%s, version %d: %s, %v", c.why, version+1, got, refusal)
+				t.Errorf("%s, version %d: got the labels %s, want %s; refusal %v, want %q",
+					c.why, version+1, got, c.want, refusal, c.text)
 			} else if refusal != nil && (refusal.Reason != c.reason || !strings.Contains(refusal.Cause.Error(), c.text)) {
-				t.Errorf("%s, version %d: %v: %v", c.why, version+1, refusal.Reason, refusal.Cause)
+				t.Errorf("%s, version %d: refused as %v: %v, want %v: %s",
+					c.why, version+1, refusal.Reason, refusal.Cause, c.reason, c.text)
 			}
 		}
 	}

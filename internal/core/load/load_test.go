@@ -145,7 +145,7 @@ func checkPackets(t *testing.T, c Config, p Packets) {
 		for line := range bytes.SplitSeq(packet, []byte("\n")) {
 			if len(line) != c.LineBytes() || bytes.Count(line, []byte(",")) != tags ||
 				bytes.Contains(line, []byte("#")) != (c.Tags > 0) {
-				t.Fatalf("line of %d bytes: %q", len(line), line)
+				t.Fatalf("a line has %d bytes, want %d, and %d commas: %q", len(line), c.LineBytes(), tags, line)
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func TestNames(t *testing.T) {
 	c := Standard()
 	if names := len(read(t, ringOf(mustNew(t, c))).kinds); names < c.Contexts/contextsPerName ||
 		names > c.Contexts/contextsPerName+int(NumKinds) {
-		t.Errorf("%d names for %d contexts", names, c.Contexts)
+		t.Errorf("%d names for %d contexts, want about %d", names, c.Contexts, c.Contexts/contextsPerName)
 	}
 	c.Contexts = 1
 	if kinds := read(t, ringOf(mustNew(t, c))).Kinds; kinds[Counter] == 0 {

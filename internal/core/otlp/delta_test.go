@@ -105,7 +105,7 @@ func TestDeltasHaveNoCustomBuckets(t *testing.T) {
 	settings.CustomBuckets = true
 	_, increments, c, err := convertBoth(one(func(m pmetric.Metric) { addExplicit(m); setDelta(m) }), settings)
 	if err != nil || c.Samples != 5 || increments.Counts().Samples != 5 || increments.Counts().Histograms != 0 {
-		t.Errorf("%v, %+v, %+v", err, c, increments.Counts())
+		t.Errorf("converted %+v into %+v, want 5 samples and no histogram; error %v", c, increments.Counts(), err)
 	}
 }
 
@@ -164,7 +164,8 @@ func TestDeltasThatCannotBeAdded(t *testing.T) {
 		_, increments, converted, err := convertBoth(one(func(m pmetric.Metric) { c.fill(m); setDelta(m) }), escaping)
 		if text := converted.Refused.Text(); err != nil || converted.Points != 0 || len(increments.Series) > 0 ||
 			!strings.Contains(text, c.text) {
-			t.Errorf("%s: %v, %d points: %s", c.why, err, converted.Points, text)
+			t.Errorf("%s: %d points converted, want 0; refused %q, want %q; error %v",
+				c.why, converted.Points, text, c.text, err)
 		}
 		// The same value is accepted as a cumulative value. Even a negative counter is accepted,
 		// since nothing checks for it.
@@ -174,6 +175,6 @@ func TestDeltasThatCannotBeAdded(t *testing.T) {
 	}
 	falling := one(func(m pmetric.Metric) { counter(m, -1); m.Sum().SetIsMonotonic(false); setDelta(m) })
 	if _, increments, _, err := convertBoth(falling, escaping); err != nil || increments.Counts().Samples != 1 {
-		t.Errorf("a sum that may fall: %v, %+v", err, increments.Counts())
+		t.Errorf("a sum that may fall: got %+v, want 1 sample; error %v", increments.Counts(), err)
 	}
 }

@@ -324,7 +324,7 @@ func TestWholeResourcesAndHistogramsAreRefused(t *testing.T) {
 	}
 	if r, c, err := convert(m, escaping); err != nil || len(r.Series) != 0 ||
 		!strings.Contains(c.Refused.Text(), "2 of 2 were refused (2 too_many_labels)") {
-		t.Errorf("%v: %s%s", err, lines(r), c.Refused.Text())
+		t.Errorf("want no series and 2 refused: got %s, refused %s, error %v", lines(r), c.Refused.Text(), err)
 	}
 	for kind, m := range map[string]pmetric.Metrics{
 		"explicit": one(func(m pmetric.Metric) {
@@ -338,13 +338,13 @@ func TestWholeResourcesAndHistogramsAreRefused(t *testing.T) {
 	} {
 		if _, c, err := convert(m, escaping); err != nil || c.Points != 0 ||
 			!strings.Contains(c.Refused.Text(), "(1 delta)") {
-			t.Errorf("%s: %v: %+v %s", kind, err, c, c.Refused.Text())
+			t.Errorf("%s: converted %+v, want no points and 1 delta refused: %s, error %v", kind, c, c.Refused.Text(), err)
 		}
 	}
 	coarse := one(func(m pmetric.Metric) { addExponential(m).SetScale(-5) })
 	if _, c, err := convert(coarse, escaping); err != nil || c.Points != 0 ||
 		!strings.Contains(c.Refused.Text(), "(1 bad_histogram)") {
-		t.Errorf("%v: %s", err, c.Refused.Text())
+		t.Errorf("a scale that is too coarse: want 1 bad_histogram refused, got %q, error %v", c.Refused.Text(), err)
 	}
 }
 
@@ -359,7 +359,7 @@ func TestTargetInfoIsBounded(t *testing.T) {
 	r, c, err := convert(m, escaping)
 	if n := r.Counts().Samples; err != nil || n != 2+maxTargets || c.Points != 2 || c.Samples != 2 ||
 		c.Refused.AnyRefused() {
-		t.Errorf("%v, %d samples, %+v", err, n, c)
+		t.Errorf("%d samples, want %d; converted %+v, want 2 points and 2 samples; error %v", n, 2+maxTargets, c, err)
 	}
 }
 
@@ -385,7 +385,7 @@ func TestConversionEndsWithTheMemory(t *testing.T) {
 		return nil
 	})
 	if !errors.Is(err, full) || asked > 1<<20+11_000 {
-		t.Errorf("%v after %d bytes", err, asked)
+		t.Errorf("the conversion ended with %v after %d bytes, want %v soon after 1 MiB", err, asked, full)
 	}
 }
 

@@ -17,7 +17,7 @@ func TestDatagram(t *testing.T) {
 	lines := make([]dogstatsd.Metric, 1)
 	if n, _ := p.Metrics(lines); n != 1 || lines[0].Type != dogstatsd.Gauge || len(lines[0].Values) != 1 ||
 		lines[0].Values[0] != Seconds(at) {
-		t.Fatalf("%s: %d lines, %+v", packet, n, lines[0])
+		t.Fatalf("%s: read %d lines, want 1 gauge with the time of the probe: %+v", packet, n, lines[0])
 	}
 	for _, c := range []struct {
 		name   string
@@ -54,7 +54,7 @@ func TestDatagram(t *testing.T) {
 // A tenant's socket has one series, across restarts.
 func TestKey(t *testing.T) {
 	if a, b := NewMark(7).AppendKey(nil, "a"), NewMark(7).AppendKey(nil, "a"); string(a) != string(b) {
-		t.Errorf("%q %q", a, b)
+		t.Errorf("one tenant's socket has two series, %q and %q", a, b)
 	}
 	if a, b := NewMark(7).AppendKey(nil, "a"), NewMark(7).AppendKey(nil, "b"); string(a) == string(b) {
 		t.Errorf("two tenants have one series: %q", a)

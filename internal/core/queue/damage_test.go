@@ -259,10 +259,10 @@ func TestUnreadableSector(t *testing.T) {
 	appendIDs(t, q, 1)
 	for range 4 {
 		if r, ok, err := q.Peek(); !ok || err != nil || len(r.Payload) != len(large) {
-			t.Fatalf("peek: %d bytes, %v, %v", len(r.Payload), ok, err)
+			t.Fatalf("Peek returned %d bytes, want %d; found %v, error %v", len(r.Payload), len(large), ok, err)
 		}
 		if counted, err := q.Done(); !counted || err != nil {
-			t.Fatalf("done: %v, %v", counted, err)
+			t.Fatalf("Done counted the frame: %v, want true; error %v", counted, err)
 		}
 		if sum, _ := q.Waiting(); sum.Frames > 4 || sum.Bytes > 4*1<<20 {
 			t.Fatalf("waiting %+v of 5 frames", sum)
@@ -294,7 +294,7 @@ func TestForgedFrame(t *testing.T) {
 		fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes+headBytes] ^= 1
 		q, _ = open(t, fs, Options{})
 		if _, ok, err := q.Peek(); ok != c.want || err != nil {
-			t.Errorf("mark %x: %v, %v", c.mark, ok, err)
+			t.Errorf("mark %x: found a frame: %v, want %v; error %v", c.mark, ok, c.want, err)
 		}
 	}
 }
@@ -380,7 +380,7 @@ func TestPeekFails(t *testing.T) {
 	q, _ := open(t, fsys, Options{})
 	failing("open", segmentFormat.Name(1))(fsys)
 	if _, ok, err := q.Peek(); ok || !errors.Is(err, memfs.ErrInjected) || errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("peek: %v, %v", ok, err)
+		t.Fatalf("Peek found a frame: %v, want false; error %v, want the injected one", ok, err)
 	}
 	fsys.Fail = nil
 	if got := takeAll(t, q); !slices.Equal(got, left()) {

@@ -198,7 +198,7 @@ func TestAtLeastOnce(t *testing.T) {
 	for range 3 {
 		for range 2 {
 			if r, ok, err := q.Peek(); !ok || err != nil || idOf(t, r) != 1 {
-				t.Fatalf("peek: %v %v", ok, err)
+				t.Fatalf("Peek does not return frame 1: found %v, error %v", ok, err)
 			}
 		}
 		if _, oldest := q.Waiting(); oldest != 1000 {
@@ -359,7 +359,7 @@ func TestOneLargeFrame(t *testing.T) {
 		t.Errorf("beyond the limit: %v", err)
 	}
 	if r, ok, err := q.Peek(); err != nil || !ok || len(r.Payload) != len(large.Payload) {
-		t.Errorf("peek: %d bytes, %v, %v", len(r.Payload), ok, err)
+		t.Errorf("Peek returned %d bytes, want %d; found %v, error %v", len(r.Payload), len(large.Payload), ok, err)
 	}
 	q, _ = open(t, fs, Options{})
 	if _, err := q.Append(Frame{Payload: make([]byte, MaxPayload+1)}); !errors.Is(err, ErrTooLarge) {
