@@ -86,10 +86,10 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 				stop()
 				if c.cut > 0 && (resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" ||
 					!strings.Contains(string(text), "fewer than 16384 bytes") || took < c.cut || took > c.cut+time.Second) {
-					t.Errorf("%s: %s: %s %q after %v", c.why, path, resp.Status, text, took)
+					t.Errorf("%s: %s: got %s %q after %v, want 503 after %v", c.why, path, resp.Status, text, took, c.cut)
 				}
 				if c.cut == 0 && resp.StatusCode != http.StatusBadRequest { // the body is all zeros, so it is malformed
-					t.Errorf("%s: %s: %s %q after %v", c.why, path, resp.Status, text, took)
+					t.Errorf("%s: %s: got %s %q after %v, want 400", c.why, path, resp.Status, text, took)
 				}
 				if n := testutil.ToFloat64(r.metrics.unread.WithLabelValues("stalled")); (n == 1) != (c.cut > 0) {
 					t.Errorf("%s: %s: %v stalled requests are counted; the request must be cut off: %t", c.why, path, n, c.cut > 0)

@@ -197,7 +197,7 @@ func TestUDPReceiveBuffer(t *testing.T) {
 		l := listen(t, Config{Network: "udp", Address: "127.0.0.1:0", ReceiveBuffer: math.MaxInt32})
 		wanted, granted := l.ReceiveBuffer()
 		if granted >= wanted {
-			t.Fatalf("wanted %d, granted %d", wanted, granted)
+			t.Fatalf("granted %d bytes, want fewer than %d", granted, wanted)
 		}
 		w := l.Warnings()
 		if len(w) != 1 || !strings.Contains(w[0], l.Addr().String()) ||

@@ -177,7 +177,7 @@ func TestUnknownRecord(t *testing.T) {
 	_ = w.end(append(w.record(200), "from the future"...))
 	_ = w.Write(&some[1])
 	if all, _, err := read(&b); len(all) != 2 || err != io.EOF {
-		t.Errorf("read %d datagrams, %v", len(all), err)
+		t.Errorf("read %d datagrams, want 2; error %v", len(all), err)
 	}
 }
 

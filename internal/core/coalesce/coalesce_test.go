@@ -189,7 +189,7 @@ func TestCoalescedWindowsAreWorthTheSame(t *testing.T) {
 			samples += x.Samples
 		}
 		if each != together || samples != each.Samples {
-			t.Errorf("seed %d: folded one by one %+v, coalesced %+v", seed, each, together)
+			t.Errorf("seed %d: folded coalesced %+v, want %+v as one by one", seed, together, each)
 		}
 		for _, p := range pushes {
 			if f := all.fold(t, p); f.Samples > 0 || f.Again == 0 {

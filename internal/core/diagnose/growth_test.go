@@ -134,7 +134,7 @@ func TestGrowthInBursts(t *testing.T) {
 					})
 					found := m.growingTenants()
 					if len(found) != 1 {
-						t.Errorf("%s: grows %v, new %v", name, found, m.growing.Tenants[0].New)
+						t.Errorf("%s: the growing tenants are %v, want one; new series %v", name, found, m.growing.Tenants[0].New)
 						continue
 					}
 					if g := found[0]; label == "request" && !strings.Contains(m.culprit(&g), "metric requests_total, label request") ||

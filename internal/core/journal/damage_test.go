@@ -304,7 +304,7 @@ func TestDamagedSection(t *testing.T) {
 				}
 			}
 			if len(got[0]) == 0 || !subsequence(got[0], want[0]) {
-				t.Errorf("shard 0: %v of %v", got[0], want[0])
+				t.Errorf("shard 0: recovered %v, want some frames of %v, in order", got[0], want[0])
 			}
 		})
 	}

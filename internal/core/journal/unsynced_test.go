@@ -155,7 +155,7 @@ func TestAFailedSyncNeedsACheckpointWithAllStores(t *testing.T) {
 	}
 	u.fs.Fail = nil
 	if err := u.checkpoint(Checkpoint.CommitUnsynced); !errors.Is(err, memfs.ErrInjected) {
-		t.Errorf("without all stores: %v", err)
+		t.Errorf("a checkpoint without all stores: error %v, want the injected one", err)
 	}
 	if err := u.checkpoint(Checkpoint.Commit); err != nil {
 		t.Error(err)

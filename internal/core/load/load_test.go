@@ -67,7 +67,7 @@ func (r *reading) add(t *testing.T, line dogstatsd.Line, m *dogstatsd.Metric) {
 	}
 	kind := kindOfType[m.Type]
 	if known, ok := r.kinds[string(m.Name)]; ok && known != kind.String() {
-		t.Fatalf("%s is of kinds %s and %v", m.Name, known, kind)
+		t.Fatalf("the name %s has two kinds, %s and %v", m.Name, known, kind)
 	}
 	r.kinds[string(m.Name)] = kind.String()
 	r.contexts[string(m.Name)+"#"+string(m.Tags)]++

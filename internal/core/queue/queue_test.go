@@ -212,7 +212,7 @@ func TestAtLeastOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, oldest := q.Waiting(); oldest != 2000 {
-		t.Errorf("then the oldest is of %d", oldest)
+		t.Errorf("then the oldest frame has the time %d, want 2000", oldest)
 	}
 }
 
