@@ -40,7 +40,7 @@ const (
 	CAVariable     = "FRESHET_CA_FILE"
 )
 
-// Server is a server to send requests to, and the credentials.
+// Server says where commands send their requests, and with which credentials.
 type Server struct {
 	Address   string // empty for the server of this machine
 	TokenFile string // if empty, TokenVariable may hold a token
@@ -127,8 +127,8 @@ func (s Server) Post(ctx context.Context, path string, params url.Values, body i
 	return s.request(ctx, http.MethodPost, path, params, body)
 }
 
-// Follow gets `path`, whose answer continues until ctx is done or the server stops. The caller
-// closes the body.
+// Follow gets `path` and returns the body of the answer, which continues until ctx is done or the
+// server stops. The caller closes the body.
 func (s Server) Follow(ctx context.Context, path string, params url.Values) (io.ReadCloser, error) {
 	resp, err := s.Get(ctx, path, params)
 	if err != nil {
@@ -179,7 +179,7 @@ func (s Server) request(ctx context.Context, method, path string, params url.Val
 	if err != nil {
 		cause := err
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-			cause = wrapped.Err // without the URL: the message has `shown`
+			cause = wrapped.Err // the message already names the URL, as `shown`
 		}
 		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
 			return nil, fmt.Errorf("ask %s: %w; name the file with the server's CA by --ca-file or %s", shown, cause, CAVariable)

@@ -1,5 +1,6 @@
 // Package cataloguefile keeps the catalogue of names in one bbolt file, so that a name keeps its
-// kind over a restart. core/catalogue explains the metrics, docs/format/databases.md the file.
+// kind over a restart. core/catalogue explains the metrics, and docs/format/databases.md explains
+// the file.
 package cataloguefile
 
 import (
@@ -34,8 +35,8 @@ type stored struct {
 }
 
 // Open opens the file at `path`, or creates it. Open moves a damaged file aside, logs that, and
-// starts an empty file, which the next samples fill again. A name that samples of two kinds claim
-// may then belong to the other kind.
+// starts an empty file, which the next samples fill again. If samples of two kinds claim a name,
+// the name may then belong to the other kind than before.
 func Open(path string, logger *slog.Logger) (*File, error) {
 	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) error {
 		return walk(tx, func(catalogue.Metric) {})

@@ -161,7 +161,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 		piece := b[:min(len(b), unreadBytes)]
 		ours := !c.timed.Load()
 		if ours {
-			_ = c.Conn.SetWriteDeadline(time.Now().Add(unreadTime)) // fails only if Write fails, too
+			_ = c.Conn.SetWriteDeadline(time.Now().Add(unreadTime)) // if this fails, Write fails, too
 		}
 		var wrote int
 		wrote, err = c.Conn.Write(piece)

@@ -39,7 +39,8 @@ func share(limit uint64) Shares {
 // MostTCP is TCP without the default ceiling.
 func (s Shares) MostTCP() int { return int(s.Limit / 8 * 3) }
 
-// For returns the limit of descriptors that leaves room for this many TCP connections.
+// For is the inverse of MostTCP: it returns the limit of descriptors that leaves room for this
+// many TCP connections.
 func (s Shares) For(connections int) int { return (connections + 2) / 3 * 8 }
 
 // Few reports whether the limit is low enough for a warning.

@@ -12,8 +12,8 @@ type Config struct {
 	Retention time.Duration `yaml:"retention" help:"age at which events are deleted; at least 1m"`
 }
 
-// DefaultConfig keeps events as long as 1 min tiles, so that both begin at the same place on a
-// dashboard. 100,000 events of 500 bytes are 50 MB on disk.
+// DefaultConfig gives events the retention of 1 min tiles, so that both begin at the same place
+// on a dashboard. 100,000 events of 500 bytes are 50 MB on disk.
 func DefaultConfig() Config {
 	return Config{MaxEvents: 100_000, Retention: 40 * 24 * time.Hour}
 }

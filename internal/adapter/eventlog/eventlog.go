@@ -1,6 +1,6 @@
-// Package eventlog keeps events in one bbolt file, bounded by number and age, and answers
-// queries for them over HTTP. core/event says what an event is and how long its parts may be,
-// docs/format/databases.md how events lie on disk.
+// Package eventlog keeps events in one bbolt file, bounded by number and age, and answers queries
+// for them over HTTP. core/event says what an event is and how long its parts may be.
+// docs/format/databases.md shows how events lie on disk.
 package eventlog
 
 import (
@@ -152,7 +152,7 @@ func (l *Log) trim(b *bbolt.Bucket, n int) (full, old int, err error) {
 		} else {
 			break
 		}
-		gone = append(gone, slices.Clone(k)) // deletes later: a deletion moves the cursor
+		gone = append(gone, slices.Clone(k)) // to delete after this loop, because a deletion moves the cursor
 	}
 	for _, k := range gone {
 		if err := b.Delete(k); err != nil {

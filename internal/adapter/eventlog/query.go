@@ -20,7 +20,7 @@ type Filter struct {
 	Tenant     string
 	Start, End int64
 	Tags       []string // an event must have all these tags, in the sender's spelling
-	Text       string   // a part of the title or text; upper and lower case are equal
+	Text       string   // a part of the title or text; case does not matter
 	Limit      int      // 0 means DefaultLimit
 }
 

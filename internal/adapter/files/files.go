@@ -42,8 +42,8 @@ func Open(path string) (Dir, error) {
 	return Dir{path}, nil
 }
 
-// checkWritable writes a byte to a file and removes it: permission bits do not show read-only mounts.
-// A full disk is no error, since what is stored can still be read.
+// checkWritable writes a byte to a file and removes the file: permission bits do not show read-only
+// mounts. A full disk is no error, since what is stored can still be read.
 func checkWritable(path string) error {
 	f, err := os.CreateTemp(path, "write-test-*")
 	if err != nil {
@@ -101,7 +101,7 @@ func (d Dir) Open(name string) (segment.Reader, int64, error) {
 	return f, info.Size(), nil
 }
 
-// Overwrite opens an existing file for writing from its first byte on. Its size stays.
+// Overwrite opens an existing file for writing from its first byte on. The file keeps its size.
 func (d Dir) Overwrite(name string) (segment.Writer, error) {
 	f, err := os.OpenFile(d.file(name), os.O_WRONLY, 0)
 	if err != nil {

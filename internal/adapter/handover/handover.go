@@ -208,7 +208,7 @@ func (s *Sockets) TakeOne(network, address string) (one Socket, ok bool) {
 	return one, true
 }
 
-// is reports whether the socket serves an address.
+// is compares the socket with an address, and reports whether the socket serves it.
 func (s *Socket) is(network, address string) bool {
 	switch {
 	case s.Network != network:
@@ -282,7 +282,7 @@ func Exec(path string, args []string, sockets []Socket) error {
 	var list []passed
 	for _, s := range sockets {
 		fd := int(s.File.Fd())
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil { // keep it open over exec
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil { // the descriptor stays open over exec
 			return fmt.Errorf("hand over %s %s: %w", s.Network, s.Address, os.NewSyscallError("fcntl F_SETFD", err))
 		}
 		list = append(list, passed{fd, s.Name, s.Shared})

@@ -27,11 +27,11 @@ func newAlarm() (*alarm, error) {
 	return &alarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// near is how long before the time sleepUntil changes from Go's timers to the timerfd. From
-// then on it does not watch the context.
+// near is the last part of a sleep, for which sleepUntil uses the timerfd instead of Go's timers
+// and does not watch the context.
 const near = 2 * time.Millisecond
 
-// sleepUntil returns early, with an error, if ctx ends.
+// sleepUntil waits until `at`. If ctx ends first, it returns early, with an error.
 func (a *alarm) sleepUntil(ctx context.Context, at time.Time) error {
 	if err := sleep(ctx, time.Until(at)-near); err != nil {
 		return err

@@ -66,8 +66,8 @@ func (c *Client) segment(packetBytes int) error {
 	return nil
 }
 
-// sendAll sends packets from the next socket and counts them. It drops the rest when ctx is
-// done.
+// sendAll sends packets from the next socket, and counts them. When ctx is done, it drops the
+// packets that are left.
 func (c *Client) sendAll(ctx context.Context, p load.Packets) error {
 	fd := c.sockets[c.next]
 	c.next = (c.next + 1) % len(c.sockets)

@@ -35,7 +35,7 @@ const (
 	patience     = time.Minute      // longest time of retries while all answers are 5xx
 	firstBackoff = 30 * time.Millisecond
 	lastBackoff  = 5 * time.Second
-	maxAnswer    = 64 << 10 // bytes of an answer's text that are read
+	maxAnswer    = 64 << 10 // how many bytes of an answer's text are read
 )
 
 // answer is the final outcome of a request.
@@ -46,7 +46,7 @@ type answer struct {
 	goneOn  bool   // the request was answered with 503 and not retried (WriterConfig.GoOn)
 }
 
-// write sends request k of a round until its answer is final.
+// write sends request k of a round, and retries until an answer is final.
 func (c *connection) write(ctx context.Context, k int, request remoteload.Request) (a answer, err error) {
 	backoff := retry.Backoff{Min: firstBackoff, Max: lastBackoff}
 	for begun := time.Now(); ; a.retries++ {
@@ -88,7 +88,8 @@ type response struct {
 	retryAfter time.Duration
 }
 
-// written returns how many samples that the receiver stored of a request are stored.
+// written returns how many samples of a request the receiver stored. The request has `samples`
+// samples.
 func (r response) written(samples, version int) (int, error) {
 	ok := r.status/100 == 2
 	switch {
@@ -115,7 +116,7 @@ func (c *connection) post(ctx context.Context, k int, body []byte) (r response, 
 		}
 	}
 	conn := c.Conn
-	// the past deadline ends reading and writing
+	// a deadline in the past ends reading and writing
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	defer func() {

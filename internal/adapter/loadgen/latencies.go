@@ -25,8 +25,8 @@ func (l *Latencies) add(d time.Duration) {
 	l.longest = max(l.longest, d)
 }
 
-// bucketOf returns the bucket of a size. Sizes below 64 have their own buckets. Larger sizes with the
-// same highest bits share a bucket.
+// bucketOf returns the bucket of a size. Each size below 64 has a bucket of its own. Larger sizes
+// with the same highest bits share a bucket.
 func bucketOf(v uint64) int {
 	shift := max(0, bits.Len64(v)-stepBits-1)
 	return shift<<stepBits + int(v>>shift)

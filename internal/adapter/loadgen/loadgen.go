@@ -30,7 +30,7 @@ type Config struct {
 	// (UDP_SEGMENT). That sends more packets per second than a system call for each packet.
 	GSO bool
 
-	// Sources is the number of sockets to send from, 1 if 0. If receivers share a port by
+	// Sources is the number of sockets to send from; 0 means 1. If receivers share a port by
 	// SO_REUSEPORT, the kernel chooses one by the sender's address.
 	Sources int
 
@@ -54,7 +54,7 @@ type Pace struct {
 type Result struct {
 	Sent    load.Totals   // taken by the kernel
 	Dropped load.Totals   // refused by the kernel and lost (Config.DropRefused)
-	Refused uint64        // times that a Unix socket's queue was full
+	Refused uint64        // how often a Unix socket's queue was full
 	Elapsed time.Duration // from the first packet to the last
 
 	// CPU time of the sending thread. On loopback that includes most of the kernel's work to
@@ -238,8 +238,8 @@ const (
 	shortNap = time.Millisecond
 	longNap  = 20 * time.Millisecond // a run ends at most this long after its context
 
-	// A delayed sender makes up for at most this much. A larger burst would overflow a receive
-	// buffer, and the sender would be to blame for the loss.
+	// A delayed sender catches up by at most this much at once. A larger burst would overflow a
+	// receive buffer, and the sender would be to blame for the loss.
 	catchUpTime    = 5 * time.Millisecond
 	catchUpPackets = 128 // about what the smallest default receive buffer of a kernel holds
 )

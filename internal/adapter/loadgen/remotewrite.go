@@ -23,7 +23,7 @@ type WriterConfig struct {
 	URL         string // http://HOST:PORT/api/v1/write
 	Header      http.Header
 	TLS         *tls.Config // for an https URL; nil means the defaults
-	Connections int         // concurrent requests, 1 if 0
+	Connections int         // concurrent requests; 0 means 1
 	Tenants     []string    // X-Scope-OrgID of the requests of a round, in rotation; empty for none
 
 	// GoOn drops a request that is answered with 503 instead of retrying it. The Writer sends the
@@ -65,7 +65,7 @@ type Writer struct {
 	mu       sync.Mutex
 	answered *sync.Cond // signals that a request was answered
 	turns    int        // requests begun, in all rounds
-	busy     []bool     // by request of a round: whether it is under way
+	busy     []bool     // whether each request of a round is under way
 	failed   bool       // this run sends nothing more
 	progress WriterResult
 }
@@ -220,7 +220,7 @@ func (w *Writer) fail() {
 	w.answered.Broadcast()
 }
 
-// sleep returns early, with an error, if ctx ends.
+// sleep waits for d. If ctx ends first, it returns early, with an error.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

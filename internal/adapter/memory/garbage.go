@@ -12,7 +12,7 @@ import (
 // Garbage is how much garbage may pile up before a collection.
 type Garbage struct {
 	Percent int    // of the live memory; 1 or more
-	Most    uint64 // limit in bytes for any live memory; rounded to a whole percent of it
+	Most    uint64 // bytes, however large the live memory is; rounded to a whole percent of the live memory
 }
 
 // lookTime is how often Limit looks at the live memory.

@@ -47,8 +47,8 @@ type part struct{ from, to uintptr }
 // unchanged returns the parts that are mapped from `file`, are not writable, and have no private
 // page of this process: the kernel can read their pages again from the file. A part that is not
 // writable now may have been written before: the loader of a position-independent program writes
-// addresses, and a debugger breakpoints. Dirty pages are no sign of that: after a file is made, all
-// its pages are dirty until the kernel writes them to the disk.
+// addresses, and a debugger writes breakpoints. Dirty pages do not show such writes: after a file
+// is made, all its pages are dirty until the kernel writes them to the disk.
 func unchanged(smaps io.Reader, file string) (parts []part, err error) {
 	lines := bufio.NewScanner(smaps)
 	for candidate := false; lines.Scan(); {

@@ -119,7 +119,7 @@ func (t *clientTLS) Clone() credentials.TransportCredentials {
 	return &clientTLS{t.TransportCredentials.Clone(), t.c}
 }
 
-// watched is a connection that records why it ends. This also covers the refusal of our certificate:
+// watched is a connection that records why it ends. A refusal of our certificate is recorded, too:
 // it arrives with the first read.
 type watched struct {
 	net.Conn

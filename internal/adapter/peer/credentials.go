@@ -30,7 +30,7 @@ func (i Identity) String() string {
 	return "freshet://node/" + i.Name
 }
 
-// Credentials prove which process this is, and verify which process the other one is.
+// Credentials prove which process this is, and verify which process is at the other end.
 type Credentials struct {
 	own    func() (*tls.Certificate, error)
 	verify func(chain []*x509.Certificate) (Identity, error)
@@ -124,9 +124,9 @@ func identityOf(chain []*x509.Certificate) (Identity, error) {
 	return who, nil
 }
 
-// Files returns the credentials of a certificate and key in files, and accepts certificates that a CA
-// in the file `ca` has signed. The files are read at each handshake, so that they can be replaced
-// while the process runs. Files fails if they cannot be read now.
+// Files returns credentials with a certificate and key from files. These credentials accept
+// certificates that a CA in the file `ca` has signed. The files are read at each handshake, so that
+// they can be replaced while the process runs. Files fails if they cannot be read now.
 func Files(cert, key, ca string) (*Credentials, error) {
 	c := &Credentials{
 		own: func() (*tls.Certificate, error) {

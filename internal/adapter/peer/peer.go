@@ -1,6 +1,6 @@
 // Package peer is the protocol between the nodes of a cluster, and between collectors and nodes. It
 // carries messages of members, pushes, writes, and queries. Server answers other processes, and Peers
-// calls other nodes. The decisions are those of Handler. docs/format/peer.md describes the bytes.
+// calls other nodes. Handler makes the decisions. docs/format/peer.md describes the bytes.
 package peer
 
 import (
@@ -40,10 +40,10 @@ type Self struct {
 	Member  uint64 // 0 for a collector
 }
 
-// Handler answers other processes. Its methods are called concurrently. Errors of Push, Write and Join
-// on which callers decide keep their identity on the way to the caller: see package batch,
-// member.ErrLost, ErrUnknown, ErrFull and ErrMoved, replica.ErrNotLeader and ErrFull, and
-// NotLeaderError. Other errors arrive only as text.
+// Handler answers other processes. Its methods are called concurrently. Callers look for some
+// errors of Push, Write and Join with errors.Is, so these errors keep their identity on the way to
+// the caller: see package batch, member.ErrLost, ErrUnknown, ErrFull and ErrMoved,
+// replica.ErrNotLeader and ErrFull, and NotLeaderError. Other errors arrive only as text.
 type Handler interface {
 	// Receive takes a message for this member. It gets the messages of one member one after the other,
 	// but messages with entries and urgent messages are separate sequences. While Receive blocks, the
@@ -110,7 +110,7 @@ type Status struct {
 	Version            string  // version of the program
 
 	Leader                    string  // as this node knows; empty if there is none
-	Leaderless, LeaderlessSum float64 // seconds since a leader was last known, and of all such times since the start
+	Leaderless, LeaderlessSum float64 // seconds since a leader was last known; the sum of all such times since the start
 
 	LogBytes  uint64
 	LogPins   []string // why old entries stay in the log

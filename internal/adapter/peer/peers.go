@@ -173,7 +173,7 @@ func (p *Peers) Health() (all []Health, changed <-chan struct{}) {
 		h := Health{Node: n.name, Address: n.address, Connected: true}
 		for _, c := range p.connections(n) {
 			c.mu.Lock()
-			switch { // a connection that is down decides
+			switch { // Since comes from a connection that is down, if there is one
 			case !c.ready() && (h.Connected || c.since.Before(h.Since)):
 				h.Since = c.since
 			case c.ready() && h.Connected && c.since.After(h.Since):
@@ -236,7 +236,8 @@ func call[Answer, Reply any](
 	return answer, fmt.Errorf("ask node %s at %s: %s", n.name, n.address, s.Message())
 }
 
-// lost marks the fate of a push or a write as unknown if its node could not be reached.
+// lost is called with the error of a push or a write. If the node could not be reached, the
+// result says that the fate of the push or the write is unknown.
 func lost(err error) error {
 	if errors.Is(err, ErrUnreachable) {
 		return &lostError{err}

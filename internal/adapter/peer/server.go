@@ -140,7 +140,7 @@ func (c *serverTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		if bad := (certificateError{}); errors.As(err, &bad) {
 			reason = refusedCert
 		}
-		if !errors.Is(err, io.EOF) { // a check of the port sends nothing
+		if !errors.Is(err, io.EOF) { // a program that only checks the port sends nothing
 			c.server.refuse(reason, fmt.Errorf("connection from %s: %w", raw.RemoteAddr(), err))
 		}
 		return nil, nil, err
@@ -255,7 +255,7 @@ func (s *Server) greet(ctx context.Context, h *wire.Hello, knows knows) error {
 type knows uint8
 
 const (
-	knowsNothing knows = iota // each side may not know its cluster yet
+	knowsNothing knows = iota // either side may not know its cluster yet
 	knowsCluster
 	knowsMembers // the members of both sides
 )
@@ -475,7 +475,7 @@ const (
 	forgetPusher = 10 * time.Minute
 )
 
-// pushed notes a push of a collector.
+// pushed is called for each push, with the name of the collector.
 func (p *pushers) pushed(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

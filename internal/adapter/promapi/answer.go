@@ -46,8 +46,8 @@ func respond(w http.ResponseWriter, r *http.Request, status int, body *v1.Respon
 	_, _ = w.Write(text) // an error means that the client has gone
 }
 
-// A client must read its answer, which stays in memory until then. It has answerGrace before it
-// reads the first byte. Then it must read answerRate bytes a second on average: 2 Mbit/s, a tenth
+// A client must read its answer, which stays in memory until then. It may take answerGrace to
+// read the first byte. Then it must read answerRate bytes a second on average: 2 Mbit/s, a tenth
 // of a slow line.
 const (
 	answerGrace = 30 * time.Second
@@ -74,7 +74,7 @@ func (w *answer) WriteHeader(status int) {
 }
 
 // begin is called before anything is sent. It gives the slot back: writing may wait for the client,
-// and a slot must not wait with it.
+// and no slot must be held meanwhile.
 func (w *answer) begin() {
 	if !w.sent {
 		w.sent, w.begun = true, time.Now()

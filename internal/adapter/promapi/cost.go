@@ -62,7 +62,7 @@ func (c *costing) gaveUp(waited time.Duration) {
 	}
 }
 
-// failed notes that the query failed.
+// failed is called when the query has failed.
 func (c *costing) failed() {
 	if c != nil {
 		c.cost.Failed = true

@@ -25,7 +25,7 @@ import (
 // federatePath is the path from which another Prometheus scrapes this server.
 const federatePath = "/federate"
 
-// maxFederated bounds an answer, in series. In memory each takes 100 bytes and its labels.
+// maxFederated bounds an answer, in series. In memory, a series takes 100 bytes plus its labels.
 const maxFederated = 1_000_000
 
 var errTooManyFederated = fmt.Errorf("match[] finds more than %d series; ask for fewer, or use remote read",

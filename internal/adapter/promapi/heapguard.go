@@ -37,7 +37,7 @@ type heapGuard struct {
 type heap struct {
 	live        uint64 // bytes that the last collection found in use
 	allocated   uint64 // bytes, garbage included
-	collections uint64 // so far
+	collections uint64 // number of collections since the start
 }
 
 const (
@@ -138,8 +138,8 @@ func (w *watched) size() {
 	})
 }
 
-// potential returns how many bytes the query may need in all for the series that it has read
-// number of collections since the start.
+// potential returns how many bytes the query may need in all for the series that it has read so
+// far.
 func (w *watched) potential() uint64 {
 	lists := uint64(w.turn.read.Load()) + 1 // plus one, because vector() returns a series and reads none
 	if w.spread {
@@ -192,7 +192,7 @@ func (g *heapGuard) run() {
 
 // full reports whether the heap is nearly full. Usually the runtime keeps the heap below its
 // limit, and the figure of the last collection shows how much is in use. If more than the limit
-// is allocated, garbage included, the runtime could not keep it.
+// is allocated, garbage included, the runtime could not keep the heap below the limit.
 func (g *heapGuard) full(h heap) bool { return h.live > g.bound || h.allocated > g.limit }
 
 // look ends the largest query if the heap is full.

@@ -20,10 +20,10 @@ type LiveSet interface {
 
 // rate, increase and delta extrapolate to the edges of their range only if the edges are not much
 // further away than the mean spacing of the samples. A live sample makes that mean smaller,
-// because it follows the end of the last tile after 1 s to a whole tile. Here the three functions
-// wrap Prometheus' own, and first move the live sample to a regular distance. All other samples
-// and the results of Prometheus' functions stay unchanged. docs/decisions/live-rate.md gives the
-// reasons.
+// because it comes between 1 s and a whole tile after the end of the last tile. Here the three
+// functions wrap Prometheus' own, and first move the live sample to a regular distance. All other
+// samples and the results of Prometheus' functions stay unchanged. docs/decisions/live-rate.md
+// gives the reasons.
 //
 // The engine finds functions in a global map, so init changes the map before any engine runs.
 func init() {

@@ -72,8 +72,8 @@ func New(o Options) *Receiver {
 	return r
 }
 
-// Sent returns the senders of the most readable requests of all tenants in the last top.Span
-// seconds, and the sum of all other senders.
+// Sent returns the busiest senders of all tenants, by their readable requests in the last
+// top.Span seconds, and the sum of all other senders.
 func (r *Receiver) Sent(limit int) ([]top.RequestsRow, top.Rest) {
 	return r.sent.Busiest(time.Now().Unix(), limit)
 }

@@ -30,8 +30,8 @@ func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
 	o, err := r.remoteWrite(newPaced(w, request), request, begun)
 	header := w.Header()
 	// Each answer needs these headers: without them a sender assumes that the receiver understood
-	// nothing. The sender counts samples that the headers leave out as lost. So the headers include
-	// samples that the configuration drops on purpose.
+	// nothing. If the headers leave out a sample, the sender counts the sample as lost. So the
+	// headers include samples that the configuration drops on purpose.
 	taken := o.Written
 	taken.Add(o.Dropped)
 	header.Set("X-Prometheus-Remote-Write-Samples-Written", strconv.Itoa(taken.Samples))

@@ -61,8 +61,8 @@ func (a *alarm) after(now time.Time, d time.Duration) {
 	}
 }
 
-// passed notes that the deadline has ended a read. The next call of arm then sets the deadline even
-// if `next` is unchanged: if the wall clock was set back, `next` is in the future again.
+// passed is called when the deadline has ended a read. The next call of arm then sets the deadline
+// even if `next` is unchanged: if the wall clock was set back, `next` is in the future again.
 func (a *alarm) passed() { a.armed = 0 }
 
 // pause waits a moment after a failed system call, or until ctx is done.

@@ -70,8 +70,8 @@ type Timing struct {
 	Handling time.Duration // time until Tick returned
 }
 
-// TimedEvery is the number of batches of which one is timed. Reading the clock for each batch
-// would make a batch of one datagram a tenth slower.
+// TimedEvery says how seldom a batch is timed: once in TimedEvery batches. Reading the clock for
+// each batch would make a batch of one datagram a tenth slower.
 const TimedEvery = 16
 
 const (

@@ -42,7 +42,7 @@ func (d *deframer) room() []byte {
 	return d.buf[d.end:]
 }
 
-// wrote notes that n bytes were written into the space that room returned.
+// wrote is called after n bytes were written into the space that room returned.
 func (d *deframer) wrote(n int) { d.end += n }
 
 // next returns the payload of the next complete frame, or nil if more bytes are needed. It

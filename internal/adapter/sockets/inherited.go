@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// adopt makes listeners of open sockets.
+// adopt makes listeners from sockets that are already open.
 func adopt(c Config) ([]*Listener, error) {
 	defer c.closeInherited()
 	var ls []*Listener

@@ -13,7 +13,8 @@ type socketFile struct {
 	info fs.FileInfo
 }
 
-// own sets the mode of the socket at `path` and remembers which file it is.
+// own is called for a new socket file at `path`. It sets the mode, and remembers which file it
+// is.
 func own(path string, mode fs.FileMode) (socketFile, error) {
 	f := socketFile{path: path}
 	err := os.Chmod(path, mode)
@@ -26,8 +27,8 @@ func own(path string, mode fs.FileMode) (socketFile, error) {
 	return f, err
 }
 
-// boundFile returns the file of a bound socket. If the file no longer exists, the
-// result's remove does nothing.
+// boundFile returns the file of a bound socket. If the file no longer exists, remove does nothing
+// with the result.
 func boundFile(path string) socketFile {
 	f := socketFile{path: path}
 	f.info, _ = os.Lstat(path)

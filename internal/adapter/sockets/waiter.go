@@ -79,8 +79,8 @@ func (w *waiter) arm(on bool) error {
 	return w.err
 }
 
-// tell arms or disarms the epoll instance: only while armed does it report the socket's
-// datagrams.
+// tell arms or disarms the epoll instance. The instance reports the socket's datagrams only while
+// it is armed.
 func (w *waiter) tell(epoll uintptr) {
 	var e unix.EpollEvent
 	if w.armed {

@@ -10,7 +10,7 @@ import (
 )
 
 // Visible shows received bytes in a form that is safe for a terminal: control characters and
-// invalid UTF-8 are written as \x1b. It has the place of each byte in that text.
+// invalid UTF-8 are written like \x1b. Visible knows the place of each byte in that text.
 type Visible struct {
 	Text    string
 	offsets []int // the index in Text of each byte, and of the end of the line

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// keeper decides at the end of a trace whether to keep the trace, when its length is known. A
-// sampler would have to decide at the beginning.
+// keeper decides at the end of a trace, when its length is known, whether to keep it. A sampler
+// would have to decide at the beginning.
 type keeper struct {
 	config  Config
 	metrics *metrics
@@ -178,7 +178,7 @@ func (t *Tracing) Traces() []*Trace {
 	return all
 }
 
-// has reports whether a trace is kept.
+// has is true if the trace with this ID is kept.
 func (k *keeper) has(id trace.TraceID) bool {
 	text := id.String()
 	k.mu.Lock()

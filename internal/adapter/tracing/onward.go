@@ -7,8 +7,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// maxWaiting bounds the spans that wait for an endpoint that is down or slow. So many spans
-// belong to some hundred traces. A span takes about 1 kB.
+// maxWaiting bounds the spans that wait for an endpoint that is down or slow. This number of
+// spans makes some hundred traces. A span takes about 1 kB.
 const maxWaiting = 20_000
 
 // onward sends the spans of kept traces to self.traces.endpoint, in batches. Each span ends as
@@ -36,7 +36,7 @@ func (o *onward) OnEnd(s sdk.ReadOnlySpan) {
 	o.SpanProcessor.OnEnd(s)
 }
 
-// counting is an exporter that counts in onward whether spans were sent.
+// counting is an exporter that counts the sent and the unsent spans of `onward`.
 type counting struct {
 	sdk.SpanExporter
 	onward *onward

@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// waiting bounds the number of slow batches that wait for their spans.
+	// waiting is the limit of slow batches that wait for their spans.
 	waiting = 64
 
 	// perSecond bounds the number of traces kept in one second: when everything is slow, a few
