@@ -115,8 +115,8 @@ func (c Config) Validate() []conf.Problem {
 }
 
 const (
-	// slowSeries bounds how old a series' newest sample may be, relative to the tenant's newest
-	// sample, if the out-of-order window is shorter. Prometheus has the same bound.
+	// slowSeries is how far a sample that is the newest of its series may lie behind the tenant's
+	// newest sample, even if the out-of-order window is shorter. Prometheus has the same bound.
 	slowSeries = int64(time.Hour / time.Millisecond)
 
 	// spareWindow is how much wider tsdb's out-of-order window is than the window of any request. With
@@ -135,13 +135,13 @@ const (
 	manyStripes = 16_384
 
 	// A database with few stripes that grows to manySeries series is closed, and opened again with
-	// many stripes. With fewer series, the maps of few stripes are small enough. With more series,
-	// reopening costs more, because each series must be looked up again, which costs as much as a new
-	// series.
+	// many stripes. With fewer series, the maps of few stripes are small enough. If manySeries were
+	// larger, reopening would cost more, because each series must be looked up again, which costs as
+	// much as a new series.
 	manySeries = 5000
 )
 
-// of returns how long a store keeps its samples; 0 for an unknown store.
+// of is the retention of one store: how long it keeps its samples; 0 for an unknown store.
 func (r Retention) of(store string) time.Duration {
 	switch store {
 	case Raw:

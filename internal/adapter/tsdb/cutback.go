@@ -170,7 +170,7 @@ func (s *store) fitEnds() {
 
 // saveEnds syncs the logs, and saves where they ended before the sync.
 func (s *store) saveEnds() error {
-	s.ends.saving.Lock() // a save must not replace the ends of a later one
+	s.ends.saving.Lock() // a save must not replace the ends of a later save
 	defer s.ends.saving.Unlock()
 	s.committing.Lock() // tsdb writes a commit to both logs, one after the other
 	now, err := endsNow(s.dir)
@@ -185,8 +185,8 @@ func (s *store) saveEnds() error {
 	return now.write(s.dir, s.fsync)
 }
 
-// syncEnds syncs the store's files and saves the ends of the logs. While an opening is under way, it
-// leaves the ends as they were saved before; the next sync saves new ones.
+// syncEnds syncs the store's files and saves the ends of the logs. While an opening is under way,
+// syncEnds saves no ends; the next sync does.
 func (s *store) syncEnds() error {
 	if !s.ends.kept {
 		return s.syncFiles()
@@ -222,18 +222,19 @@ type compactor struct {
 	store *store
 }
 
-// Write writes a block of samples of the head.
+// Write writes samples of the head into a block.
 func (c compactor) Write(
 	dest string, head tsdb.BlockReader, mint, maxt int64, base *tsdb.BlockMeta,
 ) ([]ulid.ULID, error) {
-	if dest == c.store.dir { // and not a snapshot
+	if dest == c.store.dir { // otherwise the block is for a snapshot
 		head = savesEnds{head, c.store}
 	}
 	return c.Compactor.Write(dest, head, mint, maxt, base)
 }
 
-// savesEnds reads the samples of a block. The compactor closes its readers when it has read all samples,
-// and before it puts the block into place.
+// savesEnds reads the samples of a block, and saves the ends when its reader of tombstones is closed.
+// The compactor closes its readers when it has read all samples, and before it puts the block into
+// place.
 type savesEnds struct {
 	tsdb.BlockReader
 	store *store

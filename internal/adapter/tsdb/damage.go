@@ -192,8 +192,8 @@ func examineCheckpoint(dir string) error {
 	return nil
 }
 
-// readLog returns the error of the disk that tsdb would take for damage of the log of samples in order.
-// What it reads is then in the page cache, so tsdb's replay reads nothing from the disk.
+// readLog reads the log of samples in order, and returns an error of the disk, which tsdb would take
+// for damage. The log is then in the page cache, so tsdb's replay reads nothing from the disk.
 func readLog(dir string) error {
 	wal := filepath.Join(dir, "wal")
 	found, err := segmentsOf(wal)

@@ -110,7 +110,7 @@ func callback(raw *rawCache, n *newcomers) tsdb.SeriesLifecycleCallback {
 	return nil
 }
 
-// at returns the stored sample of one series at exactly `t`, or nil.
+// at looks for a stored sample of one series at exactly `t`, and returns nil if there is none.
 func (d *database) at(ctx context.Context, series labels.Labels, t int64) (at *tile.Point, err error) {
 	err = d.read(ctx, series, t, t, func(it chunkenc.Iterator, kind chunkenc.ValueType) {
 		if it.AtT() != t {
@@ -126,8 +126,8 @@ func (d *database) at(ctx context.Context, series labels.Labels, t int64) (at *t
 	return at, err
 }
 
-// last returns the time of the newest stored sample of one series. Samples before `from` do not
-// count.
+// last looks for the newest stored sample of one series, and returns its time. Samples before
+// `from` do not count.
 func (d *database) last(ctx context.Context, series labels.Labels, from int64) (t int64, found bool, err error) {
 	err = d.read(ctx, series, from, math.MaxInt64, func(it chunkenc.Iterator, _ chunkenc.ValueType) {
 		t, found = it.AtT(), true

@@ -42,8 +42,8 @@ type keptEnds struct {
 	opening  sync.Mutex    // held while an opening may replace files of the logs
 }
 
-// has notes that the logs have the first `requests` requests of the tenant. A replay passes smaller
-// numbers, which change nothing.
+// has is called when the logs have the first `requests` requests of the tenant. A replay passes
+// smaller numbers, which change nothing.
 func (k *keptEnds) has(requests uint64) {
 	if requests > k.requests.Load() {
 		k.requests.Store(requests)
@@ -229,7 +229,8 @@ func (e logEnd) fits(log string) (bool, error) {
 	return tail == e.tail, err
 }
 
-// behind returns how many bytes a log has behind the end, without the zeros that pad its last page.
+// behind is the number of bytes that a log has behind the end, without the zeros that pad its last
+// page.
 func (e logEnd) behind(log string) (n int64, err error) {
 	all, err := segmentsOf(log)
 	for _, number := range all.numbers {
@@ -248,9 +249,9 @@ func (e logEnd) behind(log string) (n int64, err error) {
 }
 
 // gapBehind reports whether a segment behind the end is missing, and a later one is there. tsdb does not
-// open such a log. A power loss during a cut leaves it, if it undoes some of the removals.
+// open such a log. A power loss during a cut leaves such a gap if it undoes some of the removals.
 func (e logEnd) gapBehind(log string) bool {
-	all, _ := segmentsOf(log) // behind returns the error
+	all, _ := segmentsOf(log) // the method behind returns the error
 	for i, number := range all.numbers {
 		if i > 0 && number > e.segment && all.numbers[i-1] < number-1 {
 			return true
@@ -259,8 +260,8 @@ func (e logEnd) gapBehind(log string) bool {
 	return false
 }
 
-// cut removes everything behind the end. The first segment of a log stays, if only empty: tsdb does not
-// open a log whose segments do not begin behind its checkpoint.
+// cut removes everything behind the end. The first segment of a log stays, though it may become empty:
+// tsdb does not open a log whose segments do not begin behind its checkpoint.
 func (e logEnd) cut(log string, fsync func(path string) error) error {
 	all, err := segmentsOf(log)
 	if err != nil {

@@ -38,7 +38,7 @@ type newcomers struct {
 	sender  sender.Sender // sender of the request being written; zero for tiles
 }
 
-// tell notes a new or refused series.
+// tell is called for each series that is new or refused.
 func (n *newcomers) tell(ls labels.Labels, refused bool) {
 	n.tracker.Add(n.now().Unix(), &growth.Series{
 		Tenant: n.tenant, Store: n.store, Labels: ls, Sender: n.sender, Refused: refused,

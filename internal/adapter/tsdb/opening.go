@@ -110,7 +110,8 @@ func (s *store) open() {
 	db, used, cut, err := s.openFiles(with)
 	if err == nil && (used > 0 || cut > 0) {
 		// If tsdb repaired its log, it has not read the log of out-of-order samples. A power loss may
-		// tear the last record of both logs, and the first must not hide the second.
+		// tear the last record of both logs, so the database is opened again to read the second log,
+		// too.
 		err = db.close()
 		if err == nil && used > 0 {
 			err = reserve(s.dir, used)
@@ -184,7 +185,7 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 	return db, 0, cut, nil
 }
 
-// breaks records that the store cannot be opened.
+// breaks is called when the store cannot be opened. It records the cause.
 func (s *store) breaks(cause error) {
 	now := &BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Cause: cause, WayOut: wayOut(s.dir, cause)}
 	before := s.broken.Load()
@@ -199,7 +200,7 @@ func (s *store) breaks(cause error) {
 	}
 }
 
-// mends records that the store was opened.
+// mends is called when the store was opened. It clears the cause that breaks recorded.
 func (s *store) mends() {
 	if before := s.broken.Swap(nil); before != nil {
 		s.fault.Set(0)

@@ -269,9 +269,9 @@ func (w *rawWrite) add(f *rawFound, o *rawOrder, start int64, x rawValue) error 
 	return nil
 }
 
-// has reports whether the series has a sample at or after `from`. If the newest sample of the
-// series is not known, as after an opening, it reads the store: the result must not depend on what
-// the cache and the head happen to hold.
+// has is true if the series has a sample at or after `from`. If the newest sample of the series is
+// not known, as after an opening, it reads the store: the result must not depend on what the cache
+// and the head happen to hold.
 func (w *rawWrite) has(f *rawFound, o *rawOrder, from int64) (bool, error) {
 	if has, certain := o.known(from); certain {
 		return has, nil

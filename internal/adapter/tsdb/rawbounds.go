@@ -24,11 +24,11 @@ func (b *rawBounds) begin(r *write.Request) {
 	b.latest = r.Arrival + write.MaxAhead.Milliseconds()
 }
 
-// taken notes the time of a sample that the tenant has.
+// taken is called with the time of each sample that the tenant has.
 func (b *rawBounds) taken(t int64) { b.newest = max(b.newest, t) }
 
-// tooOld reports whether a sample at time t is always refused. late reports whether it is refused
-// unless it is newer than all others of its series.
+// tooOld reports whether a sample at time t is always refused. late reports whether the sample is
+// accepted only if it is the newest of its series.
 func (b *rawBounds) tooOld(t int64) bool { return t < b.newest-max(b.window, slowSeries) }
 func (b *rawBounds) late(t int64) bool   { return t < b.newest-b.window }
 
@@ -37,9 +37,9 @@ func (b *rawBounds) errTooOld(t int64) error {
 		stamp(t), time.Duration(b.window)*time.Millisecond)
 }
 
-// startsAt reports whether to put a zero before a sample, at the time start when its series began
-// to count, so that rate() sees the first increment. There is no zero if the series began longer
-// ago than the window. `start` is 0 if it is unknown.
+// startsAt reports whether to put a zero before a sample, so that rate() sees the first
+// increment. The zero gets the time `start`, when the series began to count. There is no zero if
+// the series began longer ago than the window. `start` is 0 if it is unknown.
 func (b *rawBounds) startsAt(start, t int64) bool {
 	return start != 0 && start < t && start >= t-b.window && !b.tooOld(start)
 }

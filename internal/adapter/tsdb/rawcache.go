@@ -56,8 +56,8 @@ func (c *rawCache) evict() {
 	}
 }
 
-// noteIn sets the set and the epoch in which series are noted. Entries that are noted in others no
-// longer count as noted.
+// noteIn sets the set and the epoch in which series are noted. Entries that are noted in another
+// set or epoch no longer count as noted.
 func (c *rawCache) noteIn(recent *recentseries.Set) {
 	if c.recent != recent || c.epoch != recent.Epoch() {
 		c.recent, c.epoch = recent, recent.Epoch()

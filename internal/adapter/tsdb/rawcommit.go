@@ -15,7 +15,7 @@ type rawCommit struct {
 	store  *store
 	db     *database
 	app    storage.Appender
-	number uint32 // the entries of series that this commit appends to have it, too
+	number uint32 // also in the entry of each series to which this commit appends
 }
 
 // begin begins the commit with this number.

@@ -37,7 +37,8 @@ func rawOrderOf(entry *seriescache.Series, commit uint32, onDisk int64) rawOrder
 }
 
 // place decides where a sample lies. The store does not know a sample that waits for the commit.
-// Late samples that come in the order of their times, as in a backlog, never have the same time.
+// A late sample that is newer than the late samples before it, as in a backlog, cannot have the
+// time of one of them.
 func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
 	switch {
 	case x.t > o.last:
@@ -64,8 +65,8 @@ func (o *rawOrder) known(from int64) (has, certain bool) {
 	return true, o.exact || mutant.Reopened
 }
 
-// learned notes the answer of the store about samples at or after `from`. If `found` is true, the
-// newest of them is at `last`; otherwise there are none.
+// learned is called with the answer of the store about samples at or after `from`. If `found` is
+// true, the newest of them is at `last`; otherwise there are none.
 func (o *rawOrder) learned(entry *seriescache.Series, from, last int64, found bool) {
 	if o.last, o.exact = from-1, found; found {
 		o.last = last
@@ -75,7 +76,7 @@ func (o *rawOrder) learned(entry *seriescache.Series, from, last int64, found bo
 	}
 }
 
-// appended notes a sample that now waits for the commit.
+// appended is called for a sample that now waits for the commit.
 func (o *rawOrder) appended(entry *seriescache.Series, commit uint32, x rawValue) {
 	if x.t <= o.last {
 		o.late = x.t
@@ -90,5 +91,5 @@ func (o *rawOrder) appended(entry *seriescache.Series, commit uint32, x rawValue
 // it.
 func (o *rawOrder) anyWaits() bool { return o.waits || o.late != math.MinInt64 }
 
-// committed notes that no sample waits any more.
+// committed is called when no sample waits any more.
 func (o *rawOrder) committed() { o.waits, o.late = false, math.MinInt64 }

@@ -18,7 +18,7 @@ import (
 
 // A series that a compaction removed from memory gets a second number when it comes back. If an
 // opening finds both numbers in the log, it keeps the series under the first one. tsdb has moved late
-// samples of the series into chunks, of which the opening loads only those with the last number. The
+// samples of the series into chunks, and the opening loads only the chunks with the last number. The
 // log of late samples has markers that say that the samples before them are in a chunk, and at a
 // marker the opening drops these samples from memory. So late samples that were written under the
 // first number are lost: https://github.com/prometheus/prometheus/issues/19804.
@@ -143,7 +143,7 @@ func readSegment(path string, fn func(rec []byte) error) error {
 	return r.Err()
 }
 
-// changes reports whether the log of late samples changes in a segment.
+// changes reports whether a segment of the log of late samples must change.
 func (n numbers) changes(path string) (changes bool, err error) {
 	err = readSegment(path, func(rec []byte) error {
 		_, changed, err := n.change(rec)
@@ -153,7 +153,7 @@ func (n numbers) changes(path string) (changes bool, err error) {
 	return changes, err
 }
 
-// numbers has all numbers of the series whose markers are removed. Each number has as its value the
+// numbers has all numbers of the series whose markers are removed. It maps each number to the
 // number under which an opening keeps the series.
 type numbers map[chunks.HeadSeriesRef]chunks.HeadSeriesRef
 

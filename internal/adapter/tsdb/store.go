@@ -114,7 +114,8 @@ func (s *store) release() {
 	s.let()
 }
 
-// let wakes the goroutines that wait until the database has no user. The caller holds s.mu.
+// let is called when a user has gone. It wakes the goroutines that wait until the database has no
+// user. The caller holds s.mu.
 func (s *store) let() {
 	if s.users == 0 && s.idle != nil {
 		close(s.idle)
@@ -126,7 +127,7 @@ var errDamaged = errors.New("another write at the same time failed")
 
 // commit writes the samples in `app`, if any. The logs then have all of the first `requests` requests of the
 // tenant; 0 if a request is not complete. Commits run one at a time. So no commit succeeds after a failed
-// one: a replay might not reach its samples.
+// commit: a replay might not reach the samples of the later one.
 func (s *store) commit(app storage.Appender, requests uint64) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()

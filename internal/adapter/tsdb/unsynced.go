@@ -70,7 +70,7 @@ func (u *unsyncedFiles) failed(dir, path string, err error) error {
 	return errors.Join(err, u.write(dir))
 }
 
-// replaced removes a file that was written anew.
+// replaced is called for a file that was written anew. It removes the file from the list.
 func (u *unsyncedFiles) replaced(dir, path string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -28,8 +28,8 @@ type Damage struct {
 // so `read` should touch everything now, when Open can still recover. If `read` returns an error,
 // the file counts as damaged.
 //
-// Open reports a damaged database beside the new one. An error means that the cause is not the file
-// itself but its directory, the disk or another process.
+// If the database was damaged, Open returns the new database and the Damage. An error means that
+// the cause is not the file itself but its directory, the disk or another process.
 func Open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, damaged *Damage, err error) {
 	options := &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType}
 	db, err = open(path, options, read)

@@ -17,7 +17,7 @@ type loader struct {
 	problems Problems
 }
 
-// add notes that the value at `path` is wrong.
+// add appends a problem: the value at `path` is wrong.
 func (l *loader) add(path, text string) {
 	if l.failed[path] {
 		return // the default that stands in for a broken value is not the user's mistake
@@ -25,7 +25,8 @@ func (l *loader) add(path, text string) {
 	l.problems = append(l.problems, l.problem(path, text))
 }
 
-// fail notes that the value at `path` could not be read.
+// fail adds the problem of a value that could not be read. Later problems of this value are left
+// out.
 func (l *loader) fail(path, text string) {
 	l.add(path, text)
 	l.failed[path] = true

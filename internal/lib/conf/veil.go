@@ -32,7 +32,7 @@ func veilOf(tag string) (veil, error) {
 	return plainly, fmt.Errorf(`only show:"url" and show:"secret" are known`)
 }
 
-// of returns the veil of a field in a value with veil v; `own` is the veil of the field's own tag.
+// of is the veil of a field in a value with veil v; `own` is the veil that the field's tag sets.
 func (v veil) of(own veil) veil {
 	if v == plainly {
 		return own

@@ -9,5 +9,5 @@ import (
 // Err is the error of a write to a full disk.
 const Err = syscall.ENOSPC
 
-// Is reports whether an error comes of a full disk, or of a used-up quota.
+// Is reports whether an error comes from a full disk or a used-up quota.
 func Is(err error) bool { return errors.Is(err, Err) || errors.Is(err, syscall.EDQUOT) }

@@ -1,5 +1,5 @@
-// Package run starts the parts of a process, each once the parts that it needs are ready. It stops
-// the parts in reverse order, each only after all parts that feed it have ended.
+// Package run starts the parts of a process, each as soon as the parts that it needs are ready. It
+// stops the parts in reverse order, each only after all parts that feed it have ended.
 package run
 
 import (

@@ -41,8 +41,8 @@ func WithSignals(parent context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// watch calls `stop` at the first signal. It returns the first signal that comes SameStop or more
-// after that, or false once ctx is done.
+// watch calls `stop` at the first signal. It returns the next signal that comes SameStop or more
+// after the first, or false once ctx is done.
 func watch(ctx context.Context, signals <-chan os.Signal, stop func(os.Signal)) (again os.Signal, ok bool) {
 	var first time.Time
 	for {

@@ -125,9 +125,9 @@ func (s *Shares) Give(name string, n int64) {
 	s.forget(p)
 }
 
-// Late notes that the party has kept one piece for too long and cannot return it now. Until OnTime,
-// parties that are not late share one more piece. The capacity grows by only one piece, however many
-// pieces are late.
+// Late is called when the party has kept one piece for too long and cannot return it now. Until
+// OnTime, parties that are not late share one more piece. The capacity grows by only one piece,
+// however many pieces are late.
 func (s *Shares) Late(name string) { s.addLate(name, 1) }
 
 // OnTime undoes a Late. Call it before the Give of that piece: otherwise Give would pass on the extra
