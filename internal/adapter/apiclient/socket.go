@@ -16,7 +16,7 @@ import (
 // bySocket begins the address of an operator.sock.
 const bySocket = "unix:"
 
-// found returns s with an address. If s has none, it finds this machine's server.
+// found is s with an address: if s has none, with the address of this machine's server.
 func (s Server) found() Server {
 	if s.Address != "" {
 		return s
@@ -60,7 +60,7 @@ func listening(dir string) (l answer.Listening) {
 	return l
 }
 
-// trusted reports whether each of these files belongs to this user or to root.
+// trusted is true if each of these files belongs to this user or to root.
 func trusted(user int, paths ...string) bool {
 	return !slices.ContainsFunc(paths, func(path string) bool {
 		info, err := os.Stat(path)

@@ -43,5 +43,5 @@ func (s Shares) MostTCP() int { return int(s.Limit / 8 * 3) }
 // many TCP connections.
 func (s Shares) For(connections int) int { return (connections + 2) / 3 * 8 }
 
-// Few reports whether the limit is low enough for a warning.
+// Few is true if the limit is low enough for a warning.
 func (s Shares) Few() bool { return s.Limit < enough }

@@ -106,7 +106,7 @@ func (l *Log) Append(ctx context.Context, events []event.Event) error {
 			}
 			counts[events[i].Tenant]++
 		}
-		for tenant, n := range counts { // all tenants, because events also expire in tenants without new events
+		for tenant, n := range counts { // all tenants: events also expire where no new events come
 			f, o, err := l.trim(tx.Bucket([]byte(tenant)), n)
 			if err != nil {
 				return err

@@ -117,7 +117,7 @@ func parse(pid int, getenv func(string) (string, bool)) ([]passed, error) {
 	return list, nil
 }
 
-// inspect asks the kernel for the network and address of a descriptor's socket.
+// inspect asks the kernel for the network and the address of the socket behind a descriptor.
 func inspect(p passed) (s Socket, err error) {
 	s = Socket{Name: p.Name, Shared: p.Shared}
 	at, err := unix.Getsockname(p.FD)

@@ -88,8 +88,8 @@ type response struct {
 	retryAfter time.Duration
 }
 
-// written returns how many samples of a request the receiver stored. The request has `samples`
-// samples.
+// written is the number of samples that the receiver stored, of the `samples` samples of a
+// request.
 func (r response) written(samples, version int) (int, error) {
 	ok := r.status/100 == 2
 	switch {

@@ -143,7 +143,7 @@ func (c *connection) failed(err error) {
 	c.mu.Unlock()
 }
 
-// ready reports whether messages can reach the node. The caller has locked mu.
+// ready is true if messages can reach the node. The caller has locked mu.
 func (c *connection) ready() bool { return c.connected && !c.refused }
 
 // note makes a change that may change the result of ready.

@@ -103,7 +103,7 @@ func (q *queue) take(between ends, oldest time.Time) (batch []*wire.Message, siz
 	}
 	q.all = q.all[n:]
 	if len(q.all) == 0 {
-		q.all = nil // releases the array, whose used part could not be used again
+		q.all = nil // releases the array, since append would not use its front again
 	}
 	return batch, size, late
 }

@@ -180,7 +180,7 @@ func (s *Server) refusal(code codes.Code, reason, format string, args ...any) er
 	return status.Error(code, valid(err.Error()))
 }
 
-// valid returns the text as valid UTF-8, as protobuf requires.
+// valid is the text as valid UTF-8, which protobuf requires.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // forCollectors are the methods that a collector may call.
@@ -313,7 +313,7 @@ func (s *Server) receive(connection string, in grpc.BidiStreamingServer[wire.Bat
 		if err != nil {
 			return err
 		}
-		// The node may have left the cluster, or joined another one, since the stream began.
+		// The node may have left the cluster, or joined another cluster, since the stream began.
 		if self := s.Self(); self.Member != hello.GetTo() || self.Epoch != hello.GetEpoch() ||
 			self.Cluster != clusterOf(hello.GetCluster()) {
 			return s.greet(in.Context(), hello, knowsMembers)

@@ -132,9 +132,9 @@ func newestOf(it *storage.BufferedSeriesIterator, to int64) (s promql.Sample, ok
 	return s, true
 }
 
-// federated groups samples by name and type. As in Prometheus, the type of all floats is untyped.
-// The text format has no native histograms. So unless `native` is set, histograms with exponential
-// buckets are left out.
+// federated puts samples into groups, by name and type. As in Prometheus, the type of all floats
+// is untyped. The text format has no native histograms. So unless `native` is set, histograms with
+// exponential buckets are left out.
 func federated(all promql.Vector, native bool) (out []*dto.MetricFamily) {
 	var last *dto.MetricFamily
 	for _, s := range all {

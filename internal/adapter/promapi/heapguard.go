@@ -44,7 +44,7 @@ const (
 	// heapLook is the time between two looks. In that time a query allocates at most some 100 MB. A
 	// look takes microseconds.
 	heapLook = 50 * time.Millisecond
-	// heapPause is how long an ended query has to return before the guard ends another one. The
+	// heapPause is how long an ended query has to return before the guard ends another query. The
 	// engine notices the end at its next step.
 	heapPause = time.Second
 	// smallQuery: the guard never ends a query below 1/smallQuery of the bound, because that would
@@ -138,8 +138,7 @@ func (w *watched) size() {
 	})
 }
 
-// potential returns how many bytes the query may need in all for the series that it has read so
-// far.
+// potential is how many bytes the query may need in all for the series that it has read so far.
 func (w *watched) potential() uint64 {
 	lists := uint64(w.turn.read.Load()) + 1 // plus one, because vector() returns a series and reads none
 	if w.spread {
@@ -190,9 +189,9 @@ func (g *heapGuard) run() {
 	}
 }
 
-// full reports whether the heap is nearly full. Usually the runtime keeps the heap below its
-// limit, and the figure of the last collection shows how much is in use. If more than the limit
-// is allocated, garbage included, the runtime could not keep the heap below the limit.
+// full is true if the heap is nearly full. Usually the runtime keeps the heap below its limit,
+// and the figure of the last collection shows how much is in use. If more than the limit is
+// allocated, garbage included, the runtime could not keep the heap below the limit.
 func (g *heapGuard) full(h heap) bool { return h.live > g.bound || h.allocated > g.limit }
 
 // look ends the largest query if the heap is full.

@@ -22,7 +22,7 @@ type Memory struct {
 	Process int64
 }
 
-// lane is the queue and the resources of one kind of work. The number of slots bounds how many
+// lane has the queue and the resources for one kind of work. The number of slots bounds how many
 // processors this kind of work uses at once. Work takes a share of the lane's memory first and then
 // a slot, and gives the slot back first. So work that holds a slot never waits for memory.
 type lane struct {
@@ -76,7 +76,7 @@ const (
 	// shortSteps is the most steps of a range query that begins as a short one.
 	shortSteps = 100
 
-	ownSlots = 2 // one tenant may have at most one of them
+	ownSlots = 2 // one tenant may have at most one slot
 )
 
 // Shares of all memory, in sixteenths: for each lane, and for answers that clients have not

@@ -135,8 +135,8 @@ func (e *edge) histograms(h []promql.HPoint) []promql.HPoint {
 	return h
 }
 
-// short reports whether the range has only two samples, the end of a tile and a live sample, so
-// close together that Prometheus would not extrapolate to the start of the range. In that case the
+// short is true if the range has only two samples, the end of a tile and a live sample, so close
+// together that Prometheus would not extrapolate to the start of the range. In that case the
 // caller moves the live sample to the end of the range, which makes the spacing long enough.
 // Prometheus extrapolates the result to the end of the range anyway.
 func (e *edge) short(first, last int64) bool {
@@ -144,8 +144,7 @@ func (e *edge) short(first, last int64) bool {
 	return 10*toStart >= 11*(last-first) && toStart <= e.width && toEnd > 0 && toEnd < e.width
 }
 
-// ahead returns the distance from the live sample to the end of the range, in units of the
-// spacing.
+// ahead is the distance from the live sample to the end of the range, in units of the spacing.
 func (e *edge) ahead(first, last int64) float64 { return float64(e.end-last) / float64(last-first) }
 
 // carry extrapolates from two histograms: to `last` it adds `ahead` times the growth from `before`

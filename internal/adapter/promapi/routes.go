@@ -74,7 +74,8 @@ func (a *api) register() {
 	})
 }
 
-// own makes a handler of our function f, which answers in the form of Prometheus' handlers.
+// own is a handler for a function of ours: it calls f, and answers in the form of Prometheus'
+// handlers.
 func (a *api) own(f func(*http.Request) (any, error)) http.Handler {
 	return a.form(httputil.CompressionHandler{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, err := f(r)

@@ -92,8 +92,8 @@ func (t *turn) close() {
 }
 
 // yieldTime is how long a query runs before it lets other goroutines of the process run, above all
-// writes. Without yielding, the runtime would let the query run for 10 ms, and a write would wait
-// that long when a query runs on each processor.
+// writes. Without yielding, the runtime would let the query run for 10 ms, and if every processor
+// ran a query, a write would wait that long.
 const yieldTime = 200 * time.Microsecond
 
 // pass is called between two series. It lets other goroutines run. Once the turn is over, it gives

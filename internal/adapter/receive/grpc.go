@@ -78,9 +78,9 @@ func (r *Receiver) receiveGRPC(from *paced, request *http.Request, begun time.Ti
 	return r.export(held.context(request), tenant, body, otlp.Protobuf, held)
 }
 
-// prefixLen is the length in bytes of the prefix before a message. The prefix is one byte,
-// 1 if the message is compressed and 0 if not, and the length of the message as four
-// bytes, big-endian.
+// prefixLen is the length in bytes of the prefix before a message. The prefix has one byte that
+// is 1 if the message is compressed and otherwise 0, and four bytes with the length of the
+// message, big-endian.
 const prefixLen = 5
 
 // readMessage reads the message of a call, and checks that no bytes follow the message.

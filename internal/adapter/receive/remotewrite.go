@@ -122,7 +122,7 @@ func version(header http.Header) (v2 bool, err error) {
 		text, protobuf, messageV2, protobuf, messageV1)
 }
 
-// expected returns the announced length of a request's body, or a guess if there is none.
+// expected is the announced length of a request's body, or a guess if there is none.
 func expected(request *http.Request) int {
 	if request.ContentLength < 0 {
 		return firstRead

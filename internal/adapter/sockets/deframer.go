@@ -66,5 +66,5 @@ func (d *deframer) next() ([]byte, error) {
 	return nil, nil
 }
 
-// pending reports whether the buffer has a part of a frame.
+// pending is true if the buffer has a part of a frame.
 func (d *deframer) pending() bool { return d.end > d.start }

@@ -13,7 +13,7 @@ const (
 	// shortestNap is the resolution of the runtime's poller.
 	shortestNap = time.Millisecond
 
-	// napGathers is how many datagrams a nap aims to gather. Divided by so many datagrams, the
+	// napGathers is how many datagrams a nap aims to gather. Divided by this many datagrams, the
 	// cost of a nap is almost nothing, and the datagrams still fit into the CPU's cache.
 	napGathers = 512
 

@@ -41,7 +41,7 @@ func New(out, notes io.Writer) View {
 // newest samples would not show.
 func (v View) Start() time.Time { return v.At.Add(-v.Length.Truncate(v.Step)) }
 
-// dumb reports whether the terminal takes no control sequences.
+// dumb is true if the terminal takes no control sequences.
 func dumb() bool { return os.Getenv("TERM") == "dumb" }
 
 // Show prints a result of one of PromQL's four types, given as the API's JSON.

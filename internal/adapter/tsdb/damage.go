@@ -78,7 +78,7 @@ func (before logs) cutOff(after logs) (n int64) {
 	return n
 }
 
-// deleted reports whether a file is missing from a directory that still exists.
+// deleted is true if a file is missing from a directory that still exists.
 func deleted(path string) bool {
 	_, err := os.Lstat(path)
 	_, dirErr := os.Stat(filepath.Dir(path))
@@ -88,7 +88,7 @@ func deleted(path string) bool {
 // pageBytes is the page size to which tsdb pads a log.
 const pageBytes = 32 << 10
 
-// written returns the size of a segment in bytes, without the zeros in its last page.
+// written is the size of a segment in bytes, without the zeros in its last page.
 func written(path string, size int64) int64 {
 	f, err := os.Open(path)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // directory has them, in the layout of docs/format/databases.md.
 type ends struct {
 	boot     string // name of the machine's boot at the sync; empty if unknown
-	requests uint64 // the logs have the first so many requests of the tenant
+	requests uint64 // how many requests of the tenant the logs have, from the first on
 	wal, wbl logEnd
 }
 
@@ -37,7 +37,7 @@ type keptEnds struct {
 	kept     bool // false outside of a group
 	old      bool // the saved ends are of another boot, and the logs have nothing behind them
 	boot     string
-	requests atomic.Uint64 // the logs have the first so many requests of the tenant
+	requests atomic.Uint64 // how many requests of the tenant the logs have, from the first on
 	saving   sync.Mutex    // held while the ends are saved
 	opening  sync.Mutex    // held while an opening may replace files of the logs
 }

@@ -124,8 +124,8 @@ func (r *registrations) unregister() {
 	}
 }
 
-// quiet turns tsdb's "info" into "debug": tsdb logs each step of opening and compacting, for
-// each database.
+// quiet is a log handler that turns tsdb's "info" into "debug": tsdb logs each step of opening
+// and compacting, for each database.
 type quiet struct{ slog.Handler }
 
 func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {

@@ -35,8 +35,8 @@ type lateFiles struct {
 }
 
 // readLate reads the files up to the first damage. It removes the chunk files that the opening would
-// remove: the first damaged one and those behind it, or all of them if chunks are out of sequence.
-// Otherwise the opening would write other chunks at the positions that the markers name.
+// remove: the first damaged file and the files behind it, or all files if chunks are out of
+// sequence. Otherwise the opening would write other chunks at the positions that the markers name.
 func readLate(dir string) (l lateFiles, err error) {
 	l.markers, l.there = map[record.RefMmapMarker]bool{}, map[record.RefMmapMarker]bool{}
 	if err := l.readLog(dir); err != nil {
@@ -46,9 +46,9 @@ func readLate(dir string) (l lateFiles, err error) {
 }
 
 // readLog reads the log of late samples. A marker without a position belongs to the first chunk of a
-// series, or to the first one after the beginning of a compaction. If the log still has samples before
-// such a marker, the compaction did not end, and nothing shows whether the marker's chunk is in a
-// file.
+// series, or to its first chunk after the beginning of a compaction. If the log still has samples
+// before such a marker, the compaction did not end, and nothing shows whether the marker's chunk is in
+// a file.
 func (l *lateFiles) readLog(dir string) error {
 	decoder := record.NewDecoder(nil, slog.New(slog.DiscardHandler))
 	var samples []record.RefSample

@@ -251,9 +251,9 @@ func walBytes(dir string) (n int64) {
 	return n
 }
 
-// look notes faults that came after the store was opened. Its directory may have been removed or
-// replaced; then samples go into open files that no later process finds. Or its disk may take no
-// writes.
+// look checks an open store, and notes faults that came after the opening. Its directory may have
+// been removed or replaced; then samples go into open files that no later process finds. Or its
+// disk may take no writes.
 func (s *store) look() {
 	s.mu.Lock()
 	open, log := s.db != nil, s.log

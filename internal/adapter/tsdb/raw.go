@@ -347,8 +347,8 @@ func (w *rawWrite) conflict(f *rawFound, x rawValue, there tile.Point) {
 		"at %s the stored value is %s, not %s", stamp(x.t), format(there), format(x.point())))
 }
 
-// append adds a sample to those that wait for the commit. tsdb looks at labels only if it does
-// not know the reference of the series.
+// append adds a sample to the samples that wait for the commit. tsdb looks at labels only if it
+// does not know the reference of the series.
 func (w *rawWrite) append(f *rawFound, o *rawOrder, x rawValue) error {
 	if f.entry == nil {
 		return w.appendNew(f, o, x)

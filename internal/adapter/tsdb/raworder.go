@@ -56,7 +56,7 @@ func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
 	return rawLate
 }
 
-// known reports whether the series has a sample at or after `from`, and whether that is certain
+// known says whether the series has a sample at or after `from`, and whether that is certain
 // without reading the store.
 func (o *rawOrder) known(from int64) (has, certain bool) {
 	if from > o.last {

@@ -44,7 +44,7 @@ import (
 // samples. Once most of the chunks are copies, renumber removes the chunk files.
 //
 // renumber replaces one segment at a time, by a rename. If the process dies, the next opening
-// replaces the others.
+// replaces the remaining segments.
 func renumber(dir string, compress compression.Type) (highest chunks.HeadSeriesRef, err error) {
 	temporary := filepath.Join(dir, "wbl.new")
 	for _, left := range []string{temporary, filepath.Join(dir, oldChunks)} { // left by a process that died

@@ -16,8 +16,8 @@ import (
 
 // WriteTiles stores the samples of tiles of one width, all in one commit. Samples of one series
 // come in the order of time, and share one tile.Series. A series that ended and returns may have
-// another tile.Series; then the first one gets no more samples. The store keeps the labels and the
-// histograms' buckets, and never changes its input.
+// another tile.Series; then the first tile.Series gets no more samples. The store keeps the labels
+// and the histograms' buckets, and never changes its input.
 //
 // A sample that cannot be stored affects no other: Written has the fate of each. After an error,
 // though, nothing counts as written, and the caller should write the same samples again. Samples

@@ -117,7 +117,7 @@ func (a *Arena) Free(ref Ref, n int) {
 	}
 }
 
-// full reports whether there is no room for another block of this many units.
+// full is true if the slab has no room for another block of this many units.
 func (s *slab) full(units uint16) bool { return s.free == 0 && s.fresh+units > slabUnits }
 
 // takeSlab returns a slab without blocks.

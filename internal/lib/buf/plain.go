@@ -2,7 +2,7 @@
 
 package buf
 
-// Poisoned reports whether released buffers are overwritten.
+// Poisoned is true if released buffers are overwritten.
 const Poisoned = false
 
 func spoil([]byte) {}

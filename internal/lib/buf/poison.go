@@ -2,7 +2,7 @@
 
 package buf
 
-// Poisoned reports whether released buffers are overwritten.
+// Poisoned is true if released buffers are overwritten.
 const Poisoned = true
 
 // spoil overwrites a buffer with bytes that are no text, no small number and no valid UTF-8.

@@ -93,7 +93,7 @@ func hideUser(text string) string {
 	return text
 }
 
-// written reports whether a text was copied from output in which the secret was hidden.
+// written is true if a text was copied from output in which the secret was hidden.
 func (v veil) written(text string) bool {
 	return (v == asURL || v == asKey) && strings.Contains(text, hidden)
 }

@@ -138,8 +138,8 @@ func (p *Pool[T]) work(first int) {
 		}
 		p.do(item)
 		if rand.IntN(lifetime) == 0 {
-			// A stack stays as large as its deepest work needed. Exiting frees this stack; the next
-			// worker begins with a small one.
+			// A stack stays as large as the deepest work of its goroutine needed. Exiting frees
+			// this stack; the next worker begins with a small one.
 			p.replaced.Add(1)
 			p.start(at + 1)
 			return

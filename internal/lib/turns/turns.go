@@ -31,7 +31,7 @@ type party struct {
 	name   string
 	used   int64
 	late   int64     // negative for a moment if OnTime comes before its Late
-	served int64     // twice the number of its last turn; before its first turn an odd number
+	served int64     // twice the number of its last turn; an odd number before its first turn
 	queue  []*waiter // waiters in order of arrival
 }
 
