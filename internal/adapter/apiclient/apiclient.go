@@ -112,7 +112,7 @@ func (s Server) Client() (*http.Client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{RootCAs: cas}
-	transport.DisableKeepAlives = true // the next request makes a new client
+	transport.DisableKeepAlives = true // each request makes a client of its own
 	return &http.Client{Transport: transport}, nil
 }
 

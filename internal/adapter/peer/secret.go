@@ -18,8 +18,8 @@ const (
 	minSecret = 16 // characters of a cluster's secret
 
 	// rounds is the number of rounds of PBKDF2, which slow down a search for a weak secret. The number
-	// is from OWASP's cheat sheet on the storage of passwords, for SHA-256. It takes about 0.1 s at
-	// the start of a process.
+	// is from OWASP's cheat sheet on the storage of passwords, for SHA-256. These rounds take about
+	// 0.1 s at the start of a process.
 	rounds = 600_000
 
 	pushPrefix = "freshet-push-1."

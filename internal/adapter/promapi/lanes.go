@@ -52,7 +52,7 @@ type lane struct {
 type lanes struct {
 	short   *lane // queries that are expected to be quick
 	long    *lane // other queries
-	own     *lane // Freshet's own queries: the probe
+	own     *lane // Freshet's own queries, such as the probe
 	lookup  *lane // series, labels, exemplars and remote read
 	answers *turns.Shares
 	total   int64

@@ -14,7 +14,7 @@
 //	federate.go    what another Prometheus scrapes from here
 //	engine.go      queries within their limits
 //	metered.go     a storage whose readers pass their turn on
-//	heapguard.go   ends the query that takes most memory in time
+//	heapguard.go   ends the largest query before the memory is full
 //	liverate.go    rates whose newest sample is live
 //	cost.go        what a query costs, for whom
 //	answer.go      an answer on its way, and refusals

@@ -107,7 +107,7 @@ func (r *Receiver) readMessage(body *buf.Buf, from *paced, encoding string, held
 	}
 	if message.N > 0 {
 		return r.refuse(held.tenant, http.StatusBadRequest, "malformed",
-			fmt.Errorf("%d bytes of the message are missing, or follow its compressed part", message.N))
+			fmt.Errorf("the message lacks %d bytes, or has them after its compressed part", message.N))
 	}
 	switch n, err := from.Read(prefix[:1]); {
 	case n > 0:

@@ -67,8 +67,8 @@ func adoptUDP(c Config, in Inherited) (*Listener, error) {
 	return newUDP(conn, c, in, func(l *Listener, fd int) error { return l.raiseReceiveBuffer(fd, c.ReceiveBuffer) })
 }
 
-// raiseReceiveBuffer never makes the buffer smaller: the process that opened the socket may have
-// had permission for a larger buffer than this process has.
+// raiseReceiveBuffer makes the buffer as large as wanted, but never smaller: the process that
+// opened the socket may have had permission for a larger buffer than this process has.
 func (l *Listener) raiseReceiveBuffer(fd, wanted int) error {
 	if granted, err := receiveBuffer(fd); err != nil || granted >= wanted {
 		return errors.Join(err, l.readReceiveBuffer(fd, wanted))

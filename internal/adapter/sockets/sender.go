@@ -32,8 +32,8 @@ type senders struct {
 // credentials of 12, and padding to a multiple of 8.
 const credentialSpace = 32
 
-// watch may be called from any goroutine. Credentials come only with datagrams that were sent
-// while the socket asks for them.
+// watch turns the search for senders on or off, and may be called from any goroutine. Credentials
+// come only with datagrams that were sent while the socket asks for them.
 func (s *senders) watch(raw controller, on bool) error {
 	if s.credentials {
 		value := 0

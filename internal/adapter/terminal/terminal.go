@@ -36,9 +36,9 @@ func New(out, notes io.Writer) View {
 	return v
 }
 
-// Start returns the first point of the range. It is whole steps before At, so that At is a point.
-// If steps began at At minus Length, the last point could be up to one step before At, and the
-// newest samples would not show.
+// Start returns the first point of the range. It lies a whole number of steps before At, so that
+// At is a point. If steps began at At minus Length, the last point could be up to one step before
+// At, and the newest samples would not show.
 func (v View) Start() time.Time { return v.At.Add(-v.Length.Truncate(v.Step)) }
 
 // dumb is true if the terminal takes no control sequences.

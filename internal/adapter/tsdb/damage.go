@@ -60,8 +60,8 @@ func segment(name string) (number int, ok bool) {
 }
 
 // cutOff returns how many bytes of these logs tsdb's repair removed. `after` has the logs after the
-// opening. A repair deletes the segments behind the damage and replaces the damaged one. An opening
-// without a repair changes no segment.
+// opening. A repair deletes the segments behind the damage and replaces the damaged segment. An
+// opening without a repair changes no segment.
 func (before logs) cutOff(after logs) (n int64) {
 	for path, was := range before {
 		is, there := after[path]
@@ -106,7 +106,7 @@ func written(path string, size int64) int64 {
 // environment returns err if it is an error of the disk or the process, such as EIO or EMFILE. It
 // returns nil for damage and for a file that does not exist. tsdb would treat a read error like
 // damage, and remove what it cannot read and all that follows. Therefore an opening reads the logs
-// before tsdb does: readLog, renumber.
+// before tsdb does: see readLog and renumber.
 func environment(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errors.Is(err, fs.ErrNotExist) {

@@ -9,8 +9,8 @@ import (
 
 // exemplarRoom is how many exemplars an open database has memory for. tsdb allocates the memory for
 // all of them at once: 0.7 MB for 10,000, more than the rest of a small database. A database of tiles
-// has no room until its first exemplar comes. It opens with full room, because its WAL may have
-// exemplars; if the WAL has none, the database frees the memory.
+// has no room until its first exemplar comes. While the database opens, though, it has full room,
+// because its WAL may have exemplars. If the WAL has none, the database then frees the memory.
 type exemplarRoom struct {
 	mu         sync.Mutex
 	most       int64 // store.exemplars

@@ -22,8 +22,9 @@ import (
 
 // tsdb gives each new series the next number. After an opening, it continues behind the highest number
 // in its log. The chunk files and the log of out-of-order samples may have higher numbers. Those
-// belong to series that the log has lost in a power loss, or dropped after a compaction. A new series
-// must not get such a number: at the next opening, it would also get the samples of the old series.
+// numbers belong to series that the log has lost in a power loss, or dropped after a compaction. A new
+// series must not get such a number: at the next opening, it would also get the samples of the old
+// series.
 
 // lateFiles is the contents of a closed database's log of late samples and of its chunk files.
 type lateFiles struct {
@@ -236,7 +237,7 @@ func eachRecord(fn func(rec []byte) error, ranges ...wlog.SegmentRange) error {
 
 // reserve makes sure that the next openings of a closed database give only higher numbers than
 // `number` to new series. For that, it appends to the log a deletion of a series with this number,
-// which does not exist.
+// though there is no such series.
 func reserve(dir string, number chunks.HeadSeriesRef) error {
 	log, err := wlog.New(nil, nil, filepath.Join(dir, "wal"), compression.None)
 	if err != nil {

@@ -125,9 +125,9 @@ func (s *store) let() {
 
 var errDamaged = errors.New("another write at the same time failed")
 
-// commit writes the samples in `app`, if any. The logs then have all of the first `requests` requests of the
-// tenant; 0 if a request is not complete. Commits run one at a time. So no commit succeeds after a failed
-// commit: a replay might not reach the samples of the later one.
+// commit writes the samples in `app`, if any. The logs then have all of the first `requests` requests of
+// the tenant; `requests` is 0 if a request is not complete. Commits run one at a time. So no commit
+// succeeds after a failed commit: a replay might not reach the samples of the later one.
 func (s *store) commit(app storage.Appender, requests uint64) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()

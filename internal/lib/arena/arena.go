@@ -9,8 +9,8 @@ import (
 
 // Ref is the place of a block in its Arena. The zero Ref is no block.
 //
-// Below largeRef a Ref counts units of memory from the first chunk on. From largeRef on it numbers
-// the large blocks.
+// Below largeRef, a Ref counts units of memory from the first chunk on. From largeRef on, it is
+// the number of a large block.
 type Ref uint32
 
 const (
@@ -45,10 +45,10 @@ const MaxLen = 512 << 10
 // One goroutine at a time may call Alloc, Free and Size. Other goroutines may call Bytes and From
 // meanwhile, for a block that Alloc has returned and that nobody frees during the call.
 //
-// All blocks of a slab have one size. A freed block is reused for blocks of this size; an empty
-// slab for blocks of any size. So an arena takes as much memory as its blocks did at their largest
-// total, and not the sum of the largest totals of each size. Blocks above 8 KiB are allocated
-// separately and released when freed. An arena holds up to 16 GiB of smaller blocks.
+// All blocks of a slab have one size. A freed block is reused for blocks of this size, and an
+// empty slab is reused for blocks of any size. So an arena takes as much memory as its blocks did
+// at their largest total, and not the sum of the largest totals of each size. Blocks above 8 KiB
+// are allocated separately and released when freed. An arena holds up to 16 GiB of smaller blocks.
 type Arena struct {
 	chunks atomic.Pointer[[][]byte] // the first chunk is nil, so no block has Ref 0
 	large  atomic.Pointer[[][]byte] // large blocks; nil where one was freed

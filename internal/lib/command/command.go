@@ -14,7 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Exit codes. The systemd unit relies on Usage: starting again does not help.
+// Exit codes. The systemd unit relies on Usage: it does not start the program again after this
+// code.
 const (
 	OK      = 0
 	Failure = 1

@@ -9,7 +9,7 @@ import (
 )
 
 // AddFlags adds a flag for each key that is a value or a list of values. Load reads the flags'
-// values, so that their mistakes are reported together with the file's.
+// values, so that mistakes in flags are reported together with mistakes in the file.
 func (s *Schema[T]) AddFlags(flags *pflag.FlagSet) {
 	for _, k := range s.keys {
 		if k.fileOnly() {

@@ -22,7 +22,7 @@ const (
 	lifetime = 1000
 
 	// fanout is the number of channels that share the queue. Each has a lock. An idle worker waits
-	// on all channels and takes their locks one after the other, so there are few.
+	// on all channels and takes their locks one after the other, so there are few channels.
 	fanout = 4
 )
 
@@ -121,7 +121,7 @@ func (p *Pool[T]) Len() (n int) {
 	return n
 }
 
-// Replaced returns how many workers were replaced by new ones.
+// Replaced returns how many workers were replaced by new workers.
 func (p *Pool[T]) Replaced() uint64 { return p.replaced.Load() }
 
 func (p *Pool[T]) start(first int) {

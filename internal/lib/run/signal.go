@@ -14,9 +14,10 @@ type SignalError struct{ Signal os.Signal }
 
 func (e SignalError) Error() string { return "received " + e.Signal.String() }
 
-// SameStop is how long after the first signal further signals count as the same stop. GNU timeout,
-// supervisord and terminals signal a process and its group, so one stop arrives twice within
-// milliseconds. A person who signals again after this time wants the process to end at once.
+// SameStop is the time after the first signal in which further signals count as the same stop. GNU
+// timeout, supervisord and terminals signal a process and its group, so one stop arrives twice
+// within milliseconds. A person who signals again after this time wants the process to end at
+// once.
 const SameStop = 2 * time.Second
 
 // WithSignals returns a context that the first SIGINT or SIGTERM ends, with a SignalError as its
