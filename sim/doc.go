@@ -17,5 +17,6 @@
 //	stores_test.go      the databases of a node, and what a crash leaves of them
 //	cut_test.go         crashes while databases are cut back, or open
 //	senders_test.go     collectors, senders of remote write and of OTLP deltas, readers
+//	events_test.go      senders of events, and the event logs
 //	oracle_test.go      what must hold
 package sim

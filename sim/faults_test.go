@@ -15,7 +15,7 @@ type coverage struct {
 	tooOld, duplicates, ahead, full, kills, powerLosses, outages, torn, pauses, parts, transfers, changes, slow, hangs,
 	clocks, checkpoints, replaced, messagesLost, messagesTwice, cut, histograms, stale, deltas, deltasAgain, deltaLimits,
 	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted, cutCrashes, openingKills, held,
-	rewritten, yields, behind int
+	rewritten, yields, behind, events, eventsAgain int
 }
 
 func (c *coverage) each() []world.Count {
@@ -47,6 +47,7 @@ func (c *coverage) each() []world.Count {
 		counted("members that took no entries while stores hung", &c.held),
 		counted("leaders that yielded", &c.yields),
 		counted("writes refused since a quorum lagged", &c.behind),
+		counted("events acknowledged", &c.events), counted("events that a restart wrote again", &c.eventsAgain),
 	}
 }
 
@@ -149,8 +150,8 @@ func (s *sim) slow(n *node, lasts int64) {
 func (s *sim) hang(n *node, lasts int64) {
 	s.covered.hangs++
 	tenant := tenants[s.Rand.IntN(len(tenants))]
-	queues := []string{tenant + "/tiles", tenant + "/requests"}
-	if one := s.Rand.IntN(3); one < 2 {
+	queues := []string{tenant + "/tiles", tenant + "/requests", "events"}
+	if one := s.Rand.IntN(4); one < 3 {
 		queues = queues[one : one+1]
 	}
 	how, what := n.hangs, "hang"

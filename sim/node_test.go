@@ -38,6 +38,8 @@ type node struct {
 	boots  int // of the machine
 	stores stores
 
+	eventLog eventLog
+
 	world.Process
 	slowDisk   bool
 	slowStores bool
@@ -365,7 +367,10 @@ func (s *sim) restWork(n *node, w *member.Work) {
 
 // queueOf names the tenant's queue from which a Work came.
 func queueOf(w *member.Work) string {
-	if len(w.Tiles) > 0 {
+	switch {
+	case len(w.Events) > 0:
+		return "events"
+	case len(w.Tiles) > 0:
 		return w.Tenant + "/tiles"
 	}
 	return w.Tenant + "/requests"
@@ -375,6 +380,9 @@ func queueOf(w *member.Work) string {
 func (s *sim) work(n *node, w *member.Work, step int) {
 	next := func() { s.At(s.Between(0, 10), &n.Process, func() { s.work(n, w, step+1) }) }
 	switch {
+	case len(w.Events) > 0 && step == 0:
+		s.writeEvents(n, w)
+		next()
 	case len(w.Requests) > 0 && step == 0:
 		for _, r := range w.Requests {
 			if err := r.Decode(); err != nil {
@@ -397,9 +405,11 @@ func (s *sim) work(n *node, w *member.Work, step int) {
 			r.Release()
 		}
 		n.working--
-		if len(w.Tiles) > 0 { // an error costs only time, as in rewriteNotes
+		switch {
+		case len(w.Events) > 0:
+		case len(w.Tiles) > 0: // an error costs only time, as in rewriteNotes
 			_ = n.stored.Raise(w.Tenant, n.node.State().VisibleTiles(w.Tenant))
-		} else {
+		default:
 			_ = n.noted.Note(note)
 		}
 		s.drain(n)

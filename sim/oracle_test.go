@@ -33,6 +33,8 @@ type oracle struct {
 	news        map[string][]offered                 // the samples of must, by tenant, in the order of their answers
 	parts       []part
 
+	events []string // titles of those that were acknowledged
+
 	deltas  map[string]*bounds // of totals of deltas, by tenant and name
 	counted map[string]uint64  // by tenant: increments of deltas that the books say are counted
 }
@@ -378,6 +380,7 @@ func (s *sim) finish() {
 		s.sameState(s.nodes[0], n)
 		s.sameStores(s.nodes[0], n)
 	}
+	s.sameEvents()
 	if s.Failed == nil {
 		s.noteEnd(s.nodes[0])
 		s.expected(s.nodes[0])

@@ -52,6 +52,10 @@ func (s *sim) beginSenders() {
 		{tenant: "one", prefix: "delta", series: 4, most: 4, every: 400 * ms, deltas: true, body: 200},
 		{tenant: "two", prefix: "delta", series: 20, most: 3, limit: 18, every: 700 * ms, deltas: true},
 	}
+	for i, tenant := range []string{"one", "two"} {
+		e := &eventSender{n: i, tenant: tenant, target: s.anyNode()}
+		s.At(s.Between(0, second), nil, func() { s.nextEvents(e) })
+	}
 	for i, w := range s.writers {
 		w.n, w.target = i, s.anyNode()
 		w.rewrite = rewrite.Sized(cmp.Or(w.body, entry.TargetSize), entry.TargetSize)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -60,7 +61,7 @@ func TestEventsOfTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		log.Handler().ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), "default")))
+		log.Handler(func(context.Context, string) error { return nil }).ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), "default")))
 	}))
 	defer server.Close()
 	code, stdout, stderr := freshet(t, "events", "--server", server.URL, "--since", "10m", "--text", "version", "--tag",

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/role/aggregator"
+	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
 // openJournal replays the journal.
@@ -77,32 +79,46 @@ func (s *server) runAggregator(ctx context.Context) error {
 			s.collector.Restored(held.Tenant, []byte(held.Key), held.Source, time.UnixMilli(held.LastSeen))
 		}
 	}
-	if s.inCluster() {
+	if s.inGroup() {
 		return s.runMember(ctx)
 	}
 	s.opening.open(s.aggregator, s.events)
 	return s.aggregator.Run(ctx)
 }
 
-// runMember passes the windows of this node's collector on to the leader, and lets this node's member run until
-// ctx is done and the outbox has handed over what it can.
+// runMember passes the windows and events of this node's collector on to the leader, and lets this node's member
+// run until ctx is done and they are handed over, as far as possible. The member of a group of one takes windows
+// itself.
 func (s *server) runMember(ctx context.Context) error {
-	out, err := s.openOutbox()
-	if err != nil {
-		s.opening.fail()
-		return err
+	s.openEvents(s.writer())
+	senders := []func(context.Context) error{s.outgoing.Run}
+	var windows collector.Aggregator = s.aggregator
+	if s.inCluster() {
+		out, err := s.openOutbox()
+		if err != nil {
+			s.opening.fail()
+			return err
+		}
+		windows, senders = out, append(senders, out.Run)
 	}
-	s.opening.open(out, s.events)
+	s.opening.open(windows, s.outgoing)
 	sending, stop := context.WithCancel(ctx)
-	sent := make(chan error, 1)
+	sent := make(chan error, len(senders))
 	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, run := range senders {
+		wg.Go(func() { sent <- run(sending) })
+	}
 	go func() {
-		defer close(ended)
-		sent <- out.Run(sending)
+		wg.Wait()
+		close(ended)
 	}()
-	err = s.aggregator.Run(s.untilHandedOver(ctx, ended))
+	err := s.aggregator.Run(s.untilHandedOver(ctx, ended))
 	stop()
-	return errors.Join(err, <-sent)
+	for range senders {
+		err = errors.Join(err, <-sent)
+	}
+	return err
 }
 
 // checkJournal reports an empty journal, or an empty log of a group, if tiles were stored earlier. Then

@@ -123,6 +123,19 @@ func (s *server) openGateway(member gateway.Member) {
 	s.gateway = gateway.New(o)
 }
 
+// writer returns what hands entries to the leader of the group.
+func (s *server) writer() group.Proposer {
+	if s.gateway != nil {
+		return s.gateway
+	}
+	return s.aggregator.(*group.Group)
+}
+
+// openEvents makes what hands the events of this process' collector to the leader.
+func (s *server) openEvents(leader outbox.EventsLeader) {
+	s.outgoing = outbox.NewEvents(outbox.EventsOptions{Leader: leader, Registry: s.registry, Logger: s.logger})
+}
+
 // openOutbox opens what hands the windows of this process' collector to the leader.
 func (s *server) openOutbox() (*outbox.Outbox, error) {
 	seconds, err := files.Open(s.path(outboxPath, "seconds"))

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,8 +37,12 @@ func (s *server) runPushing(ctx context.Context) error {
 		s.opening.fail()
 		return err
 	}
-	s.opening.open(out, newDiscarding(s.ledger, s.registry))
-	return out.Run(ctx)
+	s.openEvents(s.gateway)
+	s.opening.open(out, s.outgoing)
+	sent := make(chan error, 1)
+	go func() { sent <- s.outgoing.Run(ctx) }()
+	err = out.Run(ctx)
+	return errors.Join(err, <-sent)
 }
 
 // discarding stands in for the aggregator and the event log in a process that stores nothing.

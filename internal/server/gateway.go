@@ -60,8 +60,6 @@ func (s *server) serveRelay(mux *routes) {
 	for _, path := range []string{"/api/v1/write", "/api/v1/otlp/v1/metrics", "/v1/metrics"} {
 		mux.ServeMux.Handle(path, write)
 	}
-	// Events stay on the node where they came in.
-	mux.ServeMux.Handle("/api/v1/events", write)
 	mux.ServeMux.Handle("/api/v1/", read)
 	mux.ServeMux.Handle("GET /federate", read)
 	mux.HandleFunc("GET /api/v1/status/config", s.serveOwnConfig)

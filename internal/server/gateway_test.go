@@ -56,7 +56,7 @@ func TestWhatAGatewayPassesOn(t *testing.T) {
 		{"POST", "localhost", "/api/v1/write", "samples", "/api/v1/write samples"},
 		{"POST", "localhost", "/v1/metrics", "points", "/v1/metrics points"},
 		{"POST", "localhost", "/api/v1/otlp/v1/metrics", "points", "/api/v1/otlp/v1/metrics points"},
-		{"POST", "localhost", "/api/v1/events", "event", "/api/v1/events event"},
+		{"POST", "localhost", "/api/v1/events", "tag=a", "/api/v1/events tag=a"},
 		{"GET", "localhost", "/api/v1/events", "", "/api/v1/events "},
 		{"GET", "127.0.0.1:7125", "/api/v1/query", "", "/api/v1/query "},
 		{"GET", "localhost", "/federate", "", "/federate "},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
@@ -59,7 +60,8 @@ func (s *server) openGroup() error {
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
 		MaxQueued: queuedBytes, MaxQueuedSum: queuedSum, MaxBehind: member.MaxBehind, MaxTenants: s.config.Store.MaxTenants,
 		FS: dir, Mark: binary.LittleEndian.Uint32(random[:]), Seed: binary.LittleEndian.Uint64(random[4:]),
-		Writer: groupWriter{s.distributor, s.stores, tookOver}, Told: told{s.metadata, s.stores, s.distributor},
+		Writer: groupWriter{s.distributor, s.stores, s.events, tookOver}, KeptEvents: s.keptEvents,
+		Told:   told{s.metadata, s.stores, s.distributor},
 		Ledger: s.ledger, Watch: s.watch, Boot: boot(),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	}
@@ -119,6 +121,7 @@ func (t told) Elected(tenant, cluster, replica string) {
 type groupWriter struct {
 	*distributor.Distributor // writes tiles to the stores and to backends
 	stores                   *tsdb.Stores
+	events                   *eventlog.Log
 	cut                      bool // takeOver has called CutBack
 }
 
@@ -128,6 +131,14 @@ func (w groupWriter) WriteRequests(
 ) error {
 	return w.stores.WriteRequests(ctx, tenant, state, requests)
 }
+
+// WriteEvents implements group.Writer.
+func (w groupWriter) WriteEvents(ctx context.Context, events []*member.Events) error {
+	return w.events.AppendEntries(ctx, groupNumber, events)
+}
+
+// LogEnds implements group.Writer.
+func (w groupWriter) LogEnds(last uint64) error { return w.events.Reaches(groupNumber, last) }
 
 // CutBack implements group.Writer.
 func (w groupWriter) CutBack(boot string, requests map[string]uint64) {

@@ -7,6 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/tenants"
+	"github.com/freshet-io/freshet/internal/role/group"
 	"github.com/freshet-io/freshet/internal/role/ingester"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -27,9 +28,26 @@ func (s *server) openIngester() (err error) {
 
 // serveIngester registers routes that only need the stores.
 func (s *server) serveIngester(mux *routes) {
-	mux.Handle("/api/v1/events", s.events.Handler())
+	mux.Handle("/api/v1/events", s.events.Handler(s.currentEvents))
 	s.newSnapshots().register(mux)
 }
+
+// currentEvents waits until the event log has what any node of the group acknowledged.
+func (s *server) currentEvents(ctx context.Context, tenant string) error {
+	if g, is := s.aggregator.(*group.Group); is {
+		return g.CurrentEvents(ctx, tenant)
+	}
+	return nil // one machine has it
+}
+
+// keptEvents returns how many events of a tenant are kept, and for how many milliseconds.
+func (s *server) keptEvents() (most int, retention int64) {
+	c := s.inForce().Events
+	return c.MaxEvents, min(c.Retention, maxRetention).Milliseconds()
+}
+
+// maxRetention is the longest retention that an entry can have: a century.
+const maxRetention = 100 * 365 * 24 * time.Hour
 
 // reloadIngester applies new retention times.
 func (s *server) reloadIngester(next settings.Config) {

@@ -247,6 +247,9 @@ func (s *server) replaceImage(ctx context.Context) error {
 	if s.restarter.plan == nil || s.restarter.signaled.Err() != nil { // a stop takes precedence over a restart
 		return nil
 	}
+	if s.outgoing != nil {
+		s.outgoing.Drain()
+	}
 	if s.aggregator != nil {
 		s.handOver()
 		s.aggregator.Halt()

@@ -40,6 +40,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/gateway"
 	"github.com/freshet-io/freshet/internal/role/group"
 	"github.com/freshet-io/freshet/internal/role/ingester"
+	"github.com/freshet-io/freshet/internal/role/outbox"
 	"github.com/freshet-io/freshet/internal/role/prober"
 	"github.com/freshet-io/freshet/internal/role/querier"
 	"github.com/freshet-io/freshet/internal/role/recorder"
@@ -79,6 +80,7 @@ type server struct {
 	aggregator  tiles             // the aggregator, or a member of a group
 	requests    *group.Requests   // the requests of the group; nil without a group
 	gateway     *gateway.Gateway  // hands writes to the leader of the group; nil in no cluster
+	outgoing    *outbox.Events    // hands events to the leader of the group; nil without a group
 	relay       *gateway.Relay    // passes requests on to the nodes; nil without the role gateway
 	querier     *querier.Queryable
 	engine      *promapi.Engine // the PromQL engine of the querier

@@ -80,6 +80,9 @@ func Check(path string) error {
 func count(tx *bbolt.Tx) (counts map[string]int, err error) {
 	counts = map[string]int{}
 	err = tx.ForEach(func(tenant []byte, b *bbolt.Bucket) error {
+		if string(tenant) == reachedBucket {
+			return nil
+		}
 		return b.ForEach(func(k, v []byte) error {
 			counts[string(tenant)]++
 			_, err := decode(string(tenant), k, v)
@@ -95,38 +98,44 @@ func (l *Log) Append(ctx context.Context, events []event.Event) error {
 	if err := ctx.Err(); err != nil || len(events) == 0 {
 		return err
 	}
+	return l.update(func(t *change) error {
+		for i := range events {
+			if err := t.put(&events[i]); err != nil {
+				return err
+			}
+		}
+		return t.trim(l.horizon(), l.cfg.Load().MaxEvents)
+	})
+}
+
+// change is a transaction that writes to the log.
+type change struct {
+	tx                *bbolt.Tx
+	counts            map[string]int // events by tenant
+	stored, full, old int
+}
+
+// update makes a change, wholly or not at all.
+func (l *Log) update(do func(*change) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	counts := maps.Clone(l.counts)
-	var full, old int
+	var c change
 	err := l.db.Update(func(tx *bbolt.Tx) error {
-		for i := range events {
-			if err := put(tx, &events[i]); err != nil {
-				return err
-			}
-			counts[events[i].Tenant]++
-		}
-		for tenant, n := range counts { // all tenants: events also expire where no new events come
-			f, o, err := l.trim(tx.Bucket([]byte(tenant)), n)
-			if err != nil {
-				return err
-			}
-			counts[tenant], full, old = n-f-o, full+f, old+o
-		}
-		return nil
+		c = change{tx: tx, counts: maps.Clone(l.counts)}
+		return do(&c)
 	})
 	if err != nil {
-		return fmt.Errorf("append %d events to %s: %w", len(events), l.db.Path(), err)
+		return fmt.Errorf("append events to %s: %w", l.db.Path(), err)
 	}
-	l.counts = counts
-	l.metrics.stored.Add(float64(len(events)))
-	l.metrics.removed.WithLabelValues("bound").Add(float64(full))
-	l.metrics.removed.WithLabelValues("age").Add(float64(old))
+	l.counts = c.counts
+	l.metrics.stored.Add(float64(c.stored))
+	l.metrics.removed.WithLabelValues("bound").Add(float64(c.full))
+	l.metrics.removed.WithLabelValues("age").Add(float64(c.old))
 	return nil
 }
 
-func put(tx *bbolt.Tx, e *event.Event) error {
-	b, err := tx.CreateBucketIfNotExists([]byte(e.Tenant))
+func (t *change) put(e *event.Event) error {
+	b, err := t.tx.CreateBucketIfNotExists([]byte(e.Tenant))
 	if err != nil {
 		return err
 	}
@@ -134,20 +143,34 @@ func put(tx *bbolt.Tx, e *event.Event) error {
 	if err != nil {
 		return err
 	}
-	return b.Put(key(e.Time, id), encode(e))
+	t.counts[e.Tenant]++
+	t.stored++
+	return b.Put(key(e.Time, id), e.Append(nil))
+}
+
+// trim removes the events before a time, and those beyond a number for each tenant. It looks at all
+// tenants: events also expire where no new events come.
+func (t *change) trim(horizon int64, most int) error {
+	for tenant, n := range t.counts {
+		full, old, err := trim(t.tx.Bucket([]byte(tenant)), n, horizon, most)
+		if err != nil {
+			return err
+		}
+		t.counts[tenant], t.full, t.old = n-full-old, t.full+full, t.old+old
+	}
+	return nil
 }
 
 // trim removes the events beyond the bounds from a bucket of n events. It returns how many it
 // removed because of their number, and how many because of their age.
-func (l *Log) trim(b *bbolt.Bucket, n int) (full, old int, err error) {
+func trim(b *bbolt.Bucket, n int, horizon int64, most int) (full, old int, err error) {
 	var gone [][]byte
-	horizon := l.horizon()
 	c := b.Cursor()
 	for k, _ := c.First(); k != nil; k, _ = c.Next() {
 		t, _ := parseKey(k)
 		if t < horizon {
 			old++
-		} else if n-len(gone) > l.cfg.Load().MaxEvents {
+		} else if n-len(gone) > most {
 			full++
 		} else {
 			break

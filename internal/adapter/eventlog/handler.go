@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,11 +31,18 @@ type envelope struct {
 	Warnings  []string       `json:"warnings,omitempty"`
 }
 
-// Handler answers GET and POST with the events that match the parameters start, end, tag, text
-// and limit. The tenant comes from the request's context.
-func (l *Log) Handler() http.Handler { return http.HandlerFunc(l.serve) }
+// Current waits until the log has the events of a tenant that were acknowledged anywhere. Its error says since
+// when events may be missing.
+type Current func(ctx context.Context, tenant string) error
 
-func (l *Log) serve(w http.ResponseWriter, r *http.Request) {
+// Handler answers GET and POST with the events that match the parameters start, end, tag, text
+// and limit. The tenant comes from the request's context. If `current` fails, the answer is 503, or with
+// the parameter partial_response=true the events that the log has, and a warning.
+func (l *Log) Handler(current Current) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.serve(w, r, current) })
+}
+
+func (l *Log) serve(w http.ResponseWriter, r *http.Request, current Current) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		w.Header().Set("Allow", "GET, POST")
 		respond(w, http.StatusMethodNotAllowed,
@@ -53,6 +61,14 @@ func (l *Log) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.Tenant = name
+	a := envelope{Data: []answer.Event{}}
+	if err := current(r.Context(), name); err != nil {
+		if accepted, _ := strconv.ParseBool(r.Form.Get("partial_response")); !accepted {
+			respond(w, http.StatusServiceUnavailable, envelope{ErrorType: "unavailable", Error: err.Error()})
+			return
+		}
+		a.Warnings = append(a.Warnings, err.Error())
+	}
 	limit := f.Limit
 	f.Limit++ // to see whether there are more
 	found, err := l.Query(r.Context(), f)
@@ -60,10 +76,9 @@ func (l *Log) serve(w http.ResponseWriter, r *http.Request) {
 		respond(w, http.StatusInternalServerError, envelope{ErrorType: "internal", Error: err.Error()})
 		return
 	}
-	a := envelope{Data: []answer.Event{}}
 	if len(found) > limit {
 		found = found[:limit]
-		a.Warnings = []string{"results truncated due to limit"}
+		a.Warnings = append(a.Warnings, "results truncated due to limit")
 	}
 	for i := range found {
 		a.Data = append(a.Data, toJSON(&found[i]))

@@ -2,6 +2,8 @@ package eventlog
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -65,7 +67,7 @@ func TestHandler(t *testing.T) {
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		}
 		w := httptest.NewRecorder()
-		l.Handler().ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), "a")))
+		l.Handler(isCurrent).ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), "a")))
 		if got := strings.TrimSpace(w.Body.String()); w.Code != c.code || got != c.want {
 			t.Errorf("%s:\n got %d %s\nwant %d %s", c.why, w.Code, got, c.code, c.want)
 		}
@@ -75,11 +77,32 @@ func TestHandler(t *testing.T) {
 	}
 }
 
+func isCurrent(context.Context, string) error { return nil }
+
+// A log that may lack events says so: in an error, or in a warning if the client accepts a part.
+func TestHandlerWithoutTheNewestEvents(t *testing.T) {
+	l, _ := start(t, DefaultConfig())
+	add(t, l, event.Event{Tenant: "a", Time: 1, Title: "old"})
+	lags := l.Handler(func(context.Context, string) error { return errors.New("events may be missing") })
+	for query, want := range map[string]string{
+		"": `503 {"status":"error","errorType":"unavailable","error":"events may be missing"}`,
+		"?partial_response=true": `200 {"status":"success","data":[{"id":"1","time":0.001,"title":"old","text":"","tags":[],` +
+			`"host":"","alert_type":"","priority":"","source":"","aggregation_key":""}],"warnings":["events may be missing"]}`,
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("GET", "/api/v1/events"+query, nil)
+		lags.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), "a")))
+		if got := fmt.Sprint(w.Code, " ", strings.TrimSpace(w.Body.String())); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", query, got, want)
+		}
+	}
+}
+
 // A request without a tenant must not read any tenant's events.
 func TestHandlerWithoutTenant(t *testing.T) {
 	l, _ := start(t, DefaultConfig())
 	w := httptest.NewRecorder()
-	l.Handler().ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "GET", "/api/v1/events", nil))
+	l.Handler(isCurrent).ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "GET", "/api/v1/events", nil))
 	if w.Code != http.StatusInternalServerError {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}

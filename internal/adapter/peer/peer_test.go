@@ -21,6 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
@@ -478,6 +479,14 @@ func TestErrorsOfCallsArrive(t *testing.T) {
 	}
 }
 
+func someEvents(titles ...string) *entry.Entry {
+	e := &entry.Entry{Kind: entry.KindEvents, Events: entry.Events{Tenant: "default"}}
+	for _, title := range titles {
+		e.Events.List = e.Events.List.Append((&event.Event{Title: title}).AppendDated(nil))
+	}
+	return e
+}
+
 func TestCalls(t *testing.T) {
 	all := nodes(t, "a", "b")
 	a, h := all["a"], all["b"].handler
@@ -522,7 +531,11 @@ func TestCalls(t *testing.T) {
 	if _, err := a.Write(t.Context(), "b", 0, other); err == nil || !strings.Contains(err.Error(), "only requests") {
 		t.Errorf("a write of an entry of the kind version returned %v", err)
 	}
-	if n := testutil.ToFloat64(all["b"].server.metrics.refused.WithLabelValues(refusedMalformed)); n != 2 {
+	long := someEvents(strings.Repeat("x", event.MaxTitle+1))
+	if _, err := a.Write(t.Context(), "b", 0, long); err == nil || !strings.Contains(err.Error(), "its title has") {
+		t.Errorf("a write of an event with a long title returned %v", err)
+	}
+	if n := testutil.ToFloat64(all["b"].server.metrics.refused.WithLabelValues(refusedMalformed)); n != 3 {
 		t.Errorf("%v refusals are counted", n)
 	}
 }

@@ -262,7 +262,7 @@ func (p *Peers) Push(ctx context.Context, to string, group uint64, push []byte) 
 	return lost(err)
 }
 
-// Write hands an entry of a request or of deltas to a node, and returns the outcome. Its error is the
+// Write hands an entry of a request, of deltas or of events to a node, and returns the outcome. Its error is the
 // error of Handler.Write, or member.ErrLost if the node did not answer.
 func (p *Peers) Write(ctx context.Context, to string, group uint64, e *entry.Entry) (*outcome.Outcome, error) {
 	own := *e

@@ -174,6 +174,9 @@ func TestACollectorIsNoNode(t *testing.T) {
 	if l, err := c.Leader(t.Context(), "a"); err != nil || l != leads {
 		t.Errorf("Leader returned %+v, want %+v; error %v", l, leads, err)
 	}
+	if _, err := c.Write(t.Context(), "a", 0, someEvents("deploy")); err != nil {
+		t.Error("events:", err)
+	}
 	_, write := c.Write(t.Context(), "a", 0, anEntry())
 	_, join := c.Join(t.Context(), "a", Join{Name: "host-1", Member: 9})
 	_, asked := c.Status(t.Context(), "a")

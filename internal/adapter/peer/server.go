@@ -183,17 +183,22 @@ func (s *Server) refusal(code codes.Code, reason, format string, args ...any) er
 // valid is the text as valid UTF-8, which protobuf requires.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// forCollectors are the methods that a collector may call.
+// forCollectors are the methods that a collector may call: Write only with events.
 var forCollectors = map[string]bool{
 	wire.Peer_Push_FullMethodName: true, wire.Peer_Leader_FullMethodName: true, wire.Peer_Share_FullMethodName: true,
+	wire.Peer_Write_FullMethodName: true,
 }
 
 func (s *Server) permit(ctx context.Context, method string) error {
 	if who := callerOf(ctx); who.Collector && !forCollectors[method] {
-		return s.refusal(codes.PermissionDenied, refusedPermission,
-			"%s is a collector, and %s is for nodes; a node needs the secret of the cluster, not a push secret", who, method)
+		return s.notPermitted(who, method)
 	}
 	return nil
+}
+
+func (s *Server) notPermitted(who Identity, what string) error {
+	return s.refusal(codes.PermissionDenied, refusedPermission,
+		"%s is a collector, and %s is for nodes; a node needs the secret of the cluster, not a push secret", who, what)
 }
 
 func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -386,6 +391,9 @@ func (s *Server) Write(ctx context.Context, in *wire.WriteRequest) (*wire.WriteR
 	if err != nil {
 		return nil, s.refusal(codes.InvalidArgument, refusedMalformed, "an entry from %s: %w", callerOf(ctx), err)
 	}
+	if who := callerOf(ctx); who.Collector && e.Kind != entry.KindEvents {
+		return nil, s.notPermitted(who, "a write of samples")
+	}
 	o, err := s.Handler.Write(ctx, e.Group, e)
 	if err != nil {
 		return &wire.WriteReply{Error: encodeError(err)}, nil
@@ -400,8 +408,14 @@ func readWrite(in *wire.WriteRequest) (*entry.Entry, error) {
 	if err := e.Parse(in.GetEntry()); err != nil {
 		return nil, err
 	}
-	if e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas {
-		return nil, fmt.Errorf("its kind is %d, but only requests and deltas can be written", e.Kind)
+	switch e.Kind {
+	case entry.KindRequest, entry.KindDeltas:
+	case entry.KindEvents:
+		if err := member.CheckEvents(&e.Events); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("its kind is %d, but only requests, deltas and events can be written", e.Kind)
 	}
 	if e.Group != in.GetHello().GetGroup() {
 		return nil, fmt.Errorf("it is for group %d, but the call is for group %d", e.Group, in.GetHello().GetGroup())

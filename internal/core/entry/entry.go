@@ -68,7 +68,8 @@ type Entry struct {
 	Windows  Windows
 	Request  Request // of KindRequest and KindDeltas
 	Boundary Boundary
-	Notes    Notes // of KindEvents and KindNames
+	Events   Events
+	Notes    Notes // of KindNames
 	Version  Version
 	Node     Node
 }
@@ -137,7 +138,18 @@ type Boundary struct {
 // tileMillis is the width of the tile that a boundary closes.
 const tileMillis = int64(10 * time.Second / time.Millisecond)
 
-// Notes are events or names of a tenant. The parts are opaque here.
+// Events are events of a tenant, with what decides how long they are kept.
+type Events struct {
+	Tenant     string
+	Arrival    int64  // Unix milliseconds, by the clock of the leader that proposed the entry
+	Retention  int64  // milliseconds; events older than that, by Arrival, are removed
+	MaxEvents  int    // of a tenant; the oldest beyond it are removed
+	MaxTenants int    // as in Request
+	Hash       uint64 // to recognize events that are sent again
+	List       List   // each item is encoded by package event
+}
+
+// Notes are names of a tenant. The parts are opaque here.
 type Notes struct {
 	Tenant string
 	Parts  List
@@ -181,7 +193,9 @@ func (e *Entry) Append(b []byte) []byte {
 		b = e.Request.append(b, e.Kind)
 	case KindBoundary:
 		b = e.Boundary.append(b)
-	case KindEvents, KindNames:
+	case KindEvents:
+		b = e.Events.append(b)
+	case KindNames:
 		b = appendName(b, e.Notes.Tenant)
 		b = append(b, e.Notes.Parts...)
 	case KindVersion:
@@ -256,6 +270,23 @@ func (t *Boundary) append(b []byte) []byte {
 		b = binary.LittleEndian.AppendUint64(b, word)
 	}
 	return append(b, t.Full...)
+}
+
+func (n *Events) append(b []byte) []byte {
+	b = appendName(b, n.Tenant)
+	b = appendTime(b, n.Arrival)
+	b = appendTime(b, n.Retention)
+	b = appendLimit(b, n.MaxEvents)
+	b = appendLimit(b, n.MaxTenants)
+	b = binary.LittleEndian.AppendUint64(b, n.Hash)
+	return append(b, n.List...)
+}
+
+func (n *Events) parse(r *reader) {
+	n.Tenant = r.name()
+	n.Arrival, n.Retention = r.time(), r.time()
+	n.MaxEvents, n.MaxTenants = r.limit(), r.limit()
+	n.Hash, n.List = r.uint64(), r.list()
 }
 
 func (n *Node) append(b []byte) []byte {
@@ -339,7 +370,9 @@ func (e *Entry) parse(b []byte) error {
 		err = e.Request.parse(&r, e.Kind)
 	case KindBoundary:
 		err = e.Boundary.parse(&r)
-	case KindEvents, KindNames:
+	case KindEvents:
+		e.Events.parse(&r)
+	case KindNames:
 		e.Notes.Tenant = r.name()
 		e.Notes.Parts = r.list()
 	case KindVersion:

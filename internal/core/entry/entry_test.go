@@ -60,7 +60,8 @@ func examples() map[string]Entry {
 		"events": {
 			Kind:  KindEvents,
 			Shape: 1,
-			Notes: Notes{Tenant: "team-a", Parts: List{}.AppendText("an event").AppendText("")},
+			Events: Events{Tenant: "team-a", Arrival: clock, Retention: 3_456_000_000, MaxEvents: 100_000, MaxTenants: 100,
+				Hash: 0x0123456789abcdef, List: List{}.AppendText("an event").AppendText("")},
 		},
 		"names":   {Kind: KindNames, Shape: 1, Notes: Notes{Tenant: "team-a", Parts: List{}.AppendText("a name")}},
 		"version": {Kind: KindVersion, Shape: 1, Version: Version{Format: 1, Semantics: 300}},
@@ -117,7 +118,7 @@ func clean(all ...*Entry) {
 		if e.Kind != KindRequest && e.Kind != KindDeltas {
 			e.Request = Request{}
 		}
-		for _, l := range []*List{&e.Windows.Pushes, &e.Boundary.Full, &e.Notes.Parts} {
+		for _, l := range []*List{&e.Windows.Pushes, &e.Boundary.Full, &e.Events.List, &e.Notes.Parts} {
 			if len(*l) == 0 {
 				*l = nil
 			}

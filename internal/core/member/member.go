@@ -39,7 +39,7 @@
 //	deltas.go    a request of OTLP deltas in the log
 //	windows.go   what windows and boundaries do to the shards
 //	work.go      what the stores take next
-//	request.go   a request in the log
+//	request.go   a request in the log, and events
 //	tenant.go    a tenant's queues, and hashes of outcomes
 //	clocks.go    the members' clocks
 package member
@@ -92,6 +92,10 @@ type Member struct {
 	swept   int64              // the leader's clock when old senders were last forgotten
 	since   int64              // the leader's clock at this process's first windows; senders has no earlier ones
 
+	events      []*Events // that wait for the event log, by index
+	eventsWork  *Work     // under way, or nil
+	eventsBytes int64     // of the entries of all waiting events
+
 	requestsBytes int64 // of the entries of all waiting requests
 	tilesBytes    int64 // of all waiting tiles
 	marks         marks.Marks
@@ -125,9 +129,9 @@ type Applied struct {
 
 	Windows Windows          // of KindWindows and KindDeltas
 	Closed  Closed           // of KindBoundary
-	Notes   entry.Notes      // of KindEvents and KindNames; points into the entry
+	Notes   entry.Notes      // of KindNames; points into the entry
 	Request *Request         // of KindRequest: its outcome is known once Done has its work; nil if Outcome has it
-	Outcome *outcome.Outcome // of a request that no store needs to see
+	Outcome *outcome.Outcome // of a request that no store needs to see, and of events, each of which counts as a sample
 	Deltas  *Deltas          // of KindDeltas; points into the entry
 	Elected *Elected         // the request elected its sender, the other replica of its HA pair; points into the entry
 }
@@ -182,7 +186,9 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 		err = m.applyRequest(index, data, &e.Request, done)
 	case entry.KindDeltas:
 		err = m.applyDeltas(index, &e.Request, done)
-	case entry.KindEvents, entry.KindNames:
+	case entry.KindEvents:
+		err = m.applyEvents(index, data, &e.Events, done)
+	case entry.KindNames:
 		done.Notes = e.Notes
 	case entry.KindVersion:
 		err = m.applyVersion(e.Version)

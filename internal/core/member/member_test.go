@@ -16,6 +16,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/recentseries"
@@ -45,6 +46,7 @@ func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 	var sequence [3]uint64
 	var last entry.List                 // of the last windows
 	again := map[string]entry.Request{} // deltas that may come again
+	var events entry.Events             // events that may come again
 	for range entries {
 		now += rnd.Int64N(2500)
 		e := entry.Entry{Group: group, Shape: 1}
@@ -65,7 +67,12 @@ func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 			all = append(all, nil)
 			continue
 		case n == 1:
-			e.Kind, e.Notes = entry.KindEvents, entry.Notes{Tenant: tenant, Parts: entry.List{}.AppendText("an event")}
+			if rnd.IntN(4) > 0 || events.Tenant == "" {
+				one := event.Event{Time: now, Title: fmt.Sprint("event ", len(all))}
+				events = entry.Events{Tenant: tenant, Hash: rnd.Uint64(), List: entry.List{}.Append(one.AppendDated(nil))}
+			}
+			events.Arrival, events.Retention, events.MaxEvents, events.MaxTenants = now, 60_000, 10, places
+			e.Kind, e.Events = entry.KindEvents, events
 		case n == 2:
 			e.Kind, e.Shape = entry.KindRequest, 2
 			e.Request = requestOf(t, rnd, tenant, now)
@@ -187,13 +194,26 @@ func requestOf(t testing.TB, rnd *rand.Rand, tenant string, now int64) entry.Req
 type stores struct {
 	tiles    map[string]float64 // by tenant, width, series and time
 	requests map[string]float64
+	events   []string // with their tenants
+	reached  uint64   // the last entry with events that are stored
 }
 
-func newStores() *stores { return &stores{map[string]float64{}, map[string]float64{}} }
+func newStores() *stores {
+	return &stores{tiles: map[string]float64{}, requests: map[string]float64{}}
+}
 
 // take stores the tiles or requests of w, and sets the requests' outcomes. These depend on w.State and
 // on stored samples.
 func (s *stores) take(t testing.TB, w *Work) {
+	for _, e := range w.Events {
+		if e.Index <= s.reached { // a restart gives it again
+			continue
+		}
+		s.reached = e.Index
+		for part := range e.List.All() {
+			s.events = append(s.events, fmt.Sprintf("%d %s %q", e.Index, e.Tenant, part))
+		}
+	}
 	for width := range tile.Width(tile.NumWidths) {
 		for _, x := range w.Samples(width) {
 			key := fmt.Sprint(w.Tenant, width, x.Series.Labels, x.T)
@@ -295,6 +315,10 @@ func (r *run) done(t testing.TB, w *Work) {
 			t.Errorf("entry %d: its outcome is %+v, and was %+v before a restart", x.Index, x.Write.Outcome, before)
 		}
 		r.outcomes[x.Index] = x.Write.Outcome
+	}
+	if w.Events != nil {
+		r.member.Done(w)
+		return
 	}
 	if note := r.member.Done(w); w.Requests != nil {
 		r.notes = append(r.notes, note)
@@ -478,7 +502,7 @@ func (r *run) restore(t testing.TB, rnd *rand.Rand, c *checkpoint) (requeued, no
 // Whatever stores, checkpoints and restarts do, a member has the same state, the same samples and the
 // same outcomes as one to which nothing happened.
 func TestTheSameLogGivesTheSameMember(t *testing.T) {
-	restarts, requeued, notes, fates := 0, 0, 0, outcome.Outcome{}
+	restarts, requeued, notes, events, fates := 0, 0, 0, 0, outcome.Outcome{}
 	for seed := range uint64(16) {
 		log := logOf(t, seed, 400)
 		want := plainly(t, log)
@@ -492,6 +516,10 @@ func TestTheSameLogGivesTheSameMember(t *testing.T) {
 			t.Errorf("seed %d: stored %d samples of tiles, want %d, and %d samples of requests, want %d", seed,
 				len(got.stores.tiles), len(want.stores.tiles), len(got.stores.requests), len(want.stores.requests))
 		}
+		if !slices.Equal(want.stores.events, got.stores.events) {
+			t.Errorf("seed %d: the event logs differ:\n%q\n%q", seed, want.stores.events, got.stores.events)
+		}
+		events += len(want.stores.events)
 		for _, index := range slices.Sorted(maps.Keys(want.outcomes)) {
 			if !reflect.DeepEqual(want.outcomes[index], got.outcomes[index]) {
 				t.Errorf("seed %d, entry %d: outcome %+v, want %+v", seed, index, got.outcomes[index], want.outcomes[index])
@@ -503,9 +531,9 @@ func TestTheSameLogGivesTheSameMember(t *testing.T) {
 	if restarts < 40 || requeued < 30 || notes < 100 || fates.Written.Samples < 500 || fates.Dropped.Samples < 50 ||
 		fates.Refused[outcome.TooManySeries].Samples < 50 || fates.Refused[outcome.TooManyTenants].Samples < 100 ||
 		fates.Refused[outcome.Mixed].Samples < 20 || fates.Refused[outcome.TooOld].Samples < 50 ||
-		fates.Refused[outcome.Duplicate].Samples < 5 {
-		t.Errorf("too little was tried: %d restarts, %d entries that waited at a restart, %d notes, %+v",
-			restarts, requeued, notes, fates)
+		fates.Refused[outcome.Duplicate].Samples < 5 || events < 100 {
+		t.Errorf("too little was tried: %d restarts, %d entries that waited at a restart, %d notes, %d events, %+v",
+			restarts, requeued, notes, events, fates)
 	}
 }
 
@@ -794,6 +822,27 @@ func FuzzRestoreNote(f *testing.F) {
 		}
 		if counts, _ := m.RestoreNote(note); counts {
 			t.Fatal("a note counts twice")
+		}
+	})
+}
+
+// FuzzRestore checks that a section of the group is refused, or saved again as a section that is restored.
+func FuzzRestore(f *testing.F) {
+	r := newRun()
+	for i, data := range logOf(f, 1, 100) {
+		r.apply(f, uint64(i)+2, data)
+	}
+	f.Add(r.member.AppendGroup(nil)) // nothing was stored, so it has events
+	r.drain(f)
+	f.Add(r.member.AppendGroup(nil))
+	f.Fuzz(func(t *testing.T, section []byte) {
+		m, err := Restore(group, &config, section)
+		if err != nil {
+			return
+		}
+		again := m.AppendGroup(nil)
+		if m, err = Restore(group, &config, again); err != nil || !bytes.Equal(m.AppendGroup(nil), again) {
+			t.Fatalf("%x is saved again as %x: %v", section, again, err)
 		}
 	})
 }

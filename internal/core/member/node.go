@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -118,6 +119,7 @@ type Output struct {
 type read struct {
 	id     ID
 	tenant string
+	events bool   // the barrier waits for the event log alone
 	number uint64 // the barrier's number in the replica
 	index  uint64 // the index that the tenant's stores must have; 0 if it is not known yet
 }
@@ -202,9 +204,9 @@ func (n *Node) Push(now int64, id ID, bytes []byte) {
 	n.proposeWindows()
 }
 
-// Write proposes an entry of another kind: a request, deltas, events or names. The answer to a
-// request has its outcome. The leader sets the request's Arrival by its own clock, since the clock of the
-// node where the request came in may be wrong.
+// Write proposes an entry of another kind: a request, deltas or events. The answer has its outcome. The leader
+// sets the entry's Arrival by its own clock, since the clock of the node where the request came in may be
+// wrong.
 func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 	n.tell(now)
 	if !n.leadership.Leads {
@@ -219,8 +221,9 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 		n.beginEmpty()
 	}
 	e.Group, e.Shape = n.state.group, shape
-	e.Request.Arrival = max(0, n.leader.clocks.bounded())
-	e.Request.MaxTenants = n.settings.MaxTenants
+	arrival := max(0, n.leader.clocks.bounded())
+	e.Request.Arrival, e.Events.Arrival = arrival, arrival
+	e.Request.MaxTenants, e.Events.MaxTenants = n.settings.MaxTenants, n.settings.MaxTenants
 	index, err := n.replica.Propose(e.Append(nil))
 	if err != nil {
 		n.answer(id, refused(err))
@@ -234,7 +237,7 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 // fast one, samples of the future would be stored, and those of the present would be too old from then on.
 func (n *Node) timeless(e *entry.Entry) error {
 	apart := n.leader.clocks.apart()
-	if apart == 0 || e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas {
+	if apart == 0 || e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas && e.Kind != entry.KindEvents {
 		return nil
 	}
 	return fmt.Errorf("the clocks of the only two nodes that hear each other are %v apart, and either may be wrong; "+
@@ -255,6 +258,9 @@ func (n *Node) room(e *entry.Entry) error {
 	case e.Kind == entry.KindRequest && n.state.requestsBytes >= n.settings.MaxQueuedSum:
 		return fmt.Errorf("%w: %d bytes of requests of all tenants wait for their stores, and %d are allowed", ErrFull,
 			n.state.requestsBytes, n.settings.MaxQueuedSum)
+	case e.Kind == entry.KindEvents && n.state.eventsBytes >= n.settings.MaxQueued:
+		return fmt.Errorf("%w: %d bytes of events wait for the event log, and %d are allowed", ErrFull,
+			n.state.eventsBytes, n.settings.MaxQueued)
 	}
 	return nil
 }
@@ -269,7 +275,12 @@ func refused(err error) error {
 
 // Barrier begins a barrier. Its answer comes when the tenant's stores and the open tiles on this
 // member have everything that any member acknowledged before the call.
-func (n *Node) Barrier(id ID, tenant string) {
+func (n *Node) Barrier(id ID, tenant string) { n.barrier(id, tenant, false) }
+
+// EventsBarrier is Barrier for the event log instead of the stores and the open tiles.
+func (n *Node) EventsBarrier(id ID, tenant string) { n.barrier(id, tenant, true) }
+
+func (n *Node) barrier(id ID, tenant string, events bool) {
 	if len(n.reads) >= maxReads {
 		n.answer(id, fmt.Errorf("%w: %d reads wait for a leader or for stores", ErrFull, len(n.reads)))
 		return
@@ -279,7 +290,7 @@ func (n *Node) Barrier(id ID, tenant string) {
 		n.answer(id, refused(err))
 		return
 	}
-	r := &read{id: id, tenant: tenant, number: number}
+	r := &read{id: id, tenant: tenant, events: events, number: number}
 	n.reads[id], n.asked[number] = r, r
 }
 
@@ -324,7 +335,13 @@ func (n *Node) Done(w *Work) (note []byte) {
 			n.out.Answers = append(n.out.Answers, Answer{ID: id, Outcome: &r.Write.Outcome})
 		}
 	}
-	n.releaseReads(w.Tenant)
+	if w.Events == nil {
+		n.releaseReads(w.Tenant)
+		return note
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(n.unstored)) {
+		n.releaseReads(tenant)
+	}
 	return note
 }
 
@@ -409,8 +426,12 @@ func (n *Node) Held() (tenant string, held bool) {
 // that applies nothing stops the group.
 func (n *Node) overfull() string {
 	s, most := n.state, &n.settings
-	if n.leadership.Leads || s.requestsBytes+s.tilesBytes < 2*min(most.MaxPending, most.MaxQueued, most.MaxQueuedSum) {
+	if n.leadership.Leads ||
+		s.requestsBytes+s.tilesBytes+s.eventsBytes < 2*min(most.MaxPending, most.MaxQueued, most.MaxQueuedSum) {
 		return ""
+	}
+	if s.eventsBytes >= 2*most.MaxQueued {
+		return s.events[0].Tenant
 	}
 	return s.overfull(2*most.MaxPending, 2*most.MaxQueued, 2*most.MaxQueuedSum)
 }
@@ -494,10 +515,10 @@ func (n *Node) follow(l replica.Leadership) {
 
 // releaseReads answers the barriers of a tenant whose index is visible in its stores.
 func (n *Node) releaseReads(tenant string) {
-	visible := n.state.Visible(tenant)
+	visible, events := n.state.Visible(tenant), n.state.VisibleEvents()
 	var ended []*read
 	for _, r := range n.unstored[tenant] {
-		if r.index <= visible {
+		if r.events && r.index <= events || !r.events && r.index <= visible {
 			ended = append(ended, r)
 		}
 	}

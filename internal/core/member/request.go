@@ -1,14 +1,20 @@
 package member
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/seen"
+	tenantname "github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
@@ -176,4 +182,123 @@ func (r *Request) Release() {
 		bodies.Put(r.body)
 	}
 	r.body, r.Write.Request, r.Write.Described = nil, nil, nil
+}
+
+// MaxEvents bounds the events of an entry.
+const MaxEvents = 1000
+
+// Events are events of the log that wait for the event log.
+type Events struct {
+	Index uint64
+	entry.Events
+
+	data []byte // the whole entry
+}
+
+// CheckEvents reports whether events can be proposed. No member can apply events that it refuses.
+func CheckEvents(e *entry.Events) error {
+	if err := tenantname.Check(e.Tenant); err != nil {
+		return err
+	}
+	n := 0
+	for part := range e.List.All() {
+		if n++; n > MaxEvents {
+			return fmt.Errorf("an entry has more than %d events", MaxEvents)
+		}
+		if err := new(event.Event).ParseDated(part); err != nil {
+			return fmt.Errorf("event %d of an entry: %w", n, err)
+		}
+	}
+	if n == 0 {
+		return errors.New("an entry has no events")
+	}
+	return nil
+}
+
+// applyEvents puts events into the queue of the event log, unless the tenant is not admitted. Events that come
+// again, perhaps by way of another node, count once.
+func (m *Member) applyEvents(index uint64, data []byte, e *entry.Events, done *Applied) error {
+	if err := CheckEvents(e); err != nil {
+		return err
+	}
+	n := 0
+	for range e.List.All() {
+		n++
+	}
+	m.deltas.seen.Advance(e.Arrival)
+	done.Outcome = new(outcome.Outcome)
+	if !m.has.Admit(e.Tenant, e.MaxTenants) {
+		done.Outcome.Refuse(outcome.TooManyTenants, outcome.Counts{Samples: n})
+		m.note(refusedTenants, index, done.Outcome)
+		return nil
+	}
+	done.Outcome.Written.Samples = n
+	m.note(e.Tenant, index, done.Outcome)
+	if hash := seen.Hash(e.Hash); !m.deltas.seen.Has(e.Tenant, hash) {
+		m.deltas.seen.Add(e.Tenant, hash, done.Outcome)
+		m.addEvents(&Events{Index: index, Events: *e, data: data})
+	}
+	return nil
+}
+
+func (m *Member) addEvents(e *Events) {
+	m.events = append(m.events, e)
+	m.eventsBytes += int64(len(e.data))
+}
+
+// workEvents bounds the entries with events of one Work.
+const workEvents = 64
+
+// takeEvents returns the next events for the event log, unless it has some under way.
+func (m *Member) takeEvents() *Work {
+	if len(m.events) == 0 || m.eventsWork != nil {
+		return nil
+	}
+	n := min(len(m.events), workEvents)
+	m.eventsWork = &Work{Events: m.events[:n:n]}
+	return m.eventsWork
+}
+
+// doneEvents takes back events that the event log has.
+func (m *Member) doneEvents(w *Work) {
+	m.eventsWork = nil
+	for _, e := range w.Events {
+		m.eventsBytes -= int64(len(e.data))
+	}
+	m.events = append([]*Events(nil), m.events[len(w.Events):]...) // a copy, which frees the stored events
+}
+
+// VisibleEvents returns the index up to which the event log has what the entries brought.
+func (m *Member) VisibleEvents() uint64 {
+	if len(m.events) == 0 {
+		return m.applied
+	}
+	return min(m.events[0].Index-1, m.applied)
+}
+
+// appendEvents appends the events that wait to the section of the group.
+func (m *Member) appendEvents(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(m.events)))
+	for _, e := range m.events {
+		dst = binary.AppendUvarint(dst, e.Index)
+		dst = appendBytes(dst, e.data)
+	}
+	return dst
+}
+
+// parseEvents takes what appendEvents appended.
+func (m *Member) parseEvents(d *decoder) {
+	last := uint64(0)
+	for range d.count() {
+		index, data := d.uvarint(), slices.Clone(d.bytes())
+		var e entry.Entry
+		err := e.Parse(data)
+		if err != nil || e.Kind != entry.KindEvents || e.Group != m.group || index <= last || index > m.applied ||
+			CheckEvents(&e.Events) != nil {
+			d.bad = true
+			return
+		}
+		last = index
+		m.addEvents(&Events{Index: index, Events: e.Events, data: data})
+	}
 }

@@ -21,6 +21,9 @@ var errSection = errors.New("the section is damaged")
 // the version of their tiles.
 const sectionVersion = 1
 
+// withEvents is the version of the group's section if events wait for the event log.
+const withEvents = 2
+
 // Found returns the state of a group that goes on with the data of one machine: its shards, and by tenant what
 // the requests to its store left. All of that counts as the entry `index`. The tenants are admitted. The shards
 // and the states belong to the member from now on.
@@ -46,7 +49,11 @@ func Found(
 // AppendGroup appends the section of the group: it begins a checkpoint, whose base is the present
 // index.
 func (m *Member) AppendGroup(dst []byte) []byte {
-	dst = append(dst, sectionVersion)
+	version := byte(sectionVersion)
+	if len(m.events) > 0 {
+		version = withEvents
+	}
+	dst = append(dst, version)
 	dst = binary.AppendUvarint(dst, m.applied)
 	dst = binary.AppendUvarint(dst, uint64(m.version.Format))
 	dst = binary.AppendUvarint(dst, uint64(m.version.Semantics))
@@ -54,7 +61,11 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	dst = appendBytes(dst, m.deltas.seen.Append(nil))
 	dst = appendBytes(dst, m.has.Append(nil))
 	dst = appendBytes(dst, m.nodes.Append(nil))
-	return m.appendDigests(dst)
+	dst = m.appendDigests(dst)
+	if version == withEvents {
+		dst = m.appendEvents(dst)
+	}
+	return dst
 }
 
 // AppendShard appends the section of a shard, and returns the index of the last entry in it. That is the
@@ -100,8 +111,11 @@ func Restore(group uint64, config *tile.Config, section []byte) (*Member, error)
 	m.version.Format, m.version.Semantics = uint32(d.uvarint()), uint32(d.uvarint())
 	pairs, seen, has, nodes := d.bytes(), d.bytes(), d.bytes(), d.bytes()
 	m.parseDigests(&d)
+	if version == withEvents {
+		m.parseEvents(&d)
+	}
 	m.begun = m.applied
-	if d.bad || version != sectionVersion || len(d.b) > 0 {
+	if d.bad || version != sectionVersion && version != withEvents || len(d.b) > 0 {
 		return nil, fmt.Errorf("the group: %w", errSection)
 	}
 	if err := cmp.Or(m.pairs.Parse(pairs), m.deltas.seen.Parse(seen), m.has.Parse(has),

@@ -15,19 +15,21 @@ const (
 	workRequests = 64
 )
 
-// Work is what a store of a tenant takes next: the first tiles or the first requests of its queue.
+// Work is what a store of a tenant takes next: the first tiles or the first requests of its queue. Or it is
+// what the event log takes next, of any tenants.
 // Until Done has it, it belongs to the caller, who may try it again as often as needed.
 type Work struct {
 	Tenant   string
 	Tiles    []Tile
 	Requests []*Request
 	State    *write.State // for Requests; nil for Tiles
+	Events   []*Events    // for the event log
 
 	tenant *tenant
 }
 
 // Work returns the next Work of each queue that is not empty and has no Work under way, sorted by tenant,
-// tiles first. So equal events give equal outputs.
+// tiles first, and the events last. So equal events give equal outputs.
 func (m *Member) Work() (all []*Work) {
 	for _, t := range m.tenants {
 		if w := t.takeTiles(); w != nil {
@@ -38,6 +40,9 @@ func (m *Member) Work() (all []*Work) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *Work) int { return cmp.Compare(a.Tenant, b.Tenant) })
+	if w := m.takeEvents(); w != nil {
+		all = append(all, w)
+	}
 	return all
 }
 
@@ -68,7 +73,14 @@ func (t *tenant) takeRequests() *Work {
 // Done takes back work that the tenant's stores have. Each width of its tiles is stored, or each of
 // its requests has its outcome. It returns a note of requests, for RestoreNote.
 func (m *Member) Done(w *Work) (note []byte) {
+	if w == m.eventsWork {
+		m.doneEvents(w)
+		return nil
+	}
 	t := w.tenant
+	if t == nil {
+		panic("BUG: events are done that are not under way")
+	}
 	switch w {
 	case t.tilesWork:
 		t.tilesWork = nil

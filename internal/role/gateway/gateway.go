@@ -100,9 +100,9 @@ func (g *Gateway) Push(ctx context.Context, push []byte) (sent bool, err error) 
 	return sent, err
 }
 
-// Write hands over an entry of a request or of deltas, and returns its outcome. If the answer was lost,
-// the entry is handed over again: stored samples are then repeats, and deltas are recognized as
-// repeats by their hash. The error is member.ErrUnknown if the entry may count despite the error. When
+// Write hands over an entry of a request, of deltas or of events, and returns its outcome. If the answer was
+// lost, the entry is handed over again: stored samples are then repeats, and deltas and events are
+// recognized as repeats by their hash. The error is member.ErrUnknown if the entry may count despite the error. When
 // there has been no leader for writeTime, Write refuses entries at once: their senders repeat them,
 // and waiting entries would fill the memory.
 func (g *Gateway) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, err error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -33,6 +34,10 @@ func (nowhere) WriteRequests(context.Context, string, *write.State, []*write.Req
 }
 func (nowhere) Sync(context.Context) error        { return nil }
 func (nowhere) CutBack(string, map[string]uint64) {}
+
+func (nowhere) WriteEvents(context.Context, []*member.Events) error { return nil }
+
+func (nowhere) LogEnds(uint64) error { return nil }
 
 // BenchmarkWindow measures what a window of 2,000 series costs in a group of one. For comparison it
 // measures two machines without a group: one syncs its journal before each acknowledgement, the other

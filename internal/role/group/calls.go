@@ -134,12 +134,19 @@ func (g *Group) result(p *push, err error) error {
 	return err
 }
 
-// Write proposes an entry of a request or of deltas, waits until it is applied, and returns its outcome.
-// It refuses other kinds: the events and names of entries are stored nowhere yet. The end of ctx ends
-// only the wait. The error is member.ErrLost or ErrUnknown if the entry may count nevertheless.
+// Write proposes an entry of a request, of deltas or of events, waits until it is applied, and returns its
+// outcome. The end of ctx ends only the wait. The error is member.ErrLost or ErrUnknown if the entry may
+// count nevertheless.
 func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error) {
-	if e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas {
-		return nil, fmt.Errorf("propose an entry of kind %d: only requests and deltas are stored", e.Kind)
+	switch e.Kind {
+	case entry.KindRequest, entry.KindDeltas:
+	case entry.KindEvents:
+		if err := member.CheckEvents(&e.Events); err != nil {
+			return nil, fmt.Errorf("propose events: %w", err)
+		}
+		e.Events.MaxEvents, e.Events.Retention = g.KeptEvents()
+	default:
+		return nil, fmt.Errorf("propose an entry of kind %d: only requests, deltas and events can be proposed", e.Kind)
 	}
 	c := &call{ctx: ctx, timed: true, ask: func(id member.ID) { g.node.Write(g.now, id, e) }}
 	waits := stage.Journal
@@ -209,18 +216,30 @@ func (g *Group) Current(ctx context.Context, tenant string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaderTime)
 	defer cancel()
-	err := g.Barrier(ctx, tenant)
+	return g.missing("samples", g.Barrier(ctx, tenant))
+}
+
+// CurrentEvents is Current for the event log.
+func (g *Group) CurrentEvents(ctx context.Context, tenant string) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	defer cancel()
+	_, err := g.ask(&call{ctx: ctx, ask: func(id member.ID) { g.node.EventsBarrier(id, tenant) }})
+	return g.missing("events", err)
+}
+
+// missing adds to the error of a query's barrier since when something may be missing in the answer.
+func (g *Group) missing(what string, err error) error {
 	if err == nil {
 		return nil
 	}
 	s := g.Status()
 	since := g.Now().Add(-s.Lag).UTC().Format(time.RFC3339)
 	if s.Leader == "" {
-		return fmt.Errorf("samples after %s may be missing, since the group has no leader: fewer than half of its nodes "+
-			"reach each other (%w); partial_response=true answers without these samples", since, err)
+		return fmt.Errorf("%s after %s may be missing, since the group has no leader: fewer than half of its nodes "+
+			"reach each other (%w); partial_response=true answers without these %[1]s", what, since, err)
 	}
-	return fmt.Errorf("samples after %s may be missing, since this node lags behind node %s (%w); ask that node, or "+
-		"partial_response=true answers without these samples", since, s.Leader, err)
+	return fmt.Errorf("%s after %s may be missing, since this node lags behind node %s (%w); ask that node, or "+
+		"partial_response=true answers without these %[1]s", what, since, s.Leader, err)
 }
 
 func (g *Group) ask(c *call) (member.Answer, error) {

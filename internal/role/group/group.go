@@ -101,6 +101,7 @@ type Group struct {
 	backlogs  map[string]*backlog
 	full      int             // number of backlogs without room for more
 	requested map[string]*job // requests, by tenant
+	events    *job            // of the event log, or nil
 	tried     time.Time       // when the try began that stored the requests to be answered next
 	replays   map[string]int  // by tenant: how many requests from before the start its store lacks
 	broke     error           // an entry has a request that cannot be read
@@ -136,10 +137,15 @@ type Options struct {
 
 	MaxBehind int64 // bytes of entries that a quorum may have yet to apply
 
-	Mark     uint32 // as in journal.Options
-	Seed     uint64 // of the timeouts of elections
-	Segment  int64  // bytes of a segment of the log; 0 means 64 MiB
-	Writer   Writer
+	Mark    uint32 // as in journal.Options
+	Seed    uint64 // of the timeouts of elections
+	Segment int64  // bytes of a segment of the log; 0 means 64 MiB
+	Writer  Writer
+
+	// KeptEvents returns how many events of a tenant the event log keeps, and for how many milliseconds. Only the
+	// leader uses it, so all members keep the same events.
+	KeptEvents func() (most int, retention int64)
+
 	Network  Network // to the other members; nil if there are none
 	Ledger   tiling.Ledger
 	Told     Told         // of metadata, new series and elections; may be nil
@@ -157,11 +163,16 @@ type Writer interface {
 	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
 	// WriteRequests stores requests and sets their outcomes: see tsdb.Stores.
 	WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error
+	// WriteEvents stores the events of entries, each once: a start may write some again.
+	WriteEvents(ctx context.Context, events []*member.Events) error
 	// Sync makes everything that is stored survive a power loss.
 	Sync(ctx context.Context) error
 	// CutBack cuts the stores of requests back after a power loss, before the first write: see
 	// tsdb.Stores.
 	CutBack(boot string, requests map[string]uint64)
+	// LogEnds tells, before the first write, which entry is the last one of the log. Stores of events may have
+	// been copied later than the log.
+	LogEnds(last uint64) error
 }
 
 // Network carries messages to the other members. It may lose, delay and repeat them.

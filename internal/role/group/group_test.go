@@ -26,6 +26,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/member"
@@ -58,6 +59,9 @@ type stores struct {
 	cure  chan struct{}                // closed when hanging stores go on
 	takes int                          // writes to sick stores that succeed
 	delay time.Duration                // of each write of tiles
+
+	events   []string // tenant, title and bounds of each
+	eventsTo uint64   // the last entry that they are from
 
 	atSync atomic.Pointer[func()] // called by the next sync
 
@@ -200,6 +204,36 @@ func (s *stores) synced() int {
 // CutBack does nothing, since losePower leaves nothing to be cut.
 func (s *stores) CutBack(string, map[string]uint64) {}
 
+// WriteEvents keeps the events of later entries than those that it has.
+func (s *stores) WriteEvents(ctx context.Context, all []*member.Events) error {
+	if err := s.healthy(ctx, "events"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range all {
+		if e.Index <= s.eventsTo {
+			continue
+		}
+		s.eventsTo = e.Index
+		for part := range e.List.All() {
+			var one event.Event
+			if err := one.ParseDated(part); err != nil {
+				s.t.Error(err)
+			}
+			s.events = append(s.events, fmt.Sprint(e.Tenant, " ", one.Title, " ", e.MaxEvents, " ", e.Retention))
+		}
+	}
+	return nil
+}
+
+func (s *stores) LogEnds(last uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.eventsTo = min(s.eventsTo, last)
+	return nil
+}
+
 // losePower leaves only the synced samples.
 func (s *stores) losePower() {
 	s.mu.Lock()
@@ -313,7 +347,8 @@ func optionsOf(fs *memfs.FS, w Writer) Options {
 	o := Options{
 		Number: 3, Member: 1, Voters: []uint64{1}, Config: settings.DefaultAggregator(), MaxPending: 1 << 20,
 		MaxQueued: 1 << 20, MaxQueuedSum: 1 << 20, MaxBehind: 1 << 20,
-		FS: fs, Mark: 7, Seed: 1, Writer: &mortal{Writer: w}, Ledger: ledger.New(), Now: time.Now, Boot: "boot",
+		FS: fs, Mark: 7, Seed: 1, Writer: &mortal{Writer: w},
+		KeptEvents: func() (int, int64) { return 7, 1000 }, Ledger: ledger.New(), Now: time.Now, Boot: "boot",
 		Segment:  2000,
 		Registry: prometheus.NewRegistry(), Logger: discard,
 	}
@@ -854,16 +889,67 @@ func (p *process) sections() (all string) {
 	return all
 }
 
-// Events are refused: a member does not acknowledge what it stores nowhere.
-func TestEventsAreRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := start(t, memfs.New(), newStores(t))
-		defer p.terminate()
-		e := &entry.Entry{Kind: entry.KindEvents, Notes: entry.Notes{Tenant: "a", Parts: entry.List{}.AppendText("an event")}}
-		if _, err := p.Write(t.Context(), e); err == nil {
-			t.Error("an event is acknowledged")
+func eventsOf(tenant string, hash uint64, titles ...string) *entry.Entry {
+	e := &entry.Entry{Kind: entry.KindEvents, Events: entry.Events{Tenant: tenant, Hash: hash}}
+	for _, title := range titles {
+		e.Events.List = e.Events.List.Append((&event.Event{Title: title}).AppendDated(nil))
+	}
+	return e
+}
+
+// An acknowledged event is in the event log once, with the bounds of the leader's configuration: also if the
+// event log hangs or fails, if the process dies meanwhile, and if the event is sent again.
+func TestEvents(t *testing.T) {
+	for name, sick := range map[string]error{"hangs": nil, "fails": errors.New("no space left on device")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { events(t, sick) })
+		})
+	}
+}
+
+func events(t *testing.T, sick error) {
+	s, disk := newStores(t), memfs.New()
+	p := start(t, disk, s)
+	write := func(e *entry.Entry) {
+		t.Helper()
+		if o, err := p.Write(t.Context(), e); err != nil || o.Written.Samples == 0 {
+			t.Fatal(o, err)
 		}
-	})
+	}
+	write(eventsOf("a", 1, "first", "second"))
+	write(eventsOf("b", 1, "of another tenant"))
+	if err := p.CurrentEvents(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	s.make("events", true, sick)
+	write(eventsOf("a", 2, "third"))
+	write(eventsOf("a", 2, "third")) // it is sent again
+	if err := p.CurrentEvents(t.Context(), "a"); err == nil || !strings.HasPrefix(err.Error(), "events after ") {
+		t.Error("a query does not wait for an event that is acknowledged:", err)
+	}
+	if err := p.Current(t.Context(), "a"); err != nil { // it waits for samples alone
+		t.Error(err)
+	}
+	p.terminate() // the checkpoint has the event
+	s.make("events", false, nil)
+	p = start(t, disk, s)
+	defer p.terminate()
+	write(eventsOf("a", 2, "third"))
+	if err := p.CurrentEvents(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"a first 7 1000", "a second 7 1000", "b of another tenant 7 1000", "a third 7 1000"}
+	if !slices.Equal(s.events, want) {
+		t.Errorf("the event log has %q, want %q", s.events, want)
+	}
+	for _, e := range []*entry.Entry{
+		{Kind: entry.KindNames}, eventsOf("no/tenant", 3, "x"), eventsOf("a", 3), eventsOf("a", 3, strings.Repeat("x", 2000)),
+		eventsOf("a", 3, make([]string, member.MaxEvents+1)...),
+	} {
+		if _, err := p.Write(t.Context(), e); err == nil {
+			t.Errorf("%+v is proposed", e)
+		}
+	}
 }
 
 // The stores of one tenant hang or fail. Another tenant's tiles and requests are stored in time. Those

@@ -119,6 +119,9 @@ func (g *Group) restore(noted [][]byte) (*member.Member, error) {
 	if err := g.open(state, file == nil && len(damage) == 0 && g.Voters != nil); err != nil {
 		return nil, err
 	}
+	if err := g.Writer.LogEnds(g.log.Last()); err != nil {
+		return nil, errors.Join(err, g.log.Close())
+	}
 	g.base = state.Index()
 	g.synced = min(g.synced, g.base)
 	return state, nil

@@ -79,6 +79,9 @@ func (g *Group) busy() bool {
 			return true
 		}
 	}
+	if j := g.events; j != nil && j.onItsWay && time.Since(j.begun) < stalled {
+		return true
+	}
 	for _, j := range g.requested {
 		if j.onItsWay && time.Since(j.begun) < stalled {
 			return true

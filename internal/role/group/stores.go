@@ -37,6 +37,11 @@ type job struct {
 func (g *Group) begin(all []*member.Work) {
 	for _, w := range all {
 		j := &job{Work: w}
+		if w.Events != nil {
+			g.events = j
+			g.try(j)
+			continue
+		}
 		if w.Requests == nil {
 			b := g.backlogOf(w.Tenant)
 			b.job = j
@@ -61,6 +66,7 @@ func (g *Group) retry() {
 			g.publish(b)
 		}
 	}
+	again(g.events)
 	for tenant, j := range g.requested {
 		if g.replays[tenant] > 0 && j.onItsWay && time.Since(j.begun) >= stalled {
 			g.FailReplay(tenant, errStalled)
@@ -105,7 +111,10 @@ func (g *Group) attempt(j *job) (err error) {
 			j.State.Recent.Undo() // so that it is as it was before the requests
 		}
 	}()
-	if j.Requests != nil {
+	switch {
+	case j.Events != nil:
+		return g.Writer.WriteEvents(g.writes, j.Events)
+	case j.Requests != nil:
 		return g.storeRequests(j)
 	}
 	return g.storeTiles(j)
@@ -172,6 +181,10 @@ func (g *Group) settle(j *job) {
 		g.broke = j.failure
 		return
 	}
+	if j.Events != nil {
+		g.settleEvents(j)
+		return
+	}
 	if panicked := (*panicError)(nil); errors.As(j.failure, &panicked) {
 		g.breaks(j, panicked)
 		return
@@ -214,6 +227,23 @@ func (g *Group) settle(j *job) {
 	b := g.backlogs[j.Tenant]
 	b.job = nil
 	g.publish(b)
+}
+
+// settleEvents handles events that came back from the event log.
+func (g *Group) settleEvents(j *job) {
+	if j.failure == nil {
+		if !j.saidAt.IsZero() {
+			g.Logger.Info("the event log takes events again")
+		}
+		g.events = nil
+		g.node.Done(j.Work)
+		return
+	}
+	j.retryAt = time.Now().Add(retryPause)
+	if time.Since(j.saidAt) >= complaint {
+		j.saidAt = time.Now()
+		g.Logger.Error("events wait until the event log takes them", "entries", len(j.Events), "error", j.failure)
+	}
 }
 
 // tellFailure answers the callers whose requests the store does not take. The requests are in the log, and

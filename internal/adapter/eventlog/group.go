@@ -1,0 +1,83 @@
+package eventlog
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/core/member"
+)
+
+// reachedBucket has the last entry of each group whose events are in the file. No tenant has this name: see
+// tenant.Check.
+const reachedBucket = "\x00groups"
+
+// AppendEntries stores the events of entries of a group's log, all or none. It skips entries that the log has
+// already. The bounds of each entry are in the entry, so all members of the group have the same events. It
+// returns when the new events are on the disk.
+func (l *Log) AppendEntries(ctx context.Context, group uint64, entries []*member.Events) error {
+	if err := ctx.Err(); err != nil || len(entries) == 0 {
+		return err
+	}
+	return l.update(func(t *change) error {
+		reached := reachedBy(t.tx, group)
+		for _, e := range entries {
+			if e.Index <= reached {
+				continue
+			}
+			for part := range e.List.All() {
+				one := event.Event{Tenant: e.Tenant}
+				if err := one.ParseDated(part); err != nil {
+					return fmt.Errorf("an event of entry %d: %w", e.Index, err)
+				}
+				if err := t.put(&one); err != nil {
+					return err
+				}
+			}
+			if err := t.trim(e.Arrival-e.Retention, e.MaxEvents); err != nil {
+				return err
+			}
+			reached = e.Index
+		}
+		return setReached(t.tx, group, reached)
+	})
+}
+
+// Reaches tells the log where the log of a group ends. A file that was copied later than the group's log may
+// have events of entries that this copy of the group has lost. Other entries will get their indexes.
+func (l *Log) Reaches(group, last uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.db.Update(func(tx *bbolt.Tx) error {
+		if reachedBy(tx, group) <= last {
+			return nil
+		}
+		return setReached(tx, group, last)
+	})
+	if err != nil {
+		return fmt.Errorf("note the entries of a group in %s: %w", l.db.Path(), err)
+	}
+	return nil
+}
+
+func reachedBy(tx *bbolt.Tx, group uint64) uint64 {
+	b := tx.Bucket([]byte(reachedBucket))
+	if b == nil {
+		return 0
+	}
+	if v := b.Get(binary.BigEndian.AppendUint64(nil, group)); len(v) == 8 {
+		return binary.BigEndian.Uint64(v)
+	}
+	return 0
+}
+
+func setReached(tx *bbolt.Tx, group, index uint64) error {
+	b, err := tx.CreateBucketIfNotExists([]byte(reachedBucket))
+	if err != nil {
+		return err
+	}
+	return b.Put(binary.BigEndian.AppendUint64(nil, group), binary.BigEndian.AppendUint64(nil, index))
+}
