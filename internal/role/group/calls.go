@@ -48,6 +48,9 @@ type waiting struct {
 	answered bool // before the member answers: see fail and tellFailure
 }
 
+// proposes reports whether the caller waits until something that it proposed is applied.
+func (w *waiting) proposes() bool { return w.push != nil || w.call.timed }
+
 // Push proposes the batches of one window, and waits until they count: see package batch.
 func (g *Group) Push(ctx context.Context, batches []batch.Batch) error {
 	if len(batches) == 0 {
@@ -108,8 +111,8 @@ const maxPushed = 16 << 20
 func (g *Group) push() {
 	p := g.held
 	g.held = nil
-	if g.sick != nil { // otherwise pushes that come again would pile up
-		p.answer <- member.Answer{Err: g.sick}
+	if err := g.sickness(true); err != nil { // otherwise pushes that come again would pile up
+		p.answer <- member.Answer{Err: err}
 		return
 	}
 	g.id++
@@ -268,7 +271,7 @@ func (g *Group) call(c *call) {
 		g.early = append(g.early, c)
 		return
 	}
-	if err := cmp.Or(g.sick, g.stuck(c)); err != nil {
+	if err := cmp.Or(g.sickness(c.timed), g.stuck(c)); err != nil {
 		c.refused = true
 		c.answer <- member.Answer{Err: err}
 		return

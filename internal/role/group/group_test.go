@@ -1929,3 +1929,51 @@ func TestAClockThatLeaps(t *testing.T) {
 		p.terminate()
 	})
 }
+
+// The log of a member hangs, or refuses each try of a write. Such a member once reported no lag, since it
+// learnt of nothing that it lacked, and stayed ready. Now the time of the write is its lag.
+func TestTheTimeOfAStuckWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := appends{histogram: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "append_seconds"})}
+		a.begin()
+		time.Sleep(stuckAfter / 2)
+		if stuck := a.stuck(); stuck != 0 {
+			t.Errorf("a write of half a second is stuck for %v", stuck)
+		}
+		a.end(time.Now()) // it failed
+		time.Sleep(time.Minute)
+		a.end(a.begin())
+		if stuck := a.stuck(); stuck != time.Minute+stuckAfter/2 {
+			t.Errorf("a write that fails again is stuck for %v, not for the time since the first try", stuck)
+		}
+		a.written()
+		a.begin()
+		if stuck := a.stuck(); stuck != 0 {
+			t.Errorf("the next write is stuck for %v", stuck)
+		}
+	})
+}
+
+// The log cannot be written. One of several members once refused all pushes and requests with the error of its
+// disk, even after another member had taken over: then collectors went on pushing to it, and senders got 503.
+// Now they wait for the next leader, and a member that does not lead says so.
+func TestCallersOfAStuckLeaderWaitForTheNextOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := errors.New("no space left on device")
+		g := &Group{sick: full, leads: true}
+		g.appends.begin()
+		says := func(when string, proposal, query error) {
+			t.Helper()
+			if p, q := g.sickness(true), g.sickness(false); p != proposal || q != query {
+				t.Errorf("%s, a proposal gets the error %v, and a query %v", when, p, q)
+			}
+		}
+		says("while another member may take over", nil, full)
+		time.Sleep(takeover)
+		says("if no other member takes over", full, full)
+		g.leads = false
+		says("if another member leads", nil, full)
+		g.alone = true
+		says("if there is no other member", full, full)
+	})
+}

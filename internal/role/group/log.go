@@ -61,6 +61,7 @@ func (g *Group) do(j *logJob) {
 		j.err = g.log.Compact(j.compact, j.keep)
 		return
 	}
+	defer g.appends.written()
 	var saidAt time.Time
 	for {
 		began := g.appends.begin()
@@ -88,17 +89,30 @@ func (g *Group) do(j *logJob) {
 	}
 }
 
-// fail notes that the log cannot be written, and answers all callers. Their windows and requests may
-// still count, and are repeats if the callers send them again: the member keeps them.
+// fail notes that the log cannot be written, and answers the callers that need not wait. Their windows and
+// requests may still count, and are repeats if the callers send them again: the member keeps them.
 func (g *Group) fail(err error) {
 	g.sick = cannotWrite(err)
 	for id, asked := range g.waiting {
-		if !asked.answered {
+		if !asked.answered && g.sickness(asked.proposes()) != nil {
 			asked.answer <- member.Answer{ID: id, Err: g.sick}
 			asked.answered = true
 			g.waiting[id] = asked
 		}
 	}
+}
+
+// takeover is longer than it takes until another member leads in place of a stuck leader.
+const takeover = 5 * time.Second
+
+// sickness returns why a call need not wait: the log cannot be written. Only what is proposed at one of
+// several members has to wait, for the next leader, at most for the time takeover: a leader whose log is
+// stuck asks another member to lead, and then the member tells the callers so.
+func (g *Group) sickness(proposes bool) error {
+	if proposes && !g.alone && (!g.leads || g.appends.stuck() < takeover) {
+		return nil
+	}
+	return g.sick
 }
 
 func cannotWrite(err error) error {

@@ -32,7 +32,8 @@ type Status struct {
 	Whole bool
 
 	// Lag is how long ago the member last had applied all entries that it knew to be committed, while it
-	// was whole or knew the leader.
+	// was whole or knew the leader. While a write to its log does not end, a member learns of no further
+	// entries: then Lag is at least the time since this write began.
 	Lag time.Duration
 
 	Nodes    map[string]uint64 // the member of each node that ever joined
@@ -72,7 +73,8 @@ type appends struct {
 	histogram prometheus.Histogram
 
 	mu      sync.Mutex
-	began   time.Time        // of the write under way; zero if there is none
+	first   time.Time        // when the write under way was tried first; zero if there is none
+	began   time.Time        // when it was tried last; zero unless a try is under way
 	longest [2]time.Duration // of the present period, and of the one before
 	period  time.Time        // when the present one began
 }
@@ -84,6 +86,9 @@ func (a *appends) begin() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.began = time.Now()
+	if a.first.IsZero() {
+		a.first = a.began
+	}
 	return a.began
 }
 
@@ -95,6 +100,26 @@ func (a *appends) end(began time.Time) {
 	a.began = time.Time{}
 	a.turn()
 	a.longest[0] = max(a.longest[0], took)
+}
+
+// written notes that the write under way needs no further try.
+func (a *appends) written() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.first = time.Time{}
+}
+
+// stuckAfter is longer than a write takes on a disk in order.
+const stuckAfter = time.Second
+
+// stuck returns how long ago the write under way was tried first; 0 for less than stuckAfter.
+func (a *appends) stuck() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if since := time.Since(a.first); !a.first.IsZero() && since >= stuckAfter {
+		return since
+	}
+	return 0
 }
 
 // turn begins the next period once it is time.
@@ -249,7 +274,9 @@ func (g *Group) report() {
 	if (s.Whole || g.leadership.Leader != 0) && s.Applied >= s.Committed || g.caughtUp.IsZero() {
 		g.caughtUp = now
 	}
-	s.Lag = now.Sub(g.caughtUp)
+	if s.Lag = now.Sub(g.caughtUp); !s.Whole {
+		s.Lag = max(s.Lag, g.appends.stuck())
+	}
 	if g.leadership.Leader != 0 || g.led.IsZero() {
 		g.led = now
 	}
