@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -323,8 +324,8 @@ func (g *Group) Join(ctx context.Context, n entry.Node) error {
 	return err
 }
 
-// Transfer asks the voter whose log is furthest to lead, before this member stops. It returns once another
-// member leads, when there is no other voter, or when ctx is done.
+// Transfer asks the voter whose log is furthest to lead, before this member stops. It returns once this
+// member no longer leads, when there is no other voter, or when ctx is done.
 func (g *Group) Transfer(ctx context.Context) error {
 	for {
 		s := g.Status()
@@ -340,9 +341,13 @@ func (g *Group) Transfer(ctx context.Context) error {
 		if to.Member == 0 {
 			return nil
 		}
-		if _, err := g.ask(&call{ctx: ctx, ask: func(id member.ID) {
+		_, err := g.ask(&call{ctx: ctx, ask: func(id member.ID) {
 			g.answer(&member.Answer{ID: id, Err: g.node.Transfer(to.Member)})
-		}}); err != nil {
+		}})
+		if errors.Is(err, replica.ErrNotLeader) {
+			return nil // the status was old
+		}
+		if err != nil {
 			return err
 		}
 		if err := retry.Wait(ctx, replica.TickEvery); err != nil {
