@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -21,6 +20,7 @@ type trio struct {
 	t        *testing.T
 	machines map[string]*machine
 	dirs     map[string]string
+	disks    map[string]*disk    // of nodes that have disks of their own
 	secret   string              // path of the file with the cluster's secret
 	extra    map[string][]string // more flags of single nodes
 
@@ -41,9 +41,20 @@ func startTrio(t *testing.T, others ...string) *trio {
 // startTrioWith is startTrio with more flags for each node.
 func startTrioWith(t *testing.T, flags []string, others ...string) *trio {
 	t.Helper()
+	c := newTrio(t, others...)
+	for _, n := range nodeNames {
+		c.dirs[n], c.extra[n] = dataDir(t), flags
+	}
+	c.found()
+	return c
+}
+
+// newTrio makes the machines of a cluster, and its secret.
+func newTrio(t *testing.T, others ...string) *trio {
+	t.Helper()
 	c := &trio{t: t, machines: machines(t, append(slices.Clone(nodeNames), others...)...),
-		extra: map[string][]string{"a": flags, "b": flags, "c": flags},
-		dirs:  map[string]string{}, nodes: map[string]*process{}, secret: filepath.Join(t.TempDir(), "secret")}
+		dirs: map[string]string{}, extra: map[string][]string{}, disks: map[string]*disk{}, nodes: map[string]*process{},
+		secret: filepath.Join(t.TempDir(), "secret")}
 	secret, err := exec.Command(freshet, "cluster", "secret").Output()
 	if err == nil {
 		err = os.WriteFile(c.secret, secret, 0o600)
@@ -51,12 +62,14 @@ func startTrioWith(t *testing.T, flags []string, others ...string) *trio {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range nodeNames {
-		c.dirs[n] = dataDir(t)
-	}
-	must(t, freshet, "cluster", "init", "--data-dir", c.dirs["a"], "--name", "a")
-	c.begin(nodeNames...)
 	return c
+}
+
+// found founds the cluster in its data directories, and waits until all three nodes vote.
+func (c *trio) found() {
+	c.t.Helper()
+	must(c.t, freshet, "cluster", "init", "--data-dir", c.dirs["a"], "--name", "a")
+	c.begin(nodeNames...)
 }
 
 // node returns the latest process of a node. Goroutines of a test call it, too.
@@ -85,7 +98,13 @@ func (c *trio) begin(nodes ...string) {
 			"--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0",
 			"--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
 		serve.Args = append(serve.Args, c.extra[node]...)
-		begun[node] = begin(c.t, c.dirs[node], m.command(serve.Path, serve.Args[1:]...))
+		cmd := m.command(serve.Path, serve.Args[1:]...)
+		if d := c.disks[node]; d != nil && d.frozen != "" {
+			program, environment := d.withFrost()
+			cmd = m.command(program, serve.Args[1:]...)
+			cmd.Env = append(cmd.Environ(), environment...)
+		}
+		begun[node] = begin(c.t, c.dirs[node], cmd)
 	}
 	for node, p := range begun {
 		p.waitReady(c.t)
@@ -197,10 +216,12 @@ type writer struct {
 	done    chan struct{}
 	mu      sync.Mutex
 	acked   map[int64]float64 // values by Unix milliseconds
-	refused []string          // answers of 400
-	longest time.Duration     // longest time from the first try of a request to its acknowledgement
-	tries   int               // largest number of failed tries of one request
-	failure string            // answer to the last of these tries
+	refused []string          // answers of 4xx
+
+	unavailable []string      // answers of 5xx
+	longest     time.Duration // longest time from the first try of a request to its acknowledgement
+	tries       int           // largest number of failed tries of one request
+	failure     string        // answer to the last of these tries
 }
 
 func (c *trio) startWriter(name string, after func(value float64), nodes ...string) *writer {
@@ -225,7 +246,7 @@ func (w *writer) run() {
 			default:
 			}
 			p := w.c.node(w.nodes[node%len(w.nodes)])
-			status, text, _, err := p.writeWithin(10*time.Second, remoteWriteV2, body)
+			status, text, _, err := p.writeWithin(senderWaits, remoteWriteV2, body)
 			if err == nil && status/100 == 2 {
 				w.note(func() {
 					w.acked[at] = value
@@ -242,6 +263,9 @@ func (w *writer) run() {
 			}
 			node++
 			w.note(func() {
+				if status/100 == 5 {
+					w.unavailable = append(w.unavailable, fmt.Sprintf("%d %s", status, text))
+				}
 				if tries >= w.tries {
 					w.tries, w.failure = tries, fmt.Sprintf("%d %s %v", status, text, err)
 				}
@@ -427,62 +451,6 @@ func (c *trio) counted(name string, all ...*increments) {
 	}
 }
 
-// If the leader is killed, paused or disconnected from the network, no acknowledged sample is lost,
-// and writes pause only for seconds.
-func TestNothingAcknowledgedIsLost(t *testing.T) {
-	t.Parallel()
-	if !inNamespace(t) {
-		return
-	}
-	c := startTrio(t)
-	w := c.startWriter("w", nil, nodeNames...)
-	rounds := 1
-	if soak {
-		rounds = 10
-	}
-	for range rounds {
-		for _, fault := range []struct {
-			name string
-			do   func(node string) (undo func())
-		}{
-			{"kill -9", func(node string) func() {
-				c.nodes[node].kill(t)
-				return func() { c.begin(node) }
-			}},
-			{"pause", func(node string) func() {
-				pid := c.nodes[node].cmd.Process.Pid
-				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
-				return func() {
-					if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}},
-			{"cut", func(node string) func() { return c.machines[node].cut() }},
-		} {
-			reach(time.Now().Add(2 * time.Second))
-			leader := c.leader()
-			undo := fault.do(leader)
-			reach(time.Now().Add(8 * time.Second))
-			undo()
-			c.caughtUp()
-			w.mu.Lock()
-			t.Logf("%s of the leader, node %s: the longest write so far took %v", fault.name, leader, w.longest)
-			w.mu.Unlock()
-		}
-	}
-	w.stop()
-	for _, n := range nodeNames {
-		w.check(n)
-	}
-	c.statesAgree("a")
-	if w.longest > 15*time.Second {
-		t.Errorf("writes paused for %v", w.longest)
-	}
-}
-
 // If an operator confuses a node's directory, name or secret, the process ends with an error that
 // names the fix.
 func TestClusterMistakes(t *testing.T) {
@@ -507,6 +475,7 @@ func TestClusterMistakes(t *testing.T) {
 	node := func(name string, more ...string) []string {
 		return append(append(c.flags(), "--cluster-node", name), more...)
 	}
+	c.refusesAnotherCluster()
 	refused("an emptied directory of a known name", "has another data directory already", dataDir(t),
 		node("b", "--cluster-listen", "10.99.0.4:7126", "--cluster-join")...)
 	refused("no cluster, and no join", "freshet cluster init", dataDir(t),

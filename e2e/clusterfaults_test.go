@@ -229,98 +229,6 @@ func TestTwoOfThreeGone(t *testing.T) {
 	c.equal()
 }
 
-// If all nodes are killed at once, no acknowledged sample is lost.
-func TestAllThreeKilled(t *testing.T) {
-	t.Parallel()
-	if !inNamespace(t) {
-		return
-	}
-	c := startTrio(t)
-	w := c.startWriter("w", nil, nodeNames...)
-	rounds := 1
-	if soak {
-		rounds = 20
-	}
-	for range rounds {
-		reach(time.Now().Add(2 * time.Second))
-		for _, p := range c.nodes {
-			if err := p.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, p := range c.nodes {
-			<-p.exited
-		}
-		c.begin(nodeNames...)
-		c.leader()
-	}
-	reach(time.Now().Add(time.Second))
-	w.stop()
-	for _, n := range nodeNames {
-		w.check(n)
-	}
-	c.equal()
-}
-
-// If a link is slow, or blocks one direction, no acknowledged sample is lost, and writes to the other
-// nodes pause for at most 5 s.
-func TestBadLinks(t *testing.T) {
-	t.Parallel()
-	if !inNamespace(t) {
-		return
-	}
-	c := startTrio(t)
-	lasts := 7 * time.Second
-	if soak {
-		lasts = time.Minute
-	}
-	var all []*writer
-	for _, fault := range []struct {
-		name string
-		do   func(leader string, others []string) (bad string, undo func())
-	}{
-		{"one follower gets nothing from the leader", func(leader string, others []string) (string, func()) {
-			return others[0], c.machines[leader].silence(c.machines[others[0]])
-		}},
-		{"no follower gets anything from the leader", func(leader string, others []string) (string, func()) {
-			one := c.machines[leader].silence(c.machines[others[0]])
-			other := c.machines[leader].silence(c.machines[others[1]])
-			return leader, func() {
-				one()
-				other()
-			}
-		}},
-		{"a follower's link has 1 Mbit/s", func(_ string, others []string) (string, func()) {
-			return others[0], c.machines[others[0]].slow()
-		}},
-	} {
-		leader := c.leader()
-		others := slices.DeleteFunc(slices.Clone(nodeNames), func(n string) bool { return n == leader })
-		name := fmt.Sprint("w", len(all))
-		bad, undo := fault.do(leader, others)
-		good := slices.DeleteFunc(slices.Clone(nodeNames), func(n string) bool { return n == bad })
-		w, atBad := c.startWriter(name, nil, good...), c.startWriter(name+"_bad", nil, bad, good[0])
-		reach(time.Now().Add(lasts))
-		w.stop()
-		undo()
-		reach(time.Now().Add(time.Second))
-		atBad.stop()
-		all = append(all, w, atBad)
-		if w.longest > 5*time.Second {
-			t.Errorf("%s: writes at other nodes paused for %v", fault.name, w.longest)
-		}
-		t.Logf("%s: the longest write took %v at other nodes, and %v at the node with the bad link",
-			fault.name, w.longest, atBad.longest)
-		c.caughtUp()
-	}
-	for _, n := range nodeNames {
-		for _, w := range all {
-			w.check(n)
-		}
-	}
-	c.equal()
-}
-
 // readers query all nodes at once, right after each acknowledgement. A query that fails is sent once
 // more, to another node, as a load balancer would do.
 type readers struct {
@@ -353,106 +261,6 @@ func (r *readers) ask(value float64) {
 		})
 	}
 	wg.Wait()
-}
-
-func (r *readers) check(w *writer, what string) {
-	t := r.c.t
-	t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t.Logf("%s: %d queries; the longest write took %v", what, r.asked, w.longest)
-	if r.asked == 0 {
-		t.Errorf("%s: no query was answered", what)
-	}
-	if len(r.missed) > 0 {
-		t.Errorf("%s: %d of %d queries missed an acknowledged sample: %s", what, len(r.missed), r.asked, r.missed[0])
-	}
-	if len(r.failed) > 0 {
-		t.Errorf("%s: %d of %d queries failed at two nodes: %s", what, len(r.failed), r.asked, r.failed[0])
-	}
-}
-
-// While nodes are killed and restarted, each query finds all samples that were acknowledged before it.
-// While nodes are restarted regularly, each write and query succeeds at the first or the second node.
-func TestReadersMissNothing(t *testing.T) {
-	t.Parallel()
-	if !inNamespace(t) {
-		return
-	}
-	c := startTrio(t)
-	rounds := 1
-	if soak {
-		rounds = 10
-	}
-	phase := func(name string, do func()) *writer {
-		t.Helper()
-		r := &readers{c: c, name: name}
-		w := c.startWriter(name, r.ask, nodeNames...)
-		reach(time.Now().Add(time.Second))
-		do()
-		reach(time.Now().Add(time.Second))
-		w.stop()
-		r.check(w, name)
-		return w
-	}
-	for i := range rounds {
-		phase(fmt.Sprintf("kill_%d", i), func() {
-			leader := c.leader()
-			c.nodes[leader].kill(t)
-			reach(time.Now().Add(3 * time.Second))
-			c.begin(leader)
-		})
-		w := phase(fmt.Sprintf("restart_%d", i), func() {
-			for _, n := range nodeNames {
-				c.nodes[n].terminate(t)
-				c.begin(n)
-			}
-			for _, n := range nodeNames {
-				if r, said, err := c.nodes[n].restart(t); err != nil || r.State != "ready" {
-					t.Errorf("restart in place of node %s: %v: %+v\n%s", n, err, r, said)
-				}
-				eventually(t, 30*time.Second, "node "+n+" is ready", func() error {
-					_, err := c.nodes[n].get("/-/ready", nil)
-					return err
-				})
-			}
-		})
-		if w.tries > 1 {
-			t.Errorf("a write failed %d times while nodes were restarted, the last time with: %s", w.tries, w.failure)
-		}
-	}
-	c.equal()
-}
-
-// If the leader is killed, each increment that a separate collector received is counted once.
-func TestACollectorPushesToTheLeader(t *testing.T) {
-	t.Parallel()
-	if !inNamespace(t) {
-		return
-	}
-	c := startTrio(t, "d")
-	p := c.startCollector(c.pushSecret())
-	p.waitReady(t)
-	sent := c.startIncrements("unixgram", p.Unixgram, "pushed", fastIncrements)
-	rounds := 1
-	if soak {
-		rounds = 30
-	}
-	for range rounds {
-		reach(time.Now().Add(3 * time.Second))
-		leader := c.leader()
-		c.nodes[leader].kill(t)
-		reach(time.Now().Add(5 * time.Second))
-		c.begin(leader)
-	}
-	reach(time.Now().Add(2 * time.Second))
-	c.counted("pushed", sent)
-	for _, n := range nodeNames {
-		if late, err := c.nodes[n].ownMetric("freshet_aggregator_late_gauge_samples_total"); err != nil || late != 0 {
-			t.Errorf("node %s: %v values of the gauge were too late, error %v", n, late, err)
-		}
-	}
-	c.equal()
 }
 
 // If a collector is killed while two of three nodes are down, it may lose only what it received in the
@@ -546,10 +354,49 @@ func (c *trio) startCollector(secretFile string) *process {
 
 func (c *trio) startCollectorIn(dir, secretFile string) *process {
 	c.t.Helper()
-	m := c.machines["d"]
+	return c.startCollectorAt("d", dir, secretFile)
+}
+
+func (c *trio) startCollectorAt(machine, dir, secretFile string, more ...string) *process {
+	c.t.Helper()
+	m := c.machines[machine]
 	serve := serveCommand(dir, append(c.flags(), "--role", "collector", "--cluster-secret-file", secretFile,
 		"--http-listen", m.address+":0", "--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
+	serve.Args = append(serve.Args, more...)
 	return begin(c.t, dir, m.command(serve.Path, serve.Args[1:]...))
+}
+
+// refusals returns how much node a has refused for a reason.
+func (c *trio) refusals(reason string) float64 {
+	c.t.Helper()
+	n, err := c.nodes["a"].ownMetric(`freshet_peer_refused_total{reason="` + reason + `"}`)
+	if err != nil {
+		c.t.Error(err)
+	}
+	return n
+}
+
+// refusesAnotherCluster founds a second cluster on machine d, which has the same secret, and the first one's
+// addresses for two of its nodes. The first cluster refuses its messages, and goes on.
+func (c *trio) refusesAnotherCluster() {
+	t := c.t
+	t.Helper()
+	dir, m := dataDir(t), c.machines["d"]
+	must(t, freshet, "cluster", "init", "--data-dir", dir, "--name", "c")
+	address := func(machine string) string { return c.machines[machine].address + ":" + peerPort }
+	nodes := "a=" + address("a") + ",b=" + address("b") + ",c=" + address("d")
+	serve := serveCommand(dir, "--cluster-nodes", nodes, "--cluster-secret-file", c.secret, "--cluster-node", "c",
+		"--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0", "--dogstatsd-udp", "")
+	p := begin(t, dir, m.command(serve.Path, serve.Args[1:]...))
+	eventually(t, 30*time.Second, "node a refuses a node of another cluster", func() error {
+		if c.refusals("cluster") == 0 {
+			return errors.New("nothing is counted")
+		}
+		return nil
+	})
+	c.nodes["a"].says(t, "belongs to cluster")
+	p.terminate(t)
+	c.caughtUp()
 }
 
 // refusesStrangers checks that the nodes refuse and count a process with another secret, and a
@@ -557,13 +404,7 @@ func (c *trio) startCollectorIn(dir, secretFile string) *process {
 func (c *trio) refusesStrangers() {
 	t := c.t
 	t.Helper()
-	refused := func(reason string) float64 {
-		n, err := c.nodes["a"].ownMetric(`freshet_peer_refused_total{reason="` + reason + `"}`)
-		if err != nil {
-			t.Error(err)
-		}
-		return n
-	}
+	refused := c.refusals
 	push, err := peer.ReadSecret(c.pushSecret())
 	if err != nil {
 		t.Fatal(err)

@@ -17,9 +17,9 @@ import (
 // insideVariable is set in the environment of a process that runs in its test's network namespace.
 const insideVariable = "FRESHET_E2E_NAMESPACE"
 
-// inNamespace runs a test once more in a network namespace of its own, and reports whether the present
-// run is the one in the namespace. A user who is not root becomes root of a user namespace, which the
-// kernel must allow.
+// inNamespace runs a test once more in namespaces of its own, one for the network and one for mounts, and
+// reports whether the present run is the one in the namespaces. A user who is not root becomes root of a
+// user namespace, which the kernel must allow.
 func inNamespace(t *testing.T) (inside bool) {
 	t.Helper()
 	if os.Getenv(insideVariable) != "" {
@@ -28,7 +28,8 @@ func inNamespace(t *testing.T) (inside bool) {
 	}
 	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.count=1", "-test.v")
 	cmd.Env = append(os.Environ(), insideVariable+"="+freshet, "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin") // has tc
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS,
+		Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}

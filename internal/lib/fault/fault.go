@@ -1,8 +1,8 @@
 //go:build faults
 
 // Package fault makes a process ill in the way that the variable FRESHET_FAULT names, to test the
-// command freshet diagnose. It needs the build tag faults, which releases do not have. Without the
-// tag the functions are empty and leave nothing in the binary.
+// command freshet diagnose and the nodes of a cluster. It needs the build tag faults, which releases do
+// not have. Without the tag the functions are empty and leave nothing in the binary.
 package fault
 
 import (
@@ -102,16 +102,41 @@ func deep(levels int) int {
 // slowFile is a file whose writes and syncs wait 400 ms in the kernel, as on a slow disk.
 type slowFile struct{ *os.File }
 
-// File returns a file of the journal, slowed down for the fault `disk`.
+// frozenFile is a file whose writes and syncs wait while a file with the path FRESHET_FAULT_FROZEN exists, as on
+// a frozen file system.
+type frozenFile struct{ *os.File }
+
+var frozen = os.Getenv("FRESHET_FAULT_FROZEN")
+
+// File returns a file of the journal, slowed down for the fault `disk`, and frozen at times for the fault `frost`.
 func File(f *os.File) interface {
 	Write(b []byte) (int, error)
 	Close() error
 	Sync() error
 } {
-	if name == "disk" {
+	switch name {
+	case "disk":
 		return slowFile{f}
+	case "frost":
+		return frozenFile{f}
 	}
 	return f
+}
+
+func thawed() {
+	for _, err := os.Stat(frozen); err == nil; _, err = os.Stat(frozen) {
+		stall(10 * time.Millisecond)
+	}
+}
+
+func (f frozenFile) Write(b []byte) (int, error) {
+	thawed()
+	return f.File.Write(b)
+}
+
+func (f frozenFile) Sync() error {
+	thawed()
+	return f.File.Sync()
 }
 
 func (f slowFile) Write(b []byte) (int, error) {

@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// disk is a file system of its own for the data directory of one node, which a test can fill and freeze.
+type disk struct {
+	t      *testing.T
+	mount  string
+	dir    string // the data directory
+	filler string
+	frozen string // path of a file; while it exists, writes to the log wait; empty if the disk itself can be frozen
+}
+
+const (
+	diskBytes       = 4 << 30 // more than a node needs; the image is sparse
+	memoryDiskBytes = 512 << 20
+)
+
+// withFrost returns the path of a build whose log waits while the disk is frozen, and the variables that it
+// needs. It builds the program if no other test has.
+func (d *disk) withFrost() (program string, environment []string) {
+	d.t.Helper()
+	program = freshet + "-frost"
+	if _, err := os.Stat(program); err != nil {
+		built := filepath.Join(d.t.TempDir(), "freshet")
+		must(d.t, "go", "build", "-C", "..", "-tags", "poison,faults", "-ldflags", "-s -w", "-o", built, "./cmd/freshet")
+		must(d.t, "cp", built, program+"-"+strconv.Itoa(os.Getpid()))
+		must(d.t, "mv", program+"-"+strconv.Itoa(os.Getpid()), program) // other tests may build it, too
+	}
+	return program, []string{"FRESHET_FAULT=frost", "FRESHET_FAULT_FROZEN=" + d.frozen}
+}
+
+// newDisk mounts an image with ext4, which only root may do. Other users get a tmpfs, which cannot be
+// frozen: their node is a build whose log waits in place of the disk. The mount ends with the test's
+// namespace.
+func newDisk(t *testing.T) *disk {
+	t.Helper()
+	d := &disk{t: t, mount: dataDir(t)}
+	d.dir, d.filler = filepath.Join(d.mount, "data"), filepath.Join(d.mount, "filler")
+	image := d.mount + ".image"
+	t.Cleanup(func() { _ = os.Remove(image) })
+	err := os.WriteFile(image, nil, 0o600)
+	if err == nil {
+		err = os.Truncate(image, diskBytes)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("mkfs.ext4", "-q", image).CombinedOutput()
+	if err == nil {
+		out, err = exec.Command("mount", "-o", "loop", image, d.mount).CombinedOutput()
+	}
+	if err != nil {
+		t.Logf("no disk that can be frozen: %v: %s", err, out)
+		must(t, "mount", "-t", "tmpfs", "-o", "size="+strconv.Itoa(memoryDiskBytes), "freshet-e2e", d.mount)
+		d.frozen = d.mount + ".frozen"
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(d.mount, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Mkdir(d.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// longestFrost ends a frost even if the test is killed, since nobody can kill a process that writes to
+// a frozen disk.
+const longestFrost = "300"
+
+// freeze makes all writes to the disk wait. The returned function ends that.
+func (d *disk) freeze() (thaw func()) {
+	d.t.Helper()
+	if d.frozen != "" {
+		if err := os.WriteFile(d.frozen, nil, 0o600); err != nil {
+			d.t.Fatal(err)
+		}
+		return func() { _ = os.Remove(d.frozen) }
+	}
+	watchdog := exec.Command("sh", "-c", `sleep "$1"; fsfreeze --unfreeze "$2"`, "sh", longestFrost, d.mount)
+	watchdog.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := watchdog.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	must(d.t, "fsfreeze", "--freeze", d.mount)
+	thaw = func() {
+		_ = exec.Command("fsfreeze", "--unfreeze", d.mount).Run() // fails if it is not frozen any more
+		_ = syscall.Kill(-watchdog.Process.Pid, syscall.SIGKILL)
+		_ = watchdog.Wait()
+	}
+	d.t.Cleanup(thaw)
+	return thaw
+}
+
+// fill takes all space that is left. The returned function gives it back.
+func (d *disk) fill() (free func()) {
+	d.t.Helper()
+	f, err := os.Create(d.filler)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	var end int64
+	for size := int64(diskBytes); size >= 512; { // no block is written
+		if err := unix.Fallocate(int(f.Fd()), 0, end, size); err == nil {
+			end += size
+		} else if errors.Is(err, syscall.ENOSPC) {
+			size /= 2
+		} else {
+			d.t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := os.Remove(d.filler); err != nil {
+			d.t.Error(err)
+		}
+	}
+}

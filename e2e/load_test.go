@@ -1,0 +1,353 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+)
+
+// loaded is a cluster under the load with which the tests look at faults. In each of two tenants:
+//   - a collector gets 10,000 increments a second of a counter, and values of a gauge;
+//   - a sender of remote write (1.0 in one tenant, 2.0 in the other) sends samples in order, samples up to
+//     28 minutes late, and new series, in 2.0 with start times.
+//
+// Besides, a pair of senders sends everything twice, and a writer has a reader at each node, which asks
+// right after each acknowledgement. Senders repeat a request until it is acknowledged, so at the end each
+// node must have exactly what was sent.
+type loaded struct {
+	*trio
+	collectors map[string]*process // by tenant
+
+	// The rest is of the present run: see start.
+	name     string
+	counters map[string]*increments // by tenant
+	remotes  []*remote
+	writer   *writer
+	readers  *readers
+	quit     chan struct{}
+	running  sync.WaitGroup
+
+	mu       sync.Mutex
+	acked    int
+	last     time.Time     // of an acknowledgement
+	gap      time.Duration // the longest time without one, since longestGap was called
+	failures []string      // answers of 5xx
+	refusals []string      // answers of 4xx
+	tries    int           // largest number of failed tries of one request
+	failure  string        // the last of these tries
+}
+
+// The tenants of the load. Each node has an address for the second one.
+const (
+	firstTenant  = "default"
+	secondTenant = "blue"
+	secondPort   = "7127"
+)
+
+// startCluster starts a cluster for a load: three nodes, each on a disk of its own, and a collector for each
+// tenant on a machine of its own.
+func startCluster(t *testing.T) *loaded {
+	t.Helper()
+	l := &loaded{trio: newTrio(t, "d", "e"), collectors: map[string]*process{}}
+	for _, n := range nodeNames {
+		l.disks[n] = newDisk(t)
+		l.dirs[n] = l.disks[n].dir
+		config := filepath.Join(t.TempDir(), n+".yaml")
+		text := fmt.Sprintf("http: {listeners: [{listen: '%s:%s', tenant: %s}]}\n"+
+			"distributor: {ha: {replica: __replica__, cluster: cluster}}\n", l.machines[n].address, secondPort, secondTenant)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l.extra[n] = []string{"--config", config}
+	}
+	l.found()
+	secret := l.pushSecret()
+	l.collectors[firstTenant] = l.startCollectorAt("d", dataDir(t), secret)
+	l.collectors[secondTenant] = l.startCollectorAt("e", dataDir(t), secret, "--dogstatsd-tenant", secondTenant)
+	for _, p := range l.collectors {
+		p.waitReady(t)
+	}
+	return l
+}
+
+// at returns a node's process at its address for a tenant.
+func (l *loaded) at(node, tenant string) *process {
+	p := *l.node(node)
+	if tenant == secondTenant {
+		p.HTTP = l.machines[node].address + ":" + secondPort
+	}
+	return &p
+}
+
+// start begins a run of the load. The name begins the names of its series.
+func (l *loaded) start(name string) {
+	l.t.Helper()
+	l.name, l.quit, l.counters, l.remotes = name, make(chan struct{}), map[string]*increments{}, nil
+	l.acked, l.last, l.gap, l.failures, l.refusals, l.tries, l.failure = 0, time.Now(), 0, nil, nil, 0, ""
+	for tenant, p := range l.collectors {
+		l.counters[tenant] = l.startIncrements("unixgram", p.Unixgram, name+"_hits", fastIncrements/2)
+	}
+	for i, r := range []*remote{
+		{name: "v1", kind: remoteWriteV1, tenant: firstTenant},
+		{name: "v2", kind: remoteWriteV2, tenant: secondTenant},
+		{name: "pair", kind: remoteWriteV1, tenant: firstTenant, replicas: []string{"one", "other"}},
+	} {
+		r.l, r.name, r.node, r.sent = l, name+"_"+r.name, i, map[string]map[int64]float64{}
+		l.remotes = append(l.remotes, r)
+		l.running.Go(r.run)
+	}
+	l.readers = &readers{c: l.trio, name: name + "_read"}
+	l.writer = l.startWriter(l.readers.name, func(value float64) {
+		l.readers.ask(value)
+		reach(time.Now().Add(50 * time.Millisecond))
+	}, nodeNames...)
+}
+
+// longestGap returns the longest time without an acknowledgement of a sender since the last call.
+func (l *loaded) longestGap() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gap := max(l.gap, time.Since(l.last))
+	l.gap, l.last = 0, time.Now()
+	return gap
+}
+
+// finish ends the run. Each node must then have exactly what was sent, and all nodes the same. If the
+// faults of the run left two nodes in order at any time, no sender got an answer of 5xx, and no query
+// failed at two nodes.
+func (l *loaded) finish(twoInOrder bool) {
+	t := l.t
+	t.Helper()
+	close(l.quit)
+	l.writer.stop()
+	l.running.Wait()
+	for _, i := range l.counters {
+		i.stop()
+		if i.err != nil {
+			t.Error(i.err)
+		}
+	}
+	for _, n := range nodeNames {
+		for tenant, i := range l.counters {
+			eventually(t, time.Minute, "node "+n+" has all increments of tenant "+tenant, func() error {
+				v, err := l.at(n, tenant).value(l.name + "_hits")
+				if err == nil && v != i.sent {
+					err = fmt.Errorf("%v of %v increments are counted", v, i.sent)
+				}
+				return err
+			})
+		}
+		for _, r := range l.remotes {
+			eventually(t, time.Minute, "node "+n+" has what was sent to "+r.name, func() error { return r.check(n) })
+		}
+		l.writer.check(n)
+	}
+	if late := l.lateGauges(); late != 0 {
+		t.Errorf("%v values of gauges were too late", late)
+	}
+	l.equal()
+	l.statesAgree("a")
+	report := func(what string, all []string) {
+		if len(all) > 0 {
+			t.Errorf("%s: %s: %d, the first one: %s", l.name, what, len(all), all[0])
+		}
+	}
+	report("refused requests", l.refusals)
+	report("queries that missed an acknowledged sample", l.readers.missed)
+	if twoInOrder {
+		report("answers of 5xx", append(l.failures, l.writer.unavailable...))
+		report("queries that failed at two nodes", l.readers.failed)
+	}
+	if l.acked == 0 || l.readers.asked == 0 {
+		t.Errorf("%s: %d requests were acknowledged, and %d queries asked", l.name, l.acked, l.readers.asked)
+	}
+	t.Logf("%s: %d requests and %.0f + %.0f increments are on all nodes once; %d queries missed nothing, %d had to wait; "+
+		"%d answers of 5xx", l.name, l.acked+len(l.writer.acked), l.counters[firstTenant].sent, l.counters[secondTenant].sent,
+		l.readers.asked, len(l.readers.failed), len(l.failures)+len(l.writer.unavailable))
+}
+
+// equal waits until all nodes have the same samples in both tenants.
+func (l *loaded) equal() {
+	l.t.Helper()
+	l.trio.equal()
+	at := time.Now()
+	eventually(l.t, 30*time.Second, "the nodes have the same samples of tenant "+secondTenant, func() error {
+		want, err := l.at("a", secondTenant).samples(at)
+		for _, n := range []string{"b", "c"} {
+			if err != nil {
+				return err
+			}
+			var got map[string][]point
+			if got, err = l.at(n, secondTenant).samples(at); err == nil {
+				err = differ(want, got, n)
+			}
+		}
+		return err
+	})
+}
+
+// remote sends ten requests of remote write a second, each until it is acknowledged, and one after the other.
+type remote struct {
+	l        *loaded
+	name     string
+	kind     string // of the requests
+	tenant   string
+	replicas []string // of a pair: each request is sent by each of them
+	node     int      // index of the node that gets the next request
+	sent     map[string]map[int64]float64
+}
+
+const (
+	latest    = 28 * time.Minute // near store.out_of_order
+	startedAt = time.Second      // age of a new series
+)
+
+// single is a sample of a series with one or two labels.
+type single struct {
+	name, n   string
+	at, start int64 // Unix milliseconds
+	value     float64
+}
+
+func (r *remote) run() {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for i := int64(1); ; i++ {
+		select {
+		case <-r.l.quit:
+			return
+		case <-tick.C:
+		}
+		now, value := time.Now().UnixMilli(), float64(i)
+		samples := []single{{name: r.name, at: now, value: value}}
+		late := now - 1000 - i*97_003%latest.Milliseconds()
+		if _, twice := r.sent[r.name+"_late/"][late]; !twice {
+			samples = append(samples, single{name: r.name + "_late", at: late, value: value})
+		}
+		if i%10 == 1 {
+			samples = append(samples, single{name: r.name + "_new", n: strconv.FormatInt(i, 10), at: now, value: value,
+				start: now - startedAt.Milliseconds()})
+		}
+		for _, s := range samples {
+			r.note(s, s.at, s.value)
+			if s.start != 0 && r.kind == remoteWriteV2 {
+				r.note(s, s.start, 0)
+			}
+		}
+		if len(r.replicas) == 0 {
+			r.send(samples)
+		}
+		for _, replica := range r.replicas {
+			r.send(samples, "cluster", "pair", "__replica__", replica)
+		}
+	}
+}
+
+func (r *remote) note(s single, at int64, value float64) {
+	key := s.name + "/" + s.n
+	if r.sent[key] == nil {
+		r.sent[key] = map[int64]float64{}
+	}
+	r.sent[key][at] = value
+}
+
+// senderWaits is longer than a node waits for a leader, so that a sender sees the 503.
+const senderWaits = 12 * time.Second
+
+// send sends a request until it is acknowledged, to one node after the other, as a load balancer would do.
+func (r *remote) send(samples []single, more ...string) {
+	symbols, m := writev2.NewSymbolTable(), &writev2.Request{}
+	for _, s := range samples {
+		all := append([]string{"__name__", s.name}, more...)
+		if s.n != "" {
+			all = append(all, "n", s.n)
+		}
+		m.Timeseries = append(m.Timeseries, writev2.TimeSeries{
+			LabelsRefs: symbols.SymbolizeLabels(labels.FromStrings(all...), nil),
+			Samples:    []writev2.Sample{{Timestamp: s.at, Value: s.value, StartTimestamp: s.start}},
+		})
+	}
+	m.Symbols = symbols.Symbols()
+	var of message = m
+	if r.kind == remoteWriteV1 {
+		of = v1Of(m)
+	}
+	body := pack(r.l.t, of)
+	for tries := 1; ; tries++ {
+		p := r.l.at(nodeNames[r.node%len(nodeNames)], r.tenant)
+		status, text, _, err := p.writeWithin(senderWaits, r.kind, body)
+		if err == nil && r.l.answered(status, text) {
+			return
+		}
+		r.l.failed(tries, fmt.Sprintf("%d %s %v", status, text, err))
+		r.node++
+		select {
+		case <-r.l.t.Context().Done():
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// answered notes the answer to a request, and reports whether the request is done.
+func (l *loaded) answered(status int, text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch status / 100 {
+	case 2:
+		l.gap = max(l.gap, time.Since(l.last))
+		l.last = time.Now()
+		l.acked++
+	case 5:
+		l.failures = append(l.failures, fmt.Sprintf("%d %s", status, text))
+		return false
+	default:
+		l.refusals = append(l.refusals, fmt.Sprintf("%d %s", status, text))
+	}
+	return true
+}
+
+func (l *loaded) failed(tries int, failure string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if tries >= l.tries {
+		l.tries, l.failure = tries, failure
+	}
+}
+
+// check compares what a node has with what was sent.
+func (r *remote) check(node string) error {
+	results, err := r.l.at(node, r.tenant).query(fmt.Sprintf(`{__name__=~"%s(_late|_new)?"}[2h]`, r.name))
+	if err != nil {
+		return err
+	}
+	got := map[string]map[int64]float64{}
+	for _, s := range results {
+		values := map[int64]float64{}
+		for _, p := range s.Values {
+			values[int64(p.T*1000+0.5)] = p.V
+		}
+		got[s.Metric["__name__"]+"/"+s.Metric["n"]] = values
+	}
+	for _, series := range slices.Sorted(maps.Keys(r.sent)) {
+		for at, v := range r.sent[series] {
+			if stored, is := got[series][at]; !is || stored != v {
+				return fmt.Errorf("%s: the value at %d is %v (there: %t), want %v", series, at, stored, is, v)
+			}
+		}
+	}
+	if !reflect.DeepEqual(got, r.sent) {
+		return fmt.Errorf("%s: the node has more than was sent: %d series, want %d", r.name, len(got), len(r.sent))
+	}
+	return nil
+}
