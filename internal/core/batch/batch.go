@@ -1,6 +1,6 @@
 // Package batch encodes the samples that one producer counted in one window, for one shard of one
-// tenant. The journal appends batches, and processes will send them to each other. Package tile
-// folds batches. Layout: docs/format/batch.md.
+// tenant. The journal appends batches, processes send them to each other, and package tile folds
+// them. Layout: docs/format/batch.md.
 //
 // Producers hand the batches of a window to the aggregator by Push(ctx, batches). The error of Push
 // says what became of them:
@@ -282,8 +282,8 @@ func (r *Reader) Next() *Increment {
 	return nil
 }
 
-// Err says which increments are missing after Next has returned nil: the malformed increments that
-// Next skipped, or all increments behind the place where the batch is damaged.
+// Err is for use after Next has returned nil. It says which increments are missing: the malformed
+// ones that Next skipped, or all increments behind the place where the batch is damaged.
 func (r *Reader) Err() error {
 	switch {
 	case r.err != nil || r.skipped == 0:
@@ -308,8 +308,7 @@ func (r *Reader) cutBody() bool {
 	return true
 }
 
-// read reads the increment in body and reports whether it is well-formed, to
-// the last byte.
+// read reads the increment in body. It reports whether every byte of the increment is well-formed.
 func (r *Reader) read() bool {
 	i := &r.inc
 	*i = Increment{}
@@ -364,8 +363,8 @@ func (r *Reader) readBrief(flags byte) bool {
 	return !r.bad && len(r.body) == 0
 }
 
-// AppendBrief appends the length of an increment that was read, and the increment without its
-// key and policy, which are the same in all increments of a series.
+// AppendBrief appends an increment that was read: its length, then all but its key and policy,
+// which are the same in all increments of a series.
 func (i *Increment) AppendBrief(dst []byte) []byte {
 	if n := len(i.brief) + 1; n < 0x80 { // nearly always the length fits in one byte
 		dst = append(dst, byte(n), i.flags)
@@ -394,7 +393,7 @@ func (r *Reader) Brief(kind series.Kind, second int64, b []byte) *Increment {
 	return &r.inc
 }
 
-// kindKeys has the first byte of the keys of series, by the kind of the series.
+// kindKeys has, for each kind, the byte with which the keys of its series begin.
 var kindKeys = func() (keys [256]byte) {
 	for i := range keys {
 		keys[i] = byte(i)

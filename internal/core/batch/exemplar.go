@@ -24,7 +24,7 @@ type Trace struct {
 	length uint8
 }
 
-// TraceOf returns the id of up to dogstatsd.MaxTrace digits.
+// TraceOf returns the trace whose id has these digits, at most dogstatsd.MaxTrace.
 func TraceOf(digits []byte) (t Trace) {
 	t.length = uint8(copy(t.digits[:], digits))
 	return t

@@ -23,7 +23,7 @@ type FullError struct {
 	Cause   error             // why a store accepts nothing, nil if it is only slow
 }
 
-// Error names the tenants and the setting that was reached.
+// Error names the tenants, and the setting whose limit was reached.
 func (e *FullError) Error() string {
 	text := "the store of tenant " + strings.Join(slices.Sorted(maps.Keys(e.Samples)), ", ") +
 		" does not keep up, and store.pending is reached: new samples are refused, waiting ones are kept; mend the store, " +

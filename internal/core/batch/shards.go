@@ -12,7 +12,7 @@ type Writer struct {
 	size    int // bytes of all increments added
 }
 
-// pending is the batch of a shard that is being filled.
+// pending is a shard's batch while it is being filled.
 type pending struct {
 	bytes      []byte
 	increments uint32

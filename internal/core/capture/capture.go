@@ -32,7 +32,7 @@ const (
 	typeMissed   = 3
 )
 
-// The first byte of a datagram's sender says of which kind the sender is.
+// A datagram's sender begins with a byte that says its kind.
 const (
 	senderUnknown     = 0
 	senderIPv4        = 1

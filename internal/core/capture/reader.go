@@ -98,7 +98,7 @@ func (r *Reader) record() ([]byte, error) {
 	return body, nil
 }
 
-// ended returns the error of a reader that stopped at `err`.
+// ended returns the error for a capture whose reading stopped at `err`.
 func ended(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return ErrCut

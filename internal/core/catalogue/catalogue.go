@@ -243,7 +243,7 @@ func (c *Catalogue) report(t *tenant, m *metric, claim *Claim) Report {
 	return Report{}
 }
 
-// free returns the first name in the sequence of suffixes that the claim may have.
+// free returns a name that the claim may have: its own, or the first free one with suffixes.
 func (t *tenant) free(claim *Claim) string {
 	name := claim.Name
 	for m := t.blocked(name, claim); m != nil; m = t.blocked(name, claim) {
@@ -268,8 +268,8 @@ func beside(name string, m *metric, claim *Claim) string {
 // blocked returns a metric that keeps a claim from having `name`, or nil. Only claims of one kind
 // on one base name share a name: a gauge that got the name x_gauge is not the gauge that a client
 // calls x_gauge. Timers of another form block the name if they were claimed in this process.
-// Otherwise they may have the form from before a change of configuration, and the new form takes
-// over the name.
+// Otherwise their form may be from before a change of configuration, and the new form takes over
+// the name.
 func (t *tenant) blocked(name string, claim *Claim) *metric {
 	for _, stored := range storedNames(name, claim.Buckets != "") {
 		if m := t.stored[stored]; m != nil && (!m.sharesBase(claim) || m.claimed && m.Buckets != claim.Buckets) {
@@ -483,7 +483,8 @@ func (t *tenant) taken(m *Metric) bool {
 
 // Forget removes and returns the names that were last seen before a time, in Unix milliseconds. If
 // a claim got another name because one of these was taken, it keeps that other name. A name stays
-// if its series live longer by KeepFor. `now` is in Unix milliseconds.
+// for as long as KeepFor wants it kept, even if it was last seen before that time. `now` is in Unix
+// milliseconds.
 func (c *Catalogue) Forget(now, before int64) []Metric {
 	c.mu.Lock()
 	var gone []Metric

@@ -12,8 +12,8 @@ import (
 // time. By default no series lives longer.
 const keptBriefly = 2 * time.Hour
 
-// TouchedEvery is how far Touch may lag behind the last sample of a name: callers touch a series
-// that never pauses every 17 min.
+// TouchedEvery is how far Touch may lag behind the last sample of a name: every 17 min, callers
+// touch each series that never pauses.
 const TouchedEvery = 20 * time.Minute
 
 const (

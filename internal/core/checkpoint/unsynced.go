@@ -23,15 +23,15 @@ func (e *LeftOutError) Error() string {
 const unsyncedName = "unsynced"
 
 // Unsynced says that some stores were left out of the syncs of the newest checkpoints. These checkpoints
-// count for as long as the machine runs. After a power loss the one at Base counts, which all stores were
-// synced for. Journals (core/journal) have the same file for their checkpoints.
+// count for as long as the machine runs. After a power loss, the checkpoint at Base counts, since all
+// stores were synced for it. Journals (core/journal) have the same file for their checkpoints.
 type Unsynced struct {
 	Base uint64 // index or position of the checkpoint; 0 if there was none
-	Boot string // of the machine, when the newest checkpoints were written
+	Boot string // names the boot of the machine in which the newest checkpoints were written
 }
 
-// LostPower reports whether the machine may have lost power since the newest checkpoints. `boot` names its
-// present boot; empty if that is not known.
+// LostPower reports whether the machine may have lost power since the newest checkpoints. `boot` names the
+// machine's present boot; it is empty if that is not known.
 func (u *Unsynced) LostPower(boot string) bool { return u != nil && (u.Boot != boot || boot == "") }
 
 // ReadUnsynced returns what Write wrote, nil if there is nothing.

@@ -38,7 +38,7 @@ func (n *Nodes) All() map[string]uint64 { return maps.Clone(n.members) }
 
 const nodesVersion = 1
 
-var errNodes = errors.New("the nodes of the group are damaged")
+var errNodes = errors.New("the list of the group's nodes is damaged")
 
 // Append appends the state: a version, then the nodes, ascending by name. A node is the length of its name, the
 // name, and 8 bytes of its member. Equal Nodes have equal bytes.
@@ -61,7 +61,7 @@ func (n *Nodes) Parse(b []byte) error {
 	all, last := Nodes{}, ""
 	for len(b) > 0 {
 		length, size := binary.Uvarint(b)
-		if size <= 0 || size > 1 && b[size-1] == 0 { // the second is a length in more bytes than it needs
+		if size <= 0 || size > 1 && b[size-1] == 0 { // the second condition: a length in more bytes than it needs
 			return errNodes
 		}
 		if length == 0 || length > math.MaxUint8 || uint64(len(b)) < uint64(size)+length+8 {

@@ -232,8 +232,8 @@ func (j *Coalescer) Windows() (all []Coalesced, err error) {
 }
 
 // addTo adds an increment to a coalesced window. It adds a plain reading twice: first with the time at which it
-// was read, then without. If its tile is already closed when there is a leader again, the store gets the reading
-// at that time, and the reading is not late. Only the first of the two counts as a sample.
+// was read, then without. If the tile is already closed when there is a leader again, the store keeps the
+// reading with its time, so it is not late. Only the first of the two counts as a sample.
 func addTo(w *batch.Writer, inc shardIncrement) {
 	if isPlainReading(inc.Increment) {
 		timed := *inc.Increment
@@ -251,9 +251,9 @@ func isPlainReading(inc *batch.Increment) bool {
 		inc.Time == 0 && inc.Source == 0 && !inc.Relative && inc.At >= 1e9
 }
 
-// readAt returns the second at which a value was read, from Unix nanoseconds. At the end of a tile, the store
-// has the tile's own sample. So a value that was read in the second that begins there gets the time of the next
-// second.
+// readAt returns the second at which a value was read, from Unix nanoseconds. A value that was read in the
+// first second after the end of a tile gets the next second: at the end itself, the store has the tile's own
+// sample.
 func readAt(at int64) int64 {
 	second := at / 1e9
 	if second%tileSeconds == 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// Deltas are a request on its way to totals.
+// Deltas are a request while it is turned into increments of totals.
 type Deltas struct {
 	// Increments are set by Count, at most one for each series and time. They are in order of time,
 	// since a tile treats an interval that comes after a later one as a repeat.
@@ -114,7 +114,7 @@ func (d *Deltas) Count(kinds []series.Kind, have int) (added int) {
 	return added
 }
 
-var errAgain = errors.New("it was refused when it came first")
+var errAgain = errors.New("it was refused when the request came first")
 
 // Recount repeats Count for a request that was counted before. `refused` are the series that Count
 // refused then. Recount sets the same Increments and the same numbers in the outcome, whatever

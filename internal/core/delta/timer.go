@@ -12,7 +12,7 @@ import (
 // timerOf converts a native histogram to a histogram of integers, which tiles can add up.
 func timerOf(h *remotewrite.Histogram) (*histogram.Exponential, error) {
 	if h.Schema < histogram.MinSchema || h.Schema > histogram.MaxSchema {
-		return nil, fmt.Errorf("its schema is %d, and deltas can be added up in schemas %d to %d",
+		return nil, fmt.Errorf("its schema is %d, but deltas can be added up only in schemas %d to %d",
 			h.Schema, histogram.MinSchema, histogram.MaxSchema)
 	}
 	timer := &histogram.Exponential{
@@ -41,7 +41,7 @@ func bucketsOf(spans []remotewrite.Span, deltas []int64) (b histogram.Buckets, s
 				return b, 0, errors.New("it has fewer buckets than its spans say")
 			}
 			if count, deltas = count+deltas[0], deltas[1:]; count < 0 {
-				return b, 0, fmt.Errorf("its bucket %d has a negative count, or 2^63 and more", index)
+				return b, 0, fmt.Errorf("its bucket %d has a count that is negative, or 2^63 or more", index)
 			}
 			if count > 0 {
 				if index < -histogram.MaxIndex || index > histogram.MaxIndex {

@@ -21,7 +21,7 @@ const (
 	newBad   = 3_000
 	newMost  = 0.4
 
-	// maxTenants bounds for how many tenants evidence is shown.
+	// maxTenants is the largest number of tenants for which evidence is shown.
 	maxTenants = 4
 
 	// A label with fewer values is not named.
@@ -98,9 +98,9 @@ func cardinality(m *moment) finding {
 }
 
 // New values distinguish a flood from a start and a deploy: each series of a flood has a label
-// value, or a name, that no other series has, in this window and in the next. A deploy brings about
-// as many new values as old values that it ends, and each value has many series. If series without
-// such values keep coming for four minutes, the cause is no deploy.
+// value, or a name, that no other series has, in this window and in the next. A deploy replaces old
+// values by about as many new ones, and each value has many series. If series without such values
+// keep coming for four minutes, the cause is no deploy.
 //
 // floodWindows are the windows, in steps of growth.Step: for a constant stream, and for scrapes
 // every 15 or 20 s, 30 s and a minute.
@@ -109,7 +109,7 @@ var floodWindows = []int{1, 2, 4, windowSteps}
 // floodSteps is the length of two of the shortest windows, in steps of growth.Step.
 const floodSteps = 2
 
-// flood returns the flood with most series a second, or nil.
+// flood returns the flood with the most new series a second, or nil.
 func (m *moment) flood() (most *grown) {
 	for i := range m.growing.Tenants {
 		if g := m.floods(&m.growing.Tenants[i]); g != nil && g.rate > newUsual && (most == nil || g.rate > most.rate) {
@@ -151,9 +151,9 @@ func goesOn(counts []uint64) bool {
 	return quiet <= usual+1
 }
 
-// histogramShare is the least part of a metric's new series that must belong to classic histograms,
-// one for each new label value. It is below 1 because values are counted with an error of some per
-// cent.
+// histogramShare is the part of a metric's new series that must at least be in classic histograms,
+// if there is one histogram for each new label value. It is below 1 because values are counted with
+// an error of some per cent.
 const histogramShare = 0.8
 
 // everNew reports whether each new series of the metric, or each of its new classic histograms, has

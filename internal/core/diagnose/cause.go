@@ -57,8 +57,8 @@ type finding struct {
 	fine string
 }
 
-// ramp returns 0 for x up to the lower bound `from`, 1 for x above the bound `to`, and values on a
-// line in between. It returns 0 for NaN.
+// ramp returns 0 for x up to the lower bound `from`, 1 for x above the bound `to`, and grows evenly
+// in between. It returns 0 for NaN.
 func ramp(x, from, to float64) float64 {
 	if !(x > from) {
 		return 0

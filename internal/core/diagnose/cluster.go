@@ -10,7 +10,8 @@ import (
 // Faults of a cluster, as the node that made the record sees them. The lists of causes and of fine
 // figures have all nodes, so that one record suffices.
 const (
-	// A node that cannot be reached is clear, but the others go on. Without a leader nothing can be written.
+	// A node that cannot be reached is a clear cause, but the other nodes go on. Without a leader, nothing
+	// can be written.
 	partedScore     = 0.70
 	leaderlessScore = 1
 
@@ -29,7 +30,7 @@ const (
 	skewBad   = 2
 )
 
-// noCluster is what is found fine on a machine that is in no cluster.
+// noCluster ends the findings on a machine that is in no cluster, where nothing is wrong.
 const noCluster = ": the server is in no cluster"
 
 // reached returns the nodes that answer.
@@ -134,7 +135,7 @@ func apartClocks(m *moment) finding {
 // figure is a number that each node has, and that is bad if it is far from 0.
 type figure struct {
 	cause, what string
-	usual, bad  float64 // seconds: score 0 up to, 1 from
+	usual, bad  float64 // in seconds: up to usual the score is 0, from bad on it is 1
 	of          func(*record.Node) *float64
 	tell        func(*record.Node, float64) string
 	title       string // with the worst node in the place of %s

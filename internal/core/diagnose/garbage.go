@@ -5,8 +5,8 @@ import "fmt"
 // Garbage: the garbage collector must mark and sweep all allocated memory. A goroutine that
 // allocates faster than the collector works has to assist it, in the middle of its own work.
 const (
-	// Usual servers spend up to a quarter of their time on collection and allocation together; above a
-	// half, servers do little other work.
+	// Servers usually spend up to a quarter of their time on collection and allocation together; above
+	// a half, servers do little other work.
 	garbageUsual = 0.30
 	garbageBad   = 0.60
 )

@@ -17,8 +17,8 @@ const (
 	beginBad   = 100_000
 )
 
-// waitsOtherwise matches goroutines whose number has another reason. They wait for a lock or a
-// file, which are causes of their own, or for a connection, which is load.
+// waitsOtherwise matches goroutines that are no storm, however many they are: they wait for a lock
+// or a file, which are causes of their own, or for a connection, which is load.
 func waitsOtherwise(s stack) bool {
 	return isLock(s) || isFile(s) || s.has("internal/poll.runtime_pollWait")
 }

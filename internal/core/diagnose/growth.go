@@ -113,8 +113,8 @@ func newGrown(t *record.GrowingTenant, steps int) grown {
 }
 
 // countedNew returns the number of new series in the time over which values are counted. A record
-// of an older version lacks this number, so countedNew estimates it from the rate of the last
-// steps, because the last minute alone may hold no burst.
+// of an older version lacks this number. Then countedNew estimates it from the rate of the last
+// steps: the last minute alone may hold no burst.
 func countedNew(counted uint64, counts []uint64, steps int) float64 {
 	if counted > 0 {
 		return float64(counted)
@@ -123,7 +123,7 @@ func countedNew(counted uint64, counts []uint64, steps int) float64 {
 }
 
 // ownValues reports whether each new series of the metric has a label value that no other has.
-// After a deploy no series has one, because each pod or instance has many series.
+// After a deploy no series has such a value, because each pod or instance has many series.
 func ownValues(of *growth.Metric, steps int) bool {
 	return of != nil && len(of.Labels) > 0 &&
 		float64(of.Labels[0].Values) >= oneMetricShare*countedNew(of.Counted, of.New, steps)

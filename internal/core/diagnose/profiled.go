@@ -23,7 +23,7 @@ type sampled struct {
 	stack stack
 	count float64 // number of events or goroutines
 	value float64 // nanoseconds or bytes; the count if the profile has no other value
-	query string  // ID of the querycost.Row of the query that the goroutine worked for, or empty
+	query string  // the query that the goroutine worked for, by the ID of its querycost.Row; empty for none
 }
 
 // stack has the names of functions, innermost first.
@@ -191,7 +191,7 @@ const (
 	storeModule = "github.com/prometheus/prometheus/"
 )
 
-// own returns the innermost of our functions or of the TSDB's, where a person begins to read the
+// own returns the innermost function that is ours or the TSDB's: there a person begins to read the
 // code. If there is none, it returns the innermost function outside the runtime.
 func (s stack) own() string {
 	if i := s.index(func(name string) bool { return hasPrefix(name, ourModule, storeModule, "main.") }); i >= 0 {
@@ -231,7 +231,8 @@ func (s stack) shown() (lines []string) {
 	return lines
 }
 
-// short returns a function's short name.
+// short shortens a function's name: it removes our module's path and the type parameters, and cuts
+// the rest.
 func short(name string) string {
 	name = strings.TrimPrefix(name, ourModule)
 	if from, to := strings.IndexByte(name, '['), strings.LastIndexByte(name, ']'); from >= 0 && from < to {

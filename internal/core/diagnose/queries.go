@@ -19,7 +19,7 @@ const (
 	queriesUsual = 0.20
 	queriesBad   = 0.50
 
-	// The part of the processors in use at which other work suffers.
+	// Other work suffers when this part of the processors is in use.
 	fullUsual = 0.70
 	fullBad   = 0.90
 

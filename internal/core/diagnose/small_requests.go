@@ -16,8 +16,8 @@ const (
 	// Prometheus sends up to 2,000.
 	fewSamples = 100
 
-	// fewRequests is the number of requests a second that cost next to nothing, from all equal
-	// senders together.
+	// fewRequests is a number of requests a second, from all equal senders together, that costs next
+	// to nothing.
 	fewRequests = 20
 
 	// What larger requests would save, as a part of all processors.
@@ -143,7 +143,7 @@ func (s *smallSenders) add(one *record.Sent) {
 // saved returns how many requests a second larger requests would save.
 func (s *smallSenders) saved() float64 { return s.Requests - s.larger }
 
-// from names the senders, for example "150 senders such as 10.0.0.1 (shop/1)".
+// from returns a text that names the senders, for example "150 senders such as 10.0.0.1 (shop/1)".
 func (s *smallSenders) from() string {
 	if s.number == 1 {
 		return clip(s.From)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Stores cannot be opened, or lost data. A person must fix this, whatever else is wrong.
+// Some stores cannot be opened, or have lost data. A person must fix this, whatever else is wrong.
 const (
 	brokenMetric  = "freshet_store_broken"
 	cutMetric     = "freshet_store_wal_cut_bytes_total"
@@ -18,7 +18,7 @@ const (
 
 	storesListed = 5
 
-	// pendingMetric is the age of the oldest tile of each tenant that is not stored, in seconds.
+	// pendingMetric has, for each tenant, the age of its oldest tile that is not stored, in seconds.
 	// Half a minute is usual with the largest aggregator.lateness, 30 s.
 	pendingMetric  = "freshet_aggregator_pending_seconds"
 	pendingSeconds = 60

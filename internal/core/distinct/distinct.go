@@ -23,7 +23,7 @@ const precision = 14
 // Set counts the distinct values added to it. The zero value is empty. Reset keeps its memory.
 type Set struct {
 	hashes []uint64            // not sorted; may have repeats until compact runs
-	sketch *hyperloglog.Sketch // in place of hashes once there are more than exact values
+	sketch *hyperloglog.Sketch // replaces hashes once there are more than 1,024 values
 }
 
 // Hash returns the hash by which a value is counted; it is the same in every process.
@@ -48,7 +48,7 @@ func (s *Set) Add(hash uint64) {
 	}
 }
 
-// compact removes repeats, and switches to a sketch if more than exact distinct values remain.
+// compact removes repeats, and switches to a sketch if more distinct values remain than `exact`.
 func (s *Set) compact() {
 	slices.Sort(s.hashes)
 	s.hashes = slices.Compact(s.hashes)

@@ -15,12 +15,12 @@ type Explanation struct {
 	Reason Reason
 	Fields []Field // in the order of the line, up to the fault if there is one
 
-	// Only of a malformed line. Fault is the index of the first wrong byte, or the line's length if
-	// something is missing at its end. Expected is what should be there.
+	// Set only for a malformed line. Fault is the index of the first wrong byte, or the line's length
+	// if something is missing at its end. Expected is what should be there.
 	Fault    int
 	Expected string
 
-	// Only of a well-formed line: the field that Line names is filled, and points into the line.
+	// Set only for a well-formed line: the field that Line names is filled, and points into the line.
 	Metric Metric
 	Event  Event
 	Check  Check
@@ -101,7 +101,7 @@ func (x *explainer) upTo(from int, c byte) int {
 	return len(x.line)
 }
 
-// taken reports whether a piece comes before the fault. The piece ends at index `to`.
+// taken reports whether the piece that ends at index `to` comes before the fault.
 func (x *explainer) taken(to int) bool { return x.e.WellFormed() || to < x.e.Fault }
 
 // metric walks name:value[:value]|type[|field].
@@ -290,7 +290,7 @@ func (x *explainer) field(of part, from, to int) {
 	}
 }
 
-// meaning describes a field that the parser read as a part.
+// meaning describes an optional field, which the parser read as the part `of`.
 func (x *explainer) meaning(of part, field []byte) string {
 	var o Origin
 	o.parseField(field)

@@ -40,8 +40,8 @@ func (p *Parser) parseHead(m *Metric) int {
 	return p.at + end
 }
 
-// typeByLetter is the type that begins with a letter, or 0. typeLength is the number of a type's
-// letters.
+// typeByLetter has the type that begins with a letter, or 0, by the letter. typeLength has the
+// number of a type's letters.
 var (
 	typeByLetter = [256]Type{'c': Count, 'g': Gauge, 'm': Timing, 'h': Histogram, 'd': Distribution, 's': Set}
 	typeLength   = [8]int{0: -1, Count: 1, Gauge: 1, Timing: 2, Histogram: 1, Distribution: 1, Set: 1}
@@ -105,7 +105,8 @@ func parsePlain(b *[24]byte, n int) (float64, bool) {
 // endsDigits has the bytes that may follow the digits before the point.
 var endsDigits = [256]bool{'.': true, '|': true}
 
-// shift has the power of ten of the decimals, by their number plus one for the point.
+// shift has powers of ten: 10^n at the index n+1. For n decimals, n+1 is their length with the
+// point.
 var shift = [16]uint64{1, 1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 
 // zeros is eight digits 0 in ASCII. The functions below take eight digits as one number: each byte

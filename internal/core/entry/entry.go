@@ -251,7 +251,7 @@ func (w *Request) append(b []byte, kind Kind) []byte {
 	return append(b, w.Body...)
 }
 
-// flagBegins says that a Boundary Begins.
+// flagBegins says that Boundary.Begins is set.
 const flagBegins = 1
 
 func (t *Boundary) append(b []byte) []byte {
@@ -314,8 +314,8 @@ func AppendPush(b []byte, p *Push) []byte {
 	return append(b, p.Batches...)
 }
 
-// Again returns a push, in the form of AppendPush, that says that it was sent before. The given bytes do not
-// change, since the earlier call may still read them.
+// Again returns a copy of a push, in the form of AppendPush, with the mark that it was sent before. The
+// given bytes do not change, since the earlier call may still read them.
 func Again(push []byte) []byte {
 	if push[0]&flagAgain != 0 {
 		return push

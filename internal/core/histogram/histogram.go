@@ -49,7 +49,7 @@ func (h *Exponential) Reset(schema int8) {
 func (b *Buckets) reset() { b.Index, b.Count = b.Index[:0], b.Count[:0] }
 
 // Observe adds `value`, which stands for `weight` values. If more than `maxBuckets` buckets are
-// populated, the resolution is halved until no more are.
+// populated, the resolution is halved until at most that many are.
 func (h *Exponential) Observe(value, weight float64, maxBuckets int) {
 	h.Count += weight
 	h.Sum += value * weight

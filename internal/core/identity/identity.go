@@ -45,9 +45,9 @@ const (
 	BaseIndex = 1
 	BaseTerm  = 1
 
-	// DataIndex is the index of that base if the founder has data: they count as the entry after BaseIndex. The
-	// first start of the founder writes them to the group's first checkpoint. No other node can join, since it
-	// would need this entry.
+	// DataIndex is the index of the base if the founder has data: this data counts as the entry after
+	// BaseIndex. The first start of the founder writes the data to the group's first checkpoint. No other node
+	// can join, since it would need this entry.
 	DataIndex = BaseIndex + 1
 )
 
@@ -83,7 +83,7 @@ func Read(dir segment.FS) (*Identity, error) {
 }
 
 // Found makes a directory the first node of a new cluster, and begins the log of its group, in `log`, after
-// the entry `base`: BaseIndex, or DataIndex if the directory has data. Nothing is founded after an error, and
+// the entry `base`: BaseIndex, or DataIndex if the directory has data. After an error nothing is founded, and
 // the call may be repeated.
 func Found(dir, log segment.FS, node string, base uint64) (*Identity, error) {
 	if i, err := Read(dir); !errors.Is(err, ErrNone) {
