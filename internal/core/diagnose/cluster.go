@@ -135,7 +135,7 @@ func apartClocks(m *moment) finding {
 // figure is a number that each node has, and that is bad if it is far from 0.
 type figure struct {
 	cause, what string
-	usual, bad  float64 // in seconds: up to usual the score is 0, from bad on it is 1
+	usual, bad  float64 // in seconds: the score is 0 up to `usual`, and 1 from `bad` on
 	of          func(*record.Node) *float64
 	tell        func(*record.Node, float64) string
 	title       string // with the worst node in the place of %s

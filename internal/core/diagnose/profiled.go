@@ -231,8 +231,8 @@ func (s stack) shown() (lines []string) {
 	return lines
 }
 
-// short shortens a function's name: it removes our module's path and the type parameters, and cuts
-// the rest.
+// short shortens a function's name: it removes the module's path and type parameters, and cuts a
+// name that is still long.
 func short(name string) string {
 	name = strings.TrimPrefix(name, ourModule)
 	if from, to := strings.IndexByte(name, '['), strings.LastIndexByte(name, ']'); from >= 0 && from < to {

@@ -314,7 +314,7 @@ func AppendPush(b []byte, p *Push) []byte {
 	return append(b, p.Batches...)
 }
 
-// Again returns a copy of a push, in the form of AppendPush, with the mark that it was sent before. The
+// Again returns a copy of a push, in the form of AppendPush, with the flag that it was sent before. The
 // given bytes do not change, since the earlier call may still read them.
 func Again(push []byte) []byte {
 	if push[0]&flagAgain != 0 {

@@ -60,8 +60,8 @@ var errBusy = errors.New("begin checkpoint: another one is being written")
 // concurrent use, but Append may be called between and during them. Checkpoint is an interface
 // because a replicated log writes checkpoints of its own.
 type Checkpoint interface {
-	// Base is the last position that was appended before BeginCheckpoint, and the lowest position
-	// of a section.
+	// Base is the last position that was appended before BeginCheckpoint. No section has a lower
+	// position.
 	Base() Position
 
 	// Section writes the state of a shard as of pos: the state includes every frame of the shard up
@@ -74,7 +74,7 @@ type Checkpoint interface {
 	// until Commit returns nil, or an error that says that the new one is in place.
 	Commit() error
 
-	// CommitUnsynced commits a checkpoint while some stores are not synced, so that a power loss may take
+	// CommitUnsynced commits a checkpoint while some stores are not synced. A power loss may then take
 	// samples that only these stores have. The checkpoint counts as long as the machine runs. After a power
 	// loss, a start uses the last checkpoint that Commit committed. The journal keeps that checkpoint and all
 	// later frames. CommitUnsynced first syncs these frames.

@@ -172,7 +172,7 @@ func (l *Log) seal() {
 
 // Sync makes all earlier frames survive a power loss, including those of an earlier process. The
 // kernel reports a failed sync only once, and later syncs succeed without saving the bytes. So after an
-// error Sync keeps failing until a checkpoint is committed that has all frames up to the failure: see
+// error, Sync keeps failing until a checkpoint with all frames up to the failure is committed: see
 // Doubtful. Meanwhile the journal continues in a new segment, which Sync does sync.
 func (l *Log) Sync() error {
 	l.syncing.Lock()
@@ -253,8 +253,9 @@ func (l *Log) Size() int64 {
 	return l.sinceBytes.Load()
 }
 
-// Unsynced returns how many frames lie between the last checkpoint that all stores were synced for and the
-// newest checkpoint, and the size of all frames since that last checkpoint, which the journal keeps.
+// Unsynced counts from the last checkpoint for which all stores were synced. It returns how many frames
+// lie between this checkpoint and the newest one, and the size of all frames since this checkpoint, which
+// the journal keeps.
 func (l *Log) Unsynced() (frames uint64, sizeBytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

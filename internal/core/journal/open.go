@@ -122,7 +122,7 @@ func (l *Log) counting(checkpoints []segment.File, report *Report) ([]segment.Fi
 	return checkpoints[:count], nil
 }
 
-// isWhole reports whether the last of the checkpoints is at a position, and is whole.
+// isWhole reports whether the last of the checkpoints is whole and has the position `at`.
 func (l *Log) isWhole(checkpoints []segment.File, at Position) (bool, error) {
 	n := len(checkpoints)
 	if n == 0 || checkpoints[n-1].First != at {
@@ -132,7 +132,8 @@ func (l *Log) isWhole(checkpoints []segment.File, at Position) (bool, error) {
 	return readCheckpoint(l.fs, checkpoints[n-1], &known, func(uint16, section) {})
 }
 
-// measureBehind adds up the frames between the last checkpoint that all stores were synced for and the newest.
+// measureBehind adds up the frames between the last checkpoint for which all stores were synced and the newest
+// one.
 func (l *Log) measureBehind(segments []segment.File) error {
 	for _, s := range segments {
 		if s.First > l.base {

@@ -9,8 +9,8 @@ type unclaimed struct {
 
 // Key returns the key of the series that has a place. It never changes. Any goroutine may read the
 // key without a lock while the place has a holder. When the last holder leaves, other series get
-// the memory. So a table whose window is being flushed leaves only after the flusher has read the
-// keys.
+// the memory. So while a window of a table is flushed, the table calls Leave only after the flusher
+// has read the keys.
 func (t *Tenant) Key(p Place) []byte { return t.places.key(p) }
 
 // Leave gives up a table's hold on a series. A series leaves with its last holder, but an up/down
@@ -139,8 +139,8 @@ func (t *Tenant) expireAll(now int64) {
 	}
 }
 
-// late reports whether a place has been in the queue for too long. `since` is when the place lost
-// its holder, in Unix seconds.
+// late is true if a place has been in the queue for too long. `since` is when the place lost its
+// holder, in Unix seconds.
 func (t *Tenant) late(queue int, now int64, since uint32) bool {
 	return now-int64(since)*1e9 > t.times[queue]
 }

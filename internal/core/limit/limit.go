@@ -176,7 +176,7 @@ type Tenant struct {
 // samples counts the samples over a limit, by fate.
 type samples struct{ folded, refused uint64 }
 
-// empty reports whether the tenant has neither series nor offenders.
+// empty is true if the tenant has neither series nor offenders.
 func (t *Tenant) empty(now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

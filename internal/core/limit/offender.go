@@ -29,8 +29,8 @@ const forgetAfter = int64(10 * time.Minute)
 // that warns people looks twice in that time.
 const steadyFor = int64(2 * time.Second)
 
-// rivalFor is the time in which a displaced metric must have been over a limit to make the new
-// metric a rival.
+// rivalFor is a time before a metric displaces another. The new metric is a rival if the other was
+// over a limit in that time.
 const rivalFor = int64(time.Minute)
 
 // keep returns `b` as a string. It returns `text` if `b` equals `text`, which saves a copy if few
@@ -42,8 +42,8 @@ func keep(b []byte, text string) string {
 	return string(b)
 }
 
-// offender is a metric that is over a limit, or all names of a kind that have no series. A metric
-// that displaces another reuses the other's memory.
+// offender is a metric that is over a limit, or stands for all names of a kind that have no series.
+// A metric that displaces another reuses the other's memory.
 type offender struct {
 	metric  string
 	kind    series.Kind
@@ -124,8 +124,8 @@ func appendExample(text, key []byte) []byte {
 	return append(text, '}')
 }
 
-// appendQuoted is strconv.AppendQuote, but cheap for values that need no escaping, since each claim
-// writes an example while many metrics exceed their limits.
+// appendQuoted is strconv.AppendQuote, but cheap for values that need no escaping. While many
+// metrics exceed their limits, each claim writes an example.
 func appendQuoted(text, value []byte) []byte {
 	for _, c := range value {
 		if c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -233,9 +233,9 @@ type Offender struct {
 	Example string        // labels of a series that had no place
 	Senders []SenderSamples
 
-	// Steady is true for a metric that exceeds a limit all the time, or that did while no other
-	// metric did. It is false for metrics that displace each other among the 16 that are
-	// remembered.
+	// Steady is true for a metric that was over a limit for at least steadyFor, or that displaced no
+	// metric that was over a limit shortly before. It is false for metrics that keep displacing each
+	// other among the 16 that are remembered.
 	Steady bool
 }
 

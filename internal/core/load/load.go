@@ -107,7 +107,7 @@ type Load struct {
 	tallies   []tally // one per packet
 	next      int     // the next packet to hand out
 
-	news    []uint32 // the offsets in the ring of the digits of new contexts
+	news    []uint32 // offsets in the ring, at which the digits of new contexts begin
 	nextNew int      // index into news
 	made    uint64   // new contexts so far
 }

@@ -58,8 +58,8 @@ type rule struct {
 	unit, help string
 }
 
-// metricType is the kind that a rule matches. For timers it may be only timings on the wire, whose
-// unit is the millisecond. Zero matches any kind.
+// metricType is the kind that a rule matches. Of the timers, it may match only those that are
+// timings on the wire, whose unit is the millisecond. Zero matches any kind.
 type metricType struct {
 	kind series.Kind
 	wire dogstatsd.Type

@@ -1,6 +1,7 @@
 // Package marks finds members whose states differ. After every 64 entries of the log, each member
-// hashes the results of the entries: this is a mark. Members with equal states have equal marks, no
-// matter when their stores do the work. So members that exchange marks notice if one of them differs.
+// hashes the results of the entries: this is a mark. Members with equal states have equal marks, even
+// if their stores do their work at different times. So members that exchange marks notice if one of
+// them differs.
 package marks
 
 import (
@@ -16,14 +17,14 @@ import (
 )
 
 // Mark is a hash of all outcomes of requests up to the entry Index, and of the tiles that the last entries
-// closed. Members with the same Index and another Hash differ.
+// closed. If two members have marks with the same Index and different hashes, their states differ.
 type Mark struct{ Index, Hash uint64 }
 
 const (
 	// Every is the number of entries between two marks. An idle cluster makes a few entries a second.
 	Every = 64
 
-	// most bounds the number of marks that are kept, and the number of marks that wait for stores.
+	// most is the largest number of marks that are kept, and of marks that wait for stores.
 	most = 64
 )
 
@@ -128,15 +129,15 @@ func (m *Marks) End(o *One) {
 	m.done = m.done[max(0, len(m.done)-most):]
 }
 
-// compared bounds the number of indexes for which the marks of all nodes are kept. These 256 marks cover
-// 16,384 entries of the log, so a node that lags is compared, too.
+// compared is the largest number of indexes for which the marks of all nodes are kept. These 256 marks
+// cover 16,384 entries of the log, so a node that lags is compared, too.
 const compared = 256
 
 // Compared compares the marks of nodes as they come in. The zero value is ready.
 type Compared struct {
 	all   map[uint64]map[string]uint64 // the hashes of the nodes, by index
-	odd   map[string]uint64            // for each node, the first index removed from all at which it differed
-	agree map[string]uint64            // for each node, the last index removed from all at which it agreed
+	odd   map[string]uint64            // by node: the first index at which it differed, of those that `all` no longer has
+	agree map[string]uint64            // by node: the last index at which it agreed, of those that `all` no longer has
 }
 
 // Add adds the marks of a node.

@@ -55,7 +55,7 @@ func (c *clocks) tell(now int64) (by int64) {
 	return by
 }
 
-// heard notes what another member's clock showed a moment ago.
+// heard is called with what another member's clock showed a moment ago.
 func (c *clocks) heard(member uint64, shown int64) {
 	if c.others == nil {
 		c.others = map[uint64]clock{}
@@ -68,8 +68,8 @@ func (c *clocks) heard(member uint64, shown int64) {
 	c.others[member] = x
 }
 
-// old reports whether the reading must no longer be used. If all members believe that their clocks
-// are wrong, none sends anything. They can campaign again once the readings are old.
+// old is true if the reading must no longer be used. If all members believe that their clocks are
+// wrong, none sends anything. They can campaign again once the readings are old.
 func (c *clocks) old(x clock) bool { return c.now-x.last > fresh }
 
 // ahead returns how far each known clock is ahead of ours, ascending. Ours is one of them.
@@ -91,7 +91,7 @@ func (c *clocks) median() (off int64, known bool) {
 	return all[len(all)/2], len(all) >= 3
 }
 
-// wrong reports whether our clock is too far off.
+// wrong is true if our clock is too far off.
 func (c *clocks) wrong() bool {
 	off, known := c.median()
 	return known && !mutant.WrongClock && (off > maxSkew || off < -maxSkew)
@@ -113,7 +113,7 @@ func (c *clocks) right() int64 {
 }
 
 // bounded returns our time, bounded by the median. Of two clocks, the slower one bounds it: if that one is
-// wrong, tiles close late, while a tile that closes too early refuses its gauges for good.
+// wrong, tiles only close late, but a tile that closes too early refuses its gauges for good.
 func (c *clocks) bounded() int64 {
 	if mutant.WrongClock {
 		return c.now
@@ -122,8 +122,8 @@ func (c *clocks) bounded() int64 {
 	return min(c.now, c.now+all[(len(all)-1)/2]+maxAhead)
 }
 
-// latest returns the time that it may be at most: what the faster one of two clocks shows. With more
-// clocks it is the bounded time.
+// latest is the latest time that it may be now. Of two clocks, the faster one shows it. With more
+// clocks, it is the bounded time.
 func (c *clocks) latest() int64 {
 	if all := c.ahead(); len(all) == 2 {
 		return c.now + all[1]

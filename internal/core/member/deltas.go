@@ -69,7 +69,7 @@ func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) erro
 	return err
 }
 
-// takeDeltas is applyDeltas for a tenant that is admitted or may be.
+// takeDeltas is applyDeltas for a tenant that is admitted, or that may be admitted.
 func (m *Member) takeDeltas(index uint64, e *entry.Request, r *Request, done *Applied) error {
 	d := &m.deltas
 	known := m.has.Has(e.Tenant) // only admitted tenants have elections of HA pairs, too
@@ -123,7 +123,7 @@ func (m *Member) count(index uint64, r *Request, counted *delta.Deltas) error {
 		return nil
 	}
 	if index <= m.newest {
-		return fmt.Errorf("a shard of the checkpoint has entry %d, and its decisions end at entry %d", m.newest, d.decided)
+		return fmt.Errorf("a shard of the checkpoint has entry %d, but its decisions end at entry %d", m.newest, d.decided)
 	}
 	have := 0
 	if r.Write.MaxSeries > 0 {

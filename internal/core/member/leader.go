@@ -53,8 +53,9 @@ const (
 	// flush of many series is not a burst.
 	spread = 4000 // ms
 
-	// leap is how far behind at least one shard must be before all shards leap. Otherwise they close
-	// every tile and repeat their totals as usual. It equals the lookback of PromQL.
+	// leap is how far behind at least one shard must be before all shards leap over the tiles in
+	// between. Otherwise they close every tile and repeat their totals as usual. It equals the
+	// lookback of PromQL.
 	leap = 5 * 60_000 // ms
 )
 
@@ -65,7 +66,7 @@ func (l *leader) reset() ([]push, []join) {
 	return queue, joins
 }
 
-// applied notes that an entry is applied.
+// applied is called when an entry is applied.
 func (l *leader) applied(index uint64) {
 	if index >= l.flying {
 		l.flying = 0
@@ -133,8 +134,8 @@ func (s *stall) tick(end uint64) (before uint64) {
 	return before
 }
 
-// yieldIfStuck asks another member to lead if this leader is stuck, and after 2 s the next one, since that
-// member may be stuck, too, or the message may be lost.
+// yieldIfStuck asks another member to lead if this leader is stuck. After 2 s it asks the next member,
+// since the first may be stuck, too, or the message may be lost.
 func (n *Node) yieldIfStuck() {
 	s := &n.leader.stall
 	s.wait = max(0, s.wait-1)
@@ -154,8 +155,8 @@ func (n *Node) yieldIfStuck() {
 	}
 }
 
-// successor returns the voter whose log has most of this leader's entries, among those that were not asked yet,
-// that answer, and whose clock is right; 0 if there is none.
+// successor returns a voter that was not asked yet, that answers, and whose clock is right: the one whose log
+// has most of this leader's entries. It returns 0 if there is none.
 func (n *Node) successor() (to uint64) {
 	match := uint64(0)
 	for _, p := range n.replica.Progress() {
@@ -215,14 +216,14 @@ func (n *Node) proposeWindows() {
 	}
 }
 
-// current reports whether the state has all windows that were ever proposed, here or by an earlier
-// leader: the last ones of ours, and the first entry of our term, are applied. Without this check, a
+// current is true if the state has all windows that were ever proposed, here or by an earlier
+// leader: our own last windows and the first entry of our term are applied. Without this check, a
 // window under way might be refused when it comes again, although it counts.
 func (n *Node) current() bool { return n.leader.flying == 0 && n.term == n.leadership.Term }
 
-// behind reports whether a window of the present might lie beyond all open tiles of its shard, and so would
-// join a tile of another time: the shard has many tiles to close, or nobody can tell what the present is.
-// Windows wait meanwhile.
+// behind is true if a window of the present might lie beyond all open tiles of its shard, and so would join
+// a tile of another time: the shard has many tiles to close, or nobody can tell what time it is. Windows
+// wait meanwhile.
 func (n *Node) behind() bool {
 	if n.leader.clocks.apart() != 0 {
 		return true // a shard that begins now might begin in the past
@@ -362,7 +363,7 @@ func (n *Node) proposeBoundaries() {
 	n.propose(byEnd, n.state.full(n.settings.MaxPending), false)
 }
 
-// settled reports whether tiles may be closed after an election: all recent senders were heard, or
+// settled is true if tiles may be closed after an election: all recent senders were heard, or
 // enough time has passed.
 func (n *Node) settled() bool {
 	if n.term != n.leadership.Term && !mutant.Hasty {
@@ -466,8 +467,8 @@ func (n *Node) Join(now int64, id ID, node entry.Node) {
 	}
 }
 
-// admitNodes lets nodes join, and makes learners voters. The next tick tries again what is not possible
-// yet.
+// admitNodes lets nodes join, and makes learners voters. What is not possible yet is tried again at the
+// next tick.
 func (n *Node) admitNodes() {
 	if n.term != n.leadership.Term {
 		return // entries of earlier leaders may name nodes
@@ -534,7 +535,8 @@ const MaxBehind = 256 << 20
 // backlogSteps is how many places of the log are remembered between MaxBehind and the last entry applied.
 const backlogSteps = 64
 
-// backlog knows how many bytes of entries each other member has yet to apply that this member has applied.
+// backlog knows, for each other member, how many bytes of entries it still has to apply. It counts only
+// entries that this member has applied.
 type backlog struct {
 	sum    int64             // bytes of all entries that this member has applied
 	places []place           // ascending, and at least `apart` bytes apart
@@ -547,7 +549,7 @@ type place struct {
 	sum   int64
 }
 
-// applied notes an entry that this member applies. The members may be `most` bytes behind.
+// applied is called with an entry that this member applies. The members may be `most` bytes behind.
 func (b *backlog) applied(index uint64, bytes int, most int64) {
 	b.sum += int64(bytes)
 	last := len(b.places) - 1
@@ -560,7 +562,7 @@ func (b *backlog) applied(index uint64, bytes int, most int64) {
 	}
 }
 
-// heard notes the last entry that another member has applied.
+// heard is called with the last entry that another member has applied.
 func (b *backlog) heard(member, applied uint64) {
 	if b.others == nil {
 		b.others = map[uint64]uint64{}
@@ -568,8 +570,8 @@ func (b *backlog) heard(member, applied uint64) {
 	b.others[member] = applied
 }
 
-// of returns how many bytes of entries a member is behind, at least. It may be too low by the distance of two
-// places, and after a start it knows only of entries since then.
+// of returns how many bytes of entries a member is at least behind. The true number may be higher by the
+// distance of two places, and entries from before the start of this process are not counted.
 func (b *backlog) of(member uint64) int64 {
 	applied := b.others[member]
 	i := sort.Search(len(b.places), func(i int) bool { return b.places[i].index > applied })
@@ -596,7 +598,7 @@ func (n *Node) unapplied() int64 {
 }
 
 // lagging returns why nothing is proposed now: so many members are so far behind that a new leader would
-// not answer for long. A single slow member does not matter. The error is ErrBehind.
+// answer only after a long time. A single slow member does not matter. The error is ErrBehind.
 func (n *Node) lagging() error {
 	behind := n.unapplied()
 	if behind <= n.settings.MaxBehind {

@@ -90,7 +90,7 @@ type Member struct {
 	digests map[string]*Digest // of outcomes known when an entry is applied; store.max_tenants bounds their number
 	senders map[uint64]int64   // when each last had windows in the log, by the leaders' clocks; only leaders use it
 	swept   int64              // the leader's clock when old senders were last forgotten
-	since   int64              // the leader's clock at this process's first windows; senders has no earlier ones
+	since   int64              // the leader's clock at this process's first windows; `senders` has no earlier time
 
 	events      []*Events // that wait for the event log, by index
 	eventsWork  *Work     // under way, or nil
@@ -148,7 +148,7 @@ func (m *Member) Apply(index uint64, data []byte) (done Applied, err error) {
 		}
 	}()
 	if index <= m.applied {
-		return done, fmt.Errorf("%w: entry %d comes after entry %d", ErrEntry, index, m.applied)
+		return done, fmt.Errorf("%w: entry %d comes when entry %d is already applied", ErrEntry, index, m.applied)
 	}
 	done.Index = index
 	if len(data) == 0 { // the entry only concerns the order: a new leader's first entry, or a change of the members

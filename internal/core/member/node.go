@@ -41,15 +41,15 @@ type Settings struct {
 	Lateness   time.Duration // how long a tile stays open after its end
 	Tiles      tile.Config   // times to live, and the window of stamped gauges
 	MaxPending int64         // bytes of tiles that may wait for a tenant's stores
-	MaxTenants int           // that may have stores; 0 for no limit
+	MaxTenants int           // how many tenants may have stores; 0 for no limit
 
 	Self entry.Node // this node; its zero value for a group that no other node joins
 
-	// MaxQueued and MaxQueuedSum bound the bytes of the requests that wait for the stores of a tenant
-	// and of all tenants. Those that are not applied yet, at most 32 MiB, do not count.
+	// MaxQueued and MaxQueuedSum bound the bytes of requests that wait for stores: of one tenant, and
+	// of all tenants. Requests that are not applied yet, at most 32 MiB, do not count.
 	MaxQueued, MaxQueuedSum int64
 
-	MaxBehind int64 // bytes of entries that a quorum may have yet to apply
+	MaxBehind int64 // bytes of entries that a quorum may not have applied yet
 }
 
 const (
@@ -233,8 +233,9 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 }
 
 // timeless returns why an entry that needs the time of its arrival is not proposed now: of two clocks nobody
-// can tell which one is wrong. By a slow clock, samples of the present would be refused as too far ahead. By a
-// fast one, samples of the future would be stored, and those of the present would be too old from then on.
+// can tell which one is wrong. With a slow clock, samples of the present would be refused as too far ahead.
+// With a fast clock, samples of the future would be stored, and samples of the present would be too old from
+// then on.
 func (n *Node) timeless(e *entry.Entry) error {
 	apart := n.leader.clocks.apart()
 	if apart == 0 || e.Kind != entry.KindRequest && e.Kind != entry.KindDeltas && e.Kind != entry.KindEvents {
@@ -483,7 +484,8 @@ func moved(done Applied) error {
 	return nil
 }
 
-// lost answers the callers that wait for an entry that may never be applied.
+// lost is called for an entry that may never be applied. It answers the callers that wait for the
+// entry.
 func (n *Node) lost(index uint64) {
 	if mutant.OldTerm {
 		return

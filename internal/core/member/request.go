@@ -78,7 +78,8 @@ func (m *Member) parseRequest(index uint64, data []byte) (*Request, error) {
 		return nil, err
 	}
 	if e.Kind != entry.KindRequest || e.Group != m.group {
-		return nil, fmt.Errorf("entry %d is of kind %d and of group %d", index, e.Kind, e.Group)
+		return nil, fmt.Errorf("entry %d has kind %d and group %d, not kind %d and group %d",
+			index, e.Kind, e.Group, entry.KindRequest, m.group)
 	}
 	return &Request{Index: index, data: data, entry: e.Request}, nil
 }
@@ -135,8 +136,8 @@ func (m *Member) notTaken(e *entry.Request) *outcome.Outcome {
 	return o
 }
 
-// decoded are the terms of every request of the log. They have no rules, since its proposer
-// has applied them.
+// decoded are the terms of every request of the log. They have no rules, since the request's
+// proposer has applied them.
 var decoded = &write.Terms{Generation: 1, Rules: labelrules.Rules{}}
 
 // maxBody bounds a decompressed body, in bytes. No proposer makes a larger one: see rewrite.

@@ -24,9 +24,9 @@ const sectionVersion = 1
 // withEvents is the version of the group's section if events wait for the event log.
 const withEvents = 2
 
-// Found returns the state of a group that goes on with the data of one machine: its shards, and by tenant what
-// the requests to its store left. All of that counts as the entry `index`. The tenants are admitted. The shards
-// and the states belong to the member from now on.
+// Found returns the state of a group that goes on with the data of one machine: its shards, and for each tenant
+// the state that the requests to its store left. All of that counts as the entry `index`. The tenants are
+// admitted. The shards and the states belong to the member from now on.
 func Found(
 	group, index uint64, config *tile.Config, shards *tile.Shards, tenants map[string]*write.State,
 ) *Member {
@@ -69,8 +69,8 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 }
 
 // AppendShard appends the section of a shard, and returns the index of the last entry in it. That is the
-// present index, unless a restart restored the shard as of a later one that has not come again yet. A
-// shard without tiles has no section.
+// present index, unless a restart restored the shard as of a later entry, which has not come again yet.
+// A shard without tiles has no section.
 func (m *Member) AppendShard(dst []byte, number uint16) (section []byte, index uint64, has bool) {
 	if m.shards.Of(number) == nil {
 		return dst, 0, false
@@ -174,8 +174,8 @@ func (m *Member) RestoreTenant(name string, section []byte) error {
 
 // RestoreNote restores a note that Done returned. The note says that the tenant's store has the requests
 // up to an entry, so these are not looked up there again. The caller must be certain that the store
-// still has them. `counts` reports whether the note counts: only if the tenant's state is the state
-// before the requests of the note.
+// still has them. `counts` reports whether the note counts. It counts only if the tenant's state is from
+// just before the requests of the note.
 func (m *Member) RestoreNote(note []byte) (counts bool, err error) {
 	d := decoder{b: note}
 	version := d.byte()

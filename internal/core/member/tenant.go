@@ -99,8 +99,9 @@ func (m *Member) addTile(x Tile) {
 	m.tilesBytes += x.Bytes
 }
 
-// addTile adds a tile to the queue. After a restart, some shards have tiles of later entries than those
-// that close the tiles of other shards.
+// addTile adds a tile to the queue, by the index of its entry. After a restart, an entry may close a
+// tile of one shard while a restored tile of another shard, which a later entry closed, already
+// waits.
 func (t *tenant) addTile(x Tile) {
 	at := len(t.tiles)
 	for at > t.tilesUnderWay() && t.tiles[at-1].Index > x.Index {
@@ -137,11 +138,11 @@ func (m *Member) Waiting(tenant string) (w Waiting) {
 }
 
 // Digest is a hash of the outcomes of a tenant's entries, up to the entry Index. Members with the same
-// Index and another Hash have decided differently.
+// Index and different hashes have decided differently.
 type Digest struct{ Index, Hash uint64 }
 
-// Digests returns the digest of the outcomes that are known when an entry is applied, and of those that
-// are known once the stores have a request. Both are zero before the first outcome.
+// Digests returns the digest of the outcomes that are known when an entry is applied, and the digest of
+// those that are known only once the stores have a request. Both are zero before the first outcome.
 func (m *Member) Digests(tenant string) (applied, stored Digest) {
 	if d := m.digests[tenant]; d != nil {
 		applied = *d
@@ -152,8 +153,8 @@ func (m *Member) Digests(tenant string) (applied, stored Digest) {
 	return applied, stored
 }
 
-// add adds the outcome of a later entry. It leaves out exemplars, since the commit in which a request is
-// stored decides whether they are kept, and the text of the first refusal.
+// add adds the outcome of a later entry. It leaves out the text of the first refusal. It also leaves out
+// exemplars, since the commit in which a request is stored decides whether they are kept.
 func (d *Digest) add(index uint64, o *outcome.Outcome) {
 	d.Index = index
 	b := make([]byte, 0, 16+2*24+len(o.Refused)*8)

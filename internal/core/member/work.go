@@ -132,9 +132,9 @@ func (m *Member) full(most int64) (names []string) {
 	return names
 }
 
-// overfull returns the tenant for whose stores the most bytes wait, among the tenants for which a bound is
-// reached, or "". The bounds are bytes of a tenant's tiles, of a tenant's requests, and of the requests of
-// all tenants.
+// overfull returns a tenant for which a bound is reached, or "": the one for whose stores the most bytes
+// wait. The bounds are bytes of a tenant's tiles, of a tenant's requests, and of the requests of all
+// tenants.
 func (m *Member) overfull(tiles, requests, sum int64) (name string) {
 	most := int64(0)
 	for _, t := range m.tenants {

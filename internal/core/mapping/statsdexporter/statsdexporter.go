@@ -56,7 +56,7 @@ type converter struct {
 	file     *file
 	shadowed map[int]string
 	rules    []rule
-	comments []string // that belong to no rule
+	comments []string // comments that belong to no rule
 	notes    []Note
 }
 
