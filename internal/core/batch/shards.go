@@ -30,7 +30,7 @@ const (
 	keepBytes = 16 << 10
 
 	// partBits is how many bits of a sequence number count the batches of one shard in a
-	// portion: 65,536 batches of splitBytes are more than any memory holds.
+	// portion: 65,536 batches, of splitBytes each, are more than any memory holds.
 	partBits = 16
 )
 

@@ -280,8 +280,8 @@ func (t *tenant) blocked(name string, claim *Claim) *metric {
 }
 
 // unremembered returns the name of a claim beyond the bound on names. The name depends on the claim
-// alone. A hash makes it unique, because the catalogue does not know which shorter names other
-// claims beyond the bound have.
+// alone. A hash makes it unique, because the catalogue does not remember the names of other claims
+// beyond the bound.
 func unremembered(claim *Claim) string {
 	hash := xxhash.Sum64String(claim.Name + "\x00" + claim.Buckets)
 	return fmt.Sprintf("%s_%s_%08x", claim.Name, claim.Kind, uint32(hash))

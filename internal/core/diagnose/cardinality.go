@@ -175,7 +175,8 @@ func everNew(of *growth.Metric, steps int) bool {
 }
 
 // mostNew returns the tenant with the most new series, including refused ones, in the last
-// floodSteps steps or otherwise in the last minute. It is nil if no tenant has new series.
+// floodSteps steps. If there were none, it looks at the last minute, and returns nil if no tenant
+// has new series there.
 func (m *moment) mostNew() (most *grown) {
 	for _, steps := range []int{floodSteps, windowSteps} {
 		highest := 0.0

@@ -88,8 +88,8 @@ var looks = []func(*moment) finding{
 // ranks below the cause. The effects have no cycles:
 //
 //   - A flood over a limit also makes new series below the limit.
-//   - New series and the results of queries are allocated. Allocating, starting goroutines and
-//     growing stacks take the processors, up to a CPU quota. Each of these, or a slow disk,
+//   - New series and the results of queries are allocated. Allocations, new goroutines
+//     and growing stacks take the processors, up to a CPU quota. Each of these, or a slow disk,
 //     holds up the reader of a socket.
 //   - Each request takes locks and processors, whatever is in it.
 //   - A goroutine begins with a small stack, and shares locks with many others.

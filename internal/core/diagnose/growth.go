@@ -296,9 +296,9 @@ func (m *moment) culprit(g *grown) string {
 	return text
 }
 
-// GrowingLabel returns the label of the metric that has the most new values, if the values explain
-// the new series of the last steps. Otherwise it returns a label without a name. Refused series do
-// not count, because the same series are refused again and again.
+// GrowingLabel returns the metric's label with the most new values, if these explain the new series
+// of the last steps. Otherwise it returns a label without a name. Refused series do not count,
+// because the same series are refused again and again.
 func GrowingLabel(of *growth.Metric, steps int) (l growth.Label) {
 	if len(of.Labels) == 0 ||
 		float64(of.Labels[0].Values) < math.Max(2, labelShare*countedNew(of.Counted, of.New, steps)) {

@@ -151,8 +151,8 @@ func (s *smallSenders) from() string {
 	return fmt.Sprintf("%d senders such as %s", s.number, clip(s.From))
 }
 
-// requestCost returns how many processors the requests of remote write and OTLP keep busy, without
-// the work for their samples: HTTP, commits and handovers.
+// requestCost returns how many processors the requests of remote write and OTLP keep busy with
+// HTTP, commits and handovers. The work for their samples does not count.
 func (m *moment) requestCost() (cores float64) {
 	for _, s := range m.cpu {
 		if s.query == "" && s.stack.ofRequest() {
@@ -162,7 +162,8 @@ func (m *moment) requestCost() (cores float64) {
 	return cores
 }
 
-// ofRequest reports whether the stack is work for a request that does not depend on its samples.
+// ofRequest reports whether the stack works for a request, and the work does not depend on the
+// request's samples.
 func (s stack) ofRequest() bool {
 	if s.in(ourModule+"internal/core/remotewrite.", ourModule+"internal/core/otlp.", ourModule+"internal/core/labelrules.",
 		ourModule+"internal/adapter/tsdb.(*rawWrite).") {

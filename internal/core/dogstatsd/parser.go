@@ -8,9 +8,9 @@ import (
 // Parser reads the lines of one datagram after another. The zero value is ready for Reset. It
 // allocates only to grow its buffers. The marks take a quarter of the largest datagram's length,
 // and the copy takes the whole length. Metric.Values takes at most 8 bytes for every 2 bytes of the
-// longest packed line. Metrics grows the Values of the caller's metrics; a malformed line may grow
-// the Values of the metric after the last one that was read. A caller that holds many metrics
-// should drop long Values.
+// longest packed line. The method Metrics grows the Values of the caller's metrics; a malformed
+// line may grow the Values of the metric after the last one that was read. A caller that holds many
+// metrics should drop long Values.
 //
 // A Parser belongs to one goroutine. What Next filled is valid until the next call of Next or
 // Reset, or until the datagram's memory is reused.

@@ -54,7 +54,7 @@ func (p *pieces) add(f *segment.Frame, before int64) bool {
 
 const checkpointTemp = "checkpoint.tmp"
 
-var errBusy = errors.New("begin checkpoint: another one is being written")
+var errBusy = errors.New("begin checkpoint: another checkpoint is being written")
 
 // Checkpoint is the state of all shards while it is being written. Its methods are not safe for
 // concurrent use, but Append may be called between and during them. Checkpoint is an interface

@@ -284,8 +284,9 @@ func readSegment(fs segment.FS, s segment.File, report *Report,
 }
 
 // endTail handles what follows the last good frame of the last segment, and returns the position
-// that counts as the last, and the size of what is left. A tail that can be read is torn, and is cut
-// off. An unreadable tail is left alone, and the positions that it may hold are not used again.
+// that counts as the last, and the size of what is left. If the tail can be read, it is a torn
+// frame, and is cut off. An unreadable tail is left alone, and the positions that it may hold are
+// not used again.
 func (l *Log) endTail(name string, r *segment.Scanner, report *Report) (last Position, sizeBytes int64) {
 	tail := r.Size - r.End
 	if tail == 0 {

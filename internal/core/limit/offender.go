@@ -69,8 +69,8 @@ type senderSamples struct {
 	samples   uint64
 }
 
-// unknownNames has one name for each kind, under which all metrics of the kind without series are
-// reported. It is the name of the kind's overflow series, if the kind has one.
+// unknownNames has one name for each kind. All metrics of the kind that have no series are reported
+// under this name. It is the name of the kind's overflow series, if the kind has one.
 var unknownNames = func() (names [series.LastKind + 1]string) {
 	for kind := series.Counter; kind <= series.LastKind; kind++ {
 		names[kind] = "freshet_overflow_" + kind.String()

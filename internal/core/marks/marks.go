@@ -47,8 +47,8 @@ type One struct {
 // All returns the newest marks, by index. The caller owns the slice.
 func (m *Marks) All() []Mark { return slices.Clone(m.done) }
 
-// Closed adds closed tiles to the next mark. The sum does not depend on their order. The sum does not show
-// whether two series have swapped their values, since a hash of the labels would cost too much.
+// Closed adds closed tiles to the next mark. The sum does not depend on their order. It does not show
+// whether two series have swapped their values: a hash of the labels would cost too much.
 func (m *Marks) Closed(closed []*tile.Waiting) {
 	for _, w := range closed {
 		for _, samples := range w.Samples {

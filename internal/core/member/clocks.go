@@ -15,7 +15,7 @@ const (
 	maxAhead = 1000
 
 	// maxApart is how far, in milliseconds, two clocks may be apart if no third one is known. A shard closes a
-	// tile at most 44 s after the tile began: 10 s of width, 30 s of lateness and 4 s of spread. If its leader's
+	// tile at most 44 s after the tile began: 10 s of width, 30 s of lateness and 4 s of spread. If the leader's
 	// clock is 5 s slow, a window of the present still lies in one of tile.MaxAhead open tiles.
 	maxApart = 5000
 

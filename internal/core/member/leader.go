@@ -37,7 +37,7 @@ type leader struct {
 type push struct {
 	id      ID
 	bytes   []byte
-	refused error // the *batch.FullError for the batches that were taken out of bytes
+	refused error // the *batch.FullError for the batches that were taken out of the field bytes
 }
 
 const (
@@ -388,7 +388,7 @@ func (n *Node) settled() bool {
 }
 
 // leaps reports whether the shards skip the tiles of a downtime and go on at the present. They do if
-// some shard is far behind and all shards rest.
+// some shard is far behind and all shards rest: see tile.Shard.Rests.
 func (n *Node) leaps() bool {
 	far := false
 	for number := range uint16(series.Shards) {

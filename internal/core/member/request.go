@@ -85,8 +85,8 @@ func (m *Member) parseRequest(index uint64, data []byte) (*Request, error) {
 }
 
 // admit admits the tenant of a request and returns nil, or returns the outcome of the request. If there is no
-// place for the tenant, the whole request is refused. Metadata alone is dropped, since a write would make a
-// store, and senders repeat metadata.
+// place for the tenant, the whole request is refused. A request with metadata alone is dropped: a write would
+// make a store, and senders repeat metadata.
 func (m *Member) admit(index uint64, e *entry.Request) (*outcome.Outcome, error) {
 	r := Request{Index: index, entry: *e}
 	if err := r.Decode(); err != nil {
