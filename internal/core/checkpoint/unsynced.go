@@ -50,7 +50,7 @@ func ReadUnsynced(dir segment.FS) (*Unsynced, error) {
 	}
 	u := new(Unsynced)
 	if _, err := fmt.Sscanf(string(text), "%d %q\n", &u.Base, &u.Boot); err != nil {
-		return nil, fmt.Errorf("the file %s is damaged: %w; without it, samples may be lost if the machine lost power",
+		return nil, fmt.Errorf("the file %s is damaged: %w; a start without it may lose samples if the machine lost power",
 			unsyncedName, err)
 	}
 	return u, nil

@@ -62,7 +62,7 @@ type Summary struct {
 	Cores      float64   `json:"cores_used"` // processors that the process kept busy
 }
 
-// looks has one check for each cause.
+// looks are the checks, one for each cause.
 var looks = []func(*moment) finding{
 	cpuThrottling,
 	cardinality,

@@ -62,7 +62,7 @@ func (s *Set) compact() {
 	s.hashes = s.hashes[:0]
 }
 
-// Merge adds all values of other, and does not change other.
+// Merge adds all values of `other`, and does not change `other`.
 func (s *Set) Merge(other *Set) {
 	if other.sketch == nil {
 		for _, h := range other.hashes {

@@ -17,7 +17,7 @@ func (s *Sketch) Add(hash uint64) {
 	}
 }
 
-// Merge adds all values of other.
+// Merge adds all values of `other`.
 func (s *Sketch) Merge(other *Sketch) {
 	for i, rank := range other {
 		s[i] = max(s[i], rank)

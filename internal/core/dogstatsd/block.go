@@ -1,6 +1,6 @@
 package dogstatsd
 
-// marks has the places of the bytes that structure a line: bit i stands for byte i of a block.
+// marks are the places of the bytes that structure a line: bit i stands for byte i of a block.
 //
 // The parser first marks the whole datagram, block by block. Searching for one byte after another
 // is slower: each search waits for the one before, and ends in an unpredictable branch. Blocks do

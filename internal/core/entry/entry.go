@@ -531,7 +531,7 @@ func (r *reader) uint64() uint64 {
 	return 0
 }
 
-// number takes a uvarint that does not exceed most. It accepts only the shortest form, so that an
+// number takes a uvarint that does not exceed `most`. It accepts only the shortest form, so that an
 // entry has one encoding.
 func (r *reader) number(most uint64) uint64 {
 	v, n := binary.Uvarint(r.b)

@@ -77,7 +77,7 @@ func tags(raw []byte) []string {
 	return slices.Compact(out)
 }
 
-// clean returns s as valid UTF-8 of at most limit bytes, cut between characters.
+// clean returns s as valid UTF-8 of at most `limit` bytes, cut between characters.
 func clean(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= limit {

@@ -229,7 +229,7 @@ func (t *tenant) turn(now int64) {
 		return
 	}
 	t.turned = now
-	both := age < 0 || age >= 2*generation // the last generation is too old to keep
+	both := age < 0 || age >= 2*generation // forget the last generation, too: it is too old
 	t.names.turn(both)
 	t.known.turn(both)
 	for _, m := range t.metrics {

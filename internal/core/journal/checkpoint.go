@@ -31,9 +31,9 @@ type pieces struct {
 	end    int64 // the offset in the file at which the last frame ends
 }
 
-// add takes the next piece. `before` is the end of the frame before the piece. add returns false
-// unless the piece is the first of its section or continues the previous piece. So a section with a
-// missing piece is missing as a whole.
+// add takes the next piece. `before` is the end of the frame before the piece. add returns false if
+// the piece neither is the first of its section nor continues the previous piece. So a section with
+// a missing piece is missing as a whole.
 func (p *pieces) add(f *segment.Frame, before int64) bool {
 	if len(f.Payload) < pieceBytes {
 		return false
@@ -239,8 +239,8 @@ func (c *checkpoint) Abort() {
 	_ = l.fs.Remove(checkpointTemp) // no error matters: the file is already renamed, or the next checkpoint replaces it
 }
 
-// committed makes c the newest checkpoint, and returns the base of the older checkpoint, which is
-// kept. If `synced`, all stores were synced for c.
+// committed is called when c is in place. It makes c the newest checkpoint, and returns the base of
+// the older checkpoint, which is kept. If `synced`, all stores were synced for c.
 func (l *Log) committed(c *checkpoint, synced bool) (keep Position) {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()

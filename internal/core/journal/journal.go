@@ -197,7 +197,7 @@ func (l *Log) Doubtful() (upTo Position, failed bool) {
 	return l.doubtful.upTo, true
 }
 
-// syncFiles syncs all files that need it, once each. It is called with syncing held.
+// syncFiles syncs all files that need it, once each. It is called with the mutex syncing held.
 func (l *Log) syncFiles() error {
 	l.mu.Lock()
 	found, done, newNames := l.found, l.sealed, l.newNames

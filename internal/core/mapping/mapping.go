@@ -109,7 +109,7 @@ type Output struct {
 // values.
 func (o *Output) Labels() labels.Labels { return o.set.labels(o.Name) }
 
-// AppendKey appends the key that series.AppendKey makes from Labels, but does not make Labels.
+// AppendKey appends the same key as series.AppendKey does for Labels, without making the labels.
 func (o *Output) AppendKey(dst []byte) []byte {
 	dst = append(dst, byte(o.Kind))
 	set := o.set

@@ -168,7 +168,8 @@ func (n *Node) successor() (to uint64) {
 	return to
 }
 
-// proposeWindows makes one entry of the pushes that came while the last was under way: group commit.
+// proposeWindows makes one entry of the pushes that came while the last entry was under way: group
+// commit.
 func (n *Node) proposeWindows() {
 	l := &n.leader
 	if !n.leadership.Leads || len(l.queue) == 0 || !n.current() && !mutant.BesideFlight || n.behind() {

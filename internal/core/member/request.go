@@ -34,8 +34,8 @@ type body struct {
 	bytes []byte // decompressed; Request points into them
 }
 
-// applyRequest puts a request into its tenant's queue, unless the tenant is not admitted, or the
-// sender of the request is the replica of an HA pair that is not elected.
+// applyRequest puts a request into its tenant's queue, if the tenant is admitted, and the sender of
+// the request is in no HA pair or is the elected replica of its pair.
 func (m *Member) applyRequest(index uint64, data []byte, e *entry.Request, done *Applied) (err error) {
 	if !m.has.Has(e.Tenant) {
 		if done.Outcome, err = m.admit(index, e); err != nil || done.Outcome != nil {
@@ -143,7 +143,8 @@ var decoded = &write.Terms{Generation: 1, Rules: labelrules.Rules{}}
 // maxBody bounds a decompressed body, in bytes. No proposer makes a larger one: see rewrite.
 const maxBody = 1 << 30
 
-// bodies has bodies that nobody reads any more. Decoding the next request into one of them allocates nothing.
+// bodies is a pool of bodies that nobody reads any more. Decoding the next request into one of them allocates
+// nothing.
 var bodies = sync.Pool{New: func() any { return new(body) }}
 
 // maxKept is the largest decompressed body, in bytes, whose memory is kept. Larger ones are rare.

@@ -85,7 +85,7 @@ func (t *tenant) first() uint64 {
 	return min(t.firstTile(), t.requested())
 }
 
-// requested returns the lowest index of the requests that wait.
+// requested is the lowest index of the requests that wait.
 func (t *tenant) requested() uint64 {
 	if len(t.requests) == 0 {
 		return never

@@ -126,7 +126,7 @@ func (m *Member) applyBoundary(index uint64, b *entry.Boundary) (done Closed) {
 			continue
 		}
 		if s := m.shards.Of(number); b.Begins && s != nil && s.Len() > 0 {
-			continue // an entry that was under way when the leader proposed this one brought the series
+			continue // the series came with an entry that was under way when the leader proposed the boundary
 		}
 		for _, closed := range m.shards.CloseUpTo(number, index, b.End, &config) {
 			done.Samples += closed.Samples

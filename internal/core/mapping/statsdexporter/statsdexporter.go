@@ -141,7 +141,7 @@ func (c *converter) pattern(m *mapping, r *rule) func(string) template {
 	return func(s string) template { return regexTemplate(s, m.regex, shift) }
 }
 
-// lost adds a comment about references to captures that do not exist.
+// lost adds a comment if the template has references to captures that do not exist.
 func (c *converter) lost(r *rule, m *mapping, what, text string, t template) {
 	if len(t.lost) > 0 && m.Action != "drop" {
 		r.comments = append(r.comments,
