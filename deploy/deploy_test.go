@@ -184,8 +184,8 @@ func readUnit(t *testing.T, file string) map[string]map[string][]string {
 	return unit
 }
 
-// notified returns the first message that a server sends to systemd.
-func notified(t *testing.T, binary string) string {
+// notified returns the first message that a server sends to systemd, with more variables in its environment.
+func notified(t *testing.T, binary string, more ...string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "deploy") // t.TempDir may be too long for the path of a socket
 	if err != nil {
@@ -201,9 +201,10 @@ func notified(t *testing.T, binary string) string {
 	if err := systemd.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	serve := exec.CommandContext(t.Context(), binary, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0",
-		"--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0")
-	serve.Env = append(os.Environ(), "NOTIFY_SOCKET="+path)
+	serve := exec.CommandContext(t.Context(), binary, "serve")
+	serve.Env = append(os.Environ(), "NOTIFY_SOCKET="+path, "FRESHET_DATA_DIR="+dir, "FRESHET_HTTP_LISTEN=127.0.0.1:0",
+		"FRESHET_DISTRIBUTOR_OTLP_GRPC_LISTEN=127.0.0.1:0", "FRESHET_DOGSTATSD_UDP=127.0.0.1:0")
+	serve.Env = append(serve.Env, more...)
 	if err := serve.Start(); err != nil {
 		t.Fatal(err)
 	}
