@@ -26,6 +26,8 @@ type trio struct {
 
 	mu    sync.Mutex
 	nodes map[string]*process // the latest process of each node that became ready
+
+	parted map[string]bool // nodes that are cut off, whose answers of 503 are right
 }
 
 var nodeNames = []string{"a", "b", "c"}
@@ -77,6 +79,21 @@ func (c *trio) node(name string) *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.nodes[name]
+}
+
+func (c *trio) setParted(node string, is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.parted == nil {
+		c.parted = map[string]bool{}
+	}
+	c.parted[node] = is
+}
+
+func (c *trio) isParted(node string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.parted[node]
 }
 
 // flags returns the flags that each process of the cluster needs.
@@ -245,8 +262,8 @@ func (w *writer) run() {
 				return
 			default:
 			}
-			p := w.c.node(w.nodes[node%len(w.nodes)])
-			status, text, _, err := p.writeWithin(senderWaits, remoteWriteV2, body)
+			name := w.nodes[node%len(w.nodes)]
+			status, text, _, err := w.c.node(name).writeWithin(senderWaits, remoteWriteV2, body)
 			if err == nil && status/100 == 2 {
 				w.note(func() {
 					w.acked[at] = value
@@ -263,8 +280,8 @@ func (w *writer) run() {
 			}
 			node++
 			w.note(func() {
-				if status/100 == 5 {
-					w.unavailable = append(w.unavailable, fmt.Sprintf("%d %s", status, text))
+				if status/100 == 5 && !w.c.isParted(name) {
+					w.unavailable = append(w.unavailable, fmt.Sprintf("node %s: %d %s", name, status, text))
 				}
 				if tries >= w.tries {
 					w.tries, w.failure = tries, fmt.Sprintf("%d %s %v", status, text, err)

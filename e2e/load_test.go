@@ -41,7 +41,7 @@ type loaded struct {
 	acked    int
 	last     time.Time     // of an acknowledgement
 	gap      time.Duration // the longest time without one, since longestGap was called
-	failures []string      // answers of 5xx
+	failures []string      // answers of 5xx, except by nodes that are cut off
 	refusals []string      // answers of 4xx
 	tries    int           // largest number of failed tries of one request
 	failure  string        // the last of these tries
@@ -123,8 +123,8 @@ func (l *loaded) longestGap() time.Duration {
 }
 
 // finish ends the run. Each node must then have exactly what was sent, and all nodes the same. If the
-// faults of the run left two nodes in order at any time, no sender got an answer of 5xx, and no query
-// failed at two nodes.
+// faults of the run left two nodes in order at any time, no sender got an answer of 5xx from a node that
+// was not cut off, and no query failed at two nodes.
 func (l *loaded) finish(twoInOrder bool) {
 	t := l.t
 	t.Helper()
@@ -284,9 +284,9 @@ func (r *remote) send(samples []single, more ...string) {
 	}
 	body := pack(r.l.t, of)
 	for tries := 1; ; tries++ {
-		p := r.l.at(nodeNames[r.node%len(nodeNames)], r.tenant)
-		status, text, _, err := p.writeWithin(senderWaits, r.kind, body)
-		if err == nil && r.l.answered(status, text) {
+		node := nodeNames[r.node%len(nodeNames)]
+		status, text, _, err := r.l.at(node, r.tenant).writeWithin(senderWaits, r.kind, body)
+		if err == nil && r.l.answered(node, status, text) {
 			return
 		}
 		r.l.failed(tries, fmt.Sprintf("%d %s %v", status, text, err))
@@ -299,8 +299,9 @@ func (r *remote) send(samples []single, more ...string) {
 	}
 }
 
-// answered notes the answer to a request, and reports whether the request is done.
-func (l *loaded) answered(status int, text string) bool {
+// answered notes a node's answer to a request, and reports whether the request is done.
+func (l *loaded) answered(node string, status int, text string) bool {
+	parted := l.isParted(node)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch status / 100 {
@@ -309,10 +310,12 @@ func (l *loaded) answered(status int, text string) bool {
 		l.last = time.Now()
 		l.acked++
 	case 5:
-		l.failures = append(l.failures, fmt.Sprintf("%d %s", status, text))
+		if !parted {
+			l.failures = append(l.failures, fmt.Sprintf("node %s: %d %s", node, status, text))
+		}
 		return false
 	default:
-		l.refusals = append(l.refusals, fmt.Sprintf("%d %s", status, text))
+		l.refusals = append(l.refusals, fmt.Sprintf("node %s: %d %s", node, status, text))
 	}
 	return true
 }

@@ -22,31 +22,43 @@ type trouble struct {
 	name  string
 	lasts time.Duration // in `make soak`; CI waits for inCI
 	shows bool          // other nodes soon say that the node is not ready
+	parts bool          // no other node reaches it, or it reaches none, so it is right that it answers 503
 	do    func(l *loaded, node string) (undo func())
 }
 
 const inCI = 6 * time.Second
 
 var troubles = []trouble{
-	{"kill -9", 20 * time.Second, true, func(l *loaded, node string) func() {
+	{"kill -9", 20 * time.Second, true, false, func(l *loaded, node string) func() {
 		l.nodes[node].kill(l.t)
 		return func() { l.begin(node) }
 	}},
-	{"SIGSTOP", time.Minute, true, func(l *loaded, node string) func() {
+	{"SIGSTOP", time.Minute, true, false, func(l *loaded, node string) func() {
 		p := l.nodes[node]
 		p.signal(l.t, syscall.SIGSTOP)
 		return func() { p.signal(l.t, syscall.SIGCONT) }
 	}},
-	{"link down", 30 * time.Second, true, func(l *loaded, node string) func() { return l.machines[node].cut() }},
-	{"nothing from it reaches the others", 30 * time.Second, true, func(l *loaded, node string) func() {
+	{"link down", 30 * time.Second, true, true, func(l *loaded, node string) func() { return l.machines[node].cut() }},
+	{"nothing from it reaches the others", 30 * time.Second, true, true, func(l *loaded, node string) func() {
 		return l.between(node, func(other string) func() { return l.machines[node].silence(l.machines[other]) })
 	}},
-	{"nothing from the others reaches it", 30 * time.Second, true, func(l *loaded, node string) func() {
+	{"nothing from the others reaches it", 30 * time.Second, true, true, func(l *loaded, node string) func() {
 		return l.between(node, func(other string) func() { return l.machines[other].silence(l.machines[node]) })
 	}},
-	{"1 Mbit/s", 30 * time.Second, false, func(l *loaded, node string) func() { return l.machines[node].slow() }},
-	{"frozen disk", 30 * time.Second, true, func(l *loaded, node string) func() { return l.disks[node].freeze() }},
-	{"full disk", 30 * time.Second, true, func(l *loaded, node string) func() { return l.disks[node].fill() }},
+	{"1 Mbit/s", 30 * time.Second, false, false, func(l *loaded, node string) func() { return l.machines[node].slow() }},
+	{"frozen disk", 30 * time.Second, true, false, func(l *loaded, node string) func() { return l.disks[node].freeze() }},
+	{"full disk", 30 * time.Second, true, false, func(l *loaded, node string) func() { return l.disks[node].fill() }},
+}
+
+// begins lets the fault begin at a node. The returned function ends it.
+func (f trouble) begins(l *loaded, node string) (undo func()) {
+	l.t.Helper()
+	l.setParted(node, f.parts)
+	end := f.do(l, node)
+	return func() {
+		end()
+		l.setParted(node, false)
+	}
 }
 
 // between does something to a node's connection with each other node.
@@ -77,7 +89,7 @@ func (l *loaded) suffer(f trouble, node string) {
 		lasts = f.lasts
 	}
 	begun := time.Now()
-	undo := f.do(l, node)
+	undo := f.begins(l, node)
 	if f.shows {
 		eventually(l.t, 30*time.Second, "another node says that node "+node+" is not ready: "+f.name, func() error {
 			s, err := l.nodes[next(node)].clusterState()
@@ -402,9 +414,9 @@ func (l *loaded) randomFault(random *rand.Rand, i int) (twoInOrder bool) {
 		one, two := pick(), pick()
 		story = fmt.Sprintf("%s of node %s for %v, and half of that time %s of node %s", one.name, node, lasts, two.name,
 			next(node))
-		undo := one.do(l, node)
+		undo := one.begins(l, node)
 		reach(begun.Add(lasts / 2))
-		undoSecond := two.do(l, next(node))
+		undoSecond := two.begins(l, next(node))
 		reach(begun.Add(lasts))
 		undo()
 		undoSecond()
@@ -412,7 +424,7 @@ func (l *loaded) randomFault(random *rand.Rand, i int) (twoInOrder bool) {
 		one := pick()
 		story = fmt.Sprintf("%s of node %s for %v", one.name, node, lasts)
 		twoInOrder = true
-		undo := one.do(l, node)
+		undo := one.begins(l, node)
 		reach(begun.Add(lasts))
 		undo()
 	}
