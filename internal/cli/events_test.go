@@ -61,7 +61,8 @@ func TestEventsOfTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		log.Handler(func(context.Context, string) error { return nil }).ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), "default")))
+		r = r.WithContext(tenant.NewContext(r.Context(), "default"))
+		log.Handler(func(context.Context, string) error { return nil }).ServeHTTP(w, r)
 	}))
 	defer server.Close()
 	code, stdout, stderr := freshet(t, "events", "--server", server.URL, "--since", "10m", "--text", "version", "--tag",
