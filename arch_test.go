@@ -208,8 +208,8 @@ func check(dir string, file *ast.File) (broken []string) {
 	return broken
 }
 
-// clockUses finds the functions listed in clock that a file calls or uses as values, by whatever name the
-// file imports their packages.
+// clockUses finds the functions of clock that a file calls or uses as values. The file may import their
+// packages under any name.
 func clockUses(file *ast.File) (broken []string) {
 	names := map[string]string{} // import paths of packages in clock, by their names in file
 	for _, spec := range file.Imports {

@@ -50,7 +50,7 @@ func TestFilesPointDown(t *testing.T) {
 			t.Errorf("%s: the package comment %s", dir, problem)
 		}
 		if len(arrows.up) > 0 {
-			t.Errorf("%s: %d arrows upward; move a declaration, or a file in the order:\n%s",
+			t.Errorf("%s: %d arrows point upward, want none: move a declaration, or move a file in the order:\n%s",
 				dir, len(arrows.up), strings.Join(arrows.up, "\n"))
 		}
 	}
@@ -130,7 +130,7 @@ func arrowsOf(t *testing.T, names []string, typed *packageTypes) (found arrows) 
 		}
 		files[base] = file
 		for name := range file.Scope.Objects {
-			declared[name] = base // if several files declare it under different build constraints, any of them
+			declared[name] = base // any one of the files, if several declare the name under different build constraints
 		}
 	}
 	at := map[string]int{} // places in the order, from 1

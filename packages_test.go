@@ -102,19 +102,20 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 		}
 	}
 	if out, code := packages(t, "page engine", "node", "npm", "javac", "mvn"); code != 0 || out != "" {
-		t.Errorf("with nothing missing, the exit code is %d: %s", code, out)
+		t.Errorf("with nothing missing, the exit code is %d, want 0 and no output: %s", code, out)
 	}
 	if out, code := packages(t, "cluster", "tc", "nsenter", "unshare"); code != 0 || out != "" {
-		t.Errorf("with network namespaces, the exit code is %d: %s", code, out)
+		t.Errorf("with network namespaces, the exit code is %d, want 0 and no output: %s", code, out)
 	}
 	if out, code := packages(t, "cluster", "tc", "nsenter", "unshare=exit 1"); code != 1 ||
 		!strings.Contains(out, "run make as root, or: sudo sysctl -w user.max_user_namespaces=") ||
 		strings.Count(out, "\n") != 1 {
-		t.Errorf("without network namespaces, the exit code is %d: %s", code, out)
+		t.Errorf("without network namespaces, the exit code is %d, want 1 and one line with the fix: %s", code, out)
 	}
 	if out, code := packages(t, "engine"); code != 1 || !strings.Contains(out, "(names are Debian's)") ||
 		!strings.HasSuffix(out, "    default-jdk-headless maven\n") {
-		t.Errorf("on a system other than Debian: exit code %d, %s", code, out)
+		t.Errorf("on a system other than Debian, the exit code is %d, want 1 and Debian's names of the packages: %s",
+			code, out)
 	}
 }
 

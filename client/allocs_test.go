@@ -24,7 +24,7 @@ func TestNoAllocations(t *testing.T) {
 					call()
 				}
 			}); n > 0 {
-				t.Errorf("%s: %v allocations in 100 calls", name, n)
+				t.Errorf("%s: %v allocations in 100 calls, want none", name, n)
 			}
 			flush(t, c)
 		}
@@ -52,7 +52,7 @@ func TestFlushDoesNotAllocate(t *testing.T) {
 		round()
 	}
 	if n := testing.AllocsPerRun(20, round); n > 0 {
-		t.Errorf("%v allocations in a flush", n)
+		t.Errorf("%v allocations in a flush, want none", n)
 	}
 	if s := c.Stats(); s.Packets < 20 || s.Held > 0 {
 		t.Errorf("unexpected counts: %+v", s)

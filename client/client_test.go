@@ -21,7 +21,7 @@ func TestWhatIsWritten(t *testing.T) {
 		name  string
 		o     Options
 		calls func(c *Client)
-		want  string // lines, in the order of the alphabet
+		want  string // lines, in alphabetical order
 	}{
 		{"a count is one sum", Options{}, func(c *Client) {
 			c.Count("a", 1, "k:v", "bare")
@@ -224,7 +224,8 @@ func TestPacketsAreFilled(t *testing.T) {
 						}
 					}
 					if least := bytes / limit; len(packets) > least+least/8+2 || short > 1 {
-						t.Errorf("%d packets for %d bytes, of which %d have room for more", len(packets), bytes, short)
+						t.Errorf("%d bytes came in %d packets, want at most %d; %d packets have room for more, want at most 1",
+							bytes, len(packets), least+least/8+2, short)
 					}
 				})
 			})
@@ -240,13 +241,13 @@ func TestFlushFollowsTheClock(t *testing.T) {
 		_ = c.Event(Event{Title: "t"})
 		time.Sleep(3*time.Second - time.Nanosecond)
 		if got := w.take(); got != nil {
-			t.Fatalf("got %q before the flush was due", got)
+			t.Fatalf("got %q before the flush was due, want nothing", got)
 		}
 		checkStats(t, c, 2)
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if got := linesOf(w.take()); !slices.Equal(got, []string{"_e{1,0}:t|", "a:1|c"}) {
-			t.Fatalf("got %q when the flush was due", got)
+			t.Fatalf("got %q when the flush was due, want the event and the count", got)
 		}
 		time.Sleep(time.Hour)
 		if got := w.take(); got != nil {
@@ -288,10 +289,10 @@ func TestAfterClose(t *testing.T) {
 		}
 		use()
 		if err := c.Event(Event{Title: "t"}); !errors.Is(err, errClosed) {
-			t.Errorf("Event after Close returned %v", err)
+			t.Errorf("Event after Close returned %v, want %v", err, errClosed)
 		}
 		if err := c.Flush(t.Context()); !errors.Is(err, errClosed) {
-			t.Errorf("Flush after Close returned %v", err)
+			t.Errorf("Flush after Close returned %v, want %v", err, errClosed)
 		}
 		if s := checkStats(t, c, 17); s.Sent != 8 || s.Unsent != 9 {
 			t.Errorf("unexpected counts: %+v", s)
@@ -367,7 +368,7 @@ func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 						n := float64(calls / 4)
 						if a, g, v, m := got.sum("c a k:v"), got["g g "].gauge, got["ms t "], len(got["s s "].members); a != n ||
 							g != float64(calls) || v.count != n || v.sum != n/70*70*69/2 || m != int(n) {
-							t.Fatalf("after %v calls of each kind: count %v, gauge %v, %v timings with the sum %v, %d members",
+							t.Fatalf("after %v calls of each kind, got the count %v, gauge %v, %v timings with the sum %v, %d members",
 								n, a, g, v.count, v.sum, m)
 						}
 					}
@@ -377,8 +378,8 @@ func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-// Another host reports only after the write that no server listens (ICMP). Writes before this report are
-// lost, but no others, even if no server listens for a long time.
+// If no server listens on another host, a write succeeds, and the host reports the failure later (ICMP).
+// Only the writes before this report are lost, even if no server listens for a long time.
 func TestLittleIsLostToAnotherHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: udp, remote: true}
@@ -423,7 +424,7 @@ func TestSlowReader(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		if got := parse(t, w.take())["h h "]; got == nil || got.count != 1000 || w.dialed() != 1 {
-			t.Errorf("got %+v after %d connections", got, w.dialed())
+			t.Errorf("got %+v after %d connections, want 1000 values after one", got, w.dialed())
 		}
 	})
 }
@@ -440,7 +441,7 @@ func TestDatagramsComeInBursts(t *testing.T) {
 			before := time.Now()
 			flush(t, c)
 			if took, n := time.Since(before), len(w.take()); took != least || n != 200 {
-				t.Errorf("%s: sending %d packets took %v", network, n, took)
+				t.Errorf("%s: %d packets took %v, want 200 in %v", network, n, took, least)
 			}
 		})
 	}
@@ -561,7 +562,7 @@ func TestErrorsAreToldOnce(t *testing.T) {
 			t.Errorf("the client reported %v", told)
 		}
 		if dials := w.dialed(); dials < 3*(60/2) || dials > 3*(60/2+10) {
-			t.Errorf("the client connected %d times in 3 minutes", dials)
+			t.Errorf("the client connected %d times in 3 minutes, want 90 to 120", dials)
 		}
 	})
 }
@@ -615,7 +616,7 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := parse(t, w.take()).sum("c a "); n != 100 {
-				t.Errorf("%s: %v of 100 calls arrived while the name was not found", at, n)
+				t.Errorf("%s: %v of 100 calls arrived while the name was not found, want all", at, n)
 			}
 		})
 	}

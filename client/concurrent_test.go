@@ -139,7 +139,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 			flush(t, c)
 		}
 		if n := stripes(); n != 0 {
-			t.Errorf("%d series have stripes after a while", n)
+			t.Errorf("%d series have stripes after a while, want none", n)
 		}
 		for _, more := range cells {
 			for i := range more {
@@ -175,7 +175,7 @@ func TestRetiredSeriesTakeNothing(t *testing.T) {
 			f.take(other, true)
 			other.first.mu.Lock()
 			if k != gauge && use(other) {
-				t.Errorf("a retired series of %s without stripes accepts a call during another call", kindLetters[k])
+				t.Errorf("a retired series of kind %s without stripes accepts a call during another call", kindLetters[k])
 			}
 			other.first.mu.Unlock()
 			s.first.mu.Lock() // another call is under way
@@ -185,15 +185,15 @@ func TestRetiredSeriesTakeNothing(t *testing.T) {
 			s.first.mu.Unlock()
 			f.take(s, true)
 			if use(s) {
-				t.Errorf("a retired series of %s accepts a call", kindLetters[k])
+				t.Errorf("a retired series of kind %s accepts a call", kindLetters[k])
 			}
 			s.first.mu.Lock()
 			if k != gauge && use(s) {
-				t.Errorf("a retired series of %s accepts a call during another call", kindLetters[k])
+				t.Errorf("a retired series of kind %s accepts a call during another call", kindLetters[k])
 			}
 			s.first.mu.Unlock()
 			if n := s.held(); n != 0 {
-				t.Errorf("%d calls are in a retired series of %s", n, kindLetters[k])
+				t.Errorf("%d calls are in a retired series of kind %s, want none", n, kindLetters[k])
 			}
 		}
 		f.send()

@@ -14,8 +14,8 @@ import (
 	"unsafe"
 )
 
-// If there are more values than a series holds, the client sends a random sample of the values. Its
-// sampling rate gives the number of all values.
+// If there are more values than a series holds, the client sends a random sample of them, with a
+// sampling rate from which the server computes the number of all values.
 func TestThinnedValuesCountForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls, most = 100_000, 1000
@@ -37,13 +37,13 @@ func TestThinnedValuesCountForAll(t *testing.T) {
 		if s := checkStats(t, c, calls); s.Sent != calls || s.Thinned != calls-most {
 			t.Errorf("unexpected counts: %+v", s)
 		}
-		// Up to the limit the client sends all values.
+		// The client sends all values up to the limit.
 		for i := range most {
 			c.Histogram("h", float64(i))
 		}
 		flush(t, c)
 		if got := parse(t, w.take())["h h "]; got.count != most || got.sum != most*(most-1)/2 {
-			t.Errorf("got %v values with the sum %v", got.count, got.sum)
+			t.Errorf("got %v values with the sum %v, want %d with the sum %d", got.count, got.sum, most, most*(most-1)/2)
 		}
 	})
 }
@@ -109,7 +109,8 @@ func TestSampled(t *testing.T) {
 		// also thinned to 2,000.
 		for _, key := range []string{"ms t k:v", "h h ", "d d ", "ms handle "} {
 			if l := got[key]; math.Abs(l.count-calls) > 2800 || len(l.values) < 2000 || len(l.values) > 2100 {
-				t.Errorf("%s: %d values count for %v", key, len(l.values), l.count)
+				t.Errorf("%s: %d values count for %v, want 2000 to 2100 that count for about %v",
+					key, len(l.values), l.count, calls)
 			}
 		}
 		unsampled := 0 // values without a rate, in one or two packets
@@ -154,7 +155,7 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 			}
 		}
 		if n := len(got["s set"+overflow].members); n != 1000 || len(got) != 105 {
-			t.Errorf("got %d members and %d series", n, len(got))
+			t.Errorf("got %d members and %d series, want 1000 and 105", n, len(got))
 		}
 		if s := checkStats(t, c, 6100); s.Full != 1000 || s.Folded != 4900 || s.Sent != 5100 || s.Series != 100 {
 			t.Errorf("unexpected counts: %+v", s)
@@ -177,7 +178,7 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 			flush(t, c)
 		}
 		if n := c.overflow; n != 0 {
-			t.Errorf("%d overflow series are left after idle flushes", n)
+			t.Errorf("%d overflow series are left after idle flushes, want none", n)
 		}
 		w.take()
 		for i := range 90 {
@@ -186,7 +187,7 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 		handle.Add(1)
 		flush(t, c)
 		if got := parse(t, w.take()); len(got) != 91 || got.sum("c later 0") != 1 || got.sum("c handle ") != 1 {
-			t.Errorf("%d series are left after the eviction of idle series", len(got))
+			t.Errorf("after the eviction of idle series, %d series or wrong values are left, want 91 series", len(got))
 		}
 	})
 }
@@ -220,7 +221,7 @@ func TestIdleSeriesMakeRoom(t *testing.T) {
 		}
 		series(1)
 		if used := int64(defaultBytes) - c.limits.room.Load(); used != 0 {
-			t.Errorf("%d bytes are still in use", used)
+			t.Errorf("%d bytes are still in use, want none", used)
 		}
 	})
 }
@@ -243,7 +244,7 @@ func TestMaxBytes(t *testing.T) {
 		}
 		use()
 		if used := room - c.limits.room.Load(); used < room*9/10 || used > room {
-			t.Errorf("the values use %d bytes of %d", used, room)
+			t.Errorf("the values use %d bytes, want %d to %d", used, room*9/10, room)
 		}
 		flush(t, c)
 		got := parse(t, w.take())
@@ -297,7 +298,7 @@ func TestMembersGiveBackTheirRoom(t *testing.T) {
 		flush(t, c)
 		used("clean", "a_b")
 		c.Set("s", "clean")
-		used("clean", "a_b", "clean") // members since the last flush, and of the flush before
+		used("clean", "a_b", "clean") // the members of the flush before, and the one since
 		flush(t, c)
 		used("clean")
 		flush(t, c)
@@ -392,7 +393,7 @@ func TestMemoryIsBounded(t *testing.T) {
 				time.Sleep(time.Second) // the client tries to flush
 			}
 		}
-		// Counted are 1,000 series of 128 bytes, the first values of their cells and their text, and a
+		// The bytes are for 1,000 series of 128 bytes, the first values of their cells and their text, and a
 		// map for each set. 2 MiB more allow for the maps, since MaxBytes is an estimate.
 		if grown := heap() - before; grown > 4<<20 {
 			t.Errorf("%d bytes are held, want at most 4 MiB", grown)
@@ -413,7 +414,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			}
 		}
 		if counted != rounds || !almost(values, rounds) {
-			t.Errorf("the server got the count %v and %v values", counted, values)
+			t.Errorf("the server got the count %v and %v values, want %v of each", counted, values, rounds)
 		}
 		if s := checkStats(t, c, 6*rounds); s.Held != 0 {
 			t.Errorf("unexpected counts: %+v", s)
@@ -429,7 +430,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A series has one cache line that is only read to find the series, and one that calls write to.
+// A series has two cache lines. Calls only read the first, to find the series, and write to the second.
 func TestSeriesIsTwoCacheLines(t *testing.T) {
 	if whole, cell := unsafe.Sizeof(series{}), unsafe.Sizeof(cell{}); bits.UintSize == 64 && (whole != 128 || cell != 64) {
 		t.Errorf("a series has %d bytes and a cell %d, want 128 and 64", whole, cell)

@@ -70,8 +70,7 @@ func TestModel(t *testing.T) {
 					}
 				}
 				w.set(func(w *wire) { w.down, w.blocked, w.accepts = false, false, nil })
-				// Another flush may be in progress, and some values may be newer than its begin. So flush
-				// twice.
+				// Another flush may be in progress, and some values may have come after it began. So flush twice.
 				flush(t, c)
 				flush(t, c)
 				got := parse(t, w.take())

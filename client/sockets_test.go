@@ -205,7 +205,7 @@ func TestServerComesBack(t *testing.T) {
 			readAll()
 			if sum, timings := got.sum("c a k:v"), got["ms t "].count; sum != float64(n) || timings != float64(n) ||
 				len(got["s s "].members) != n {
-				t.Errorf("of %d calls of each kind arrived: count %v, %v timings, %d members",
+				t.Errorf("after %d calls of each kind, the server has the count %v, %v timings and %d members",
 					n, sum, timings, len(got["s s "].members))
 			}
 			if s := checkStats(t, c, 4*n); s.Sent != s.Calls {
@@ -265,7 +265,7 @@ func TestServerDoesNotRead(t *testing.T) {
 				}
 			}
 			if sum != float64(counted) || !almost(timings, float64(counted)) {
-				t.Errorf("of %d sent calls arrived: count %v, %v timings", counted, sum, timings)
+				t.Errorf("the server has the count %v and %v timings, want %d of each", sum, timings, counted)
 			}
 			if err := c.Close(); err != nil {
 				t.Error(err)

@@ -29,8 +29,8 @@ func TestSpecs(t *testing.T) { run(t, "busted", "--lua=luajit", "spec") }
 
 func TestLuacheck(t *testing.T) { run(t, "luacheck", "--quiet", ".") }
 
-// LuaJIT compiles everything that requests call, and aborts no trace of it, except for the first
-// request's.
+// LuaJIT compiles everything that requests call, and aborts no trace of it, except traces of the first
+// request.
 func TestNoTraceIsAborted(t *testing.T) { run(t, "bench/aborts.sh") }
 
 // handlers are the handlers of bench/instructions.sh. Each number is how many more instructions the

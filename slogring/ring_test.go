@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// at moves an empty ring to a position, as after long use.
+// at is a helper that moves an empty ring to a position, as after long use.
 func (r *ring) at(number, first uint32) *ring {
 	r.tail.Store(place(number, first))
 	r.head.Store(place(number, first))
@@ -112,7 +112,7 @@ func TestClosedRing(t *testing.T) {
 		t.Errorf("a closed ring must be full, empty and accept no lines; it holds %d", r.len())
 	}
 	if lines, n := r.take(100); string(lines) != "line" || n != 1 {
-		t.Errorf("take returned %d lines: %q", n, lines)
+		t.Errorf("take returned %d lines, %q, want the one line that was pushed", n, lines)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestRingTogether(t *testing.T) {
 		r.release(bytes.Count(lines, []byte{'\n'}), len(lines))
 	}
 	if taken != pushed {
-		t.Errorf("%v lines were taken, and %v pushed", taken, pushed)
+		t.Errorf("%v lines were taken, want the %v that were pushed", taken, pushed)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestRingIsNotFull(t *testing.T) {
 				}
 				full := r.full()
 				if pushed, _ := r.push(line, false); !pushed || full {
-					t.Errorf("full returned %v, and push %v", full, pushed)
+					t.Errorf("full returned %v and push %v, want false and true", full, pushed)
 					taken[g].Store(each)
 					return
 				}

@@ -54,8 +54,8 @@ func TestSamplerTogether(t *testing.T) {
 			sum += n
 		}
 		if sum != goroutines*each || s.suppressed() != said {
-			t.Errorf("%d messages: %d records were made, %d reported and %d suppressed; passed: %v",
-				known, sum, said, s.suppressed(), passed)
+			t.Errorf("%d messages: %d records are in a count, want %d; %d reported, %d suppressed; passed: %v",
+				known, sum, goroutines*each, said, s.suppressed(), passed)
 		}
 	}
 }

@@ -172,7 +172,7 @@ func TestWhenLinesAreWritten(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if state := h.writer.state.Load(); state != asleep {
-			t.Errorf("the writer has state %d after an hour without lines", state)
+			t.Errorf("the writer has state %d after an hour without lines, want asleep, %d", state, asleep)
 		}
 		l.Info("much later")
 		synctest.Wait()
@@ -227,7 +227,7 @@ func TestRepeatsAreSuppressed(t *testing.T) {
 			slices.Repeat([]string{"level=WARN msg=a other=handler"}, 3))
 		out.expect(t, want...)
 		if s := h.Stats(); s.Suppressed != 999 || s.Written != 9 || s.Handled() != 1008 {
-			t.Errorf("before the end of the period: %+v", s)
+			t.Errorf("before the end of the period, the counts are %+v, want 999 suppressed and 9 written", s)
 		}
 		time.Sleep(time.Second - delay)
 		synctest.Wait()
@@ -237,7 +237,7 @@ func TestRepeatsAreSuppressed(t *testing.T) {
 			`level=INFO msg="log records suppressed" count=997 within=1s message=a`,
 			`level=WARN msg="log records suppressed" count=2 within=1s message=a`,
 		}; !slices.Equal(lines, want) {
-			t.Errorf("lines at the end of the period: %q", lines)
+			t.Errorf("at the end of the period, got the lines %q, want %q", lines, want)
 		}
 		// The next period begins with new counts. An hour without records has no summary.
 		time.Sleep(time.Hour)
@@ -316,7 +316,7 @@ func TestManyMessages(t *testing.T) {
 		}
 		for i := range n {
 			if sum := counts[fmt.Sprintf(`"message %d"`, i)]; sum != each {
-				t.Errorf("message %d: %d records are accounted for", i, sum)
+				t.Errorf("message %d: %d records are accounted for, want %d", i, sum, each)
 			}
 		}
 		if known < messages*9/10 || known > messages {
@@ -402,7 +402,7 @@ func TestBlockedOutput(t *testing.T) {
 		s := h.Stats()
 		if s.Handled() != 2401 || s.Suppressed != 1990 || s.Written != 0 || s.Waiting == 0 || s.Lost.Warn == 0 ||
 			s.Lost.Error == 0 {
-			t.Errorf("while the output is blocked: %+v", s)
+			t.Errorf("while the output is blocked, the counts are wrong: %+v", s)
 		}
 		before := time.Now()
 		c, cancel := within(3 * time.Second)
@@ -430,15 +430,15 @@ func TestBlockedOutput(t *testing.T) {
 			t.Errorf("the final counts are %+v, want %+v", after, s)
 		}
 		if n := uint64(len(out.logged())); n != s.Written {
-			t.Errorf("%d lines, and the counts are %+v", n, s)
+			t.Errorf("%d lines, but the counts are %+v", n, s)
 		}
 		if n := out.sum("suppressed", "count"); n != s.Suppressed {
-			t.Errorf("lines report %d suppressed records, and the counts are %+v", n, s)
+			t.Errorf("lines report %d suppressed records, but the counts are %+v", n, s)
 		}
 		for level, n := range map[string]uint64{"debug": s.Lost.Debug, "info": s.Lost.Info, "warn": s.Lost.Warn,
 			"error": s.Lost.Error} {
 			if said := out.sum("log records lost", level); said != n {
-				t.Errorf("lines report %d lost records of level %s, and the counts are %+v", said, level, s)
+				t.Errorf("lines report %d lost records of level %s, but the counts are %+v", said, level, s)
 			}
 		}
 	})
@@ -529,7 +529,7 @@ func TestLostIsSaidOnce(t *testing.T) {
 		time.Sleep(time.Hour)
 		finish(t, h)
 		if n := out.lost(); n != h.Stats().Lost.Sum() || n != uint64(100-waiting) || !failed {
-			t.Errorf("lines report %d lost records, and the counts are %+v", n, h.Stats())
+			t.Errorf("lines report %d lost records, but the counts are %+v", n, h.Stats())
 		}
 	})
 }
@@ -745,16 +745,16 @@ func TestEveryRecordIsCounted(t *testing.T) {
 		}
 		// A line that lacks only its line break looks whole to the test, but counts as not written.
 		if whole < s.Written || cut < s.Cut || whole+cut > s.Written+s.Cut+s.Failed {
-			t.Errorf("%d whole and %d cut lines, and the counts are %+v", whole, cut, s)
+			t.Errorf("%d whole and %d cut lines, but the counts are %+v", whole, cut, s)
 		}
 		if n := out.sum("log records suppressed", "count"); n < s.Suppressed {
-			t.Errorf("lines report %d suppressed records, and the counts are %+v", n, s)
+			t.Errorf("lines report %d suppressed records, but the counts are %+v", n, s)
 		}
 		if n := out.lost(); n < s.Lost.Sum() {
-			t.Errorf("lines report %d lost records, and the counts are %+v", n, s)
+			t.Errorf("lines report %d lost records, but the counts are %+v", n, s)
 		}
 		if n := out.sum("log records not written", "count"); n < s.Failed {
-			t.Errorf("lines report %d records not written, and the counts are %+v", n, s)
+			t.Errorf("lines report %d records not written, but the counts are %+v", n, s)
 		}
 		t.Logf("%+v", s)
 	}
@@ -786,13 +786,13 @@ func TestCountsAreExact(t *testing.T) {
 			t.Errorf("unexpected counts: %+v", s)
 		}
 		if n := uint64(len(out.logged())); n != s.Written {
-			t.Errorf("%d lines, and the counts are %+v", n, s)
+			t.Errorf("%d lines, but the counts are %+v", n, s)
 		}
 		if n := out.sum("log records suppressed", "count"); n != s.Suppressed {
-			t.Errorf("lines report %d suppressed records, and the counts are %+v", n, s)
+			t.Errorf("lines report %d suppressed records, but the counts are %+v", n, s)
 		}
 		if n := out.lost(); n > s.Lost.Sum() || round%2 == 0 && n != s.Lost.Sum() {
-			t.Errorf("lines report %d lost records, and the counts are %+v", n, s)
+			t.Errorf("lines report %d lost records, but the counts are %+v", n, s)
 		}
 	}
 }

@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// both holds our handler, slog's handler and their outputs, and makes the same calls on both handlers.
+// both is a pair: our handler and slog's handler, with their outputs. Its methods make the same calls
+// on both handlers.
 type both struct {
 	ours, slogs slog.Handler
 	line, text  *bytes.Buffer
@@ -240,7 +241,7 @@ func TestLongLinesAreNotKept(t *testing.T) {
 	f := &formatter{line: make([]byte, keptBytes+1), text: make([]byte, keptBytes+1)}
 	f.free()
 	if cap(f.line)+cap(f.text) > 0 {
-		t.Errorf("buffers of %d and %d bytes are kept", cap(f.line), cap(f.text))
+		t.Errorf("buffers of %d and %d bytes are kept, want none", cap(f.line), cap(f.text))
 	}
 }
 

@@ -226,7 +226,8 @@ func TestElasticLoad(t *testing.T) {
 					t.Errorf("%v, want %q", err, c.err)
 				}
 				if err == nil && (len(into.builder.rows) != c.documents || into.bad != c.bad) {
-					t.Errorf("loaded %d documents, with %d bad ones", len(into.builder.rows), into.bad)
+					t.Errorf("loaded %d documents and %d bad ones, want %d and %d",
+						len(into.builder.rows), into.bad, c.documents, c.bad)
 				}
 				prices := map[uint32]bool{}
 				for _, r := range into.builder.rows {
@@ -239,7 +240,7 @@ func TestElasticLoad(t *testing.T) {
 					t.Errorf("the load took %v", took)
 				}
 				if s.opened != c.opened || len(s.open) != 0 && s.product != "" {
-					t.Errorf("%d points in time were opened, %d are still open", s.opened, len(s.open))
+					t.Errorf("%d points in time were opened, want %d; %d are still open", s.opened, c.opened, len(s.open))
 				}
 			})
 		})
@@ -255,7 +256,7 @@ func TestElasticAddress(t *testing.T) {
 	}
 	es, err := newElastic("http://me:secret@es:9200", "", "coverage")
 	if err != nil || strings.Contains(es.String(), "secret") {
-		t.Errorf("the password is shown: %v, %v", es, err)
+		t.Errorf("got %v, error %v, want an address without the password", es, err)
 	}
 }
 
@@ -359,8 +360,8 @@ func TestEngine(t *testing.T) {
 			prices[r.priceCents] = true
 		}
 		if len(into.builder.rows) != documents || len(prices) != documents || into.bad != 1 {
-			t.Errorf("with %d slices: %d documents, %d different ones, %d bad ones",
-				slices, len(into.builder.rows), len(prices), into.bad)
+			t.Errorf("with %d slices: %d documents, %d different ones, %d bad ones; want %d different ones and one bad",
+				slices, len(into.builder.rows), len(prices), into.bad, documents)
 		}
 	}
 	for _, slices := range []int{1, 3, 8} {
@@ -377,7 +378,7 @@ func TestEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := es.load(t.Context(), newSink(0)); err == nil || !strings.Contains(err.Error(), "index_not_found_exception") {
-		t.Errorf("loading a missing index: %v", err)
+		t.Errorf("loading a missing index returned %v, want index_not_found_exception", err)
 	}
 	var open struct {
 		Nodes map[string]struct {

@@ -176,10 +176,10 @@ func TestLookupAllocatesNothing(t *testing.T) {
 		code += 7_654_321
 		offers = x.lookup(offers[:0], code%100_000_000, code*3%100_000_000, anyCarrier)
 	}); n != 0 {
-		t.Errorf("a lookup takes %v allocations", n)
+		t.Errorf("a lookup takes %v allocations, want none", n)
 	}
 	if perDocument := float64(x.bytes()) / 100_000; perDocument > 40 {
-		t.Errorf("the index takes %.1f bytes per document", perDocument)
+		t.Errorf("the index takes %.1f bytes per document, want at most 40", perDocument)
 	}
 }
 

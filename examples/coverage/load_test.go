@@ -85,7 +85,8 @@ func TestLoadNDJSON(t *testing.T) {
 			first = into.firstBad.Error()
 		}
 		if len(into.builder.rows) != c.documents || into.bad != c.bad || first != c.first {
-			t.Errorf("%s: %d documents, %d bad, the first %q", c.name, len(into.builder.rows), into.bad, first)
+			t.Errorf("%s: %d documents, %d bad, the first bad one %q; want %d, %d, %q",
+				c.name, len(into.builder.rows), into.bad, first, c.documents, c.bad, c.first)
 		}
 	}
 }
@@ -103,7 +104,7 @@ func TestGenerateIsTheSameEverywhere(t *testing.T) {
 		t.Error("two runs of the generator differ")
 	}
 	if err := loadNDJSON(context.Background(), &a, into); err != nil || len(into.builder.rows) != 2000 {
-		t.Errorf("loaded %d generated documents, %v", len(into.builder.rows), err)
+		t.Errorf("loaded %d generated documents, want 2000; error %v", len(into.builder.rows), err)
 	}
 }
 

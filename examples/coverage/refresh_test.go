@@ -84,12 +84,12 @@ func TestRefresh(t *testing.T) {
 		at(32*time.Minute, 3)
 		from.set(4, nil)
 		if done := r.ask(ctx); done.err != nil || done.documents != 4 { // at once, without waiting for the interval
-			t.Errorf("a refresh on request: %+v", done)
+			t.Errorf("a refresh on request returned %+v, want 4 documents", done)
 		}
 		go r.ask(ctx)
 		synctest.Wait()
 		if done := r.ask(ctx); !errors.Is(done.err, errBusy) {
-			t.Errorf("a second request for a refresh: %v", done.err)
+			t.Errorf("a second request for a refresh returned %v, want %v", done.err, errBusy)
 		}
 		stop()
 		if err := <-ended; err != nil {
@@ -119,7 +119,8 @@ func TestFailedLoads(t *testing.T) {
 			old := indexOf(t, document{carrier: "acme", service: "express"})
 			r.current.Store(old)
 			if done := r.refresh(t.Context()); done.err == nil || r.current.Load() != old {
-				t.Errorf("the refresh: %v; the index changed: %t", done.err, r.current.Load() != old)
+				t.Errorf("the failed refresh returned %v, want an error; it replaced the index: %t, want false",
+					done.err, r.current.Load() != old)
 			}
 		})
 	}
