@@ -100,7 +100,8 @@ func startLonelyCollector(t *testing.T) *process {
 // ofCluster matches metrics that only a node of a cluster has.
 var ofCluster = regexp.MustCompile(`^freshet_(group|cluster)_`)
 
-// hasMetricsOfAlerts checks that a process has all metrics with a prefix that alerts use.
+// hasMetricsOfAlerts checks that a process has every metric that an alert uses and that begins with
+// `prefix`.
 func hasMetricsOfAlerts(t *testing.T, p *process, prefix string) {
 	t.Helper()
 	asked := 0

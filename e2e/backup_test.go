@@ -56,7 +56,7 @@ func TestBackup(t *testing.T) {
 	}
 	var events []struct{ Title string }
 	if err := p.ask("/api/v1/events", nil, &events); err != nil || len(events) != 1 || events[0].Title != "deploy" {
-		t.Errorf("events after the restore: %v, error %v", events, err)
+		t.Errorf("after the restore, the events are %v, want the one of the deploy; error %v", events, err)
 	}
 	kept := p.totals(t, totals{journalled, journalled}, totals{}.add(l.sent()))
 
@@ -76,7 +76,7 @@ func TestBackup(t *testing.T) {
 	}
 	runFreshet(t, "backup", "--server", "http://"+p.HTTP)
 	if snapshots, err := os.ReadDir(filepath.Join(restored, "snapshots")); err != nil || len(snapshots) != 1 {
-		t.Errorf("snapshots of the restored server: %v, error %v", snapshots, err)
+		t.Errorf("the restored server has the snapshots %v, want one; error %v", snapshots, err)
 	}
 	conflicts(t, p)
 }
@@ -115,7 +115,7 @@ func TestBackupRefuses(t *testing.T) {
 	d.fill(t, p)
 	said := mustFail(t, "backup: ", "backup", "--server", server)
 	if !strings.Contains(said, "no space left") && !strings.Contains(said, "file too large") {
-		t.Errorf("unexpected error of a backup on a full disk: %s", said)
+		t.Errorf("a backup on a full disk printed %s, want the cause: no space left, or file too large", said)
 	}
 	if left, err := os.ReadDir(filepath.Join(d.dir, "snapshots")); err != nil || len(left) > 0 {
 		t.Errorf("the failed backup left files: %v, error %v", left, err)
@@ -180,7 +180,7 @@ func (p *process) tiles(t *testing.T, begun, stored time.Time) map[string][]poin
 		sum += s.Values[len(s.Values)-1].V
 	}
 	if len(all) != loadContexts || math.IsNaN(sum) || sum == 0 {
-		t.Fatalf("the load has %d series with a sum of %v", len(all), sum)
+		t.Fatalf("the load has %d series with a sum of %v, want %d series with a positive sum", len(all), sum, loadContexts)
 	}
 	return all
 }

@@ -69,17 +69,17 @@ func TestBenchClosesTheBooks(t *testing.T) {
 				kinds += n
 			}
 			if kinds != r.SentSamples || len(r.SentByKind) != 6 {
-				t.Errorf("the kinds add up to %d samples: %v", kinds, r.SentByKind)
+				t.Errorf("the kinds add up to %d samples, want %d of six kinds: %v", kinds, r.SentSamples, r.SentByKind)
 			}
 			for _, figure := range []string{"cpu_us_per_metric", "sent_metrics_per_second", "resident_bytes"} {
 				one, all := r.Measured[figure], a.Measured[figure]
 				if one <= 0 || all.Median != one || all.Lowest != one || all.Highest != one {
-					t.Errorf("%s is %v in the only run, and over all runs %+v", figure, one, all)
+					t.Errorf("%s over all runs is %+[3]v, want the %[2]v of the only run", figure, one, all)
 				}
 			}
 			if sum := r.Measured["cpu_user_us_per_metric"] + r.Measured["cpu_system_us_per_metric"]; sum <
 				0.99*r.Measured["cpu_us_per_metric"] || sum > 1.01*r.Measured["cpu_us_per_metric"] {
-				t.Errorf("user and system time add up to %v: %v", sum, r.Measured)
+				t.Errorf("user and system time add up to %v, want cpu_us_per_metric in %v", sum, r.Measured)
 			}
 		})
 	}
@@ -107,7 +107,7 @@ func TestBenchReportsMistakesInTheReceiversFlags(t *testing.T) {
 	failed := (*exec.ExitError)(nil)
 	if !errors.As(err, &failed) || failed.ExitCode() != 2 ||
 		string(out) != "freshet: flags behind --: unknown flag: --nonsense; see freshet serve --help\n" {
-		t.Errorf("bench with a wrong flag: %v: %s", err, out)
+		t.Errorf("bench with a wrong flag ended with %v, want exit status 2 and the error of the flag: %s", err, out)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestBenchRefusesAServerThatProbes(t *testing.T) {
 	out, err := exec.Command(freshet, "bench", "dogstatsd", "--server", "http://"+p.HTTP, "--duration",
 		"1s").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "start it with --self-probe=false") {
-		t.Errorf("bench of a server that probes: %v: %s", err, out)
+		t.Errorf("bench of a server that probes ended with %v, want an error that names the flag: %s", err, out)
 	}
 }
 

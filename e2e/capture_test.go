@@ -70,7 +70,7 @@ func TestCaptureAndReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sent.Sent == 0 || sent.Sent > 20_001 || sent.Errors != 0 || sent.Sent*lines != uint64(printed) {
-		t.Errorf("replay sent %+v of a file with %d lines", sent, printed)
+		t.Errorf("replay sent %+v, want all datagrams of a file with %d lines, without errors", sent, printed)
 	}
 	eventually(t, startLimit, "every replayed datagram counts", func() error {
 		for query, want := range map[string]uint64{"sum(captured)": 3 * sent.Sent, "sum(other)": sent.Sent} {
@@ -108,7 +108,7 @@ func TestTail(t *testing.T) {
 	// none.
 	send("warm_up:1|c")
 	if l := all.next(t); l.Name != "warm_up" || l.Type != "counter" {
-		t.Errorf("tail printed the first line as %+v", l)
+		t.Errorf("tail printed the line of the counter warm_up as %+v", l)
 	}
 	send("page_views:1|c|#env:test\npage_views:1|c|#env:prod\ncpu:1|g|#env:prod\npage_views:oops|c|#env:test")
 	if l := wanted.next(t); l.Name != "page_views" || l.Text != "page_views:1|c|#env:prod" ||
@@ -127,10 +127,10 @@ func TestTail(t *testing.T) {
 	begun := time.Now()
 	p.terminate(t)
 	if took := time.Since(begun); took > 8*time.Second {
-		t.Errorf("the server took %v to stop", took)
+		t.Errorf("the server took %v to stop, want at most 8s", took)
 	}
 	if err := wanted.cmd.Wait(); err == nil || !strings.Contains(wanted.notes.String(), "the server ended the stream") {
-		t.Errorf("tail ended with the error %v and printed %q", err, &wanted.notes)
+		t.Errorf("tail ended with %v and printed %q, want an error and \"the server ended the stream\"", err, &wanted.notes)
 	}
 }
 
@@ -163,7 +163,7 @@ func startTail(t *testing.T, p *process, args ...string) *tailing {
 	return s
 }
 
-// next waits for a line, until the test times out.
+// next returns the next line that tail prints. It waits until the test times out.
 func (s *tailing) next(t *testing.T) (l tailLine) {
 	t.Helper()
 	text, err := s.out.ReadBytes('\n')

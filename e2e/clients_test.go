@@ -326,7 +326,7 @@ func (p *process) checkTimer(sel string, values []float64) error {
 	return nil
 }
 
-// expect evaluates `expr`. The value must be `want`, with an error of at most the share `relative`.
+// expect evaluates `expr`. The value may differ from `want` by at most the share `relative`.
 func (p *process) expect(expr string, want, relative float64) error {
 	got, err := p.value(expr)
 	if err != nil {

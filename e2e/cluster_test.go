@@ -22,7 +22,7 @@ type trio struct {
 	dirs     map[string]string
 	disks    map[string]*disk    // of nodes that have disks of their own
 	secret   string              // path of the file with the cluster's secret
-	extra    map[string][]string // more flags of single nodes
+	extra    map[string][]string // additional flags, by node
 
 	mu    sync.Mutex
 	nodes map[string]*process // the latest process of each node that became ready
@@ -167,7 +167,7 @@ func (c *trio) leader() (leader string) {
 				return err
 			}
 			if s.Leader == "" || leader != "" && s.Leader != leader {
-				return fmt.Errorf("node %s says that %q leads, and another node %q", n, s.Leader, leader)
+				return fmt.Errorf("node %s says that %q leads, but another node says %q", n, s.Leader, leader)
 			}
 			leader = s.Leader
 		}
@@ -420,17 +420,19 @@ func TestThreeNodes(t *testing.T) {
 	}
 	c := startTrio(t)
 	if s, err := c.nodes["b"].clusterState(); err != nil || s.Leader != "a" || len(s.Nodes) != 3 {
-		t.Errorf("the status is %+v, error %v", s, err)
+		t.Errorf("the status is %+v, error %v, want three nodes with leader a", s, err)
 	}
 	for i, n := range nodeNames {
 		status, text, header, err := c.nodes[n].write(remoteWriteV2,
 			pack(t, requestV2(time.Now().UnixMilli()+int64(i), float64(i), "written_at_"+n)))
 		if err != nil || status != 204 || header.Get("X-Prometheus-Remote-Write-Samples-Written") != "1" {
-			t.Errorf("node %s answers a write with %d, %q, %v, %v", n, status, text, header, err)
+			t.Errorf("node %s answers a write with %d, %q, %v, error %v; want 204 and one sample written",
+				n, status, text, header, err)
 		}
 		for _, reader := range nodeNames { // no wait is needed: a query itself waits for acknowledged samples
 			if v, err := c.nodes[reader].value("written_at_" + n); err != nil || v != float64(i) {
-				t.Errorf("a sample written at node %s and read at node %s has the value %v, error %v", n, reader, v, err)
+				t.Errorf("a sample written at node %s and read at node %s has the value %v, want %d; error %v",
+					n, reader, v, i, err)
 			}
 		}
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 )
 
-// A node is cut off. The record of another node names it as the first cause, and says which node speaks; so do
-// the lists of top and the lines of tail. Once the node is back, the record names no such cause.
+// One node is cut off. The record of another node names the cut-off node in the first cause. The record, the
+// lists of top and the lines of tail say which node they come from. Once the cut-off node is back, the record
+// names no such cause.
 func TestDiagnoseNamesAPartedNode(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -32,7 +33,7 @@ func TestDiagnoseNamesAPartedNode(t *testing.T) {
 	unreachable := func() error {
 		s, err := p.clusterState()
 		if err == nil && s.Nodes[2].Ready {
-			err = fmt.Errorf("node a reaches node c: %+v", s)
+			err = fmt.Errorf("node a still reaches node c: %+v", s)
 		}
 		return err
 	}
@@ -43,20 +44,21 @@ func TestDiagnoseNamesAPartedNode(t *testing.T) {
 	}
 	if len(found.Causes) == 0 || found.Causes[0].Name != diagnose.Parted || found.Causes[0].Score < diagnose.Clear ||
 		!strings.Contains(found.Causes[0].Title, "Nodes that cannot be reached: c; the others go on, and node") {
-		t.Errorf("while node c is cut off, the causes are %+v", found.Causes)
+		t.Errorf("while node c is cut off, the causes are %+v, want first a clear one that names node c", found.Causes)
 	}
 	restore()
 	c.caughtUp()
 	found = diagnosis(t, "--server", operator)
 	parted := func(x diagnose.Cause) bool { return x.Name == diagnose.Parted }
 	if slices.ContainsFunc(found.Causes, parted) || len(found.Missing) > 0 {
-		t.Errorf("after the cut, the causes are %+v, and the record lacks %v", found.Causes, found.Missing)
+		t.Errorf("after the cut, the causes are %+v, want no cut-off node; the record lacks %v, want nothing",
+			found.Causes, found.Missing)
 	}
 	var page struct {
 		Node string `json:"node"`
 	}
 	if err := p.ask("/api/v1/status/top", nil, &page); err != nil || page.Node != "a" {
-		t.Errorf("top is of node %q, want a: %v", page.Node, err)
+		t.Errorf("top is of node %q, want a; error %v", page.Node, err)
 	}
 	c.tailNamesItsNode(operator)
 }

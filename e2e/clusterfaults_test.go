@@ -84,8 +84,8 @@ mapping: {rules: [{match: renamed, name: other}]}
 store: {out_of_order: 20m}
 `
 
-// A node has other limits, rules and times to live than the two others. What decides is in the log, so all
-// nodes store the same, whichever leads; and the status names the sections that differ.
+// A node has other limits, rules and times to live than the two others. All decisions are in the log, so
+// all nodes store the same, whichever node leads. The status names the sections that differ.
 func TestNodesWithOtherSettings(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -93,7 +93,7 @@ func TestNodesWithOtherSettings(t *testing.T) {
 	}
 	c := startTrio(t)
 	if s, err := c.nodes["a"].clusterState(); err != nil || len(s.SettingsDiffer) != 0 {
-		t.Errorf("with the same settings, the status is %+v, %v", s, err)
+		t.Errorf("with the same settings, the status is %+v, want no sections that differ; error %v", s, err)
 	}
 	c.nodes["b"].terminate(t)
 	file := filepath.Join(t.TempDir(), "other.yaml")
@@ -119,7 +119,7 @@ func TestNodesWithOtherSettings(t *testing.T) {
 		c.lead("b", leader)
 	}
 	if !leaders["b"] {
-		t.Errorf("only the nodes %v have led", leaders)
+		t.Errorf("the nodes %v have led, want node b among them", leaders)
 	}
 	for _, i := range all {
 		i.stop()
@@ -141,7 +141,7 @@ func TestNodesWithOtherSettings(t *testing.T) {
 			}
 		}
 		if want := []string{"aggregator", "distributor", "limits", "mapping", "store"}; !slices.Equal(sections, want) {
-			t.Errorf("node %s says that %v differ, %v", n, sections, err)
+			t.Errorf("node %s says that the sections %v differ, want %v; error %v", n, sections, want, err)
 		}
 	}
 	out, err := exec.Command(freshet, "cluster", "status", "--server", c.nodes["a"].HTTP).CombinedOutput()
@@ -150,7 +150,7 @@ func TestNodesWithOtherSettings(t *testing.T) {
 	}
 }
 
-// lead stops the leader so that a node takes over: the third one is paused meanwhile.
+// lead makes a node the leader: it stops the present leader, and pauses the third node meanwhile.
 func (c *trio) lead(node, leader string) {
 	c.t.Helper()
 	for _, third := range nodeNames {
@@ -161,7 +161,7 @@ func (c *trio) lead(node, leader string) {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			c.t.Fatal(err)
 		}
-		reach(time.Now().Add(4 * time.Second)) // the leader takes it for gone
+		reach(time.Now().Add(4 * time.Second)) // until the leader treats the paused node as gone
 		c.nodes[leader].terminate(c.t)
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 			c.t.Fatal(err)
@@ -193,23 +193,24 @@ func TestTwoOfThreeGone(t *testing.T) {
 	body := pack(t, requestV2(time.Now().UnixMilli(), 1, "late"))
 	status, text, header, err := p.writeWithin(time.Minute, remoteWriteV2, body)
 	if took := time.Since(begun); err != nil || status != http.StatusServiceUnavailable || took > 12*time.Second {
-		t.Errorf("the answer to a write is %d %s, error %v, after %v", status, text, err, took)
+		t.Errorf("after %[4]v, the answer to a write is %[1]d %[2]s, error %[3]v; want 503 within 12s",
+			status, text, err, took)
 	}
 	if header.Get("X-Prometheus-Remote-Write-Samples-Written") != "0" {
-		t.Errorf("the headers of the write are %v", header)
+		t.Errorf("the headers of the answer are %v, want no sample written", header)
 	}
 	_, err = p.query("w")
 	if err == nil || !strings.Contains(err.Error(), "samples after "+time.Now().UTC().Format("2006-01-02T")) ||
 		!strings.Contains(err.Error(), "the group has no leader") {
-		t.Errorf("the error of a query is %v", err)
+		t.Errorf("the error of a query is %v, want the time of the missing samples, and that the group has no leader", err)
 	}
 	partial, err := p.get("/api/v1/query", url.Values{"query": {"w"}, "partial_response": {"true"}})
 	if said := string(partial); err != nil || !strings.Contains(said, `"warnings":["`) ||
 		!strings.Contains(said, "samples after ") || !strings.Contains(said, `"__name__":"w"`) {
-		t.Errorf("the answer with partial_response=true is %s, error %v", partial, err)
+		t.Errorf("the answer with partial_response=true is %s, error %v; want the samples, with a warning", partial, err)
 	}
 	if s, err := p.clusterState(); err != nil || s.Leader != "" {
-		t.Errorf("the status is %+v, error %v", s, err)
+		t.Errorf("the status is %+v, error %v; want no leader", s, err)
 	}
 
 	c.begin(other)
@@ -221,7 +222,7 @@ func TestTwoOfThreeGone(t *testing.T) {
 		return err
 	})
 	if v, err := p.value("late"); err != nil || v != 1 {
-		t.Errorf("the value is %v, error %v", v, err)
+		t.Errorf("the value is %v, want 1; error %v", v, err)
 	}
 	c.begin(leader)
 	c.caughtUp()
@@ -311,7 +312,7 @@ func TestACollectorEndsWithoutALeader(t *testing.T) {
 	c.counted("after", after)
 	for _, n := range nodeNames {
 		if v, err := c.nodes[n].value("sum(last) or vector(0)"); err != nil || v > last.sent {
-			t.Errorf("node %s counted %v of %v increments, error %v", n, v, last.sent, err)
+			t.Errorf("node %s counted %v increments, want at most the %v that were sent; error %v", n, v, last.sent, err)
 		}
 	}
 	c.equal()
@@ -425,7 +426,7 @@ func (c *trio) refusesStrangers() {
 	}
 	before := refused("permission")
 	if _, err := collector.Status(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "push secret") {
-		t.Errorf("a collector's call of a node's method returned %v", err)
+		t.Errorf("a collector's call of a node's method returned %v, want an error about the push secret", err)
 	}
 	if after := refused("permission"); after != before+1 {
 		t.Errorf("%v calls were refused, want 1", after-before)

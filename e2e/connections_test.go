@@ -89,19 +89,19 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 			t.Errorf("%s is %v", name, n)
 		}
 	}
-	// 32 of the 100 Unix streams stay open. Of the other 300 connections 72 stay open, three quarters
-	// of the limit of 96, since they share one address.
+	// 32 of the 100 Unix streams stay open. The other 300 connections share one address, so 72 of them
+	// stay open: three quarters of the limit of 96.
 	if n, err := p.metric(`freshet_http_closed_connections_total{reason="idle"}`); err != nil || n < 300-96 {
-		t.Errorf("%v connections are counted as closed; %v", n, err)
+		t.Errorf("%v connections are counted as closed, want at least 204; error %v", n, err)
 	}
 	if n, err := p.metric("freshet_http_connections_limit"); err != nil || n != 96 {
-		t.Errorf("the metric of the limit of connections is %v; %v", n, err)
+		t.Errorf("the limit of connections is %v, want 96; error %v", n, err)
 	}
 	if n, err := p.ownMetric("freshet_dogstatsd_refused_connections_total"); err != nil || n != 100-32 {
-		t.Errorf("%v stream connections are counted as refused; %v", n, err)
+		t.Errorf("%v stream connections are counted as refused, want 68; error %v", n, err)
 	}
 	if n, err := p.metric("process_open_fds"); err != nil || n > 256-32 {
-		t.Errorf("%v descriptors are open; %v", n, err)
+		t.Errorf("%v descriptors are open, want at most 224; error %v", n, err)
 	}
 	p.says(t, "too many connections: some are closed", "LimitNOFILE=")
 }

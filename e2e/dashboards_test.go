@@ -51,7 +51,7 @@ func TestDashboards(t *testing.T) {
 	askers["Freshet's own store"] = p.self
 	all := slices.DeleteFunc(slices.Concat(panelExpressions(t), alertParts(t)), monitored.ofCluster)
 	if len(all) < 59 {
-		t.Fatalf("deploy has only %d expressions", len(all))
+		t.Fatalf("deploy has %d expressions, want at least 59", len(all))
 	}
 	flood(t, "udp", p.UDP, 1000, 1000, func(packet []byte, _ int) []byte { return append(packet, "dashboards:1|c\n"...) })
 	answered(t, all, askers, func() error {
@@ -101,7 +101,8 @@ func scrapers(t *testing.T, targets ...string) map[string]asker {
 	}
 }
 
-// answered waits until each expression had an answer of each store. It calls a function before each try.
+// answered waits until each store has returned an answer to each expression. Before each try it calls
+// `before`.
 func answered(t *testing.T, all []monitored, askers map[string]asker, before func() error) {
 	t.Helper()
 	left := map[monitored][]string{} // stores that have not answered yet, by expression
@@ -156,7 +157,8 @@ func checkForms(t *testing.T, askers map[string]asker) {
 		has, err := askers[of.who](of.has)
 		lacks, err2 := askers[of.who](of.lacks)
 		if err != nil || err2 != nil || len(has) == 0 || len(lacks) > 0 {
-			t.Errorf("%s has %d series of %s and %d of %s: %v %v", of.who, len(has), of.has, len(lacks), of.lacks, err, err2)
+			t.Errorf("%s has %d series of %s, want some, and %d of %s, want none: %v %v",
+				of.who, len(has), of.has, len(lacks), of.lacks, err, err2)
 		}
 	}
 }
@@ -229,7 +231,7 @@ func compared(e parser.Expr) []string {
 	return []string{e.String()}
 }
 
-// ofCluster reports whether one machine has no answer.
+// ofCluster reports whether only a cluster has an answer, not one machine.
 func (m monitored) ofCluster() bool {
 	return slices.ContainsFunc(ofClusters, func(part string) bool { return strings.Contains(m.expr, part) })
 }

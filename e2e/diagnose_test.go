@@ -31,7 +31,7 @@ func diagnosis(t *testing.T, args ...string) (found diagnose.Diagnosis) {
 	return found
 }
 
-// during runs `work`, and meanwhile calls `do` again and again in the background.
+// during is a helper that calls `do` again and again in the background while `work` runs.
 func during(t *testing.T, do func(i int), work func()) {
 	t.Helper()
 	quit, done := make(chan struct{}), make(chan struct{})

@@ -168,7 +168,7 @@ func (n *nginx) end(s os.Signal) {
 	select {
 	case <-n.exited:
 	case <-time.After(stopLimit):
-		n.t.Errorf("nginx still runs %v after %v", stopLimit, s)
+		n.t.Errorf("%v after the signal %v, nginx still runs", stopLimit, s)
 		_ = n.cmd.Process.Kill()
 		<-n.exited
 	}
@@ -266,7 +266,8 @@ func TestEdgeLosesAtMostOneIntervalOfAKilledWorker(t *testing.T) {
 	eventually(t, 20*time.Second, "the rest is counted", func() error {
 		v, err := p.value("sum(http_requests)")
 		if err != nil || v < float64(most-100) || v > float64(most) {
-			return fmt.Errorf("%v of %d requests are counted, %d of them before the kill; %w", v, most, before, err)
+			return fmt.Errorf("%v of %d requests are counted, want all but at most 100; %d requests came before the kill; %w",
+				v, most, before, err)
 		}
 		return nil
 	})

@@ -41,7 +41,7 @@ func TestExplain(t *testing.T) {
 	}
 	if e := ask("latency:1|g"); e.Lines[0].Becomes.Query != "latency" || len(e.Lines[0].Warnings) > 0 ||
 		!strings.Contains(strings.Join(e.Arrives, " "), p.UDP) {
-		t.Errorf("before anything was sent: %+v", e)
+		t.Errorf("before anything was sent, the explanation is %+v, want the series latency without a warning", e)
 	}
 
 	sendOne(t, p, "latency:1|c")
@@ -63,7 +63,7 @@ func TestExplain(t *testing.T) {
 	sendOne(t, p, "latency:7|g|#env:prod")
 	eventually(t, 30*time.Second, query, func() error {
 		if v, err := p.value(query); err != nil || v != 7 {
-			return fmt.Errorf("the series' value is %v, %v", v, err)
+			return fmt.Errorf("the value of the series is %v, want 7; error %v", v, err)
 		}
 		return nil
 	})

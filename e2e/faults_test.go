@@ -171,14 +171,14 @@ func TestAnEmptyAddressTurnsAnInputOff(t *testing.T) {
 		p := start(t, dataDir(t), args...)
 		for network, address := range map[string]string{"udp": p.UDP, "unixgram": p.Unixgram, "unix": p.Unix} {
 			if isOff := address == ""; isOff != slices.Contains(without, network) {
-				t.Errorf("without %v, %s listens on %q", without, network, address)
+				t.Errorf("without %v, %s listens on %q, want an address only if the input is on", without, network, address)
 			}
 		}
 		for _, socket := range []string{"dgram.sock", "stream.sock"} {
 			_, err := os.Stat(filepath.Join(p.dataDir, socket))
 			if exists, want := err == nil, socket == "dgram.sock" && p.Unixgram != "" ||
 				socket == "stream.sock" && p.Unix != ""; exists != want {
-				t.Errorf("without %v, the file %s exists: %t", without, socket, exists)
+				t.Errorf("without %v, the file %s exists: %t, want %t", without, socket, exists, want)
 			}
 		}
 		p.terminate(t)
@@ -282,7 +282,7 @@ func TestDamagedGroup(t *testing.T) {
 				increment(t, p, "afterwards", 7)
 				expectSoon(t, p, "afterwards", 7)
 				if left := p.stepsLeft(t); left != 30 {
-					t.Errorf("%v of 30 increments are left", left)
+					t.Errorf("%v of 30 increments are left, want all", left)
 				}
 				return
 			}
@@ -398,7 +398,7 @@ func TestFullDisk(t *testing.T) {
 	})
 	widely(t, p, "during", 30)
 	if err := p.expect("before", 10, 0); err != nil {
-		t.Errorf("acknowledged samples on a full disk: %v", err)
+		t.Errorf("a query of acknowledged samples on a full disk: %v", err)
 	}
 	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second)) // by then the server has failed to store a tile
 
@@ -480,8 +480,8 @@ func startWithoutListening(t *testing.T, dir string) *process {
 	return p
 }
 
-// widely adds 1 to n series. Their labels are so long that they do not fit into the free space of a
-// file's last page.
+// widely is a helper that adds 1 to each of n series. Their labels are so long that they do not fit
+// into the free space of a file's last page.
 func widely(t *testing.T, p *process, name string, n int) {
 	t.Helper()
 	conn := dialTap(t, "unixgram", p.Unixgram)
@@ -559,7 +559,7 @@ func (d *smallDisk) free(t *testing.T, p *process) {
 	}
 }
 
-// limitFileSize makes the process' writes beyond the first n bytes of any file fail.
+// limitFileSize lets the process write only the first n bytes of any file. Further writes fail.
 func limitFileSize(t *testing.T, p *process, n uint64) {
 	t.Helper()
 	err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: n, Max: unix.RLIM_INFINITY}, nil)

@@ -102,9 +102,9 @@ func firstDifference(got, want string) string {
 	return fmt.Sprintf("at byte %d\n%q\nPrometheus answers\n%q", i, around(got), around(want))
 }
 
-// TestFederatesAsPrometheus checks that /federate answers byte for byte what a Prometheus with the
-// same samples answers, in each format, and that a real Prometheus can federate from Freshet,
-// including samples that came by DogStatsD.
+// TestFederatesAsPrometheus checks that /federate returns the same bytes as a Prometheus with the same
+// samples, in each format. A real Prometheus can federate from Freshet, also samples that came by
+// DogStatsD.
 func TestFederatesAsPrometheus(t *testing.T) {
 	t.Parallel() // the test mostly waits
 	p := start(t, dataDir(t))
@@ -164,7 +164,7 @@ remote_write:
 		}
 		v, err := theirs.value(`live_level{zone="eu"}`)
 		if err == nil && v != 42 {
-			err = fmt.Errorf("the federating Prometheus has %v", v)
+			err = fmt.Errorf("the federating Prometheus has the value %v, want 42", v)
 		}
 		return err
 	})

@@ -51,7 +51,7 @@ forward:
 	increment(t, p, "tiled", 7)
 	eventually(t, 30*time.Second, "its tile waits for the backend", func() error {
 		n, err := p.ownMetric("freshet_forwarder_waiting_samples")
-		if err == nil && n < 12 { // the others are the zeros before counters
+		if err == nil && n < 12 { // ten samples, the tile of the counter, and the zero before it
 			err = fmt.Errorf("%v samples wait", n)
 		}
 		return err

@@ -42,7 +42,7 @@ func TestOneMachineFoundsACluster(t *testing.T) {
 		}
 		p = f.begin(f.node("a")...)
 		if after := f.answers(p); !reflect.DeepEqual(after, before) {
-			t.Errorf("the answers were\n%v\nand are in the cluster\n%v", before, after)
+			t.Errorf("in the cluster, the answers are\n%v\nwant the answers before\n%v", after, before)
 		}
 		f.hasNoJournal()
 		f.more(p)
@@ -83,7 +83,8 @@ func (f *founder) node(name string) []string {
 		"a=" + f.machines["a"].address + ":" + peerPort + ",b=" + f.machines["b"].address + ":" + peerPort}
 }
 
-// first writes samples of all kinds, some of which are stored before it ends, and some not.
+// first is a helper that writes samples of all kinds. Some of them are stored before it ends, others
+// not.
 func (f *founder) first(p *process) {
 	f.t.Helper()
 	f.at = time.Now()
@@ -104,7 +105,7 @@ func (f *founder) first(p *process) {
 	f.total(p, "hits", 10)
 }
 
-// writes writes a sample by remote write, which is answered with a status.
+// writes sends one sample by remote write, and expects the status `want`.
 func (f *founder) writes(p *process, at time.Time, v float64, want int) {
 	f.t.Helper()
 	status, text, _, err := p.write(remoteWriteV2, pack(f.t, requestV2(at.UnixMilli(), v, "written")))
@@ -122,11 +123,11 @@ func (f *founder) posts(p *process) {
 	}
 	defer answer.Body.Close()
 	if text, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK {
-		f.t.Errorf("deltas are answered with %s %s, error %v", answer.Status, text, err)
+		f.t.Errorf("deltas are answered with %s %s, error %v; want 200", answer.Status, text, err)
 	}
 }
 
-// total waits for the total of a counter.
+// total waits until a counter has the total `want`.
 func (f *founder) total(p *process, name string, want float64) {
 	f.t.Helper()
 	eventually(f.t, 30*time.Second, "the total is right", func() error {
@@ -153,7 +154,7 @@ func (f *founder) answers(p *process) map[string]any {
 	return all
 }
 
-// more writes further samples, and repeats of the first ones.
+// more is a helper that writes further samples, and repeats the first ones.
 func (f *founder) more(p *process) {
 	f.t.Helper()
 	f.writes(p, f.at.Add(-2*time.Hour), 1, http.StatusBadRequest) // too old: the group knows the newest sample
@@ -200,7 +201,7 @@ func (f *founder) hasNoJournal() {
 func (f *founder) isAlone(p *process) {
 	f.t.Helper()
 	if s, err := p.clusterState(); err != nil || s.Leader != "a" {
-		f.t.Errorf("the cluster has the state %+v, error %v", s, err)
+		f.t.Errorf("the state of the cluster is %+v, error %v; want leader a", s, err)
 	}
 	m := f.machines["b"]
 	serve := serveCommand(dataDir(f.t), append(f.node("b"), "--dogstatsd-udp", "")...)

@@ -48,9 +48,9 @@ func (p *process) ofNode(name, node string) (v float64, err error) {
 	return 0, nil
 }
 
-// A gateway with a push secret takes writes and queries. When the node that answered a query is killed, the next
-// query is answered by another one, and when the leader is killed, a write waits for the next one. What the
-// gateway's own collector counts arrives, too.
+// A gateway with a push secret takes writes and queries. When the node that answered a query is killed, another
+// node answers the next query. When the leader is killed, a write waits for the next leader. The counts of the
+// gateway's own collector arrive, too.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -62,14 +62,14 @@ func TestGateway(t *testing.T) {
 		t.Helper()
 		status, text, header, err := g.write(remoteWriteV2, pack(t, requestV2(time.Now().UnixMilli(), v, "w")))
 		if err != nil || status != http.StatusNoContent || header.Get("X-Prometheus-Remote-Write-Samples-Written") != "1" {
-			t.Errorf("a write is answered %d, %q, %v", status, text, err)
+			t.Errorf("a write is answered with %d, %q, error %v; want 204 and one sample written", status, text, err)
 		}
 	}
 	read := func(want float64) (node string) {
 		t.Helper()
 		before := g.answered(t)
 		if v, err := g.value("w"); err != nil || v != want {
-			t.Errorf("a query is answered %v, %v, want %v", v, err, want)
+			t.Errorf("a query is answered with %v, want %v; error %v", v, want, err)
 		}
 		for n, reads := range g.answered(t) {
 			if reads > before[n] {
@@ -85,7 +85,7 @@ func TestGateway(t *testing.T) {
 	}
 	for _, n := range s.Nodes {
 		if !n.Ready || n.Applied == nil || *n.Applied == 0 || n.Lag == nil || *n.Lag > 1 {
-			t.Errorf("the gateway says of node %s: %+v", n.Name, n)
+			t.Errorf("the gateway says of node %s: %+v; want it ready and up to date", n.Name, n)
 		}
 	}
 	wrote(1)
@@ -99,14 +99,14 @@ func TestGateway(t *testing.T) {
 	c.nodes[node].kill(t)
 	for range 6 { // two for each node
 		if other := read(1); other == "" || other == node {
-			t.Errorf("node %s is dead, and %q answers", node, other)
+			t.Errorf("node %s is dead, but the answer is from %q, want another node", node, other)
 		}
 	}
 	c.begin(node)
 	c.nodes[leader].kill(t)
 	wrote(2)
 	if other := read(2); other == "" || other == leader {
-		t.Errorf("node %s is dead, and %q answers", leader, other)
+		t.Errorf("node %s is dead, but the answer is from %q, want another node", leader, other)
 	}
 	c.begin(leader)
 	c.counted("hits", all)
@@ -126,7 +126,7 @@ func TestGateway(t *testing.T) {
 	})
 	status, text, _, err := g.write(remoteWriteV2, pack(t, requestV2(time.Now().UnixMilli(), 3, "w")))
 	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(text, "no node of the cluster answers") {
-		t.Errorf("a write without nodes is answered %d, %q, %v", status, text, err)
+		t.Errorf("without nodes, a write is answered with %d, %q, error %v; want 503 and the cause", status, text, err)
 	}
 	g.terminate(t)
 }

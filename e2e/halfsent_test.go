@@ -111,7 +111,7 @@ func TestHalfSentRequests(t *testing.T) {
 		}
 	}
 	if took := time.Since(began); took > patience {
-		t.Errorf("with half-sent requests open, twelve whole requests took %v", took)
+		t.Errorf("with half-sent requests open, twelve whole requests took %v, want at most %v", took, patience)
 	}
 	eventually(t, time.Minute, "half-sent requests are cut off and counted", func() error {
 		if n, err := p.metric(`freshet_receive_unread_requests_total{reason="stalled"}`); err != nil || n != 2*48 {

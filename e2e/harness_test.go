@@ -71,7 +71,7 @@ type listening struct {
 	Unix     string `json:"dogstatsd_unix"`
 }
 
-// groupVariable in the environment makes a server a group of one. The servers of the tests inherit the
+// groupVariable is an environment variable that makes a server a group of one. The servers inherit the
 // environment of the tests.
 const groupVariable = "FRESHET_GROUP_OF_ONE"
 
@@ -159,7 +159,7 @@ func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	return p
 }
 
-// begin is launch without the wait.
+// begin runs a command like launch, but does not wait.
 func begin(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	t.Helper()
 	chosen := filepath.Join(dir, "listening.json")
@@ -212,8 +212,8 @@ func (p *process) waitReady(t *testing.T) {
 	})
 }
 
-// says waits until the process has printed each of the texts. A log line may come some milliseconds
-// after its event.
+// says is a check that waits until the process has printed each of the texts. A log line may come some
+// milliseconds after its event.
 func (p *process) says(t *testing.T, texts ...string) {
 	t.Helper()
 	eventually(t, 30*time.Second, "the process has printed the expected text", func() error {

@@ -62,7 +62,7 @@ func TestKillRounds(t *testing.T) {
 	checkTiles(t, p, kept)
 }
 
-// Each datagram of the load has one increment and one timer, both of one of these contexts.
+// Each datagram of the load has one increment and one timer, both of the same context.
 const (
 	loadContexts       = 50
 	datagramsPerSecond = 4000

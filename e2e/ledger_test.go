@@ -249,14 +249,14 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 	carried := uint64(0) // samples in tiles when the previous process ended
 	for i, b := range lives {
 		if b.Samples.Difference != 0 {
-			t.Errorf("process %d: the difference is %d", i, b.Samples.Difference)
+			t.Errorf("process %d: the difference is %d, want 0", i, b.Samples.Difference)
 		}
 		if b.Samples.Restored != carried {
 			t.Errorf(
 				"process %d began with %d samples in tiles, but the previous process ended with %d", i, b.Samples.Restored, carried)
 		}
 		if b.Samples.Window != 0 {
-			t.Errorf("process %d ended with %d samples in windows", i, b.Samples.Window)
+			t.Errorf("process %d ended with %d samples in windows, want none", i, b.Samples.Window)
 		}
 		carried = b.Samples.Tile
 		datagrams += b.Datagrams.Received
@@ -271,10 +271,10 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 		"malformed or late: difference %d",
 		s.sent, read, dropped, oversized, received, ended, int64(received)-int64(ended))
 	if datagrams != s.sent || read+dropped+oversized != s.sent {
-		t.Errorf("%d datagrams were sent, the books have %d", s.sent, datagrams)
+		t.Errorf("the books have %d datagrams, want the %d that were sent", datagrams, s.sent)
 	}
 	if received != read || ended != received {
-		t.Errorf("%d datagrams of one sample each were read; the books have %d samples, %d of them in a final state",
+		t.Errorf("the books have %[2]d samples, %[3]d of them in a final state, want %[1]d, one for each datagram read",
 			read, received, ended)
 	}
 	// Each kind of problem must have occurred, or the test does not check it.

@@ -124,7 +124,7 @@ func TestAFloodOfLabels(t *testing.T) {
 		}
 		results, err := p.query(`flood_udp{request=~"after.*"}`)
 		if err == nil && len(results) == 0 {
-			err = fmt.Errorf("%d new series were folded", tries)
+			err = fmt.Errorf("all %d new series were folded, want a place for one", tries)
 		}
 		return err
 	})
@@ -147,7 +147,7 @@ func hasLine(text string, parts ...string) bool {
 	return false
 }
 
-// seriesBytes is the total memory of a series that docs/limits.md gives, in bytes.
+// seriesBytes is the total memory of a series according to docs/limits.md, in bytes.
 const seriesBytes = 10_000
 
 // TestAFloodTakesNoMoreMemory checks that a flood of series takes no more memory than the series that

@@ -153,7 +153,7 @@ func (l *loaded) finish(twoInOrder bool) {
 		l.writer.check(n)
 	}
 	if late := l.lateGauges(); late != 0 {
-		t.Errorf("%v values of gauges were too late", late)
+		t.Errorf("%v values of gauges were too late, want none", late)
 	}
 	l.equal()
 	l.statesAgree("a")
@@ -345,7 +345,7 @@ func (r *remote) check(node string) error {
 	for _, series := range slices.Sorted(maps.Keys(r.sent)) {
 		for at, v := range r.sent[series] {
 			if stored, is := got[series][at]; !is || stored != v {
-				return fmt.Errorf("%s: the value at %d is %v (there: %t), want %v", series, at, stored, is, v)
+				return fmt.Errorf("%s: the value at %d is %v (sample found: %t), want %v", series, at, stored, is, v)
 			}
 		}
 	}

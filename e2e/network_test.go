@@ -111,8 +111,8 @@ func (m *machine) cut() (restore func()) {
 	return func() { must(m.t, "ip", "link", "set", m.link(), "up") }
 }
 
-// silence drops what the machine sends to another one, but not what it receives from it. The returned
-// function ends this.
+// silence drops the packets that the machine sends to another machine, but not the packets in the other
+// direction. The returned function ends this.
 func (m *machine) silence(to *machine) (restore func()) {
 	m.t.Helper()
 	m.run("ip", "route", "add", "blackhole", to.address+"/32")

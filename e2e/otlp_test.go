@@ -290,13 +290,13 @@ func TestARepeatOfDelta(t *testing.T) {
 			return errors.Join(p.expect("hits_total", 5, 0), p.expect("level", -5, 0))
 		})
 		if n, err := p.ownMetric("freshet_aggregator_repeated_samples_total"); err != nil || n != float64(2*round) {
-			t.Errorf("round %d: the metric has %v repeats, error %v", round, n, err)
+			t.Errorf("round %d: the metric has %v repeats, want %d; error %v", round, n, 2*round, err)
 		}
 	}
 	books, _, err := p.ledger()
 	if err != nil || books.Samples.Refused["repeated"] != 4 || books.Samples.Received != 6 ||
 		books.Samples.Difference != 0 {
-		t.Errorf("the books have %+v, error %v", books, err)
+		t.Errorf("the books have %+v, error %v; want 6 samples received, 4 of them refused as repeated", books, err)
 	}
 }
 

@@ -89,6 +89,7 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 	p = begin()
 	if n, err := p.self(`count(count_over_time(freshet_probe[10m])) by (path)`); err != nil || len(n) != 2 ||
 		n[0].Value.V != 1 || n[1].Value.V != 1 {
-		t.Errorf("series of the probe after two restarts, by input: %v, error %v", n, err)
+		t.Errorf("after two restarts, the probe has the series %v by input, want one for each of two inputs; error %v",
+			n, err)
 	}
 }

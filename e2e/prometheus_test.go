@@ -213,7 +213,7 @@ func TestPrometheusSends(t *testing.T) {
 				}
 				for series, samples := range want {
 					if !slices.Equal(got[series], samples) {
-						return fmt.Errorf("%s has %d samples, in Prometheus %d: %.200v, %.200v",
+						return fmt.Errorf("%s: Freshet has %d samples, Prometheus has %d: %.200v, %.200v",
 							series, len(got[series]), len(samples), got[series], samples)
 					}
 				}

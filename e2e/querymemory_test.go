@@ -62,7 +62,7 @@ func TestQueryMemory(t *testing.T) {
 		status, text := ask(query, 4001)
 		if status != http.StatusUnprocessableEntity || !strings.Contains(text, `"errorType":"execution"`) ||
 			!strings.Contains(text, "query.max_memory") {
-			t.Fatalf("the query %s was answered with %d %s", query, status, text)
+			t.Fatalf("the query %s was answered with %d %s, want 422 and query.max_memory", query, status, text)
 		}
 	}
 	write("after", 1)
@@ -74,7 +74,7 @@ func TestQueryMemory(t *testing.T) {
 			status, text := ask([]string{`wide{instance=~"host-0[0-3].*"}`, "sum(wide)", `wide{instance=~"host-00.*"}`}[i%3],
 				[]int{80, 40, 300}[i%3])
 			if status != http.StatusOK {
-				t.Errorf("one of 24 queries: status %d %s", status, text)
+				t.Errorf("one of 24 queries was answered with %d %s, want 200", status, text)
 			}
 		})
 	}
@@ -169,7 +169,7 @@ func TestQueryResultMemory(t *testing.T) {
 				done = true
 				if a.status != http.StatusUnprocessableEntity || !strings.Contains(a.text, `"errorType":"execution"`) ||
 					!strings.Contains(a.text, "query.max_memory") {
-					t.Errorf("the query %s was answered with %d %s", query, a.status, a.text)
+					t.Errorf("the query %s was answered with %d %s, want 422 and query.max_memory", query, a.status, a.text)
 				}
 			case <-time.After(50 * time.Millisecond):
 			}

@@ -82,7 +82,7 @@ func TestReadyMeansReady(t *testing.T) {
 			t.Errorf("stores opened before the first query and write: %v", err)
 		}
 		if n, err := p.ownMetric("prometheus_tsdb_head_series"); err != nil || n < requests*each {
-			t.Errorf("%v series are in memory, %v", n, err)
+			t.Errorf("%v series are in memory, want at least %d; error %v", n, requests*each, err)
 		}
 		if err := p.expect("ready_7_7", 1, 0); err != nil {
 			t.Errorf("the first query failed: %v", err)
@@ -156,7 +156,7 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	}
 	for _, path := range []string{"/-/healthy", "/metrics", "/api/v1/status/ledger"} {
 		if _, err := p.get(path, nil); err != nil {
-			t.Errorf("a request that needs no store: %v", err)
+			t.Errorf("a request that needs no store failed: %v", err)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(p.dataDir, "listening.json")); err == nil {
@@ -180,7 +180,7 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	p.waitReady(t)
 	if status, r, err := p.readiness(); err != nil || status != http.StatusOK || !r.Ready || r.WaitsFor != "" ||
 		r.Stores != nil {
-		t.Errorf("/-/ready after the start: %d %+v %v", status, r, err)
+		t.Errorf("after the start, /-/ready answers %d %+v, error %v; want 200 and ready", status, r, err)
 	}
 	if err := p.expect("held", 7, 0); err != nil {
 		t.Error(err)
@@ -349,7 +349,7 @@ func TestAStopThatIsSignalledTwice(t *testing.T) {
 	}
 	for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} { // the server reads the request
 		if got, err := answers.ReadString('\n'); err != nil || got != want {
-			t.Fatalf("the answer begins with %q, %v", got, err)
+			t.Fatalf("the answer begins with %q, want %q; error %v", got, want, err)
 		}
 	}
 	p.signal(t, syscall.SIGTERM)
@@ -366,7 +366,7 @@ func TestAStopThatIsSignalledTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := answers.ReadString('\n'); err != nil || got != "HTTP/1.1 400 Bad Request\r\n" {
-		t.Errorf("the request was not answered: %q, %v", got, err)
+		t.Errorf("the request was answered with %q, want status 400; error %v", got, err)
 	}
 	select {
 	case <-p.exited:

@@ -61,14 +61,14 @@ func TestReloadsUnderLoad(t *testing.T) {
 		return p.expect("sum(reloaded)", float64(total), 0)
 	})
 	if n, err := p.ownMetric("freshet_dogstatsd_kernel_dropped_packets_total"); err != nil || n != 0 {
-		t.Errorf("the kernel dropped %v datagrams; error %v", n, err)
+		t.Errorf("the kernel dropped %v datagrams, want none; error %v", n, err)
 	}
 	if rules, err := p.query(fmt.Sprintf(`count by (rule) (reloaded{rule="%d",round="%d"})`, reloads%5, reloads%3)); err !=
 		nil || len(rules) != 1 {
 		t.Errorf("the last rules are not in force: %v, error %v", rules, err)
 	}
 	if n, err := p.ownMetric("freshet_config_reloads_total"); err != nil || int(n) != reloads {
-		t.Errorf("the metric counts %v reloads; error %v", n, err)
+		t.Errorf("the metric counts %v reloads, want %d; error %v", n, reloads, err)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestABadFileChangesNothing(t *testing.T) {
 			t.Errorf("a reload with %s changed the configuration to %s", tt.name, after)
 		}
 		if n, err := p.ownMetric("freshet_config_last_reload_successful"); err != nil || n != 0 {
-			t.Errorf("%s: the metric of the last reload is %v, %v", tt.name, n, err)
+			t.Errorf("%s: the metric of the last reload is %v, want 0; error %v", tt.name, n, err)
 		}
 		p.says(t, "nothing has changed")
 	}
@@ -163,7 +163,7 @@ func TestABadFileChangesNothing(t *testing.T) {
 	}
 	eventually(t, 30*time.Second, "the file is reloaded", func() error {
 		if n, err := p.ownMetric("freshet_config_last_reload_successful"); err != nil || n != 1 {
-			return fmt.Errorf("the metric of the last reload is %v, %v", n, err)
+			return fmt.Errorf("the metric of the last reload is %v, want 1; error %v", n, err)
 		}
 		return nil
 	})
@@ -176,6 +176,6 @@ func TestABadFileChangesNothing(t *testing.T) {
 	// A setting that needs a restart is logged, and keeps its value.
 	p.says(t, "dogstatsd.max_packet", "a restart")
 	if !strings.Contains(config(), "max_packet: 64KiB") {
-		t.Errorf("the configuration in force is %s", config())
+		t.Errorf("the configuration in force is %s\nwant max_packet: 64KiB in it", config())
 	}
 }

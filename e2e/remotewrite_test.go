@@ -34,7 +34,7 @@ func (p *process) write(kind string, body []byte) (status int, text string, head
 	return p.writeWithin(30*time.Second, kind, body)
 }
 
-// writeWithin is write with another time limit.
+// writeWithin is like write, but has a time limit of its own.
 func (p *process) writeWithin(
 	limit time.Duration, kind string, body []byte,
 ) (status int, text string, header http.Header, err error) {
@@ -153,7 +153,8 @@ func TestBadRequests(t *testing.T) {
 		}
 		if written := header.Get("X-Prometheus-Remote-Write-Samples-Written"); status != c.status ||
 			!strings.Contains(text, c.text) || written != c.written {
-			t.Errorf("%s: status %d, %s samples written: %s", c.why, status, written, text)
+			t.Errorf("%s: status %d, %s samples written, want %d and %s, and the text %q: %s",
+				c.why, status, written, c.status, c.written, c.text, text)
 		}
 		if after, err := p.metric(c.counter); err != nil || after <= before {
 			t.Errorf("%s: %s did not grow, from %v to %v; %v", c.why, c.counter, before, after, err)
@@ -227,7 +228,7 @@ func TestAcknowledgedSamplesSurvive(t *testing.T) {
 					case err != nil:
 						return // the server was killed
 					case status != http.StatusNoContent:
-						t.Errorf("a sender was answered with %d %s", status, text)
+						t.Errorf("a sender was answered with %d %s, want 204", status, text)
 						return
 					}
 					promised.mu.Lock()
@@ -287,13 +288,13 @@ func TestDamagedWAL(t *testing.T) {
 			for i := range int64(requests) {
 				if status, text, _, err := p.write(remoteWriteV2,
 					pack(t, requestV2(base+i, float64(base+i), "wal1", "wal2"))); err != nil || status != http.StatusNoContent {
-					t.Fatalf("a write before the damage: %d %s %v", status, text, err)
+					t.Fatalf("a write before the damage was answered with %d %s, want 204; error %v", status, text, err)
 				}
 			}
 			p.kill(t)
 			segments, err := filepath.Glob(filepath.Join(p.dataDir, "tsdb/default/raw/wal/0*"))
 			if err != nil || len(segments) != 1 {
-				t.Fatalf("want one segment, there are %v, %v", segments, err)
+				t.Fatalf("there are the segments %v, want one; error %v", segments, err)
 			}
 			content, err := os.ReadFile(segments[0])
 			if err == nil {
@@ -310,7 +311,7 @@ func TestDamagedWAL(t *testing.T) {
 			for _, r := range results {
 				for _, v := range r.Values {
 					if at := int64(v.T*1000 + .5); at != int64(v.V) || at < base || at >= base+requests {
-						t.Errorf("%v: a value that was never sent: %v", r.Metric, v)
+						t.Errorf("%v has a value that was never sent: %v", r.Metric, v)
 					}
 				}
 				if len(r.Values) < c.least {
@@ -324,13 +325,13 @@ func TestDamagedWAL(t *testing.T) {
 				p.says(t, "corruption", "the repair removed everything behind the damage")
 				cut, err := p.ownMetric("freshet_store_wal_cut_bytes_total")
 				if err != nil || cut < 1 || cut > float64(len(content)) {
-					t.Errorf("the metric says that %v of %d bytes were cut off; %v", cut, len(content), err)
+					t.Errorf("the metric says that %v bytes were cut off, want 1 to %d; error %v", cut, len(content), err)
 				}
 			}
 			if status, text, _, err := p.write(remoteWriteV2,
 				pack(t, requestV2(base+requests, float64(base+requests), "wal1", "wal2", "wal3"))); err != nil ||
 				status != http.StatusNoContent {
-				t.Errorf("a write after the damage: %d %s %v", status, text, err)
+				t.Errorf("a write after the damage was answered with %d %s, want 204; error %v", status, text, err)
 			}
 		})
 	}
@@ -369,7 +370,8 @@ func (p *process) checkPromised(t *testing.T, promised *acknowledged) {
 		}
 		for _, at := range promised.times {
 			if v, ok := found[at]; !ok || v != float64(at) {
-				t.Fatalf("%v: the acknowledged sample at %d is %v (there: %v)", r.Metric, at, v, ok)
+				t.Fatalf("%v: the acknowledged sample at %d has the value %v, want %[2]d (sample found: %[4]v)",
+					r.Metric, at, v, ok)
 			}
 		}
 	}
@@ -394,7 +396,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 	}
 	var promised []int64
 	if status, text, _ := send(); status != http.StatusNoContent {
-		t.Fatalf("a write before the disk is full: %d %s", status, text)
+		t.Fatalf("a write before the disk is full was answered with %d %s, want 204", status, text)
 	}
 	promised = append(promised, at)
 	d.fill(t, p)
@@ -410,7 +412,8 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 			promised = append(promised, at)
 		case status != http.StatusServiceUnavailable || after == "" ||
 			!slices.ContainsFunc(says, func(one string) bool { return strings.Contains(text, one) }):
-			t.Fatalf("a write on a full disk: %d, Retry-After %q: %s", status, after, text)
+			t.Fatalf("a write on a full disk was answered with %d, Retry-After %q: %s; want 503, a time and the cause",
+				status, after, text)
 		default:
 			refused++
 		}

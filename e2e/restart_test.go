@@ -141,7 +141,7 @@ func (p *process) previousDrops(t *testing.T) int64 {
 	t.Helper()
 	b := p.lifeBooks(t)
 	if b.Previous == nil || !b.Previous.Final || b.Previous.Samples.Difference != 0 {
-		t.Errorf("the books of the previous process are %+v", b.Previous)
+		t.Errorf("the books of the previous process are %+v, want final books without a difference", b.Previous)
 		return 0
 	}
 	return b.Previous.Datagrams.KernelDropped
@@ -278,7 +278,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 		t.Helper()
 		r, said, err := p.restart(t)
 		if err == nil || r.State != "refused" || !strings.Contains(r.Why, why) || !strings.Contains(said, why) {
-			t.Errorf("want a refusal that says %q: %v: %+v\n%s", why, err, r, said)
+			t.Errorf("the restart returned %v: %+v\n%s\nwant a refusal that says %q", err, r, said, why)
 		}
 		p.says(t, "not restarted; nothing has changed", why)
 		if strings.Contains(p.output.String(), "restarted in place") {
@@ -307,7 +307,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, said, err := p.restart(t); err != nil || r.State != "ready" {
-		t.Errorf("the restart after the repair: %v: %+v\n%s", err, r, said)
+		t.Errorf("the restart after the repair failed: %v: %+v\n%s", err, r, said)
 	}
 	p.expectPID(t, p.cmd.Process.Pid)
 }
@@ -419,7 +419,8 @@ func TestRestartSignalsOnlyTheServer(t *testing.T) {
 	}
 	out, err := exec.Command(freshet, "restart", "--data-dir", p.dataDir).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "no process holds it; is it running") {
-		t.Errorf("freshet restart without a server: %v: %s", err, out)
+		t.Errorf("freshet restart without a server ended with %v, want an error that asks whether the server runs: %s",
+			err, out)
 	}
 	if err := other.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func TestACollectorAloneDiscards(t *testing.T) {
 	closed()
 	eventually(t, startLimit, "the events are counted", func() error {
 		if n, err := p.ownMetric("freshet_discarded_events_total"); err != nil || n != 2 {
-			return fmt.Errorf("%v events are counted, %w", n, err)
+			return fmt.Errorf("%v events are counted, want 2; error %w", n, err)
 		}
 		return nil
 	})
@@ -69,7 +69,7 @@ func TestACollectorAloneDiscards(t *testing.T) {
 	_, before, err := p.ledger()
 	if err != nil || before == nil || before.Samples.Discarded["no_aggregator"] != sent["discarded"] ||
 		before.Samples.Difference != 0 {
-		t.Errorf("the books of the previous process: %+v, error %v", before, err)
+		t.Errorf("the books of the previous process are %+v, want all samples discarded; error %v", before, err)
 	}
 	clear(sent)
 	send()
@@ -85,8 +85,8 @@ func TestACollectorAloneDiscards(t *testing.T) {
 	}
 }
 
-// refusesQueries checks that endpoints and commands that read stores say that nothing is stored here,
-// in the form of errors that their clients expect.
+// refusesQueries checks the endpoints and commands that read stores. They must say that nothing is
+// stored here, in the form of errors that their clients expect.
 func (p *process) refusesQueries(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{"/api/v1/query?query=a", "/api/v1/labels", "/api/v1/events", "/api/v1/status/tsdb"} {

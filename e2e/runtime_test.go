@@ -48,24 +48,24 @@ func TestRuntimeInfo(t *testing.T) {
 	if !first.ReloadConfigSuccess || first.Hostname != host || first.LastConfigTime.Before(before) ||
 		first.StartTime.Before(before) ||
 		first.ServerTime.Before(first.LastConfigTime) || first.GOMEMLIMIT <= 0 || first.GOGC == "" {
-		t.Errorf("runtimeinfo after the start: %+v", first)
+		t.Errorf("after the start, runtimeinfo is %+v, want a successful load at about the present, and all fields", first)
 	}
 	write("log_level: nonsense\n")
 	if status, _ := p.post(t, "/-/reload"); status == http.StatusOK {
 		t.Fatal("a bad configuration was accepted")
 	}
 	if refused := ask(); refused.ReloadConfigSuccess || !refused.LastConfigTime.Equal(first.LastConfigTime) {
-		t.Errorf("runtimeinfo after a refused reload: %+v", refused)
+		t.Errorf("after a refused reload, runtimeinfo is %+v, want no success and the time of the first load", refused)
 	}
 	write("log_level: warn\n")
 	if status, body := p.post(t, "/-/reload"); status != http.StatusOK {
 		t.Fatal(body)
 	}
 	if applied := ask(); !applied.ReloadConfigSuccess || !applied.LastConfigTime.After(first.LastConfigTime) {
-		t.Errorf("runtimeinfo after a reload: %+v", applied)
+		t.Errorf("after a reload, runtimeinfo is %+v, want a success and a later time", applied)
 	}
 	if n, err := p.ownMetric("freshet_build_info"); err != nil || n != 1 {
-		t.Errorf("freshet_build_info is %v, error %v", n, err)
+		t.Errorf("freshet_build_info is %v, want 1; error %v", n, err)
 	}
 }
 

@@ -26,8 +26,8 @@ func planSoak(t *testing.T) soakPlan {
 		plan = soakPlan{10 * time.Minute, 20_000, 50_000, 10 * time.Second}
 	}
 	if text := os.Getenv("FRESHET_SOAK_TIME"); text != "" {
-		// This duration replaces the one of the long version. It must be at least 5 min, since stores
-		// fill for 4 min.
+		// This duration replaces the 10 min of the long version. It must be at least 5 min, since stores fill
+		// for 4 min.
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			t.Fatalf("FRESHET_SOAK_TIME = %s: is not a duration; write 2m", text)
@@ -72,7 +72,7 @@ func TestSoak(t *testing.T) {
 	}
 	for _, name := range []string{"freshet_dogstatsd_samples_total", "freshet_aggregator_journalled_samples_total"} {
 		if n, err := p.ownMetric(name); err != nil || n != float64(sent.samples) {
-			t.Errorf("%s is %v, %v; %d were sent", name, n, err, sent.samples)
+			t.Errorf("%s is %v, want the %d that were sent; error %v", name, n, sent.samples, err)
 		}
 	}
 	conflicts(t, p)

@@ -84,7 +84,7 @@ func TestStages(t *testing.T) {
 			`stage!="read", stage!="parse"})) / sum(histogram_sum(freshet_stage_seconds{input=%q, stage="visible"}))`, input,
 			input))
 		if err != nil || len(parts) != 1 || parts[0].Value.V > whole {
-			t.Errorf("%s: the stages together take %v of the whole time; %v", input, parts, err)
+			t.Errorf("%s: the stages together take %v of the whole time, want at most %v; error %v", input, parts, whole, err)
 		}
 	}
 	for _, stage := range []string{"read", "parse", "window", "tile", "visible"} {
@@ -188,7 +188,7 @@ func TestProbesCostATenantNothing(t *testing.T) {
 	}
 	got, err := p.value(fmt.Sprintf(`sum(count_over_time(replayed[%ds]))`, 2*int(whole.Seconds())))
 	if err != nil || got != float64(all) {
-		t.Errorf("want %d samples, got %v; %v", all, got, err)
+		t.Errorf("got %v samples, want %d; error %v", got, all, err)
 	}
 
 	flood(t, "udp", p.UDP, 5, 1000, func(packet []byte, i int) []byte {

@@ -61,7 +61,7 @@ func (f trouble) begins(l *loaded, node string) (undo func()) {
 	}
 }
 
-// between does something to a node's connection with each other node.
+// between is a helper that does something to the connection of a node with each of the two other nodes.
 func (l *loaded) between(node string, do func(other string) (undo func())) (undo func()) {
 	var all []func()
 	for _, other := range nodeNames {
@@ -257,7 +257,7 @@ func TestRollingRestarts(t *testing.T) {
 			p := l.nodes[node]
 			l.restarts("restart in place", node, p, func() {
 				if r, said, err := p.restart(t); err != nil || r.State != "ready" {
-					t.Errorf("restart in place of node %s: %v: %+v\n%s", node, err, r, said)
+					t.Errorf("a restart in place of node %s failed: %v: %+v\n%s", node, err, r, said)
 				}
 			})
 		})

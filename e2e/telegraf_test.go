@@ -195,7 +195,7 @@ func TestTelegrafSends(t *testing.T) {
 					}
 					for series, samples := range sender.all {
 						if !slices.Equal(got[series], samples) {
-							return fmt.Errorf("%s has %d samples, in telegraf %d: %.300v, %.300v",
+							return fmt.Errorf("%s: Freshet has %d samples, telegraf has %d: %.300v, %.300v",
 								series, len(got[series]), len(samples), got[series], samples)
 						}
 					}

@@ -65,10 +65,10 @@ http: {listeners: [{listen: "127.0.0.1:0", tenant: b}]}
 	load(time.Now().Add(lasts))
 	refused, err := p.ofTenant("freshet_ledger_samples_total", "b", `reason="store_pending"`)
 	if err != nil || refused == 0 {
-		t.Errorf("%v samples of the broken tenant were refused, %v", refused, err)
+		t.Errorf("%v samples of the broken tenant were refused, want some; error %v", refused, err)
 	}
 	if n, err := p.ofTenant("freshet_ledger_samples_total", "default", `reason="store_pending"`); err == nil && n > 0 {
-		t.Errorf("%v samples of the healthy tenant were refused", n)
+		t.Errorf("%v samples of the healthy tenant were refused, want none", n)
 	}
 	said, err := exec.Command(freshet, "diagnose", "--server", p.HTTP).CombinedOutput()
 	if err != nil || !strings.Contains(string(said), "tenant b, store 10s") || !strings.Contains(string(said), inTheWay) {

@@ -47,7 +47,7 @@ type newest struct {
 	Labels map[string]string
 }
 
-// in converts a rate per second to the number of events in b.Seconds.
+// in is a conversion: it returns the number of events in b.Seconds at a rate per second.
 func (b *busiest) in(rate float64) int { return int(math.Round(rate * float64(b.Seconds))) }
 
 // TestTop checks that status/top shows a known load: its total, its senders and its metrics. Two
@@ -64,7 +64,7 @@ func TestTop(t *testing.T) {
 		return b
 	}
 	if b := look(); len(b.Metrics) != 0 || len(b.Senders) != 0 {
-		t.Errorf("status/top before anything was sent: %+v", b)
+		t.Errorf("before anything was sent, status/top is %+v, want no metrics and no senders", b)
 	}
 
 	open := func(network, address string) net.Conn {
@@ -96,7 +96,8 @@ func TestTop(t *testing.T) {
 	eventually(t, 30*time.Second, "top shows what was sent", func() error {
 		b = look()
 		if samples, datagrams := b.in(b.Samples), b.in(b.Datagrams); samples != 720 || datagrams != 320 || len(b.Labels) < 2 {
-			return fmt.Errorf("top shows %d samples in %d datagrams, labels %v", samples, datagrams, b.Labels)
+			return fmt.Errorf("top shows %d samples in %d datagrams, want 720 in 320; the labels are %v, want at least 2",
+				samples, datagrams, b.Labels)
 		}
 		return nil
 	})
@@ -115,10 +116,10 @@ func TestTop(t *testing.T) {
 	}
 	if s := b.Senders[1]; s.Process == nil || s.Process.PID != os.Getpid() || s.Process.UID != os.Getuid() ||
 		b.in(s.Datagrams) != 100 {
-		t.Errorf("sender on the Unix socket: %+v", s)
+		t.Errorf("the sender on the Unix socket is %+v, want this process with 100 datagrams", s)
 	}
 	if l := b.Labels[0]; l.Metric != "top_hits" || l.Label != "page" || l.Values != 40 {
-		t.Errorf("label with most values: %+v", l)
+		t.Errorf("the label with most values is %+v, want page of top_hits with 40 values", l)
 	}
 	// The order of series from two sockets is not defined.
 	first := slices.IndexFunc(b.Newest, func(n newest) bool { return n.Metric == "top_hits" })
@@ -178,7 +179,7 @@ func TestTopOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("top ended after Ctrl-C with %v", err)
+		t.Errorf("top ended after Ctrl-C with %v, want exit code 0", err)
 	}
 	<-ended
 	text := shown.String()
@@ -234,7 +235,7 @@ func TestTopAsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("top ended after Ctrl-C with %v", err)
+		t.Errorf("top ended after Ctrl-C with %v, want exit code 0", err)
 	}
 	for line := range bytes.Lines([]byte(printed.String())) {
 		var a struct {

@@ -25,7 +25,7 @@ func TestExporterCountsNothingOfBuckets(t *testing.T) {
 		count := func(name string) prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: name}) }
 		got := p.LineToEvents(line, *bad, count("samples"), count("tag_errors"), count("tags"), slog.New(slog.DiscardHandler))
 		if n := testutil.ToFloat64(bad.WithLabelValues("malformed_value")); len(got) != events || n != float64(1-events) {
-			t.Errorf("%s: %d events, %v bad values", line, len(got), n)
+			t.Errorf("%s: got %d events and %v bad values, want %d and %d", line, len(got), n, events, 1-events)
 		}
 	}
 }

@@ -289,7 +289,7 @@ func TestOrder(t *testing.T) {
 		l := line{kind: theirs.MetricTypeCounter, typ: dogstatsd.Count, name: c.name, key: "zone", value: "eu"}
 		want := c.want + ` zone="eu" *1`
 		if theirs, ours := p.theirSeries(l), p.ourSeries(l); theirs != want || ours != want {
-			t.Errorf("%s: want %s, statsd_exporter %s, freshet %s", c.why, want, theirs, ours)
+			t.Errorf("%s: statsd_exporter gives %s, Freshet gives %s, want %s", c.why, theirs, ours, want)
 		}
 	}
 }
