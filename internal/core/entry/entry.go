@@ -36,16 +36,17 @@ type Kind uint8
 
 // The kinds.
 const (
-	KindWindows  Kind = 1 + iota // pushes of collectors
-	KindRequest                  // a request of remote write or OTLP, or a part of one
-	KindDeltas                   // a request of OTLP deltas, or a part of one
-	KindBoundary                 // the end of a tile
-	KindEvents                   // events for a tenant's event log
-	KindNames                    // names for a tenant's catalogue
-	KindVersion                  // the format and semantics that all members know
-	KindNode                     // the member of a node that is new to the group
+	KindWindows   Kind = 1 + iota // pushes of collectors
+	KindRequest                   // a request of remote write or OTLP, or a part of one
+	KindDeltas                    // a request of OTLP deltas, or a part of one
+	KindBoundary                  // the end of a tile
+	KindEvents                    // events for a tenant's event log
+	KindNames                     // names for a tenant's catalogue
+	KindVersion                   // the format and semantics that all members know
+	KindNode                      // the member of a node that is new to the group
+	KindForwarded                 // up to which entries backends have what is forwarded
 
-	lastKind = KindNode
+	lastKind = KindForwarded
 )
 
 // maxTime is the largest time or duration, in milliseconds. Batches have the same bound, in seconds.
@@ -56,6 +57,8 @@ const (
 	maxTenant = 255
 	maxAgent  = 255
 	maxNode   = 255
+
+	maxBackend = 64
 )
 
 // Entry is an entry of one kind; the fields of other kinds mean nothing. After Parse, strings and
@@ -72,6 +75,8 @@ type Entry struct {
 	Notes    Notes // of KindNames
 	Version  Version
 	Node     Node
+
+	Forwarded List // of KindForwarded; ascending by the backend's name; items are written by AppendForwarded
 }
 
 // Windows are the pushes that came while the previous entry was written. Pushes are the last field
@@ -169,6 +174,42 @@ type Node struct {
 	Member uint64 // not 0
 }
 
+// Span is where something that is forwarded comes from in the log: it contains what the entries up to Last brought,
+// and in the queue before it is all that the entries before First brought. It is zero outside of a group.
+type Span struct{ First, Last uint64 }
+
+// AppendForwarded appends an item: a backend has what the entries up to an index brought.
+func AppendForwarded(l List, backend string, index uint64) List {
+	if backend == "" || len(backend) > maxBackend || index == 0 {
+		panic(fmt.Sprintf("BUG: the backend %.80q has entry %d", backend, index))
+	}
+	item := binary.LittleEndian.AppendUint64(make([]byte, 0, 8+maxBackend), index)
+	return l.Append(append(item, backend...))
+}
+
+// ParseForwarded reads an item of a parsed entry.
+func ParseForwarded(item []byte) (backend string, index uint64) {
+	r := reader{b: item}
+	index = r.uint64()
+	return unsafe.String(unsafe.SliceData(r.b), len(r.b)), index
+}
+
+// Forwarded reports whether the list has items, and AppendForwarded wrote all of them, ascending by name.
+func (l List) Forwarded() bool {
+	last := ""
+	if !l.valid() {
+		return false
+	}
+	for item := range l.All() {
+		backend, index := ParseForwarded(item)
+		if len(item) > 8+maxBackend || index == 0 || backend <= last {
+			return false
+		}
+		last = backend
+	}
+	return len(l) > 0
+}
+
 // ErrNewer means that a newer program wrote the entry. A member stops at such an entry: skipping it
 // would make the member's stores differ from the stores of all others.
 var ErrNewer = errors.New("written by a newer version")
@@ -203,6 +244,8 @@ func (e *Entry) Append(b []byte) []byte {
 		b = binary.AppendUvarint(b, uint64(e.Version.Semantics))
 	case KindNode:
 		b = e.Node.append(b)
+	case KindForwarded:
+		b = append(b, e.Forwarded...)
 	default:
 		panic(fmt.Sprintf("BUG: an entry of kind %d is appended", e.Kind))
 	}
@@ -380,6 +423,9 @@ func (e *Entry) parse(b []byte) error {
 	case KindNode:
 		e.Node = Node{Name: r.text(maxNode), Member: r.uint64()}
 		r.bad = r.bad || e.Node.Name == "" || e.Node.Member == 0
+	case KindForwarded:
+		e.Forwarded = r.list()
+		r.bad = r.bad || !e.Forwarded.Forwarded()
 	default:
 		return errMalformed
 	}

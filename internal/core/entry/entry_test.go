@@ -66,6 +66,8 @@ func examples() map[string]Entry {
 		"names":   {Kind: KindNames, Shape: 1, Notes: Notes{Tenant: "team-a", Parts: List{}.AppendText("a name")}},
 		"version": {Kind: KindVersion, Shape: 1, Version: Version{Format: 1, Semantics: 300}},
 		"node":    {Kind: KindNode, Shape: 1, Node: Node{Name: "a", Member: 0x0123456789abcdef}},
+		"forwarded": {Kind: KindForwarded, Shape: 1,
+			Forwarded: AppendForwarded(AppendForwarded(nil, "a", 1<<40), strings.Repeat("b", maxBackend), 1)},
 	}
 }
 
@@ -118,7 +120,7 @@ func clean(all ...*Entry) {
 		if e.Kind != KindRequest && e.Kind != KindDeltas {
 			e.Request = Request{}
 		}
-		for _, l := range []*List{&e.Windows.Pushes, &e.Boundary.Full, &e.Events.List, &e.Notes.Parts} {
+		for _, l := range []*List{&e.Windows.Pushes, &e.Boundary.Full, &e.Events.List, &e.Notes.Parts, &e.Forwarded} {
 			if len(*l) == 0 {
 				*l = nil
 			}
@@ -170,6 +172,10 @@ func TestRefused(t *testing.T) {
 		{"a boundary inside a tile", set("boundary_simple", header+1, 0x11), false},
 		{"a boundary of no shard", set("boundary_simple", header+8, 0), false},
 		{"a full tenant without a name", append(bytesOf("boundary_simple"), 0), false},
+		{"no backend", bytesOf("forwarded")[:header], false},
+		{"backends that do not ascend", append(bytesOf("forwarded"), AppendForwarded(nil, "a", 1)...), false},
+		{"a backend without a name", append(bytesOf("forwarded")[:header], 8, 1, 0, 0, 0, 0, 0, 0, 0), false},
+		{"a backend without an entry", append(bytesOf("forwarded")[:header], 9, 0, 0, 0, 0, 0, 0, 0, 0, 'a'), false},
 		{"too large", make([]byte, MaxSize+1), false},
 	} {
 		var e Entry

@@ -3,6 +3,7 @@ package member
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -30,6 +31,7 @@ type leader struct {
 	begun  int64           // when beginEmpty last looked
 	joins  []join          // nodes that wait to become learners
 	names  uint64          // index of the last entry under way that names a node
+	notes  uint64          // index of the last entry under way that says what is forwarded
 	stall  stall
 }
 
@@ -505,6 +507,30 @@ func (n *Node) nameNode(node entry.Node) {
 	e := entry.Entry{Kind: entry.KindNode, Group: n.state.group, Shape: shape, Node: node}
 	if index, err := n.replica.Propose(e.Append(nil)); err == nil {
 		n.leader.names = index
+	}
+}
+
+// Sends reports whether this member sends what is forwarded to other servers: it leads, and knows what earlier
+// leaders have noted as sent.
+func (n *Node) Sends() bool { return n.leadership.Leads && n.term == n.leadership.Term }
+
+// Forwarded tells the leader up to which entry each backend has what is forwarded. It proposes an entry that says
+// so, unless the log has it or such an entry is under way.
+func (n *Node) Forwarded(reached map[string]uint64) {
+	if !n.Sends() || n.leader.notes > n.state.Index() {
+		return
+	}
+	e := entry.Entry{Kind: entry.KindForwarded, Group: n.state.group, Shape: shape}
+	for _, backend := range slices.Sorted(maps.Keys(reached)) {
+		if index := reached[backend]; index > n.state.Forwarded(backend) {
+			e.Forwarded = entry.AppendForwarded(e.Forwarded, backend, index)
+		}
+	}
+	if len(e.Forwarded) == 0 {
+		return
+	}
+	if index, err := n.replica.Propose(e.Append(nil)); err == nil {
+		n.leader.notes = index
 	}
 }
 

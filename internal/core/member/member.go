@@ -53,6 +53,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/forwarded"
 	"github.com/freshet-io/freshet/internal/core/hapair"
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/outcome"
@@ -68,7 +69,7 @@ var ErrEntry = errors.New("an entry of the log cannot be applied")
 
 // Format and Semantics are the newest versions that this program knows: see entry.Version.
 const (
-	Format    = 1
+	Format    = 2 // 2 has entries of the kind forwarded
 	Semantics = 1
 )
 
@@ -87,6 +88,7 @@ type Member struct {
 	pairs   hapair.Pairs
 	deltas  deltas
 	nodes   cluster.Nodes
+	sent    forwarded.Indexes  // what other servers have
 	digests map[string]*Digest // of outcomes known when an entry is applied; store.max_tenants bounds their number
 	senders map[uint64]int64   // when each last had windows in the log, by the leaders' clocks; only leaders use it
 	swept   int64              // the leader's clock when old senders were last forgotten
@@ -194,6 +196,8 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 		err = m.applyVersion(e.Version)
 	case entry.KindNode:
 		m.nodes.Name(e.Node.Name, e.Node.Member)
+	case entry.KindForwarded:
+		m.sent.Raise(e.Forwarded)
 	default:
 		err = fmt.Errorf("its kind %d is not known", e.Kind)
 	}
@@ -262,6 +266,10 @@ func (m *Member) Shards() *tile.Shards { return m.shards }
 
 // Nodes returns the member of each node that ever joined, by the node's name.
 func (m *Member) Nodes() map[string]uint64 { return m.nodes.All() }
+
+// Forwarded returns the index of the last entry whose samples a backend has, by its name: see entry.KindForwarded. It
+// is 0 for a backend that is not known.
+func (m *Member) Forwarded(backend string) uint64 { return m.sent.Of(backend) }
 
 // applyVersion raises the version. It never falls.
 func (m *Member) applyVersion(v entry.Version) error {

@@ -38,7 +38,7 @@ var config = tile.Config{
 
 // logOf makes a log from a seed: windows of three collectors with repeats, boundaries for some or all
 // shards, some of them repeated, requests and deltas of two tenants, of which one has an HA pair, events,
-// and empty entries. The first entry has index 2.
+// what backends have, and empty entries. The first entry has index 2.
 func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	now := int64(base)
@@ -63,6 +63,9 @@ func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 				e.Request.Arrival = now
 			}
 			again[tenant] = e.Request
+		case n == 0 && rnd.IntN(2) == 0:
+			e.Kind = entry.KindForwarded
+			e.Forwarded = entry.AppendForwarded(nil, tenant, 1+rnd.Uint64N(uint64(1+len(all))))
 		case n == 0:
 			all = append(all, nil)
 			continue

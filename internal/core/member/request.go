@@ -174,6 +174,9 @@ func (r *Request) Decode() error {
 	return nil
 }
 
+// Body returns the form and the bytes of the body, as they are in the log. They must not change.
+func (r *Request) Body() (entry.Form, []byte) { return r.entry.Form, r.entry.Body }
+
 // Release gives back the memory of the body for the next request. The caller must not read Write after that,
 // except for its Outcome. Without Release, the garbage collector frees the memory.
 func (r *Request) Release() {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -17,12 +18,12 @@ import (
 // errSection means that a section was damaged, or is not one of ours.
 var errSection = errors.New("the section is damaged")
 
-// sectionVersion is the first byte of the sections of the group and of tenants, and of notes. Shards have
-// the version of their tiles.
-const sectionVersion = 1
-
-// withEvents is the version of the group's section if events wait for the event log.
-const withEvents = 2
+// The first byte of a section. Notes have the version of tenants, and shards the version of their tiles.
+const (
+	sectionVersion = 1 // of a tenant, of the decisions, and of a group without what later versions have
+	withEvents     = 2 // of a group: events that wait for the event log
+	withForwarded  = 3 // of a group: what is forwarded, and such events
+)
 
 // Found returns the state of a group that goes on with the data of one machine: its shards, and for each tenant
 // the state that the requests to its store left. All of that counts as the entry `index`. The tenants are
@@ -49,11 +50,7 @@ func Found(
 // AppendGroup appends the section of the group: it begins a checkpoint, whose base is the present
 // index.
 func (m *Member) AppendGroup(dst []byte) []byte {
-	version := byte(sectionVersion)
-	if len(m.events) > 0 {
-		version = withEvents
-	}
-	dst = append(dst, version)
+	dst = append(dst, withForwarded)
 	dst = binary.AppendUvarint(dst, m.applied)
 	dst = binary.AppendUvarint(dst, uint64(m.version.Format))
 	dst = binary.AppendUvarint(dst, uint64(m.version.Semantics))
@@ -62,10 +59,8 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	dst = appendBytes(dst, m.has.Append(nil))
 	dst = appendBytes(dst, m.nodes.Append(nil))
 	dst = m.appendDigests(dst)
-	if version == withEvents {
-		dst = m.appendEvents(dst)
-	}
-	return dst
+	dst = appendBytes(dst, m.sent.List())
+	return m.appendEvents(dst)
 }
 
 // AppendShard appends the section of a shard, and returns the index of the last entry in it. That is the
@@ -111,17 +106,23 @@ func Restore(group uint64, config *tile.Config, section []byte) (*Member, error)
 	m.version.Format, m.version.Semantics = uint32(d.uvarint()), uint32(d.uvarint())
 	pairs, seen, has, nodes := d.bytes(), d.bytes(), d.bytes(), d.bytes()
 	m.parseDigests(&d)
-	if version == withEvents {
+	var sent entry.List
+	if version >= withForwarded {
+		sent = d.bytes()
+	}
+	if version >= withEvents {
 		m.parseEvents(&d)
 	}
 	m.begun = m.applied
-	if d.bad || version != sectionVersion && version != withEvents || len(d.b) > 0 {
+	known := version >= sectionVersion && version <= withForwarded
+	if d.bad || !known || len(d.b) > 0 || len(sent) > 0 && !sent.Forwarded() {
 		return nil, fmt.Errorf("the group: %w", errSection)
 	}
 	if err := cmp.Or(m.pairs.Parse(pairs), m.deltas.seen.Parse(seen), m.has.Parse(has),
 		m.nodes.Parse(nodes)); err != nil {
 		return nil, fmt.Errorf("the group: %w", err)
 	}
+	m.sent.Raise(sent)
 	return m, nil
 }
 

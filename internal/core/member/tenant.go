@@ -93,6 +93,16 @@ func (t *tenant) requested() uint64 {
 	return t.requests[0].Index
 }
 
+// Unstored returns the lowest index of the tiles and requests that wait for stores, of all tenants. If none waits,
+// it is the index of the next entry.
+func (m *Member) Unstored() uint64 {
+	lowest := m.applied + 1
+	for _, t := range m.tenants {
+		lowest = min(lowest, t.first())
+	}
+	return lowest
+}
+
 // addTile adds a tile to the queue of its tenant.
 func (m *Member) addTile(x Tile) {
 	m.tenant(x.Tenant).addTile(x)

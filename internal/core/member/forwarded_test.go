@@ -1,0 +1,94 @@
+package member
+
+import (
+	"testing"
+)
+
+// The leader notes in the log up to which entry a backend has what is forwarded, and all members know it. The next
+// leader sends nothing before it knows what the last one noted.
+func TestTheLogKnowsWhatIsForwarded(t *testing.T) {
+	g := newThree(t, 3)
+	first := g.leader()
+	for _, n := range g.nodes {
+		if n.Sends() != (n == first) {
+			t.Error("a member that does not lead sends")
+		}
+	}
+	for _, n := range g.others(first) {
+		n.Forwarded(map[string]uint64{"mimir": 1})
+	}
+	g.settle()
+	first.Forwarded(map[string]uint64{"mimir": 2, "thanos": 0})
+	first.Forwarded(map[string]uint64{"mimir": 3}) // while the first is under way
+	g.settle()
+	ends := first.log.Last()
+	first.Forwarded(map[string]uint64{"mimir": 2})
+	g.settle()
+	if first.log.Last() != ends {
+		t.Error("an entry notes what the log has already")
+	}
+	for i, n := range g.nodes {
+		if index := n.State().Forwarded("mimir"); index != 2 || n.State().Forwarded("thanos") != 0 {
+			t.Errorf("member %d: entry %d", i, index)
+		}
+	}
+	first.parted = true
+	for _, n := range g.others(first) {
+		n.muffled = true
+	}
+	g.pass(5000)
+	if next := g.leader(); next == first || next.Sends() {
+		t.Error("a leader sends before it knows that it has all entries of the last one")
+	}
+	for _, n := range g.others(first) {
+		n.muffled = false
+	}
+	g.pass(5000)
+	if next := g.leader(); !next.Sends() || next.State().Forwarded("mimir") != 2 {
+		t.Errorf("the next leader sends: %v, entry %d", next.Sends(), next.State().Forwarded("mimir"))
+	}
+}
+
+// What is forwarded is in the section of the group. A section of an earlier version lacks it.
+func TestTheSectionHasWhatIsForwarded(t *testing.T) {
+	g := newThree(t, 1)
+	g.leader().Forwarded(map[string]uint64{"mimir": 2, "thanos": 1})
+	g.settle()
+	section := g.leader().State().AppendGroup(nil)
+	m, err := Restore(group, &config, section)
+	if err != nil || m.Forwarded("mimir") != 2 || m.Forwarded("thanos") != 1 {
+		t.Fatalf("restored: %v", err)
+	}
+	if _, err := Restore(group, &config, section[:len(section)-1]); err == nil {
+		t.Error("a cut section is restored")
+	}
+	empty := New(group, &config).AppendGroup(nil)
+	earlier := append([]byte{1}, empty[1:len(empty)-2]...) // without the numbers of backends and events
+	if m, err = Restore(group, &config, earlier); err != nil || m.Forwarded("mimir") != 0 {
+		t.Errorf("a section of version 1: %v", err)
+	}
+}
+
+// Unstored is the first entry whose samples a store may lack: of any tenant.
+func TestUnstored(t *testing.T) {
+	g := newThree(t, 1)
+	n := g.leader()
+	if n.State().Unstored() != n.State().Index()+1 {
+		t.Errorf("nothing waits, and unstored is %d after entry %d", n.State().Unstored(), n.State().Index())
+	}
+	n.hangs = true
+	n.Write(g.now, 1, requestEntry(t, g.now))
+	g.settle()
+	waits := n.State().Index()
+	n.Write(g.now, 2, requestEntry(t, g.now+1))
+	n.Forwarded(map[string]uint64{"mimir": 1})
+	g.settle()
+	if n.State().Unstored() != waits || n.State().Index() != waits+2 {
+		t.Errorf("unstored is %d, and entry %d waits", n.State().Unstored(), waits)
+	}
+	n.hangs = false
+	g.settle()
+	if n.State().Unstored() != n.State().Index()+1 {
+		t.Errorf("unstored stays %d", n.State().Unstored())
+	}
+}
