@@ -45,7 +45,7 @@ func FuzzSegment(f *testing.F) {
 			if last == q.tail.Last {
 				break
 			}
-			read.add(r.Amount())
+			read.Add(r.Amount())
 			// The file may have another mark, so the mark is not compared.
 			if whole := frame(0, last, &r); !bytes.Contains(data, whole[4:]) {
 				t.Fatalf("frame %d, which has %d bytes, was invented", last, len(r.Payload))

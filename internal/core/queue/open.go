@@ -52,7 +52,7 @@ func (q *Queue) find(file segment.File) error {
 		if s.waiting.Frames == 0 {
 			s.oldest = frame.Time
 		}
-		s.waiting.add(frame.Amount())
+		s.waiting.Add(frame.Amount())
 		if q.opts.Found != nil {
 			q.opts.Found(frame)
 		}

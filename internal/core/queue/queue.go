@@ -45,7 +45,8 @@ type Amount struct {
 	Bytes           int64
 }
 
-func (a *Amount) add(b Amount) {
+// Add adds b.
+func (a *Amount) Add(b Amount) {
 	a.Frames += b.Frames
 	a.Samples += b.Samples
 	a.Bytes += b.Bytes
@@ -130,7 +131,7 @@ func (q *Queue) Append(frames ...Frame) (givenUp Amount, err error) {
 		}
 		stored := onDisk(f)
 		q.tail.Add(&stored)
-		added.add(f.Amount())
+		added.Add(f.Amount())
 	}
 	n := segment.HeaderBytes + q.tail.Added()
 	if n > q.opts.MaxBytes {
@@ -148,7 +149,7 @@ func (q *Queue) Append(frames ...Frame) (givenUp Amount, err error) {
 	if s.waiting.Frames == 0 {
 		s.oldest = frames[0].Time
 	}
-	s.waiting.add(added)
+	s.waiting.Add(added)
 	return givenUp, nil
 }
 
@@ -168,7 +169,7 @@ func (q *Queue) makeRoom(n int64) (givenUp Amount) {
 	}
 	for n > q.opts.MaxBytes {
 		oldest := q.segments[0]
-		givenUp.add(oldest.waiting)
+		givenUp.Add(oldest.waiting)
 		n -= oldest.size
 		q.drop()
 	}
@@ -386,7 +387,7 @@ func (q *Queue) Waiting() (sum Amount, oldest int64) {
 		if sum.Frames == 0 && s.waiting.Frames > 0 {
 			oldest = s.oldest
 		}
-		sum.add(s.waiting)
+		sum.Add(s.waiting)
 	}
 	return sum, oldest
 }

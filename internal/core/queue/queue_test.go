@@ -59,7 +59,7 @@ func entries(ids ...uint64) (frames []Frame) {
 func amountOf(ids []uint64) (sum Amount) {
 	for _, id := range ids {
 		r := entry(id)
-		sum.add(r.Amount())
+		sum.Add(r.Amount())
 	}
 	return sum
 }
@@ -299,7 +299,7 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lost.add(givenUp)
+		lost.Add(givenUp)
 		if sizeOf(fs) > limit {
 			t.Fatalf("%d bytes on disk after frame %d, want at most %d", sizeOf(fs), id+2, limit)
 		}
@@ -309,7 +309,7 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 	if lost != amountOf(upTo(first-1)) || lost.Frames < 50 {
 		t.Errorf("given up %+v; the first frame left is %d", lost, first)
 	}
-	lost.add(waiting)
+	lost.Add(waiting)
 	if lost != amountOf(upTo(100)) {
 		t.Errorf("given up and waiting are %+v together, want %+v", lost, amountOf(upTo(100)))
 	}
@@ -433,7 +433,7 @@ func TestTogether(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			lost.add(givenUp)
+			lost.Add(givenUp)
 		}
 	})
 	wg.Go(func() {

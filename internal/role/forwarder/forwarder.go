@@ -3,6 +3,9 @@
 // the backend. The backend may get a request twice, which remote write allows.
 //
 // The callers of Push decide what is forwarded, and to which backends.
+//
+// In a group, each member puts the same into its queue, only the leader sends, and the log says up to which entry
+// the backend has everything: see entry.KindForwarded. The other members drop that from their queues.
 package forwarder
 
 import (
@@ -21,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	promconfig "github.com/prometheus/common/config"
 
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/queue"
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/lib/retry"
@@ -36,6 +40,10 @@ type Options struct {
 	// sends these requests, but puts no new requests into those directories.
 	Dirs []segment.FS
 
+	// Group says that Push gets what the log of a group brought: see Lead and Settle. Requests without a span are
+	// sent even so: they are from a time before the group, and no other node has them.
+	Group bool
+
 	UserAgent string // such as freshet/1.2.3
 	Registry  prometheus.Registerer
 	Logger    *slog.Logger
@@ -50,6 +58,9 @@ type Forwarder struct {
 	metrics   *metrics
 	lanes     []*lane
 	onlyV1    atomic.Bool // the backend knows only version 1.0 of remote write
+
+	leads   atomic.Bool   // this member sends
+	settled atomic.Uint64 // the log says that the backend has everything up to this entry
 }
 
 // lane is a queue and the connection that empties it, one request at a time, so that the
@@ -61,6 +72,12 @@ type lane struct {
 
 	backoff retry.Backoff
 	away    bool // whether the last attempt failed and will be repeated
+
+	turned  chan struct{} // signals that another member leads
+	reached atomic.Uint64 // everything up to this entry has left the queue
+	ended   atomic.Uint64 // the last entry of what has left the queue
+	gaveUp  atomic.Bool   // the queue gave something up while this member led
+	missed  missed
 }
 
 // New opens the queues, and finds the requests of an earlier process in them.
@@ -70,6 +87,7 @@ func New(o Options) (*Forwarder, error) {
 		userAgent: o.UserAgent,
 		logger:    o.Logger.With("backend", o.Backend.Name),
 	}
+	f.leads.Store(!o.Group)
 	if len(o.Dirs) < f.config.Connections {
 		panic(fmt.Sprintf("BUG: forwarder: %d directories for %d connections", len(o.Dirs), f.config.Connections))
 	}
@@ -98,7 +116,7 @@ func New(o Options) (*Forwarder, error) {
 		}
 		f.lanes = append(f.lanes,
 			&lane{
-				Forwarder: f, queue: q, wake: make(chan struct{}, 1),
+				Forwarder: f, queue: q, wake: make(chan struct{}, 1), turned: make(chan struct{}, 1),
 				backoff: retry.Backoff{Min: f.config.RetryMin, Max: f.config.RetryMax},
 			})
 	}
@@ -133,6 +151,9 @@ func (f *Forwarder) waiting() (sum queue.Amount, oldest int64) {
 // process, and is sent sooner or later unless the queue runs full. After an error the request is
 // counted as unsent. The caller may reuse the body.
 func (f *Forwarder) Push(r Request) error {
+	if f.has(r.Span) {
+		return nil
+	}
 	frame := queue.Frame{Time: time.Now().UnixMilli(), Samples: uint32(r.Samples + r.Histograms)}
 	var err error
 	if frame.Payload, err = appendRequest(nil, &r); err != nil {
@@ -140,20 +161,20 @@ func (f *Forwarder) Push(r Request) error {
 	}
 	l := f.lanes[xxhash.Sum64String(r.Tenant)%uint64(f.config.Connections)]
 	givenUp, err := l.queue.Append(frame)
-	if givenUp.Frames > 0 {
-		f.metrics.unsent.add(givenUp, unsentFull)
-		f.logger.Warn("the queue is full; the oldest requests are given up", "requests", givenUp.Frames,
-			"samples", givenUp.Samples, "bytes", givenUp.Bytes)
-	}
+	l.lost(givenUp, unsentFull, 0)
 	if err != nil {
-		f.metrics.unsent.add(frame.Amount(), unsentDisk)
+		l.lost(frame.Amount(), unsentDisk, r.Span.Last)
 		return fmt.Errorf("forward to %s: %w", f.config.Name, err)
 	}
+	l.signal()
+	return nil
+}
+
+func (l *lane) signal() {
 	select {
 	case l.wake <- struct{}{}:
 	default: // the lane is already signalled
 	}
-	return nil
 }
 
 // Run sends until ctx is done, and closes the queues. The next Run sends the requests that are
@@ -180,26 +201,33 @@ func (f *Forwarder) close() error {
 func (l *lane) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		frame, ok, err := l.queue.Peek()
-		switch {
-		case err != nil:
+		if err != nil {
 			l.metrics.queueErrors.Inc()
 			l.logger.Error("the queue cannot be read; the next attempt follows soon", "error", err)
 			l.pause(ctx, 0)
-		case !ok:
+			continue
+		}
+		var r Request
+		if ok {
+			r, err = parseRequest(frame.Payload, frame.Samples)
+		}
+		switch {
+		case !ok || !l.turn(r.Span):
 			select {
 			case <-l.wake:
 			case <-ctx.Done():
 			}
+		case l.has(r.Span):
+			l.drop(frame, r.Span)
 		default:
-			l.try(ctx, frame)
+			l.try(ctx, frame, r, err)
 		}
 	}
 }
 
-// try makes one attempt with a frame. The caller must call Peek again before the next attempt,
-// since the queue may give up the frame meanwhile.
-func (l *lane) try(ctx context.Context, frame queue.Frame) {
-	r, err := parseRequest(frame.Payload, frame.Samples)
+// try makes one attempt with a frame, whose request is r unless err is set. The caller must call Peek again before the
+// next attempt, since the queue may give up the frame meanwhile.
+func (l *lane) try(ctx context.Context, frame queue.Frame, r Request, err error) {
 	a := answer{verdict: refused, reason: reasonFrame}
 	if err == nil {
 		a = l.send(ctx, r)
@@ -223,11 +251,7 @@ func (l *lane) try(ctx context.Context, frame queue.Frame) {
 		l.away = false
 		l.logger.Info("the backend takes requests again")
 	}
-	counted, err := l.queue.Done()
-	if err != nil {
-		l.metrics.queueErrors.Inc()
-		l.logger.Error("the queue's read position was not saved: a request may be sent again after a restart", "error", err)
-	}
+	counted := l.done(r.Span)
 	switch {
 	case a.verdict == refused:
 		l.logger.Warn("the backend refused a request; it is not sent again", "reason", a.reason, "answer", a.text,
@@ -240,8 +264,24 @@ func (l *lane) try(ctx context.Context, frame queue.Frame) {
 	}
 }
 
+// done removes the oldest frame. It reports whether the frame counts here: not if the queue gave it up meanwhile.
+func (l *lane) done(of entry.Span) (counted bool) {
+	counted, err := l.queue.Done()
+	if err != nil {
+		l.metrics.queueErrors.Inc()
+		l.logger.Error("the queue's read position was not saved: a request may be sent again after a restart", "error", err)
+	}
+	raise(&l.ended, of.Last)
+	return counted
+}
+
 // pause waits before the next attempt: for the time that the backend asks for, plus the
-// backoff.
+// backoff. It ends early if another member leads from now on.
 func (l *lane) pause(ctx context.Context, asked time.Duration) {
-	_ = retry.Wait(ctx, asked+l.backoff.Next()) // ignores the error, since the caller checks ctx
+	ctx, cancel := context.WithTimeout(ctx, asked+l.backoff.Next())
+	defer cancel()
+	select {
+	case <-l.turned:
+	case <-ctx.Done():
+	}
 }

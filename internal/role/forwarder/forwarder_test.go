@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -454,25 +455,28 @@ func TestPushFails(t *testing.T) {
 
 // A frame in the queue may have any content, for example if another program wrote it.
 func TestParseRequest(t *testing.T) {
-	r := newRequest(1)
-	b, err := appendRequest(nil, &r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := parseRequest(b, 4)
-	if err != nil || fmt.Sprint(got) != fmt.Sprint(r) {
-		t.Errorf("%+v became %+v, %v", r, got, err)
-	}
-	for cut := range requestHeader + len(r.Tenant) {
-		if _, err := parseRequest(b[:cut], 4); !errors.Is(err, errRequest) {
-			t.Errorf("a frame that is cut to %d bytes: %v, want errRequest", cut, err)
+	for _, span := range []entry.Span{{}, {First: 1 << 40, Last: 1<<40 + 1}} {
+		r := newRequest(1)
+		r.Span = span
+		b, err := appendRequest(nil, &r)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if _, err := parseRequest(b, 0); !errors.Is(err, errRequest) {
-		t.Errorf("a frame with more histograms than samples: %v, want errRequest", err)
-	}
-	b[0] = 3
-	if _, err := parseRequest(b, 4); !errors.Is(err, errRequest) {
-		t.Errorf("version 3: %v", err)
+		got, err := parseRequest(b, 4)
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(r) {
+			t.Errorf("%+v became %+v, %v", r, got, err)
+		}
+		for cut := range len(b) - len(r.Body) {
+			if _, err := parseRequest(b[:cut], 4); !errors.Is(err, errRequest) {
+				t.Errorf("a frame that is cut to %d bytes: %v, want errRequest", cut, err)
+			}
+		}
+		if _, err := parseRequest(b, 0); !errors.Is(err, errRequest) {
+			t.Errorf("a frame with more histograms than samples: %v, want errRequest", err)
+		}
+		b[0]++
+		if _, err := parseRequest(b, 4); !errors.Is(err, errRequest) {
+			t.Errorf("version 3: %v", err)
+		}
 	}
 }

@@ -108,6 +108,11 @@ type fixture struct {
 
 func newForwarder(t *testing.T, dir string, config settings.Backend) *fixture {
 	t.Helper()
+	return newFixture(t, dir, config, false)
+}
+
+func newFixture(t *testing.T, dir string, config settings.Backend, group bool) *fixture {
+	t.Helper()
 	config.Name = "test"
 	if config.RetryMin == 0 {
 		config.RetryMin, config.RetryMax = time.Millisecond, time.Millisecond
@@ -137,7 +142,7 @@ func newForwarder(t *testing.T, dir string, config settings.Backend) *fixture {
 		}}))
 	var err error
 	x.Forwarder, err = New(Options{
-		Backend: config, Dirs: dirs, UserAgent: "freshet/test", Registry: x.reg, Logger: logger,
+		Backend: config, Dirs: dirs, UserAgent: "freshet/test", Group: group, Registry: x.reg, Logger: logger,
 	})
 	if err != nil {
 		t.Fatal(err)

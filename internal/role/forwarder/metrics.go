@@ -18,6 +18,7 @@ const (
 
 type metrics struct {
 	acknowledged, refused, unsent fate
+	elsewhere                     fate
 	retries                       *prometheus.CounterVec
 	queueErrors                   prometheus.Counter
 	requestSeconds                prometheus.Histogram
@@ -53,6 +54,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			"that will never be sent. queue_full: the backend was away until the queue was full, "+
 				"and the oldest requests were given up. "+
 				"queue_error: the disk is full or broken. damaged: the disk lost what was written.", "reason"),
+		elsewhere: newFate("elsewhere", "that another node of the cluster has sent, so that this node dropped its copy. "+
+			"The node that leads sends."),
 		retries: counter("retries_total",
 			"Requests that are sent again, by status or cause. Rising: the backend is overloaded, away or badly configured.",
 			"reason"),
@@ -65,6 +68,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),
 	}
 	all.acknowledged.add(queue.Amount{})
+	all.elsewhere.add(queue.Amount{})
 	// with the value 0, so that queries see the first increase
 	for _, reason := range []string{unsentFull, unsentDamaged, unsentDisk} {
 		all.unsent.add(queue.Amount{}, reason)

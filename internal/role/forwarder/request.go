@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
@@ -15,10 +16,16 @@ type Request struct {
 	Samples    int // without histograms
 	Histograms int
 	Body       []byte // compressed with snappy, block format
+
+	Span entry.Span // where it comes from in the log of a group
 }
 
 // docs/format/queue.md shows the layout of a frame's payload.
-const requestHeader = 6
+const (
+	requestHeader = 6
+	spanBytes     = 16
+	flagSpan      = 0x80 // in the first byte: the frame has a span
+)
 
 // appendRequest appends the payload of r's frame.
 func appendRequest(dst []byte, r *Request) ([]byte, error) {
@@ -28,8 +35,16 @@ func appendRequest(dst []byte, r *Request) ([]byte, error) {
 	if err := tenant.Check(r.Tenant); err != nil {
 		return nil, err
 	}
-	dst = append(dst, byte(r.Version), byte(len(r.Tenant)))
+	version := byte(r.Version)
+	if r.Span != (entry.Span{}) {
+		version |= flagSpan
+	}
+	dst = append(dst, version, byte(len(r.Tenant)))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(r.Histograms))
+	if version&flagSpan != 0 {
+		dst = binary.LittleEndian.AppendUint64(dst, r.Span.First)
+		dst = binary.LittleEndian.AppendUint64(dst, r.Span.Last)
+	}
 	dst = append(dst, r.Tenant...)
 	return append(dst, r.Body...), nil
 }
@@ -39,19 +54,23 @@ var errRequest = errors.New("not a frame of the forwarder")
 // parseRequest is the inverse of appendRequest. `samples` is the frame's count, histograms
 // included. The body is a part of b.
 func parseRequest(b []byte, samples uint32) (r Request, err error) {
-	if len(b) < requestHeader || b[0] != 1 && b[0] != 2 || len(b) < requestHeader+int(b[1]) {
+	if len(b) < requestHeader {
 		return r, errRequest
 	}
-	end := requestHeader + int(b[1])
-	histograms := binary.LittleEndian.Uint32(b[2:])
-	if histograms > samples {
-		return r, errRequest
+	version, tenantBytes, histograms := b[0]&^flagSpan, int(b[1]), binary.LittleEndian.Uint32(b[2:])
+	rest := b[requestHeader:]
+	if b[0]&flagSpan != 0 {
+		if len(rest) < spanBytes {
+			return r, errRequest
+		}
+		r.Span = entry.Span{First: binary.LittleEndian.Uint64(rest), Last: binary.LittleEndian.Uint64(rest[8:])}
+		rest = rest[spanBytes:]
 	}
-	return Request{
-		Tenant:     string(b[requestHeader:end]),
-		Version:    int(b[0]),
-		Samples:    int(samples - histograms),
-		Histograms: int(histograms),
-		Body:       b[end:],
-	}, nil
+	if version != 1 && version != 2 || len(rest) < tenantBytes || histograms > samples {
+		return Request{}, errRequest
+	}
+	r.Tenant, r.Version = string(rest[:tenantBytes]), int(version)
+	r.Samples, r.Histograms = int(samples-histograms), int(histograms)
+	r.Body = rest[tenantBytes:]
+	return r, nil
 }
