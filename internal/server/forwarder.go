@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -36,7 +37,7 @@ func (s *server) openForwarders() error {
 		}
 		f, err := forwarder.New(forwarder.Options{
 			Backend: b, Dirs: dirs, UserAgent: "freshet/" + build.This().Version,
-			Registry: s.registry, Logger: s.logger,
+			Group: s.inGroup(), Registry: s.registry, Logger: s.logger,
 		})
 		if err != nil {
 			return err
@@ -63,9 +64,9 @@ type backend struct {
 }
 
 // Push implements distributor.Backend.
-func (b backend) Push(tenant string, version int, parts outcome.Counts, body []byte) error {
+func (b backend) Push(from entry.Span, tenant string, version int, parts outcome.Counts, body []byte) error {
 	return b.Forwarder.Push(forwarder.Request{
-		Tenant: tenant, Version: version, Samples: parts.Samples, Histograms: parts.Histograms, Body: body,
+		Span: from, Tenant: tenant, Version: version, Samples: parts.Samples, Histograms: parts.Histograms, Body: body,
 	})
 }
 
@@ -79,6 +80,35 @@ func (b backend) TakesTiles(width tile.Width) bool { return b.config.TakesTiles(
 func (s *server) backends() (all []distributor.Backend) {
 	for i, f := range s.forwarders {
 		all = append(all, backend{f, s.config.Forward.Backends[i]})
+	}
+	return all
+}
+
+// groupBackends adapts the forwarders to the interface of a group.
+type groupBackends struct {
+	*distributor.Distributor
+	forwarders []*forwarder.Forwarder
+}
+
+// Lead implements group.Backends.
+func (b groupBackends) Lead(leads bool) {
+	for _, f := range b.forwarders {
+		f.Lead(leads)
+	}
+}
+
+// Settle implements group.Backends.
+func (b groupBackends) Settle(of func(backend string) uint64) {
+	for _, f := range b.forwarders {
+		f.Settle(of(f.Name()))
+	}
+}
+
+// Reached implements group.Backends.
+func (b groupBackends) Reached(unstored uint64) map[string]uint64 {
+	all := map[string]uint64{}
+	for _, f := range b.forwarders {
+		all[f.Name()] = f.Reached(unstored)
 	}
 	return all
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/group"
@@ -67,6 +68,9 @@ func (s *server) openGroup() error {
 	}
 	if i := s.identity.Load(); i != nil {
 		o.Node, o.Member, o.Voters, o.Network = i.Node, i.Member, nil, s.nodes
+	}
+	if len(s.forwarders) > 0 {
+		o.Backends = groupBackends{s.distributor, s.forwarders}
 	}
 	g, err := group.New(o)
 	if err != nil {
@@ -119,10 +123,17 @@ func (t told) Elected(tenant, cluster, replica string) {
 
 // groupWriter stores what the entries in the log of a group contain.
 type groupWriter struct {
-	*distributor.Distributor // writes tiles to the stores and to backends
-	stores                   *tsdb.Stores
-	events                   *eventlog.Log
-	cut                      bool // takeOver has called CutBack
+	*distributor.Distributor
+	stores *tsdb.Stores
+	events *eventlog.Log
+	cut    bool // takeOver has called CutBack
+}
+
+// WriteTiles implements group.Writer. The group forwards them: see groupBackends.
+func (w groupWriter) WriteTiles(
+	ctx context.Context, tenant string, width tile.Width, samples []tile.Sample,
+) (tile.Written, error) {
+	return w.StoreTiles(ctx, tenant, width, samples)
 }
 
 // WriteRequests implements group.Writer.

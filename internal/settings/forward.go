@@ -25,7 +25,7 @@ type Backend struct {
 	Name     string            `yaml:"name" help:"1 to 64 letters, digits, dashes and underscores; names the queue's directory, and is the value of the label backend in metrics"`
 	URL      string            `yaml:"url" help:"where requests are sent, such as https://mimir.example:8080/api/v1/push" show:"url"`
 	Protocol string            `yaml:"protocol" help:"version of remote write to send: 2.0, 1.0 or auto (default). With 1.0, requests received in 2.0 are converted. auto sends 2.0 until the backend refuses it, and then 1.0 until a restart. Requests received in 1.0 are never converted"`
-	Requests string            `yaml:"requests" help:"remote-write and OTLP requests that the backend gets: all (default, before distributor.relabel) or none"`
+	Requests string            `yaml:"requests" help:"remote-write and OTLP requests that the backend gets: all (default; before distributor.relabel, and in a cluster after it) or none"`
 	Tiles    string            `yaml:"tiles" help:"tiles of DogStatsD metrics that the backend gets: 10s (default), 1m or none"`
 	Headers  map[string]string `yaml:"headers" help:"headers of each request (name: value); {tenant} in a value becomes the tenant: X-Scope-OrgID: '{tenant}'" show:"secret"`
 

@@ -234,11 +234,8 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 	if err != nil {
 		return outcome.Outcome{}, d.notPushed(tenant, parts, err)
 	}
-	dropped := copies.Total() > 0 && o.Written.Total() == 0 // a group decided that the sender is not elected
-	if !o.NoTenant() && !dropped {
-		if d.Group == nil { // in a group, the members keep the metadata: see role/group
-			d.Metadata.Families(tenant, r.Families) // the tenant exists now, if it did not before
-		}
+	if d.Group == nil && !o.NoTenant() { // in a group, the members keep the metadata and forward: see role/group
+		d.Metadata.Families(tenant, r.Families) // the tenant exists now, if it did not before
 		if err := d.forwardRequest(tenant, r); err != nil {
 			d.complain(tenant, err)
 			d.count(tenant, parts, copies, &o)

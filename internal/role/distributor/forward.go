@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -20,8 +21,9 @@ import (
 // Backend is another server for the samples that are written here. It keeps an accepted request until
 // the other server has it. If it gives the request up, it counts the samples.
 type Backend interface {
-	// Push hands over a remote-write request, compressed with snappy. `version` is 1 or 2.
-	Push(tenant string, version int, parts outcome.Counts, body []byte) error
+	// Push hands over a remote-write request, compressed with snappy. `version` is 1 or 2, and the span is where the
+	// request comes from in the log of a group.
+	Push(from entry.Span, tenant string, version int, parts outcome.Counts, body []byte) error
 	TakesRequests() bool
 	TakesTiles(width tile.Width) bool
 }
@@ -37,7 +39,9 @@ type forwarded struct {
 }
 
 // forward encodes a request once and hands it to all backends for which `takes` is true.
-func (d *Distributor) forward(tenant string, takes func(Backend) bool, encode func() (forwarded, error)) error {
+func (d *Distributor) forward(
+	from entry.Span, tenant string, takes func(Backend) bool, encode func() (forwarded, error),
+) error {
 	var f forwarded
 	var errs []error
 	for _, b := range d.Backends {
@@ -50,7 +54,7 @@ func (d *Distributor) forward(tenant string, takes func(Backend) bool, encode fu
 				return fmt.Errorf("encode for backends: %w", err)
 			}
 		}
-		errs = append(errs, b.Push(tenant, f.version, f.parts, f.body))
+		errs = append(errs, b.Push(from, tenant, f.version, f.parts, f.body))
 	}
 	return errors.Join(errs...)
 }
@@ -58,7 +62,7 @@ func (d *Distributor) forward(tenant string, takes func(Backend) bool, encode fu
 // forwardRequest forwards a request as it was received, before any relabelling: encoding it again
 // would cost as much as all other work on it.
 func (d *Distributor) forwardRequest(tenant string, r *write.Incoming) error {
-	return d.forward(tenant, Backend.TakesRequests, func() (forwarded, error) {
+	return d.forward(entry.Span{}, tenant, Backend.TakesRequests, func() (forwarded, error) {
 		if r.Compressed == nil {
 			return encodeRequest(&r.Request)
 		}
@@ -68,6 +72,18 @@ func (d *Distributor) forwardRequest(tenant string, r *write.Incoming) error {
 		}
 		return f, nil
 	})
+}
+
+// ForwardRequest forwards a request of the log of a group, in the form in which the log has it: as the rules of the
+// node left it where it came in. A backend whose queue cannot be written misses it, and counts it as unsent.
+func (d *Distributor) ForwardRequest(from entry.Span, tenant string, version int, parts outcome.Counts, body []byte) {
+	err := d.forward(from, tenant, Backend.TakesRequests, func() (forwarded, error) {
+		return forwarded{version, parts, body}, nil
+	})
+	if err != nil {
+		d.Logger.Error("a request is stored here, but a backend does not get it", "tenant", tenant,
+			"samples", samples(parts), "error", err)
+	}
 }
 
 // encoder makes a request of version 2.

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
@@ -37,7 +38,7 @@ type backend struct {
 func (b *backend) TakesRequests() bool              { return b.requests }
 func (b *backend) TakesTiles(width tile.Width) bool { return !b.requests && width == b.width }
 
-func (b *backend) Push(tenant string, version int, parts outcome.Counts, body []byte) error {
+func (b *backend) Push(_ entry.Span, tenant string, version int, parts outcome.Counts, body []byte) error {
 	if b.err != nil {
 		return b.err
 	}
@@ -188,7 +189,7 @@ func TestRequestsWrittenAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &backend{t: t}
-	if err := b.Push("x", f.version, f.parts, f.body); err != nil || !slices.Equal(b.got, want) {
+	if err := b.Push(entry.Span{}, "x", f.version, f.parts, f.body); err != nil || !slices.Equal(b.got, want) {
 		t.Errorf("%v\n got %q\nwant %q", err, b.got, want)
 	}
 }

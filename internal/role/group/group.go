@@ -16,7 +16,7 @@
 //	calls.go       pushes, writes and barriers of other goroutines
 //	take.go        what the member wants done is handed on
 //	checkpoint.go  the state is saved, some sections at each tick
-//	stores.go      closed tiles and requests are written to the stores of their tenants
+//	stores.go      closed tiles and requests are written to the stores of their tenants, and forwarded to other servers
 //	log.go         the goroutine that appends to the log
 //	status.go      what the member knows of the group
 package group
@@ -117,6 +117,9 @@ type Group struct {
 	pause     time.Duration // before the next try; 0 if no checkpoint failed since one succeeded
 	grown     atomic.Int64  // bytes of entries since the last checkpoint began
 
+	sends   bool // this member sends what is forwarded
+	notesAt int  // ticks until the leader notes again what is forwarded
+
 	unsyncedBytes int64 // see there
 }
 
@@ -137,10 +140,11 @@ type Options struct {
 
 	MaxBehind int64 // bytes of entries that a quorum may have yet to apply
 
-	Mark    uint32 // as in journal.Options
-	Seed    uint64 // of the timeouts of elections
-	Segment int64  // bytes of a segment of the log; 0 means 64 MiB
-	Writer  Writer
+	Mark     uint32 // as in journal.Options
+	Seed     uint64 // of the timeouts of elections
+	Segment  int64  // bytes of a segment of the log; 0 means 64 MiB
+	Writer   Writer
+	Backends Backends // nil if nothing is forwarded
 
 	// KeptEvents returns how many events of a tenant the event log keeps, and for how many milliseconds. Only the
 	// leader uses it, so all members keep the same events.
@@ -202,6 +206,7 @@ func (g *Group) Run(ctx context.Context) error {
 	defer stopWrites()
 	var wg sync.WaitGroup
 	defer func() {
+		g.send(false)
 		close(g.ended)
 		wg.Wait()
 		for _, f := range g.files {
@@ -254,6 +259,7 @@ func (g *Group) Run(ctx context.Context) error {
 			g.forgetBarriers()
 			g.retry()
 			g.saveSome()
+			g.noteForwarded()
 			g.report()
 		case <-g.halts:
 			<-ctx.Done()

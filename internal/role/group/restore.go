@@ -76,6 +76,7 @@ func New(o Options) (*Group, error) {
 	}
 	g.books.Restored(state.Shards())
 	g.rewriteNotes(0)
+	g.settleForwarded()
 	g.Looked(o.Now())
 	return g, nil
 }

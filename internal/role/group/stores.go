@@ -7,7 +7,10 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -21,7 +24,8 @@ type job struct {
 	stored   [tile.NumWidths]bool
 	written  tile.Written // by the finest width, the only one that counts values on the wire
 	requests []*write.Request
-	failure  error // of this try
+	unstored uint64 // see Group.unstored
+	failure  error  // of this try
 	took     time.Duration
 
 	// Of Run.
@@ -35,8 +39,12 @@ type job struct {
 
 // begin begins to write.
 func (g *Group) begin(all []*member.Work) {
+	if len(all) == 0 {
+		return
+	}
+	unstored := g.unstored()
 	for _, w := range all {
-		j := &job{Work: w}
+		j := &job{Work: w, unstored: unstored}
 		if w.Events != nil {
 			g.events = j
 			g.try(j)
@@ -155,6 +163,7 @@ func (g *Group) storeWidth(j *job, width tile.Width) error {
 	if width == tile.Width10s {
 		j.written = written
 	}
+	g.forwardTiles(j, width, samples)
 	return nil
 }
 
@@ -171,7 +180,11 @@ func (g *Group) storeRequests(j *job) error {
 			j.requests = append(j.requests, &r.Write)
 		}
 	}
-	return g.Writer.WriteRequests(g.writes, j.Tenant, j.State, j.requests)
+	if err := g.Writer.WriteRequests(g.writes, j.Tenant, j.State, j.requests); err != nil {
+		return err
+	}
+	g.forwardRequests(j)
+	return nil
 }
 
 // settle handles a job that came back.
@@ -403,4 +416,86 @@ func (g *Group) publish(b *backlog) {
 			Refused: b.refused, RefusedFrom: b.refusedFrom}
 	}
 	g.SetPending(b.tenant, p)
+}
+
+// Backends forwards what the stores have to other servers. It has a queue on disk for each backend. All members put
+// the same into their queues, and the leader sends.
+type Backends interface {
+	// ForwardTiles and ForwardRequest put something into the queues. A start may repeat what an earlier process has put
+	// there. They count what a queue does not take.
+	ForwardTiles(from entry.Span, tenant string, width tile.Width, samples []tile.Sample)
+	ForwardRequest(from entry.Span, tenant string, version int, parts outcome.Counts, body []byte)
+	// Lead says whether this member sends.
+	Lead(leads bool)
+	// Settle tells up to which entry each backend has everything, by the log.
+	Settle(of func(backend string) uint64)
+	// Reached returns up to which entry each backend has everything, by its name. All that entries before `unstored`
+	// brought is in the queues.
+	Reached(unstored uint64) map[string]uint64
+}
+
+// noteEvery is how often a leader notes in the log what is forwarded. After its death the next one sends again what
+// was forwarded since.
+const noteEvery = time.Second
+
+// noteForwarded notes in the log up to which entry backends have everything. It is called at each tick.
+func (g *Group) noteForwarded() {
+	if g.notesAt--; g.notesAt > 0 || g.Backends == nil || !g.sends {
+		return
+	}
+	g.notesAt = int(noteEvery / replica.TickEvery)
+	g.node.Forwarded(g.Backends.Reached(g.node.State().Unstored()))
+}
+
+// settleForwarded tells the queues what the log has noted.
+func (g *Group) settleForwarded() {
+	if g.Backends != nil {
+		g.Backends.Settle(g.node.State().Forwarded)
+	}
+}
+
+// send notes whether this member sends what is forwarded.
+func (g *Group) send(sends bool) {
+	if g.Backends != nil && sends != g.sends {
+		g.Backends.Lead(sends)
+	}
+	g.sends = sends
+}
+
+// unstored returns the first entry of the spans of work that begins now.
+func (g *Group) unstored() uint64 {
+	if g.Backends == nil {
+		return 0
+	}
+	return g.node.State().Unstored()
+}
+
+// forwardTiles forwards tiles of one width that are stored.
+func (g *Group) forwardTiles(j *job, width tile.Width, samples []tile.Sample) {
+	if g.Backends == nil {
+		return
+	}
+	last := uint64(0)
+	for i := range j.Tiles {
+		last = max(last, j.Tiles[i].Index)
+	}
+	g.Backends.ForwardTiles(entry.Span{First: j.unstored, Last: last}, j.Tenant, width, samples)
+}
+
+// forwardRequests forwards requests that are stored.
+func (g *Group) forwardRequests(j *job) {
+	if g.Backends == nil {
+		return
+	}
+	for _, r := range j.Requests {
+		if r.Write.Outcome.NoTenant() {
+			continue
+		}
+		version := 1
+		form, body := r.Body()
+		if form == entry.RemoteWrite2 {
+			version = 2
+		}
+		g.Backends.ForwardRequest(entry.Span{First: j.unstored, Last: r.Index}, j.Tenant, version, r.Write.Counts(), body)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -45,6 +46,7 @@ func (g *Group) take() error {
 			"happens often, its disk or its network is slow", "asks", g.nodeOf(out.YieldsTo))
 	}
 	g.follow(out.Leadership)
+	g.send(g.node.Sends())
 	g.sayHeld()
 	return g.broke
 }
@@ -77,6 +79,9 @@ func (g *Group) post(done *member.Applied) {
 	g.damaged(done.Windows.Damaged)
 	g.sayRefused(done.Windows.Folded)
 	g.counted(&done.Windows)
+	if done.Kind == entry.KindForwarded {
+		g.settleForwarded()
+	}
 	if g.Told != nil {
 		tellApplied(g.Told, done)
 	}
