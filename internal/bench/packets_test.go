@@ -46,7 +46,8 @@ func TestBenchMistakesSayWhatToDo(t *testing.T) {
 	} {
 		code, out, said := freshet(t, append([]string{"bench", "dogstatsd"}, strings.Fields(args)...)...)
 		if code != command.Usage || out != "" || !strings.Contains(said, want) {
-			t.Errorf("%s: exit code %d, output %q, errors %q", args, code, out, said)
+			t.Errorf("%s: exit code %d, output %q, errors %q; want %d, no output, %q",
+				args, code, out, said, command.Usage, want)
 		}
 	}
 	if code, _, said := freshet(t, "bench", "dogstatd"); code != command.Usage ||
@@ -103,7 +104,7 @@ func TestBenchEntersTheBooks(t *testing.T) {
 			}
 			err := r.enter(books(0, 0, 0), c.after, perPacket)
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("enter returned the error %v", err)
+				t.Errorf("enter returned the error %v, want %q", err, c.want)
 			}
 			if c.want == "" &&
 				(r.ReceivedSamples+r.LostSamples != r.SentSamples || r.ReceivedPackets+r.KernelDroppedPackets != r.SentPackets) {
@@ -121,7 +122,7 @@ func TestBenchNamesWhatIsNotKept(t *testing.T) {
 		ledger.Samples{Refused: map[string]uint64{"series": 5, "kind": 3}},
 		ledger.Samples{Refused: map[string]uint64{"series": 12, "kind": 3}, Discarded: map[string]uint64{"no_aggregator": 9}})
 	if len(r.NotKept) != 1 || r.NotKept["refused: series"] != 7 {
-		t.Errorf("the samples that were not kept are %v", r.NotKept)
+		t.Errorf("the samples that were not kept are %v, want 7 refused for the reason series", r.NotKept)
 	}
 }
 
@@ -129,10 +130,10 @@ func TestBenchNamesWhatIsNotKept(t *testing.T) {
 func TestReceiverEnvironment(t *testing.T) {
 	all := []string{"PATH=/bin", "FRESHET_DATA_DIR=/var/lib/freshet", "GOMAXPROCS=8", "FRESHET_SERVER=x"}
 	if got := receiverEnvironment(all, false); !slices.Equal(got, []string{"PATH=/bin", "GOMAXPROCS=8"}) {
-		t.Errorf("the environment is %v", got)
+		t.Errorf("without pinning, the environment is %v, want PATH and GOMAXPROCS=8", got)
 	}
 	if got := receiverEnvironment(all, true); !slices.Equal(got, []string{"PATH=/bin", "GOMAXPROCS=1"}) {
-		t.Errorf("with pinning, the environment is %v", got)
+		t.Errorf("with pinning, the environment is %v, want PATH and GOMAXPROCS=1", got)
 	}
 }
 

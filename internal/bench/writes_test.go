@@ -38,7 +38,8 @@ func TestBenchRemoteWriteMistakesSayWhatToDo(t *testing.T) {
 	} {
 		code, out, said := freshet(t, append([]string{"bench", "remote-write"}, strings.Fields(args)...)...)
 		if code != command.Usage || out != "" || !strings.Contains(said, want) {
-			t.Errorf("%s: exit code %d, output %q, errors %q", args, code, out, said)
+			t.Errorf("%s: exit code %d, output %q, errors %q; want %d, no output, %q",
+				args, code, out, said, command.Usage, want)
 		}
 	}
 }
@@ -74,10 +75,10 @@ func TestBenchRemoteWriteTimes(t *testing.T) {
 			}
 			back := time.Since(time.UnixMilli(b.load.Begin))
 			if b.rounds != c.rounds || back < c.back || back > c.back+time.Minute {
-				t.Errorf("got %d rounds, with the first round %v ago", b.rounds, back)
+				t.Errorf("got %d rounds, the first %v ago; want %d, the first %v ago", b.rounds, back, c.rounds, c.back)
 			}
 			if want := 100_000.0 / 15; b.live && math.Abs(b.rate-want) > 1 {
-				t.Errorf("%g samples a second, not %g", b.rate, want)
+				t.Errorf("got %g samples a second, want %g", b.rate, want)
 			}
 		})
 	}
@@ -93,12 +94,12 @@ func TestCostOfNewSeries(t *testing.T) {
 	for _, news := range []uint64{0, 100, 9000} {
 		rest, restCost := part(10_000, news)
 		if got := costOfNew(first, firstCost, rest, restCost); math.Abs(got-5e-6) > 1e-9 {
-			t.Errorf("with %d new series in later rounds: got %g", news, got)
+			t.Errorf("with %d new series in later rounds, a new series costs %g, want 5e-6", news, got)
 		}
 	}
 	rest, restCost := part(10_000, 10_000)
 	if got := costOfNew(first, firstCost, rest, restCost); got != 0 {
-		t.Errorf("with only new series the cost of a series is unknown, want 0, got %g", got)
+		t.Errorf("with only new series, a new series costs %g, want 0, since the cost is unknown", got)
 	}
 }
 
@@ -125,7 +126,8 @@ func TestBenchRemoteWriteProves(t *testing.T) {
 				q := r.URL.Query().Get("query")
 				if r.Header.Get("X-Scope-OrgID") != "team" || r.URL.Query().Get("time") != "1795000075.000" ||
 					!strings.Contains(q, `{job="bench-1-1795000000000"}[90000ms]`) {
-					t.Errorf("bench requested %s as the tenant %q", r.URL, r.Header.Get("X-Scope-OrgID"))
+					t.Errorf("bench requested %s as the tenant %q, want team, with the time and the job of the run",
+						r.URL, r.Header.Get("X-Scope-OrgID"))
 				}
 				v := c.samples
 				if strings.HasPrefix(q, "count(") {

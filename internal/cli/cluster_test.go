@@ -54,8 +54,8 @@ func TestClusterStatus(t *testing.T) {
 	}
 }
 
-// Only the data of one machine, or nothing, may be in a directory that founds a cluster. If there are data, the
-// log begins after their entry, so that no other node can join.
+// A directory that founds a cluster may contain the data of one machine, or nothing. If it contains data, the
+// log begins after the entry for the data, so that no other node can join.
 func TestInitWithData(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -97,7 +97,7 @@ func TestInitWithData(t *testing.T) {
 			t.Fatal(err)
 		}
 		if log.Base() != c.base {
-			t.Errorf("%s: the log begins after entry %d, not %d", c.name, log.Base(), c.base)
+			t.Errorf("%s: the log begins after entry %d, want %d", c.name, log.Base(), c.base)
 		}
 		if err := log.Close(); err != nil {
 			t.Error(err)

@@ -18,7 +18,8 @@ func TestCompletionScripts(t *testing.T) {
 		"fish": "complete -c freshet"} {
 		code, script, stderr := freshet(t, "completion", shell)
 		if code != command.OK || !strings.Contains(script, mark) {
-			t.Errorf("%s: exit code %d, %s; a script of %d bytes without %q", shell, code, stderr, len(script), mark)
+			t.Errorf("%s: exit code %d and a script of %d bytes, want 0 and a script with %q; errors %q",
+				shell, code, len(script), mark, stderr)
 		}
 	}
 	if code, _, stderr := freshet(t, "completion", "powershell"); code != command.Usage ||

@@ -137,7 +137,7 @@ func TestConfigOfAServer(t *testing.T) {
 	server, asked := answering(t, http.StatusOK, `{"status":"success","data":{"yaml":"drain: 1m\n"}}`)
 	code, stdout, stderr := freshet(t, "config", "--server", server, "--drain", "5s")
 	if code != command.OK || stdout != "drain: 1m\n" {
-		t.Errorf("exit code %d, output %q, errors %q", code, stdout, stderr)
+		t.Errorf("exit code %d, output %q, errors %q; want 0 and the server's configuration", code, stdout, stderr)
 	}
 	if path := asked().Path; path != "/api/v1/status/config" {
 		t.Errorf("the command requested %s", path)

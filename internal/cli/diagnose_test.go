@@ -52,7 +52,7 @@ func TestDiagnoseFile(t *testing.T) {
 	})
 	stdout, stderr, code := shell(t, "diagnose", file)
 	if code != 0 || stderr != "" || strings.Contains(stdout, "\x1b") {
-		t.Fatalf("exit code %d, output %q, errors %q", code, stderr, stdout)
+		t.Fatalf("exit code %d, output %q, errors %q; want 0, no control characters, no errors", code, stdout, stderr)
 	}
 	for _, want := range []string{"1. A flood of series: ",
 		"10,000 samples a second", "label l", "10.0.0.1", "Next: ", "Found fine:", "not in the record: trace.out"} {
@@ -90,7 +90,7 @@ func TestDiagnoseMistakes(t *testing.T) {
 	} {
 		_, stderr, code := shell(t, append([]string{"diagnose"}, strings.Fields(c.args)...)...)
 		if code == 0 || !strings.Contains(stderr, c.want) {
-			t.Errorf("diagnose %s: exit code %d: %s", c.args, code, stderr)
+			t.Errorf("diagnose %s: exit code %d, errors %q; want a failure with %q", c.args, code, stderr, c.want)
 		}
 	}
 }

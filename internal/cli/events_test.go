@@ -32,7 +32,7 @@ func TestEvents(t *testing.T) {
 	golden(t, "events.txt", stdout)
 	got := asked().Query()
 	if start, end := got["start"], got["end"]; len(start) != 1 || len(end) != 1 {
-		t.Errorf("the command asked for events from %q to %q", start, end)
+		t.Errorf("the command asked for events from %q to %q, want one time each", start, end)
 	}
 	got.Del("start")
 	got.Del("end")
@@ -78,6 +78,6 @@ func TestEventsOfNone(t *testing.T) {
 	server, _ := answering(t, http.StatusOK, `{"status":"success","data":[]}`)
 	if code, stdout, stderr := freshet(t, "events", "--server", server); code != command.OK || stdout != "" ||
 		!strings.HasPrefix(stderr, "no events since ") {
-		t.Errorf("exit code %d, output %q, errors %q", code, stdout, stderr)
+		t.Errorf("exit code %d, output %q, errors %q; want 0, no output, \"no events since\"", code, stdout, stderr)
 	}
 }

@@ -186,7 +186,7 @@ func TestExplainOfTooMuch(t *testing.T) {
 		root.SetErr(io.Discard)
 		if err := root.ExecuteContext(t.Context()); (err == nil) != (c.want == "") ||
 			err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("with %d bytes of input: got the error %v", c.bytes, err)
+			t.Errorf("with %d bytes of input, got the error %v, want %q", c.bytes, err, c.want)
 		}
 	}
 }
@@ -197,7 +197,8 @@ func TestExplainAsksAServer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if got, err := io.ReadAll(r.Body); err != nil || string(got) != line || r.Method != http.MethodPost ||
 			r.URL.Query().Get("tenant") != "shop" {
-			t.Errorf("the server got %s %s with %d bytes, and the error %v", r.Method, r.URL, len(got), err)
+			t.Errorf("the server got %s %s with %d bytes, error %v; want a POST for the tenant shop with the whole line",
+				r.Method, r.URL, len(got), err)
 		}
 		_, _ = io.WriteString(w, `{"status":"success","data":{"tenant":"shop","lines":[]}}`)
 	}))

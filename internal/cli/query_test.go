@@ -188,7 +188,7 @@ func TestRefusalsAreToldWhole(t *testing.T) {
 		server, _ := answering(t, http.StatusForbidden, why)
 		if code, _, stderr := freshet(t, append(args, "--server", server)...); code != command.Failure ||
 			!strings.Contains(stderr, wayOut) {
-			t.Errorf("freshet %s: exit code %d, %s", args[0], code, stderr)
+			t.Errorf("freshet %s: exit code %d, errors %q; want %d, %q", args[0], code, stderr, command.Failure, wayOut)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestReplay(t *testing.T) {
 			}
 			var sum replayed
 			if err := json.Unmarshal([]byte(stdout), &sum); err != nil || code != command.OK || stderr != "" {
-				t.Fatalf("exit code %d, output %q, errors %q", code, stdout, stderr)
+				t.Fatalf("exit code %d, output %q, errors %q; want 0, JSON, no errors", code, stdout, stderr)
 			}
 			if names := strings.Join(got, ","); names != tt.want || sum.Sent != uint64(len(got)) || sum.Errors != 0 {
 				t.Errorf("got %s, want %s; %+v", names, tt.want, sum)

@@ -64,11 +64,11 @@ func TestTopInWindows(t *testing.T) {
 		for rows := 1; rows < 40; rows++ {
 			lines := topPage{columns: columns, rows: rows}.lines(top)
 			if len(lines) > rows {
-				t.Fatalf("the page has %d lines in a window of %d", len(lines), rows)
+				t.Fatalf("in a window of %[2]d lines, the page has %[1]d", len(lines), rows)
 			}
 			for _, line := range lines {
 				if n := utf8.RuneCountInString(line); n > columns {
-					t.Fatalf("%d characters in %d columns: %s", n, columns, line)
+					t.Fatalf("in a window of %[2]d columns, a line has %[1]d characters: %[3]s", n, columns, line)
 				}
 			}
 		}

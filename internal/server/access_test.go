@@ -167,7 +167,8 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 		})
 		resp, text := s.answer(t, method, q.path, alpha, q.body, true)
 		if leaked := ofBeta.FindString(text); resp.StatusCode != http.StatusOK || leaked != "" {
-			t.Errorf("%s: team-alpha gets %s with %q in\n%s", path, resp.Status, leaked, text)
+			t.Errorf("%s: team-alpha gets the status %s, want 200, and the foreign text %q, want none, in\n%s",
+				path, resp.Status, leaked, text)
 		}
 		for token, want := range map[string]int{
 			"": http.StatusUnauthorized, "guessed": http.StatusUnauthorized, "only-write": http.StatusForbidden,
@@ -175,7 +176,7 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 			resp, text := s.answer(t, method, q.path, token, q.body, true)
 			if resp.StatusCode != want || (want == http.StatusUnauthorized) != (resp.Header.Get("WWW-Authenticate") != "") ||
 				ofBeta.MatchString(text) {
-				t.Errorf("%s with the token %q: %s: %s", path, token, resp.Status, text)
+				t.Errorf("%s with the token %q: status %s, want %d: %s", path, token, resp.Status, want, text)
 			}
 		}
 	}
@@ -324,10 +325,10 @@ func (s *server) isForOperators(t *testing.T, method, path string) {
 	t.Helper()
 	if resp, text := s.answer(t, method, path, alpha, "", true); resp.StatusCode != http.StatusForbidden ||
 		ofBeta.MatchString(text) {
-		t.Errorf("%s %s: team-alpha gets %s: %s", method, path, resp.Status, text)
+		t.Errorf("%s %s: team-alpha gets the status %s, want 403: %s", method, path, resp.Status, text)
 	}
 	if resp, text := s.answer(t, method, path+"?seconds=1", "", "", false); resp.StatusCode != http.StatusOK {
-		t.Errorf("%s %s: on this machine: %s: %s", method, path, resp.Status, text)
+		t.Errorf("%s %s: a user of this machine gets the status %s, want 200: %s", method, path, resp.Status, text)
 	}
 }
 
@@ -411,7 +412,7 @@ func TestTheRightToWrite(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+token)
 		w := httptest.NewRecorder()
 		if h.ServeHTTP(w, r); written != want || (w.Code == http.StatusForbidden) != (want == "") {
-			t.Errorf("the token %s wrote for the tenant %q and got the status %d: %s", token, written, w.Code, w.Body)
+			t.Errorf("the token %s wrote for the tenant %q, want %q; status %d: %s", token, written, want, w.Code, w.Body)
 		}
 	}
 }
@@ -441,7 +442,7 @@ func TestTenantsAreReloaded(t *testing.T) {
 			t.Errorf("%s: %s: %s", tt.why, resp.Status, said)
 		}
 		if a, n := status(alpha), status("new"); a != tt.alpha || n != tt.new {
-			t.Errorf("%s: the old token gets the status %d, the new token gets %d", tt.why, a, n)
+			t.Errorf("%s: the old token gets the status %d and the new token %d, want %d and %d", tt.why, a, n, tt.alpha, tt.new)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 		web     string
 		tenants bool
 		flags   []string // expected flags of curl
-		instead string   // start of the comment instead of the line of freshet query; empty if that line works
+		instead string   // start of the comment in place of the command freshet query; empty if the command works
 	}{
 		{name: "nothing"},
 		{name: "a token", tenants: true, flags: []string{"Authorization: Bearer $FRESHET_TOKEN"}},
@@ -192,7 +192,8 @@ func TestTheBannerNamesWhatTheCertificateHas(t *testing.T) {
 		got := client{host: c.address, port: "7125"}
 		got.trust([]*x509.Certificate{leaf}, "cert.pem")
 		if got.host != c.host || got.at != c.at || got.ca != "cert.pem" {
-			t.Errorf("%+v: asks %s at %q, CA %q", c, got.host, got.at, got.ca)
+			t.Errorf("%+v: got the host %s at %q with the CA %q, want %s at %q with cert.pem",
+				c, got.host, got.at, got.ca, c.host, c.at)
 		}
 	}
 }

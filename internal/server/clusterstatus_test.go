@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// Each section in which nodes differ is named, with the nodes that agree side by side. Of a node that was never
-// reached nothing is known, and an older node may lack a section.
+// The result names each section in which nodes differ, with the nodes that agree side by side. Nothing is known
+// of a node that was never reached, and an older node may lack a section.
 func TestSettingsThatDiffer(t *testing.T) {
 	nodes := []answer.ClusterNode{
 		{Name: "a", Settings: map[string]string{"limits": "2", "mapping": "1", "store": "1"}},
@@ -28,8 +28,8 @@ func TestSettingsThatDiffer(t *testing.T) {
 	}
 }
 
-// Most nodes that answer decide which node leads. A node that was cut off may not know yet, and a dead one says
-// nothing.
+// The leader is the node that most answers name. A node that was cut off may not know the leader yet, and a
+// dead node does not answer.
 func TestWhichNodeLeads(t *testing.T) {
 	for want, nodes := range map[string][]answer.ClusterNode{
 		"":  {{Name: "a", Leader: "a", Error: "gone"}, {Name: "b"}, {Name: "c"}},
@@ -38,7 +38,7 @@ func TestWhichNodeLeads(t *testing.T) {
 		"c": {{Name: "a", Leader: "b"}, {Name: "b", Leader: "b", Error: "gone"}, {Name: "c", Leader: "c"}},
 	} {
 		if got := leaderOf(nodes); got != want {
-			t.Errorf("%+v: %q leads, not %q", nodes, got, want)
+			t.Errorf("%+v: got the leader %q, want %q", nodes, got, want)
 		}
 	}
 }

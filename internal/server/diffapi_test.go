@@ -52,16 +52,17 @@ func TestDiffConsidersFlags(t *testing.T) {
 			code, stdout, _ = freshet(t, "diff", "--json", file, "--server", web.URL)
 			var d answer.Difference
 			if err := json.Unmarshal([]byte(stdout), &d); err != nil || code != tt.code {
-				t.Errorf("--json: exit code %d, %v: %s", code, err, stdout)
+				t.Errorf("--json: exit code %d, want %d; error %v: %s", code, tt.code, err, stdout)
 			}
 		})
 	}
 	if code, _, stderr := freshet(t, "diff", writeFile(t, ""), "--server", "127.0.0.1:1"); code != command.Usage ||
 		!strings.HasPrefix(stderr, "freshet: diff: ask ") {
-		t.Errorf("without a server: exit code %d, %q", code, stderr)
+		t.Errorf("without a server: exit code %d, errors %q; want %d and a failed request", code, stderr, command.Usage)
 	}
 	code, _, stderr := freshet(t, "diff", writeFile(t, strings.Repeat("#", maxConfigFile+1)), "--server", web.URL)
 	if code != command.Usage || !strings.Contains(stderr, "too large") {
-		t.Errorf("with a file that is too large: exit code %d, %q", code, stderr)
+		t.Errorf("with a file that is too large: exit code %d, errors %q; want %d, \"too large\"",
+			code, stderr, command.Usage)
 	}
 }

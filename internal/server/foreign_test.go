@@ -150,8 +150,8 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 			}
 		}
 	}
-	// A browser shows by its headers that it is one when it writes. Other senders are never refused
-	// for the host name that they use.
+	// When a browser writes, its headers show that it is a browser. Other senders are never refused for
+	// the host name that they use.
 	for headers, want := range map[string]int{
 		rebound + "; Origin: http://evil.example:7125":                              http.StatusForbidden,
 		rebound + "; Origin: http://evil.example:7125; Sec-Fetch-Site: same-origin": http.StatusForbidden,
@@ -207,7 +207,7 @@ func TestForeignPagesRead(t *testing.T) {
 	}
 	resp, text := all.asked(t, http.MethodPost, "/api/v1/write", "Origin: "+evil)
 	if resp.StatusCode != http.StatusForbidden || resp.Header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("a page that may only read can write: %s: %s", resp.Status, text)
+		t.Errorf("a page that may only read gets the status %s for a write, want 403: %s", resp.Status, text)
 	}
 	for text, want := range map[string]string{
 		`http: {cors_origin: "("}`:                "http.cors_origin = (: is not a regular expression",
@@ -256,7 +256,8 @@ func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 				ServeHTTP(w, overGRPC(t, "X-Scope-OrgID", name))
 			denied := w.Result().Trailer.Get("Grpc-Status") == strconv.Itoa(int(codes.PermissionDenied))
 			if denied != refused || (reached == name) == refused {
-				t.Errorf("%s: a request by gRPC got %v, and reached the tenant %q", name, w.Result().Trailer, reached)
+				t.Errorf("%s: a request by gRPC got %v and reached the tenant %q, want it refused: %t",
+					name, w.Result().Trailer, reached, refused)
 			}
 		}
 	}
@@ -272,7 +273,7 @@ func TestForeignPagesOverGRPC(t *testing.T) {
 		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })
 		s.guardOTLP(next).ServeHTTP(httptest.NewRecorder(), overGRPC(t, "Origin", origin))
 		if reached == refused {
-			t.Errorf("a page of %q reached the handler: %t", origin, reached)
+			t.Errorf("a page of %q reached the handler: %t, want %t", origin, reached, !refused)
 		}
 	}
 }
@@ -288,6 +289,6 @@ func TestSendersAreNotChecked(t *testing.T) {
 			t.Error("foreign refuses a sender")
 		}
 	}); n != 0 {
-		t.Errorf("%g allocations for each request", n)
+		t.Errorf("%g allocations for each request, want none", n)
 	}
 }

@@ -48,8 +48,9 @@ func gatewayTo(t *testing.T) (*server, *http.ServeMux) {
 	return s, mux.ServeMux
 }
 
-// Writes, queries and events go on to a node. The configuration is that of the gateway. A web page whose host name
-// resolves to a gateway on loopback gets nothing: the gateway refuses it, since a node cannot notice the trick.
+// The gateway passes writes, queries and events on to a node. It answers with its own configuration. A web page
+// whose host name resolves to a gateway on loopback gets nothing: the gateway refuses it, since a node cannot
+// notice the trick.
 func TestWhatAGatewayPassesOn(t *testing.T) {
 	_, mux := gatewayTo(t)
 	for _, c := range []struct{ method, host, path, body, want string }{
@@ -113,15 +114,15 @@ func TestWhereANodeAnswersHTTP(t *testing.T) {
 	}
 }
 
-// A gateway is ready while a node is.
+// A gateway is ready as long as one of its nodes is ready.
 func TestAGatewayIsReadyWithItsNodes(t *testing.T) {
 	s, _ := gatewayTo(t)
 	s.ready.Store(true)
 	if !s.nodeReady() {
-		t.Error("it is not ready, and its node is")
+		t.Error("the gateway is not ready, but its node is ready")
 	}
 	s.relay = gateway.NewRelay(gateway.RelayOptions{MaxMemory: 1, Registry: prometheus.NewRegistry()})
 	if s.nodeReady() {
-		t.Error("it is ready, and knows no node")
+		t.Error("the gateway is ready, but it knows no node")
 	}
 }

@@ -49,12 +49,12 @@ func TestTheIndexNamesWhatTheRolesAnswer(t *testing.T) {
 		text := w.Body.String()
 		for _, line := range []string{query, events, write, otlp} {
 			if got := strings.Contains(text, "\n"+line); got != slices.Contains(want, line) {
-				t.Errorf("role %s: the index has the line %s: %t", role, line, got)
+				t.Errorf("role %s: the index has the line %s: %t, want %t", role, line, got, !got)
 			}
 		}
 		stored := !strings.Contains(text, "\nNothing is stored: ")
 		if role == settings.RoleAll && !stored || role == settings.RoleCollector && stored {
-			t.Errorf("role %s: the index says that data is stored: %t", role, stored)
+			t.Errorf("role %s: the index says that data is stored: %t, want %t", role, stored, !stored)
 		}
 	}
 }

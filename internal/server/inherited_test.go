@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// In a container every process has the same pid. So the pid cannot tell the image that started the
-// present image from an earlier image that died during its start.
+// In a container every process has the same pid. So the pid does not distinguish the image that started
+// the present image from an earlier image that died during its start.
 func TestWhoWasRestarted(t *testing.T) {
 	dir := t.TempDir()
 	text, err := json.Marshal(answer.Restart{PID: os.Getpid(), State: answer.RestartOpening})
@@ -38,7 +38,7 @@ func TestWhoWasRestarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := s.restarter.last.State != ""; got != again {
-			t.Errorf("with sockets of an earlier image: %t; the server reports a restart: %t", again, got)
+			t.Errorf("with sockets of an earlier image: %t; the server reports a restart: %t, want %[1]t", again, got)
 		}
 	}
 }

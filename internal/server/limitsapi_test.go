@@ -127,7 +127,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		t.Helper()
 		otlp, write := s.sendAs(t, "otel/2", "/v1/metrics", export), s.sendAs(t, "shop/1", "/api/v1/write", known)
 		if otlp != http.StatusOK || write != http.StatusNoContent {
-			t.Fatalf("the server answered OTLP with %d and remote write with %d", otlp, write)
+			t.Fatalf("the server answered OTLP with %d and remote write with %d, want 200 and 204", otlp, write)
 		}
 	}
 	send()

@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A tenant must not see the socket of another tenant. It would send its samples there.
+// A tenant must not see the socket of another tenant, or it would send its samples there.
 func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 	var servers httpServers
 	for _, name := range []string{"a", "b"} {

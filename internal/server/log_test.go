@@ -51,10 +51,10 @@ func TestLogThatNobodyReads(t *testing.T) {
 		}
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "records wait for the output") ||
 			!strings.Contains(err.Error(), "more records were lost earlier") {
-			t.Errorf("the error does not say that lines are lost: %v", err)
+			t.Errorf("got the error %v, want one that says how many records wait and how many were lost", err)
 		}
 		if got := sumOf(t, reg); got != 1000-float64(l.ring.Stats().Waiting) {
-			t.Errorf("the metric counts %v records, the log has %+v", got, l.ring.Stats())
+			t.Errorf("the metric counts %v records, want all of 1000 that do not wait: %+v", got, l.ring.Stats())
 		}
 		_ = read.CloseWithError(io.ErrClosedPipe) // lets the writer end
 		synctest.Wait()

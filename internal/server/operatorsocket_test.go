@@ -85,23 +85,23 @@ func TestWhoOperates(t *testing.T) {
 		for _, more := range []string{"", "; X-Forwarded-For: 10.0.0.7; Host: metrics.example"} {
 			resp, text := off.asked(t, method, path, "Authorization: Bearer ann's"+more)
 			if resp.StatusCode == http.StatusForbidden {
-				t.Errorf("%s with an operator's token%s: %s: %s", pattern, more, resp.Status, text)
+				t.Errorf("%s with an operator's token%s: got the status %s, want it allowed: %s", pattern, more, resp.Status, text)
 			}
 		}
 		if code, text := off.bySocket(t, method, path, ""); code == http.StatusForbidden {
-			t.Errorf("%s by operator.sock: %d: %s", pattern, code, text)
+			t.Errorf("%s by operator.sock: got the status %d, want it allowed: %s", pattern, code, text)
 		}
 		// A request of a foreign web page may come through a tunnel.
 		for _, page := range []string{
 			"Sec-Fetch-Site: cross-site", "Origin: http://evil.example", "Host: evil.example:7125",
 		} {
 			if code, text := off.bySocket(t, method, path, page); code != http.StatusForbidden {
-				t.Errorf("%s by operator.sock with %s: %d: %s", pattern, page, code, text)
+				t.Errorf("%s by operator.sock with %s: got the status %d, want 403: %s", pattern, page, code, text)
 			}
 		}
 		if code, text := off.bySocket(t, method, path, "X-Forwarded-For: "); code != http.StatusForbidden ||
 			!strings.Contains(text, "not through a proxy (X-Forwarded-For)") {
-			t.Errorf("%s through a proxy to operator.sock: %d: %s", pattern, code, text)
+			t.Errorf("%s through a proxy to operator.sock: got the status %d, want 403 and the reason: %s", pattern, code, text)
 		}
 	}
 	if tried < 8 {
@@ -129,7 +129,7 @@ func TestOperatorsSeeTenants(t *testing.T) {
 		}
 	}
 	if code, text := s.bySocket(t, http.MethodGet, ledger, "Host: evil.example:7125"); code != http.StatusForbidden {
-		t.Errorf("a page whose name resolves to a tunnel: %d: %s", code, text)
+		t.Errorf("a page whose name resolves to a tunnel gets the status %d, want 403: %s", code, text)
 	}
 	if code, text := s.bySocket(t, http.MethodGet, "/metrics", ""); code != http.StatusOK ||
 		!strings.Contains(text, "\ngo_goroutines ") {
@@ -155,10 +155,11 @@ func TestAProxyEndsOperatorLoopback(t *testing.T) {
 		after, text := s.asked(t, http.MethodGet, path, "")
 		if before.StatusCode != http.StatusOK || after.StatusCode != http.StatusForbidden ||
 			!strings.Contains(text, "off until the server is stopped and started") || !strings.Contains(text, "operator.sock") {
-			t.Errorf("%s: before %s, after %s: %s", why, before.Status, after.Status, text)
+			t.Errorf("%s: the status is %s before the proxy and %s after it, want 200 and 403: %s",
+				why, before.Status, after.Status, text)
 		}
 		if code, text := s.bySocket(t, http.MethodGet, path, ""); code != http.StatusOK {
-			t.Errorf("%s: by operator.sock: %d: %s", why, code, text)
+			t.Errorf("%s: by operator.sock, the status is %d, want 200: %s", why, code, text)
 		}
 		_, text = s.asked(t, http.MethodGet, "/metrics", "")
 		if !strings.Contains(text, "\nfreshet_http_operator_loopback 0\n") {
@@ -194,7 +195,7 @@ func TestOperatorSocketFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := listenPrivately(path); err == nil || !strings.Contains(err.Error(), "not a socket is in the way") {
-		t.Errorf("with a file in the way: %v", err)
+		t.Errorf("with a file in the way, listenPrivately returned %v, want an error about the file", err)
 	}
 }
 
@@ -225,7 +226,7 @@ self: {probe: false}
 	}
 	t.Setenv("FRESHET_DATA_DIR", dir)
 	if got := (apiclient.Server{}).String(); got != "unix:"+told.Operator {
-		t.Errorf("commands use the address %q", got)
+		t.Errorf("commands use the address %q, want %q", got, "unix:"+told.Operator)
 	}
 }
 
@@ -249,7 +250,7 @@ func TestCommandsAskBySocket(t *testing.T) {
 	}
 	if code, _, said := freshet(t, "diff", writeFile(t, ""), "--server", s.http[0].addr()); code != command.Usage ||
 		!strings.Contains(said, "operator.sock") {
-		t.Errorf("diff over TCP: exit code %d, %s", code, said)
+		t.Errorf("diff over TCP: exit code %d, want a refusal that names operator.sock: %s", code, said)
 	}
 
 	dead := t.TempDir() // a data directory with the socket of a killed process
@@ -266,7 +267,7 @@ func TestCommandsAskBySocket(t *testing.T) {
 	// This holds only where no installed server runs.
 	if _, err := net.Dial("unix", filepath.Join(answer.PackagedDataDir, answer.OperatorSocket)); err != nil {
 		if got := (apiclient.Server{}).String(); got != apiclient.DefaultServer {
-			t.Errorf("without an answering socket, a command uses the address %s", got)
+			t.Errorf("without an answering socket, a command uses the address %s, want %s", got, apiclient.DefaultServer)
 		}
 	}
 }
@@ -307,13 +308,14 @@ func TestARestartBindsARemovedSocket(t *testing.T) {
 		}
 		listener, bound, err := s.bindOperatorSocket([]string{path})
 		if err != nil || bound != path {
-			t.Fatalf("the socket is bound at %q (%v)", bound, err)
+			t.Fatalf("the socket is bound at %q, want %q; error %v", bound, path, err)
 		}
 		if left := s.inherited.Left(); len(left) != 0 {
 			t.Errorf("the inherited sockets that nobody took are %v, want none", left)
 		}
 		if is, err := os.Lstat(path); err != nil || !removed && !os.SameFile(was, is) {
-			t.Errorf("with the file removed: %t: the file is missing or another file: %v", removed, err)
+			t.Errorf("socket file removed before: %t; afterwards the file is missing, or another file replaced it: %v",
+				removed, err)
 		}
 		conn, err := net.Dial("unix", path)
 		if err != nil {

@@ -82,7 +82,7 @@ func TestTenantsByGRPC(t *testing.T) {
 		}
 	}
 	if n := testutil.ToFloat64(s.refused.WithLabelValues("forbidden")); n != 2 {
-		t.Errorf("%v requests are counted as forbidden", n)
+		t.Errorf("%v requests are counted as forbidden, want 2", n)
 	}
 }
 
@@ -130,7 +130,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	writeIn(t, dir, "web.yaml",
 		tlsText+"basic_auth_users: {ann: $2y$10$0wZxVzNzMyBBxYBYDmWVauuOFzVvC0mQmcwyQzw3DDHGAHCjIBbSW}\n")
 	if err := s.export(t, secure, basic("ann:fakepassword")...); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("with the old password after a change: %v", err)
+		t.Errorf("with the old password after a change, the request returned %v, want Unauthenticated", err)
 	}
 }
 

@@ -51,17 +51,17 @@ func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 	const here, elsewhere, address = "127.0.0.1:5000", "192.0.2.1:5000", "127.0.0.1:7125"
 	// A web page with this host name could read the answer.
 	if got := ask(here, "evil.example:7125"); strings.Contains(got, "secret-team") || strings.Contains(got, dir) {
-		t.Errorf("a server with one tenant, requested by a foreign host name: %s", got)
+		t.Errorf("a server with one tenant, requested by a foreign host name, names the tenant or a path: %s", got)
 	}
 	if got := ask(elsewhere, address); !strings.Contains(got, "secret-team") {
-		t.Errorf("a server with one tenant: %s", got)
+		t.Errorf("a server with one tenant does not name it: %s", got)
 	}
 	s.access.Store(tenant.ByHeader(nil))
 	if got := ask(elsewhere, address); strings.Contains(got, "secret-team") || strings.Contains(got, dir) {
-		t.Errorf("a server with many tenants, requested from elsewhere: %s", got)
+		t.Errorf("a server with many tenants, requested from elsewhere, names a tenant or a path: %s", got)
 	}
 	if got := ask(here, address); !strings.Contains(got, "secret-team") ||
 		!strings.Contains(got, "move the file "+broken+" away") {
-		t.Errorf("a server with many tenants, requested from this machine: %s", got)
+		t.Errorf("a server with many tenants, requested from this machine, does not name the tenant and the fix: %s", got)
 	}
 }

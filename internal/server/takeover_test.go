@@ -44,8 +44,8 @@ type machine struct {
 	synced  atomic.Bool // a store of tiles
 }
 
-// killedMachine has windows of two tenants in its journal, in a checkpoint and behind it, and a request of a third
-// tenant in its store, and a sample in a store of tiles.
+// killedMachine returns a machine whose journal has windows of two tenants, in a checkpoint and behind it. Its
+// stores have a request of a third tenant, and a sample in a store of tiles.
 func killedMachine(t *testing.T) *machine {
 	m := &machine{t: t, journal: memfs.New(), group: memfs.New()}
 	m.server = &server{config: settings.Default(), logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
@@ -80,8 +80,8 @@ func killedMachine(t *testing.T) *machine {
 	return m
 }
 
-// live is a life of the machine's aggregator, which counts a window of each tenant. The life ends in the regular way
-// when the returned function is called.
+// live begins a life of the machine's aggregator, which counts a window of each tenant. The returned function ends
+// the life in the regular way.
 func (m *machine) live(tenants ...string) (end func()) {
 	log, _, err := journal.Open(m.journal, journal.Options{Mark: 1, Boot: boot()})
 	if err != nil {
@@ -195,7 +195,8 @@ func TestATakeoverIsInterrupted(t *testing.T) {
 	}
 }
 
-// interrupted takes the data over until it has made so many calls, and reports whether there were more.
+// interrupted takes the data over, but stops after a number of calls. It reports whether more calls
+// would have followed.
 func (m *machine) interrupted(from, to *memfs.FS, calls int) (more bool) {
 	type end struct{}
 	fail := func(string, string) error {
@@ -215,8 +216,8 @@ func (m *machine) interrupted(from, to *memfs.FS, calls int) (more bool) {
 	return false
 }
 
-// The journal is removed once the group has a checkpoint. So the stores are synced before: samples that neither the
-// journal nor the checkpoint has must survive a power loss.
+// The journal is removed once the group has a checkpoint. So the stores are synced before that: samples that
+// neither the journal nor the checkpoint has must survive a power loss.
 func TestATakeoverSyncsTheStoresFirst(t *testing.T) {
 	m := killedMachine(t)
 	m.synced.Store(false)
@@ -231,8 +232,8 @@ func TestATakeoverSyncsTheStoresFirst(t *testing.T) {
 	}
 }
 
-// If a store cannot be read, the takeover fails: the group would decide without what the store has. Nothing is lost,
-// and the next start tries again.
+// If a store cannot be read, the takeover fails: the group would decide without the samples of the store. Nothing is
+// lost, and the next start tries again.
 func TestATakeoverOfABrokenStore(t *testing.T) {
 	m := killedMachine(t)
 	if err := m.stores.Close(t.Context()); err != nil {
@@ -248,7 +249,7 @@ func TestATakeoverOfABrokenStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.takesOver(m.journal, m.group); err == nil || !strings.Contains(err.Error(), `tenant "c"`) {
-		t.Errorf("the takeover with a broken store returns %v", err)
+		t.Errorf("the takeover with a broken store returned %v, want an error that names tenant c", err)
 	}
 	if lacks, err := group.LacksData(m.group); err != nil || !lacks {
 		t.Errorf("the group lacks the data afterwards: %v, %v", lacks, err)

@@ -47,7 +47,7 @@ func TestTailer(t *testing.T) {
 	}
 }
 
-// A tap of an unknown socket is refused. It would wait for ever.
+// A tap of an unknown socket is refused, since it would wait for ever.
 func TestTapOfNoListener(t *testing.T) {
 	all := []collector.Listening{
 		{Network: "udp", Address: "127.0.0.1:8125", Tenant: "default"},
@@ -70,7 +70,7 @@ func TestTapOfNoListener(t *testing.T) {
 		}
 	}
 	if err := knownListener(collector.TapOptions{Tenant: "new"}, all); err != nil {
-		t.Errorf("for a tenant without sockets: %v", err)
+		t.Errorf("for a tenant without sockets, got the error %v, want none", err)
 	}
 }
 
@@ -153,7 +153,7 @@ func (s *server) tailing(t *testing.T, args ...string) (lines, notes *printed, e
 		t.Helper()
 		cancel()
 		if code := <-ended; code != command.OK {
-			t.Errorf("tail %v: exit code %d, %s", args, code, notes)
+			t.Errorf("tail %v: exit code %d, want 0: %s", args, code, notes)
 		}
 	}
 }

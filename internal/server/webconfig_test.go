@@ -131,13 +131,13 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	c.HTTP.WebConfig, c.HTTP.TenantsFile = web, writeIn(t, dir, "tenants.yaml", tenantsText())
 	if err := checkFiles(c); !errors.As(err, new(conf.MistakeError)) ||
 		!strings.Contains(err.Error(), "http.web_config: "+web+" has basic_auth_users") {
-		t.Errorf("a password and a token in one header: %v", err)
+		t.Errorf("with a password and a token in one header, got the error %v, want one that names http.web_config", err)
 	}
 	c.HTTP.Listeners = []settings.HTTPListener{{WebConfig: writeIn(t, dir, "broken.yaml",
 		"tls_server_config: {cert_file: nowhere.pem}\n")}}
 	if err := checkFiles(c); !strings.Contains(err.Error(), "http.listeners[0].web_config: ") ||
 		!strings.Contains(err.Error(), "missing one of key or key_file") {
-		t.Errorf("a file that is broken: %v", err)
+		t.Errorf("with a broken file, got the error %v, want one that names the missing key", err)
 	}
 	c.Forward.Backends = []settings.Backend{{Name: "a", PasswordFile: "nowhere"},
 		{Name: "b", TLS: settings.BackendTLS{CAFile: "nope.pem"}}}
@@ -146,7 +146,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		"forward.backends[0].password_file: open nowhere", "forward.backends[1].tls: unable to read CA cert",
 	} {
 		if !errors.As(err, new(conf.MistakeError)) || !strings.Contains(err.Error(), want) {
-			t.Errorf("a backend's missing file: %v", err)
+			t.Errorf("with a backend's missing file, got the error %v, want %q", err, want)
 		}
 	}
 }
@@ -154,11 +154,11 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 // Listeners other than HTTP also use the newest certificates, and accept the same clients.
 func TestTLSForOtherListeners(t *testing.T) {
 	if none, err := tlsConfig(""); none != nil || err != nil {
-		t.Errorf("without a file, tlsConfig returned %v, %v", none, err)
+		t.Errorf("without a file, tlsConfig returned %v, want nil; error %v", none, err)
 	}
 	dir := t.TempDir()
 	if none, err := tlsConfig(writeIn(t, dir, "plain.yaml", "")); none != nil || err != nil {
-		t.Errorf("a file without TLS: %v, %v", none, err)
+		t.Errorf("with a file without TLS, tlsConfig returned %v, want nil; error %v", none, err)
 	}
 	writeCertificate(t, dir, 1)
 	text := strings.TrimSuffix(tlsText, "}\n") +

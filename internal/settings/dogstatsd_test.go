@@ -11,7 +11,7 @@ import (
 func TestDogStatsD(t *testing.T) {
 	c := DefaultDogStatsD()
 	if problems := c.Validate(); len(problems) > 0 {
-		t.Fatalf("the default has the problems %v", problems)
+		t.Fatalf("the default has the problems %v, want none", problems)
 	}
 	c.Tenant, c.Readers, c.ReceiveBuffer, c.MaxPacket, c.SocketMode, c.IdleContexts = "a/b", 0, 1, 1, "999", time.Second
 	c.Listeners = []Listener{{"tcp", "", ".."}}

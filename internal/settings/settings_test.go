@@ -19,7 +19,7 @@ func TestAReloadMovesNoSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.DataDir != "/new" || c.DogStatsD.Unixgram != "/old/dogstatsd.sock" {
-		t.Errorf("data directory %s, socket %s", c.DataDir, c.DogStatsD.Unixgram)
+		t.Errorf("data directory %s, socket %s; want /new, /old/dogstatsd.sock", c.DataDir, c.DogStatsD.Unixgram)
 	}
 }
 
@@ -45,6 +45,6 @@ func TestReloadedConfigIsShown(t *testing.T) {
 	}
 	text := now.YAML()
 	if !strings.Contains(text, "# Set by old.yaml:1; default 2m\n") || !strings.Contains(text, "#log_level: info\n") {
-		t.Errorf("the configuration is shown as\n%s", now.YAML())
+		t.Errorf("the shown configuration lacks the setting of old.yaml or the default of log_level:\n%s", now.YAML())
 	}
 }

@@ -12,7 +12,7 @@ import (
 func TestDigests(t *testing.T) {
 	before := Default().Digests()
 	if names := slices.Sorted(maps.Keys(before)); !slices.Equal(names, slices.Sorted(slices.Values(shared))) {
-		t.Errorf("digests of the sections %v", names)
+		t.Errorf("there are digests of the sections %v, want %v", names, shared)
 	}
 	for _, c := range []struct {
 		change func(c *Config)
@@ -37,7 +37,7 @@ func TestDigests(t *testing.T) {
 			}
 		}
 		if slices.Sort(differ); !slices.Equal(differ, c.want) {
-			t.Errorf("the sections %v differ, not %v", differ, c.want)
+			t.Errorf("the sections %v differ, want %v", differ, c.want)
 		}
 	}
 }
