@@ -220,6 +220,21 @@ func TestEndsAreSavedAfterAnOpening(t *testing.T) {
 	}
 }
 
+// A member starts from a checkpoint that has fewer requests than the store. The ends still count all requests in
+// front of them: if they counted fewer, a checkpoint could have more, and the store would stay uncut.
+func TestEndsCountTheRequestsOfEarlierProcesses(t *testing.T) {
+	w := newWorld(t)
+	w.startInGroup("first", 0)
+	w.writeRaw(&plain, "a@1000=1", "a@1001=2", "a@1002=3")
+	w.sync()
+	w.startInGroup("first", 1)
+	w.writeRaw(&plain, "a@1001=2")
+	w.sync()
+	if e, _, err := readEnds(w.storeRaw()); e.requests != 3 || err != nil {
+		t.Errorf("the saved ends have %d requests, error %v", e.requests, err)
+	}
+}
+
 // rawStore returns the store of raw samples.
 func (w *world) rawStore() *store {
 	w.t.Helper()

@@ -66,6 +66,7 @@ type stores struct {
 	atSync atomic.Pointer[func()] // called by the next sync
 
 	leftOut string // a sync leaves out the stores of this tenant
+	cut     string // what the last CutBack was told
 }
 
 func newStores(t *testing.T) *stores {
@@ -201,8 +202,10 @@ func (s *stores) synced() int {
 	return s.syncs
 }
 
-// CutBack does nothing, since losePower leaves nothing to be cut.
-func (s *stores) CutBack(string, map[string]uint64) {}
+// CutBack cuts nothing, since losePower leaves nothing to be cut.
+func (s *stores) CutBack(boot string, requests map[string]uint64) {
+	s.cut = fmt.Sprint(boot, " ", requests)
+}
 
 // WriteEvents keeps the events of later entries than those that it has.
 func (s *stores) WriteEvents(ctx context.Context, all []*member.Events) error {
@@ -1296,7 +1299,78 @@ func unsyncedStore(t *testing.T, first bool) {
 	if synctest.Wait(); p.log.Bytes() > 40_000 {
 		t.Errorf("the store syncs again, but the log has %d bytes, want at most 40000", p.log.Bytes())
 	}
+
+	fs = p.kill(func(fs *memfs.FS) *memfs.FS {
+		s.losePower()
+		return fs.PowerLoss(rand.New(rand.NewPCG(2, 1)))
+	})
+	p = start(t, fs, s, small, func(o *Options) { o.Boot = "a third" })
+	if err := p.Barrier(t.Context(), "b"); err != nil {
+		t.Error(err)
+	}
+	if n := s.count("b raw"); n != written {
+		t.Errorf("after a second power loss, %d samples are stored, want %d", n, written)
+	}
 	p.terminate()
+}
+
+// A start tells the stores how many requests they must have: those of the checkpoint, and of the notes if they are
+// of the same boot.
+func TestStoresAreToldWhatTheyMustHave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		p := start(t, memfs.New(), s)
+		write := func(n int) {
+			for range n {
+				if _, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), 1)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		write(3)
+		time.Sleep(2 * checkpointInterval)
+		write(2)
+		fs := p.kill(crash)
+		for boot, want := range map[string]string{"boot": "boot map[a:5]", "the next": "the next map[a:3]"} {
+			o := optionsOf(fs.Crash(), s)
+			o.Boot = boot
+			if _, err := New(o); err != nil {
+				t.Fatal(err)
+			}
+			if s.cut != want {
+				t.Errorf("the stores are told %q, want %q", s.cut, want)
+			}
+		}
+	})
+}
+
+// The newest checkpoint is damaged. The one before it counts, and the log still has what came since.
+func TestADamagedCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		small := func(o *Options) { o.Config.Checkpoint = 2000 }
+		p := start(t, memfs.New(), s, small)
+		for range 120 {
+			p.mustCount("a", "c", 1)
+			time.Sleep(time.Second)
+		}
+		if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 3 {
+			t.Errorf("%g checkpoints were written, want at least 3", n)
+		}
+		fs := p.kill(crash)
+		names, err := fs.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := checkpoint.Files(names)
+		data := fs.Files[all[len(all)-1].Name].Data
+		data[len(data)/2]++
+		p = start(t, fs, s, small)
+		time.Sleep(30 * time.Second)
+		p.terminate()
+		s.check("a", "c", 120)
+	})
 }
 
 // count returns how many samples the stores have of series whose keys begin with a prefix.
@@ -1326,13 +1400,20 @@ func requestsWait(t *testing.T, sick error) {
 	small := func(o *Options) { o.Config.Checkpoint = 2000 }
 	p := start(t, memfs.New(), s, small)
 	s.make("b", true, sick)
-	const waiting = 100 // more than one work
+	waiting := 100 // more than one work
 	for i := range waiting {
 		e := request(t, "b", "r", time.Now().Add(time.Duration(i)*time.Millisecond), 1)
 		go func() { _, _ = p.Write(t.Context(), e) }()
 	}
 	for range 120 {
 		p.mustCount("a", "c", 1)
+		time.Sleep(time.Second)
+	}
+	last := testutil.ToFloat64(p.metrics.Checkpoints)
+	for ; testutil.ToFloat64(p.metrics.Checkpoints) == last; waiting++ { // some come while a checkpoint is written
+		p.mustCount("a", "c", 1)
+		e := request(t, "b", "r", time.Now().Add(time.Hour), 1)
+		go func() { _, _ = p.Write(t.Context(), e) }()
 		time.Sleep(time.Second)
 	}
 	if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 2 {
