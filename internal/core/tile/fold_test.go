@@ -1,0 +1,42 @@
+package tile
+
+import (
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+)
+
+// A stamped gauge is taken if it is in the window of the last boundary. The window of the configuration does
+// not matter, because members of a group may have different ones.
+func TestTheLastBoundaryHasTheTimedWindow(t *testing.T) {
+	then := &Config{CounterTTL: time.Hour, GaugeTTL: time.Hour, OutOfOrder: 20 * time.Second}
+	for how, move := range map[string]func(*Shard){
+		"closed": func(s *Shard) { s.Close(base+60_000, then) },
+		"skipped": func(s *Shard) {
+			if !s.Skip(base+60_000, then) {
+				t.Error("the shard has series")
+			}
+		},
+	} {
+		p := &player{t: t, config: testConfig()}
+		p.shard = New(p.config, base+50_000)
+		move(p.shard)
+		if got := p.run("window start=61s\ngauge g 7 T=40s\ngauge g 8 T=39s"); got != "samples=1 late gauges=1\n" {
+			t.Errorf("the shard was %s: %s", how, got)
+		}
+	}
+}
+
+// A silent producer is remembered for an hour.
+func TestSilentProducersAreForgotten(t *testing.T) {
+	for after, knows := range map[int64]bool{producerTTL: true, producerTTL + 10_000: false} {
+		p := &player{t: t, config: testConfig()}
+		p.shard = New(p.config, base)
+		p.run("window start=3s")
+		p.shard.Skip(base+after, p.config)
+		if got := p.shard.Knows(&batch.Header{Producer: 1, Incarnation: 1, Sequence: 1}); got != knows {
+			t.Errorf("after %v, the producer is known: %v, want %v", time.Duration(after)*time.Millisecond, got, knows)
+		}
+	}
+}
