@@ -409,6 +409,46 @@ func TestANewLeaderWaitsForSenders(t *testing.T) {
 	}
 }
 
+// A member that restarted lately does not know all senders. If it is elected, it closes no tile for five seconds,
+// though all senders that it knows were heard.
+func TestANewLeaderThatRestartedWaitsLonger(t *testing.T) {
+	for restarted, waits := range map[bool]bool{false: false, true: true} {
+		g := newThree(t, 3)
+		sequence := uint64(0)
+		push := func(n *testNode) {
+			sequence++
+			n.Push(g.now, ID(1000+sequence), pushOf(g.now, "one", 9, sequence, 1))
+			g.settle()
+		}
+		push(g.leader())
+		g.pass(11_000)
+		old := g.leader()
+		g.pass(9000 - g.now%10_000 + 4000 - 1000) // one is due soon
+		if restarted {
+			for _, n := range g.nodes {
+				n.state.senders, n.state.since = map[uint64]int64{}, g.now
+			}
+		}
+		push(old)
+		old.parted = true
+		g.pass(2500)
+		leader := g.leader()
+		closed := func() int64 {
+			return leader.State().Shards().Of(series.Shard("one", series.AppendKey(nil, series.Counter,
+				labels.FromStrings("__name__", "c")))).Closed()
+		}
+		before := closed()
+		push(leader)
+		g.pass(1000)
+		if got := closed() == before; got != waits {
+			t.Errorf("restarted %v: the new leader waits: %v, want %v", restarted, got, waits)
+		}
+		if g.pass(5000); closed() == before {
+			t.Errorf("restarted %v: no tile is closed", restarted)
+		}
+	}
+}
+
 // A member whose clock is wrong does not lead for long: it would close tiles of the future.
 func TestAWrongClockDoesNotLead(t *testing.T) {
 	g := newThree(t, 3)
