@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// In a short run at either pace, the server reports two times for exactly the requests after the first
-// round: the time of whole requests, and their time in the ingester.
+// In a short run at either pace, the server reports two durations, of exactly the requests after the
+// first round: how long whole requests took, and how long they were in the ingester.
 func TestAcknowledge(t *testing.T) {
 	part := new(report.RemoteWrite)
 	w := writeWorkload{version: 1, WriteLoad: report.WriteLoad{Name: "few", Series: 500, Batch: 50, Rounds: 1 + 2*20}}
@@ -52,7 +52,7 @@ func TestP99Between(t *testing.T) {
 		}
 		got, n, err := p99Between(before, look())
 		if err != nil || n != 1000 || math.Abs(got-.99) > within {
-			t.Errorf("with %d buckets: 99 of 100 of %d below %v, want 0.99 of 1000 (%v)", maxBuckets, n, got, err)
+			t.Errorf("with %d buckets: the p99 of %d observations is %v, want 0.99 of 1000; error %v", maxBuckets, n, got, err)
 		}
 	}
 }

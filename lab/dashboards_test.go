@@ -38,7 +38,7 @@ func TestWritesBesideDashboards(t *testing.T) {
 	}
 	for _, c := range part.Databases {
 		if c.Acknowledged < 200*(40+1) || c.Lost() != 0 {
-			t.Errorf("%s: %d samples acknowledged, %d found", c.Name, c.Acknowledged, c.Found)
+			t.Errorf("%s: %d samples were acknowledged, but queries find %d", c.Name, c.Acknowledged, c.Found)
 		}
 		// Each dashboard is refreshed at least once before the end.
 		if want := uint64(5 * part.Panels); c.Queries < want || c.Refused+c.Failed+c.Empty != 0 {
@@ -102,14 +102,14 @@ func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 			return tries - 1, c.others[tries-1], nil
 		})
 		if err != nil || best != c.best || others != c.others[c.best] || repeated != c.repeated || tries != len(c.others) {
-			t.Errorf("%s: try %d of %d counts, with the share %v of others, after %d repeats: %v",
-				name, best, tries, others, repeated, err)
+			t.Errorf("%s: try %d of %d counts, with the share %v of others, after %d repeats, error %v; want try %d",
+				name, best, tries, others, repeated, err, c.best)
 		}
 	}
 	cause := errors.New("does not start")
 	if _, _, _, err := undisturbed(t.Context(), 2,
 		func(context.Context) (int, float64, error) { return 0, 1, cause }); !errors.Is(err, cause) {
-		t.Errorf("the error of a failed run: %v", err)
+		t.Errorf("a failed run returned %v, want %v", err, cause)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestQueriesOfADashboardAreCounted(t *testing.T) {
 	var n atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("query") == "" || r.FormValue("start") >= r.FormValue("end") || r.FormValue("step") == "" {
-			t.Errorf("the query has the parameters %v", r.Form)
+			t.Errorf("the query has the parameters %v, want a query, a start before the end, and a step", r.Form)
 		}
 		switch n.Add(1) {
 		case 1:
@@ -172,7 +172,7 @@ func TestQueriesOfADashboardAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(a.took) != 2 || a.empty != 1 || a.refused != 2 || a.failed != 2 || a.why == "" {
-		t.Errorf("counted %d answers, %d of them empty, %d refused, %d failed, %q",
+		t.Errorf("counted %d answers, %d of them empty, %d refused, %d failed, %q; want 2, 1, 2, 2 and a cause",
 			len(a.took), a.empty, a.refused, a.failed, a.why)
 	}
 }
@@ -203,7 +203,7 @@ func TestDashboardsOfASeed(t *testing.T) {
 	phases := func(seed uint64) (all []time.Duration) {
 		for _, d := range dashboards(10, "http://127.0.0.1", "shop", 5*time.Second, seed) {
 			if d.phase < 0 || d.phase >= 5*time.Second {
-				t.Errorf("the first refresh is after %v", d.phase)
+				t.Errorf("the first refresh is after %v, want less than 5s", d.phase)
 			}
 			all = append(all, d.phase)
 		}
@@ -213,11 +213,11 @@ func TestDashboardsOfASeed(t *testing.T) {
 	differ := false
 	for i := range one {
 		if one[i] != same[i] {
-			t.Errorf("dashboard %d is refreshed at %v and %v", i, one[i], same[i])
+			t.Errorf("dashboard %d is refreshed at %v, and with the same seed at %v", i, one[i], same[i])
 		}
 		differ = differ || one[i] != other[i]
 	}
 	if !differ {
-		t.Error("every run has the same refreshes")
+		t.Error("another seed has the same refreshes")
 	}
 }

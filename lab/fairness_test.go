@@ -20,7 +20,8 @@ func TestFairPairs(t *testing.T) {
 		t.Errorf("figures are missing: %+v", part)
 	}
 	if part.Acknowledged == 0 || part.Lost() != 0 {
-		t.Errorf("%d samples of the other tenants were acknowledged, and %d stored", part.Acknowledged, part.Stored)
+		t.Errorf("%d samples of the other tenants are stored, want the %d that were acknowledged",
+			part.Stored, part.Acknowledged)
 	}
 	if part.Refused == 0 || part.Refused >= part.Sent {
 		t.Errorf("the tenant one sent %d requests, of which %d were refused; want some refused, but not all",

@@ -81,11 +81,11 @@ func TestRound(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := len(l.results.Loads); n != 1 {
-			t.Fatalf("%s: %d loads in the results", c.network, n)
+			t.Fatalf("%s: the results have %d loads, want 1", c.network, n)
 		}
 		for i, cost := range l.results.Loads[0].Costs {
 			if cost.Name != c.of[i].name || cost.Sent == 0 || cost.Received != cost.Sent {
-				t.Errorf("%s: %s sent, of which %s received %d", c.network, cost.Name, c.of[i].name, cost.Received)
+				t.Errorf("%s: %s received %d of %d, want all to %s", c.network, cost.Name, cost.Received, cost.Sent, c.of[i].name)
 			}
 			// In 0.3 s at this rate, the measured CPU time of a bare receiver may be 0.
 			if len(cost.Micros) != 1 || !(cost.Micros[0] >= 0) || cost.Resident[0] <= 0 {
@@ -177,7 +177,7 @@ func TestTechniquesTakeTurns(t *testing.T) {
 	}
 	for _, others := range part.Pools.Others {
 		if others < 0 || others > 1 {
-			t.Errorf("the recorded share of other processes is %v", others)
+			t.Errorf("the recorded share of other processes is %v, want 0 to 1", others)
 		}
 	}
 }

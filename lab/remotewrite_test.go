@@ -41,7 +41,7 @@ func TestRemoteWriteRun(t *testing.T) {
 				continue
 			}
 			if c.Acknowledged != 2000 || c.Found != 2000 || c.Lost() != 0 {
-				t.Errorf("%s, %s: %d samples acknowledged, %d found", load.ID, c.Name, c.Acknowledged, c.Found)
+				t.Errorf("%s, %s: %d samples were acknowledged, but queries find %d", load.ID, c.Name, c.Acknowledged, c.Found)
 			}
 			if len(c.Seconds) != 1 || c.Seconds[0] <= 0 || len(c.Ratio) != 1 || c.P50[0] <= 0 || c.P99[0] < c.P50[0] ||
 				c.PerSecond[0] <= 0 {
@@ -51,10 +51,10 @@ func TestRemoteWriteRun(t *testing.T) {
 		want := map[string]string{"one": "a peer, an old peer, Freshet",
 			"two": "a peer, an old peer, does not understand version 2.0, Freshet"}[load.ID]
 		if got := strings.Join(names, ", "); got != want {
-			t.Errorf("%s has %s, not %s", load.ID, got, want)
+			t.Errorf("%s has %s, want %s", load.ID, got, want)
 		}
 		if peer := load.Costs[0]; peer.Ratio[0] != 1 {
-			t.Errorf("a peer is %v times as expensive as itself", peer.Ratio[0])
+			t.Errorf("a peer is %v times as expensive as itself, want 1", peer.Ratio[0])
 		}
 	}
 	if left := strings.Join(l.results.LeftOut, "\n"); len(l.results.LeftOut) != 2 ||
@@ -71,7 +71,7 @@ func TestWriteWorkloads(t *testing.T) {
 			t.Errorf("%s: %v", w.ID, err)
 		}
 		if ago := time.Since(time.UnixMilli(c.Time(w.Rounds - 1))); ago < writeEnds || ago > 2*writeEnds {
-			t.Errorf("the samples of %s end %v ago", w.ID, ago)
+			t.Errorf("the samples of %s end %v ago, want %v to %v", w.ID, ago, writeEnds, 2*writeEnds)
 		}
 	}
 }

@@ -82,7 +82,8 @@ func (s *sim) crashInCut(n *node, before map[string][]byte, synced map[string]bo
 
 // undo undoes some changes to files of the databases that are not synced.
 func (n *node) undo(before map[string][]byte, synced map[string]bool) {
-	chunks := map[string]bool{} // whether a directory of chunks, which is renamed before it is removed, is back
+	// A directory of chunks comes back whole or not at all, since it is renamed before it is removed.
+	chunks := map[string]bool{} // whether it is back
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		dir := filepath.Dir(name)
 		back, known := chunks[dir]

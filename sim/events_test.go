@@ -98,7 +98,7 @@ func (s *sim) sameEvents() {
 	first := s.nodes[0].eventLog.events
 	for _, n := range s.nodes[1:] {
 		if !slices.Equal(first, n.eventLog.events) {
-			s.Fail("node 0 has the events %q, and node %d %q", first, n.n, n.eventLog.events)
+			s.Fail("node 0 has the events %q, but node %d has %q", first, n.n, n.eventLog.events)
 		}
 	}
 	times := map[string]int{}
@@ -109,7 +109,7 @@ func (s *sim) sameEvents() {
 	}
 	for _, title := range s.oracle.events {
 		if times[title] == 0 {
-			s.Fail("%q was acknowledged, and is nowhere", title)
+			s.Fail("%q was acknowledged, but no node has it", title)
 		}
 	}
 }

@@ -245,8 +245,9 @@ func (s *sim) changeMembers(n *node, lasts int64) {
 	})
 }
 
-// askForMembers asks the leader until the members are these. A leader makes a voter of each learner that has
-// caught up, so a learner may never be seen. Near the end of the run, all members become voters.
+// askForMembers asks the leader until the group has exactly these members. A leader makes a voter of each
+// learner that has caught up, so a learner may never be seen. Near the end of the run, all members become
+// voters.
 func (s *sim) askForMembers(voters, learners []uint64, then func()) {
 	if s.Now > s.end-settleFor {
 		voters, learners, then = []uint64{1, 2, 3}, nil, func() {}

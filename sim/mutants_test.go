@@ -10,13 +10,13 @@ import (
 )
 
 // The simulation finds each of these mistakes with the seed recorded here. `make soak` looks for the first
-// seed that does. core/replica finds seven more.
+// seed that finds the mistake. core/replica finds seven more mistakes.
 func TestMistakesAreFound(t *testing.T) {
 	for _, m := range []struct {
 		name string
 
 		// set switches the mistake on in production code. These switches exist only in builds with the tag
-		// sim. It is nil if the mistake is one of the simulated world's: see mistakes.
+		// sim. set is nil if the simulated world makes the mistake: see mistakes.
 		set *bool
 
 		mistakes

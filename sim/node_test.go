@@ -87,7 +87,7 @@ func (n *node) settings() member.Settings {
 			OutOfOrder: n.window()}}
 }
 
-// window returns how much older than the tenant's newest sample a sample may be.
+// window returns how far a sample may be behind the tenant's newest sample.
 func (n *node) window() time.Duration { return time.Duration(60+20*n.n) * time.Second }
 
 // start starts the process of a node from its disk. fresh is where the log of a new node begins.

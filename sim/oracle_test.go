@@ -21,7 +21,7 @@ import (
 type oracle struct {
 	leaders  map[uint64]int   // nodes by term
 	elected  map[uint64]int64 // when the leader was elected, by term
-	heard    map[uint64]heard // by the producer that a collector is
+	heard    map[uint64]heard // when collectors were last heard, by producer
 	effects  map[uint64]string
 	outcomes map[uint64]outcome.Outcome
 	digests  map[decisions]uint64
@@ -98,11 +98,11 @@ func (o *oracle) applied(s *sim, n *node, a *member.Applied) {
 		o.effects[a.Index] = b.String()
 		o.count(s, n, a)
 	case before != b.String():
-		s.Fail("node %d: entry %d has the effect %s, and on another node %s", n.n, a.Index, &b, before)
+		s.Fail("node %d: entry %d has the effect %s, but on another node %s", n.n, a.Index, &b, before)
 	}
 }
 
-// count counts what an entry covers.
+// count adds an entry to the coverage of the run, notes the collectors in it, and checks a boundary.
 func (o *oracle) count(s *sim, n *node, a *member.Applied) {
 	for tenant, f := range a.Windows.Folded {
 		s.covered.late += int(f.Late)
@@ -186,12 +186,12 @@ func (o *oracle) outcome(s *sim, n *node, index uint64, got *outcome.Outcome) {
 		return
 	}
 	if before != *got {
-		s.Fail("node %d: the request of entry %d has the outcome %+v, and before %+v", n.n, index, *got, before)
+		s.Fail("node %d: the request of entry %d has the outcome %+v, but before it had %+v", n.n, index, *got, before)
 	}
 }
 
-// decisions are the decisions about a tenant's entries up to an index: the ones known when an entry is
-// applied, or the ones about requests that the stores have.
+// decisions identifies the decisions about a tenant's entries up to an index: all decisions when an
+// entry is applied, or the decisions about the requests that the stores have.
 type decisions struct {
 	tenant string
 	index  uint64
@@ -204,14 +204,14 @@ func (o *oracle) decided(s *sim, n *node, tenant string) {
 	for i, d := range []member.Digest{applied, stored} {
 		key := decisions{tenant, d.Index, i == 1}
 		if before, known := o.digests[key]; known && before != d.Hash {
-			s.Fail("node %d: the decisions of tenant %s up to entry %d have the digest %x (stored %v), and on another node %x",
+			s.Fail("node %d: the decisions of tenant %s up to entry %d have the digest %x (stored: %v), but on another node %x",
 				n.n, tenant, d.Index, d.Hash, key.stored, before)
 		}
 		o.digests[key] = d.Hash
 	}
 }
 
-// sends notes a window before it is pushed.
+// sends is told of each window before the window is pushed.
 func (o *oracle) sends(p *pushed) {
 	for tenant, sums := range p.sums {
 		for name, v := range sums {
@@ -220,7 +220,7 @@ func (o *oracle) sends(p *pushed) {
 	}
 }
 
-// refused takes the part of a tenant out of a window.
+// refused is told that a tenant's part of a window was refused. The part then counts as not sent.
 func (o *oracle) refused(p *pushed, tenant string) {
 	for name, v := range p.sums[tenant] {
 		o.sent[tenant+"/"+name] -= v
@@ -236,7 +236,7 @@ func (o *oracle) acknowledged(p *pushed) {
 	}
 }
 
-// offers notes the samples of a request before it is sent.
+// offers is told of the samples of a request before the request is sent.
 func (o *oracle) offers(tenant string, samples []offered) {
 	for _, x := range samples {
 		o.offer(tenant+"/"+x.name, x.t, x.v)
@@ -256,7 +256,7 @@ func (o *oracle) offer(key string, t int64, v float64) {
 	o.offered[key][t][math.Float64bits(v)] = true
 }
 
-// written notes the answer to a request.
+// written is told of the answer to a request.
 func (o *oracle) written(s *sim, r *request, got outcome.Outcome) {
 	tenant, all := r.parts[0].Tenant, o.writtenOf(s, r, &got)
 	if all < len(r.samples) {
@@ -282,7 +282,8 @@ func (o *oracle) written(s *sim, r *request, got outcome.Outcome) {
 	}
 }
 
-// writtenOf returns how many samples of a request are written. The fates of all samples are known.
+// writtenOf returns how many samples of a request are written. It fails the run if the fate of a sample
+// is missing.
 func (o *oracle) writtenOf(s *sim, r *request, got *outcome.Outcome) int {
 	sum := got.Written
 	sum.Add(got.Dropped)
@@ -296,7 +297,7 @@ func (o *oracle) writtenOf(s *sim, r *request, got *outcome.Outcome) int {
 // same reports whether two values are equal. Two stale markers are equal.
 func same(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
 
-// offersDeltas notes increments before they are sent.
+// offersDeltas is told of increments before they are sent.
 func (o *oracle) offersDeltas(tenant string, samples []offered) {
 	for _, x := range samples {
 		o.bounds(tenant, x.name).most += x.v
@@ -311,8 +312,9 @@ func (o *oracle) bounds(tenant, name string) *bounds {
 	return o.deltas[key]
 }
 
-// deltasWritten notes the answer to increments. Only if all or none are written, the answer tells which
-// are counted. A repeat is answered as written even if a limit refused some of its series at first.
+// deltasWritten is told of the answer to increments. The answer tells which increments are counted only
+// if all or none are written. A repeat is answered as written even if a limit refused some of its
+// series at first.
 func (o *oracle) deltasWritten(s *sim, r *request, got outcome.Outcome) {
 	tenant, all := r.parts[0].Tenant, o.writtenOf(s, r, &got)
 	for _, x := range r.samples {
@@ -334,7 +336,7 @@ func (o *oracle) question(s *sim, tenant string) (check func(*node)) {
 			v, found := n.has(tenant, x.name, x.t)
 			s.Note(fmt.Appendf(nil, "%d reads %v %v", n.n, v, found))
 			if !found || !same(v, x.v) {
-				s.Fail("node %d: a read of %s of tenant %s at %d finds %v (%v), but %v was acknowledged before", n.n,
+				s.Fail("node %d: a read of %s of tenant %s at %d finds %v (found: %v), but %v was acknowledged before", n.n,
 					x.name, tenant, x.t-base, v, found, x.v)
 			}
 		}
@@ -371,7 +373,8 @@ func (s *sim) finish() {
 	for _, n := range s.nodes {
 		m := n.node.State()
 		if !n.Up || n.working > 0 || m.Index() != s.nodes[0].node.State().Index() {
-			s.Fail("node %d, up %v, ends at entry %d with %d works, and node 0 at entry %d", n.n, n.Up, m.Index(), n.working,
+			s.Fail("node %d, up %v, ends at entry %d with %d works, but node 0 ends at entry %d",
+				n.n, n.Up, m.Index(), n.working,
 				s.nodes[0].node.State().Index())
 			return
 		}
@@ -486,7 +489,7 @@ func (s *sim) expected(n *node) {
 	for _, key := range slices.Sorted(maps.Keys(o.must)) {
 		for t, v := range o.must[key] {
 			if got, found := has[key][t]; !found || !same(got, v) {
-				s.Fail("%s has %v (%v) at %d, but %v was acknowledged as written", key, got, found, t-base, v)
+				s.Fail("%s has %v (found: %v) at %d, but %v was acknowledged as written", key, got, found, t-base, v)
 			}
 		}
 	}

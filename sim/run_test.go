@@ -149,7 +149,7 @@ func TestSameSeedSameStory(t *testing.T) {
 		stories[all[0]] = true
 	}
 	if len(stories) < 5 {
-		t.Errorf("five seeds have %d stories", len(stories))
+		t.Errorf("five seeds have %d stories, want 5", len(stories))
 	}
 }
 

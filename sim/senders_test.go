@@ -107,8 +107,8 @@ func (s *sim) collect(c *collector) {
 	p.Push = entry.Push{Producer: c.producer, Incarnation: c.incarnation, Sequence: c.sequence, Shape: 1}
 	for i, tenant := range tenants {
 		c.portions++
-		// Each tenant has a producer of its own. A push may come again when another one of its tenants has room,
-		// and a shard that has a later batch of the same producer would treat the earlier batch as a repeat.
+		// Each tenant has a producer of its own. A push may come again when another of its tenants has room. A
+		// shard with a later batch of the same producer would then treat the earlier batch as a repeat.
 		c.writer.Begin(batch.Header{Tenant: []byte(tenant), Producer: c.producer + uint64(i)<<32, Incarnation: c.incarnation,
 			Sequence: c.portions, Second: p.second, Birth: p.second * 1e9})
 		p.sums[tenant] = map[string]float64{}
@@ -142,7 +142,8 @@ func (s *sim) collect(c *collector) {
 }
 
 // crowds is the number of shards in which all series of windows lie, so that a shard has several
-// series, tenants and senders. They are far apart, so that their tiles are closed at different times.
+// series, tenants and senders. These shards are far apart, so that their tiles are closed at different
+// times.
 const crowds = 8
 
 // crowded returns a longer name that lies in one of a few shards.
@@ -230,8 +231,8 @@ func (s *sim) pushAnswered(c *collector, p *pushed, err error, leader uint64) {
 		s.covered.full++
 		for _, tenant := range slices.Sorted(maps.Keys(full.Samples)) {
 			if full.Samples[tenant] != p.samples[tenant] {
-				s.Fail("collector %d: %d samples of tenant %s are refused, of %d", c.n, full.Samples[tenant], tenant,
-					p.samples[tenant])
+				s.Fail("collector %d: %[2]d of %[4]d samples of tenant %[3]s are refused, want all",
+					c.n, full.Samples[tenant], tenant, p.samples[tenant])
 			}
 			s.oracle.refused(p, tenant)
 		}
@@ -402,7 +403,7 @@ func (s *sim) samplesOf(w *writer) (all []offered) {
 		if w.last == 0 {
 			w.last = now - w.behind
 		}
-		if s.Chance(50) { // a late sample is then behind another one of its series
+		if s.Chance(50) { // small steps, so that late samples are behind samples of the same series
 			w.last += s.Between(second, 20*second)
 		} else {
 			w.last += s.Between(60*second, 11*60*second)
@@ -448,8 +449,8 @@ func (s *sim) samplesOf(w *writer) (all []offered) {
 	return all
 }
 
-// resting returns how many of the last series of a sender that catches up have no samples at a time. They have
-// some again hours later, when the databases no longer have them in memory.
+// resting returns how many series of a sender that catches up have no samples at `now`: the last ones. They
+// get samples again hours later, when the databases no longer have them in memory.
 func (w *writer) resting(now int64) int {
 	if begun := base - w.behind; w.behind > 0 && now > begun+3600*second && now < begun+4*3600*second {
 		return w.series - 1

@@ -29,7 +29,7 @@ const (
 type sim struct {
 	*world.World
 	dir    string // of the databases
-	dirs   int    // how many were made in it
+	dirs   int    // number of directories made in dir
 	end    int64
 	ending bool // nothing new begins any more
 

@@ -52,7 +52,7 @@ func TestRow(t *testing.T) {
 		{"disk_frozen", named("lock", .9), time.Second, false},
 	} {
 		if right := row(c.fault, c.found, c.took); right != c.right {
-			t.Errorf("%s: %+v after %v is right: %t", c.fault, c.found.Causes, c.took, right)
+			t.Errorf("%s: %+v after %v is right: %t, want %t", c.fault, c.found.Causes, c.took, right, c.right)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func TestUnsaid(t *testing.T) {
 		{Title: "10 % of another cause"},
 	}}
 	if got := from.unsaid("/d", found); !slices.Equal(got, []string{"10 %"}) {
-		t.Errorf("unsaid returned the texts %q", got)
+		t.Errorf("unsaid returned the texts %q, want only 10 %%", got)
 	}
 }
 

@@ -92,7 +92,7 @@ func TestKeysOfReorderedTags(t *testing.T) {
 		s.cutTags = slices.Clone(s.cutTags)
 		slices.Reverse(s.cutTags)
 		if find(&s) != first {
-			t.Errorf("%s: with the tags in reverse order the context is another", k.name)
+			t.Errorf("%s: the tags in reverse order have another context, want the same", k.name)
 		}
 	}
 }

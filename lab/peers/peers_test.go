@@ -88,7 +88,7 @@ func await(t *testing.T, r *Running, want Received) (got Received) {
 func TestStartOfAPeerThatIsNotBuilt(t *testing.T) {
 	p := veneur
 	if _, err := p.Start(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not built") {
-		t.Errorf("Start of a peer that is not built returned %v", err)
+		t.Errorf("Start of a peer that is not built returned %v, want \"not built\"", err)
 	}
 }
 
@@ -115,7 +115,8 @@ func TestPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The function beside a peer ends with the peer. Here it ends at once.
+			// The plan may have a function that runs beside the peer and ends with it. Here the function ends at
+			// once.
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
 			if plan.beside != nil {
@@ -204,7 +205,7 @@ func TestCounters(t *testing.T) {
 
 func TestAnswersOfStatsd(t *testing.T) {
 	answers := bufio.NewScanner(bytes.NewReader(sample(t, "statsd-0.9.0.txt")))
-	for _, want := range []uint64{2333, 0} { // counts of earlier flushes, and since the last flush
+	for _, want := range []uint64{2333, 0} { // the counts of earlier flushes, and the counts since the last flush
 		answer, err := statsdAnswer(answers)
 		if err != nil {
 			t.Fatal(err)

@@ -30,7 +30,7 @@ func TestMedian(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 		if !slices.Equal(c.values, before) {
-			t.Errorf("%s: the function has reordered the runs", c.name)
+			t.Errorf("%s: Median has reordered its argument", c.name)
 		}
 	}
 }
@@ -276,7 +276,7 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 	if got := Quantile(nil, .99); got != 0 || values[0] != 4 {
-		t.Errorf("got %v for no values; the values are now %v", got, values)
+		t.Errorf("no values have the quantile %v, want 0; the values are now %v, want their first order", got, values)
 	}
 }
 
@@ -390,7 +390,7 @@ func TestNotShown(t *testing.T) {
 func TestABoundWithinTheRangeIsNotShown(t *testing.T) {
 	r := sample()
 	if text := r.goals(); strings.Contains(text, string(NotShown)) {
-		t.Errorf("some goals are not shown in\n%s", text)
+		t.Errorf("want every goal to be shown as reached or missed in\n%s", text)
 	}
 	for what, c := range map[string]struct {
 		spoil func(*Results)
@@ -437,7 +437,7 @@ func TestABoundWithinTheRangeIsNotShown(t *testing.T) {
 		}
 	}
 	if v := verdictOfRuns(nil, atMost(1)); v != NotShown {
-		t.Errorf("without any run, the verdict is %s", v)
+		t.Errorf("without any run, the verdict is %s, want %s", v, NotShown)
 	}
 }
 
