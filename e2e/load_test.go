@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -22,8 +23,8 @@ import (
 //     28 minutes late, and new series, in 2.0 with start times.
 //
 // Besides, a pair of senders sends everything twice, and a writer has a reader at each node, which asks
-// right after each acknowledgement. Senders repeat a request until it is acknowledged, so at the end each
-// node must have exactly what was sent.
+// right after each acknowledgement. Senders use nodes that are ready, as behind a load balancer, and repeat
+// a request until it is acknowledged. So at the end each node must have exactly what was sent.
 type loaded struct {
 	*trio
 	collectors map[string]*process // by tenant
@@ -43,8 +44,9 @@ type loaded struct {
 	gap      time.Duration // the longest time without one, since longestGap was called
 	failures []string      // answers of 5xx, except by nodes that are cut off
 	refusals []string      // answers of 4xx
-	tries    int           // largest number of failed tries of one request
-	failure  string        // the last of these tries
+	ready    map[string]bool
+	tries    int    // largest number of failed tries of one request
+	failure  string // the last of these tries
 }
 
 // The tenants of the load. Each node has an address for the second one.
@@ -94,6 +96,10 @@ func (l *loaded) start(name string) {
 	l.t.Helper()
 	l.name, l.quit, l.counters, l.remotes = name, make(chan struct{}), map[string]*increments{}, nil
 	l.acked, l.last, l.gap, l.failures, l.refusals, l.tries, l.failure = 0, time.Now(), 0, nil, nil, 0, ""
+	l.ready = map[string]bool{}
+	for _, n := range nodeNames {
+		l.running.Go(func() { l.watch(n) })
+	}
 	for tenant, p := range l.collectors {
 		l.counters[tenant] = l.startIncrements("unixgram", p.Unixgram, name+"_hits", fastIncrements/2)
 	}
@@ -102,7 +108,7 @@ func (l *loaded) start(name string) {
 		{name: "v2", kind: remoteWriteV2, tenant: secondTenant},
 		{name: "pair", kind: remoteWriteV1, tenant: firstTenant, replicas: []string{"one", "other"}},
 	} {
-		r.l, r.name, r.node, r.sent = l, name+"_"+r.name, i, map[string]map[int64]float64{}
+		r.l, r.name, r.prefers, r.sent = l, name+"_"+r.name, i, map[string]map[int64]float64{}
 		l.remotes = append(l.remotes, r)
 		l.running.Go(r.run)
 	}
@@ -203,7 +209,7 @@ type remote struct {
 	kind     string // of the requests
 	tenant   string
 	replicas []string // of a pair: each request is sent by each of them
-	node     int      // index of the node that gets the next request
+	prefers  int      // index of the node that gets its requests while it is ready
 	sent     map[string]map[int64]float64
 }
 
@@ -264,7 +270,7 @@ func (r *remote) note(s single, at int64, value float64) {
 // senderWaits is longer than a node waits for a leader, so that a sender sees the 503.
 const senderWaits = 12 * time.Second
 
-// send sends a request until it is acknowledged, to one node after the other, as a load balancer would do.
+// send sends a request until it is acknowledged. After a failure it goes to another node.
 func (r *remote) send(samples []single, more ...string) {
 	symbols, m := writev2.NewSymbolTable(), &writev2.Request{}
 	for _, s := range samples {
@@ -284,17 +290,47 @@ func (r *remote) send(samples []single, more ...string) {
 	}
 	body := pack(r.l.t, of)
 	for tries := 1; ; tries++ {
-		node := nodeNames[r.node%len(nodeNames)]
+		node := r.l.choose(r.prefers + tries - 1)
 		status, text, _, err := r.l.at(node, r.tenant).writeWithin(senderWaits, r.kind, body)
 		if err == nil && r.l.answered(node, status, text) {
 			return
 		}
 		r.l.failed(tries, fmt.Sprintf("%d %s %v", status, text, err))
-		r.node++
 		select {
 		case <-r.l.t.Context().Done():
 			return
 		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// choose returns the first node from an index on that is ready, as a load balancer does.
+func (l *loaded) choose(from int) (node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range nodeNames {
+		if node = nodeNames[(from+i)%len(nodeNames)]; l.ready[node] {
+			return node
+		}
+	}
+	return nodeNames[from%len(nodeNames)]
+}
+
+// watch notes from time to time whether a node is ready.
+func (l *loaded) watch(node string) {
+	client := http.Client{Timeout: time.Second}
+	for {
+		answer, err := client.Get("http://" + l.node(node).HTTP + "/-/ready")
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		l.mu.Lock()
+		l.ready[node] = err == nil && answer.StatusCode == http.StatusOK
+		l.mu.Unlock()
+		select {
+		case <-l.quit:
+			return
+		case <-time.After(300 * time.Millisecond):
 		}
 	}
 }

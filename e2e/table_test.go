@@ -327,7 +327,7 @@ const (
 func (l *loaded) startBulk(name string, perSecond int) *bulk {
 	b := &bulk{loaded: l, quit: make(chan struct{})}
 	for i := range bulkSenders {
-		r := &remote{l: l, name: name, kind: remoteWriteV2, tenant: firstTenant, node: i}
+		r := &remote{l: l, name: name, kind: remoteWriteV2, tenant: firstTenant, prefers: i}
 		b.running.Go(func() {
 			every := time.Second * bulkSenders * bulkSamples / time.Duration(perSecond)
 			for at := time.Now(); ; at = at.Add(every) {
