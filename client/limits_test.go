@@ -298,7 +298,7 @@ func TestMembersGiveBackTheirRoom(t *testing.T) {
 		flush(t, c)
 		used("clean", "a_b")
 		c.Set("s", "clean")
-		used("clean", "a_b", "clean") // the members of the flush before, and the one since
+		used("clean", "a_b", "clean") // the members of the last flush, and the new member
 		flush(t, c)
 		used("clean")
 		flush(t, c)

@@ -448,7 +448,7 @@ func TestThreeNodes(t *testing.T) {
 	hasMetricsOfAlerts(t, c.nodes["b"], "freshet_cluster_")
 }
 
-// counted stops the senders, and waits until each node has counted all that they sent.
+// counted is a check that stops the senders, and waits until each node has counted all that they sent.
 func (c *trio) counted(name string, all ...*increments) {
 	c.t.Helper()
 	sent := 0.0

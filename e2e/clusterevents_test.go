@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// An event that comes in at any node, or at a collector, is answered by all nodes, once, with the same id: also
-// if the leader is killed meanwhile.
+// An event may come in at any node, or at a collector. Then all nodes return it once, with the same id, even if
+// the leader is killed meanwhile.
 func TestAllNodesHaveTheSameEvents(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -48,7 +48,7 @@ func TestAllNodesHaveTheSameEvents(t *testing.T) {
 	c.begin(leader)
 	c.haveEvents(want)
 	if lost, err := p.ownMetric("freshet_outbox_lost_events_total"); err != nil || lost != 0 {
-		t.Errorf("the collector lost %v events, error %v", lost, err)
+		t.Errorf("the collector lost %v events, want none; error %v", lost, err)
 	}
 }
 
@@ -73,7 +73,7 @@ func (c *trio) haveEvents(titles []string) {
 			}
 			slices.Sort(got)
 			if want := slices.Sorted(slices.Values(titles)); !slices.Equal(got, want) {
-				return fmt.Errorf("it has %q, want %q", got, want)
+				return fmt.Errorf("the node has the events %q, want %q", got, want)
 			}
 			return nil
 		})
@@ -81,7 +81,7 @@ func (c *trio) haveEvents(titles []string) {
 	}
 	for _, other := range all[1:] {
 		if !slices.Equal(all[0], other) {
-			c.t.Errorf("one node has the events %+v, and another one %+v", all[0], other)
+			c.t.Errorf("one node has the events %+v, but another node has %+v", all[0], other)
 		}
 	}
 }

@@ -88,9 +88,9 @@ func (r *receiver) keep(name string, samples []writev2.Sample) {
 	}
 }
 
-// A backend gets each sample that the cluster acknowledged, on whatever node, from the leader alone. When a leader
-// is killed, the next one goes on where the log says that it was, and repeats only what was sent in the last
-// seconds. A node with one more backend disturbs nobody.
+// A backend gets each acknowledged sample from the leader alone, whichever node acknowledged the sample. When a
+// leader is killed, the next leader goes on at the place that the log names, and repeats only samples of the last
+// seconds. A node with one more backend disturbs no other node.
 func TestTheLeaderForwards(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -132,12 +132,12 @@ func TestTheLeaderForwards(t *testing.T) {
 	backend.check(t, kills)
 	for _, n := range nodeNames {
 		if unsent, err := c.nodes[n].ownMetric("freshet_forwarder_unsent_samples_total"); err != nil || unsent != 0 {
-			t.Errorf("node %s: %v samples are unsent, error %v", n, unsent, err)
+			t.Errorf("node %s: %v samples are unsent, want none; error %v", n, unsent, err)
 		}
 	}
 }
 
-// has returns what the backend lacks of the acknowledged samples of a writer, and of a counter's increments.
+// has is a check that the backend has all acknowledged samples of a writer, and all increments of a counter.
 func (r *receiver) has(w *writer, hits float64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,6 +185,6 @@ func (r *receiver) check(t *testing.T, kills []time.Time) {
 		t.Errorf("%d samples came again although no leader was killed within 8 s", early)
 	}
 	if float64(r.sent) > 1.5*float64(distinct) {
-		t.Errorf("%d samples were sent for %d different ones", r.sent, distinct)
+		t.Errorf("%d samples were sent, want at most half more than the %d different samples", r.sent, distinct)
 	}
 }

@@ -30,8 +30,8 @@ func (p *process) limitsOf() (series, folded int, err error) {
 	return 0, 0, errors.New("the default tenant has no limits")
 }
 
-// What a tenant uses of its limits at one node counts at the other nodes, too: series of DogStatsD, and the rate of
-// remote write.
+// The part of a limit that a tenant uses at one node counts at the other nodes, too. The limits are the series of
+// DogStatsD and the rate of remote write.
 func TestLimitsHoldForTheCluster(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -57,7 +57,7 @@ func TestLimitsHoldForTheCluster(t *testing.T) {
 			return err
 		}
 		if series >= maxSeries {
-			t.Fatalf("node b has %d series, and the cluster may have %d", series, maxSeries)
+			t.Fatalf("node b has %d series, but the whole cluster may have only %d", series, maxSeries)
 		}
 		if folded == 0 {
 			return fmt.Errorf("node b folded no sample; it has %d series", series)

@@ -101,8 +101,8 @@ func scrapers(t *testing.T, targets ...string) map[string]asker {
 	}
 }
 
-// answered waits until each store has returned an answer to each expression. Before each try it calls
-// `before`.
+// answered is a check that waits until each store has returned an answer to each expression. Before
+// each try it calls `before`.
 func answered(t *testing.T, all []monitored, askers map[string]asker, before func() error) {
 	t.Helper()
 	left := map[monitored][]string{} // stores that have not answered yet, by expression

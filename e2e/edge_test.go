@@ -191,7 +191,7 @@ func (n *nginx) workers() (pids []int) {
 	return pids
 }
 
-// counted waits until Freshet has all requests, in the counter and in the histogram.
+// counted is a check that waits until Freshet has all requests, in the counter and in the histogram.
 func (n *nginx) counted(p *process) {
 	n.t.Helper()
 	for _, expr := range []string{"sum(http_requests)", "histogram_count(sum(http_request_duration))"} {
@@ -230,7 +230,7 @@ func TestEdgeCountsEachRequest(t *testing.T) {
 	}
 }
 
-// ledger waits until the ledger has no difference, and no malformed or refused line.
+// ledger is a check that waits until the ledger has no difference, and no malformed or refused line.
 func (n *nginx) ledger(p *process) {
 	n.t.Helper()
 	eventually(n.t, 30*time.Second, "the books close", func() error {

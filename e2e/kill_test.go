@@ -15,10 +15,10 @@ import (
 const journalLag = 2500 * time.Millisecond
 
 // TestKillRounds checks that SIGTERM loses no datagram that reached the socket, and that kill -9 loses
-// no sample that was journalled, which is every sample except those of the last windows. Every few
-// seconds the test ends the process under load, with SIGTERM and kill -9 in turn, and starts it again.
-// Every remaining sample is counted once, in the totals and in the tiles, without a reset that rate()
-// would see.
+// no sample that was journalled: only samples of the last windows may be missing. Every few seconds the
+// test ends the process under load, with SIGTERM and kill -9 in turn, and starts it again. Every
+// remaining sample is counted once, in the totals and in the tiles, without a reset that rate() would
+// see.
 //
 // 3 rounds in CI, 24 in `make soak`.
 func TestKillRounds(t *testing.T) {

@@ -182,7 +182,7 @@ func (l *loaded) finish(twoInOrder bool) {
 		l.readers.asked, len(l.readers.failed), len(l.failures)+len(l.writer.unavailable))
 }
 
-// equal waits until all nodes have the same samples in both tenants.
+// equal is a check that waits until all nodes have the same samples in both tenants.
 func (l *loaded) equal() {
 	l.t.Helper()
 	l.trio.equal()

@@ -45,7 +45,7 @@ func inNamespace(t *testing.T) (inside bool) {
 	return false
 }
 
-// must runs a program that must succeed.
+// must is a helper that runs a program, which has to succeed.
 func must(t *testing.T, name string, args ...string) {
 	t.Helper()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
@@ -119,8 +119,7 @@ func (m *machine) silence(to *machine) (restore func()) {
 	return func() { m.run("ip", "route", "delete", "blackhole", to.address+"/32") }
 }
 
-// slow limits both what the machine receives and what it sends to 1 Mbit/s. The returned function ends
-// this.
+// slow is a fault: the machine receives and sends at most 1 Mbit/s. The returned function ends this.
 func (m *machine) slow() (restore func()) {
 	m.t.Helper()
 	limit := []string{"root", "tbf", "rate", "1mbit", "burst", "32kbit", "latency", "400ms"}

@@ -60,7 +60,7 @@ func (o *oracle) begin() {
 		counted: map[string]uint64{}}
 }
 
-// leads checks that at most one member leads in a term.
+// leads is a check that at most one member leads in a term.
 func (o *oracle) leads(s *sim, n *node, term uint64) {
 	if other, known := o.leaders[term]; known && other != n.n {
 		s.Fail("nodes %d and %d lead in term %d", other, n.n, term)
@@ -74,7 +74,7 @@ type heard struct {
 	term uint64
 }
 
-// applied checks that an entry has the same effect on all members.
+// applied is a check that an entry has the same effect on all members.
 func (o *oracle) applied(s *sim, n *node, a *member.Applied) {
 	var b strings.Builder
 	fmt.Fprint(&b, a.Kind, a.Moved, a.Notes, a.Closed.Samples, a.Closed.Duplicates, a.Windows.Pushes, a.Windows.Damaged)
@@ -153,8 +153,8 @@ func (o *oracle) count(s *sim, n *node, a *member.Applied) {
 	}
 }
 
-// closes checks that no tile is closed before its time. A new leader must also have heard all recent
-// collectors, or have waited for five seconds.
+// closes is a check that no tile is closed before its time. A new leader must also have heard all
+// recent collectors, or have waited for five seconds.
 func (o *oracle) closes(s *sim, n *node, term uint64, b *entry.Boundary, samples uint64) {
 	if early := b.End + lateness.Milliseconds() - (base + s.Now); early > 1200 {
 		s.Fail("node %d: tiles up to %d are closed %d ms early", n.n, b.End-base, early)
@@ -173,7 +173,7 @@ func (o *oracle) closes(s *sim, n *node, term uint64, b *entry.Boundary, samples
 	}
 }
 
-// outcome checks that a request has the same outcome on all members, and again in a replay.
+// outcome is a check that a request has the same outcome on all members, and again in a replay.
 func (o *oracle) outcome(s *sim, n *node, index uint64, got *outcome.Outcome) {
 	s.Note(fmt.Appendf(nil, "%d %d %+v", n.n, index, *got))
 	before, known := o.outcomes[index]
@@ -198,7 +198,7 @@ type decisions struct {
 	stored bool
 }
 
-// decided checks that all members have the same digests of their decisions.
+// decided is a check that all members have the same digests of their decisions.
 func (o *oracle) decided(s *sim, n *node, tenant string) {
 	applied, stored := n.node.State().Digests(tenant)
 	for i, d := range []member.Digest{applied, stored} {
@@ -447,7 +447,7 @@ func (s *sim) sameStores(a, b *node) {
 	}
 }
 
-// expected compares a node with what the senders know.
+// expected is a check that a node agrees with what the senders know.
 func (s *sim) expected(n *node) {
 	o := &s.oracle
 	sums := map[string]float64{}

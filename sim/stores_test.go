@@ -209,7 +209,7 @@ func (n *node) rawDir(tenant string) string {
 	return filepath.Join(n.stores.dir, "tsdb", tenant, tsdb.Raw)
 }
 
-// ends returns the saved ends of the logs of a tenant's raw store.
+// ends is a helper that returns the saved ends of the logs of a tenant's raw store.
 func (n *node) ends(tenant string) string {
 	b, err := os.ReadFile(filepath.Join(n.rawDir(tenant), "ends"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -262,7 +262,7 @@ func (n *node) all(tenant, store string) map[string]string {
 	return found
 }
 
-// read calls fn with each matching series of a store.
+// read is a loop that calls fn with each matching series of a store.
 func (n *node) read(
 	tenant, store string, mint, maxt int64, fn func(labels.Labels, chunkenc.Iterator), m ...*labels.Matcher,
 ) {
@@ -334,7 +334,7 @@ func (n *node) intact(it chunkenc.Iterator, kind chunkenc.ValueType) float64 {
 	return v
 }
 
-// has returns the value of a sample of a request.
+// has is a look-up: it returns the value of a sample of a request.
 func (n *node) has(tenant, name string, t int64) (v float64, found bool) {
 	n.read(tenant, tsdb.Raw, t, t, func(_ labels.Labels, it chunkenc.Iterator) {
 		for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {
@@ -346,7 +346,7 @@ func (n *node) has(tenant, name string, t int64) (v float64, found bool) {
 	return v, found
 }
 
-// each calls fn with all samples of requests of a tenant.
+// each is a loop that calls fn with all samples of a tenant's requests.
 func (n *node) each(tenant string, fn func(name string, t int64, v float64)) {
 	n.read(tenant, tsdb.Raw, math.MinInt64, math.MaxInt64, func(ls labels.Labels, it chunkenc.Iterator) {
 		for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {

@@ -58,7 +58,7 @@ func TestRefresh(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.run(ctx) }()
-		// at waits until the time d after the start, and checks how many documents the index
+		// at is a helper that waits until the time d after the start, and checks how many documents the index
 		// has.
 		start := time.Now()
 		at := func(d time.Duration, want int) {

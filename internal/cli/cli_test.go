@@ -59,7 +59,8 @@ func freshet(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), notes.String()
 }
 
-// answering starts a server that answers every request with `body`, and records the requests.
+// answering is a helper that starts a server. The server answers every request with `body`, and records
+// the requests.
 func answering(t *testing.T, status int, body string) (server string, asked func() *url.URL) {
 	t.Helper()
 	requests := make(chan *url.URL, 1)

@@ -299,7 +299,7 @@ func (s *server) streamsAreApart(t *testing.T, path string) {
 	}
 }
 
-// isForEverybody checks a file of the web page, as a browser without a token requests it.
+// isForEverybody checks that a browser without a token gets a file of the web page.
 func (s *server) isForEverybody(t *testing.T, path string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
@@ -320,7 +320,7 @@ func (s *server) isForEverybody(t *testing.T, path string) {
 }
 
 // isForOperators checks a route that shows the whole process. A tenant on another machine must not see
-// it. Users of this machine may, without a token.
+// it. Users of this machine may see it without a token.
 func (s *server) isForOperators(t *testing.T, method, path string) {
 	t.Helper()
 	if resp, text := s.answer(t, method, path, alpha, "", true); resp.StatusCode != http.StatusForbidden ||

@@ -57,7 +57,7 @@ func freshet(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), notes.String()
 }
 
-// running starts a server with all its parts, and stops it when the test ends.
+// running is a helper that starts a server with all its parts, and stops it when the test ends.
 func running(t testing.TB, text string) *server {
 	t.Helper()
 	return runningFrom(t, writeFile(t, text))
