@@ -48,7 +48,7 @@ func newDisk(t *testing.T) *disk {
 	d := &disk{t: t, mount: dataDir(t)}
 	d.dir, d.filler = filepath.Join(d.mount, "data"), filepath.Join(d.mount, "filler")
 	image := d.mount + ".image"
-	t.Cleanup(func() { _ = os.Remove(image) })
+	defer os.Remove(image) // the mount keeps it
 	err := os.WriteFile(image, nil, 0o600)
 	if err == nil {
 		err = os.Truncate(image, diskBytes)
