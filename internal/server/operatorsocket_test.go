@@ -121,7 +121,7 @@ func TestOperatorsSeeTenants(t *testing.T) {
 		"":                               `"tenant":"default"`,
 		"X-Scope-OrgID: team-beta":       `"tenant":"team-beta"`,
 		"Authorization: Bearer " + alpha: `"tenant":"team-alpha"`,
-		"X-Scope-OrgID: team-beta; Authorization: Bearer " + alpha: "send a token of that tenant",
+		"X-Scope-OrgID: team-beta; Authorization: Bearer " + alpha: "send a token of the tenant in X-Scope-OrgID",
 		"Authorization: Bearer guessed":                            "no tenant has this token",
 	} {
 		if code, text := s.bySocket(t, http.MethodGet, ledger, headers); !strings.Contains(text, want) {

@@ -59,10 +59,10 @@ func Sized(target, most int) *Rewriter { return &Rewriter{target: target, most: 
 //
 // If the rules change no series and the request's body fits into an entry, Rewrite returns that
 // body, without a copy or an allocation. Otherwise it makes bodies of remote write 2.0, and cuts a
-// series that fits into none between its samples. Families, the metadata of remote write 1.0, then
-// follow in bodies of version 1. Rewrite leaves out a series of version 1 without samples, since
-// version 2 refuses it. So such a series is not counted as refused for a tenant that has no room
-// for it.
+// series between its samples if the series fits into no body. Families, the metadata of remote
+// write 1.0, then follow in bodies of version 1. Rewrite leaves out a series of version 1 without
+// samples, since version 2 refuses it. So such a series is not counted as refused for a tenant that
+// has no room for it.
 //
 // The bodies are valid until the next call, and only while the request is.
 func (w *Rewriter) Rewrite(in *write.Incoming, rules *labelrules.Rules) ([]Body, outcome.Outcome) {
@@ -180,8 +180,8 @@ func (w *Rewriter) relabelsNothing(r *remotewrite.Request, rules *labelrules.Rul
 	return true
 }
 
-// same reports whether a series came with exactly these labels, in any order. It ignores labels
-// without a value.
+// same is true if a series came with exactly these labels, in any order. It ignores labels without
+// a value.
 func (w *Rewriter) same(r *remotewrite.Request, s *remotewrite.Series, ls labels.Labels) bool {
 	var err error
 	if w.labels, err = r.Labels(w.labels[:0], s); err != nil {
@@ -252,6 +252,6 @@ func labelsFit(all []remotewrite.Label, rules *labelrules.Rules) bool {
 func compress(to, body []byte) []byte { return snappy.Encode(to[:cap(to)], body) }
 
 func tooLarge(most int) error {
-	return fmt.Errorf("it takes more than %d bytes with the labels of its series, which is the most that fits "+
+	return fmt.Errorf("with the labels of its series it takes more than %d bytes, the most that fits "+
 		"into an entry of the log", most)
 }

@@ -101,8 +101,8 @@ func (a *Access) Grant(c Claim) (Grant, error) {
 	for _, header := range c.Headers {
 		if header != g.Tenant {
 			return Grant{},
-				fmt.Errorf("X-Scope-OrgID is %.80q and the token belongs to %q; send a token of that tenant, "+
-					"or leave the header out", header, g.Tenant)
+				fmt.Errorf("X-Scope-OrgID is %.80q and the token belongs to %q; "+
+					"send a token of the tenant in X-Scope-OrgID, or leave the header out", header, g.Tenant)
 		}
 	}
 	return g, nil

@@ -119,7 +119,8 @@ func parseHead(f *segment.Frame) (h head, err error) {
 	}
 	h.members.AutoLeave = new(b[0] == 1)
 	if h.state.Commit > h.base || h.base >= math.MaxInt64 {
-		return h, fmt.Errorf("the head says that %d is committed before entry %d", h.state.Commit, h.base+1)
+		return h, fmt.Errorf("the head says that entry %d is committed, but the segment begins with entry %d",
+			h.state.Commit, h.base+1)
 	}
 	return h, nil
 }

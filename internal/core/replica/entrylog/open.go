@@ -183,7 +183,7 @@ func (l *Log) take(f *segment.Frame, first segment.Position) error {
 			return err
 		}
 		if s.Term < l.state.Term || s.Commit < l.state.Commit {
-			return fmt.Errorf("term %d and commit %d follow term %d and commit %d",
+			return fmt.Errorf("a state with term %d and commit index %d follows one with term %d and commit index %d",
 				s.Term, s.Commit, l.state.Term, l.state.Commit)
 		}
 		l.state = s
