@@ -6,11 +6,11 @@ package mutant
 // Each variable switches on one mistake. A test sets one of them before anything runs.
 var (
 	BesideFlight bool // a leader decides about windows while earlier ones are under way
-	CommitGroups bool // a late sample is looked for in the store while others wait for the same commit
+	CommitGroups bool // a late sample is looked up in the store while other samples wait for the same commit
 	Hasty        bool // a new leader closes tiles before it has heard the senders
 	LocalClock   bool // the clock of each member decides which samples are too far ahead
 	NoteAhead    bool // a note of requests claims one entry more than the store has
-	OldTerm      bool // a proposal is answered by the entry of another leader at its index
+	OldTerm      bool // another leader's entry at a proposal's index answers the proposal
 	OwnConfig    bool // each member closes tiles by its own times to live
 	PastCommit   bool // a restart replays all entries in the log, committed or not
 	Reopened     bool // the cache's newest sample of a series is trusted, however old it is

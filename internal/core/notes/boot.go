@@ -1,6 +1,6 @@
 package notes
 
-// Log has notes: see File.
+// Log is the part of a log that keeps notes: see File.
 type Log interface {
 	Notes() ([][]byte, error)
 	BeginNotes(all [][]byte) error
@@ -15,7 +15,7 @@ type bootNotes struct {
 	boot string // if empty, nothing is noted
 }
 
-// read returns the notes of the last process, none if it ran in another boot.
+// read returns the notes of the last process, or none if that process ran in another boot.
 func (n *bootNotes) read() ([][]byte, error) {
 	all, err := n.log.Notes()
 	if err != nil || n.boot == "" || len(all) == 0 || string(all[0]) != n.boot {

@@ -1,5 +1,5 @@
-// Package notes keeps small facts about a log that its owner can do without. They are in files
-// beside the segments of the log. Layout: docs/format/journal.md.
+// Package notes keeps small facts about a log. The owner of the log can do without them. They are
+// in files beside the segments of the log. Layout: docs/format/journal.md.
 package notes
 
 import (
@@ -19,8 +19,8 @@ const (
 	OfRequests = "notes.requests" // see Since
 )
 
-// maxBytes bounds a file, and so what a start reads. BeginNotes usually replaces the notes long before
-// they reach this size.
+// maxBytes bounds a file, and so how much a start reads. BeginNotes usually replaces the notes long
+// before they reach this size.
 const maxBytes = 64 << 20
 
 var (

@@ -10,8 +10,9 @@ type Since struct {
 	bytes int      // of later
 }
 
-// ReadSince reads the notes of the last process. It ignores notes of another boot. It writes these
-// notes first, so that the next process finds them, too. The result may be used even after an error.
+// ReadSince reads the notes of the last process. It ignores notes of another boot. It writes the
+// returned notes anew, so that the next process finds them, too. The result may be used even after
+// an error.
 func ReadSince(log Log, boot string) (s *Since, all [][]byte, err error) {
 	s = &Since{notes: bootNotes{log, boot}}
 	if all, err = s.notes.read(); err == nil {

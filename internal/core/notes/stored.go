@@ -43,9 +43,10 @@ func (s *Stored) Raise(tenant string, to uint64) error {
 	return s.notes.add(appendStored(nil, tenant, to))
 }
 
-// Rewrite writes the notes anew after a checkpoint that was begun at the index `base`. It leaves out
-// a tenant if `waits` reports that no tile of the tenant waits, and if the stores had everything when
-// the checkpoint was begun: a restart then finds no stored tiles of the tenant.
+// Rewrite writes the notes anew after a checkpoint that was begun at the index `base`. It leaves
+// out a tenant if two things hold: `waits` reports that no tile of the tenant waits, and the stores
+// had everything when the checkpoint was begun. After a restart the tenant then has no tile that is
+// stored already.
 func (s *Stored) Rewrite(base uint64, waits func(tenant string) bool) error {
 	maps.DeleteFunc(s.upTo, func(tenant string, at uint64) bool { return at < base && !waits(tenant) })
 	var all [][]byte

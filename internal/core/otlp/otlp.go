@@ -1,7 +1,7 @@
 // Package otlp converts metrics in OpenTelemetry's protocol into remote-write requests. Names,
 // labels and values come from Prometheus' own converter, so that a series has the same name here as
-// there. Points that the converter cannot convert are removed beforehand, one by one, so that no
-// other points are lost. Package adapter/receive reads requests and answers them.
+// in Prometheus. Points that the converter cannot convert are removed beforehand, one by one, so
+// that no other points are lost. Package adapter/receive reads requests and answers them.
 package otlp
 
 import (

@@ -13,14 +13,15 @@ const (
 	maxText = 64 << 10 // bytes of each text of the example
 )
 
-// ErrNewer means that a newer program encoded the outcome: it has a reason that this one does not know.
+// ErrNewer means that a newer program encoded the outcome: the outcome has a version or a reason
+// that this program does not know.
 var ErrNewer = errors.New("written by a newer version")
 
 var errMalformed = errors.New("outcome: it is malformed")
 
 // Append appends the bytes of the outcome: a version, what was written and dropped, the number of
-// reasons, what each refused, NotKept, and the two texts of the first refusal. Equal outcomes have equal
-// bytes.
+// reasons, what was refused for each reason, NotKept, and the two texts of the first refusal. Equal
+// outcomes have equal bytes.
 func (o *Outcome) Append(b []byte) []byte {
 	b = append(b, encoding)
 	b = o.Dropped.append(o.Written.append(b))
@@ -70,7 +71,7 @@ func (o *Outcome) Parse(b []byte) error {
 	return nil
 }
 
-// reader cuts fields off b. After the first field that is not there, bad is set and all others are zero.
+// reader cuts fields off b. Once a field is missing, bad is set, and all further fields are zero.
 type reader struct {
 	b   []byte
 	bad bool

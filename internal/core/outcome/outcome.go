@@ -69,7 +69,7 @@ func (c *Counts) Add(more Counts) {
 // references to the request. The zero Outcome is the outcome of an empty request.
 type Outcome struct {
 	Written Counts // stored now, or stored before with the same value
-	Dropped Counts // by a rule, as the copy of an HA pair, or as metadata alone of a tenant that is not admitted
+	Dropped Counts // by a rule, as the copy of an HA pair, or as metadata alone if the tenant is not admitted
 	Refused [NumReasons]Counts
 
 	// NotKept counts exemplars for which there was no room. They are not refused: the store keeps

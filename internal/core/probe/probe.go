@@ -76,7 +76,7 @@ func (m *Mark) Labels(path, tenant string) labels.Labels {
 	return labels.FromMap(map[string]string{model.MetricNameLabel: Metric, "path": path, "prober": m.id, "tenant": tenant})
 }
 
-// AppendKey appends the key of the gauge that is made from the probes to a tenant's socket.
+// AppendKey appends the key of the gauge for the probes that a tenant's socket receives.
 func (m *Mark) AppendKey(dst []byte, tenant string) []byte {
 	return series.AppendKey(dst, series.Gauge, m.Labels(DogStatsD, tenant))
 }

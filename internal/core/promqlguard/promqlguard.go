@@ -114,7 +114,7 @@ func (l Limits) checkSelectors(selectors []string) error {
 	return nil
 }
 
-// checkText reports whether a query is short and flat enough to parse, in time linear in its
+// checkText refuses a query that is too long or too deep to parse. It takes time linear in the
 // length.
 func (l Limits) checkText(query string) error {
 	if err := l.checkLength(len(query)); err != nil {

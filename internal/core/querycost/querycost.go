@@ -156,8 +156,8 @@ func (t *Table) Begin(now int64, q *Query) *Running {
 	return &Running{r.id, r}
 }
 
-// room reports whether there is room for a row. To make room, it removes the rows whose queries
-// were not asked for Span seconds.
+// room reports whether there is room for a row. To make room, it removes the rows of queries that
+// did not run in the last Span seconds.
 func (t *Table) room(now int64) bool {
 	if len(t.rows) >= maxRows && t.pruned != now { // at most once a second, since the search takes long
 		t.pruned = now

@@ -17,8 +17,8 @@ const (
 	maxEntries = 64 << 10 / segment.HeaderBytes
 )
 
-// Save saves the read position, unless it is saved already. While it returns an error, a restart may return
-// more frames again than the one that is under way.
+// Save saves the read position, unless it is saved already. As long as it returns errors, a restart
+// may return several frames again, and not only the one that is under way.
 func (q *Queue) Save() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -63,8 +63,9 @@ func (q *Queue) save() error {
 	return nil
 }
 
-// overwrite replaces a position in the file "done", which needs no space. A reader takes the highest position that
-// it finds, and overwrite leaves that one: it replaces the first one, or the second if the first is the highest.
+// overwrite replaces a position in the file "done", which needs no space. A reader takes the
+// highest position that it finds. So overwrite replaces the first position, or the second if the
+// first is the highest.
 func (q *Queue) overwrite(entry []byte) error {
 	src, size, err := q.fs.Open(doneName)
 	if err != nil {

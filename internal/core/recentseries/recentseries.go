@@ -26,8 +26,8 @@ const (
 	// Epoch is the length of an epoch, in milliseconds of the log's time.
 	Epoch = 2 * 3600 * 1000
 
-	// Most is the largest number of series that count. A tenant without a limit may write to more, which
-	// do not count. That many series take 200 MiB here, and more than 60 GiB in a store.
+	// Most is the largest number of series that count: they take 200 MiB here, and more than 60 GiB
+	// in a store. A tenant without a limit may write to more series, which do not count.
 	Most = 1 << 24
 )
 
@@ -49,7 +49,8 @@ func hashOf(h uint64) Hash {
 func (h Hash) number() uint32 { return uint32(h >> 32) }
 
 // Set has the recent series of one tenant. Its changes are provisional until Keep. The zero value is
-// empty and ready. One goroutine at a time uses it, but AppendKept may run meanwhile in another.
+// empty and ready. One goroutine at a time uses it, but AppendKept may run in another goroutine
+// meanwhile.
 //
 // Shape: 4 kB, and 11 to 16 bytes a series; up to 20 while an epoch begins.
 type Set struct {
@@ -62,7 +63,7 @@ type Set struct {
 	dropped []*dropped // the earlier epochs that these changes dropped
 
 	records  bool     // see Record
-	recorded []uint64 // final changes: the hashes of noted series, and the numbers of epochs that began, which are smaller
+	recorded []uint64 // final changes: hashes of noted series, and numbers of epochs that began, which are below any hash
 }
 
 // series are the series that count.

@@ -21,8 +21,8 @@ func (s *Set) Append(b []byte) []byte {
 	return appendSaved(b, s.epoch, view{of: &s.present}.hashes(), view{of: &s.before}.hashes())
 }
 
-// AppendKept is Append without the changes since the last Keep. It may run in another goroutine than the
-// changes.
+// AppendKept is Append without the changes since the last Keep. It may run while another goroutine
+// makes changes.
 func (s *Set) AppendKept(b []byte) []byte {
 	epoch, present, before := s.kept()
 	return appendSaved(b, epoch, present, before)
@@ -54,7 +54,7 @@ func (s *Set) kept() (epoch int64, present, before []uint64) {
 	return epoch, now.hashes(), last.hashes()
 }
 
-// view is an index with some differences.
+// view is an index with some hashes added and others removed.
 type view struct {
 	of             *index.Index
 	added, removed map[Hash]struct{}
@@ -82,7 +82,7 @@ func (v *view) remove(h Hash) {
 	v.removed[h] = struct{}{}
 }
 
-// hashes returns the hashes in no order.
+// hashes returns the hashes in any order.
 func (v view) hashes() (all []uint64) {
 	for hash, number := range v.of.All {
 		h := Hash(number)<<32 | Hash(hash)

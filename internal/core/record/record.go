@@ -120,7 +120,7 @@ type Sent struct {
 	Bytes    float64 `json:"bytes_per_second"` // decompressed
 }
 
-// Cluster is what a record has of the answer of /api/v1/status/cluster that diagnoses need.
+// Cluster is the part of the answer of /api/v1/status/cluster that diagnoses need.
 type Cluster struct {
 	Cluster string `json:"cluster"` // its id; empty if the server is in no cluster
 	Leader  string `json:"leader"`  // empty if there is none

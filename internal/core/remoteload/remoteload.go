@@ -23,7 +23,7 @@ type Config struct {
 	Interval int64 // milliseconds between rounds
 
 	// NewShare is the part of the series, from 0 to 1, that new series replace in each round. As in
-	// a deploy, whole pods are replaced with all their series.
+	// a deploy, a pod is always replaced as a whole.
 	NewShare float64
 }
 
@@ -125,7 +125,7 @@ type request struct {
 }
 
 // timeByte is the position of a byte of the round's time in a body. A body has few such bytes,
-// since all other occurrences are copies in snappy's format.
+// since all other occurrences of the time are copies in snappy's format.
 type timeByte struct {
 	at    uint32
 	index byte
@@ -191,7 +191,7 @@ func (r *request) fill(seed uint64, round int, time int64) {
 	}
 }
 
-// next returns the value of a series that follows the value `last`. Half of all counters do not grow, since
+// next returns the value that follows `last` in a series. Half of all counters do not grow, since
 // most counters of a real service do not either. A counter restarts before it reaches maxRound.
 func (s *slot) next(last float64, random uint64) float64 {
 	step := random & 15

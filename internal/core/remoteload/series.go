@@ -28,7 +28,7 @@ type slot struct {
 	wide            bool   // all bits of a value may be set; otherwise the value's low half is zero
 }
 
-// valueBytes returns how many bytes at the end of a value change.
+// valueBytes returns the number of bytes that change at the end of a value.
 func (s *slot) valueBytes() int {
 	if s.wide {
 		return valueBytes

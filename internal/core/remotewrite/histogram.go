@@ -151,7 +151,7 @@ func (r *Request) histogram(b []byte, i int) bool {
 	return true
 }
 
-// span reads the span from b[i:] to the end of b, and appends it to the list `to`.
+// span reads the span that fills b[i:], and appends it to the list `to`.
 func span(to []Span, b []byte, i int) ([]Span, int) {
 	var s Span
 	for i < len(b) {

@@ -43,10 +43,10 @@ type Request struct {
 	exemplarKeys []byte
 }
 
-// A series or a sample of a real request takes at least partBytes, and a histogram histogramBytes.
-// In a malicious request 2 bytes are enough, and the decoded form would be a hundred times as
-// large. So a request may have fewParts parts of any size. It may have more only if parts of these
-// sizes would fit into it.
+// In a real request, a series or a sample takes at least partBytes bytes, and a histogram takes at
+// least histogramBytes. In a malicious request 2 bytes are enough, and the decoded form would be a
+// hundred times as large. So a request may have fewParts parts of any size. It may have more if its
+// body is long enough for parts of the sizes above.
 const (
 	partBytes      = 6
 	histogramBytes = 18
@@ -213,8 +213,8 @@ func (r *Request) ExemplarLabels(to []Label, e *Exemplar) ([]Label, error) {
 	return readLabels(to, e.labels.key(r.body, r.exemplarKeys))
 }
 
-// maxLabels is the most labels of a series that are read. A label may take only 2 bytes on the
-// wire, and takes 48 in memory.
+// maxLabels is the largest number of labels that are read from a series. A label may take only 2
+// bytes on the wire, and takes 48 in memory.
 const maxLabels = 10_000
 
 // ErrTooManyLabels means that a series has more than maxLabels labels.

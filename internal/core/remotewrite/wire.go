@@ -49,7 +49,7 @@ func longField(b []byte, i int) (tag uint64, from, next int) {
 	return uint64(number)<<3 | wire, at, bad
 }
 
-// other handles a field that its caller has no case for. It skips a field whose number is not in the
+// other is for a field that the caller has no case for. It skips a field whose number is not in the
 // bit set `known`. For a number in the set it returns `bad`: such a field has the wrong wire type.
 func other(b []byte, i int, tag uint64, known uint32) (next int) {
 	if number := tag >> 3; number == 0 || number < 32 && known>>number&1 != 0 {
@@ -143,7 +143,8 @@ func double(b []byte, i int) (v float64, next int) {
 	return math.Float64frombits(binary.LittleEndian.Uint64(b[i:])), i + 8
 }
 
-// one appends one value of a repeated field to the list `to`. packed appends all values up to `end`.
+// one is for a repeated field with a single value, which it appends to the list `to`. packed
+// appends all values up to `end`.
 func one[T any](to []T, b []byte, i int, read func(b []byte, i int) (T, int)) ([]T, int) {
 	v, next := read(b, i)
 	return append(to, v), next

@@ -58,7 +58,7 @@ func (r *Replica) Cancel(number uint64) {
 	b.known = slices.DeleteFunc(b.known, func(read Read) bool { return read.Barrier == number })
 }
 
-// without removes a number from an ascending list.
+// without is a helper that removes a number from an ascending list.
 func without(list []uint64, number uint64) []uint64 {
 	if i, has := slices.BinarySearch(list, number); has {
 		return slices.Delete(list, i, i+1)
@@ -84,10 +84,10 @@ func (r *Replica) ask() {
 	}
 }
 
-// alone reports whether this member is the only voter, and leads without a committed entry of its
-// term. Its commit index may then be lower than the last entry that it acknowledged before a crash.
-// Raft would still answer with that index (etcd-io/raft#105). With several voters, Raft itself
-// waits for such an entry.
+// alone is true if this member is the only voter, and leads without a committed entry of its term.
+// Its commit index may then be lower than the last entry that it acknowledged before a crash. Raft
+// would still answer with that index (etcd-io/raft#105). With several voters, Raft itself waits for
+// such an entry.
 func (r *Replica) alone() bool {
 	m := r.members.now
 	return r.leadership.Leads && !r.begun && len(m.GetVoters()) == 1 && len(m.GetVotersOutgoing()) == 0

@@ -18,7 +18,8 @@ import (
 var ErrChanging = errors.New("another change of the group's members is under way")
 
 // Members are the members of a group. Voters count for a quorum. Learners get all entries but do
-// not count. While Leaving is not empty, a quorum of both sets is needed.
+// not count. While Leaving is not empty, a decision needs a quorum of Voters and a quorum of
+// Leaving.
 type Members struct{ Voters, Learners, Leaving []uint64 }
 
 // members are the members as a replica knows them.

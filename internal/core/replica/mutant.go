@@ -11,6 +11,6 @@ type mistakes struct {
 	applyUncommitted bool           // a follower treats all entries from the leader as committed
 	forgetState      bool           // term, vote and commit index are not stored
 	founding         *entrylog.Base // a member with an emptied disk begins anew under its old number
-	answerOldTerm    bool           // a proposal is answered by another leader's entry at its index
+	answerOldTerm    bool           // another leader's entry at a proposal's index answers the proposal
 	readUnapplied    bool           // a barrier ends before its index is applied here
 }

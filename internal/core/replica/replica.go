@@ -249,7 +249,7 @@ func (r *Replica) guard(err *error) {
 	}
 }
 
-// do calls into the library, and collects its output.
+// do is a call into the library: it runs f, and collects the library's output.
 func (r *Replica) do(f func() error) (err error) {
 	if r.damaged != nil {
 		return r.damaged
@@ -513,7 +513,8 @@ func (r *Replica) store(m *raftpb.Message, sync bool) {
 	r.after(then)
 }
 
-// after delivers messages once all writes up to now are stored.
+// after is for messages that depend on writes: it delivers them once all writes up to now are
+// stored.
 func (r *Replica) after(messages []*raftpb.Message) {
 	if len(r.writes) == 0 {
 		r.deliver(messages)

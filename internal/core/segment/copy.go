@@ -50,8 +50,8 @@ func copyOnce(from, to FS, choose func(names []string) []File) (sizeBytes int64,
 	return sizeBytes, to.SyncDir()
 }
 
-// empty removes what an earlier attempt copied: the log may have a gap between it and the files that the
-// next attempt copies.
+// empty removes what an earlier attempt copied: the log may have a gap between those files and the
+// files that the next attempt copies.
 func empty(dir FS) error {
 	names, err := dir.List()
 	for _, name := range names {

@@ -89,8 +89,8 @@ func (s *Scanner) Next(size int64, limit Position) (Frame, bool) {
 	return Frame{}, false
 }
 
-// plausible reports whether a frame with this position can be at off. The frames that it would skip
-// must fit into the skipped bytes.
+// plausible reports whether a frame with this position can be at off. The frames between the last
+// frame and this one must fit into the bytes between them.
 func (s *Scanner) plausible(pos Position, off int64) bool {
 	if s.format.Unordered {
 		return pos >= s.First

@@ -48,7 +48,7 @@ type spelling struct {
 	key    arena.Ref
 	length uint32 // bytes of the key; the upper bit is set for version 2
 	series Number // 0 if the spelling is free
-	next   uint32 // the spelling that followed this one in the last request; if this one is free, the next free one
+	next   uint32 // the spelling that followed this one in the last request; in a free spelling, the next free spelling
 	twin   uint32 // the next spelling of the same series
 }
 
@@ -85,7 +85,7 @@ func New() *Cache {
 }
 
 // Cursor is a position in a request. It expects the series in the same order as in the previous
-// request. It finds a series that comes in that order without hashing.
+// request. As long as they come in that order, it finds them without hashing.
 type Cursor struct {
 	last    uint32 // the spelling found last
 	hash    uint64 // of the last spelling that was not found

@@ -1,6 +1,6 @@
 // Package stage says where the time of a measurement goes: through which stages a batch passes, how
-// old it was when it came to each, and how long it stayed. Callers that measure hand in the times.
-// Callers that read get histograms, whose size does not grow with the number of batches.
+// old it was when it came to each, and how long it stayed. Callers that measure times hand them in.
+// Callers that read the times get histograms, whose size does not grow with the number of batches.
 //
 //	            read    parse    window    forward    journal    tile               visible
 //	dogstatsd   ──●────────●────────●─────────●──────────●─────────●───────────────────●

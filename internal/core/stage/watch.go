@@ -112,7 +112,7 @@ func (b *Budgets) Over(t *Trip) (s Stage, spent time.Duration, over bool) {
 }
 
 // Count adds samples of a stage in which only some batches have a trip. These trips carry no
-// samples, so that none counts twice.
+// samples, so that no sample counts twice.
 func (w *Watch) Count(s Stage, i Input, samples uint64) {
 	if w != nil {
 		w.samples[i][s].Add(samples)

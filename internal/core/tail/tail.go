@@ -190,7 +190,7 @@ func typeName(t dogstatsd.Type) string {
 	return "set"
 }
 
-// describe completes the line that passes found.
+// describe completes s.line for a line that passes the filter.
 func (s *Selector) describe(d *capture.Datagram, text []byte) *Line {
 	l := &s.line
 	l.Time, l.Listener, l.Text = d.Time, d.Network+"://"+d.Address, string(text)

@@ -1,6 +1,6 @@
-// Package tenant holds the names of tenants: which names are valid, how one travels with a
-// request, and which requests may use which tenant. Callers that receive requests know where
-// a request carries its token or header.
+// Package tenant holds the names of tenants: which names are valid, how a name travels with a
+// request, and which requests may use which tenant. Callers that receive requests know where a
+// request carries its token or header.
 package tenant
 
 import (

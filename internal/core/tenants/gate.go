@@ -34,8 +34,8 @@ func (g *Gate) Enter(name string) error {
 	return nil
 }
 
-// Leave ends a piece of work. If the tenant may have stores now, it is admitted. Otherwise its place is free
-// again, unless other work of it is under way.
+// Leave ends a piece of work. If the tenant may have stores now, it is admitted. Otherwise its
+// place is free again, unless other work of the tenant is under way.
 func (g *Gate) Leave(name string, stores bool) {
 	if g.Has(name) {
 		return

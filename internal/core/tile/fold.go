@@ -14,7 +14,7 @@ type Folded struct {
 	LateGauge uint64 // not taken: a gauge reading for a closed tile is worthless
 	Refused   uint64 // the sum would overflow a float, or the increment makes no sense
 	Ahead     uint64 // part of Samples: their window was too far ahead, and the last open tile took them
-	Unfit     uint64 // refused: values of earlier batches in open tiles, whose series now has other buckets
+	Unfit     uint64 // refused: values that earlier batches put into open tiles, before the series got other buckets
 	Repeated  uint64 // refused: a sender's own delta, whose interval ends no later than one already counted
 	NoTenant  uint64 // refused: their tenant is not admitted, see Refuse
 	Again     uint64 // batches, not samples: already folded, by their producer's sequence
@@ -101,7 +101,7 @@ func (s *Shard) Refuse(b []byte) (f Folded, err error) {
 	return f, r.Err()
 }
 
-// again reports whether the batch with this header came before, and notes that it came.
+// again is true if the batch with this header came before. It notes that the batch came.
 func (s *Shard) again(h *batch.Header) bool {
 	from := producer{h.Producer, h.Incarnation}
 	last := s.producers[from]
@@ -142,7 +142,7 @@ func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
 	end := t - t%width + width
 	late, ahead := end <= s.closed, end > s.closed+MaxAhead*width
 	switch {
-	// Older programs, without up/down counters, wrote those as gauges with Delta.
+	// Older programs had no up/down counters: they wrote such series as gauges with Delta.
 	case late && inc.Delta == 0 && isReading(inc.Kind()):
 		f.LateGauge += uint64(inc.Samples)
 		return

@@ -87,7 +87,7 @@ func matches(ls labels.Labels, matchers []*labels.Matcher) bool {
 	return true
 }
 
-// appendPoints sorts an entry's samples by its matching series.
+// appendPoints distributes an entry's samples among the entry's matching series.
 func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
 	for _, s := range matching {
 		var points []Point

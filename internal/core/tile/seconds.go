@@ -16,7 +16,7 @@ import (
 
 // seconds has the trails of a shard's open tiles.
 type seconds struct {
-	tiles [MaxAhead]trail // by end in tiles modulo MaxAhead
+	tiles [MaxAhead]trail // a tile's trail is at place(end of the tile)
 	spare []byte          // for the next trail
 }
 
@@ -78,10 +78,10 @@ func (s *seconds) close(end int64) {
 	}
 }
 
-// at fills `past`, an empty tile, with the increments that tile t of a series had at the time `at`.
-// That time is within the tile, in Unix ms. It uses the reader r, which must not be reading a
-// batch. It reports whether these increments are known: they are not if the tile is older than the
-// process, or if the trail was too long.
+// at is for a tile as it was earlier: it fills `past`, which is empty, with the increments that
+// tile t of a series had at the time `at`. That time is within the tile, in Unix ms. It uses the
+// reader r, which must not be reading a batch. It reports whether these increments are known: they
+// are not if the tile is older than the process, or if the trail was too long.
 func (s *seconds) at(r *batch.Reader, e *entry, t *openTile, at int64, past *openTile) (known bool) {
 	if t.newest == nothing {
 		return t.samples == 0

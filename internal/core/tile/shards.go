@@ -30,7 +30,8 @@ type guarded struct {
 // NewShards returns shards that have not begun. All of them share `config`.
 func NewShards(config *Config) *Shards { return &Shards{config: config} }
 
-// Of returns a shard, nil if it has not begun. It is for the goroutine that changes the shards.
+// Of returns a shard, or nil if the shard has not begun. It is for the goroutine that changes the
+// shards.
 func (s *Shards) Of(number uint16) *Shard { return s.all[number].Shard }
 
 // Begin begins a shard, or replaces it by a restored one.
@@ -121,7 +122,8 @@ func (s *Shards) AppendState(number uint16, dst []byte) []byte {
 	return g.Shard.AppendState(dst)
 }
 
-// each calls `fn` with each shard that has begun. The shard does not change during the call.
+// each is a loop that calls `fn` with every shard that has begun. The shard does not change during
+// the call.
 func (s *Shards) each(fn func(*Shard)) {
 	for i := range s.all {
 		g := &s.all[i]
@@ -187,7 +189,7 @@ func (s *Shards) Series() iter.Seq[Held] {
 }
 
 // Kinds returns, for each key of series.AppendKey, the kind of the tenant's total that has the
-// key's labels: the key's own kind or another one, or 0 if there is no such total. Others may call
+// key's labels: the key's own kind or another kind, or 0 if there is no such total. Others may call
 // it.
 func (s *Shards) Kinds(tenant string, keys [][]byte) []series.Kind {
 	kinds := make([]series.Kind, len(keys))

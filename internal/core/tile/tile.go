@@ -83,7 +83,7 @@ func (s *Shard) Closed() int64 { return s.closed }
 // Closed counts the fates of the samples of closed tiles.
 type Closed struct {
 	Samples    uint64            // values on the wire that are in the tiles
-	Duplicates map[string]uint64 // stamped values on the wire at the end of a tile that has a sample there, by tenant
+	Duplicates map[string]uint64 // values on the wire stamped with the end of a tile that has a sample there, by tenant
 	Waiting    []*Waiting        // samples to store, one Waiting per tenant that has any
 }
 
@@ -114,8 +114,8 @@ func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 			if duplicates > 0 {
 				closed.Duplicates[t.name] += duplicates
 			}
-			// Whether earlier samples of the series still wait must not matter: a replay knows less of what is
-			// stored.
+			// It must not matter whether earlier samples of the series still wait: a replay knows
+			// less about stored samples.
 			if w.len() == before && e.idle(boundary) {
 				t.remove(e)
 				s.count(e, -1)

@@ -65,7 +65,7 @@ type rows[K comparable] struct {
 
 func newRows[K comparable](bound int) rows[K] { return rows[K]{bound: bound, byKey: map[K]*recent{}} }
 
-// at returns the row of a key, nil if there is no room for it.
+// at is a lookup: it returns the row of a key, or nil if there is no room for it.
 func (r *rows[K]) at(now int64, key K) *recent {
 	row := r.byKey[key]
 	if row == nil && r.room(now) {

@@ -56,7 +56,7 @@ func (t *Table) hashOf(kind byte, name, tags, rest []byte) uint64 {
 const hashFactor = 0x9e3779b97f4a7c15
 
 // rest returns the other fields that distinguish contexts. It is nearly always empty. The table
-// owns its memory, and reuses it in the next call.
+// owns the result, and overwrites it in the next call.
 func (t *Table) rest(host []byte, o *dogstatsd.Origin) []byte {
 	if host == nil && !t.options.OriginLabels {
 		return nil
@@ -87,8 +87,8 @@ func (k *spelling) length() int { return len(k.name) + len(k.tags) + len(k.rest)
 // maxLength is the longest context that is remembered, in bytes.
 const maxLength = math.MaxUint16
 
-// find returns the number of a context's series, 0 if the table does not hold the context, and the
-// factor of its values. `hash` is the context's hash.
+// find returns the number of a context's series and the factor of its values. The number is 0 if
+// the table does not hold the context. `hash` is the context's hash.
 func (t *Table) find(hash uint64, kind byte, name, tags, rest []byte) (number uint32, scale float64) {
 	length := len(name) + len(tags) + len(rest)
 	if length > maxLength {
@@ -144,7 +144,7 @@ func (t *Table) add(k *spelling, resolved *Resolution, samples uint64, now int64
 	return number, resolved.Scale
 }
 
-// admit returns the series of a new context, 0 if it has no place.
+// admit returns the series of a new context, or 0 if the series has no place.
 func (t *Table) admit(k *spelling, resolved *Resolution, samples uint64, now int64) (uint32, limit.Verdict) {
 	hash := t.hash(resolved.Key, resolved.Source)
 	search := t.series.Search(hash)

@@ -106,9 +106,9 @@ type noted []uint8
 // noteWindows is the length of a turn: 17 minutes, if windows are seconds.
 const noteWindows = 1024
 
-// InUse yields the keys of series in use, for a caller that can wait to learn that a series is
-// still in use. It yields a series in its first window, and then once in about noteWindows windows,
-// as long as samples come. Call it before Flush, once for each window in order.
+// InUse yields the keys of series in use, for a caller that need not know all of them at once. It
+// yields a series in its first window, and then once in about noteWindows windows, as long as
+// samples come. Call it before Flush, once for each window in order.
 func (w *Window) InUse() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		*w.noted = append(*w.noted, make(noted, max(0, len(w.touched)*64-len(*w.noted)))...)

@@ -13,8 +13,8 @@ type overflowName struct {
 	name string
 }
 
-// overLimit returns the overflow series for the samples of a series without a
-// place, 0 if they are refused.
+// overLimit returns the overflow series for the samples of a series without a place, or 0 if the
+// samples are refused.
 func (t *Table) overLimit(v limit.Verdict, resolved *Resolution, samples uint64, now int64) uint32 {
 	if v.Fate == limit.Refused {
 		t.stats.LimitRefused[v.Reason] += samples

@@ -26,7 +26,7 @@ type record struct {
 
 	place uint32    // limit.Place; with ownKey the arena.Ref of the key
 	first arena.Ref // its newest context
-	used  uint32    // ordinal of the last window with a sample, in any spelling; in a free record, the next free one
+	used  uint32    // ordinal of the last window with a sample, in any spelling; in a free record, the next free record
 	extra uint32    // see Table.extras; 0 for none
 	class uint32    // shard and policy
 
@@ -67,7 +67,7 @@ func saturate(samples uint64) uint32 { return uint32(min(samples, math.MaxUint32
 // extra holds the state that only few series have. It is not laid out for the cache, and the
 // garbage collector scans it.
 type extra struct {
-	source  uint64 // tells the sources of a merged gauge apart
+	source  uint64 // distinguishes the sources of a merged gauge
 	windows [2]struct {
 		timer *timer
 		set   *distinct.Set

@@ -29,8 +29,8 @@ type timer struct {
 }
 
 // observe notes each value as often as `weight` says, or none of them if the count or the sum would
-// not be finite. Then every bucket is finite, too, since none holds more than the count. The record
-// holds the sum as its value, and the count in place of a gauge's time.
+// not be finite. So every bucket stays finite, too, since none holds more than the count. The
+// record holds the sum as its value, and the count in place of a gauge's time.
 func (t *Table) observe(number uint32, r *record, values []float64, weight, scale float64) (ok bool) {
 	i := t.open & 1
 	sum, count := r.values[i], math.Float64frombits(uint64(r.ats[i]))

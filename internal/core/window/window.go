@@ -16,8 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/index"
 )
 
-// Resolver decides what a context becomes. The table asks it only about contexts that it does
-// not hold, so it may take its time: microseconds, not more.
+// Resolver decides what a context becomes. The table asks it only about contexts that the table
+// does not hold, so an answer may take some microseconds.
 type Resolver interface {
 	ResolveMetric(m *dogstatsd.Metric) Resolution
 	ResolveCheck(c *dogstatsd.Check) Resolution
@@ -38,7 +38,7 @@ type Resolution struct {
 	Key    []byte         // series.AppendKey; valid until the resolver is asked again
 	Shard  uint16         // series.Shard of Key
 	Policy *series.Policy // never nil unless Drop
-	Source uint64         // tells the sources of a merged gauge apart, 0 if there is nothing to merge
+	Source uint64         // distinguishes the sources of a merged gauge; 0 if there is nothing to merge
 	Scale  float64        // factor of every value, 1 for none
 	Drop   bool           // a rule drops the context
 

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Count counts events of one sort: a run without an election shows nothing about elections.
+// Count counts events of one sort, such as elections: runs without an election show nothing about
+// elections.
 type Count struct {
 	What string
 	N    *int

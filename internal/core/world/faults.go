@@ -12,9 +12,9 @@ import (
 // Fate is what became of a message.
 type Fate struct{ Lost, Twice bool }
 
-// Send carries a message from one node to another. It calls `deliver` after a while, twice or never. A calm
-// network repeats nothing, delays nothing for long, and loses only what a cut link would carry. `deliver`
-// must ask Cut again, since the link may be cut meanwhile.
+// Send carries a message from one node to another. It calls `deliver` after a while: usually once,
+// else twice or never. A calm network repeats nothing, delays nothing for long, and loses only what
+// a cut link would carry. `deliver` must ask Cut again, since the link may be cut meanwhile.
 func (w *World) Send(from, to int, calm bool, deliver func()) (fate Fate) {
 	if w.Cut(from, to) || !calm && w.Chance(0.5) {
 		return Fate{Lost: true}
@@ -74,8 +74,9 @@ func (w *World) PowerLoss(d *memfs.FS) *memfs.FS {
 	return lost
 }
 
-// BreakOff runs a write, and the process dies after some calls of its disk. It reports whether that
-// interrupted the write. The memory of the writer must not be used afterwards.
+// BreakOff runs a write, and lets the process die once the write has called the disk `calls` times.
+// It reports whether the process died during the write. The memory of the writer must not be used
+// afterwards.
 func BreakOff(d *memfs.FS, calls int, write func()) (broken bool) {
 	type death struct{}
 	d.Fail = func(string, string) error {

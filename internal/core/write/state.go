@@ -9,9 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/recentseries"
 )
 
-// State is the part of a tenant's state, besides the stored samples, that decides the fates of its
-// requests. It is folded from the requests in their order. The zero value is the state before the
-// first request.
+// State decides the fates of a tenant's requests, together with the stored samples. It is folded
+// from the requests in their order. The zero value is the state before the first request.
 type State struct {
 	Requests uint64           // number of folded requests
 	Newest   int64            // Unix milliseconds, the time of the tenant's newest sample; 0 before the first
@@ -77,7 +76,7 @@ func appendNumbers(b []byte, requests uint64, newest int64) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(b, requests), uint64(newest))
 }
 
-// cutNumbers takes what appendNumbers appended from the front of b.
+// cutNumbers reads the numbers of appendNumbers, and cuts them off the front of b.
 func cutNumbers(b []byte) (requests uint64, newest int64, rest []byte, ok bool) {
 	requests, b, ok = cutNumber(b)
 	v, b, okToo := cutNumber(b)

@@ -61,8 +61,9 @@ type Request struct {
 	// Outcome has the fate of each part. The store fills it in.
 	Outcome outcome.Outcome
 
-	// Copies are the parts in Outcome.Dropped that came from the copy of an HA pair that is not
-	// elected, and metadata alone of a tenant that is not admitted. A group sets them.
+	// Copies counts two sorts of parts in Outcome.Dropped: parts that the replica of an HA pair
+	// sent while it was not elected, and metadata without samples for a tenant that is not
+	// admitted. A group sets them.
 	Copies outcome.Counts
 
 	// Described has the series whose metadata is new to the store, written or not. The store
@@ -73,7 +74,7 @@ type Request struct {
 // Pair is the place of a request's sender in an HA pair. It is zero if the sender is in no pair.
 type Pair struct {
 	Cluster, Replica string
-	Timeout          time.Duration // without a request, after which the other replica is elected
+	Timeout          time.Duration // how long the elected replica may send nothing before the other is elected
 }
 
 // Parts counts the parts of a series.

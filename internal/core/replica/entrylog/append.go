@@ -174,8 +174,8 @@ func (l *Log) remember(e *Entry) {
 func cost(e *Entry) int64 { return int64(len(e.Data)) + 48 }
 
 // Compact removes the oldest segments that hold no entry above upTo, until the others take at most
-// keepBytes. The entries up to upTo that remain let a member that was away catch up. The member
-// must be able to restore the effects of all entries up to upTo by other means.
+// keepBytes. Entries up to upTo that remain let another member catch up after it was away. This
+// member must be able to restore the effects of all entries up to upTo by other means.
 func (l *Log) Compact(upTo uint64, keepBytes int64) error {
 	if n, first := l.removable(upTo, keepBytes); n > 0 {
 		l.forget(n, first)

@@ -11,7 +11,7 @@
 // ErrDamaged: a member that skipped entries, or forgot acknowledged ones, would break the promise
 // of the group. It must be filled again from the others.
 //
-// One limit remains: a byte of the very last write that is damaged after it was synced looks like a
+// One limit remains: if a byte of the very last write is damaged after the sync, it looks like a
 // torn write.
 //
 // Layout and the laws of reading: docs/format/entrylog.md.

@@ -10,7 +10,7 @@ import (
 )
 
 // Change returns the members after the change in an entry's data. Raft itself does the same when
-// the entry is applied. It returns an error if Raft would refuse the change.
+// the entry is applied. Change returns an error if Raft would refuse the change.
 func Change(members *raftpb.ConfState, data []byte) (*raftpb.ConfState, error) {
 	change := &raftpb.ConfChangeV2{}
 	if err := proto.Unmarshal(data, change); err != nil {

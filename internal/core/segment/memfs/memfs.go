@@ -81,7 +81,7 @@ func New() *FS {
 	return &FS{Files: map[string]*File{}, Durable: map[string]*File{}, Space: Plenty}
 }
 
-// From returns a directory with the files of another.
+// From returns a directory in memory with the files of `dir`.
 func From(dir iofs.FS) (*FS, error) {
 	m := New()
 	entries, err := iofs.ReadDir(dir, ".")
