@@ -104,7 +104,7 @@ const deprecatedScopeMetrics = 1000
 func points(of *message) *message { return &message{bytes: 64, fields: fields{1: of}} }
 
 // size returns the bytes that a message takes in memory, with everything in it. It parses unknown
-// fields strictly, so that no body whose size it may misjudge reaches the decoder.
+// fields strictly: if it might misjudge the size of a body, that body must not reach the decoder.
 func (m *message) size(b []byte, depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, ErrTooDeep

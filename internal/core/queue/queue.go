@@ -368,7 +368,7 @@ func (q *Queue) Done() (counted bool, err error) {
 }
 
 // Trim removes the last segment if all its frames are done. Without it the segment stays until the next one
-// begins. Call it where frames wait rarely.
+// begins. Call it where frames rarely wait.
 func (q *Queue) Trim() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -137,7 +137,7 @@ func (s *Set) Parse(b []byte) error {
 
 // parseHashes inserts hashes, and reports whether they are in order.
 func parseHashes(into *index.Index, b []byte) bool {
-	for last := uint64(math.MaxUint32); len(b) > 0; b = b[8:] { // a hash is larger: its upper half is not 0
+	for last := uint64(math.MaxUint32); len(b) > 0; b = b[8:] { // each hash is larger than this: its upper half is not 0
 		h := binary.LittleEndian.Uint64(b)
 		if h <= last {
 			return false

@@ -22,7 +22,7 @@ type written struct {
 	at   uint32 // position in the output
 }
 
-// compressor writes snappy's block format for input that is partly overwritten afterwards. So it
+// compressor writes snappy's block format, in which some bytes are overwritten afterwards. So it
 // never copies free bytes, and copies a byte of a time only from the same byte of another time.
 // Like other compressors it looks for the last place with the same four bytes.
 type compressor struct {

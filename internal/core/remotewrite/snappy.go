@@ -27,7 +27,7 @@ func (e *SizeError) Error() string {
 }
 
 // DecompressedSize returns how many bytes Decompress will return. It refuses a body if that number
-// is above limit, or is more than a body of its length can decompress to.
+// is above `limit`, or above what a body of this length can become.
 func DecompressedSize(body []byte, limit int) (int, error) {
 	if len(body) >= 10 && string(body[:10]) == "\xff\x06\x00\x00sNaPpY" {
 		return 0, ErrFramed

@@ -39,7 +39,7 @@ func (m *members) changed(out *Output) {
 
 // Members implements Group. A change is one step, which needs a quorum of the old voters and a
 // quorum of the new ones. So while one of three voters is swapped, the group never has two or
-// four voters. Afterwards it goes on with the new voters, without another call.
+// four voters. Afterwards the group goes on with the new voters, without another call.
 func (r *Replica) Members(voters, learners []uint64) error {
 	switch {
 	case r.damaged != nil:

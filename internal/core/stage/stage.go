@@ -73,7 +73,7 @@ type Trip struct {
 	spans [NumStages]span
 }
 
-// span is when a trip was in a stage, as times since its birth.
+// span is when a trip was in a stage, as times since the trip's birth.
 type span struct {
 	entered, left time.Duration
 	inside        bool // the trip entered, and may have left

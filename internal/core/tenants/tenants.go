@@ -18,8 +18,9 @@ import (
 // Set has the admitted tenants. The zero value has none, and is ready. One goroutine at a time uses it.
 type Set struct{ names map[string]struct{} }
 
-// Admit reports whether a tenant is admitted, and admits it if fewer than `limit` tenants are; a limit
-// of 0 means no limit. If the limit becomes lower, the admitted tenants stay.
+// Admit admits a tenant if fewer than `limit` tenants are admitted; a limit of 0 means no limit. It
+// reports whether the tenant is admitted now. If the limit becomes lower, the admitted tenants
+// stay.
 func (s *Set) Admit(name string, limit int) bool {
 	if s.Has(name) {
 		return true

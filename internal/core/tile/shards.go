@@ -94,7 +94,7 @@ func (s *Shards) CloseUpTo(number uint16, index uint64, boundary int64, config *
 			return closed
 		}
 		next := g.Closed() + finest.Millis()
-		if g.Rests() { // one tile is enough, since all would repeat the last one
+		if g.Rests() { // one tile is enough, since all of them would repeat the last one
 			next = boundary
 		}
 		one := g.Close(next, config)
