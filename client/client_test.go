@@ -251,14 +251,14 @@ func TestFlushFollowsTheClock(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if got := w.take(); got != nil {
-			t.Fatalf("%q, though nothing came", got)
+			t.Fatalf("got %q although nothing was recorded, want nothing", got)
 		}
 		c.Count("a", 2)
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.take(); !slices.Equal(got, []string{"a:2|c"}) {
-			t.Fatalf("got %q at the end", got)
+			t.Fatalf("at the end, got %q, want a:2|c", got)
 		}
 	})
 }
@@ -409,7 +409,7 @@ func TestLittleIsLostToAnotherHost(t *testing.T) {
 			t.Errorf("%d datagrams are lost, want 2; %v of 1800 calls arrived, want 1798", w.lost, n)
 		}
 		if asked != 1 {
-			t.Errorf("%d probes were sent", asked)
+			t.Errorf("%d probes were sent, want one", asked)
 		}
 	})
 }
@@ -498,7 +498,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 			t.Errorf("Close took %v", took)
 		}
 		if got := w.take(); !slices.Equal(got, []string{"a:1|c"}) {
-			t.Errorf("got the packets %q", got)
+			t.Errorf("got the packets %q, want a:1|c", got)
 		}
 	})
 }
@@ -541,7 +541,7 @@ func TestTooLongForTheSocket(t *testing.T) {
 			t.Errorf("unexpected counts: %+v", s)
 		}
 		if len(told) != 1 || !errors.Is(told[0], syscall.EMSGSIZE) {
-			t.Errorf("the client reported: %v", told)
+			t.Errorf("the client reported %v, want one error, EMSGSIZE", told)
 		}
 	})
 }
@@ -559,7 +559,7 @@ func TestErrorsAreToldOnce(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		if len(told) != 3 {
-			t.Errorf("the client reported %v", told)
+			t.Errorf("the client reported %v, want 3 errors", told)
 		}
 		if dials := w.dialed(); dials < 3*(60/2) || dials > 3*(60/2+10) {
 			t.Errorf("the client connected %d times in 3 minutes, want 90 to 120", dials)

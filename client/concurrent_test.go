@@ -75,7 +75,7 @@ func TestConcurrentCallsArriveOnce(t *testing.T) {
 		t.Errorf("unexpected counts: %+v", s)
 	}
 	if g := got["g g hot"].gauge; g != rounds-1 && s.Full == 0 { // each goroutine ends with the same value
-		t.Errorf("the gauge is %v", g)
+		t.Errorf("the gauge is %v, want %v", g, rounds-1)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 			return n
 		}
 		if n := stripes(); n != 3 {
-			t.Errorf("%d series have stripes", n)
+			t.Errorf("%d series have stripes, want 3", n)
 		}
 		for range idleHalfFull + 1 {
 			c.Count("a", 1)

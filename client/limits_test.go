@@ -27,12 +27,12 @@ func TestThinnedValuesCountForAll(t *testing.T) {
 		flush(t, c)
 		got := parse(t, w.take())["h h "]
 		if !almost(got.count, calls) || len(got.values) != most {
-			t.Errorf("%d values count for %v", len(got.values), got.count)
+			t.Errorf("%d values count for %v, want %d that count for %v", len(got.values), got.count, most, calls)
 		}
 		// The mean of 1,000 uniformly distributed values has a standard error of 0.9 % of the width of
 		// the distribution. The test allows five standard errors.
 		if mean := got.sum / got.count; math.Abs(mean-calls/2) > 0.045*calls {
-			t.Errorf("the mean is %v", mean)
+			t.Errorf("the mean is %v, want about %v", mean, calls/2)
 		}
 		if s := checkStats(t, c, calls); s.Sent != calls || s.Thinned != calls-most {
 			t.Errorf("unexpected counts: %+v", s)
@@ -88,7 +88,7 @@ func TestSampled(t *testing.T) {
 		c := startOn(t, w, Options{MaxValues: 2000})
 		timing := c.Sampled(0.25).NewTiming("handle")
 		if rate := c.Sampled(5e-324).rate; rate != leastRate { // servers refuse a rate of 5e-324
-			t.Errorf("got the rate %v", rate)
+			t.Errorf("got the rate %v, want %v", rate, leastRate)
 		}
 		for range calls {
 			c.Sampled(0.25).Timing("t", time.Millisecond, "k:v")
@@ -269,7 +269,7 @@ func TestMaxBytes(t *testing.T) {
 		}
 		checkStats(t, c, handed)
 		if used := room - c.limits.room.Load(); used != 0 {
-			t.Errorf("%d bytes are in use after Close", used)
+			t.Errorf("%d bytes are in use after Close, want none", used)
 		}
 	})
 }

@@ -108,16 +108,16 @@ func TestTail(t *testing.T) {
 	// none.
 	send("warm_up:1|c")
 	if l := all.next(t); l.Name != "warm_up" || l.Type != "counter" {
-		t.Errorf("tail printed the line of the counter warm_up as %+v", l)
+		t.Errorf("tail printed the first line as %+v, want the counter warm_up", l)
 	}
 	send("page_views:1|c|#env:test\npage_views:1|c|#env:prod\ncpu:1|g|#env:prod\npage_views:oops|c|#env:test")
 	if l := wanted.next(t); l.Name != "page_views" || l.Text != "page_views:1|c|#env:prod" ||
 		l.Sender != fmt.Sprintf("pid=%d,uid=%d", os.Getpid(), os.Getuid()) {
-		t.Errorf("tail printed the line that passes the filter as %+v", l)
+		t.Errorf("tail printed the filtered line as %+v, want page_views of env:prod, from this process", l)
 	}
 	if l := malformed.next(t); l.Malformed != "bad_value" || l.At != len("page_views:") ||
 		l.Text != "page_views:oops|c|#env:test" {
-		t.Errorf("tail printed the malformed line as %+v", l)
+		t.Errorf("tail printed the malformed line as %+v, want bad_value at the value", l)
 	}
 	for range 4 {
 		all.next(t)

@@ -84,7 +84,7 @@ func TestOwnClient(t *testing.T) {
 			}
 		}
 		if now.Clients["packets_sent"] == 0 || now.Clients["packets_dropped"] != 0 || len(now.Samples.Malformed) > 0 {
-			return fmt.Errorf("the ledger has %+v", now)
+			return fmt.Errorf("the ledger has %+v, want packets sent by clients, none dropped, and no malformed sample", now)
 		}
 		return nil
 	})

@@ -375,7 +375,7 @@ func (r *run) checkEvent(t *testing.T, p *process, op operation) {
 	eventually(t, 20*time.Second, "the client has sent one event", func() error {
 		err := p.ask("/api/v1/events", url.Values{"tag": {op.Tags[0]}, "text": {"SECOND"}}, &events)
 		if err == nil && len(events) != 1 {
-			err = fmt.Errorf("there are %d events", len(events))
+			err = fmt.Errorf("there are %d events, want one", len(events))
 		}
 		return err
 	})

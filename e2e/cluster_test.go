@@ -67,7 +67,8 @@ func newTrio(t *testing.T, others ...string) *trio {
 	return c
 }
 
-// found founds the cluster in its data directories, and waits until all three nodes vote.
+// found is a helper that founds the cluster in its data directories, and waits until all three nodes
+// vote.
 func (c *trio) found() {
 	c.t.Helper()
 	must(c.t, freshet, "cluster", "init", "--data-dir", c.dirs["a"], "--name", "a")

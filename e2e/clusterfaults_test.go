@@ -66,11 +66,12 @@ func (c *trio) equal() {
 func differ(want, got map[string][]point, node string) error {
 	for _, series := range slices.Sorted(maps.Keys(want)) {
 		if a, b := want[series], got[series]; !reflect.DeepEqual(a, b) {
-			return fmt.Errorf("series %s: node a has %d samples, node %s has %d, or other values", series, len(a), node, len(b))
+			return fmt.Errorf("series %s: node a has %d samples, but node %s has %d, or other values",
+				series, len(a), node, len(b))
 		}
 	}
 	if len(got) != len(want) {
-		return fmt.Errorf("node a has %d series, and node %s has %d", len(want), node, len(got))
+		return fmt.Errorf("node a has %d series, but node %s has %d", len(want), node, len(got))
 	}
 	return nil
 }
@@ -327,7 +328,7 @@ func TestACollectorEndsWithoutALeader(t *testing.T) {
 			return err
 		}
 		if s := ledger.Samples; s.Difference != 0 || s.Window != 0 || s.Restored == 0 || s.HandedOver <= s.Restored {
-			return fmt.Errorf("its ledger has %+v", s)
+			return fmt.Errorf("the collector's ledger has %+v, want more handed over than restored, no difference", s)
 		}
 		return nil
 	})
@@ -391,7 +392,7 @@ func (c *trio) refusesAnotherCluster() {
 	p := begin(t, dir, m.command(serve.Path, serve.Args[1:]...))
 	eventually(t, 30*time.Second, "node a refuses a node of another cluster", func() error {
 		if c.refusals("cluster") == 0 {
-			return errors.New("nothing is counted")
+			return errors.New("no refusal is counted")
 		}
 		return nil
 	})

@@ -76,7 +76,7 @@ func TestDiagnoseNamesAFlood(t *testing.T) {
 	check := func(what string, d diagnose.Diagnosis) {
 		t.Helper()
 		if len(d.Causes) == 0 || d.Causes[0].Name != diagnose.Cardinality || d.Causes[0].Score < diagnose.Clear {
-			t.Fatalf("the causes of %s are %+v", what, d.Causes)
+			t.Fatalf("the causes of %s are %+v, want first a clear flood of series", what, d.Causes)
 		}
 		for _, want := range []string{"metric flood_requests", "label request_id", sender} {
 			if !strings.Contains(d.Causes[0].Title, want) {

@@ -239,7 +239,7 @@ func (n *nginx) ledger(p *process) {
 			return err
 		}
 		if s := now.Samples; s.Difference != 0 || len(s.Malformed) > 0 || len(s.Refused) > 0 {
-			return fmt.Errorf("the ledger has %+v", s)
+			return fmt.Errorf("the ledger has %+v, want no difference, malformed or refused sample", s)
 		}
 		return nil
 	})
@@ -342,7 +342,7 @@ func TestEdgeLabelsForgeNoLines(t *testing.T) {
 	names, err := p.query(`count by (__name__) ({__name__=~".+",` +
 		`__name__!~"http_requests|http_request_duration|datadog_.*|freshet_.*"})`)
 	if err != nil || len(names) != 0 {
-		t.Errorf("the names are %v, %v", names, err)
+		t.Errorf("the forged names are %v, want none; error %v", names, err)
 	}
 	keys, err := p.query(`{__name__="http_requests"}`)
 	if err != nil {
@@ -356,7 +356,7 @@ func TestEdgeLabelsForgeNoLines(t *testing.T) {
 				t.Errorf("a client forged the label %s=%q", key, value)
 			}
 			if len(value) > 256 {
-				t.Errorf("label %s has %d bytes", key, len(value))
+				t.Errorf("label %s has %d bytes, want at most 256", key, len(value))
 			}
 		}
 	}

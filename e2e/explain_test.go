@@ -48,7 +48,7 @@ func TestExplain(t *testing.T) {
 	eventually(t, 30*time.Second, "the counter owns the name", func() error {
 		e := ask("latency:1|g")
 		if got := e.Lines[0]; got.Becomes.Query != "latency_gauge" || len(got.Warnings) != 1 {
-			return fmt.Errorf("freshet explain says %+v", e)
+			return fmt.Errorf("freshet explain says %+v, want the series latency_gauge with a warning", e)
 		}
 		return nil
 	})

@@ -41,7 +41,7 @@ func refused(t *testing.T, code int, args ...string) string {
 		t.Errorf("freshet %s: %v, want exit code %d", strings.Join(args, " "), err, code)
 	}
 	if stdout.Len() > 0 {
-		t.Errorf("freshet printed on standard output: %s", &stdout)
+		t.Errorf("freshet printed %s on standard output, want nothing", &stdout)
 	}
 	for line := range strings.Lines(stderr.String()) {
 		if !strings.HasPrefix(line, "freshet: ") || strings.Contains(line, "goroutine") || strings.Contains(line, "panic") {

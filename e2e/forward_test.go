@@ -64,7 +64,7 @@ forward:
 	eventually(t, 30*time.Second, "the backend has all samples", func() error {
 		results, err := other.query("forwarded[10m]")
 		if err != nil || len(results) != 1 {
-			return fmt.Errorf("the results are %v, %v", results, err)
+			return fmt.Errorf("the results are %v, want one series; error %v", results, err)
 		}
 		var got []string
 		for _, v := range results[0].Values {
@@ -75,7 +75,7 @@ forward:
 		}
 		v, err := other.value("increase(tiled[10m] anchored)")
 		if err == nil && v != 7 {
-			err = fmt.Errorf("tiled grew by %v", v)
+			err = fmt.Errorf("the counter tiled grew by %v, want 7", v)
 		}
 		return err
 	})

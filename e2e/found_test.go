@@ -97,7 +97,7 @@ func (f *founder) first(p *process) {
 	eventually(f.t, time.Minute, "tiles are stored", func() error {
 		b, _, err := p.ledger()
 		if err == nil && b.Samples.Stored < 3 {
-			err = fmt.Errorf("%d samples are stored", b.Samples.Stored)
+			err = fmt.Errorf("%d samples are stored, want at least 3", b.Samples.Stored)
 		}
 		return err
 	})
@@ -171,7 +171,7 @@ func (f *founder) more(p *process) {
 	eventually(f.t, time.Minute, "the ledger closes", func() error {
 		b, _, err := p.ledger()
 		if err == nil && (b.Samples.Difference != 0 || b.Samples.Restored == 0 || b.Samples.Tile > 0) {
-			err = fmt.Errorf("the ledger is %+v", b)
+			err = fmt.Errorf("the ledger is %+v, want restored samples, none in tiles, no difference", b)
 		}
 		return err
 	})

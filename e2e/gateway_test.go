@@ -81,7 +81,7 @@ func TestGateway(t *testing.T) {
 	all := c.startIncrements("udp", g.UDP, "hits", 2)
 	s, err := g.clusterState()
 	if err != nil || s.Leader == "" || len(s.Nodes) != 3 {
-		t.Errorf("the status is %+v, %v", s, err)
+		t.Errorf("the status is %+v, want a leader and three nodes; error %v", s, err)
 	}
 	for _, n := range s.Nodes {
 		if !n.Ready || n.Applied == nil || *n.Applied == 0 || n.Lag == nil || *n.Lag > 1 {

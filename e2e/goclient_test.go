@@ -34,7 +34,7 @@ func goClient(mode statsd.Option) func(*testing.T, order) report {
 				t.Fatal(err)
 			}
 			if n := c.GetTelemetry().TotalPayloadsDropped; n != 0 {
-				t.Fatalf("the client dropped %d packets", n)
+				t.Fatalf("the client dropped %d packets, want none", n)
 			}
 		}
 		return report{"datadog-go", o.Operations}

@@ -106,7 +106,7 @@ func TestHalfSentRequests(t *testing.T) {
 			client := http.Client{Timeout: patience}
 			if answer, err := client.Do(r); err != nil || answer.Body.Close() != nil ||
 				answer.StatusCode != http.StatusNoContent {
-				t.Errorf("remote write of %s: %v %v", tenant, answer, err)
+				t.Errorf("remote write of %s was answered with %v, want 204; error %v", tenant, answer, err)
 			}
 		}
 	}
@@ -115,7 +115,7 @@ func TestHalfSentRequests(t *testing.T) {
 	}
 	eventually(t, time.Minute, "half-sent requests are cut off and counted", func() error {
 		if n, err := p.metric(`freshet_receive_unread_requests_total{reason="stalled"}`); err != nil || n != 2*48 {
-			return fmt.Errorf("%v of 96 are counted; %v", n, err)
+			return fmt.Errorf("%v of 96 stalled requests are counted; error %v", n, err)
 		}
 		return nil
 	})

@@ -206,7 +206,7 @@ func conflicts(t *testing.T, p *process) {
 		t.Fatal(err)
 	}
 	if n != 0 {
-		t.Fatalf("%v tiles were written again with another value", n)
+		t.Fatalf("%v tiles were written again with another value, want none", n)
 	}
 }
 

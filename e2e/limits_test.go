@@ -261,7 +261,7 @@ func TestKnownSeriesStayKnownAfterARestart(t *testing.T) {
 	eventually(t, 30*time.Second, "the refusals are in the books", func() error {
 		b, _, err := p.ledger()
 		if err == nil && (b.Samples.Refused["metric_series"] != 2 || b.Samples.OfWhich.Folded != 1) {
-			err = fmt.Errorf("the books have %+v", b.Samples)
+			err = fmt.Errorf("the books have %+v, want 2 samples refused as metric_series and 1 folded", b.Samples)
 		}
 		return err
 	})

@@ -204,7 +204,7 @@ func TestPrometheusSends(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(want) < 15 {
-				t.Fatalf("Prometheus has %d series: %v", len(want), slices.Collect(maps.Keys(want)))
+				t.Fatalf("Prometheus has %d series, want at least 15: %v", len(want), slices.Collect(maps.Keys(want)))
 			}
 			eventually(t, 30*time.Second, "Freshet has all samples", func() error {
 				got, err := p.matrix(end)
@@ -229,7 +229,7 @@ func TestPrometheusSends(t *testing.T) {
 			t.Logf("%d samples of %d series, 0 lost", n, len(want))
 			checkExemplars(t, sender, p, stopped)
 			if v, err := p.metric(`freshet_distributor_refused_total{reason="duplicate"}`); err != nil || v != 0 {
-				t.Errorf("%v samples were refused, since another value was stored; %v", v, err)
+				t.Errorf("%v samples were refused because another value was stored, want none; error %v", v, err)
 			}
 		})
 	}
@@ -261,7 +261,7 @@ func checkExemplars(t *testing.T, want, got *process, since time.Time) {
 	}
 	w, g := exemplars(want), exemplars(got)
 	if len(w) < 5 {
-		t.Errorf("Prometheus has %d exemplars", len(w))
+		t.Errorf("Prometheus has %d exemplars, want at least 5", len(w))
 	}
 	if !slices.Equal(w, g) {
 		t.Errorf("exemplars:\n got %d %.300v\nwant %d %.300v", len(g), g, len(w), w)

@@ -209,7 +209,7 @@ func TestProxies(t *testing.T) {
 			continue
 		}
 		if n, err := p.ownMetric("freshet_http_operator_loopback"); err != nil || n != 0 {
-			t.Errorf("freshet_http_operator_loopback is %g, %v", n, err)
+			t.Errorf("freshet_http_operator_loopback is %g, want 0; error %v", n, err)
 		}
 
 		// The server remembers the proxy across a restart in place, and operator.sock stays open.

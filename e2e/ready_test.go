@@ -304,7 +304,7 @@ func TestTheJournalIsGone(t *testing.T) {
 	increment(t, p, "totals", 5)
 	eventually(t, time.Minute, "tiles are stored", func() error {
 		if n, err := p.metric(`freshet_store_samples_stored_total{store="10s"}`); err != nil || n == 0 {
-			return fmt.Errorf("%v samples are stored, %v", n, err)
+			return fmt.Errorf("%v samples are stored, want some; error %v", n, err)
 		}
 		return nil
 	})

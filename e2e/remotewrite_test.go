@@ -364,7 +364,7 @@ func (p *process) checkPromised(t *testing.T, promised *acknowledged) {
 		for _, v := range r.Values {
 			at := int64(v.T*1000 + .5)
 			if _, twice := found[at]; twice {
-				t.Fatalf("%v has two samples at %d", r.Metric, at)
+				t.Fatalf("%v has two samples at %d, want one", r.Metric, at)
 			}
 			found[at] = v.V
 		}
@@ -433,7 +433,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 	for range 2 { // in the running server, and after kill -9
 		results, err := p.query("full[30m]")
 		if err != nil || len(results) != 1 {
-			t.Fatalf("the series is %v, %v", results, err)
+			t.Fatalf("got the series %v, want one; error %v", results, err)
 		}
 		found := map[int64]bool{}
 		for _, v := range results[0].Values {

@@ -245,7 +245,7 @@ func (p *process) expectPID(t *testing.T, want int) {
 		err = json.Unmarshal(text, &l)
 	}
 	if err != nil || l.PID != want {
-		t.Errorf("the process id changed from %d to %d: %v", want, l.PID, err)
+		t.Errorf("the process id is %d, want the unchanged %d; error %v", l.PID, want, err)
 	}
 }
 
@@ -282,7 +282,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 		}
 		p.says(t, "not restarted; nothing has changed", why)
 		if strings.Contains(p.output.String(), "restarted in place") {
-			t.Errorf("the server was restarted:\n%s", p.output)
+			t.Errorf("the server was restarted, want a refusal:\n%s", p.output)
 		}
 		if _, err := p.get("/-/ready", nil); err != nil {
 			t.Error(err)
@@ -448,7 +448,7 @@ func TestAddressesOfPortZeroStay(t *testing.T) {
 	eventually(t, 30*time.Second, "the addresses are the same as before", func() error {
 		all := addresses.FindAllStringSubmatch(p.output.String(), -1)
 		if len(all) != 6 || all[0][1] != all[3][1] || all[1][1] != all[4][1] || all[2][1] != all[5][1] {
-			return fmt.Errorf("the addresses are %q", all)
+			return fmt.Errorf("the addresses are %q, want six, the last three like the first three", all)
 		}
 		return nil
 	})
@@ -464,7 +464,7 @@ func (p *process) expectState(t *testing.T, want string) {
 			err = json.Unmarshal(text, &r)
 		}
 		if err == nil && r.State != want {
-			err = fmt.Errorf("the restart is %s", r.State)
+			err = fmt.Errorf("the restart has the state %s, want %s", r.State, want)
 		}
 		return err
 	})

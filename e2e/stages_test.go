@@ -97,7 +97,7 @@ func TestStages(t *testing.T) {
 		})
 	}
 	if up, err := p.query("up"); err != nil || len(up) != 0 {
-		t.Errorf("the tenant of the applications has Freshet's own metrics: %v %v", up, err)
+		t.Errorf("the tenant of the applications has Freshet's own metrics %v, want none; error %v", up, err)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestProbesCostATenantNothing(t *testing.T) {
 	})
 	eventually(t, time.Minute, "the tenant has all five series", func() error {
 		if n, err := p.value(`count({__name__=~"gauge."})`); err != nil || n != 5 {
-			return fmt.Errorf("the tenant has %v series; error %v", n, err)
+			return fmt.Errorf("the tenant has %v series, want 5; error %v", n, err)
 		}
 		return nil
 	})

@@ -76,7 +76,7 @@ func (l *loaded) between(node string, do func(other string) (undo func())) (undo
 	}
 }
 
-// next returns the node that follows a node.
+// next is the node after `node`, in a circle.
 func next(node string) string { return nodeNames[(slices.Index(nodeNames, node)+1)%len(nodeNames)] }
 
 // suffer lets a node have a trouble for a time, and waits until the node has caught up by itself.

@@ -81,7 +81,7 @@ http: {listeners: [{listen: "127.0.0.1:0", tenant: b}]}
 		load(time.Now().Add(200 * time.Millisecond))
 		n, err := p.ofTenant("freshet_aggregator_pending_seconds", "b")
 		if err == nil && n > 12 {
-			err = fmt.Errorf("the oldest sample that waits is %v s old", n)
+			err = fmt.Errorf("the oldest sample that waits is %v s old, want at most 12 s", n)
 		}
 		return err
 	})
@@ -93,7 +93,7 @@ http: {listeners: [{listen: "127.0.0.1:0", tenant: b}]}
 		}
 		stored, err := p.ofTenant("freshet_ledger_samples_total", "b", `state="stored"`)
 		if err == nil && int(refused+stored) != sentB {
-			err = fmt.Errorf("%d were sent, %v refused, %v stored", sentB, refused, stored)
+			err = fmt.Errorf("%v samples are refused and %v stored, want %d together", refused, stored, sentB)
 		}
 		return err
 	})
@@ -109,7 +109,7 @@ func checkHealthy(t *testing.T, p *process) {
 		t.Fatalf("the healthy tenant's tile is %v s old and not stored", late)
 	}
 	if age, err := p.value("time() - timestamp(healthy)"); err == nil && age > 10 {
-		t.Fatalf("the healthy tenant's answer is %v s old", age)
+		t.Fatalf("the healthy tenant's answer is %v s old, want at most 10 s", age)
 	}
 }
 

@@ -171,7 +171,7 @@ func TestTopOnATerminal(t *testing.T) {
 	const page = "\x1b[H\x1b[1mtenant default at "
 	eventually(t, 30*time.Second, "top has drawn three pages", func() error {
 		if n := strings.Count(shown.String(), page); n < 3 {
-			return fmt.Errorf("there are %d pages in %q", n, shown)
+			return fmt.Errorf("there are %d pages, want at least 3, in %q", n, shown)
 		}
 		return nil
 	})
@@ -227,7 +227,7 @@ func TestTopAsJSON(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	eventually(t, 30*time.Second, "top has printed two lines", func() error {
 		if n := strings.Count(printed.String(), "\n"); n < 2 {
-			return fmt.Errorf("there are %d lines", n)
+			return fmt.Errorf("there are %d lines, want at least 2", n)
 		}
 		return nil
 	})

@@ -203,6 +203,6 @@ func TestTrapFarFutureSpoilsNothing(t *testing.T) {
 		expectSoon(t, p, fmt.Sprintf("%s @ %d", name, end.Unix()), want)
 	}
 	if n, err := p.ownMetric("freshet_aggregator_store_errors_total"); err != nil || n != 0 {
-		t.Errorf("the store refused %v writes; error %v", n, err)
+		t.Errorf("the store refused %v writes, want none; error %v", n, err)
 	}
 }

@@ -30,7 +30,7 @@ func TestRemoteWriteRun(t *testing.T) {
 		}
 	}
 	if len(part.Loads) != 2 {
-		t.Fatalf("%d loads in the results", len(part.Loads))
+		t.Fatalf("the results have %d loads, want 2", len(part.Loads))
 	}
 	for _, load := range part.Loads {
 		var names []string

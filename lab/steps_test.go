@@ -22,7 +22,7 @@ func TestStepsSayWhichFailed(t *testing.T) {
 		t.Errorf("got the error %v", err)
 	}
 	if got := strings.Join(done, " "); got != "first second" {
-		t.Errorf("run did the steps %s", got)
+		t.Errorf("run did the steps %s, want first second", got)
 	}
 }
 

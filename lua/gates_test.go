@@ -70,7 +70,7 @@ func TestInstructions(t *testing.T) {
 		n, err := strconv.Atoi(count)
 		limit, known := handlers[handler]
 		if err != nil || n <= 0 || !known {
-			t.Fatalf("bench/instructions.sh printed %q", row)
+			t.Fatalf("bench/instructions.sh printed %q, want a known handler and its instructions", row)
 		}
 		counted++
 		if limit > 0 && n > limit {

@@ -327,7 +327,7 @@ func (s *sim) crashNow(n *node, lasts int64, power bool) {
 		}
 		s.start(n, nil)
 		if n.Up && n.entries.Last() < stored {
-			s.Fail("node %d: its log ended at entry %d, and now ends at entry %d", n.n, stored, n.entries.Last())
+			s.Fail("node %d: its log ended at entry %d, but now ends at entry %d", n.n, stored, n.entries.Last())
 		}
 	})
 }

@@ -249,7 +249,7 @@ func TestRepeatsAreSuppressed(t *testing.T) {
 			[]string{`level=INFO msg="log records suppressed" count=1 within=1s message=a`},
 			slices.Repeat([]string{"level=INFO msg=a"}, 3))...)
 		if s := h.Stats(); s != (Stats{Written: 15, Suppressed: 1000}) {
-			t.Errorf("at the end: %+v", s)
+			t.Errorf("at the end, the counts are %+v, want 15 written and 1000 suppressed", s)
 		}
 	})
 }
@@ -268,7 +268,7 @@ func TestLevel(t *testing.T) {
 	finish(t, h)
 	out.expect(t, "level=DEBUG msg=b with=1")
 	if n := h.Stats().Handled(); n != 1 {
-		t.Errorf("%d records were handled", n)
+		t.Errorf("%d records were handled, want 1", n)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestManyMessages(t *testing.T) {
 			}
 		}
 		if known < messages*9/10 || known > messages {
-			t.Errorf("%d messages were known", known)
+			t.Errorf("%d messages were known, want %d to %d", known, messages*9/10, messages)
 		}
 		time.Sleep(2 * time.Second)
 		for i := range h.sampler.places {
@@ -595,7 +595,7 @@ func TestLongPeriod(t *testing.T) {
 		repeat(2, func() { l.Info("a") })
 		time.Sleep(2 * linger)
 		if state := h.writer.state.Load(); state != asleep {
-			t.Errorf("the writer has state %d", state)
+			t.Errorf("the writer has state %d, want asleep, %d", state, asleep)
 		}
 		time.Sleep(time.Hour - 2*linger - 1)
 		synctest.Wait()

@@ -321,7 +321,7 @@ func FuzzSameBytes(f *testing.F) {
 		b.handle(t, r)
 		b.compare(t)
 		if n := bytes.Count(b.line.Bytes(), []byte{'\n'}); n != 2 {
-			t.Errorf("%d lines of 2 records:\n%s", n, b.line)
+			t.Errorf("2 records have %d lines, want 2:\n%s", n, b.line)
 		}
 	})
 }

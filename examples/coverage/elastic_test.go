@@ -237,7 +237,7 @@ func TestElasticLoad(t *testing.T) {
 					t.Errorf("loaded %d different documents, want %d", len(prices), c.documents)
 				}
 				if took := time.Since(begun); took < c.took || took > 30*time.Second {
-					t.Errorf("the load took %v", took)
+					t.Errorf("the load took %v, want %v to 30s", took, c.took)
 				}
 				if s.opened != c.opened || len(s.open) != 0 && s.product != "" {
 					t.Errorf("%d points in time were opened, want %d; %d are still open", s.opened, c.opened, len(s.open))
@@ -392,7 +392,7 @@ func TestEngine(t *testing.T) {
 	call(t, "GET", address+"/_nodes/stats/indices/search", "application/json", "", &open)
 	for _, n := range open.Nodes {
 		if n.Indices.Search.Contexts != 0 {
-			t.Errorf("the loader left %d points in time open", n.Indices.Search.Contexts)
+			t.Errorf("the loader left %d points in time open, want none", n.Indices.Search.Contexts)
 		}
 	}
 }

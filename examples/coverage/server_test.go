@@ -137,7 +137,7 @@ func TestDrain(t *testing.T) {
 	}
 	from.wait <- struct{}{}
 	if code := <-asked; code != http.StatusOK {
-		t.Errorf("the request was answered with status %d", code)
+		t.Errorf("the request was answered with status %d, want 200", code)
 	}
 	if err := <-served; err != nil {
 		t.Error(err)

@@ -67,7 +67,7 @@ func metrics(t *testing.T, names string) (server string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/label/__name__/values" || r.FormValue("match[]") != `{__name__=~"pa.*"}` {
-			t.Errorf("the completion requested %s", r.URL)
+			t.Errorf("the completion requested %s, want the names that begin with pa", r.URL)
 		}
 		fmt.Fprintf(w, `{"status":"success","data":%s}`, names)
 	}))

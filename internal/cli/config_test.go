@@ -140,7 +140,7 @@ func TestConfigOfAServer(t *testing.T) {
 		t.Errorf("exit code %d, output %q, errors %q; want 0 and the server's configuration", code, stdout, stderr)
 	}
 	if path := asked().Path; path != "/api/v1/status/config" {
-		t.Errorf("the command requested %s", path)
+		t.Errorf("the command requested %s, want /api/v1/status/config", path)
 	}
 }
 

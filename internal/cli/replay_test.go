@@ -80,7 +80,7 @@ func TestReplay(t *testing.T) {
 			begun := time.Now()
 			code, stdout, stderr := freshet(t, append([]string{"replay", file, "--to", to, "--json"}, tt.args...)...)
 			if took := time.Since(begun); took < tt.took {
-				t.Errorf("the replay took %v", took)
+				t.Errorf("the replay took %v, want at least %v", took, tt.took)
 			}
 			var got []string
 			for range strings.Split(tt.want, ",") {
@@ -135,7 +135,7 @@ func TestReplayOfACutCapture(t *testing.T) {
 	}
 	next()
 	if got := next(); got != "b:oops|c\nb:1|g" {
-		t.Errorf("the receiver got %q", got)
+		t.Errorf("the receiver got %q, want both lines of the second datagram", got)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestCapture(t *testing.T) {
 		t.Errorf("exit code %d, output %q, errors %q", code, stdout, stderr)
 	}
 	if got, err := os.ReadFile(file); err != nil || !bytes.HasPrefix(whole, got) {
-		t.Errorf("the file holds %q (%v)", got, err)
+		t.Errorf("the file holds %q, want a beginning of %q; error %v", got, whole, err)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)

@@ -37,7 +37,7 @@ func TestTop(t *testing.T) {
 		t.Fatalf("exit code %d, %s", code, stderr)
 	}
 	if u := asked(); u.Path != "/api/v1/status/top" || u.Query().Get("limit") != "7" {
-		t.Errorf("the command requested %s", u)
+		t.Errorf("the command requested %s, want /api/v1/status/top with the limit 7", u)
 	}
 	golden(t, "top.txt", stdout)
 

@@ -56,7 +56,7 @@ func TestMigrationManual(t *testing.T) {
 				got = "dropped"
 			}
 			if got != row[2] {
-				t.Errorf("%s: the manual says %s, got %s", row[1], row[2], got)
+				t.Errorf("%s: got %s, but the manual says %s", row[1], got, row[2])
 			}
 		}
 	}

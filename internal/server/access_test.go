@@ -252,7 +252,7 @@ func (s *server) writesAreApart(t *testing.T, method, path string) {
 	t.Helper()
 	for token, want := range map[string]int{"": http.StatusUnauthorized, "only-read": http.StatusForbidden} {
 		if resp, text := s.answer(t, method, path, token, "", true); resp.StatusCode != want {
-			t.Errorf("%s with the token %q: %s: %s", path, token, resp.Status, text)
+			t.Errorf("%s with the token %q: status %s, want %d: %s", path, token, resp.Status, want, text)
 		}
 	}
 	resp, text := s.answer(t, method, path, "only-write", "", true)
@@ -267,7 +267,7 @@ func (s *server) streamsAreApart(t *testing.T, path string) {
 	for token, want := range map[string]int{"": http.StatusUnauthorized, "only-write": http.StatusForbidden} {
 		resp := s.request(t, http.MethodGet, path, token, "", true) // the body may have no end
 		if resp.Body.Close(); resp.StatusCode != want {
-			t.Errorf("%s with the token %q: %s", path, token, resp.Status)
+			t.Errorf("%s with the token %q: status %s, want %d", path, token, resp.Status, want)
 		}
 	}
 	resp := s.request(t, http.MethodGet, path, alpha, "", true)
@@ -295,7 +295,7 @@ func (s *server) streamsAreApart(t *testing.T, path string) {
 	readTo(own, "beta_level") // by now the other tenant's stream could have shown the line, too
 	s.send(t, "team-alpha", linesOfAlpha)
 	if text := readTo(ofAlpha, "alpha_level", "beta_level"); ofBeta.MatchString(text) {
-		t.Errorf("%s: team-alpha sees\n%q", path, text)
+		t.Errorf("%s: team-alpha sees data of team-beta in\n%q", path, text)
 	}
 }
 
@@ -346,7 +346,7 @@ func TestMetricsOfATenant(t *testing.T) {
 	_, text := s.answer(t, http.MethodGet, "/metrics", alpha, "", false)
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "#") && !strings.Contains(line, `tenant="team-alpha"`) {
-			t.Errorf("team-alpha sees %s", line)
+			t.Errorf("team-alpha sees the metric %s, want only metrics with its own name", line)
 		}
 	}
 }

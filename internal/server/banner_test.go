@@ -122,7 +122,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 				export = lineOf(t, banner.String(), "export ") + "\n"
 			}
 			if out := paste(t, pasted.Replace(export+curl)); !strings.Contains(out, `"status":"success"`) {
-				t.Errorf("the pasted line\n%s\nprinted\n%s", curl, out)
+				t.Errorf("the pasted line\n%s\nprinted\n%s\nwant a successful answer", curl, out)
 			}
 			if c.instead != "" {
 				lineOf(t, banner.String(), c.instead)
@@ -132,7 +132,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 			} else {
 				query := lineOf(t, banner.String(), os.Args[0]+" query ")
 				if out := paste(t, pasted.Replace(export+query)); !strings.Contains(out, "no series match") {
-					t.Errorf("the pasted line\n%s\nprinted\n%s", query, out)
+					t.Errorf("the pasted line\n%s\nprinted\n%s\nwant \"no series match\"", query, out)
 				}
 			}
 			for _, secret := range []string{alpha, "fakepassword", "$2y$"} {

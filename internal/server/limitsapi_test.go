@@ -132,7 +132,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	}
 	send()
 	if status := s.sendAs(t, "shop/1", "/api/v1/write", flood(t, 25)); status != http.StatusTooManyRequests {
-		t.Fatalf("the server answered %d", status)
+		t.Fatalf("the server answered %d, want 429", status)
 	}
 
 	// The senders' rates cover only the last seconds, so the test keeps sending the same samples.

@@ -25,7 +25,7 @@ func TestLogIsWholeOnceItIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=INFO msg=restored records=3") {
-		t.Errorf("the log has %q", got)
+		t.Errorf("the log has %q, want one line with the message restored", got)
 	}
 }
 
@@ -47,7 +47,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 		begun := time.Now()
 		err := l.close()
 		if took := time.Since(begun); took != logTime {
-			t.Errorf("the end waited %v", took)
+			t.Errorf("the end waited %v, want %v", took, logTime)
 		}
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "records wait for the output") ||
 			!strings.Contains(err.Error(), "more records were lost earlier") {

@@ -25,7 +25,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	eventually(t, "each sender of the last seconds", func() bool {
 		for i := range tills {
 			if status := s.sendAs(t, fmt.Sprint("till/", i), "/api/v1/write", body); status != http.StatusNoContent {
-				t.Fatalf("the server answered %d", status)
+				t.Fatalf("the server answered %d, want 204", status)
 			}
 		}
 		agents := map[string]bool{}

@@ -28,7 +28,7 @@ func TestRolesFindWhatTheyNeed(t *testing.T) {
 				configured := c.Roles()
 				slices.Sort(configured)
 				if slices.Sort(built); !slices.Equal(built, configured) {
-					t.Errorf("role %s: the process has the roles %v, and the configuration names %v", c.Role, built, configured)
+					t.Errorf("role %s: the process has the roles %v, but the configuration names %v", c.Role, built, configured)
 				}
 			}
 		}

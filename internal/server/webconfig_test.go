@@ -191,7 +191,7 @@ func TestTLSForOtherListeners(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, protocol, err := dial(own); got != serial+1 || protocol != "h2" || err != nil {
-			t.Errorf("certificate %d by %q, %v; want %d", got, protocol, err, serial+1)
+			t.Errorf("got certificate %d by %q, want %d by h2; error %v", got, protocol, serial+1, err)
 		}
 	}
 	if _, _, err := dial(); err == nil {

@@ -95,6 +95,6 @@ func TestRolesOfAStore(t *testing.T) {
 	c := Default()
 	c.Role = RoleStore
 	if r := c.Roles(); r.Has(RoleCollector) || r.Has(RoleProber) || !r.Has(RoleAggregator) || !r.Has(RoleQuerier) {
-		t.Errorf("a store has the roles %v", r)
+		t.Errorf("a store has the roles %v, want aggregator and querier, but no collector or prober", r)
 	}
 }

@@ -22,7 +22,7 @@ func TestDistributor(t *testing.T) {
 		}
 		change(&c)
 		if problems := c.Validate(); len(problems) != 1 || problems[0].Key != why {
-			t.Errorf("%s: got the problems %v", why, problems)
+			t.Errorf("%s: got the problems %v, want one, with this key", why, problems)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func TestOTLP(t *testing.T) {
 			all = append(all, p.Key+" "+p.Text)
 		}
 		if text := strings.Join(all, "; "); !strings.HasPrefix(text, c.want) || (c.want == "") != (text == "") {
-			t.Errorf("%s: got the problems %q", c.why, text)
+			t.Errorf("%s: got the problems %q, want %q", c.why, text, c.want)
 		}
 	}
 }

@@ -72,6 +72,6 @@ func TestUnsaid(t *testing.T) {
 // outsideNames has exactly the faults from outside.
 func TestOutsideNames(t *testing.T) {
 	if names := slices.Sorted(maps.Keys(outsides)); !slices.Equal(names, slices.Sorted(slices.Values(outsideNames))) {
-		t.Errorf("outsides has the rows %q, outsideNames has %q", names, outsideNames)
+		t.Errorf("outsides has the rows %q, but outsideNames has %q", names, outsideNames)
 	}
 }

@@ -130,7 +130,7 @@ func TestSameWork(t *testing.T) {
 		one, _ := deepWork(inlined)(x)
 		for _, do := range []work{deepWork(outOfLine), shallowWork(inlined), shallowWork(outOfLine)} {
 			if other, _ := do(x); one != other {
-				t.Fatalf("for %d one kind of work returned %d, and another %d", x, one, other)
+				t.Fatalf("for %d one kind of work returned %d, but another kind returned %d", x, one, other)
 			}
 		}
 	}

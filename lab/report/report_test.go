@@ -51,7 +51,7 @@ func TestMedianInterval(t *testing.T) {
 			t.Errorf("with %d values: the interval is from rank %v to rank %v, want %v", n, low, high, want)
 		}
 		if !slices.Equal(values, before) {
-			t.Errorf("the function has reordered %d values", n)
+			t.Errorf("MedianInterval has reordered its %d values", n)
 		}
 	}
 }
@@ -276,7 +276,8 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 	if got := Quantile(nil, .99); got != 0 || values[0] != 4 {
-		t.Errorf("no values have the quantile %v, want 0; the values are now %v, want their first order", got, values)
+		t.Errorf("the quantile of an empty list is %v, want 0; the other values are now %v, want their first order",
+			got, values)
 	}
 }
 
@@ -483,7 +484,7 @@ func TestPageHasAPlaceForEachSection(t *testing.T) {
 func TestPlots(t *testing.T) {
 	plots := sample().Plots()
 	if len(plots) != 1 || plots["udp.svg"] == "" {
-		t.Fatalf("%d plots, of udp: %q", len(plots), plots["udp.svg"])
+		t.Fatalf("got %d plots, want one; the plot of udp is %q", len(plots), plots["udp.svg"])
 	}
 	bars := map[string]int{}
 	for d := xml.NewDecoder(strings.NewReader(plots["udp.svg"])); ; {
