@@ -22,6 +22,10 @@ type Tenant struct {
 	Samples   Samples            `json:"samples"`
 	Datagrams DatagramBook       `json:"datagrams"`
 	Clients   map[string]float64 `json:"clients,omitempty"` // counts that clients report about themselves, by name
+
+	// Copied is the part of Samples that the log of a cluster brought, or that was in tiles at the start. Each node has
+	// a copy of these samples. The rest came in at this node alone. Copied means nothing outside a cluster.
+	Copied Samples `json:"-"`
 }
 
 // Samples is the book of samples: Received plus Restored plus Collected equals the sum of the states.
@@ -91,9 +95,11 @@ func (l *Ledger) Books() Books {
 func (t *tenant) copy() Tenant {
 	d := t.datagrams
 	c := Tenant{
-		Samples:   t.sampleBook(),
+		Samples: t.all.book(), Copied: t.copied.book(),
 		Datagrams: DatagramBook{Received: d.Read + d.KernelDropped + d.Oversized + d.CutFrames, Datagrams: d},
 	}
+	c.Samples.OfWhich = OfWhichBook{t.ofWhich[Folded], t.ofWhich[LateKept], t.ofWhich[Ahead], t.ofWhich[Respelled]}
+	c.Copied.OfWhich = OfWhichBook{LateKept: t.ofWhich[LateKept], Ahead: t.ofWhich[Ahead]} // both are found at tiles
 	if t.clients != nil {
 		c.Clients = map[string]float64{}
 		for count, n := range t.clients {
@@ -103,11 +109,11 @@ func (t *tenant) copy() Tenant {
 	return c
 }
 
-func (t *tenant) sampleBook() Samples {
-	in := func(a Account) uint64 { return uint64(max(0, t.samples[a])) }
-	reasons := func(a Account) map[string]uint64 {
+func (a *accounts) book() Samples {
+	in := func(of Account) uint64 { return uint64(max(0, a.samples[of])) }
+	reasons := func(of Account) map[string]uint64 {
 		byReason := map[string]uint64{} // not nil, since it must not be null in JSON
-		maps.Copy(byReason, t.reasons[a])
+		maps.Copy(byReason, a.reasons[of])
 		return byReason
 	}
 	s := Samples{
@@ -115,11 +121,16 @@ func (t *tenant) sampleBook() Samples {
 		Malformed: reasons(Malformed), Refused: reasons(Refused), Late: reasons(Late), Unsent: reasons(Unsent),
 		Discarded:  reasons(Discarded),
 		HandedOver: in(HandedOver), Window: in(Window), Tile: in(Tile), Stored: in(Stored),
-		OfWhich: OfWhichBook{t.ofWhich[Folded], t.ofWhich[LateKept], t.ofWhich[Ahead], t.ofWhich[Respelled]},
 	}
-	s.Difference = int64(s.Received + s.Restored + s.Collected)
-	for a := Malformed; a < numAccounts; a++ {
-		s.Difference -= int64(in(a))
-	}
+	s.Difference = s.difference()
 	return s
+}
+
+// difference returns what came less all states.
+func (s *Samples) difference() int64 {
+	d := int64(s.Received + s.Restored + s.Collected - s.HandedOver - s.Window - s.Tile - s.Stored)
+	for _, l := range s.Lost() {
+		d -= int64(l.Total())
+	}
+	return d
 }

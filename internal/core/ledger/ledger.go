@@ -5,6 +5,8 @@
 // A sample is one value on the wire, not weighted by its sampling rate; an unreadable line counts
 // as one. Received samples are counted where they are read, and their fates elsewhere. So a
 // difference between both counts reveals our own mistakes.
+//
+// Sum adds up the books of the nodes of a cluster.
 package ledger
 
 import (
@@ -98,11 +100,17 @@ type Ledger struct {
 
 // tenant has the books of one tenant.
 type tenant struct {
-	samples   [numAccounts]int64 // negative if more samples left the account than came
-	reasons   [numAccounts]map[string]uint64
+	all       accounts
+	copied    accounts // what the log of the group brought: see Tenant.Copied
 	ofWhich   [numOfWhich]uint64
 	datagrams Datagrams
 	clients   *[numClientCounts]float64 // nil until a client reports
+}
+
+// accounts have the samples of each account.
+type accounts struct {
+	samples [numAccounts]int64 // negative if more samples left the account than came
+	reasons [numAccounts]map[string]uint64
 }
 
 // New returns empty books.
@@ -130,22 +138,30 @@ func (l *Ledger) Post(tenant string, transfers ...Transfer) {
 	books := l.of(tenant)
 	for _, t := range transfers {
 		t.check()
-		if t.Samples > 0 {
-			books.post(t)
+		if t.Samples == 0 {
+			continue
+		}
+		books.all.post(t)
+		switch {
+		case t.From == Restored && t.To == Tile:
+			books.copied.samples[Restored] += int64(t.Samples)
+			books.copied.post(t)
+		case t.To == Collected || t.From == Collected || t.From == Tile:
+			books.copied.post(t)
 		}
 	}
 }
 
-func (t *tenant) post(x Transfer) {
+func (a *accounts) post(x Transfer) {
 	if x.From == Window || x.From == Tile {
-		t.samples[x.From] -= int64(x.Samples)
+		a.samples[x.From] -= int64(x.Samples)
 	}
-	t.samples[x.To] += int64(x.Samples)
+	a.samples[x.To] += int64(x.Samples)
 	if x.To.hasReason() {
-		if t.reasons[x.To] == nil {
-			t.reasons[x.To] = map[string]uint64{}
+		if a.reasons[x.To] == nil {
+			a.reasons[x.To] = map[string]uint64{}
 		}
-		t.reasons[x.To][x.Reason] += x.Samples
+		a.reasons[x.To][x.Reason] += x.Samples
 	}
 }
 

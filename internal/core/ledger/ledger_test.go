@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"testing"
 )
@@ -170,5 +171,57 @@ func TestTheBooksOfACluster(t *testing.T) {
 	s := l.Books().Tenants["a"].Samples
 	if s.Difference != 0 || s.HandedOver != 5 || s.Collected != 12 || s.Stored != 11 {
 		t.Errorf("the books are %+v", s)
+	}
+}
+
+// Three nodes get the same windows from the log, and requests come in at one node each. The sum counts each sample
+// once as received and once as collected, and has the difference of a node that makes a mistake.
+func TestSumOfACluster(t *testing.T) {
+	nodes := make([]*Ledger, 3)
+	for i := range nodes {
+		nodes[i] = New()
+		came := uint64(i + 1) // windows, in samples; a separate collector has 10 more
+		nodes[i].Post("a", Transfer{From: Outside, To: Received, Samples: came + 103},
+			Transfer{From: Received, To: Malformed, Reason: "no_type", Samples: 3},
+			Transfer{From: Received, To: Stored, Samples: 90}, // a request
+			Transfer{From: Received, To: Refused, Reason: "too_old", Samples: 10},
+			Transfer{From: Received, To: Window, Samples: came})
+		nodes[i].Post("a", Transfer{From: Outside, To: Restored, Samples: 2}, // the outbox
+			Transfer{From: Restored, To: Window, Samples: 2}, Transfer{From: Window, To: HandedOver, Samples: came + 1})
+		nodes[i].Post("a", Transfer{From: Outside, To: Restored, Samples: 5}, // tiles
+			Transfer{From: Restored, To: Tile, Samples: 5})
+		nodes[i].Post("a", Transfer{From: Outside, To: Collected, Samples: 1 + 2 + 3 + 3*1 + 10},
+			Transfer{From: Collected, To: Tile, Samples: 16}, Transfer{From: Collected, To: Late, Reason: "gauge", Samples: 2},
+			Transfer{From: Collected, To: Refused, Reason: "too_old", Samples: 1},
+			Transfer{From: Tile, To: Stored, Samples: 20})
+		nodes[i].Note("a", Folded, 1)
+		nodes[i].Note("a", LateKept, 4)
+		nodes[i].Datagrams("a", Datagrams{Read: 7, KernelDropped: 1})
+		nodes[i].Client("a", PacketsSent, 2)
+	}
+	sum := func() Tenant {
+		var all []Tenant
+		for _, n := range nodes {
+			all = append(all, n.Books().Of("a"))
+		}
+		return Sum(all, all[1].Copied)
+	}
+	got := sum()
+	want := Samples{Received: 6 + 3*103, Restored: 3*2 + 5, Collected: 19, Malformed: map[string]uint64{"no_type": 9},
+		Refused: map[string]uint64{"too_old": 31}, Late: map[string]uint64{"gauge": 2}, Unsent: map[string]uint64{},
+		Discarded: map[string]uint64{}, HandedOver: 9, Window: 3, Tile: 1, Stored: 3*90 + 20,
+		OfWhich: OfWhichBook{Folded: 3, LateKept: 4}}
+	if !reflect.DeepEqual(got.Samples, want) {
+		t.Errorf("got  %+v\nwant %+v", got.Samples, want)
+	}
+	if d := got.Samples.difference(); d != 0 {
+		t.Errorf("the figures of the sum have the difference %d", d)
+	}
+	if d := got.Datagrams; d.Received != 24 || d.Read != 21 || d.KernelDropped != 3 || got.Clients["packets_sent"] != 6 {
+		t.Errorf("%+v, clients %v", d, got.Clients)
+	}
+	nodes[2].Post("a", received(4)) // and what became of it is not posted
+	if d := sum().Samples.Difference; d != 4 {
+		t.Errorf("a node has the difference 4, and the sum %d", d)
 	}
 }
