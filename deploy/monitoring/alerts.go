@@ -107,6 +107,9 @@ or sum by (instance, tenant, path) (rate(freshet_freshness_lost_total[5m])) > 0`
 	{"FreshetGroupLogLarge", `freshet_group_log_bytes > 3e9`, "5m", "ticket",
 		"The log of the group at {{ $labels.instance }} has {{ $value | humanize1024 }}B: checkpoints fail, or a store " +
 			"cannot be synced."},
+	{"FreshetGroupLogPinned", `freshet_group_log_pins > 0`, "15m", "ticket",
+		"Old entries stay in the log of the group at {{ $labels.instance }}, which grows: checkpoints fail, or stores " +
+			"cannot be synced."},
 	{"FreshetGroupLogSlow", "(" + quantile(0.99, "freshet_group_log_append_seconds", "", "5m", "instance") + `) > 0.5`,
 		"5m", "ticket",
 		"A write to the log of the group takes {{ $value | humanizeDuration }} at {{ $labels.instance }}: its disk is slow."},
@@ -116,6 +119,8 @@ or sum by (instance, tenant, path) (rate(freshet_freshness_lost_total[5m])) > 0`
 	{"FreshetClocksApart", `abs(freshet_cluster_clock_ahead_seconds) > 1`, "2m", "ticket",
 		"The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} off the other nodes' clocks. From 2 s on " +
 			"it cannot lead."},
+	{"FreshetVersionsDiffer", `max(freshet_cluster_versions) > 1`, "1h", "ticket",
+		"Nodes and collectors of the cluster run {{ $value }} versions of Freshet: an upgrade has not reached all of them."},
 	{"FreshetNodeUnreachable", `freshet_cluster_node_reachable == 0`, "1m", "page",
 		"{{ $labels.instance }} cannot reach node {{ $labels.node }} of its cluster: if another node fails, writes stop."},
 }

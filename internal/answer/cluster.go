@@ -10,7 +10,9 @@ type Cluster struct {
 
 	SettingsDiffer []ClusterSection `json:"settings_differ,omitempty"` // sections of the configuration in which nodes differ
 
-	Collectors []ClusterCollector `json:"collectors,omitempty"` // processes that pushed to a node in the last 10 minutes
+	Collectors []ClusterCollector `json:"collectors,omitempty"` // processes that called a node in the last 10 minutes
+
+	VersionsDiffer []ClusterVersion `json:"versions_differ,omitempty"` // versions of the program, if there are several
 }
 
 // ClusterNode is the state of one node. If the node cannot be reached, its figures are the last known
@@ -41,7 +43,16 @@ type ClusterNode struct {
 	DigestApplied  uint64 `json:"digest_applied,omitempty"`  // the last entry at which the states agreed
 	DigestDiffered uint64 `json:"digest_differed,omitempty"` // the first entry at which the node's state was seen to differ
 
+	Outbox *ClusterOutbox `json:"outbox,omitempty"` // of the node's own collector
+
 	Settings map[string]string `json:"settings,omitempty"` // a hash of each section of the configuration that nodes should share
+}
+
+// ClusterOutbox is what waits at a collector, since no leader has acknowledged it.
+type ClusterOutbox struct {
+	Bytes         uint64  `json:"bytes"`
+	Samples       uint64  `json:"samples"`
+	OldestSeconds float64 `json:"oldest_seconds"` // age of the oldest window; 0 if none waits
 }
 
 // ClusterSection is a section of the configuration in which nodes differ.
@@ -58,9 +69,19 @@ const (
 
 // ClusterCollector is a collector that is a process of its own.
 type ClusterCollector struct {
-	Name          string  `json:"name"`
-	Node          string  `json:"node"`           // the node to which it pushed last
-	PushedSeconds float64 `json:"pushed_seconds"` // time since that push
+	Name          string         `json:"name"`
+	Node          string         `json:"node"`                   // the node to which it pushed last; empty if it has not pushed
+	PushedSeconds *float64       `json:"pushed_seconds"`         // time since that push; null if it has not pushed
+	Version       string         `json:"version,omitempty"`      // like the next fields empty if it did not tell
+	Outbox        *ClusterOutbox `json:"outbox,omitempty"`       // what waited at the collector when it told so
+	ToldSeconds   *float64       `json:"told_seconds,omitempty"` // time since the collector told so
+}
+
+// ClusterVersion is a version of the program, with the nodes and collectors that have it.
+type ClusterVersion struct {
+	Version    string   `json:"version"`
+	Nodes      []string `json:"nodes,omitempty"`
+	Collectors []string `json:"collectors,omitempty"`
 }
 
 // ClusterGroup is a group of nodes. So far a cluster has one.

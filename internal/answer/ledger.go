@@ -1,6 +1,10 @@
 package answer
 
-import "github.com/freshet-io/freshet/internal/core/ledger"
+import (
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/core/ledger"
+)
 
 // Ledger has the books of a tenant: GET /api/v1/status/ledger.
 type Ledger struct {
@@ -11,7 +15,36 @@ type Ledger struct {
 	ledger.Tenant
 	Waiting  *Waiting  `json:"waiting,omitempty"`
 	Previous *Previous `json:"previous,omitempty"`
+
+	// In a cluster: the node that answers. If Nodes is empty, the books are those of this node alone. Otherwise the books
+	// of all nodes are added up: what came in at any node once, and what the log brought as this node has it.
+	Node   string          `json:"node,omitempty"`
+	Nodes  []LedgerNode    `json:"nodes,omitempty"`
+	Short  bool            `json:"short,omitempty"`  // the sum lacks a node, or has old books of one
+	Copied *ledger.Samples `json:"copied,omitempty"` // the part of Samples that the log brought, of which each node has a copy
 }
+
+// SameBooks reports whether counts of two answers can be compared: no process started between them, and no node is
+// missing in one of them.
+func (l *Ledger) SameBooks(other *Ledger) bool {
+	same := func(a, b LedgerNode) bool { return a.Name == b.Name && a.Started == b.Started }
+	return l.Started == other.Started && slices.EqualFunc(l.Nodes, other.Nodes, same)
+}
+
+// LedgerNode says how the books of a node went into the sum.
+type LedgerNode struct {
+	Name       string   `json:"name"`
+	Started    int64    `json:"started_ms"` // like the next fields 0 if the node's books are missing
+	Boundary   int64    `json:"boundary_ms"`
+	Received   uint64   `json:"received"`
+	HandedOver uint64   `json:"handed_over"`
+	Difference int64    `json:"difference"`
+	AgeSeconds *float64 `json:"age_seconds,omitempty"` // of the last books of a node that does not answer
+	Error      string   `json:"error,omitempty"`       // why the node does not answer
+}
+
+// Missing reports whether the sum lacks the node.
+func (n *LedgerNode) Missing() bool { return n.Error != "" && n.AgeSeconds == nil }
 
 // Waiting counts the samples in closed tiles that no store has taken yet.
 type Waiting struct {

@@ -116,7 +116,8 @@ func newClusterStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show the nodes of a cluster",
 		Long: `Prints how the nodes of a server's cluster are: which one leads, which are ready, and how
-far each has applied the log. An unreachable node has its last known figures.`,
+far each has applied the log. An unreachable node has its last known figures. Collectors
+on other hosts are listed with what waits in their outboxes, as they told a node last.`,
 		Example: `  freshet cluster status
   freshet cluster status --json | jq -r .data.leader`,
 		Args: command.NoWords,
@@ -151,19 +152,19 @@ func printCluster(out io.Writer, c *answer.Cluster) error {
 		b.WriteString("no leader: writes fail, and queries answer only in part (partial_response=true)\n")
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "node\tstate\tpart\tapplied\tlag\tlog\tclock\tdigest\tversion\taddress\t")
+	fmt.Fprintln(w, "node\tstate\tpart\tapplied\tlag\tlog\tclock\tdigest\toutbox\tversion\taddress\t")
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
 		digest := n.Digest
 		if digest == "" {
 			digest = "?"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", n.Name, nodeState(c, n), n.Part,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", n.Name, nodeState(c, n), n.Part,
 			known(n.Applied, func(v uint64) string { return strconv.FormatUint(v, 10) }),
 			known(n.LagSeconds, func(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) + " s" }),
 			known(n.LogBytes, func(v uint64) string { return size(int64(v)) }),
 			known(n.AheadSeconds, func(v float64) string { return fmt.Sprintf("%+.3f s", v) }),
-			digest, n.Version, n.Address)
+			digest, known(n.Outbox, func(o answer.ClusterOutbox) string { return size(int64(o.Bytes)) }), n.Version, n.Address)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -178,11 +179,44 @@ func printCluster(out io.Writer, c *answer.Cluster) error {
 		}
 		fmt.Fprintf(&b, "settings differ in the section %s: %s\n", differs.Section, strings.Join(sets, " | "))
 	}
-	for _, p := range c.Collectors {
-		fmt.Fprintf(&b, "collector %s pushed to node %s %.1f s ago\n", p.Name, p.Node, p.PushedSeconds)
+	if len(c.VersionsDiffer) > 0 {
+		var all []string
+		for _, v := range c.VersionsDiffer {
+			names := v.Nodes
+			for _, collector := range v.Collectors {
+				names = append(names, "collector "+collector)
+			}
+			all = append(all, v.Version+": "+strings.Join(names, ", "))
+		}
+		fmt.Fprintf(&b, "versions differ: %s\n", strings.Join(all, " | "))
+	}
+	if err := printCollectors(&b, c.Collectors); err != nil {
+		return err
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// printCollectors prints a line for each process that is a collector alone.
+func printCollectors(b *strings.Builder, all []answer.ClusterCollector) error {
+	if len(all) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\ncollector\tpushes to\tlast push\toutbox\tbehind\ttold\tversion\t")
+	ago := func(v float64) string { return fmt.Sprintf("%.1f s ago", v) }
+	for i := range all {
+		p := &all[i]
+		node := p.Node
+		if node == "" {
+			node = "?"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", p.Name, node, known(p.PushedSeconds, ago),
+			known(p.Outbox, func(o answer.ClusterOutbox) string { return size(int64(o.Bytes)) }),
+			known(p.Outbox, func(o answer.ClusterOutbox) string { return fmt.Sprintf("%.1f s", o.OldestSeconds) }),
+			known(p.ToldSeconds, ago), p.Version)
+	}
+	return w.Flush()
 }
 
 func nodeState(c *answer.Cluster, n *answer.ClusterNode) string {
@@ -222,6 +256,9 @@ func printUnusual(b *strings.Builder, n *answer.ClusterNode) {
 	}
 	if n.LogAppendSeconds != nil && *n.LogAppendSeconds >= slowAppend {
 		say("a write to its log takes %.1f s: its disk is slow", *n.LogAppendSeconds)
+	}
+	if n.Outbox != nil && n.Outbox.OldestSeconds > 0 {
+		say("windows of its collector wait in its outbox, the oldest for %.0f s", n.Outbox.OldestSeconds)
 	}
 	for _, pin := range n.LogPins {
 		if pin == "checkpoint" {

@@ -30,17 +30,20 @@ func newLedgerCommand() *cobra.Command {
 		Short: "Show what became of every sample and datagram",
 		Long: `Prints a server's books since its start: what it received, and the one state that each
 sample and each datagram is in. The difference must be 0. docs/ledger.md explains each
-state and reason.`,
+state and reason. At a node of a cluster, the books of all nodes are added up.`,
 		Example: `  freshet ledger
   freshet ledger --watch
+  freshet ledger --local      one node of a cluster
   freshet ledger --json | jq .data.samples`,
 		Args: command.NoWords,
 	}
 	server := apiclient.Flags(cmd.Flags())
 	watch := cmd.Flags().Bool("watch", false, "repeat each second, with rates, until interrupted")
 	raw := cmd.Flags().Bool("json", false, "print the server's answer unchanged")
+	local := cmd.Flags().Bool("local", false, "in a cluster, the books of the asked node alone")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		l := ledgerView{View: terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr()), server: *server, raw: *raw, live: *watch}
+		l := ledgerView{View: terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr()), server: *server, raw: *raw, live: *watch,
+			local: *local}
 		if *watch {
 			ctx, cancel := run.WithSignals(cmd.Context())
 			defer cancel()
@@ -56,6 +59,7 @@ type ledgerView struct {
 	terminal.View
 	server apiclient.Server
 	raw    bool
+	local  bool             // of the asked node alone
 	live   bool             // show page after page
 	screen *terminal.Screen // nil if the output is not a terminal
 	seen   []answer.Ledger  // the latest answers, to compute rates
@@ -97,7 +101,11 @@ func (l *ledgerView) watch(ctx context.Context) (err error) {
 }
 
 func (l *ledgerView) show(ctx context.Context) error {
-	body, a, err := l.server.Ask(ctx, "/api/v1/status/ledger", url.Values{})
+	of := url.Values{}
+	if l.local {
+		of.Set("local", "true")
+	}
+	body, a, err := l.server.Ask(ctx, "/api/v1/status/ledger", of)
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
@@ -108,7 +116,7 @@ func (l *ledgerView) show(ctx context.Context) error {
 	if err := json.Unmarshal(a.Data, &books); err != nil {
 		return fmt.Errorf("ledger: read the answer of %s: %w", l.server, err)
 	}
-	if len(l.seen) > 0 && l.seen[0].Started != books.Started {
+	if len(l.seen) > 0 && !l.seen[0].SameBooks(&books) {
 		l.seen = nil // a new process has new books
 	}
 	l.seen = append(l.seen, books)
@@ -151,8 +159,10 @@ func (l *ledgerView) page() (string, error) {
 	if now.Boundary > 0 {
 		closed = "closed at " + time.UnixMilli(now.Boundary).Format(time.DateTime)
 	}
-	fmt.Fprintf(&out, "tenant %s since %s, %s\n\n", terminal.Printable(now.Name),
+	fmt.Fprintf(&out, "tenant %s%s since %s, %s\n", terminal.Printable(now.Name), booksOf(now),
 		time.UnixMilli(now.Started).Format(time.DateTime), closed)
+	l.writeNodes(&out, now)
+	out.WriteString("\n")
 	for i, line := range slices.Collect(strings.Lines(table.String())) {
 		if colour := t.colours[i]; colour != "" && l.Colour {
 			line = colour + strings.TrimSuffix(line, "\n") + plain + "\n"
@@ -160,8 +170,8 @@ func (l *ledgerView) page() (string, error) {
 		out.WriteString(line)
 	}
 	if now.Samples.Difference != 0 {
-		fmt.Fprint(&out,
-			"\nThe books do not close, which is a bug in Freshet: please report it with the output of freshet ledger --json.\n")
+		fmt.Fprintf(&out, "\nThe books%s do not close, which is a bug in Freshet: please report it with the output of "+
+			"freshet ledger --json.\n", nodesThatDiffer(now))
 	}
 	if n := now.Samples.Refused["negative"]; n > 0 {
 		fmt.Fprintf(&out,
@@ -187,6 +197,62 @@ func (l *ledgerView) page() (string, error) {
 			terminal.Thousands(p.Samples.Stored), terminal.Thousands(p.Samples.Tile), p.Samples.Difference)
 	}
 	return out.String(), nil
+}
+
+// booksOf names the node or nodes whose books are shown, in a cluster.
+func booksOf(l *answer.Ledger) string {
+	switch {
+	case len(l.Nodes) > 0:
+		return fmt.Sprintf(" in the cluster, node %s", terminal.Printable(l.Node))
+	case l.Node != "":
+		return fmt.Sprintf(" at node %s alone", terminal.Printable(l.Node))
+	}
+	return ""
+}
+
+// writeNodes says of which nodes the sum is, and which of them are missing or old.
+func (l *ledgerView) writeNodes(out *strings.Builder, now *answer.Ledger) {
+	if len(now.Nodes) == 0 {
+		return
+	}
+	var added []string
+	for i := range now.Nodes {
+		if n := &now.Nodes[i]; !n.Missing() {
+			added = append(added, terminal.Printable(n.Name))
+		}
+	}
+	fmt.Fprintf(out, "What came in is the sum of %d of %d nodes: %s. What the log brought is node %s's copy.\n",
+		len(added), len(now.Nodes), strings.Join(added, ", "), terminal.Printable(now.Node))
+	for i := range now.Nodes {
+		n := &now.Nodes[i]
+		if n.Error == "" {
+			continue
+		}
+		text := fmt.Sprintf("The sum may be short: the books of node %s are missing: ", terminal.Printable(n.Name))
+		if !n.Missing() {
+			text = fmt.Sprintf("The sum may be short: the books of node %s are %.0f s old: ", terminal.Printable(n.Name),
+				*n.AgeSeconds)
+		}
+		text += terminal.Printable(n.Error)
+		if l.Colour {
+			text = yellow + text + plain
+		}
+		out.WriteString(text + "\n")
+	}
+}
+
+// nodesThatDiffer names the nodes whose own books have a difference.
+func nodesThatDiffer(l *answer.Ledger) string {
+	var all []string
+	for i := range l.Nodes {
+		if n := &l.Nodes[i]; n.Difference != 0 {
+			all = append(all, terminal.Printable(n.Name))
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return " of node " + strings.Join(all, ", ")
 }
 
 // ledgerTable holds the rows of a page, each with a colour or none.

@@ -149,3 +149,53 @@ func TestLedgerSaysWhatWaits(t *testing.T) {
 		t.Errorf("the page reports waiting samples for a store that works\n%s", text)
 	}
 }
+
+// In a cluster, the page says of which nodes the sum is, which of them are missing or old, and which differ.
+func TestLedgerOfACluster(t *testing.T) {
+	books := ledger.New()
+	fill(books)
+	own := books.Books().Of("default")
+	l := ledgerView{seen: []answer.Ledger{{
+		Name: "default", Tenant: own, Node: "a", Short: true, Nodes: []answer.LedgerNode{
+			{Name: "a"}, {Name: "b", Error: "no route to b", AgeSeconds: new(12.4)}, {Name: "c", Error: "no route to c"},
+		},
+	}}}
+	page := func() string {
+		t.Helper()
+		text, err := l.page()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	for _, want := range []string{
+		"tenant default in the cluster, node a since ",
+		"What came in is the sum of 2 of 3 nodes: a, b. What the log brought is node a's copy.\n",
+		"The sum may be short: the books of node b are 12 s old: no route to b\n",
+		"The sum may be short: the books of node c are missing: no route to c\n",
+	} {
+		if text := page(); !strings.Contains(text, want) {
+			t.Errorf("missing %q in\n%s", want, text)
+		}
+	}
+	l.seen[0].Nodes[1].Difference, l.seen[0].Samples.Difference = 3, 3
+	if text := page(); !strings.Contains(text, "The books of node b do not close") {
+		t.Error(text)
+	}
+	l.seen[0] = answer.Ledger{Name: "default", Tenant: own, Node: "a"}
+	if text := page(); !strings.Contains(text, "tenant default at node a alone since ") || strings.Contains(text, "the sum") {
+		t.Error(text)
+	}
+}
+
+func TestLedgerOfOneNode(t *testing.T) {
+	var asked string
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.RawQuery
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": answer.Ledger{}})
+	}))
+	defer web.Close()
+	if code, _, stderr := freshet(t, "ledger", "--local", "--server", web.URL); code != command.OK || asked != "local=true" {
+		t.Errorf("exit code %d, %q, %s", code, asked, stderr)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -104,17 +106,71 @@ func (s *server) waiting(tenant string) *answer.Waiting {
 	return w
 }
 
+// serveLedger answers with the books of a tenant: on a node of a cluster, of all nodes.
 func (s *server) serveLedger(w http.ResponseWriter, r *http.Request) {
-	name, books := tenantOf(r), s.ledger.Books()
-	data := answer.Ledger{
-		Name: name, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.has(settings.RoleProber),
-		Tenant: books.Of(name), Waiting: s.waiting(name),
+	local, err := onlyLocal(r)
+	if err != nil {
+		refuseParameter(w, err)
+		return
 	}
-	if p := s.previous; p != nil {
-		data.Previous = &answer.Previous{Written: p.Written, Final: p.Final, Tenant: p.Of(name)}
+	data := s.ownLedger(tenantOf(r))
+	if !local && s.config.Cluster.Node != "" {
+		sumLedgers(&data, s.askLedgers(r.Context(), data.Name), s.operator(r))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data}) // fails only if the client is gone
+}
+
+// ownLedger returns the books of a tenant in this process.
+func (s *server) ownLedger(tenant string) answer.Ledger {
+	books := s.ledger.Books()
+	l := answer.Ledger{
+		Name: tenant, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.has(settings.RoleProber),
+		Tenant: books.Of(tenant), Waiting: s.waiting(tenant), Node: s.config.Cluster.Node,
+	}
+	if l.Node != "" {
+		l.Copied = &l.Tenant.Copied
+	}
+	if p := s.previous; p != nil {
+		l.Previous = &answer.Previous{Written: p.Written, Final: p.Final, Tenant: p.Of(tenant)}
+	}
+	return l
+}
+
+// sumLedgers adds the books of all other nodes to those of this node. A node that does not answer has its last known
+// books, or none. An operator is told why.
+func sumLedgers(l *answer.Ledger, others []toldBooks, operator bool) {
+	copied := *l.Copied
+	all := []ledger.Tenant{l.Tenant}
+	own := ledgerNode(l)
+	own.Name = l.Node
+	l.Nodes = append(l.Nodes, own)
+	for _, t := range others {
+		n := answer.LedgerNode{Name: t.node}
+		if t.books != nil {
+			n = ledgerNode(t.books)
+			n.Name = t.node
+			of := t.books.Tenant
+			of.Copied = *t.books.Copied
+			all = append(all, of)
+		}
+		if t.err != nil {
+			l.Short = true
+			n.Error = whyNot(t.err, operator)
+			if t.books != nil {
+				n.AgeSeconds = new(t.age.Seconds())
+			}
+		}
+		l.Nodes = append(l.Nodes, n)
+	}
+	slices.SortFunc(l.Nodes, func(a, b answer.LedgerNode) int { return strings.Compare(a.Name, b.Name) })
+	l.Tenant = ledger.Sum(all, copied)
+	l.Copied, l.Previous = &copied, nil
+}
+
+func ledgerNode(l *answer.Ledger) answer.LedgerNode {
+	return answer.LedgerNode{Started: l.Started, Boundary: l.Boundary, Received: l.Samples.Received,
+		HandedOver: l.Samples.HandedOver, Difference: l.Samples.Difference}
 }
 
 // booksExporter exports the books as metrics. Their number is bounded: the ledger bounds the tenants,

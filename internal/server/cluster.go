@@ -146,10 +146,14 @@ func (s *server) openOutbox() (*outbox.Outbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return outbox.New(outbox.Options{
+	out, err := outbox.New(outbox.Options{
 		Leader: s.gateway, Seconds: seconds, Tiles: tiles, Boot: boot(), MaxBytes: int64(s.config.Cluster.Outbox),
 		Ledger: s.ledger, Registry: s.registry, Logger: s.logger,
 	})
+	if err == nil {
+		s.outbox.Store(out)
+	}
+	return out, err
 }
 
 // outboxPath is the directory of the outbox, below the data directory.

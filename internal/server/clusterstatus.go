@@ -55,9 +55,13 @@ func (s *server) watchNodes(ctx context.Context) error {
 	ahead := f.NewGauge(prometheus.GaugeOpts{Name: "freshet_cluster_clock_ahead_seconds",
 		Help: "How far this machine's clock is ahead of the median of the nodes' clocks, exact to some ms; 0 while fewer " +
 			"than three answer. More than 2 s off: this node does not lead, and samples of its collector may come too late."})
+	versions := f.NewGauge(prometheus.GaugeOpts{Name: "freshet_cluster_versions",
+		Help: "How many versions of freshet the nodes run, and the collectors that called a node in the last 10 minutes. " +
+			"More than 1 for long: an upgrade has not reached all of them; freshet cluster status names them."})
 	said := map[string]bool{}
 	for {
 		c := s.clusterStatus(ctx)
+		versions.Set(float64(max(1, len(c.VersionsDiffer))))
 		for _, n := range c.Nodes {
 			if n.Name != s.config.Cluster.Node {
 				reachable.WithLabelValues(n.Name).Set(number(n.Error == ""))
@@ -162,6 +166,7 @@ func (s *server) nodeStatus(ctx context.Context, a settings.NodeAddress) answer.
 	}
 	asked := time.Now()
 	n, told, err := s.nodes.status(ctx, a.Node)
+	n.Outbox = outboxOf(told.Report)
 	took := time.Since(asked)
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
@@ -203,6 +208,7 @@ func (s *server) ownStatus() answer.ClusterNode {
 	n.LogAppendSeconds = new(status.LogTook.Seconds())
 	n.LeaderlessSeconds = new(status.Leaderless.Seconds())
 	n.LeaderlessTotalSeconds = new(status.LeaderlessSum.Seconds())
+	n.Outbox = outboxOf(s.report())
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	s.seen.note(seenNode{n, s.nodes.server.Pushers(), time.Now(), new(0.0)}, status.Marks)
@@ -227,7 +233,7 @@ func (s *server) compareNodes(c *answer.Cluster) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	s.compareClocks(c)
-	byName := map[string]answer.ClusterCollector{}
+	collectors := map[string]*answer.ClusterCollector{}
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
 		n.DigestDiffered, n.DigestApplied = s.seen.marks.Verdict(n.Name)
@@ -239,15 +245,62 @@ func (s *server) compareNodes(c *answer.Cluster) {
 		}
 		last := s.seen.nodes[n.Name]
 		for _, p := range last.pushers {
-			one := answer.ClusterCollector{Name: p.Name, Node: n.Name, PushedSeconds: (p.Ago + time.Since(last.at)).Seconds()}
-			if before, known := byName[p.Name]; !known || one.PushedSeconds < before.PushedSeconds {
-				byName[p.Name] = one
+			if collectors[p.Name] == nil {
+				collectors[p.Name] = &answer.ClusterCollector{Name: p.Name}
 			}
+			noteCollector(collectors[p.Name], n.Name, p, time.Since(last.at))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		c.Collectors = append(c.Collectors, byName[name])
+	for _, name := range slices.Sorted(maps.Keys(collectors)) {
+		c.Collectors = append(c.Collectors, *collectors[name])
 	}
+	c.VersionsDiffer = compareVersions(c)
+}
+
+// noteCollector adds what a node knew of a collector some time ago. The collector may have called other nodes since.
+func noteCollector(c *answer.ClusterCollector, node string, p peer.Pusher, ago time.Duration) {
+	if pushed := (p.Ago + ago).Seconds(); p.Ago >= 0 && (c.PushedSeconds == nil || pushed < *c.PushedSeconds) {
+		c.Node, c.PushedSeconds = node, &pushed
+	}
+	if told := (p.Told + ago).Seconds(); p.Report != nil && (c.ToldSeconds == nil || told < *c.ToldSeconds) {
+		c.Version, c.Outbox, c.ToldSeconds = p.Report.Version, outboxOf(p.Report), &told
+	}
+}
+
+func outboxOf(r *peer.Report) *answer.ClusterOutbox {
+	if r == nil {
+		return nil
+	}
+	return &answer.ClusterOutbox{Bytes: r.Bytes, Samples: r.Samples, OldestSeconds: r.Oldest}
+}
+
+// compareVersions returns the versions of the nodes and collectors, or nil if all have the same. Processes whose
+// version is not known are left out.
+func compareVersions(c *answer.Cluster) (differ []answer.ClusterVersion) {
+	all := map[string]*answer.ClusterVersion{}
+	of := func(version string) *answer.ClusterVersion {
+		if all[version] == nil {
+			all[version] = &answer.ClusterVersion{Version: version}
+		}
+		return all[version]
+	}
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; n.Version != "" {
+			of(n.Version).Nodes = append(of(n.Version).Nodes, n.Name)
+		}
+	}
+	for i := range c.Collectors {
+		if p := &c.Collectors[i]; p.Version != "" {
+			of(p.Version).Collectors = append(of(p.Version).Collectors, p.Name)
+		}
+	}
+	if len(all) < 2 {
+		return nil
+	}
+	for _, version := range slices.Sorted(maps.Keys(all)) {
+		differ = append(differ, *all[version])
+	}
+	return differ
 }
 
 // compareClocks needs three clocks: of two, either may be wrong. It is called with mu held.

@@ -25,6 +25,7 @@
 //	process.go         the costs of the process
 //	metrics.go         /metrics: of the process, or of one tenant
 //	books.go           the ledger: kept across restarts, exported
+//	sums.go            figures of all nodes of a cluster
 //	self.go            sets up stages, traces and the flight recorder
 //	records.go         records of the flight recorder
 //

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/role/webui"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -50,6 +52,17 @@ func (s *server) serveHTTP() {
 	}
 	mux.Handle("GET /{$}", page.Or(s.guard(reads, http.HandlerFunc(s.serveIndex))))
 	s.handler.Store(mux.ServeMux)
+}
+
+// ownFigures returns figures of this node alone for the other nodes, as JSON.
+func (s *server) ownFigures(of peer.Figures, tenant string) ([]byte, error) {
+	switch of {
+	case peer.Ledger:
+		return json.Marshal(s.ownLedger(tenant))
+	case peer.Limits:
+		return json.Marshal(s.ownLimits(tenant, tenant == ""))
+	}
+	return nil, fmt.Errorf("node %s does not know figures of kind %d: upgrade it", s.config.Cluster.Node, of)
 }
 
 // ServeHTTP answers only probes while the server starts. Then it also answers routes that need no

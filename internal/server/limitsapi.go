@@ -5,7 +5,9 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
+	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/outcome"
@@ -17,7 +19,8 @@ import (
 // /api/v1/status/top has the metrics over a limit, and the senders that cause it.
 type tenantLimits struct {
 	Tenant      string             `json:"tenant"`
-	Series      int                `json:"series"` // DogStatsD series that have a place now
+	Node        string             `json:"node,omitempty"` // in a sum over nodes, the node that has the most Series
+	Series      int                `json:"series"`         // DogStatsD series that have a place now
 	Folded      uint64             `json:"folded_samples"`
 	Refused     uint64             `json:"refused_samples"`
 	Limits      limitsJSON         `json:"limits"`
@@ -52,11 +55,50 @@ type distributorJSON struct {
 	MaxLabelValue int `json:"max_label_value"`
 }
 
+// limitsAnswer is the answer of GET /api/v1/status/limits.
+type limitsAnswer struct {
+	Tenant  string         `json:"tenant"`
+	Tenants []tenantLimits `json:"tenants"`
+
+	// In a cluster: the node that answers, and whose stored series are counted. If Nodes is empty, all figures are of this
+	// node alone.
+	Node  string       `json:"node,omitempty"`
+	Nodes []limitsNode `json:"nodes,omitempty"`
+	Short bool         `json:"short,omitempty"` // a node's figures are missing
+}
+
+type limitsNode struct {
+	Name  string `json:"name"`
+	Error string `json:"error,omitempty"` // why the node's figures are missing
+}
+
 // serveLimits answers an operator with the limits of all tenants that have series, and a tenant
-// with its own limits.
+// with its own limits. On a node of a cluster, figures of samples are those of all nodes.
 func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
-	name, asked := tenantOf(r), map[string]bool{}
-	asked[name] = true // it may have no series yet
+	local, err := onlyLocal(r)
+	if err != nil {
+		refuseParameter(w, err)
+		return
+	}
+	operator := s.operator(r)
+	data := s.ownLimits(tenantOf(r), operator)
+	if !local && s.config.Cluster.Node != "" {
+		asked := data.Tenant
+		if operator {
+			asked = "" // all tenants
+		}
+		data.sum(s.askFigures(r.Context(), peer.Limits, asked), operator)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data}) // fails only if the client is gone
+}
+
+// ownLimits returns the limits of a tenant in this process, or of all tenants that have series.
+func (s *server) ownLimits(name string, all bool) limitsAnswer {
+	asked := map[string]bool{}
+	if name != "" {
+		asked[name] = true // it may have no series yet
+	}
 	dogstatsd, stored := map[string]collector.LimitReport{}, map[string]int{}
 	for _, report := range s.collector.Limits() {
 		dogstatsd[report.Tenant] = report
@@ -64,7 +106,7 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 	if s.stores != nil {
 		stored = s.stores.InMemory(tsdb.Raw)
 	}
-	if s.operator(r) {
+	if all {
 		for tenant := range dogstatsd {
 			asked[tenant] = true
 		}
@@ -91,10 +133,58 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 		}
 		tenants = append(tenants, t)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	// This fails only if the client is gone.
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success",
-		"data": map[string]any{"tenant": name, "tenants": tenants}})
+	return limitsAnswer{Tenant: name, Tenants: tenants, Node: s.config.Cluster.Node}
+}
+
+// sum adds the figures of all other nodes to those of this node.
+func (a *limitsAnswer) sum(others []toldFigures, operator bool) {
+	for i := range a.Tenants {
+		a.Tenants[i].Node = a.Node
+	}
+	a.Nodes = append(a.Nodes, limitsNode{Name: a.Node})
+	for _, t := range others {
+		var other limitsAnswer
+		if t.err == nil {
+			t.err = json.Unmarshal(t.json, &other)
+		}
+		n := limitsNode{Name: t.node}
+		if t.err != nil {
+			a.Short, n.Error = true, whyNot(t.err, operator)
+		} else {
+			a.add(t.node, &other)
+		}
+		a.Nodes = append(a.Nodes, n)
+	}
+	slices.SortFunc(a.Nodes, func(a, b limitsNode) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// add adds the figures of another node. Samples and requests came to one node each, so their numbers are added up.
+// limits bounds the series of each node's sockets by itself, so the node with the most series counts. Stored series
+// are the same on all nodes, and are not added.
+func (a *limitsAnswer) add(node string, other *limitsAnswer) {
+	for _, t := range other.Tenants {
+		t.Node = node
+		i, known := slices.BinarySearchFunc(a.Tenants, t.Tenant, func(have tenantLimits, want string) int {
+			return strings.Compare(have.Tenant, want)
+		})
+		if !known {
+			a.Tenants = slices.Insert(a.Tenants, i, t)
+			continue
+		}
+		sum := &a.Tenants[i]
+		sum.Folded += t.Folded
+		sum.Refused += t.Refused
+		if t.Series > sum.Series {
+			sum.Node, sum.Series, sum.Limits = node, t.Series, t.Limits
+		}
+		if own, of := sum.Distributor, t.Distributor; own != nil && of != nil {
+			own.Refused += of.Refused
+			own.Delayed += of.Delayed
+			if of.Sender != nil && (own.Sender == nil || of.Sender.Samples > own.Sender.Samples) {
+				own.Sender = of.Sender
+			}
+		}
+	}
 }
 
 // distributorLimits returns a tenant's limits of remote write and OTLP, and their use. `series` is the

@@ -41,6 +41,9 @@ type peerHandler struct {
 	http   func() string                // where it answers them: http://HOST:PORT
 	joined func() identity.Invitation   // for a node that joins, what this one got when it joined
 	uses   *usage.Table                 // what tenants use of their limits, while this node leads
+	report func() *peer.Report
+	// figures returns figures of this node alone, as JSON.
+	figures func(of peer.Figures, tenant string) ([]byte, error)
 }
 
 var _ peer.Handler = peerHandler{}
@@ -163,9 +166,17 @@ func (h peerHandler) Status(context.Context) peer.Status {
 		s.Lag = status.Lag.Seconds()
 		s.Leaderless, s.LeaderlessSum = status.Leaderless.Seconds(), status.LeaderlessSum.Seconds()
 		s.LogBytes, s.LogPins, s.LogAppend = uint64(status.LogBytes), status.LogPins, status.LogTook.Seconds()
-		s.Marks = status.Marks
+		s.Marks, s.Report = status.Marks, h.report()
 	}
 	return s
+}
+
+// Figures implements peer.Handler.
+func (h peerHandler) Figures(_ context.Context, of peer.Figures, tenant string) ([]byte, error) {
+	if _, err := h.member(); err != nil { // then the roles are not built yet
+		return nil, err
+	}
+	return h.figures(of, tenant)
 }
 
 // nodes are the connections to the nodes of a cluster, in both directions.
@@ -207,14 +218,14 @@ func (s *server) openNodes() error {
 	}
 	s.nodes.peers, err = peer.NewPeers(peer.Options{
 		Name: name, Collector: c.Node == "", Credentials: credentials, Self: s.self, Nodes: addresses,
-		Registry: s.registry, Logger: s.logger,
+		Report: s.report, Registry: s.registry, Logger: s.logger,
 	})
 	if err != nil || c.Node == "" {
 		return err
 	}
 	s.nodes.handler = peerHandler{
 		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, http: s.httpURL,
-		joined: s.invitation, uses: new(usage.Table),
+		joined: s.invitation, uses: new(usage.Table), report: s.report, figures: s.figures,
 	}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{
 		Credentials: credentials, Self: s.self, Handler: s.nodes.handler, Member: s.memberOf,
@@ -269,6 +280,18 @@ func (s *server) self() peer.Self {
 		copy(self.Cluster[:], id)
 	}
 	return self
+}
+
+// report returns what the process tells about itself: of a node to nodes that ask, of a collector with each call. It
+// is nil if the process has no outbox, or none yet.
+func (s *server) report() *peer.Report {
+	out := s.outbox.Load()
+	if out == nil {
+		return nil
+	}
+	waits, oldest := out.Waiting()
+	return &peer.Report{Version: build.This().Version, Bytes: uint64(waits.Bytes), Samples: waits.Samples,
+		Oldest: oldest.Seconds()}
 }
 
 // memberOf returns the member of a node, if the log has named it.
@@ -388,6 +411,11 @@ func (s *server) readCluster() error {
 
 func (s *server) keepCluster(c peer.Cluster) error {
 	return s.writeOnce(clusterFile, []byte(c.String()+"\n"))
+}
+
+// tell asks another node for figures of its own, as JSON.
+func (n *nodes) tell(ctx context.Context, node string, of peer.Figures, tenant string) ([]byte, error) {
+	return n.peers.Figures(ctx, node, of, tenant)
 }
 
 // Push implements gateway.Nodes.

@@ -24,6 +24,8 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Part: run.Part{Name: "watch of nodes", Run: s.watchNodes, After: s.opening.opened},
 			absent: s.config.Cluster.Node == ""},
 		{Part: run.Part{Name: "limits", Run: s.shareLimits, After: s.opening.opened}, absent: !s.sharesLimits()},
+		{Part: run.Part{Name: "books of nodes", Run: s.watchBooks, After: s.opening.opened},
+			absent: s.config.Cluster.Node == ""},
 		{Part: run.Part{Name: "gateway", Run: s.runRelay, After: s.opening.opened}, role: settings.RoleGateway},
 		{Part: run.Part{Name: "aggregator", Run: s.runWindows}},
 		{Part: run.Part{Name: "ingester", Run: s.runIngester, After: s.opening.opened}, role: settings.RoleIngester},

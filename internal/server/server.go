@@ -19,6 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/memory"
+	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/receive"
 	"github.com/freshet-io/freshet/internal/adapter/tracing"
@@ -56,10 +57,12 @@ type server struct {
 	registry      *prometheus.Registry
 	logger        *slog.Logger // writes to log
 	log           *serverLog
-	lock          *files.Lock                       // the lock of the data directory
-	identity      atomic.Pointer[identity.Identity] // the node that the data directory is; nil in no cluster
-	nodes         *nodes                            // connections to the nodes of the cluster; nil in no cluster
-	seen          seenNodes                         // the last known figures of the nodes
+	lock          *files.Lock                                          // the lock of the data directory
+	identity      atomic.Pointer[identity.Identity]                    // the node that the data directory is; nil in no cluster
+	nodes         *nodes                                               // connections to the nodes of the cluster; nil in no cluster
+	seen          seenNodes                                            // the last known figures of the nodes
+	seenBooks     seenBooks                                            // the last known books of the other nodes
+	figures       func(of peer.Figures, tenant string) ([]byte, error) // ownFigures, for other nodes
 	memory        memory.Limit
 	shares        connections.Shares // how the file descriptors are divided
 	catalogue     *catalogue.Catalogue
@@ -75,13 +78,14 @@ type server struct {
 	events      *eventlog.Log
 	forwarders  []*forwarder.Forwarder // one for each backend, in the order of the configuration
 	distributor *distributor.Distributor
-	receiver    *receive.Receiver // reads requests of remote write and OTLP for the distributor
-	metadata    *metadata.Store   // metadata that senders of remote write and OTLP have sent
-	aggregator  tiles             // the aggregator, or a member of a group
-	requests    *group.Requests   // the requests of the group; nil without a group
-	gateway     *gateway.Gateway  // hands writes to the leader of the group; nil in no cluster
-	outgoing    *outbox.Events    // hands events to the leader of the group; nil without a group
-	relay       *gateway.Relay    // passes requests on to the nodes; nil without the role gateway
+	receiver    *receive.Receiver             // reads requests of remote write and OTLP for the distributor
+	metadata    *metadata.Store               // metadata that senders of remote write and OTLP have sent
+	aggregator  tiles                         // the aggregator, or a member of a group
+	requests    *group.Requests               // the requests of the group; nil without a group
+	gateway     *gateway.Gateway              // hands writes to the leader of the group; nil in no cluster
+	outgoing    *outbox.Events                // hands events to the leader of the group; nil without a group
+	relay       *gateway.Relay                // passes requests on to the nodes; nil without the role gateway
+	outbox      atomic.Pointer[outbox.Outbox] // nil in no cluster, and until it is open
 	querier     *querier.Queryable
 	engine      *promapi.Engine // the PromQL engine of the querier
 	scraper     *scraper.Scraper
@@ -133,6 +137,7 @@ func newServer(
 		started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch(),
 	}
 	s.current.Store(&c)
+	s.figures = s.ownFigures
 	s.opening = newOpening()
 	s.readied = make(chan struct{})
 	s.reloader = newReloader(from, c.DataDir, registry)

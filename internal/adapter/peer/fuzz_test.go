@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 	"testing"
@@ -83,6 +84,30 @@ func FuzzShare(f *testing.F) {
 		}
 		if twice, err := readUses(writeUses(once)); err != nil || !reflect.DeepEqual(twice, once) {
 			t.Errorf("%+v becomes %+v, %v", once, twice, err)
+		}
+	})
+}
+
+// A report that is sent on stays the same, and JSON can have it.
+func FuzzReport(f *testing.F) {
+	for _, r := range []*Report{{}, {Version: "v1.2.3", Bytes: 1 << 40, Samples: 7, Oldest: 0.5}} {
+		b, err := proto.Marshal(encodeReport(r))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var in wire.Report
+		if proto.Unmarshal(b, &in) != nil {
+			return
+		}
+		once := decodeReport(&in)
+		if twice := decodeReport(encodeReport(once)); *twice != *once {
+			t.Errorf("%+v becomes %+v", once, twice)
+		}
+		if _, err := json.Marshal(once); err != nil || len(once.Version) > 3*maxVersion {
+			t.Errorf("%+v: %v", once, err)
 		}
 	})
 }

@@ -59,7 +59,17 @@ type Handler interface {
 	// Share takes what tenants use of their limits in another process, and answers with the use of all
 	// others: see package usage. Its error is replica.ErrNotLeader if this node does not lead.
 	Share(ctx context.Context, process uint64, uses map[string]usage.Use) (usage.Answer, error)
+	// Figures returns figures of this node as JSON. `of` may be a kind that this program does not know.
+	Figures(ctx context.Context, of Figures, tenant string) ([]byte, error)
 }
+
+// Figures is a kind of figures that nodes add up for the cluster. The numbers are those of wire.FiguresRequest_Kind.
+type Figures int32
+
+const (
+	Ledger Figures = 1 + iota // the books of a tenant
+	Limits                    // the use of limits of a tenant, or of all tenants if the name is empty
+)
 
 // Join is the request of a node that wants to join the cluster.
 type Join struct {
@@ -119,10 +129,22 @@ type Status struct {
 	Pushers   []Pusher // set by Server
 
 	Settings map[string]string // a hash of each section of the configuration that nodes share
+
+	Report *Report // nil until the node's outbox is open
 }
 
-// Pusher is a collector that pushed to the node in the last 10 minutes.
+// Report is what a process with an outbox tells about itself.
+type Report struct {
+	Version string  // of the program
+	Bytes   uint64  // of windows on disk that no leader has acknowledged
+	Samples uint64  // in these windows
+	Oldest  float64 // age of the oldest of these windows in seconds; 0 if none waits
+}
+
+// Pusher is a collector that called the node in the last 10 minutes.
 type Pusher struct {
-	Name string
-	Ago  time.Duration // since its last push
+	Name   string
+	Ago    time.Duration // since its last push; negative if it has not pushed
+	Report *Report       // what it told last; nil if it told nothing
+	Told   time.Duration // since its last report
 }

@@ -125,7 +125,8 @@ func (h *handler) Leader(context.Context) Leader { return leads }
 var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, Lag: 0.5, Clock: -4, Version: "v1",
 	Leaderless: 1.5, LeaderlessSum: 7, LogBytes: 1 << 40,
 	LogPins: []string{"a/raw", "b/10s"}, LogAppend: 0.125, Marks: []marks.Mark{{Index: 64, Hash: 1 << 63}, {Index: 128}},
-	Settings: map[string]string{"limits": "0123456789abcdef"}, Leader: "b"}
+	Settings: map[string]string{"limits": "0123456789abcdef"}, Leader: "b",
+	Report: &Report{Version: "v1", Bytes: 1 << 33, Samples: 5, Oldest: 61.5}}
 
 func (h *handler) Status(context.Context) Status { return well }
 
@@ -141,6 +142,13 @@ func (h *handler) Share(_ context.Context, process uint64, uses map[string]usage
 		return usage.Answer{}, fmt.Errorf("process %d reports %+v", process, uses)
 	}
 	return shared, h.push
+}
+
+func (h *handler) Figures(_ context.Context, of Figures, tenant string) ([]byte, error) {
+	if of != Limits {
+		return nil, errors.New("they are not known yet")
+	}
+	return []byte(`{"tenant":"` + tenant + `"}`), nil
 }
 
 // process is a node or a collector of a test.
@@ -512,6 +520,13 @@ func TestCalls(t *testing.T) {
 	}
 	if x, err := a.Share(t.Context(), "b", 99, reported); err != nil || !reflect.DeepEqual(x, shared) {
 		t.Errorf("the answer to a report is %+v, %v", x, err)
+	}
+	if text, err := a.Figures(t.Context(), "b", Limits, "shop"); err != nil || string(text) != `{"tenant":"shop"}` {
+		t.Errorf("%s, %v", text, err)
+	}
+	_, err = a.Figures(t.Context(), "b", Ledger, "shop")
+	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "not known yet") {
+		t.Errorf("figures that are not known: %v", err)
 	}
 	if _, err := a.Leader(t.Context(), "z"); err == nil {
 		t.Error("a call to an unknown node succeeded")

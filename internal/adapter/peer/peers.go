@@ -31,12 +31,13 @@ const (
 // ErrUnreachable means that another node did not answer.
 var ErrUnreachable = errors.New("the node cannot be reached")
 
-// Options are the parts of Peers. All are required.
+// Options are the parts of Peers. All but Report are required.
 type Options struct {
 	Name        string // name of this process
 	Collector   bool   // the process is a collector, which sends no messages of members
 	Credentials *Credentials
 	Self        func() Self       // called at each call and stream
+	Report      func() *Report    // called at each call and stream of a collector; it may return nil
 	Nodes       map[string]string // HOST:PORT of each node, by name; this process does not connect to itself
 	Registry    prometheus.Registerer
 	Logger      *slog.Logger
@@ -207,6 +208,9 @@ func (p *Peers) hello() *wire.Hello {
 	if self.Cluster != (Cluster{}) {
 		h.Cluster = self.Cluster[:]
 	}
+	if p.Report != nil {
+		h.Report = encodeReport(p.Report())
+	}
 	return h
 }
 
@@ -329,19 +333,56 @@ func (p *Peers) Status(ctx context.Context, to string) (Status, error) {
 		})
 }
 
+// Figures asks a node for figures of its own, as JSON.
+func (p *Peers) Figures(ctx context.Context, to string, of Figures, tenant string) ([]byte, error) {
+	return call(ctx, p, to, askTimeout,
+		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.FiguresReply, error) {
+			return c.Figures(ctx, &wire.FiguresRequest{Hello: h, Kind: wire.FiguresRequest_Kind(of), Tenant: tenant})
+		},
+		func(r *wire.FiguresReply) ([]byte, error) { return r.GetJson(), nil })
+}
+
 func statusOf(r *wire.StatusReply) Status {
 	s := Status{Name: r.GetName(), Member: r.GetMember(), Ready: r.GetReady(), Applied: r.GetApplied(),
 		Committed: r.GetCommitted(), Lag: r.GetLagSeconds(), Clock: r.GetClock(), Version: r.GetVersion(),
 		Leaderless: r.GetLeaderlessSeconds(), LeaderlessSum: r.GetLeaderlessTotalSeconds(),
 		LogBytes: r.GetLogBytes(), LogPins: r.GetLogPins(), LogAppend: r.GetLogAppendSeconds(),
-		Settings: r.GetSettings(), Leader: r.GetLeader()}
+		Settings: r.GetSettings(), Leader: r.GetLeader(), Report: decodeReport(r.GetReport())}
 	for _, m := range r.GetMarks() {
 		s.Marks = append(s.Marks, marks.Mark{Index: m.GetIndex(), Hash: m.GetHash()})
 	}
 	for _, c := range r.GetCollectors() {
-		s.Pushers = append(s.Pushers, Pusher{c.GetName(), seconds(c.GetAgoSeconds())})
+		s.Pushers = append(s.Pushers, Pusher{c.GetName(), seconds(c.GetAgoSeconds()), decodeReport(c.GetReport()),
+			seconds(c.GetToldSeconds())})
 	}
 	return s
 }
+
+func encodeReport(r *Report) *wire.Report {
+	if r == nil {
+		return nil
+	}
+	return &wire.Report{Version: r.Version, OutboxBytes: r.Bytes, OutboxSamples: r.Samples, OutboxOldestSeconds: r.Oldest}
+}
+
+// maxVersion bounds the text of a version that another process tells, in bytes.
+const maxVersion = 64
+
+// decodeReport replaces figures that are no sizes or ages: JSON cannot have them.
+func decodeReport(r *wire.Report) *Report {
+	if r == nil {
+		return nil
+	}
+	version := r.GetVersion()
+	oldest := r.GetOutboxOldestSeconds()
+	if !(oldest >= 0 && oldest <= maxAge) {
+		oldest = 0
+	}
+	return &Report{Version: valid(version[:min(len(version), maxVersion)]), Bytes: r.GetOutboxBytes(),
+		Samples: r.GetOutboxSamples(), Oldest: oldest}
+}
+
+// maxAge is the greatest age that is believed: 100 years, in seconds.
+const maxAge = 100 * 365 * 24 * 3600
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

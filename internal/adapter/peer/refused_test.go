@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,17 +163,30 @@ func TestACollectorIsNoNode(t *testing.T) {
 		t.Error("a push secret made credentials of a node")
 	}
 	c := &process{}
+	var report atomic.Pointer[Report]
 	connect(t, c, Options{Name: "host-1", Collector: true, Credentials: own, Nodes: map[string]string{"a": a.address},
-		Self: func() Self { return Self{Cluster: Cluster{1}} }})
+		Self: func() Self { return Self{Cluster: Cluster{1}} }, Report: report.Load})
 	awaitHealth(t, c.Peers, "a", isConnected)
+	if l, err := c.Leader(t.Context(), "a"); err != nil || l != leads {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if all := a.server.Pushers(); len(all) != 0 {
+		t.Errorf("a process without an outbox asked for the leader, and is listed as a collector: %v", all)
+	}
+	report.Store(&Report{Version: "v1", Bytes: 3 << 20, Samples: 4, Oldest: 12.5})
+	if _, err := c.Leader(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	recent := func(d time.Duration) bool { return d >= 0 && d < time.Minute }
+	all := a.server.Pushers()
+	if len(all) != 1 || all[0].Ago >= 0 || !recent(all[0].Told) || *all[0].Report != *report.Load() {
+		t.Errorf("without a leader, the collector tells how much waits: %+v", all)
+	}
 	if err := c.Push(t.Context(), "a", 0, aPush(t)); err != nil {
 		t.Error(err)
 	}
-	if all := a.server.Pushers(); len(all) != 1 || all[0].Name != "host-1" || all[0].Ago < 0 || all[0].Ago > time.Minute {
+	if all := a.server.Pushers(); len(all) != 1 || all[0].Name != "host-1" || !recent(all[0].Ago) {
 		t.Errorf("the collectors that pushed are %v, want host-1 alone", all)
-	}
-	if l, err := c.Leader(t.Context(), "a"); err != nil || l != leads {
-		t.Errorf("Leader returned %+v, want %+v; error %v", l, leads, err)
 	}
 	if _, err := c.Write(t.Context(), "a", 0, someEvents("deploy")); err != nil {
 		t.Error("events:", err)
@@ -180,17 +194,20 @@ func TestACollectorIsNoNode(t *testing.T) {
 	_, write := c.Write(t.Context(), "a", 0, anEntry())
 	_, join := c.Join(t.Context(), "a", Join{Name: "host-1", Member: 9})
 	_, asked := c.Status(t.Context(), "a")
+	_, figures := c.Figures(t.Context(), "a", Limits, "")
 	cluster := Cluster{1}
 	client := dial(t, a, own.config(func(Identity) error { return nil }))
 	streamed := say(t, client, &wire.Batch{Hello: &wire.Hello{
 		Cluster: cluster[:], Epoch: 1, Node: "host-1", From: 2, To: 1, Lowest: 1, Highest: 1,
 	}})
-	for name, err := range map[string]error{"write": write, "join": join, "status": asked, "stream": streamed} {
+	for name, err := range map[string]error{
+		"write": write, "join": join, "status": asked, "stream": streamed, "figures": figures,
+	} {
 		if err == nil || !strings.Contains(err.Error(), "freshet://collector/host-1 is a collector") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if n := refusals(a, refusedPermission); n != 4 {
+	if n := refusals(a, refusedPermission); n != 5 {
 		t.Errorf("%v refusals are counted", n)
 	}
 	// A node's certificate that was signed with a push secret is refused.

@@ -366,9 +366,7 @@ func (s *Server) Push(ctx context.Context, in *wire.PushRequest) (*wire.Reply, e
 	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
 		return nil, err
 	}
-	if h := in.GetHello(); h.GetFrom() == 0 {
-		s.pushers.pushed(h.GetNode())
-	}
+	s.pushers.called(in.GetHello(), true)
 	err := member.CheckPush(in.GetPush())
 	if err == nil && len(in.GetPush()) > entry.MaxSize/2 {
 		err = fmt.Errorf("%w: the push has %d bytes, but at most %d bytes are allowed", batch.ErrRefused,
@@ -446,6 +444,7 @@ func (s *Server) Leader(ctx context.Context, in *wire.LeaderRequest) (*wire.Lead
 	if err := s.greet(ctx, in.GetHello(), knowsNothing); err != nil {
 		return nil, err
 	}
+	s.pushers.called(in.GetHello(), false)
 	l := s.Handler.Leader(ctx)
 	return &wire.LeaderReply{
 		Name: l.Name, Address: l.Address, Term: l.Term, Cluster: l.Cluster[:], Epoch: l.Epoch,
@@ -463,62 +462,100 @@ func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.Stat
 		Name: x.Name, Member: x.Member, Ready: x.Ready, Applied: x.Applied, Committed: x.Committed, LagSeconds: x.Lag,
 		Clock: x.Clock, Version: x.Version, LeaderlessSeconds: x.Leaderless, LeaderlessTotalSeconds: x.LeaderlessSum,
 		LogBytes: x.LogBytes, LogPins: x.LogPins, LogAppendSeconds: x.LogAppend,
-		Settings: x.Settings, Leader: x.Leader,
+		Settings: x.Settings, Leader: x.Leader, Report: encodeReport(x.Report),
 	}
 	for _, m := range x.Marks {
 		r.Marks = append(r.Marks, &wire.Mark{Index: m.Index, Hash: m.Hash})
 	}
 	for _, p := range s.Pushers() {
-		r.Collectors = append(r.Collectors, &wire.Pusher{Name: p.Name, AgoSeconds: p.Ago.Seconds()})
+		r.Collectors = append(r.Collectors, &wire.Pusher{Name: p.Name, AgoSeconds: p.Ago.Seconds(),
+			Report: encodeReport(p.Report), ToldSeconds: p.Told.Seconds()})
 	}
 	return r, nil
 }
 
-// pushers are the collectors that pushed in the last 10 minutes, with the time of their last push.
+// Figures returns figures of this node.
+func (s *Server) Figures(ctx context.Context, in *wire.FiguresRequest) (*wire.FiguresReply, error) {
+	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
+		return nil, err
+	}
+	text, err := s.Handler.Figures(ctx, Figures(in.GetKind()), in.GetTenant())
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, valid(err.Error()))
+	}
+	return &wire.FiguresReply{Json: text}, nil
+}
+
+// pushers are the collectors that called in the last 10 minutes.
 type pushers struct {
 	mu   sync.Mutex
-	last map[string]time.Time
+	last map[string]pusher
+}
+
+type pusher struct {
+	called, pushed, told time.Time // the last time of each; zero if it has not happened
+	report               *Report
 }
 
 const (
-	// maxPushers bounds how many collectors are remembered. Pushes of further collectors are accepted
+	// maxPushers bounds how many collectors are remembered. Calls of further collectors are answered
 	// as well.
 	maxPushers = 1000
 
-	// forgetPusher is how long a collector is remembered after its last push.
+	// forgetPusher is how long a collector is remembered after its last call.
 	forgetPusher = 10 * time.Minute
 )
 
-// pushed is called for each push, with the name of the collector.
-func (p *pushers) pushed(name string) {
+// called notes a call of a collector. A process that neither pushes nor reports is a gateway, and is not noted.
+func (p *pushers) called(h *wire.Hello, pushed bool) {
+	if h.GetFrom() != 0 || !pushed && h.GetReport() == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, known := p.last[name]; !known && len(p.last) >= maxPushers {
+	one, known := p.last[h.GetNode()]
+	if !known && len(p.last) >= maxPushers {
 		p.forget()
 		if len(p.last) >= maxPushers {
 			return
 		}
 	}
 	if p.last == nil {
-		p.last = map[string]time.Time{}
+		p.last = map[string]pusher{}
 	}
-	p.last[strings.Clone(name)] = time.Now()
+	one.called = time.Now()
+	if pushed {
+		one.pushed = one.called
+	}
+	if r := decodeReport(h.GetReport()); r != nil {
+		r.Version = strings.Clone(r.Version)
+		one.report, one.told = r, one.called
+	}
+	p.last[strings.Clone(h.GetNode())] = one
 }
 
 // forget removes old collectors. The caller has locked mu.
 func (p *pushers) forget() {
-	maps.DeleteFunc(p.last, func(_ string, at time.Time) bool { return time.Since(at) > forgetPusher })
+	maps.DeleteFunc(p.last, func(_ string, one pusher) bool { return time.Since(one.called) > forgetPusher })
 }
 
-// Pushers returns the collectors that pushed in the last 10 minutes, by name.
+// Pushers returns the collectors that called in the last 10 minutes, by name.
 func (s *Server) Pushers() (all []Pusher) {
 	p := &s.pushers
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget()
-	for name, at := range p.last {
-		all = append(all, Pusher{name, time.Since(at)})
+	for name, one := range p.last {
+		all = append(all, Pusher{name, ago(one.pushed), one.report, ago(one.told)})
 	}
 	slices.SortFunc(all, func(a, b Pusher) int { return strings.Compare(a.Name, b.Name) })
 	return all
+}
+
+// ago returns the time since t, or -1 s for the zero time.
+func ago(t time.Time) time.Duration {
+	if t.IsZero() {
+		return -time.Second
+	}
+	return time.Since(t)
 }

@@ -78,6 +78,7 @@ type span struct {
 	entered, left time.Duration
 	inside        bool // the trip entered, and may have left
 	passed        bool
+	elsewhere     bool // another process knows the times
 }
 
 // Enter notes that the batch enters a stage.
@@ -103,6 +104,19 @@ func (t *Trip) Pass(from, to Stage, now time.Time) {
 	}
 	if to < NumStages {
 		t.spans[to] = span{entered: age, inside: true}
+	}
+}
+
+// Elsewhere notes that the batch passed a stage in another process, which knows its times. Here only the batch's
+// samples count.
+func (t *Trip) Elsewhere(s Stage) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.spans[s] = span{elsewhere: true}
 	}
 }
 

@@ -53,6 +53,22 @@ func TestATripIsCountedInTheStagesItPassed(t *testing.T) {
 	}
 }
 
+// The samples of a batch count in a stage that another process timed, and its times only there.
+func TestAStageElsewhere(t *testing.T) {
+	w := stage.NewWatch()
+	trip := &stage.Trip{Input: stage.RemoteWrite, Born: born, Samples: 7}
+	trip.Enter(stage.Queue, at(0))
+	trip.Elsewhere(stage.Append)
+	trip.Leave(stage.Queue, at(time.Second))
+	w.End(trip)
+	if got := stats(t, w, stage.Append, stage.RemoteWrite); got.Samples != 7 || got.Spent.Count != 0 {
+		t.Errorf("%+v", got)
+	}
+	if _, _, timed := trip.Passed(stage.Append); timed {
+		t.Error("a trace would show the stage")
+	}
+}
+
 // The time of refused requests counts, too: in an incident most requests are refused.
 func TestATripThatFailsIsCountedWhereItEnds(t *testing.T) {
 	w := stage.NewWatch()

@@ -79,6 +79,9 @@ func (w *Watch) End(t *Trip) {
 	timed := !requests || w.paces[t.Input].times(t.Born.Add(t.Took()))
 	for s := range t.spans {
 		span := &t.spans[s]
+		if span.elsewhere {
+			w.samples[t.Input][s].Add(uint64(t.Samples))
+		}
 		if !span.passed {
 			continue
 		}
@@ -133,8 +136,8 @@ func (w *Watch) Stats() (all []Stats) {
 	for s := range w.cells {
 		for i := range w.cells[s] {
 			c := &w.cells[s][i]
-			if stats := (Stats{Stage(s), Input(i), c.spent.read(), c.age.read(), w.samples[i][s].Load()}); stats.Spent.Count >
-				0 {
+			stats := Stats{Stage(s), Input(i), c.spent.read(), c.age.read(), w.samples[i][s].Load()}
+			if stats.Spent.Count > 0 || stats.Samples > 0 {
 				all = append(all, stats)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
@@ -95,9 +96,23 @@ func (g *Gateway) Push(ctx context.Context, push []byte) (sent bool, err error) 
 		if node == g.Node {
 			return g.Member.PushBytes(ctx, push)
 		}
-		return g.Nodes.Push(ctx, node, push)
+		trip := stage.FromContext(ctx)
+		trip.Pass(stage.Forward, stage.Journal, time.Now())
+		err := g.Nodes.Push(ctx, node, push)
+		if err == nil {
+			trip.Elsewhere(stage.Tile)
+			counts(trip, stage.Journal)
+		}
+		return err
 	})
 	return sent, err
+}
+
+// counts notes that another node's member has acknowledged a batch, which then survives and is visible.
+func counts(trip *stage.Trip, waited stage.Stage) {
+	now := time.Now()
+	trip.Leave(waited, now)
+	trip.Seen(now)
 }
 
 // Write hands over an entry of a request, of deltas or of events, and returns its outcome. If the answer was
@@ -117,7 +132,7 @@ func (g *Gateway) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome
 		if node == g.Node {
 			o, err = g.Member.Write(ctx, &one)
 		} else {
-			o, err = g.Nodes.Write(ctx, node, &one)
+			o, err = g.writeAt(ctx, node, &one)
 		}
 		lost = lost || mayCount(ctx, err)
 		return err
@@ -139,6 +154,22 @@ func (g *Gateway) Once(ctx context.Context, call func(ctx context.Context, node 
 		g.forget(node)
 	}
 	return err
+}
+
+// writeAt is Write at another node.
+func (g *Gateway) writeAt(ctx context.Context, node string, e *entry.Entry) (*outcome.Outcome, error) {
+	waits, then := stage.Queue, stage.Append
+	if e.Kind == entry.KindDeltas {
+		waits, then = stage.Journal, stage.Tile
+	}
+	trip := stage.FromContext(ctx)
+	trip.Pass(stage.Distribute, waits, time.Now())
+	o, err := g.Nodes.Write(ctx, node, e)
+	if err == nil {
+		trip.Elsewhere(then)
+		counts(trip, waits)
+	}
+	return o, err
 }
 
 // mayCount reports whether an entry may count although its call returned err.

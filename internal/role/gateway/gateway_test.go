@@ -19,6 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/stage"
 )
 
 // cluster has three nodes. One leads, some are dead, and one call may lose its answer.
@@ -419,4 +420,51 @@ func TestWindowsGoToTheLeader(t *testing.T) {
 			cancel()
 		}
 	})
+}
+
+// A node that does not lead counts what came in there in the stages that it passes at the leader, too, so that the
+// rates of all nodes add up. A call that fails passes none.
+func TestStagesAtAnotherNode(t *testing.T) {
+	passed := func(leader string, fails error) string {
+		c := newCluster(leader)
+		if fails != nil {
+			c.fails = []error{fails, fails}
+		}
+		g, w := c.from("a"), stage.NewWatch()
+		end := func(input stage.Input, entered stage.Stage, call func(ctx context.Context) error) {
+			trip := &stage.Trip{Input: input, Born: time.Now(), Samples: 3}
+			trip.Enter(entered, time.Now())
+			if err := call(stage.NewContext(t.Context(), trip)); !errors.Is(err, fails) {
+				t.Error(err)
+			}
+			w.End(trip)
+		}
+		end(stage.DogStatsD, stage.Forward, func(ctx context.Context) error {
+			push, err := member.PushOf(window())
+			if err == nil {
+				_, err = g.Push(ctx, push)
+			}
+			return err
+		})
+		end(stage.RemoteWrite, stage.Distribute, func(ctx context.Context) error {
+			_, err := g.Write(ctx, request())
+			return err
+		})
+		var all []string
+		for _, s := range w.Stats() {
+			all = append(all, fmt.Sprint(s.Stage, " ", s.Input, " ", s.Samples, " ", s.Spent.Count))
+		}
+		return strings.Join(all, ", ")
+	}
+	want := "forward dogstatsd 3 1, journal dogstatsd 3 1, tile dogstatsd 3 0, distribute remote_write 3 1, " +
+		"queue remote_write 3 1, append remote_write 3 0, visible dogstatsd 3 1, visible remote_write 3 1"
+	if got := passed("b", nil); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got := passed("b", member.ErrFull); got != "forward dogstatsd 3 1, distribute remote_write 3 1" {
+		t.Errorf("after errors: %s", got)
+	}
+	if got := passed("a", nil); got != "" { // its member would note the stages
+		t.Errorf("the leader itself: %s", got)
+	}
 }

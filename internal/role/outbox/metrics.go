@@ -49,9 +49,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 // watch registers gauges that read the file's amounts at each scrape.
-func watch(reg prometheus.Registerer, waiting func() (queue.Amount, int64)) {
+func watch(reg prometheus.Registerer, waiting func() (sum queue.Amount, age time.Duration)) {
 	m := promauto.With(reg)
-	gauge := func(name, help string, value func(sum queue.Amount, oldest int64) float64) {
+	gauge := func(name, help string, value func(sum queue.Amount, age time.Duration) float64) {
 		m.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_outbox_" + name, Help: help}, func() float64 {
 			return value(waiting())
 		})
@@ -59,17 +59,12 @@ func watch(reg prometheus.Registerer, waiting func() (queue.Amount, int64)) {
 	const rising = " Rising without end: the cluster has no leader, or this process cannot reach it."
 	gauge("waiting_windows", "Windows on disk that no leader has acknowledged yet. Those of a tile that were coalesced "+
 		"are one."+rising,
-		func(sum queue.Amount, _ int64) float64 { return float64(sum.Frames) })
+		func(sum queue.Amount, _ time.Duration) float64 { return float64(sum.Frames) })
 	gauge("waiting_samples", "Samples on disk that no leader has acknowledged yet."+rising,
-		func(sum queue.Amount, _ int64) float64 { return float64(sum.Samples) })
+		func(sum queue.Amount, _ time.Duration) float64 { return float64(sum.Samples) })
 	gauge("waiting_bytes", "Bytes of windows on disk that no leader has acknowledged yet. At cluster.outbox the oldest "+
 		"are given up.",
-		func(sum queue.Amount, _ int64) float64 { return float64(sum.Bytes) })
+		func(sum queue.Amount, _ time.Duration) float64 { return float64(sum.Bytes) })
 	gauge("oldest_seconds", "Age of the oldest window in the outbox; how far this process is behind. 0 if none waits.",
-		func(sum queue.Amount, oldest int64) float64 {
-			if sum.Frames == 0 {
-				return 0
-			}
-			return max(0, time.Since(time.UnixMilli(oldest)).Seconds())
-		})
+		func(_ queue.Amount, age time.Duration) float64 { return age.Seconds() })
 }

@@ -131,7 +131,7 @@ func New(o Options) (*Outbox, error) {
 	out.restored(slices.Concat(tiles, seconds))
 	out.tiles.waiting, out.seconds.waiting = tiles, seconds
 	out.boot.keep(slices.Concat(tiles, seconds))
-	watch(o.Registry, out.amount)
+	watch(o.Registry, out.Waiting)
 	if first := out.oldest().waiting; len(first) > 0 {
 		out.since = time.Now()
 		out.tried = first[0].last() // the process may have died before it read the acknowledgement
@@ -176,6 +176,15 @@ func (o *Outbox) amount() (sum queue.Amount, oldest int64) {
 	sum.Samples += more.Samples
 	sum.Bytes += more.Bytes
 	return sum, oldest
+}
+
+// Waiting returns how much waits on disk, and the age of the oldest window; 0 if none waits.
+func (o *Outbox) Waiting() (sum queue.Amount, age time.Duration) {
+	sum, oldest := o.amount()
+	if sum.Frames == 0 {
+		return sum, 0
+	}
+	return sum, max(0, time.Since(time.UnixMilli(oldest)))
 }
 
 // oldest returns the file with the oldest window, if any waits. The caller holds mu.

@@ -94,7 +94,56 @@ func (x Error_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Error_Kind.Descriptor instead.
 func (Error_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{8, 0}
+	return file_peer_proto_rawDescGZIP(), []int{9, 0}
+}
+
+type FiguresRequest_Kind int32
+
+const (
+	FiguresRequest_NONE   FiguresRequest_Kind = 0
+	FiguresRequest_LEDGER FiguresRequest_Kind = 1 // the books of the tenant
+	FiguresRequest_LIMITS FiguresRequest_Kind = 2 // the use of limits of the tenant, or of all tenants if it is empty
+)
+
+// Enum value maps for FiguresRequest_Kind.
+var (
+	FiguresRequest_Kind_name = map[int32]string{
+		0: "NONE",
+		1: "LEDGER",
+		2: "LIMITS",
+	}
+	FiguresRequest_Kind_value = map[string]int32{
+		"NONE":   0,
+		"LEDGER": 1,
+		"LIMITS": 2,
+	}
+)
+
+func (x FiguresRequest_Kind) Enum() *FiguresRequest_Kind {
+	p := new(FiguresRequest_Kind)
+	*p = x
+	return p
+}
+
+func (x FiguresRequest_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FiguresRequest_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_peer_proto_enumTypes[1].Descriptor()
+}
+
+func (FiguresRequest_Kind) Type() protoreflect.EnumType {
+	return &file_peer_proto_enumTypes[1]
+}
+
+func (x FiguresRequest_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FiguresRequest_Kind.Descriptor instead.
+func (FiguresRequest_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{16, 0}
 }
 
 // Hello names the caller and the called member. Each call and each stream has one.
@@ -108,6 +157,7 @@ type Hello struct {
 	To            uint64                 `protobuf:"fixed64,6,opt,name=to,proto3" json:"to,omitempty"`        // the member that the messages are for; 0 in calls
 	Lowest        uint32                 `protobuf:"varint,7,opt,name=lowest,proto3" json:"lowest,omitempty"` // versions of this protocol that the caller supports
 	Highest       uint32                 `protobuf:"varint,8,opt,name=highest,proto3" json:"highest,omitempty"`
+	Report        *Report                `protobuf:"bytes,9,opt,name=report,proto3" json:"report,omitempty"` // of a collector; none if the caller has no outbox
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -198,6 +248,82 @@ func (x *Hello) GetHighest() uint32 {
 	return 0
 }
 
+func (x *Hello) GetReport() *Report {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+// Report is what a process tells about itself with each call.
+type Report struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Version             string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`                             // version of the program
+	OutboxBytes         uint64                 `protobuf:"varint,2,opt,name=outbox_bytes,json=outboxBytes,proto3" json:"outbox_bytes,omitempty"` // of windows on disk that no leader has acknowledged
+	OutboxSamples       uint64                 `protobuf:"varint,3,opt,name=outbox_samples,json=outboxSamples,proto3" json:"outbox_samples,omitempty"`
+	OutboxOldestSeconds float64                `protobuf:"fixed64,4,opt,name=outbox_oldest_seconds,json=outboxOldestSeconds,proto3" json:"outbox_oldest_seconds,omitempty"` // age of the oldest of these windows; 0 if none waits
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *Report) Reset() {
+	*x = Report{}
+	mi := &file_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Report) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Report) ProtoMessage() {}
+
+func (x *Report) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Report.ProtoReflect.Descriptor instead.
+func (*Report) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Report) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Report) GetOutboxBytes() uint64 {
+	if x != nil {
+		return x.OutboxBytes
+	}
+	return 0
+}
+
+func (x *Report) GetOutboxSamples() uint64 {
+	if x != nil {
+		return x.OutboxSamples
+	}
+	return 0
+}
+
+func (x *Report) GetOutboxOldestSeconds() float64 {
+	if x != nil {
+		return x.OutboxOldestSeconds
+	}
+	return 0
+}
+
 type Batch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
@@ -208,7 +334,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_peer_proto_msgTypes[1]
+	mi := &file_peer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -220,7 +346,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[1]
+	mi := &file_peer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -233,7 +359,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{1}
+	return file_peer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Batch) GetHello() *Hello {
@@ -261,7 +387,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -273,7 +399,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -286,7 +412,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{2}
+	return file_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Message) GetBody() []byte {
@@ -318,7 +444,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -330,7 +456,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -343,7 +469,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{3}
+	return file_peer_proto_rawDescGZIP(), []int{4}
 }
 
 type PushRequest struct {
@@ -356,7 +482,7 @@ type PushRequest struct {
 
 func (x *PushRequest) Reset() {
 	*x = PushRequest{}
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -368,7 +494,7 @@ func (x *PushRequest) String() string {
 func (*PushRequest) ProtoMessage() {}
 
 func (x *PushRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -381,7 +507,7 @@ func (x *PushRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushRequest.ProtoReflect.Descriptor instead.
 func (*PushRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{4}
+	return file_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PushRequest) GetHello() *Hello {
@@ -408,7 +534,7 @@ type WriteRequest struct {
 
 func (x *WriteRequest) Reset() {
 	*x = WriteRequest{}
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -420,7 +546,7 @@ func (x *WriteRequest) String() string {
 func (*WriteRequest) ProtoMessage() {}
 
 func (x *WriteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -433,7 +559,7 @@ func (x *WriteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteRequest.ProtoReflect.Descriptor instead.
 func (*WriteRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{5}
+	return file_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WriteRequest) GetHello() *Hello {
@@ -459,7 +585,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +597,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +610,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{6}
+	return file_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Reply) GetError() *Error {
@@ -504,7 +630,7 @@ type WriteReply struct {
 
 func (x *WriteReply) Reset() {
 	*x = WriteReply{}
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +642,7 @@ func (x *WriteReply) String() string {
 func (*WriteReply) ProtoMessage() {}
 
 func (x *WriteReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +655,7 @@ func (x *WriteReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteReply.ProtoReflect.Descriptor instead.
 func (*WriteReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{7}
+	return file_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WriteReply) GetError() *Error {
@@ -561,7 +687,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -573,7 +699,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -586,7 +712,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{8}
+	return file_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Error) GetKind() Error_Kind {
@@ -642,7 +768,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +780,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +793,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{9}
+	return file_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *JoinRequest) GetHello() *Hello {
@@ -707,7 +833,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -719,7 +845,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -732,7 +858,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{10}
+	return file_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *JoinReply) GetError() *Error {
@@ -800,7 +926,7 @@ type LeaderRequest struct {
 
 func (x *LeaderRequest) Reset() {
 	*x = LeaderRequest{}
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +938,7 @@ func (x *LeaderRequest) String() string {
 func (*LeaderRequest) ProtoMessage() {}
 
 func (x *LeaderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +951,7 @@ func (x *LeaderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderRequest.ProtoReflect.Descriptor instead.
 func (*LeaderRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{11}
+	return file_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LeaderRequest) GetHello() *Hello {
@@ -854,7 +980,7 @@ type LeaderReply struct {
 
 func (x *LeaderReply) Reset() {
 	*x = LeaderReply{}
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +992,7 @@ func (x *LeaderReply) String() string {
 func (*LeaderReply) ProtoMessage() {}
 
 func (x *LeaderReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +1005,7 @@ func (x *LeaderReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderReply.ProtoReflect.Descriptor instead.
 func (*LeaderReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{12}
+	return file_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LeaderReply) GetName() string {
@@ -961,7 +1087,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1099,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1112,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{13}
+	return file_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StatusRequest) GetHello() *Hello {
@@ -1015,13 +1141,14 @@ type StatusReply struct {
 	Collectors             []*Pusher              `protobuf:"bytes,15,rep,name=collectors,proto3" json:"collectors,omitempty"`                                                                       // collectors that pushed to this node lately
 	Settings               map[string]string      `protobuf:"bytes,16,rep,name=settings,proto3" json:"settings,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // a hash of each section of the configuration that nodes share
 	Leader                 string                 `protobuf:"bytes,17,opt,name=leader,proto3" json:"leader,omitempty"`                                                                               // the node that leads, as this node knows; empty if there is none
+	Report                 *Report                `protobuf:"bytes,18,opt,name=report,proto3" json:"report,omitempty"`                                                                               // none until the node's outbox is open
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1160,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1173,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{14}
+	return file_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StatusReply) GetName() string {
@@ -1168,6 +1295,118 @@ func (x *StatusReply) GetLeader() string {
 	return ""
 }
 
+func (x *StatusReply) GetReport() *Report {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+// FiguresRequest asks a node for figures of its own, which the caller adds up for the cluster.
+type FiguresRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	Kind          FiguresRequest_Kind    `protobuf:"varint,2,opt,name=kind,proto3,enum=freshet.peer.v1.FiguresRequest_Kind" json:"kind,omitempty"`
+	Tenant        string                 `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FiguresRequest) Reset() {
+	*x = FiguresRequest{}
+	mi := &file_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FiguresRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FiguresRequest) ProtoMessage() {}
+
+func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FiguresRequest.ProtoReflect.Descriptor instead.
+func (*FiguresRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *FiguresRequest) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *FiguresRequest) GetKind() FiguresRequest_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return FiguresRequest_NONE
+}
+
+func (x *FiguresRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+type FiguresReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"` // the `data` of GET /api/v1/status/ledger or limits with local=true
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FiguresReply) Reset() {
+	*x = FiguresReply{}
+	mi := &file_peer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FiguresReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FiguresReply) ProtoMessage() {}
+
+func (x *FiguresReply) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FiguresReply.ProtoReflect.Descriptor instead.
+func (*FiguresReply) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *FiguresReply) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
 // Mark is a hash of the state after an entry: see internal/core/marks.
 type Mark struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1179,7 +1418,7 @@ type Mark struct {
 
 func (x *Mark) Reset() {
 	*x = Mark{}
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1430,7 @@ func (x *Mark) String() string {
 func (*Mark) ProtoMessage() {}
 
 func (x *Mark) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1443,7 @@ func (x *Mark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mark.ProtoReflect.Descriptor instead.
 func (*Mark) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{15}
+	return file_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Mark) GetIndex() uint64 {
@@ -1221,18 +1460,20 @@ func (x *Mark) GetHash() uint64 {
 	return 0
 }
 
-// Pusher is a collector that pushed to the node lately.
+// Pusher is a collector that called the node lately.
 type Pusher struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	AgoSeconds    float64                `protobuf:"fixed64,2,opt,name=ago_seconds,json=agoSeconds,proto3" json:"ago_seconds,omitempty"` // since its last push
+	AgoSeconds    float64                `protobuf:"fixed64,2,opt,name=ago_seconds,json=agoSeconds,proto3" json:"ago_seconds,omitempty"`    // since its last push; negative if it has not pushed
+	Report        *Report                `protobuf:"bytes,3,opt,name=report,proto3" json:"report,omitempty"`                                // as it told last; none if it told nothing
+	ToldSeconds   float64                `protobuf:"fixed64,4,opt,name=told_seconds,json=toldSeconds,proto3" json:"told_seconds,omitempty"` // since its last report
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Pusher) Reset() {
 	*x = Pusher{}
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1485,7 @@ func (x *Pusher) String() string {
 func (*Pusher) ProtoMessage() {}
 
 func (x *Pusher) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1498,7 @@ func (x *Pusher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pusher.ProtoReflect.Descriptor instead.
 func (*Pusher) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{16}
+	return file_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Pusher) GetName() string {
@@ -1274,6 +1515,20 @@ func (x *Pusher) GetAgoSeconds() float64 {
 	return 0
 }
 
+func (x *Pusher) GetReport() *Report {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+func (x *Pusher) GetToldSeconds() float64 {
+	if x != nil {
+		return x.ToldSeconds
+	}
+	return 0
+}
+
 // ShareRequest tells the leader what tenants use of their limits in a process: see internal/core/usage.
 type ShareRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1286,7 +1541,7 @@ type ShareRequest struct {
 
 func (x *ShareRequest) Reset() {
 	*x = ShareRequest{}
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1553,7 @@ func (x *ShareRequest) String() string {
 func (*ShareRequest) ProtoMessage() {}
 
 func (x *ShareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1566,7 @@ func (x *ShareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareRequest.ProtoReflect.Descriptor instead.
 func (*ShareRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{17}
+	return file_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ShareRequest) GetHello() *Hello {
@@ -1347,7 +1602,7 @@ type ShareReply struct {
 
 func (x *ShareReply) Reset() {
 	*x = ShareReply{}
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1614,7 @@ func (x *ShareReply) String() string {
 func (*ShareReply) ProtoMessage() {}
 
 func (x *ShareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1627,7 @@ func (x *ShareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
 func (*ShareReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{18}
+	return file_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ShareReply) GetError() *Error {
@@ -1416,7 +1671,7 @@ type Use struct {
 
 func (x *Use) Reset() {
 	*x = Use{}
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1683,7 @@ func (x *Use) String() string {
 func (*Use) ProtoMessage() {}
 
 func (x *Use) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1696,7 @@ func (x *Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Use.ProtoReflect.Descriptor instead.
 func (*Use) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{19}
+	return file_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Use) GetTenant() string {
@@ -1492,7 +1747,7 @@ type Bounds struct {
 
 func (x *Bounds) Reset() {
 	*x = Bounds{}
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1759,7 @@ func (x *Bounds) String() string {
 func (*Bounds) ProtoMessage() {}
 
 func (x *Bounds) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1772,7 @@ func (x *Bounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bounds.ProtoReflect.Descriptor instead.
 func (*Bounds) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{20}
+	return file_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Bounds) GetTenant() string {
@@ -1553,7 +1808,7 @@ var File_peer_proto protoreflect.FileDescriptor
 const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"peer.proto\x12\x0ffreshet.peer.v1\"\xb7\x01\n" +
+	"peer.proto\x12\x0ffreshet.peer.v1\"\xe8\x01\n" +
 	"\x05Hello\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\fR\acluster\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
@@ -1562,7 +1817,13 @@ const file_peer_proto_rawDesc = "" +
 	"\x04from\x18\x05 \x01(\x06R\x04from\x12\x0e\n" +
 	"\x02to\x18\x06 \x01(\x06R\x02to\x12\x16\n" +
 	"\x06lowest\x18\a \x01(\rR\x06lowest\x12\x18\n" +
-	"\ahighest\x18\b \x01(\rR\ahighest\"k\n" +
+	"\ahighest\x18\b \x01(\rR\ahighest\x12/\n" +
+	"\x06report\x18\t \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\"\xa0\x01\n" +
+	"\x06Report\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
+	"\foutbox_bytes\x18\x02 \x01(\x04R\voutboxBytes\x12%\n" +
+	"\x0eoutbox_samples\x18\x03 \x01(\x04R\routboxSamples\x122\n" +
+	"\x15outbox_oldest_seconds\x18\x04 \x01(\x01R\x13outboxOldestSeconds\"k\n" +
 	"\x05Batch\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x124\n" +
 	"\bmessages\x18\x02 \x03(\v2\x18.freshet.peer.v1.MessageR\bmessages\"K\n" +
@@ -1641,7 +1902,7 @@ const file_peer_proto_rawDesc = "" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\"=\n" +
 	"\rStatusRequest\x12,\n" +
-	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xaa\x05\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xdb\x05\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x06R\x06member\x12\x14\n" +
@@ -1663,17 +1924,32 @@ const file_peer_proto_rawDesc = "" +
 	"collectors\x18\x0f \x03(\v2\x17.freshet.peer.v1.PusherR\n" +
 	"collectors\x12F\n" +
 	"\bsettings\x18\x10 \x03(\v2*.freshet.peer.v1.StatusReply.SettingsEntryR\bsettings\x12\x16\n" +
-	"\x06leader\x18\x11 \x01(\tR\x06leader\x1a;\n" +
+	"\x06leader\x18\x11 \x01(\tR\x06leader\x12/\n" +
+	"\x06report\x18\x12 \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"0\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xba\x01\n" +
+	"\x0eFiguresRequest\x12,\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x128\n" +
+	"\x04kind\x18\x02 \x01(\x0e2$.freshet.peer.v1.FiguresRequest.KindR\x04kind\x12\x16\n" +
+	"\x06tenant\x18\x03 \x01(\tR\x06tenant\"(\n" +
+	"\x04Kind\x12\b\n" +
+	"\x04NONE\x10\x00\x12\n" +
+	"\n" +
+	"\x06LEDGER\x10\x01\x12\n" +
+	"\n" +
+	"\x06LIMITS\x10\x02\"\"\n" +
+	"\fFiguresReply\x12\x12\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\"0\n" +
 	"\x04Mark\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04hash\x18\x02 \x01(\x06R\x04hash\"=\n" +
+	"\x04hash\x18\x02 \x01(\x06R\x04hash\"\x91\x01\n" +
 	"\x06Pusher\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vago_seconds\x18\x02 \x01(\x01R\n" +
-	"agoSeconds\"\x80\x01\n" +
+	"agoSeconds\x12/\n" +
+	"\x06report\x18\x03 \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\x12!\n" +
+	"\ftold_seconds\x18\x04 \x01(\x01R\vtoldSeconds\"\x80\x01\n" +
 	"\fShareRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x18\n" +
 	"\aprocess\x18\x02 \x01(\x06R\aprocess\x12(\n" +
@@ -1698,7 +1974,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x06series\x18\x02 \x01(\rR\x06series\x12#\n" +
 	"\rmetric_series\x18\x03 \x01(\rR\fmetricSeries\x12\x1d\n" +
 	"\n" +
-	"new_series\x18\x04 \x01(\rR\tnewSeries2\x99\x04\n" +
+	"new_series\x18\x04 \x01(\rR\tnewSeries2\xe4\x04\n" +
 	"\x04Peer\x12;\n" +
 	"\aEntries\x12\x16.freshet.peer.v1.Batch\x1a\x14.freshet.peer.v1.Ack(\x010\x01\x12:\n" +
 	"\x06Urgent\x12\x16.freshet.peer.v1.Batch\x1a\x14.freshet.peer.v1.Ack(\x010\x01\x12<\n" +
@@ -1707,7 +1983,8 @@ const file_peer_proto_rawDesc = "" +
 	"\x04Join\x12\x1c.freshet.peer.v1.JoinRequest\x1a\x1a.freshet.peer.v1.JoinReply\x12F\n" +
 	"\x06Leader\x12\x1e.freshet.peer.v1.LeaderRequest\x1a\x1c.freshet.peer.v1.LeaderReply\x12F\n" +
 	"\x06Status\x12\x1e.freshet.peer.v1.StatusRequest\x1a\x1c.freshet.peer.v1.StatusReply\x12C\n" +
-	"\x05Share\x12\x1d.freshet.peer.v1.ShareRequest\x1a\x1b.freshet.peer.v1.ShareReplyB:Z8github.com/freshet-io/freshet/internal/adapter/peer/wireb\x06proto3"
+	"\x05Share\x12\x1d.freshet.peer.v1.ShareRequest\x1a\x1b.freshet.peer.v1.ShareReply\x12I\n" +
+	"\aFigures\x12\x1f.freshet.peer.v1.FiguresRequest\x1a\x1d.freshet.peer.v1.FiguresReplyB:Z8github.com/freshet-io/freshet/internal/adapter/peer/wireb\x06proto3"
 
 var (
 	file_peer_proto_rawDescOnce sync.Once
@@ -1721,81 +1998,92 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_peer_proto_goTypes = []any{
-	(Error_Kind)(0),       // 0: freshet.peer.v1.Error.Kind
-	(*Hello)(nil),         // 1: freshet.peer.v1.Hello
-	(*Batch)(nil),         // 2: freshet.peer.v1.Batch
-	(*Message)(nil),       // 3: freshet.peer.v1.Message
-	(*Ack)(nil),           // 4: freshet.peer.v1.Ack
-	(*PushRequest)(nil),   // 5: freshet.peer.v1.PushRequest
-	(*WriteRequest)(nil),  // 6: freshet.peer.v1.WriteRequest
-	(*Reply)(nil),         // 7: freshet.peer.v1.Reply
-	(*WriteReply)(nil),    // 8: freshet.peer.v1.WriteReply
-	(*Error)(nil),         // 9: freshet.peer.v1.Error
-	(*JoinRequest)(nil),   // 10: freshet.peer.v1.JoinRequest
-	(*JoinReply)(nil),     // 11: freshet.peer.v1.JoinReply
-	(*LeaderRequest)(nil), // 12: freshet.peer.v1.LeaderRequest
-	(*LeaderReply)(nil),   // 13: freshet.peer.v1.LeaderReply
-	(*StatusRequest)(nil), // 14: freshet.peer.v1.StatusRequest
-	(*StatusReply)(nil),   // 15: freshet.peer.v1.StatusReply
-	(*Mark)(nil),          // 16: freshet.peer.v1.Mark
-	(*Pusher)(nil),        // 17: freshet.peer.v1.Pusher
-	(*ShareRequest)(nil),  // 18: freshet.peer.v1.ShareRequest
-	(*ShareReply)(nil),    // 19: freshet.peer.v1.ShareReply
-	(*Use)(nil),           // 20: freshet.peer.v1.Use
-	(*Bounds)(nil),        // 21: freshet.peer.v1.Bounds
-	nil,                   // 22: freshet.peer.v1.Error.SamplesEntry
-	nil,                   // 23: freshet.peer.v1.JoinReply.NodesEntry
-	nil,                   // 24: freshet.peer.v1.StatusReply.SettingsEntry
-	nil,                   // 25: freshet.peer.v1.Use.MetricsEntry
+	(Error_Kind)(0),          // 0: freshet.peer.v1.Error.Kind
+	(FiguresRequest_Kind)(0), // 1: freshet.peer.v1.FiguresRequest.Kind
+	(*Hello)(nil),            // 2: freshet.peer.v1.Hello
+	(*Report)(nil),           // 3: freshet.peer.v1.Report
+	(*Batch)(nil),            // 4: freshet.peer.v1.Batch
+	(*Message)(nil),          // 5: freshet.peer.v1.Message
+	(*Ack)(nil),              // 6: freshet.peer.v1.Ack
+	(*PushRequest)(nil),      // 7: freshet.peer.v1.PushRequest
+	(*WriteRequest)(nil),     // 8: freshet.peer.v1.WriteRequest
+	(*Reply)(nil),            // 9: freshet.peer.v1.Reply
+	(*WriteReply)(nil),       // 10: freshet.peer.v1.WriteReply
+	(*Error)(nil),            // 11: freshet.peer.v1.Error
+	(*JoinRequest)(nil),      // 12: freshet.peer.v1.JoinRequest
+	(*JoinReply)(nil),        // 13: freshet.peer.v1.JoinReply
+	(*LeaderRequest)(nil),    // 14: freshet.peer.v1.LeaderRequest
+	(*LeaderReply)(nil),      // 15: freshet.peer.v1.LeaderReply
+	(*StatusRequest)(nil),    // 16: freshet.peer.v1.StatusRequest
+	(*StatusReply)(nil),      // 17: freshet.peer.v1.StatusReply
+	(*FiguresRequest)(nil),   // 18: freshet.peer.v1.FiguresRequest
+	(*FiguresReply)(nil),     // 19: freshet.peer.v1.FiguresReply
+	(*Mark)(nil),             // 20: freshet.peer.v1.Mark
+	(*Pusher)(nil),           // 21: freshet.peer.v1.Pusher
+	(*ShareRequest)(nil),     // 22: freshet.peer.v1.ShareRequest
+	(*ShareReply)(nil),       // 23: freshet.peer.v1.ShareReply
+	(*Use)(nil),              // 24: freshet.peer.v1.Use
+	(*Bounds)(nil),           // 25: freshet.peer.v1.Bounds
+	nil,                      // 26: freshet.peer.v1.Error.SamplesEntry
+	nil,                      // 27: freshet.peer.v1.JoinReply.NodesEntry
+	nil,                      // 28: freshet.peer.v1.StatusReply.SettingsEntry
+	nil,                      // 29: freshet.peer.v1.Use.MetricsEntry
 }
 var file_peer_proto_depIdxs = []int32{
-	1,  // 0: freshet.peer.v1.Batch.hello:type_name -> freshet.peer.v1.Hello
-	3,  // 1: freshet.peer.v1.Batch.messages:type_name -> freshet.peer.v1.Message
-	1,  // 2: freshet.peer.v1.PushRequest.hello:type_name -> freshet.peer.v1.Hello
-	1,  // 3: freshet.peer.v1.WriteRequest.hello:type_name -> freshet.peer.v1.Hello
-	9,  // 4: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
-	9,  // 5: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
-	0,  // 6: freshet.peer.v1.Error.kind:type_name -> freshet.peer.v1.Error.Kind
-	22, // 7: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
-	9,  // 8: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
-	1,  // 9: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
-	9,  // 10: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
-	23, // 11: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
-	1,  // 12: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
-	1,  // 13: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
-	16, // 14: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
-	17, // 15: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
-	24, // 16: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
-	1,  // 17: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
-	20, // 18: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
-	9,  // 19: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
-	20, // 20: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
-	21, // 21: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
-	25, // 22: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
-	2,  // 23: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
-	2,  // 24: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
-	5,  // 25: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
-	6,  // 26: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
-	10, // 27: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
-	12, // 28: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
-	14, // 29: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
-	18, // 30: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
-	4,  // 31: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
-	4,  // 32: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
-	7,  // 33: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
-	8,  // 34: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
-	11, // 35: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
-	13, // 36: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
-	15, // 37: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
-	19, // 38: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
-	31, // [31:39] is the sub-list for method output_type
-	23, // [23:31] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	3,  // 0: freshet.peer.v1.Hello.report:type_name -> freshet.peer.v1.Report
+	2,  // 1: freshet.peer.v1.Batch.hello:type_name -> freshet.peer.v1.Hello
+	5,  // 2: freshet.peer.v1.Batch.messages:type_name -> freshet.peer.v1.Message
+	2,  // 3: freshet.peer.v1.PushRequest.hello:type_name -> freshet.peer.v1.Hello
+	2,  // 4: freshet.peer.v1.WriteRequest.hello:type_name -> freshet.peer.v1.Hello
+	11, // 5: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
+	11, // 6: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
+	0,  // 7: freshet.peer.v1.Error.kind:type_name -> freshet.peer.v1.Error.Kind
+	26, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
+	11, // 9: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
+	2,  // 10: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
+	11, // 11: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
+	27, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
+	2,  // 13: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
+	2,  // 14: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
+	20, // 15: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
+	21, // 16: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
+	28, // 17: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
+	3,  // 18: freshet.peer.v1.StatusReply.report:type_name -> freshet.peer.v1.Report
+	2,  // 19: freshet.peer.v1.FiguresRequest.hello:type_name -> freshet.peer.v1.Hello
+	1,  // 20: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
+	3,  // 21: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
+	2,  // 22: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
+	24, // 23: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
+	11, // 24: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
+	24, // 25: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
+	25, // 26: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
+	29, // 27: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
+	4,  // 28: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
+	4,  // 29: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
+	7,  // 30: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
+	8,  // 31: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
+	12, // 32: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
+	14, // 33: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
+	16, // 34: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
+	22, // 35: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
+	18, // 36: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
+	6,  // 37: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
+	6,  // 38: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
+	9,  // 39: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
+	10, // 40: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
+	13, // 41: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
+	15, // 42: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
+	17, // 43: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
+	23, // 44: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
+	19, // 45: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
+	37, // [37:46] is the sub-list for method output_type
+	28, // [28:37] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1808,8 +2096,8 @@ func file_peer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   25,
+			NumEnums:      2,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

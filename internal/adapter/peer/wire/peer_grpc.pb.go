@@ -30,6 +30,7 @@ const (
 	Peer_Leader_FullMethodName  = "/freshet.peer.v1.Peer/Leader"
 	Peer_Status_FullMethodName  = "/freshet.peer.v1.Peer/Status"
 	Peer_Share_FullMethodName   = "/freshet.peer.v1.Peer/Share"
+	Peer_Figures_FullMethodName = "/freshet.peer.v1.Peer/Figures"
 )
 
 // PeerClient is the client API for Peer service.
@@ -46,6 +47,7 @@ type PeerClient interface {
 	Leader(ctx context.Context, in *LeaderRequest, opts ...grpc.CallOption) (*LeaderReply, error)
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
 	Share(ctx context.Context, in *ShareRequest, opts ...grpc.CallOption) (*ShareReply, error)
+	Figures(ctx context.Context, in *FiguresRequest, opts ...grpc.CallOption) (*FiguresReply, error)
 }
 
 type peerClient struct {
@@ -142,6 +144,16 @@ func (c *peerClient) Share(ctx context.Context, in *ShareRequest, opts ...grpc.C
 	return out, nil
 }
 
+func (c *peerClient) Figures(ctx context.Context, in *FiguresRequest, opts ...grpc.CallOption) (*FiguresReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FiguresReply)
+	err := c.cc.Invoke(ctx, Peer_Figures_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -156,6 +168,7 @@ type PeerServer interface {
 	Leader(context.Context, *LeaderRequest) (*LeaderReply, error)
 	Status(context.Context, *StatusRequest) (*StatusReply, error)
 	Share(context.Context, *ShareRequest) (*ShareReply, error)
+	Figures(context.Context, *FiguresRequest) (*FiguresReply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -189,6 +202,9 @@ func (UnimplementedPeerServer) Status(context.Context, *StatusRequest) (*StatusR
 }
 func (UnimplementedPeerServer) Share(context.Context, *ShareRequest) (*ShareReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Share not implemented")
+}
+func (UnimplementedPeerServer) Figures(context.Context, *FiguresRequest) (*FiguresReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Figures not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -333,6 +349,24 @@ func _Peer_Share_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Figures_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FiguresRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Figures(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Figures_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Figures(ctx, req.(*FiguresRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -363,6 +397,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Share",
 			Handler:    _Peer_Share_Handler,
+		},
+		{
+			MethodName: "Figures",
+			Handler:    _Peer_Figures_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,203 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// nodeWithBooks returns a node that received some samples, stored those of a request, and has the windows of the whole
+// cluster from the log.
+func nodeWithBooks(t *testing.T, name string, received, windows, collected uint64) *server {
+	s := bookServer(t, t.TempDir())
+	s.config.Cluster = settings.Cluster{Node: name}
+	s.ledger.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: received},
+		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: windows},
+		ledger.Transfer{From: ledger.Received, To: ledger.Stored, Samples: received - windows},
+		ledger.Transfer{From: ledger.Window, To: ledger.HandedOver, Samples: windows},
+		ledger.Transfer{From: ledger.Outside, To: ledger.Collected, Samples: collected},
+		ledger.Transfer{From: ledger.Collected, To: ledger.Tile, Samples: collected},
+		ledger.Transfer{From: ledger.Tile, To: ledger.Stored, Samples: collected})
+	return s
+}
+
+// asks returns what a node gets when it asks another one for its books.
+func asks(t *testing.T, seen *seenBooks, other *server, err error) (all []toldBooks) {
+	told := toldBooks{node: other.config.Cluster.Node, err: err}
+	if err == nil {
+		text, err := other.ownFigures(peer.Ledger, "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told.books, err = readLedger(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told.books, told.age = seen.note(bookKey{told.node, "default"}, told.books)
+	return []toldBooks{told}
+}
+
+// The sum has each node's own samples, and one copy of what the log brought. A node that does not answer is named: with
+// its last known books and their age, or as missing.
+func TestSumOfLedgers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, c := nodeWithBooks(t, "a", 100, 40, 50), nodeWithBooks(t, "b", 7, 5, 50), nodeWithBooks(t, "c", 9, 5, 50)
+		gone := fmt.Errorf("ask node c at 10.0.0.3:7126: %w: connection refused", peer.ErrUnreachable)
+		var seen seenBooks
+		sum := func(operator bool, others ...toldBooks) answer.Ledger {
+			l := a.ownLedger("default")
+			sumLedgers(&l, others, operator)
+			return l
+		}
+		check := func(what string, l answer.Ledger, received, stored uint64, short bool) {
+			t.Helper()
+			s := l.Samples
+			if s.Received != received || s.Collected != 50 || s.Stored != stored || s.Difference != 0 || l.Short != short ||
+				len(l.Nodes) != 3 || l.Node != "a" {
+				t.Errorf("%s: %+v, nodes %+v, short %t", what, s, l.Nodes, l.Short)
+			}
+		}
+		of := func(err error) []toldBooks { return append(asks(t, &seen, c, err), asks(t, &seen, b, nil)...) }
+
+		l := sum(true, of(gone)...)
+		check("a node was never reached", l, 107, 60+2+50, true)
+		if n := l.Nodes[2]; !n.Missing() || n.Error != gone.Error() || n.Name != "c" {
+			t.Errorf("%+v", n)
+		}
+		l = sum(true, of(nil)...)
+		check("all nodes answer", l, 116, 60+2+4+50, false)
+		if want := (answer.LedgerNode{Name: "b", Started: 1_795_160_000_000, Received: 7, HandedOver: 5}); !reflect.DeepEqual(
+			l.Nodes[1], want) || l.Samples.HandedOver != 50 {
+			t.Errorf("%+v, handed over %d", l.Nodes[1], l.Samples.HandedOver)
+		}
+		time.Sleep(90 * time.Second)
+		l = sum(false, of(gone)...)
+		check("a node has died", l, 116, 60+2+4+50, true)
+		if n := l.Nodes[2]; n.Missing() || *n.AgeSeconds != 90 || n.Error != "the node does not answer" {
+			t.Errorf("a tenant sees %+v", n)
+		}
+		for i := range 2 * maxSeenBooks {
+			seen.note(bookKey{"b", fmt.Sprint(i)}, &l)
+		}
+		if len(seen.last) != maxSeenBooks {
+			t.Errorf("%d books are remembered", len(seen.last))
+		}
+	})
+}
+
+// A node of another release may leave out what the sum needs.
+func TestBooksThatCannotBeAdded(t *testing.T) {
+	for _, text := range []string{"", "{", `{"samples":{"received":1}}`} {
+		if l, err := readLedger([]byte(text)); err == nil {
+			t.Errorf("%q is read as %+v", text, l)
+		}
+	}
+}
+
+// Samples that were folded, refused or delayed came in at one node each. Limits of DogStatsD are each node's own, so
+// the node with the most series counts. All nodes have the same stored series.
+func TestSumOfLimits(t *testing.T) {
+	answerOf := func(node string, series, limit int, refused uint64, requests float64) []byte {
+		text, err := json.Marshal(limitsAnswer{Node: node, Tenants: []tenantLimits{
+			{Tenant: "default", Series: series, Folded: 10, Refused: refused, Limits: limitsJSON{MaxSeries: limit},
+				Distributor: &distributorLimits{Series: 500, Totals: 70, Refused: refused, Delayed: 1,
+					Sender: &answer.TopRequester{Agent: node, Samples: requests}}},
+			{Tenant: "only-" + node, Series: 1},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	var sum limitsAnswer
+	if err := json.Unmarshal(answerOf("a", 20, 100, 1, 5), &sum); err != nil {
+		t.Fatal(err)
+	}
+	sum.sum([]toldFigures{
+		{node: "b", json: answerOf("b", 30, 200, 2, 9)}, {node: "d", err: errors.New("too old")},
+		{node: "c", json: answerOf("c", 10, 300, 3, 7)},
+	}, true)
+	got := sum.Tenants[0]
+	sender := got.Distributor.Sender.Agent
+	got.Distributor.Sender = nil
+	want := tenantLimits{Tenant: "default", Node: "b", Series: 30, Folded: 30, Refused: 6,
+		Limits: limitsJSON{MaxSeries: 200}, Distributor: &distributorLimits{Series: 500, Totals: 70, Refused: 6, Delayed: 3}}
+	if !reflect.DeepEqual(got, want) || sender != "b" {
+		t.Errorf("got %+v, %+v\nbusiest sender of node %s", got, got.Distributor, sender)
+	}
+	var tenants []string
+	for _, t := range sum.Tenants {
+		tenants = append(tenants, t.Tenant+" at "+t.Node)
+	}
+	if got := strings.Join(tenants, ", "); got != "default at b, only-a at a, only-b at b, only-c at c" {
+		t.Error(got)
+	}
+	if nodes := fmt.Sprint(sum.Nodes); !sum.Short || nodes != "[{a } {b } {c } {d too old}]" {
+		t.Errorf("%s, short %t", nodes, sum.Short)
+	}
+}
+
+func TestFiguresOfThisNodeAlone(t *testing.T) {
+	s := nodeWithBooks(t, "a", 100, 40, 50) // without others that it could ask
+	for query, want := range map[string]string{
+		"local=true": `"received":100,`, "local=1": `"handed_over":40,`, "local=b": "want true, for the figures of this node alone",
+	} {
+		w := httptest.NewRecorder()
+		asTenant("default", s.serveLedger)(w, httptest.NewRequest(http.MethodGet, "/?"+query, nil))
+		if !strings.Contains(w.Body.String(), want) || strings.Contains(w.Body.String(), `"nodes"`) {
+			t.Errorf("%s: %s", query, w.Body)
+		}
+	}
+	if _, err := s.ownFigures(99, "default"); err == nil || !strings.Contains(err.Error(), "upgrade it") {
+		t.Errorf("figures of an unknown kind: %v", err)
+	}
+}
+
+// A collector pushed to one node and called others. Its newest report counts, and its newest push. One that finds no
+// leader has pushed nowhere.
+func TestWhatNodesKnowOfACollector(t *testing.T) {
+	report := func(bytes uint64) *peer.Report {
+		return &peer.Report{Version: "v1", Bytes: bytes, Samples: 2, Oldest: 4}
+	}
+	var c answer.ClusterCollector
+	noteCollector(&c, "a", peer.Pusher{Ago: 50 * time.Second, Told: 50 * time.Second, Report: report(1)}, 0)
+	noteCollector(&c, "b", peer.Pusher{Ago: -time.Second, Told: time.Second, Report: report(2)}, time.Second)
+	noteCollector(&c, "c", peer.Pusher{Ago: 30 * time.Second, Told: -time.Second}, time.Second)
+	want := answer.ClusterCollector{Node: "c", PushedSeconds: new(31.0), Version: "v1", ToldSeconds: new(2.0),
+		Outbox: &answer.ClusterOutbox{Bytes: 2, Samples: 2, OldestSeconds: 4}}
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("%+v", c)
+	}
+	c = answer.ClusterCollector{}
+	noteCollector(&c, "a", peer.Pusher{Ago: -time.Second, Report: report(1)}, time.Minute)
+	if c.PushedSeconds != nil || c.Node != "" {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestVersionsThatDiffer(t *testing.T) {
+	c := answer.Cluster{Nodes: []answer.ClusterNode{{Name: "a", Version: "v2"}, {Name: "b", Version: "v1"}, {Name: "c"}},
+		Collectors: []answer.ClusterCollector{{Name: "web-1", Version: "v1"}, {Name: "web-2"}}}
+	want := []answer.ClusterVersion{
+		{Version: "v1", Nodes: []string{"b"}, Collectors: []string{"web-1"}}, {Version: "v2", Nodes: []string{"a"}},
+	}
+	if got := compareVersions(&c); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+	c.Nodes = c.Nodes[1:]
+	if got := compareVersions(&c); got != nil {
+		t.Errorf("%+v", got)
+	}
+}
