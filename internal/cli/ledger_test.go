@@ -183,7 +183,8 @@ func TestLedgerOfACluster(t *testing.T) {
 		t.Error(text)
 	}
 	l.seen[0] = answer.Ledger{Name: "default", Tenant: own, Node: "a"}
-	if text := page(); !strings.Contains(text, "tenant default at node a alone since ") || strings.Contains(text, "the sum") {
+	text := page()
+	if !strings.Contains(text, "tenant default at node a alone since ") || strings.Contains(text, "the sum") {
 		t.Error(text)
 	}
 }
@@ -195,7 +196,8 @@ func TestLedgerOfOneNode(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": answer.Ledger{}})
 	}))
 	defer web.Close()
-	if code, _, stderr := freshet(t, "ledger", "--local", "--server", web.URL); code != command.OK || asked != "local=true" {
+	code, _, stderr := freshet(t, "ledger", "--local", "--server", web.URL)
+	if code != command.OK || asked != "local=true" {
 		t.Errorf("exit code %d, %q, %s", code, asked, stderr)
 	}
 }

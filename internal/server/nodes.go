@@ -33,18 +33,20 @@ import (
 
 // peerHandler answers other nodes, and collectors.
 type peerHandler struct {
-	config *settings.Cluster
-	all    func() settings.Config // in force
-	self   func() peer.Self
-	member func() (*group.Group, error) // of this node; an error until it is restored
-	ready  func() bool                  // whether the node answers queries
-	http   func() string                // where it answers them: http://HOST:PORT
-	joined func() identity.Invitation   // for a node that joins, what this one got when it joined
-	uses   *usage.Table                 // what tenants use of their limits, while this node leads
-	report func() *peer.Report
-	// figures returns figures of this node alone, as JSON.
-	figures func(of peer.Figures, tenant string) ([]byte, error)
+	config  *settings.Cluster
+	all     func() settings.Config // in force
+	self    func() peer.Self
+	member  func() (*group.Group, error) // of this node; an error until it is restored
+	ready   func() bool                  // whether the node answers queries
+	http    func() string                // where it answers them: http://HOST:PORT
+	joined  func() identity.Invitation   // for a node that joins, what this one got when it joined
+	uses    *usage.Table                 // what tenants use of their limits, while this node leads
+	report  func() *peer.Report
+	figures tellFigures
 }
+
+// tellFigures returns figures of this node alone, as JSON.
+type tellFigures func(of peer.Figures, tenant string) ([]byte, error)
 
 var _ peer.Handler = peerHandler{}
 

@@ -19,7 +19,6 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/memory"
-	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/receive"
 	"github.com/freshet-io/freshet/internal/adapter/tracing"
@@ -57,12 +56,12 @@ type server struct {
 	registry      *prometheus.Registry
 	logger        *slog.Logger // writes to log
 	log           *serverLog
-	lock          *files.Lock                                          // the lock of the data directory
-	identity      atomic.Pointer[identity.Identity]                    // the node that the data directory is; nil in no cluster
-	nodes         *nodes                                               // connections to the nodes of the cluster; nil in no cluster
-	seen          seenNodes                                            // the last known figures of the nodes
-	seenBooks     seenBooks                                            // the last known books of the other nodes
-	figures       func(of peer.Figures, tenant string) ([]byte, error) // ownFigures, for other nodes
+	lock          *files.Lock                       // the lock of the data directory
+	identity      atomic.Pointer[identity.Identity] // the node that the data directory is; nil in no cluster
+	nodes         *nodes                            // connections to the nodes of the cluster; nil in no cluster
+	seen          seenNodes                         // the last known figures of the nodes
+	seenBooks     seenBooks                         // the last known books of the other nodes
+	figures       tellFigures                       // ownFigures, for other nodes
 	memory        memory.Limit
 	shares        connections.Shares // how the file descriptors are divided
 	catalogue     *catalogue.Catalogue

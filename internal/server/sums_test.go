@@ -152,7 +152,7 @@ func TestSumOfLimits(t *testing.T) {
 func TestFiguresOfThisNodeAlone(t *testing.T) {
 	s := nodeWithBooks(t, "a", 100, 40, 50) // without others that it could ask
 	for query, want := range map[string]string{
-		"local=true": `"received":100,`, "local=1": `"handed_over":40,`, "local=b": "want true, for the figures of this node alone",
+		"local=true": `"received":100,`, "local=1": `"handed_over":40,`, "local=b": "want true",
 	} {
 		w := httptest.NewRecorder()
 		asTenant("default", s.serveLedger)(w, httptest.NewRequest(http.MethodGet, "/?"+query, nil))

@@ -24,13 +24,31 @@ interface Node {
   leaderless_total_seconds?: number
   digest?: 'agrees' | 'differs'
   digest_differed?: number
+  outbox?: Outbox
+}
+
+interface Outbox {
+  bytes: number
+  samples: number
+  oldest_seconds: number // 0 if nothing waits
+}
+
+interface Collector {
+  name: string
+  node: string // empty if it has not pushed
+  pushed_seconds: number | null
+  version?: string
+  outbox?: Outbox
+  told_seconds?: number
 }
 
 interface ClusterState {
   cluster?: string
   leader: string
   nodes: Node[]
-  collectors?: { name: string; node: string; pushed_seconds: number }[]
+  collectors?: Collector[]
+  settings_differ?: { section: string; nodes: string[][] }[]
+  versions_differ?: { version: string; nodes?: string[]; collectors?: string[] }[]
 }
 
 interface Seen {
@@ -45,6 +63,7 @@ const slowAppend = 0.5
 const largeLog = 3e9
 const clockOff = 1
 const lagging = 5
+const behind = 60
 
 export function Cluster() {
   const { data, error } = usePoll(async (signal) => (await ask<ClusterState>('api/v1/status/cluster', {}, signal)).data, 2000, [])
@@ -92,6 +111,8 @@ function Several(props: { cluster: ClusterState; seen: Seen[] }) {
   const compared = nodes.filter((n) => n.digest === 'agrees')
   const log = Math.max(...nodes.map((n) => n.log_bytes ?? 0))
   const times = props.seen.map((s) => s.time)
+  const oldest = Math.max(0, ...[...nodes, ...(collectors ?? [])].map((p) => p.outbox?.oldest_seconds ?? 0))
+  const waiting = [...nodes, ...(collectors ?? [])].filter((p) => (p.outbox?.oldest_seconds ?? 0) > 0).map((p) => p.name)
   return (
     <>
       <Figures>
@@ -100,7 +121,14 @@ function Several(props: { cluster: ClusterState; seen: Seen[] }) {
         <Figure name="Without a leader" value={seconds(leaderless)} note={`${seconds(Math.max(0, ...nodes.map((n) => n.leaderless_total_seconds ?? 0)))} since the start`} state={leaderless > 0 ? 'bad' : 'good'} />
         <Figure name="States" value={differs.length > 0 ? 'differ' : compared.length > 1 ? 'agree' : 'unknown'} note={differs.length > 0 ? differs.map((n) => n.name).join(', ') : `${compared.length} of ${nodes.length} compared`} state={differs.length > 0 ? 'bad' : compared.length === nodes.length ? 'good' : 'warn'} />
         <Figure name="Largest log" value={bytes(log)} state={log > largeLog ? 'warn' : 'good'} />
+        <Figure name="Outboxes" value={oldest > 0 ? `${seconds(oldest)} behind` : 'empty'} note={waiting.length > 3 ? `of ${count(waiting.length)} processes` : waiting.join(', ')} state={oldest > behind ? 'bad' : oldest > 0 ? 'warn' : 'good'} />
       </Figures>
+      {(props.cluster.settings_differ ?? []).map((d) => (
+        <p key={d.section} class="hint warn">
+          Settings differ in the section {d.section}: {d.nodes.map((names) => names.join(', ')).join(' | ')}
+        </p>
+      ))}
+      {props.cluster.versions_differ && <p class="hint warn">Versions differ: {props.cluster.versions_differ.map((v) => `${v.version}: ${[...(v.nodes ?? []), ...(v.collectors ?? []).map((c) => `collector ${c}`)].join(', ')}`).join(' | ')}</p>}
       {nodes.flatMap((n) => unusual(n).map((text) => (
         <p key={`${n.name} ${text}`} class="hint warn">
           Node {n.name}: {text}
@@ -120,6 +148,7 @@ function Several(props: { cluster: ClusterState; seen: Seen[] }) {
             { name: 'slowest write', number: true, cell: (n) => figure(n.log_append_seconds, seconds, slowAppend) },
             { name: 'clock', number: true, cell: (n) => figure(n.ahead_seconds, (v) => (v > 0 ? '+' : '') + seconds(v), clockOff) },
             { name: 'state is', cell: (n) => <span class={n.digest === 'differs' ? 'bad' : undefined}>{n.digest === 'agrees' ? 'the same' : n.digest === 'differs' ? 'another' : 'not compared'}</span> },
+            { name: 'outbox', number: true, cell: (n) => <Waiting outbox={n.outbox} /> },
             { name: 'version', class: 'code', cell: (n) => n.version ?? '–' },
             { name: 'address', class: 'code', cell: (n) => n.address ?? '–' },
           ]}
@@ -136,19 +165,37 @@ function Several(props: { cluster: ClusterState; seen: Seen[] }) {
           ))}
       </Panel>
       {collectors && (
-        <Panel title="Collectors" note="processes that pushed in the last 10 minutes">
+        <Panel title="Collectors" note="processes that called a node in the last 10 minutes; what waits in their outboxes, as they told last">
           <Table
             label="Collectors"
+            stacks
             rows={collectors}
             columns={[
               { name: 'collector', class: 'code', cell: (c) => c.name },
-              { name: 'pushes to', class: 'code', cell: (c) => c.node },
-              { name: 'last push', number: true, cell: (c) => `${seconds(c.pushed_seconds)} ago` },
+              { name: 'pushes to', class: 'code', cell: (c) => c.node || '–' },
+              { name: 'last push', number: true, cell: (c) => ago(c.pushed_seconds) },
+              { name: 'outbox', number: true, cell: (c) => <Waiting outbox={c.outbox} /> },
+              { name: 'told', number: true, cell: (c) => ago(c.told_seconds) },
+              { name: 'version', class: 'code', cell: (c) => c.version ?? '–' },
             ]}
           />
         </Panel>
       )}
     </>
+  )
+}
+
+const ago = (v: number | null | undefined) => (v === null || v === undefined ? '–' : `${seconds(v)} ago`)
+
+// Waiting shows how much waits in an outbox, and since when.
+function Waiting(props: { outbox?: Outbox }) {
+  const { outbox } = props
+  if (!outbox) return <>–</>
+  if (outbox.oldest_seconds === 0) return <>empty</>
+  return (
+    <span class={outbox.oldest_seconds > behind ? 'bad' : undefined}>
+      {bytes(outbox.bytes)}, {seconds(outbox.oldest_seconds)} behind
+    </span>
   )
 }
 

@@ -6,6 +6,7 @@ import { count, seconds } from './format'
 import { Table } from './parts'
 import { grid, number, onGrid, queryRange, seriesOf, type Series } from './promql'
 import { self } from './self'
+import { selected, type Scope } from './stages'
 
 const span = 900 // seconds in the charts
 const step = 15
@@ -17,12 +18,13 @@ interface Measured {
   lost: Record<string, number> // probes that no query returned in time, by tenant and path
 }
 
-async function measure(over: string, signal: AbortSignal): Promise<Measured> {
+async function measure(over: string, scope: Scope, signal: AbortSignal): Promise<Measured> {
+  const of = selected(scope)
   const now = Date.now() / 1000
   const times = grid(now - span, now, step)
-  const quantile = (q: number) => `histogram_quantile(${q}, sum by (tenant, path) (rate(freshet_freshness_seconds[${over}])))`
+  const quantile = (q: number) => `histogram_quantile(${q}, sum by (tenant, path) (rate(freshet_freshness_seconds${of}[${over}])))`
   const range = async (query: string) => seriesOf((await queryRange(query, times[0], times[times.length - 1], step, signal, self)).data)
-  const missed = ask<{ result: Series[] }>(`${self}api/v1/query`, { query: `sum by (tenant, path) (increase(freshet_freshness_lost_total[${span}s])) > 0` }, signal)
+  const missed = ask<{ result: Series[] }>(`${self}api/v1/query`, { query: `sum by (tenant, path) (increase(freshet_freshness_lost_total${of}[${span}s])) > 0` }, signal)
   const [median, high, lost] = await Promise.all([range(quantile(0.5)), range(quantile(0.99)), missed])
   return { times, median, high, lost: Object.fromEntries(lost.data.result.map((s) => [key(s), number(s.value![1])])) }
 }
@@ -55,8 +57,9 @@ function rowsOf(data: Measured, path: string): Row[] {
 }
 
 // Freshness shows nothing if there are no measurements. Stages then shows the reason.
-export function Freshness(props: { over: string }) {
-  const { data } = usePoll((signal) => measure(props.over, signal), 5000, [props.over])
+export function Freshness(props: { over: string; scope: Scope }) {
+  const { over, scope } = props
+  const { data } = usePoll((signal) => measure(over, scope, signal), 5000, [over, scope.node, scope.local])
   if (!data || data.high.length === 0) return null
   const paths = [...new Set(data.high.map((s) => s.metric.path))].sort()
   return (

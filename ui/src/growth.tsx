@@ -18,11 +18,11 @@ interface Counted {
 }
 
 // ofStores returns the number of series in the heads of the stores. The sum counts no series
-// twice, because no series is in two stores.
+// twice, because no series is in two stores. All nodes of a cluster have the same stores.
 async function ofStores(tenant: string, signal: AbortSignal): Promise<Counted> {
   const now = Date.now() / 1000
   const times = grid(now - 6 * hour, now, step)
-  const query = `sum(prometheus_tsdb_head_series{tenant=${JSON.stringify(tenant)}, store=~"raw|10s"})`
+  const query = `sum(max by (store) (prometheus_tsdb_head_series{tenant=${JSON.stringify(tenant)}, store=~"raw|10s"}))`
   const answer = await queryRange(query, times[0], times[times.length - 1], step, signal, self)
   return { times, stored: onGrid(seriesOf(answer.data)[0]?.values, times, step) }
 }

@@ -1,13 +1,16 @@
 // The ledger: how many samples and datagrams are in each state. Each is in exactly one state.
 import { useEffect, useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
-import { compact, count, dateTime, percent } from './format'
+import type { Polled } from './api'
+import { compact, count, dateTime, percent, seconds } from './format'
 import { Loading, Panel, Problem } from './parts'
 
 type Reasons = Record<string, number>
 
-interface Books {
+export interface Books {
   tenant: string
+  node?: string // in a cluster, the node that answers
+  nodes?: LedgerNode[] // of which the books are the sum
   started_ms: number
   boundary_ms: number
   samples: {
@@ -30,16 +33,31 @@ interface Books {
   clients?: Record<string, number>
 }
 
+interface LedgerNode {
+  name: string
+  started_ms: number
+  received: number
+  handed_over: number
+  age_seconds?: number // of the last books of a node that does not answer
+  error?: string
+}
+
 // Rates look back this many seconds, since tiles are stored in bursts ten seconds apart.
 const lookBack = 10
 
-export function useLedger() {
-  const polled = usePoll(async (signal) => (await ask<Books>('api/v1/status/ledger', {}, signal)).data, 1000, [])
+// processes names the processes of which books are. A restarted process counts from 0.
+const processes = (b: Books) => JSON.stringify([b.started_ms, (b.nodes ?? []).map((n) => [n.name, n.started_ms])])
+
+export interface Ledger extends Polled<Books> {
+  before?: Books // earlier books of the same processes
+}
+
+export function useLedger(local: boolean): Ledger {
+  const polled = usePoll(async (signal) => (await ask<Books>('api/v1/status/ledger', local ? { local: 'true' } : {}, signal)).data, 1000, [local])
   const [seen, setSeen] = useState<Books[]>([])
   useEffect(() => {
     const books = polled.data
-    // A restarted server counts from 0, so drop the counts of the previous process.
-    if (books) setSeen((was) => [...was.filter((b) => b.started_ms === books.started_ms), books].slice(-lookBack - 1))
+    if (books) setSeen((was) => [...was.filter((b) => processes(b) === processes(books)), books].slice(-lookBack - 1))
   }, [polled.data])
   return { ...polled, before: seen[0] }
 }
@@ -88,19 +106,71 @@ const datagramRows: Row[] = [
   { name: 'frames cut off', of: (x) => x.datagrams.cut_frames, kind: 'lost' },
 ]
 
-export function LedgerPanel() {
-  const { data, error, before } = useLedger()
+export function LedgerPanel(props: Ledger) {
+  const { data, error } = props
+  const before = data && props.before && processes(props.before) === processes(data) ? props.before : undefined
   return (
-    <Panel title="Ledger" class="ledger" note={data && `tenant ${data.tenant}, since ${dateTime(data.started_ms / 1000)}`}>
+    <Panel title="Ledger" class="ledger" note={data && titleOf(data)}>
       {error && <Problem error={error} />}
       {!data && !error && <Loading what="Loading…" />}
+      {data?.nodes?.filter((n) => n.error).map((n) => <Short key={n.name} node={n} />)}
       {data && <Balance books={data} />}
       {data && <BookTable title="Samples" rows={sampleRows(data)} now={data} before={before} whole={data.samples.received + data.samples.restored + (data.samples.collected ?? 0)} />}
       {data && <OfWhich books={data} />}
       {data && <Negative books={data} />}
       {data && <BookTable title="Datagrams" rows={datagramRows} now={data} before={before} whole={data.datagrams.received} />}
       {data?.clients && <Clients counts={data.clients} />}
+      {data?.nodes && <Nodes all={data.nodes} copy={data.node ?? ''} />}
     </Panel>
+  )
+}
+
+function titleOf(b: Books): string {
+  const whose = b.nodes ? ', the sum of all nodes' : b.node ? `, node ${b.node} alone` : ''
+  return `tenant ${b.tenant}${whose}${b.nodes ? '' : `, since ${dateTime(b.started_ms / 1000)}`}`
+}
+
+function Short(props: { node: LedgerNode }) {
+  const { name, error, age_seconds } = props.node
+  return (
+    <p class="hint warn">
+      The sum may be short: the books of node {name} are {age_seconds === undefined ? 'missing' : `${seconds(age_seconds)} old`}: {error}
+    </p>
+  )
+}
+
+// Nodes shows what each node added to the sum. `copy` is the node whose copy of the log's samples is in it.
+function Nodes(props: { all: LedgerNode[]; copy: string }) {
+  return (
+    <>
+      <table class="books">
+        <thead>
+          <tr>
+            <th scope="col">Nodes</th>
+            <th scope="col" class="number">
+              received
+            </th>
+            <th scope="col" class="number">
+              handed over
+            </th>
+            <th scope="col" class="number">
+              since
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {props.all.map((n) => (
+            <tr key={n.name} class={n.error ? 'lost some' : ''}>
+              <th scope="row">{n.name}</th>
+              <td class="number">{n.started_ms ? count(n.received) : '–'}</td>
+              <td class="number">{n.started_ms ? count(n.handed_over) : '–'}</td>
+              <td class="number">{n.started_ms ? dateTime(n.started_ms / 1000) : '–'}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <p class="note">“From collectors” and what became of it is counted once, as node {props.copy} has it.</p>
+    </>
   )
 }
 

@@ -9,6 +9,7 @@ import { selector, seriesName } from './promql'
 
 export interface TenantLimits {
   tenant: string
+  node?: string // in a cluster, the node with the most series of DogStatsD
   series: number // series of DogStatsD; so are the fields up to limits
   folded_samples: number
   refused_samples: number
@@ -38,6 +39,8 @@ interface RequestSender {
 export interface LimitsAnswer {
   tenant: string
   tenants: TenantLimits[]
+  node?: string // in a cluster, the node that answers
+  nodes?: { name: string; error?: string }[]
 }
 
 interface Sender {
@@ -47,6 +50,7 @@ interface Sender {
 }
 
 interface Top {
+  node?: string
   seconds: number
   series: number
   samples_per_second: number
@@ -83,8 +87,16 @@ export function Series() {
     <div class="series">
       <div class="toolbar">
         <h1>Series</h1>
-        <p class="note">How many, how many are new, and who sends them</p>
+        <p class="note">
+          How many, how many are new, and who sends them
+          {top.data?.node && `. In this cluster: metrics and senders of node ${top.data.node}; stored series, which are the same on all nodes; limits of the fullest node`}
+        </p>
       </div>
+      {limit.data?.nodes?.filter((n) => n.error).map((n) => (
+        <p key={n.name} class="hint warn">
+          The use of limits may be short: node {n.name} is missing: {n.error}
+        </p>
+      ))}
       <State own={own} top={top.data} stored={stored.data} />
       {(limit.error ?? top.error) && <Problem error={(limit.error ?? top.error)!} />}
       {top.data && <Over top={top.data} />}
@@ -390,7 +402,7 @@ interface Entry {
 function entriesOf(t: TenantLimits, sender?: string): Entry[] {
   const { tenant, distributor } = t
   const dogstatsd = {
-    tenant, name: 'DogStatsD', series: t.series, most: t.limits.max_series, ofMetric: t.limits.max_series_per_metric,
+    tenant, name: t.node ? `DogStatsD, node ${t.node}` : 'DogStatsD', series: t.series, most: t.limits.max_series, ofMetric: t.limits.max_series_per_metric,
     newAMinute: t.limits.max_new_series_per_minute, lost: `${count(t.folded_samples)} samples folded, ${count(t.refused_samples)} refused`, sender,
   }
   if (!distributor) return [dogstatsd]

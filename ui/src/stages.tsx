@@ -30,16 +30,33 @@ const swatchOf = (input: string) => colourOf(input).replace('series-', 's')
 const span = 900 // seconds in the charts
 const step = 5
 
-const questions = (over: string) => {
-  const quantile = (q: number, by: string, of = 'freshet_stage_seconds') => `histogram_quantile(${q}, sum by (${by}) (rate(${of}[${over}])))`
+// Scope is what the page is of: in a cluster all nodes, or with `local` the one that answers.
+export interface Scope {
+  node?: string // the node that answers; undefined in no cluster
+  local: boolean
+}
+
+// selected returns the matcher of the series that belong to the scope, in braces.
+export const selected = (s: Scope) => (s.node && s.local ? `{instance=${JSON.stringify(s.node)}}` : '')
+
+// rates returns the expression of samples a second. Samples come in at one node each, so the rates of all
+// nodes are added up. But each node stores all tiles, so these are counted at one node.
+function rates(over: string, scope: Scope): string {
+  const sum = (labels: string) => `sum by (stage, input) (rate(freshet_stage_samples_total${labels}[${over}]))`
+  return scope.node && !scope.local ? `${sum('{input!="tiles"}')} or ${sum(`{input="tiles", instance=${JSON.stringify(scope.node)}}`)}` : sum(selected(scope))
+}
+
+const questions = (over: string, scope: Scope) => {
+  const of = selected(scope)
+  const quantile = (q: number, by: string, metric = 'freshet_stage_seconds') => `histogram_quantile(${q}, sum by (${by}) (rate(${metric}${of}[${over}])))`
   return {
-    rate: `sum by (stage, input) (rate(freshet_stage_samples_total[${over}]))`,
+    rate: rates(over, scope),
     p50: quantile(0.5, 'stage'),
     p90: quantile(0.9, 'stage'),
     p99: quantile(0.99, 'stage'),
     each: quantile(0.99, 'stage, input'),
     age: quantile(0.99, 'stage', 'freshet_stage_age_seconds'),
-    budget: 'max by (stage) (freshet_stage_budget_seconds)',
+    budget: `max by (stage) (freshet_stage_budget_seconds${of})`,
   }
 }
 type Question = keyof ReturnType<typeof questions>
@@ -48,21 +65,22 @@ interface Measured {
   times: number[]
   series: Record<Question, Series[]>
   over: string // the range of rates, such as 30s
+  scope: Scope
 }
 
 // measure requests only values that are newer than the values in `before`. It requests the last
 // steps again, since they may have changed. Requesting all values every 2 s would cost the server
 // half a core.
-async function measure(over: string, signal: AbortSignal, before?: Measured): Promise<Measured> {
+async function measure(over: string, scope: Scope, signal: AbortSignal, before?: Measured): Promise<Measured> {
   const now = Date.now() / 1000
   const times = grid(now - span, now, step)
-  const kept = before && before.over === over ? before : undefined
+  const kept = before && before.over === over && before.scope.node === scope.node && before.scope.local === scope.local ? before : undefined
   const start = kept ? Math.max(times[0], kept.times[kept.times.length - 1] - 3 * step) : times[0]
-  const asked = questions(over)
+  const asked = questions(over, scope)
   const names = Object.keys(asked) as Question[]
   const answers = await Promise.all(names.map((n) => queryRange(asked[n], start, times[times.length - 1], step, signal, self)))
   const joined = names.map((n, i) => [n, join(kept?.series[n] ?? [], seriesOf(answers[i].data), times[0], start)])
-  return { times, over, series: Object.fromEntries(joined) as Measured['series'] }
+  return { times, over, scope, series: Object.fromEntries(joined) as Measured['series'] }
 }
 
 // join returns the older values from `first` until `start`, followed by the newer ones.
@@ -73,14 +91,14 @@ function join(older: Series[], newer: Series[], first: number, start: number): S
   return [...all.values()].filter((s) => s.values.length > 0)
 }
 
-// Stages shows nothing until `over`, the range of its rates, is known.
-export function Stages(props: { over?: string }) {
-  const { over } = props
+// Stages shows nothing until `over`, the range of its rates, and the scope are known.
+export function Stages(props: { over?: string; scope?: Scope }) {
+  const { over, scope } = props
   const before = useRef<Measured | undefined>(undefined)
-  const { data, error } = usePoll(async (signal) => (over ? (before.current = await measure(over, signal, before.current)) : undefined), 2000, [over])
+  const { data, error } = usePoll(async (signal) => (over && scope ? (before.current = await measure(over, scope, signal, before.current)) : undefined), 2000, [over, scope?.node, scope?.local, !scope])
   const slow = usePoll(async (signal) => (over ? exemplarsOf('freshet_stage_seconds', Date.now() / 1000 - span, Date.now() / 1000, signal) : []), 10_000, [over])
   return (
-    <Panel title="Stages" class="stages" note={data && <Key dots={Boolean(slow.data?.length)} />}>
+    <Panel title="Stages" class="stages" note={data && <Key dots={Boolean(slow.data?.length)} scope={data.scope} />}>
       <State data={data} error={error} />
       <ol class={data ? '' : 'idle'}>
         {stages.map(([name, what]) => (
@@ -106,8 +124,9 @@ function State(props: { data?: Measured; error?: Failure }) {
 }
 
 // Key explains the lines.
-const Key = (props: { dots: boolean }) => (
+const Key = (props: { dots: boolean; scope: Scope }) => (
   <>
+    {props.scope.node && !props.scope.local && `Of all nodes; tiles, which each node stores, as node ${props.scope.node} counts them. `}
     Left: samples per second. Right: time per batch, on a logarithmic scale; with several inputs, the p99 of each.{' '}
     {[['low', 'p50'], ['middle', 'p90'], ['high', 'p99'], ['budget', 'budget']].map(([colour, name]) => (
       <span key={name} class="key">
@@ -236,7 +255,7 @@ function Latency(props: { name: string; data: Measured; inputs: Input[]; budget:
   // A budget far above the lines would compress the lines, so it is left out.
   const highest = Math.max(0, ...lines.flatMap((l) => l.values.map((v) => v ?? 0)))
   if (budget && budget < 10 * highest) lines.push({ name: 'budget', colour: 'bad', thin: true, dashed: true, values: data.times.map(() => budget) })
-  const asked = new URLSearchParams({ of: 'self', range: '15m', q: `histogram_quantile(0.99, sum by (input) (rate(freshet_stage_seconds{stage="${name}"}[${data.over}])))` })
+  const asked = new URLSearchParams({ of: 'self', range: '15m', q: `histogram_quantile(0.99, sum by (input) (rate(freshet_stage_seconds{stage="${name}"${data.scope.node && data.scope.local ? `, instance=${JSON.stringify(data.scope.node)}` : ''}}[${data.over}])))` })
   return (
     <div class="plot">
       <p class="now">

@@ -432,10 +432,18 @@ describe('the page', { concurrency: 4 }, () => {
       const well = { part: 'voter', version: '1.2.0', log_append_seconds: 0.003, leaderless_seconds: 0, digest: 'agrees' }
       const nodes = [
         { ...well, name: 'a', ready: true, applied: 700, lag_seconds: 0.04, ahead_seconds: -0.002, address: 'h1:7126', log_bytes: 1e9 },
-        { ...well, name: 'b', ready: false, applied: 650, lag_seconds: 7.2, ahead_seconds: 2.5, address: 'h2:7126', log_bytes: 4e9, log_append_seconds: 4.25, log_pins: ['checkpoint', `${hostile}/raw`], digest: 'differs', digest_differed: 576, leaderless_seconds: 61 },
+        { ...well, name: 'b', ready: false, applied: 650, lag_seconds: 7.2, ahead_seconds: 2.5, address: 'h2:7126', log_bytes: 4e9, log_append_seconds: 4.25, log_pins: ['checkpoint', `${hostile}/raw`], digest: 'differs', digest_differed: 576, leaderless_seconds: 61, outbox: { bytes: 2 ** 21, samples: 9, oldest_seconds: 12.5 } },
         { name: 'c', ready: false, applied: null, lag_seconds: null, address: 'h3:7126', error: `refused ${hostile}` },
       ]
-      const state = { cluster: 'abc', leader: 'a', nodes, collectors: [{ name: hostile, node: 'a', pushed_seconds: 0.4 }] }
+      const state = {
+        cluster: 'abc', leader: 'a', nodes,
+        collectors: [
+          { name: hostile, node: 'a', pushed_seconds: 0.4 },
+          { name: 'web-2', node: '', pushed_seconds: null, version: hostile, told_seconds: 0.8, outbox: { bytes: 3 * 2 ** 20, samples: 9, oldest_seconds: 62 } },
+        ],
+        settings_differ: [{ section: 'limits', nodes: [['a', 'c'], ['b']] }],
+        versions_differ: [{ version: '1.2.0', nodes: ['a', 'b'] }, { version: hostile, collectors: ['web-2'] }],
+      }
       await page.route('**/api/v1/status/cluster', (route) => route.fulfill({ json: { status: 'success', data: state } }))
       await page.goto('/cluster')
       for (const text of [
@@ -445,6 +453,11 @@ describe('the page', { concurrency: 4 }, () => {
         'Node b: a write to its log takes 4.25 s: its disk is slow',
         'Node b: its state differs since entry 576, or before: do not trust its answers, and report this bug',
         `Node c: refused ${hostile}`,
+        'Settings differ in the section limits: a, c | b',
+        `Versions differ: 1.2.0: a, b | ${hostile}: collector web-2`,
+        '2 MiB, 12.5 s behind',
+        '3 MiB, 62 s behind',
+        'b, web-2',
       ]) await page.getByText(text, { exact: true }).waitFor()
       await page.getByRole('region', { name: 'Collectors' }).getByText(hostile).first().waitFor()
       await page.getByRole('heading', { name: 'c', exact: true }).waitFor()
@@ -452,6 +465,41 @@ describe('the page', { concurrency: 4 }, () => {
       await look(page, `cluster-three-${size}`)
       state.leader = ''
       await page.getByText('1 of 3 nodes ready, no leader', { exact: true }).waitFor()
+      await close()
+    })
+  }
+
+  for (const size of Object.keys(sizes)) {
+    test(`Flow is of the cluster, or of one node, ${size}`, async () => {
+      const { page, close } = await open(browser, { size })
+      await page.route('**/api/v1/status/ledger**', async (route) => {
+        const answer = await (await route.fetch()).json()
+        answer.data.node = 'a'
+        const nodes = [
+          { name: 'a', started_ms: 1795830923913, received: 7634, handed_over: 7287 },
+          { name: 'b', started_ms: 1795830923913, received: 1234, handed_over: 1000, age_seconds: 12.5, error: `refused ${hostile}` },
+          { name: 'c', started_ms: 0, received: 0, handed_over: 0, error: 'no route' },
+        ]
+        if (!route.request().url().includes('local=true')) answer.data.nodes = nodes
+        await route.fulfill({ json: answer })
+      })
+      await page.goto('/flow')
+      for (const text of [
+        'tenant default, the sum of all nodes',
+        `The sum may be short: the books of node b are 12.5 s old: refused ${hostile}`,
+        'The sum may be short: the books of node c are missing: no route',
+        ', not b, c',
+      ]) await page.getByText(text, { exact: true }).waitFor()
+      await page.getByText('1 of 3 nodes answer').waitFor()
+      await page.getByText('Of all nodes; tiles, which each node stores, as node a counts them.').waitFor()
+      await settled(page)
+      await look(page, `flow-cluster-${size}`)
+      await page.getByRole('button', { name: 'Node a alone' }).click()
+      await page.getByText('tenant default, node a alone, since').waitFor()
+      assert.equal(new URL(page.url()).search, '?local=true')
+      await page.getByRole('button', { name: 'Cluster', exact: true }).click()
+      await page.getByText('1 of 3 nodes answer').waitFor()
+      assert.equal(new URL(page.url()).search, '')
       await close()
     })
   }

@@ -166,8 +166,8 @@ func (g *Group) register() {
 	gauge("log_bytes", "Size of the group's log on the disk of this member. It stays near 1 GiB, for members that were "+
 		"away. More: checkpoints fail, or stores cannot be synced; GET /api/v1/status/cluster names them.",
 		func(s *Status) float64 { return float64(s.LogBytes) })
-	gauge("log_pins", "What keeps old entries in the group's log: 1 if the last checkpoint failed, or the number of stores "+
-		"that could not be synced. Above 0 for long: the log grows; GET /api/v1/status/cluster names the cause.",
+	gauge("log_pins", "What keeps old entries in the group's log: 1 if the last checkpoint failed, or the number of "+
+		"stores that could not be synced. Above 0 for long: the log grows; GET /api/v1/status/cluster names the cause.",
 		func(s *Status) float64 { return float64(len(s.LogPins)) })
 	f.NewCounterFunc(prometheus.CounterOpts{Name: "freshet_group_leaderless_seconds_total",
 		Help: "Time during which this member did not know a leader. Each election takes 1 to 2 s. Rising often: a node or " +
