@@ -4,14 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// limitsOf returns how many DogStatsD series of the default tenant have a place at a node, and how many samples
-// were folded there.
-func (p *process) limitsOf() (series, folded int, err error) {
+// limitsOf returns how many DogStatsD series of the default tenant have a place, and how many samples were folded: at
+// a node alone, or in the cluster as the node knows it.
+func (p *process) limitsOf(local bool) (series, folded int, err error) {
 	var data struct {
 		Tenants []struct {
 			Tenant string `json:"tenant"`
@@ -19,7 +21,8 @@ func (p *process) limitsOf() (series, folded int, err error) {
 			Folded int    `json:"folded_samples"`
 		} `json:"tenants"`
 	}
-	if err := p.ask("/api/v1/status/limits", nil, &data); err != nil {
+	of := url.Values{"local": {strconv.FormatBool(local)}}
+	if err := p.ask("/api/v1/status/limits", of, &data); err != nil {
 		return 0, 0, err
 	}
 	for _, t := range data.Tenants {
@@ -52,7 +55,7 @@ func TestLimitsHoldForTheCluster(t *testing.T) {
 		sent++
 		count(b, fmt.Sprintf("limited:1|c|#at:b,id:%d", sent))
 		reach(time.Now().Add(300 * time.Millisecond))
-		series, folded, err := b.limitsOf()
+		series, folded, err := b.limitsOf(true)
 		if err != nil {
 			return err
 		}
@@ -61,6 +64,22 @@ func TestLimitsHoldForTheCluster(t *testing.T) {
 		}
 		if folded == 0 {
 			return fmt.Errorf("node b folded no sample; it has %d series", series)
+		}
+		return nil
+	})
+	eventually(t, 30*time.Second, "each node has the sums of the cluster", func() error {
+		series, folded := 0, 0
+		for _, n := range nodeNames {
+			s, f, err := c.nodes[n].limitsOf(true)
+			if err != nil {
+				return err
+			}
+			series, folded = series+s, folded+f
+		}
+		for _, n := range nodeNames {
+			if s, f, err := c.nodes[n].limitsOf(false); err != nil || s != series || f != folded {
+				return fmt.Errorf("node %s has %d series and %d folded samples, %v; want %d and %d", n, s, f, err, series, folded)
+			}
 		}
 		return nil
 	})

@@ -19,8 +19,8 @@ import (
 // /api/v1/status/top has the metrics over a limit, and the senders that cause it.
 type tenantLimits struct {
 	Tenant      string             `json:"tenant"`
-	Node        string             `json:"node,omitempty"` // in a sum over nodes, the node that has the most Series
-	Series      int                `json:"series"`         // DogStatsD series that have a place now
+	Series      int                `json:"series"`                     // DogStatsD series that have a place now
+	Elsewhere   int                `json:"series_elsewhere,omitempty"` // in other processes of the cluster
 	Folded      uint64             `json:"folded_samples"`
 	Refused     uint64             `json:"refused_samples"`
 	Limits      limitsJSON         `json:"limits"`
@@ -117,7 +117,7 @@ func (s *server) ownLimits(name string, all bool) limitsAnswer {
 	limits, senders, tenants := s.inForce().Limits, s.requestSenders(), []tenantLimits{}
 	for _, tenant := range slices.Sorted(maps.Keys(asked)) {
 		of, report := limits.Of(tenant), dogstatsd[tenant]
-		t := tenantLimits{Tenant: tenant, Series: report.Series, Limits: limitsJSON{
+		t := tenantLimits{Tenant: tenant, Series: report.Series, Elsewhere: report.Elsewhere, Limits: limitsJSON{
 			of.MaxSeries, of.MaxSeriesPerMetric, of.MaxNewSeriesPerMinute, int64(of.MaxSeriesBytes),
 		}}
 		for reason := range report.Folded {
@@ -139,7 +139,7 @@ func (s *server) ownLimits(name string, all bool) limitsAnswer {
 // sum adds the figures of all other nodes to those of this node.
 func (a *limitsAnswer) sum(others []toldFigures, operator bool) {
 	for i := range a.Tenants {
-		a.Tenants[i].Node = a.Node
+		a.Tenants[i].Series += a.Tenants[i].Elsewhere
 	}
 	a.Nodes = append(a.Nodes, limitsNode{Name: a.Node})
 	for _, t := range others {
@@ -151,7 +151,7 @@ func (a *limitsAnswer) sum(others []toldFigures, operator bool) {
 		if t.err != nil {
 			a.Short, n.Error = true, whyNot(t.err, operator)
 		} else {
-			a.add(t.node, &other)
+			a.add(&other)
 		}
 		a.Nodes = append(a.Nodes, n)
 	}
@@ -159,11 +159,11 @@ func (a *limitsAnswer) sum(others []toldFigures, operator bool) {
 }
 
 // add adds the figures of another node. Samples and requests came to one node each, so their numbers are added up.
-// limits bounds the series of each node's sockets by itself, so the node with the most series counts. Stored series
-// are the same on all nodes, and are not added.
-func (a *limitsAnswer) add(node string, other *limitsAnswer) {
+// Each node knows the DogStatsD series of the whole cluster, some a second earlier than others. Stored series are the
+// same on all nodes.
+func (a *limitsAnswer) add(other *limitsAnswer) {
 	for _, t := range other.Tenants {
-		t.Node = node
+		t.Series += t.Elsewhere
 		i, known := slices.BinarySearchFunc(a.Tenants, t.Tenant, func(have tenantLimits, want string) int {
 			return strings.Compare(have.Tenant, want)
 		})
@@ -174,8 +174,8 @@ func (a *limitsAnswer) add(node string, other *limitsAnswer) {
 		sum := &a.Tenants[i]
 		sum.Folded += t.Folded
 		sum.Refused += t.Refused
-		if t.Series > sum.Series {
-			sum.Node, sum.Series, sum.Limits = node, t.Series, t.Limits
+		if t.Series > sum.Series { // this node has not heard of all of them
+			sum.Series, sum.Elsewhere = t.Series, t.Series-(sum.Series-sum.Elsewhere)
 		}
 		if own, of := sum.Distributor, t.Distributor; own != nil && of != nil {
 			own.Refused += of.Refused

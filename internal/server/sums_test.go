@@ -106,15 +106,15 @@ func TestBooksThatCannotBeAdded(t *testing.T) {
 	}
 }
 
-// Samples that were folded, refused or delayed came in at one node each. Limits of DogStatsD are each node's own, so
-// the node with the most series counts. All nodes have the same stored series.
+// Samples that were folded, refused or delayed came in at one node each. Each node knows the DogStatsD series of the
+// cluster, if it has heard of them. All nodes have the same stored series.
 func TestSumOfLimits(t *testing.T) {
-	answerOf := func(node string, series, limit int, refused uint64, requests float64) []byte {
+	answerOf := func(node string, series, elsewhere int, refused uint64, requests float64) []byte {
 		text, err := json.Marshal(limitsAnswer{Node: node, Tenants: []tenantLimits{
-			{Tenant: "default", Series: series, Folded: 10, Refused: refused, Limits: limitsJSON{MaxSeries: limit},
+			{Tenant: "default", Series: series, Elsewhere: elsewhere, Folded: 10, Refused: refused,
 				Distributor: &distributorLimits{Series: 500, Totals: 70, Refused: refused, Delayed: 1,
 					Sender: &answer.TopRequester{Agent: node, Samples: requests}}},
-			{Tenant: "only-" + node, Series: 1},
+			{Tenant: "only-" + node, Series: 1, Elsewhere: 3},
 		}})
 		if err != nil {
 			t.Fatal(err)
@@ -122,26 +122,26 @@ func TestSumOfLimits(t *testing.T) {
 		return text
 	}
 	var sum limitsAnswer
-	if err := json.Unmarshal(answerOf("a", 20, 100, 1, 5), &sum); err != nil {
+	if err := json.Unmarshal(answerOf("a", 20, 31, 1, 5), &sum); err != nil {
 		t.Fatal(err)
 	}
 	sum.sum([]toldFigures{
-		{node: "b", json: answerOf("b", 30, 200, 2, 9)}, {node: "d", err: errors.New("too old")},
-		{node: "c", json: answerOf("c", 10, 300, 3, 7)},
+		{node: "b", json: answerOf("b", 30, 25, 2, 9)}, {node: "d", err: errors.New("too old")},
+		{node: "c", json: answerOf("c", 10, 41, 3, 7)},
 	}, true)
 	got := sum.Tenants[0]
 	sender := got.Distributor.Sender.Agent
 	got.Distributor.Sender = nil
-	want := tenantLimits{Tenant: "default", Node: "b", Series: 30, Folded: 30, Refused: 6,
-		Limits: limitsJSON{MaxSeries: 200}, Distributor: &distributorLimits{Series: 500, Totals: 70, Refused: 6, Delayed: 3}}
+	want := tenantLimits{Tenant: "default", Series: 55, Elsewhere: 35, Folded: 30, Refused: 6,
+		Distributor: &distributorLimits{Series: 500, Totals: 70, Refused: 6, Delayed: 3}}
 	if !reflect.DeepEqual(got, want) || sender != "b" {
 		t.Errorf("got %+v, %+v\nbusiest sender of node %s", got, got.Distributor, sender)
 	}
 	var tenants []string
 	for _, t := range sum.Tenants {
-		tenants = append(tenants, t.Tenant+" at "+t.Node)
+		tenants = append(tenants, fmt.Sprint(t.Tenant, " ", t.Series))
 	}
-	if got := strings.Join(tenants, ", "); got != "default at b, only-a at a, only-b at b, only-c at c" {
+	if got := strings.Join(tenants, ", "); got != "default 55, only-a 4, only-b 4, only-c 4" {
 		t.Error(got)
 	}
 	if nodes := fmt.Sprint(sum.Nodes); !sum.Short || nodes != "[{a } {b } {c } {d too old}]" {

@@ -9,7 +9,6 @@ import { selector, seriesName } from './promql'
 
 export interface TenantLimits {
   tenant: string
-  node?: string // in a cluster, the node with the most series of DogStatsD
   series: number // series of DogStatsD; so are the fields up to limits
   folded_samples: number
   refused_samples: number
@@ -89,7 +88,7 @@ export function Series() {
         <h1>Series</h1>
         <p class="note">
           How many, how many are new, and who sends them
-          {top.data?.node && `. In this cluster: metrics and senders of node ${top.data.node}; stored series, which are the same on all nodes; limits of the fullest node`}
+          {top.data?.node && `. Limits and stored series are of the cluster, metrics and senders of node ${top.data.node}`}
         </p>
       </div>
       {limit.data?.nodes?.filter((n) => n.error).map((n) => (
@@ -402,7 +401,7 @@ interface Entry {
 function entriesOf(t: TenantLimits, sender?: string): Entry[] {
   const { tenant, distributor } = t
   const dogstatsd = {
-    tenant, name: t.node ? `DogStatsD, node ${t.node}` : 'DogStatsD', series: t.series, most: t.limits.max_series, ofMetric: t.limits.max_series_per_metric,
+    tenant, name: 'DogStatsD', series: t.series, most: t.limits.max_series, ofMetric: t.limits.max_series_per_metric,
     newAMinute: t.limits.max_new_series_per_minute, lost: `${count(t.folded_samples)} samples folded, ${count(t.refused_samples)} refused`, sender,
   }
   if (!distributor) return [dogstatsd]

@@ -216,6 +216,7 @@ func (o *offender) sender(c *Claim) {
 // Report is the state of a tenant, for people.
 type Report struct {
 	Series    int
+	Elsewhere int                // series in other processes of the cluster, which count against the limits, too
 	Folded    [NumReasons]uint64 // samples by Reason
 	Refused   [NumReasons]uint64
 	Offenders []Offender // the metric with the most samples over a limit first
@@ -258,7 +259,7 @@ func (t *Tenant) Report(now int64) Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.expireAll(now)
-	r := Report{Series: t.places.taken}
+	r := Report{Series: t.places.taken, Elsewhere: t.others.Series}
 	for reason, s := range t.samples {
 		r.Folded[reason], r.Refused[reason] = s.folded, s.refused
 	}

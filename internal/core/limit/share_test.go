@@ -57,6 +57,9 @@ func TestANewLeaderFreesNoPlaces(t *testing.T) {
 	if v := l.Tenant("t").Admit(begin, claim(key(series.Counter, "m", 1))); v.Fate != Admitted {
 		t.Errorf("the new leader knows that 8 places are free, but the verdict is %+v", v)
 	}
+	if r := l.Tenant("t").Report(begin); r.Series != 1 || r.Elsewhere != 2 {
+		t.Errorf("got %d series and %d elsewhere, want 1 and 2", r.Series, r.Elsewhere)
+	}
 }
 
 // A report has all series, the new ones once, and the metrics with most series.
