@@ -86,7 +86,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// The tree under testdata breaks each rule at least once; everything else in it is allowed.
+// The tree under testdata breaks each rule at least once. The rest of the tree is allowed.
 func TestImportRulesCatch(t *testing.T) {
 	want := []string{
 		"internal/adapter/sideways/sideways.go: imports internal/adapter/files: parts of internal/adapter do not " +

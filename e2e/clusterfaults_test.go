@@ -110,7 +110,7 @@ func TestNodesWithOtherSettings(t *testing.T) {
 			c.startIncrements("unixgram", c.nodes[n].Unixgram, "renamed", 1))
 	}
 	leaders := map[string]bool{}
-	for range 3 { // each node loses the lead once, if it has it
+	for range 3 { // until node b has led
 		reach(time.Now().Add(12 * time.Second)) // longer than a tile
 		leader := c.leader()
 		leaders[leader] = true
@@ -378,8 +378,9 @@ func (c *trio) refusals(reason string) float64 {
 	return n
 }
 
-// refusesAnotherCluster founds a second cluster on machine d, which has the same secret, and the first one's
-// addresses for two of its nodes. The first cluster refuses its messages, and goes on.
+// refusesAnotherCluster checks that the cluster refuses the messages of a second cluster, and goes on. The
+// second cluster is on machine d. It has the same secret, and two of its nodes have addresses of the first
+// cluster.
 func (c *trio) refusesAnotherCluster() {
 	t := c.t
 	t.Helper()

@@ -34,11 +34,11 @@ var ofClusters = []string{"freshet_cluster_", "freshet_group_", "freshet_outbox_
 // asker queries a store.
 type asker func(expr string) ([]result, error)
 
-// TestDashboards checks that every expression of deploy/grafana and deploy/alerts.yaml has an
-// answer, and that no alert fires on a healthy server. The test queries three stores: a
-// Prometheus that scrapes Freshet with its defaults and so stores classic histograms, a
-// Prometheus that stores native histograms, and Freshet's own store. TestAlertsOfACluster has the
-// expressions that only clusters answer.
+// TestDashboards checks that every expression of deploy/grafana and deploy/alerts.yaml has an answer,
+// and that no alert fires on a healthy server. The test queries three stores: a Prometheus that scrapes
+// Freshet with its defaults and so stores classic histograms, a Prometheus that stores native
+// histograms, and Freshet's own store. TestAlertsOfACluster covers the expressions that only clusters
+// answer.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "freshet.yaml")

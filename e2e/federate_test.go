@@ -18,9 +18,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// stampedApplication is a target to scrape whose samples all have one fixed time, so that two
-// servers have the same samples however often they scrape. It has no samples until `begin` is
-// called, since Prometheus does not send samples that are older than itself.
+// stampedApplication is a target to scrape whose samples all have one fixed time, so that two servers
+// have the same samples however often they scrape. It has no samples until `begin` is called, since
+// Prometheus does not send samples from before its own start.
 func stampedApplication(t *testing.T) (target *httptest.Server, begin func()) {
 	t.Helper()
 	reg := prometheus.NewRegistry()

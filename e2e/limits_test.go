@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// flood sends lines at a rate, in datagrams of about 1,300 bytes, and returns after the last one.
+// flood sends lines at a rate, in datagrams of about 1,300 bytes, and returns after the last line.
 // `line` appends line number i to a datagram.
 func flood(t *testing.T, network, address string, lines, rate int, line func(packet []byte, i int) []byte) {
 	t.Helper()

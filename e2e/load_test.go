@@ -91,7 +91,7 @@ func (l *loaded) at(node, tenant string) *process {
 	return &p
 }
 
-// start begins a run of the load. The name begins the names of its series.
+// start begins a run of the load. The names of its series begin with `name`.
 func (l *loaded) start(name string) {
 	l.t.Helper()
 	l.name, l.quit, l.counters, l.remotes = name, make(chan struct{}), map[string]*increments{}, nil
@@ -202,7 +202,8 @@ func (l *loaded) equal() {
 	})
 }
 
-// remote sends ten requests of remote write a second, each until it is acknowledged, and one after the other.
+// remote sends ten requests of remote write a second, one after the other. It repeats a request until it is
+// acknowledged.
 type remote struct {
 	l        *loaded
 	name     string
@@ -304,7 +305,7 @@ func (r *remote) send(samples []single, more ...string) {
 	}
 }
 
-// choose returns the first node from an index on that is ready, as a load balancer does.
+// choose returns the first ready node from an index on, as a load balancer does.
 func (l *loaded) choose(from int) (node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

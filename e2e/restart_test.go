@@ -663,7 +663,7 @@ func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) 
 }
 
 // TestAFailedStartLeavesDatagramsInTheSockets checks that a failed start leaves the datagrams in
-// systemd's sockets. Otherwise each try would lose the datagrams since the last one.
+// systemd's sockets. Otherwise each try would lose the datagrams since the try before.
 func TestAFailedStartLeavesDatagramsInTheSockets(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	a := activate(t)

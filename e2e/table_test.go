@@ -22,7 +22,7 @@ type trouble struct {
 	name  string
 	lasts time.Duration // in `make soak`; CI waits for inCI
 	shows bool          // other nodes soon say that the node is not ready
-	parts bool          // no other node reaches it, or it reaches none, so it is right that it answers 503
+	parts bool          // the node is cut off in one direction at least, so an answer of 503 is right
 	do    func(l *loaded, node string) (undo func())
 }
 
@@ -231,8 +231,8 @@ func (l *loaded) killAll() {
 }
 
 // The nodes are restarted one after the other while many more samples are written: each is stopped and started,
-// and then restarted in place. It hands over the lead before. Each write and each query succeeds at the first or
-// the second node, and each node catches up within 30 s.
+// and then restarted in place. A leader hands over the lead first. Each write and each query succeeds at the
+// first or the second node, and each node catches up within 30 s.
 func TestRollingRestarts(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -279,7 +279,7 @@ func TestRollingRestarts(t *testing.T) {
 	l.finish(true)
 }
 
-// eachOnce does something to each node, to the leader first, if it was not yet done to it.
+// eachOnce calls `do` once for each node. The leader is next whenever its turn has not come yet.
 func (l *loaded) eachOnce(do func(node string)) {
 	l.t.Helper()
 	left := slices.Clone(nodeNames)

@@ -19,8 +19,8 @@ import (
 // telegrafBinary is the telegraf that `make clients` builds.
 const telegrafBinary = "../.cache/telegraf"
 
-// telegrafPage is the page that telegraf collects: one metric of each type, in Prometheus' text
-// format with times. A line is a series, spelled as in readings, its value and its time. The page
+// telegrafPage is the page that telegraf collects: one metric of each type, in Prometheus' text format
+// with times. Each line has a series, spelled as in readings, and then its value and its time. The page
 // has hard cases: values that are not finite, and a label that sorts before __name__.
 const telegrafPage = `
 # TYPE app_requests_total counter
@@ -187,7 +187,7 @@ func TestTelegrafSends(t *testing.T) {
 			sender := startTelegraf(t, outputs(p))
 			there := func() {
 				t.Helper()
-				// gRPC waits longer after each failed try, at most about as long as the outage.
+				// After each failed try gRPC waits longer, but no longer than about the outage.
 				eventually(t, 30*time.Second+outage, "samples arrive", func() error {
 					got, err := p.readings()
 					if err != nil {

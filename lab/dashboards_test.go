@@ -13,9 +13,9 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// In a short run, queries find every acknowledged sample, including the history's, and each panel gets an
-// answer. The test measures Freshet, Freshet again as if it were a peer, and a peer that does not start.
-// Times do not matter here.
+// In a short run, queries find every acknowledged sample, including samples of the history, and each
+// panel gets an answer. The test measures Freshet, Freshet again as if it were a peer, and a peer that
+// does not start. Times do not matter here.
 func TestWritesBesideDashboards(t *testing.T) {
 	l := serverLab(t)
 	ours := l.databases()[0]

@@ -323,7 +323,7 @@ func (s *sim) writeLog(n *node) {
 }
 
 // notLogged tries a write again later, since the member cannot take it back. Callers get an error at once,
-// though what they asked for may still count.
+// but their requests may still count.
 func (s *sim) notLogged(n *node, err error) {
 	if errors.Is(err, entrylog.ErrDamaged) || !n.sick() {
 		s.Fail("node %d: %v", n.n, err)

@@ -190,8 +190,8 @@ func (o *oracle) outcome(s *sim, n *node, index uint64, got *outcome.Outcome) {
 	}
 }
 
-// decisions identifies the decisions about a tenant's entries up to an index: all decisions when an
-// entry is applied, or the decisions about the requests that the stores have.
+// decisions is the key of a tenant's decisions up to an entry: the decisions known when the entry is
+// applied, or, with stored, the decisions about the requests that the stores have.
 type decisions struct {
 	tenant string
 	index  uint64

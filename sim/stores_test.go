@@ -323,7 +323,8 @@ func sampleAt(it chunkenc.Iterator, kind chunkenc.ValueType) (v float64) {
 	return h.Count
 }
 
-// intact is sampleAt for a sample of a request. It checks that a histogram is as histogramOf made it.
+// intact is like sampleAt, but for a sample of a request: it also checks that a histogram is as
+// histogramOf made it.
 func (n *node) intact(it chunkenc.Iterator, kind chunkenc.ValueType) float64 {
 	v := sampleAt(it, kind)
 	if kind != chunkenc.ValFloat && !value.IsStaleNaN(v) {

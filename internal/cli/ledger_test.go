@@ -144,7 +144,7 @@ func TestLedgerSaysWhatWaits(t *testing.T) {
 			t.Errorf("missing %q in\n%s", want, text)
 		}
 	}
-	l.seen[0].Waiting.Error = "" // samples also wait for a working store, every 10 s
+	l.seen[0].Waiting.Error = "" // with a store that works, samples wait, too, every 10 s
 	if text, _ := l.page(); strings.Contains(text, "wait for a store") {
 		t.Errorf("the page reports waiting samples for a store that works\n%s", text)
 	}

@@ -97,8 +97,9 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// Over UDP, the kernel reports at the next datagram that nobody received the previous one. After the
-// last datagram, replay must ask the kernel. A datagram without a receiver does not count as sent.
+// Over UDP, the kernel reports a datagram that nobody received only when the next datagram is sent.
+// After the last datagram, replay must ask the kernel. A datagram without a receiver does not count as
+// sent.
 func TestReplayToNobody(t *testing.T) {
 	file, _ := aCapture(t)
 	gone, err := net.ListenPacket("udp", "127.0.0.1:0")

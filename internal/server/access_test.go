@@ -402,7 +402,7 @@ func TestATokenIsForItsTenant(t *testing.T) {
 	}
 }
 
-// A token that may only read writes nothing. A token that may write does so for its tenant.
+// A token that may only read writes nothing. A token that may write writes for its own tenant.
 func TestTheRightToWrite(t *testing.T) {
 	s := twoTenants(t)
 	for token, want := range map[string]string{"only-read": "", "only-write": "only-write", beta: "team-beta"} {

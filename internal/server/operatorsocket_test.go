@@ -63,8 +63,8 @@ func operatorsFile(t *testing.T, token string) string {
 	return path
 }
 
-// Operator endpoints answer on operator.sock, and requests with an operator's token, through a proxy or
-// not. On loopback they answer only if http.operator_loopback is on.
+// Operator endpoints answer requests on operator.sock. They answer requests with an operator's token,
+// through a proxy or not. On loopback they answer only if http.operator_loopback is on.
 func TestWhoOperates(t *testing.T) {
 	off := onlyHTTP(t, ", operator_loopback: false, operators_file: "+operatorsFile(t, "ann's"))
 	tried := 0

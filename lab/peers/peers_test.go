@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A peer can be built, started, asked for its counts and stopped. The test uses statsd, which is
-// small: two packages and no compiler.
+// A peer can be built, started, asked for its counts and stopped. The test uses statsd, which is small:
+// it needs two packages and no compiler.
 func TestReceivedEqualsSent(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	p := statsd
