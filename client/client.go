@@ -19,7 +19,7 @@
 // # What happens to each call
 //
 // While the server cannot be reached, or does not read, values stay in the client and are aggregated
-// further; nothing queues up. Afterwards counts arrive in full, at the time of their arrival. The
+// further; nothing queues up. Afterwards counts arrive in full, but with the time of their arrival. The
 // client repeats a packet only if the kernel refused it, so the server never counts a value twice. A
 // packet that the kernel accepted counts as sent, although the client cannot know whether it arrives:
 // a server that dies with datagrams in its queue loses them, and nobody notices losses of UDP on the
@@ -56,17 +56,17 @@ import (
 
 // Options configure a client. The zero value suits most services.
 type Options struct {
-	Prefix    string   // put before every name, including its dot if you want one: "shop."
+	Prefix    string   // put before every name; end it with a dot if you want one: "shop."
 	Tags      []string // added to every line
-	Container string   // id of the container of this process, sent as the origin of every line; none if empty
+	Container string   // id of this process's container, sent as the origin of every line; if empty, none is sent
 
 	FlushInterval time.Duration // how long values are gathered; 0 means 1s, the length of a window in Freshet's collector
 	// Longest datagram or frame; 0 means 1432 for UDP, which fits an Ethernet frame, and 8192 for
 	// Unix sockets.
 	PacketBytes int
 
-	MaxSeries int // series held at a time, each about 300 bytes and its text; 0 means 10,000
-	MaxValues int // values or members that a series holds, and sends at a time; 0 means 4096
+	MaxSeries int // series held at a time, each about 300 bytes plus its text; 0 means 10,000
+	MaxValues int // values or members that a series holds between two flushes; 0 means 4096
 	MaxBytes  int // memory for values and members of all series; 0 means 8 MiB
 
 	NoTelemetry bool // do not report the client's own counts
@@ -126,10 +126,10 @@ var Discard *Client
 
 // New returns a client with the default options, sending to
 //
-//	host:port, udp://host:port  UDP; the port may be left out and is 8125 then
+//	host:port, udp://host:port  UDP; without a port, the port is 8125
 //	unixgram:///path            a Unix datagram socket
 //	unixstream:///path          a Unix stream socket, where each packet follows its length
-//	unix:///path, /path         a Unix socket: a datagram one, or else a stream
+//	unix:///path, /path         a Unix datagram socket, or else a Unix stream socket
 //
 // If address is empty, the environment decides, as for other clients: DD_DOGSTATSD_URL, or
 // DD_AGENT_HOST and DD_DOGSTATSD_PORT, or else 127.0.0.1:8125. No other variable is read.

@@ -40,7 +40,7 @@ const (
 	closingWait = 20 * time.Millisecond
 
 	// These pauses let the receiver keep up. The usual buffer of a UDP socket, 208 KiB, holds about 90
-	// packets of an Ethernet frame, and the scheduler may stop the receiver for some milliseconds.
+	// packets that fill an Ethernet frame, and the scheduler may stop the receiver for some milliseconds.
 	burstPackets = 16
 	burstPause   = time.Millisecond
 )

@@ -33,8 +33,8 @@ var kindLetters = [...]string{count: "c", gauge: "g", timing: "ms", histogram: "
 // a cell. Each value is in exactly one cell until the flusher takes it. A series that leaves the
 // table is retired: a call that still has a pointer to the series notices that, and looks it up again.
 //
-// A series is 128 bytes and its text: one cache line that is read to find the series, and one that is
-// written when the series is found.
+// A series is 128 bytes plus its text: one cache line that a call reads to find the series, and one that
+// the call then writes.
 type series struct {
 	hash     uint64
 	text     string // name|#tag,tag
@@ -67,10 +67,10 @@ type cell struct {
 }
 
 // stripes are the cells of a series whose calls collide. Eight goroutines can call at the same time
-// without waiting. More than eight on one series in the same nanosecond occur only in benchmarks.
+// without waiting. More than eight calls of one series in the same nanosecond occur only in benchmarks.
 type stripes [8]cell
 
-// away replaces the stripes of a retired series.
+// away has only retired cells. It replaces the stripes of a retired series.
 var away stripes
 
 func init() {
@@ -112,7 +112,7 @@ func newSeries(hash uint64, k kind, rate float64, name string, tags []string) *s
 }
 
 // is reports whether the series has this kind, rate, name and tags. The name and the tags may contain
-// separators. A tag with a comma never matches, since the numbers of tags must be equal.
+// separators. A tag with a comma never matches: in the series it would be two tags, and the numbers differ.
 func (s *series) is(k kind, rate float64, name string, tags []string) bool {
 	if s.kind != k || s.rate != rate || int(s.name) != len(name) || int(s.tags) != len(tags) ||
 		s.text[:len(name)] != name {
@@ -274,7 +274,7 @@ func (s *series) insert(member string, client *Client) insertion {
 		if known, ok = client.cleanMember(s, member); !ok {
 			return malformed
 		}
-		if _, again := m.now[known]; again { // m.before has the spelling without separators, and m.now has that, too
+		if _, again := m.now[known]; again { // known is the cleaned spelling, which the set has already
 			c.calls++
 			return inserted
 		}

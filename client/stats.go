@@ -28,13 +28,13 @@ func (p *perKind) total() (n uint64) {
 // counts are the client's own figures.
 type counts struct {
 	taken    perKind           // calls whose values the flusher took out of series, and all events and checks
-	sent     perKind           // the part of taken in packets that the socket accepted
-	unsent   perKind           // the part of taken in packets that were dropped
-	infinite perKind           // the part of taken whose sum overflowed a float64
+	sent     perKind           // taken calls in packets that the socket accepted
+	unsent   perKind           // taken calls in packets that were dropped
+	infinite perKind           // taken calls whose sum overflowed a float64
 	away     [numFates]perKind // calls that never reached a series
 	skipped  [16]perKind       // calls skipped by Sampled, in random elements, so that callers do not collide
 
-	thinned  atomic.Uint64 // values in taken that a random sample left out; its rate accounts for them
+	thinned  atomic.Uint64 // values of taken calls that a random sample left out; the sample's rate accounts for them
 	cleaned  atomic.Uint64
 	folded   atomic.Uint64
 	series   atomic.Int64 // series in the table, without overflow series

@@ -51,7 +51,7 @@ func (t *table) each(f func(*series)) {
 	}
 }
 
-// with returns a table that also has s. If t has room, that is t itself.
+// with is put for a table that may be full: it returns the table that has s, either t or a larger copy of t.
 func (t *table) with(s *series) *table {
 	if 2*(t.n+1) > len(t.slots) {
 		grown := newTable(2 * len(t.slots))
@@ -231,7 +231,7 @@ func (c *Client) evict() (evicted []*series) {
 		idle = idleHalfFull
 	}
 	t.each(func(s *series) {
-		// An overflow series goes as soon as it is idle, to make room for another name's.
+		// Evict an idle overflow series early, to make room for the overflow series of another name.
 		if s.idle >= idle || s.overflow && s.idle >= idleHalfFull {
 			evicted = append(evicted, s)
 		}

@@ -52,7 +52,7 @@ func cleaned(prefix, name string, tags []string) (string, []string) {
 }
 
 // replace returns a copy of s with '_' for each byte that is in bad. It always copies: then the compiler
-// sees that calls keep none of their strings, and callers can build tags on the stack.
+// sees that the client keeps no string of its caller, and callers can build tags on the stack.
 func replace(s, bad string) string {
 	b := []byte(s)
 	for i, c := range b {

@@ -21,7 +21,7 @@ import (
 func main() {
 	build.Version = version
 	// Until a server handles these signals, they must not kill the process. Nobody reads the channel:
-	// a server that starts reads the newest configuration anyway.
+	// at its start, a server reads the newest configuration anyway.
 	signal.Notify(make(chan os.Signal, 1), answer.ReloadSignal, answer.RestartSignal)
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -32,7 +32,7 @@ var version string
 // execute runs the command that args name and returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
-		args = []string{server.CommandName} // with defaults, it does something useful at once
+		args = []string{server.CommandName} // a server with the defaults is useful at once
 	}
 	return command.Execute(ctx, newRootCommand(), args, stdout, stderr)
 }

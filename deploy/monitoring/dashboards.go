@@ -27,10 +27,10 @@ type panel struct {
 
 type query struct{ Expr, Legend string }
 
-// of has the labels that select the process that the user chose in the dashboard.
+// of is the selector of the process that the user chose in the dashboard.
 const of = `job="freshet",instance=~"$instance"`
 
-// about describes each stage, as docs/stages.md does.
+// about has a description of each stage, as in docs/stages.md.
 var about = [stage.NumStages]string{
 	stage.Read:       "Datagrams are read from the kernel's queue, and the body of a request until it is complete.",
 	stage.Parse:      "Lines are parsed and counted in the window; a request is decompressed and decoded.",

@@ -97,7 +97,7 @@ func parseRange(field, from, to string) (r codeRange, err error) {
 		return r, fmt.Errorf("%s.to: %w", field, err)
 	}
 	if r.from > r.to {
-		return r, fmt.Errorf("%s: from %s is after to %s", field, from, to)
+		return r, fmt.Errorf("%s: from = %s is after to = %s", field, from, to)
 	}
 	return r, nil
 }

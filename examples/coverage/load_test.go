@@ -35,7 +35,8 @@ func TestParseDocument(t *testing.T) {
 		{"a code as a number has lost its leading zero", `"01000000"`, `1000000`, "cannot unmarshal number"},
 		{"a short code", `"01099999"`, `"0109999"`, "origin.to: is not a postal code of 8 digits"},
 		{"a code with a dash", `"20000000"`, `"20000-00"`, "destination.from: is not"},
-		{"a range that ends before it begins", `"20199999"`, `"19999999"`, "destination: from 20000000 is after to 19999999"},
+		{"a range that ends before it begins", `"20199999"`, `"19999999"`,
+			"destination: from = 20000000 is after to = 19999999"},
 	} {
 		d, err := parseDocument([]byte(strings.Replace(good, c.old, c.new, 1)))
 		switch {

@@ -130,7 +130,7 @@ func run(ctx context.Context, args []string, logs io.Writer, listening func(net.
 	log.Info("listening", "address", listener.Addr(), "source", from)
 	listening(listener.Addr())
 
-	// Each part ends with ctx. If one fails, the others end, too.
+	// Each part ends when ctx is done. If one fails, the others end, too.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var parts sync.WaitGroup

@@ -328,7 +328,8 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// bootstrap returns the 95 % interval of the median, by medians of samples drawn from values.
+// bootstrap returns the 95 % confidence interval of the median. It draws random samples from values, and takes
+// the medians of the samples.
 func bootstrap(values []float64) (low, high float64) {
 	const draws = 10_000
 	medians := make([]float64, draws)
