@@ -39,7 +39,7 @@ type ClusterNode struct {
 	LeaderlessSeconds      *float64 `json:"leaderless_seconds,omitempty"`       // time since the node last knew a leader; 0 while it does
 	LeaderlessTotalSeconds *float64 `json:"leaderless_total_seconds,omitempty"` // sum of such times since the node started
 
-	Digest         string `json:"digest,omitempty"`          // whether the node's state is that of most nodes: agrees or differs; empty while it is not known
+	Digest         string `json:"digest,omitempty"`          // agrees if the node has the same state as most nodes, else differs; empty while this is not known
 	DigestApplied  uint64 `json:"digest_applied,omitempty"`  // the last entry at which the states agreed
 	DigestDiffered uint64 `json:"digest_differed,omitempty"` // the first entry at which the node's state was seen to differ
 

@@ -3,7 +3,7 @@ package answer
 import "github.com/freshet-io/freshet/internal/core/tail"
 
 // Tailed is one line of a tail's answer: a line that arrived, or a notice of how much was not shown
-// since the last notice. The first one has the node.
+// since the last notice. Only the first Tailed of an answer has the node.
 type Tailed struct {
 	*tail.Line
 	Node    string `json:"node,omitempty"`     // the node whose sockets the answer is about; empty if it is in no cluster

@@ -2,11 +2,11 @@ package answer
 
 import "github.com/freshet-io/freshet/internal/core/top"
 
-// TopAll lists the busiest metrics and senders of a tenant: of DogStatsD as the collector counts
-// them, then of the requests of remote write and OTLP.
+// TopAll lists the busiest metrics and senders of a tenant: first for DogStatsD, as the collector counts
+// them, then for requests of remote write and OTLP.
 type TopAll struct {
 	*top.View
-	Node     string         `json:"node,omitempty"`    // the node that counted them, and no other one; empty if it is in no cluster
+	Node     string         `json:"node,omitempty"`    // the node that these lists are about; empty if it is in no cluster
 	Requests []TopRequester `json:"request_senders"`   // most samples first
 	Growing  []TopGrowing   `json:"request_newcomers"` // most new series first
 }

@@ -31,7 +31,7 @@ func (s maxStep) lossless() bool { return s.Run.LostSamples == 0 && s.Run.Sender
 
 const (
 	maxPrecision = 0.03 // share of the rate; smaller differences are noise on most machines
-	busyCore     = 80   // percent of a core; a receiver that loses packets below this share did not get the processor
+	busyCore     = 80   // percent of a core; if a receiver loses packets but uses less, other processes had the core
 )
 
 // findMax sends as fast as possible to find an upper bound. Then it bisects between a rate without

@@ -53,7 +53,7 @@ func (b *writeBench) headline() string {
 	return text
 }
 
-// writeFigures are the cost's figures for people.
+// writeFigures are the figures of a writeCost, with their names for people.
 var writeFigures = []struct {
 	name string
 	of   func(writeCost) float64

@@ -97,7 +97,7 @@ neither pass for a node nor read anything.`,
 		text := peer.NewSecret()
 		switch {
 		case *push && *file == "":
-			return errors.New("a push secret belongs to a cluster's secret; add --cluster-secret-file FILE")
+			return errors.New("--push: needs the cluster's secret; add --cluster-secret-file FILE")
 		case *push:
 			secret, err := peer.ReadSecret(*file)
 			if err != nil {
@@ -273,8 +273,8 @@ func printUnusual(b *strings.Builder, n *answer.ClusterNode) {
 	}
 }
 
-// initCluster holds the directory's lock, so that no server starts there meanwhile. withData reports whether
-// the directory has data of one machine.
+// initCluster founds the cluster in the directory. Meanwhile it holds the directory's lock, so that no server
+// starts there. withData reports whether the directory has data of one machine.
 func initCluster(dataDir, name string) (node *identity.Identity, withData bool, err error) {
 	lock, err := files.LockDir(dataDir)
 	if err != nil {

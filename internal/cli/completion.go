@@ -52,9 +52,8 @@ the names of metrics.`,
 	}
 }
 
-// bashWords splits the line into words. Cobra's script would call the package bash-completion for
-// this, which may not be installed. A space ends a word; : and = do not, although they do in
-// COMP_WORDS.
+// bashWords splits the line into words. Cobra's script would use the package bash-completion, which may
+// not be installed. A space ends a word; : and = do not, although they do in COMP_WORDS.
 const bashWords = `
 __freshet_init_completion()
 {

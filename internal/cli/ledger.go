@@ -352,7 +352,7 @@ func (t *ledgerTable) datagrams(now, was *ledger.DatagramBook) {
 	}
 }
 
-// clients lists the counts that clients report of themselves, by the names that clients use. Most
+// clients lists the counts that clients report about themselves, by the names that clients use. Most
 // clients report only few of them.
 func (t *ledgerTable) clients(now, was map[string]float64) {
 	if len(now) == 0 {

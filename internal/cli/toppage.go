@@ -268,7 +268,7 @@ func describeSender(s top.ViewSender) string {
 	return strings.Join(parts, " ")
 }
 
-// perSecond formats a rate so that slow ones are visible, too.
+// perSecond formats a rate so that low rates do not appear as 0.
 func perSecond(rate float64) string {
 	if rate < 100 {
 		return strconv.FormatFloat(rate, 'f', 1, 64)

@@ -236,7 +236,7 @@ func selector(ls labels.Labels, classic bool) string {
 	return m.String()
 }
 
-// combine says how the values of a line are combined with others.
+// combine says how the values of a line are combined with values of other lines.
 func (x *Explainer) combine(out *mapping.Output, m *dogstatsd.Metric) string {
 	var b strings.Builder
 	switch out.Kind {
