@@ -58,7 +58,7 @@ type Aggregator struct {
 	positions [series.Shards]journal.Position // by shard, of its last frame
 
 	frames     []journal.Frame // frames of the current append; memory is reused
-	entered    []string        // tenants of these frames, which keep a place until the append
+	entered    []string        // tenants of these frames; they keep their places until the append
 	boundaries []byte          // payloads of boundary frames; memory is reused
 	checkpoint *checkpoint     // the checkpoint in progress, or nil
 	lastSaved  time.Time       // when the last checkpoint began

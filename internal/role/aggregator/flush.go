@@ -38,7 +38,7 @@ func (a *Aggregator) flushDue() {
 		if leaps {
 			next = max(next, due)
 		}
-		// Close the tiles of a downtime one after the other, each when the stores have the one before.
+		// Close the tiles of a downtime one after the other, each after the stores have the previous tile.
 		// Otherwise all of these tiles would be in memory at once.
 		if t.Len() == 0 || next > due || next < due && storing {
 			continue

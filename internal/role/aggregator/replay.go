@@ -84,9 +84,9 @@ func (a *Aggregator) forgetStored(s *tile.Shard, closed []*tile.Waiting, at jour
 	}
 }
 
-// replayStored removes stored samples from the waiting tiles. Only older programs wrote such frames.
-// The oldest programs wrote them without a payload, once the stores of all tenants had everything up
-// to the last boundary.
+// replayStored applies a frame of stored samples: it removes the samples from the waiting tiles. Only older
+// programs wrote such frames. The oldest programs wrote them without a payload, once the stores of all
+// tenants had everything up to the last boundary.
 func (a *Aggregator) replayStored(s *tile.Shard, payload []byte) {
 	if s == nil {
 		return

@@ -2,11 +2,11 @@ package collector
 
 import "github.com/freshet-io/freshet/internal/core/dogstatsd"
 
-// latelySeconds is for how many of the last seconds a listener keeps counts. It exceeds the
-// usual flush interval of clients, 10 s.
+// latelySeconds is how many seconds back the counts of a listener reach. It exceeds the usual flush
+// interval of clients, 10 s.
 const latelySeconds = 15
 
-// lately has a listener's counts of each of the last seconds, in some kB.
+// lately has a listener's counts of each of the last seconds. It takes some kB.
 type lately [latelySeconds + 1]struct {
 	second    int64 // Unix seconds
 	received  uint64
@@ -27,7 +27,7 @@ func (l *lately) add(second int64, received uint64, malformed, before *[dogstats
 	}
 }
 
-// since adds up the counts of the seconds after a given second.
+// since is the sum of the counts of all seconds after the given second.
 func (l *lately) since(second int64) (received uint64, malformed [dogstatsd.NumReasons]uint64) {
 	for i := range l {
 		if s := &l[i]; s.second > second {

@@ -36,8 +36,7 @@ const (
 	// metrics share a line.
 	maxTold = 3
 
-	// overFor is the time without samples over a limit after which a metric is within limits
-	// again.
+	// overFor is how long a metric still counts as over a limit after its last sample over a limit.
 	overFor = 5 * time.Second
 
 	// forgetTold is how long `limits` remembers which metrics the log has named. That is
@@ -72,7 +71,7 @@ type telling struct {
 	at      int64  // Unix nanoseconds
 	since   int64  // limit.Offender.Since: samples are counted since then
 	samples uint64 // samples over a limit until the report
-	named   bool   // whether the log named the metric, and did not only count it
+	named   bool   // whether the log named the metric; otherwise it only counted the metric
 	over    bool   // whether the metric was named and has been over a limit ever since
 }
 

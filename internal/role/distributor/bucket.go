@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
-// burst is the time in which a tenant's rate allows the number of samples that the tenant may send at
-// once.
+// burst is the size of a full bucket, as a time: a tenant may send at once as many samples as its rate
+// allows in this time.
 const burst = 10 * time.Second
 
 // bucket bounds a rate. A request is admitted while the bucket is not empty, and may take the bucket

@@ -107,7 +107,7 @@ type Options struct {
 	Metadata   *metadata.Store
 	Ledger     *ledger.Ledger
 	Lookback   time.Duration // of queries
-	OutOfOrder time.Duration // how much older than its tenant's newest sample a sample may be: store.out_of_order
+	OutOfOrder time.Duration // a sample may be this much older than its tenant's newest: store.out_of_order
 	Now        func() time.Time
 	Registry   prometheus.Registerer
 	Logger     *slog.Logger
@@ -360,7 +360,7 @@ func (d *Distributor) Elected(tenant, cluster, replica string) {
 	d.Logger.Info("another server of an HA pair is elected", "tenant", tenant, "cluster", cluster, "replica", replica)
 }
 
-// notElected drops a request of a server of an HA pair that is not elected.
+// notElected drops a request of an HA pair whose sender is not the elected server.
 func (d *Distributor) notElected(tenant string, parts outcome.Counts) outcome.Outcome {
 	d.metrics.dropped.WithLabelValues(droppedReplica).Add(float64(samples(parts)))
 	d.Ledger.Post(tenant, received(parts), ledger.Transfer{

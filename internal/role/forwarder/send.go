@@ -19,7 +19,7 @@ type answer struct {
 	verdict    verdict
 	reason     string        // why the request was refused or is retried; a label of metrics, so it has few values
 	text       string        // for the log
-	retryAfter time.Duration // what the backend asks for
+	retryAfter time.Duration // the wait that the backend asks for
 }
 
 type verdict int

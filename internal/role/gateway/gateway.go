@@ -31,7 +31,7 @@ type Member interface {
 	Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error)
 }
 
-// Nodes calls other nodes, by their names. The errors are those of the called member, or
+// Nodes calls other nodes, by their names. The errors come from the called member, or are
 // ErrUnreachable if the node did not answer.
 type Nodes interface {
 	Leader(ctx context.Context, node string) (leader string, err error)
@@ -61,8 +61,8 @@ type Gateway struct {
 	leader  string        // the leader that answered last or that a node named; empty if unknown
 	next    int           // index in Names of the next node to ask for the leader
 	looking chan struct{} // closed when the search for the leader ends; nil if there is no search
-	looked  time.Time     // when the last search without a result ended
-	missing time.Time     // when the first of such searches in a row ended; zero after a search that found the leader
+	looked  time.Time     // when the last search failed
+	missing time.Time     // since when all searches have failed; zero after a search that found the leader
 }
 
 const (
@@ -77,7 +77,7 @@ const (
 	// watchEvery is the interval at which a call without an answer checks whether another node leads.
 	watchEvery = 500 * time.Millisecond
 
-	// askTime bounds the wait for a node's answer to the question for the leader.
+	// askTime bounds the wait for a node's answer to the question which node leads.
 	askTime = time.Second
 )
 
@@ -264,7 +264,7 @@ func (g *Gateway) watch(ctx context.Context, node string) (watched context.Conte
 	}
 }
 
-// other returns the leader if it is known to be another node than `than`, otherwise an empty name.
+// other returns the leader if it is known and is not the node `than`; otherwise it returns an empty name.
 func (g *Gateway) other(ctx context.Context, than string) string {
 	if g.Member != nil {
 		if leader := g.Member.Leader(); leader != than {
@@ -344,7 +344,7 @@ func (g *Gateway) begin() (leader string, looking <-chan struct{}, mine bool) {
 func (g *Gateway) ask(ctx context.Context) (leader string) {
 	for range g.Names {
 		asked := g.Names[g.next%len(g.Names)]
-		g.next++ // only the caller that looks uses it
+		g.next++ // only the caller that searches uses g.next
 		ctx, cancel := context.WithTimeout(ctx, askTime)
 		leader, err := g.Nodes.Leader(ctx, asked)
 		cancel()
@@ -366,7 +366,7 @@ func (g *Gateway) found(ctx context.Context, leader string) {
 		g.leader, g.missing = leader, time.Time{}
 	case ctx.Err() != nil:
 	default:
-		if g.missing.IsZero() || now.Sub(g.looked) > writeTime { // there may have been a leader since
+		if g.missing.IsZero() || now.Sub(g.looked) > writeTime { // meanwhile there may have been a leader
 			g.missing = now
 		}
 		g.looked = now

@@ -34,7 +34,7 @@ type node struct {
 type known struct {
 	mu    sync.Mutex
 	nodes map[string]*node
-	turn  int // of the nodes that are equally good
+	turn  int // advances with each request, so that equally good nodes take turns
 }
 
 const (
