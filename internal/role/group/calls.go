@@ -34,10 +34,10 @@ type call struct {
 	requests string // tenant whose raw store must take requests before the answer comes; empty for none
 	tiles    string // tenant whose stores must take tiles before the answer comes; empty for none
 	answer   chan member.Answer
-	begun    time.Time // of the try in which the raw store took the request; set before the answer
+	begun    time.Time // when the try began that stored the request; set before the answer
 	refused  bool      // the member was not asked; set before the answer
 
-	handed, answered bool // used by the caller alone: Run has the call; its answer came
+	handed, answered bool // only the caller uses these: Run has the call; the answer has come
 }
 
 // waiting is a caller that waits for an answer. It has either a push or a call.
@@ -45,7 +45,7 @@ type waiting struct {
 	answer   chan member.Answer
 	push     *push
 	call     *call
-	answered bool // before the member answers: see fail and tellFailure
+	answered bool // fail or tellFailure has answered, and the member has not
 }
 
 // proposes reports whether the caller waits until something that it proposed is applied.
@@ -80,7 +80,7 @@ func (g *Group) PushBytes(ctx context.Context, bytes []byte) error {
 		return g.result(p, a.Err)
 	case <-g.ended:
 	case <-ctx.Done():
-		// Usually the answer comes soon, and the caller should know it.
+		// The caller should get the answer if it comes soon, as it usually does.
 		select {
 		case a := <-p.answer:
 			return g.result(p, a.Err)
@@ -107,7 +107,7 @@ const grace = time.Second
 const maxPushed = 16 << 20
 
 // push hands the held push to the member. If its caller could not wait any longer, the window may lie
-// ahead of the open tiles: its samples then join the last of them, which is better than losing them.
+// ahead of the open tiles: its samples then count in the last open tile, which is better than losing them.
 func (g *Group) push() {
 	p := g.held
 	g.held = nil

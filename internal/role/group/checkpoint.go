@@ -20,7 +20,7 @@ type saving struct {
 	begun   time.Time
 	commit  chan error // nil until all sections are written
 	synced  bool       // no store was left out
-	leftOut []string   // the stores that were; valid once commit has sent
+	leftOut []string   // stores that were left out; valid once commit has sent
 }
 
 // A checkpoint is due when the log has grown enough, or checkpointInterval after the last.
@@ -29,7 +29,7 @@ const (
 	sectionsPerTick    = 32 // all 1,024 shards take 3.2 s
 
 	// syncTime bounds the wait for the stores' disks. A store that hangs must stop neither the
-	// checkpoint of the others nor the end of the process.
+	// checkpoint of the other stores' samples nor the end of the process.
 	syncTime = 30 * time.Second
 
 	// A failed checkpoint is begun again after savePause, and the pause doubles with each further failure,
@@ -39,7 +39,7 @@ const (
 	// keepBytes is how much of the log stays for members that were away for a while.
 	keepBytes = 1 << 30
 
-	// unsyncedBytes is how much of the log stays at most for stores that cannot be synced, but for what came since
+	// unsyncedBytes bounds how much of the log stays for stores that cannot be synced, beside the entries since
 	// the last two checkpoints. A store that is never synced must not fill the disk.
 	unsyncedBytes = 4 << 30
 )
@@ -154,13 +154,13 @@ func (c *saving) addDecisions(state *member.Member) error {
 	return c.Add(&checkpoint.Section{Kind: checkpoint.Decisions, Index: max(state.Index(), c.Base()), Payload: c.buf})
 }
 
-// commit commits a checkpoint that has all sections. It first syncs the stores: samples that the
-// sections no longer hold are only there, and must survive a power loss.
+// commit commits a checkpoint that has all sections. It first syncs the stores: only they have the samples
+// that the sections no longer have, and these samples must survive a power loss.
 //
-// Stores that a sync leaves out must not hold up the checkpoint, or the log would be replayed for ever. So it
-// counts for as long as the machine runs. For a start after a power loss, the last checkpoint that all stores
-// were synced for stays, and so does the log behind it. Once that log is too large, the new checkpoint takes its
-// place, and a power loss takes what these stores got before and did not sync.
+// Stores that a sync leaves out must not hold up the checkpoint, or the log would be replayed for ever. So the
+// checkpoint counts for as long as the machine runs. For a start after a power loss, the last checkpoint for
+// which all stores were synced is kept, with the log behind it. Once that log is too large, the new checkpoint
+// replaces the kept one. A power loss then loses the samples that these stores got earlier and did not sync.
 func (g *Group) commit(c *saving, keep uint64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
 	defer cancel()
@@ -193,8 +193,8 @@ func (g *Group) commit(c *saving, keep uint64) error {
 	return checkpoint.EndUnsynced(g.FS)
 }
 
-// endSaving ends a checkpoint. The log keeps what a start needs from this one or the one before, which
-// counts if this one is damaged.
+// endSaving ends a checkpoint. The log keeps what a start needs behind this checkpoint, or behind the
+// checkpoint before it, which counts if this one is damaged.
 func (g *Group) endSaving(err error) {
 	c := g.saving
 	g.saving = nil

@@ -102,8 +102,8 @@ type Group struct {
 	full      int             // number of backlogs without room for more
 	requested map[string]*job // requests, by tenant
 	events    *job            // of the event log, or nil
-	tried     time.Time       // when the try began that stored the requests to be answered next
-	replays   map[string]int  // by tenant: how many requests from before the start its store lacks
+	tried     time.Time       // start of the try that stored the requests to be answered next
+	replays   map[string]int  // by tenant: requests from before the start that its store lacks
 	broke     error           // an entry has a request that cannot be read
 	restarted []*member.Work  // work that the start found
 
@@ -114,7 +114,7 @@ type Group struct {
 	lastSaved time.Time     // when the last checkpoint began
 	failedAt  time.Time     // when the last checkpoint failed
 	unsynced  []string      // stores that the last checkpoint could not sync
-	pause     time.Duration // before the next try; 0 if no checkpoint failed since one succeeded
+	pause     time.Duration // before the next try; 0 if the last checkpoint did not fail
 	grown     atomic.Int64  // bytes of entries since the last checkpoint began
 
 	sends   bool // this member sends what is forwarded
@@ -131,14 +131,14 @@ type Options struct {
 	Voters     []uint64 // of a new group; nil if the log has begun
 	Config     settings.Aggregator
 	MaxPending int64 // bytes that may wait for a tenant's stores; at this limit its new windows are refused
-	MaxTenants int   // that may have stores; 0 for no limit
+	MaxTenants int   // tenants that may have stores; 0 for no limit
 	FS         segment.FS
 
 	// MaxQueued and MaxQueuedSum bound the bytes of requests that wait for the stores of a tenant and of all
 	// tenants: see member.Settings.
 	MaxQueued, MaxQueuedSum int64
 
-	MaxBehind int64 // bytes of entries that a quorum may have yet to apply
+	MaxBehind int64 // bytes of entries that a quorum may not have applied yet
 
 	Mark     uint32 // as in journal.Options
 	Seed     uint64 // of the timeouts of elections
@@ -152,7 +152,7 @@ type Options struct {
 
 	Network  Network // to the other members; nil if there are none
 	Ledger   tiling.Ledger
-	Told     Told         // of metadata, new series and elections; may be nil
+	Told     Told         // gets metadata, new series and elections; may be nil
 	Watch    *stage.Watch // may be nil
 	Boot     string       // names the present boot of the machine; if empty, nothing is noted as stored
 	Now      func() time.Time
@@ -162,8 +162,8 @@ type Options struct {
 
 // Writer stores what the log brings. It is always in the same process.
 type Writer interface {
-	// WriteTiles stores samples of one width. After an error none counts as stored, and the
-	// caller writes the same samples again; that must be harmless.
+	// WriteTiles stores samples of one width. After an error none of them counts as
+	// stored, and the caller writes the same samples again. Repeating a write must be harmless.
 	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
 	// WriteRequests stores requests and sets their outcomes: see tsdb.Stores.
 	WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error
@@ -182,7 +182,7 @@ type Writer interface {
 // Network carries messages to the other members. It may lose, delay and repeat them.
 type Network interface {
 	Send(messages []member.Message)
-	// Route says which member each node has, by the node's name. It is called when the log names more.
+	// Route says which member each node has, by the node's name. It is called when the log names more nodes.
 	Route(members map[string]uint64)
 }
 
@@ -190,8 +190,8 @@ type Network interface {
 type Restored struct {
 	New        bool // the directory was empty
 	Checkpoint *checkpoint.File
-	Entries    int // that were read from the log
-	Notes      int // of requests that the stores have
+	Entries    int // entries read from the log
+	Notes      int // notes of requests that the stores have
 }
 
 // Restored returns what the start found.
@@ -273,7 +273,7 @@ func (g *Group) Run(ctx context.Context) error {
 	}
 }
 
-// look reads the clock. While the clock is not believed, g.now stays at the last reading that was.
+// look reads the clock. While the clock is not believed, g.now keeps the last believed time.
 func (g *Group) look() (believed bool) {
 	now, believed := g.wall.Look()
 	if believed {
@@ -284,8 +284,8 @@ func (g *Group) look() (believed bool) {
 }
 
 // line returns the channels on which Run waits for pushes. While no push is held and there is room for
-// more, it is the channel of the next push. While one is held, since the clock is not believed, it is the
-// channel that tells when its caller gives up.
+// more, Run waits for the next push. While a push is held, since the clock is not believed, Run waits until
+// its caller gives up.
 func (g *Group) line() (pushes <-chan *push, givenUp <-chan struct{}) {
 	if g.held != nil {
 		return nil, g.held.ctx.Done()

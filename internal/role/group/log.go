@@ -13,7 +13,7 @@ import (
 // logJob is work for the goroutine of the log.
 type logJob struct {
 	write   *replica.Write // nil to compact
-	compact uint64         // the last index that may go
+	compact uint64         // the last index that may be removed
 	keep    int64          // bytes to be kept
 	err     error          // ErrDamaged, or why compaction failed
 }
@@ -55,7 +55,7 @@ func (g *Group) runLog() {
 	}
 }
 
-// do does a job. It tries a write until the disk takes it, since the member cannot take it back.
+// do does a job. It tries a write until the disk takes it, since the member cannot take the write back.
 func (g *Group) do(j *logJob) {
 	if j.write == nil {
 		j.err = g.log.Compact(j.compact, j.keep)

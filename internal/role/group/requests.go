@@ -37,11 +37,11 @@ type Proposer interface {
 
 const (
 	// proposeAgain is the pause after which an entry is proposed again when the group has no leader or has
-	// another one. An election takes 1 to 2 s.
+	// another leader. An election takes 1 to 2 s.
 	proposeAgain = 50 * time.Millisecond
 
 	// maxPair is the most bytes that the names of an HA pair may have. Requests of a pair with longer
-	// names are all taken, as those of a sender in no pair.
+	// names are all taken, like the requests of a sender in no pair.
 	maxPair = 8 << 10
 )
 
@@ -51,7 +51,7 @@ func NewRequests(group Proposer) *Requests {
 }
 
 // Push writes a request and sets its outcome: see package write. Described stays empty, since each
-// member tells the metadata of the requests that it stores: see Told. The error is member.ErrUnknown if
+// member gives Told the metadata of the requests that it stores. The error is member.ErrUnknown if
 // the request may be written nevertheless, in whole or in part. The end of ctx ends only the wait.
 func (q *Requests) Push(ctx context.Context, r *write.Request) error {
 	return q.push(ctx, entry.KindRequest, r)
@@ -109,8 +109,8 @@ func entryOf(kind entry.Kind, r *write.Request, body *rewrite.Body) *entry.Entry
 	return e
 }
 
-// propose proposes an entry until its outcome is known. An entry whose fate was lost may come twice:
-// samples that are stored are repeats then, and so are deltas by their hash.
+// propose proposes an entry until its outcome is known. An entry whose outcome was lost may be
+// proposed twice: stored samples are then repeats, and deltas are recognized as repeats by their hash.
 func (q *Requests) propose(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error) {
 	lost := false
 	for {
@@ -143,14 +143,14 @@ func again(err error) bool {
 	return errors.Is(err, replica.ErrNotLeader) || errors.Is(err, member.ErrLost) || errors.Is(err, member.ErrMoved)
 }
 
-// Told is told on every member of what requests brought besides samples. The goroutine of Run calls it.
+// Told gets, on every member, what requests brought besides samples. The goroutine of Run calls it.
 type Told interface {
-	// Families and Series are told of the metadata of metrics: see metadata.Store.
+	// Families and Series get the metadata of metrics: see metadata.Store.
 	Families(tenant string, families []remotewrite.Family)
 	Series(tenant, name string, r *remotewrite.Request, m remotewrite.Metadata)
-	// NewTotal is told of a series of deltas that is new, or that a limit refused.
+	// NewTotal is called with a series of deltas that is new, or that a limit refused.
 	NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool)
-	// Elected is told that another server of an HA pair is elected.
+	// Elected is called when another server of an HA pair is elected.
 	Elected(tenant, cluster, replica string)
 }
 

@@ -81,7 +81,7 @@ func New(o Options) (*Group, error) {
 	return g, nil
 }
 
-// readNotes reads the notes of the last process, and returns those of requests. Without them, samples
+// readNotes reads the notes of the last process, and returns the notes of requests. Without notes, samples
 // that the stores have are written again.
 func (g *Group) readNotes() (ofRequests [][]byte) {
 	tiles, requests := notes.In(g.FS, notes.OfTiles), notes.In(g.FS, notes.OfRequests)
@@ -105,7 +105,8 @@ func (g *Group) restore(noted [][]byte) (*member.Member, error) {
 		return nil, err
 	}
 	for _, d := range damage {
-		g.Logger.Error("a checkpoint of the group does not count; the one before it and the log do", "error", d)
+		g.Logger.Error("a checkpoint of the group cannot be used; the state comes from the one before it and the log",
+			"error", d)
 	}
 	state := member.New(g.Number, &g.tiles)
 	if file != nil {
@@ -128,8 +129,8 @@ func (g *Group) restore(noted [][]byte) (*member.Member, error) {
 	return state, nil
 }
 
-// newest returns the newest checkpoint that counts. After a power loss, one that some stores were not synced
-// for does not.
+// newest returns the newest checkpoint that counts. After a power loss, a checkpoint for which some stores
+// were not synced does not count.
 func (g *Group) newest() (*checkpoint.File, []error, error) {
 	unsynced, err := checkpoint.ReadUnsynced(g.FS)
 	if err != nil {
@@ -145,7 +146,7 @@ func (g *Group) newest() (*checkpoint.File, []error, error) {
 	}
 	file, damage, err := checkpoint.Newest(g.FS, most)
 	if err == nil && most != never && (file != nil || most == 0) {
-		// Another start, or a copy, must not take them for newer than the next checkpoint.
+		// Another start, or a copy, must not use the checkpoints beyond it instead of the next checkpoint.
 		err = checkpoint.RemoveBeyond(g.FS, most)
 	}
 	return file, damage, err
@@ -220,7 +221,7 @@ func (g *Group) open(state *member.Member, first bool) error {
 }
 
 // replay applies the entries of the log that are known to be committed. The only voter of a group also
-// elects itself, since it then knows that all of them are.
+// elects itself, since it then knows that all entries are committed.
 func (g *Group) replay() error {
 	for {
 		if err := g.replaySome(); err != nil {
@@ -277,8 +278,8 @@ func (g *Group) storeFirst(w *replica.Write) error {
 }
 
 // replayed counts what an entry of an earlier process did. That process has posted it. Metadata of metrics
-// are in memory only, so this process learns them again; metadata of requests come with their work, and
-// for requests that the stores are noted to have, when their senders repeat them.
+// are in memory only, so this process learns them again. The metadata of a request come with its work. If the
+// stores are noted to have the request, its metadata come when the sender repeats them.
 func (g *Group) replayed(done *member.Applied) {
 	for _, f := range done.Windows.Folded {
 		g.metrics.Count(f)
@@ -291,7 +292,7 @@ func (g *Group) replayed(done *member.Applied) {
 }
 
 // LacksData reports whether a group was founded by a directory with data and does not have these data yet: see
-// identity.DataIndex. They are then in the journal, as before, and the caller calls Found.
+// identity.DataIndex. The data are then in the journal, as before, and the caller calls Found.
 func LacksData(dir segment.FS) (bool, error) {
 	names, err := dir.List()
 	if err != nil {

@@ -260,7 +260,7 @@ func (g *Group) settleEvents(j *job) {
 }
 
 // tellFailure answers the callers whose requests the store does not take. The requests are in the log, and
-// are stored once the store takes them. What comes again is then a repeat.
+// are stored once the store takes them. A request that comes again is then a repeat.
 func (g *Group) tellFailure(j *job) {
 	for id, asked := range g.waiting {
 		if asked.call != nil && asked.call.requests == j.Tenant && asked.call.tiles == "" && !asked.answered {

@@ -114,7 +114,7 @@ func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 	fault.Push(len(request.Series))
 	all := g.waiting.Add(1)
 	defer g.waiting.Add(-1)
-	if all > int64(g.config.Queue) { // asked first: a request that is turned away leaves no tenant behind
+	if all > int64(g.config.Queue) { // checked first, since a refused request must add no tenant
 		g.metrics.full.Inc()
 		return ErrFull
 	}

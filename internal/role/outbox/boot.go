@@ -10,13 +10,13 @@ import (
 )
 
 // bootFile is the file with the incarnations whose windows were written in one boot of the machine. Its first note
-// names the boot, each other one an incarnation. It is not synced: after a power loss it names another boot, or
+// names the boot, each later note an incarnation. It is not synced: after a power loss it names another boot, or
 // cannot be read, and no incarnation is known.
 const bootFile = "boot"
 
 // boot knows the incarnations whose windows were written in the present boot of the machine.
 type boot struct {
-	name  string // empty if it is not known; then no incarnation is
+	name  string // empty if it is not known; then no incarnation is known, either
 	notes notes.File
 	known map[uint64]bool
 }

@@ -13,16 +13,16 @@ const (
 	// coalesceAfter is how long the oldest window waits before windows are coalesced.
 	coalesceAfter = 10 * time.Second
 
-	// closedAfter is how long after the end of a tile its windows are coalesced. The last one comes after a second, or
-	// later if windows grow; then it is coalesced alone.
+	// closedAfter is how long after the end of a tile its windows are coalesced. The last window comes after a second. If
+	// windows grow, it comes later, and is coalesced alone.
 	closedAfter = 2 * time.Second
 
-	// coalesceBytes bounds the windows that are coalesced at once, in bytes: ten of 10,000 series are 6 MB.
+	// coalesceBytes bounds the windows that are coalesced at once, in bytes: ten windows of 10,000 series have 6 MB.
 	coalesceBytes = 15 << 20
 )
 
-// coalesce makes one frame of `tiles` of the oldest windows of `seconds` that are of one tile, if they have waited for
-// long. It reports whether it did. No window of `seconds` is being sent meanwhile.
+// coalesce moves the oldest windows of `seconds` that are of one tile into one frame of `tiles`, if they have waited
+// for long. It reports whether it did. No window of `seconds` is being sent meanwhile.
 func (o *Outbox) coalesce() bool {
 	if !o.mayCoalesce() {
 		return false
@@ -76,7 +76,7 @@ func (o *Outbox) mayCoalesce() bool {
 		time.Since(time.Unix(o.seconds.waiting[0].tile, 0)) >= closedAfter
 }
 
-// beginsWith reports whether the oldest frames that wait are these.
+// beginsWith reports whether `frames` are the oldest frames that wait.
 func (f *file) beginsWith(frames []queue.Frame) bool {
 	if len(frames) > len(f.waiting) {
 		return false
@@ -90,8 +90,8 @@ func (f *file) beginsWith(frames []queue.Frame) bool {
 }
 
 // coalesced returns the frame for the windows of the first tile, and how many frames of `ahead` are in it. Windows that
-// a leader may have stay as they are, and so do all windows if they cannot be coalesced. The result is 0 for a frame
-// that cannot be read.
+// a leader may have stay as they are, and so do all windows if they cannot be coalesced. n is 0 if the first frame
+// cannot be read.
 func (o *Outbox) coalesced(ahead []queue.Frame) (whole held, n int, payload entry.List) {
 	var pushes entry.List // as they are
 	var coalescer coalesce.Coalescer
@@ -132,7 +132,7 @@ func (o *Outbox) coalesced(ahead []queue.Frame) (whole held, n int, payload entr
 		w.samples = j.Samples
 		payload, each = payload.Append(j.Push), append(each, w)
 	}
-	if len(payload) > coalesceBytes { // readings take twice the space, and nothing was saved
+	if len(payload) > coalesceBytes { // the coalesced windows are longer: readings take twice the space
 		return whole, n, pushes
 	}
 	whole.windows = each

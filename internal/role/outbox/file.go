@@ -27,7 +27,7 @@ type held struct {
 	windows  []window
 	answered int       // how many of the windows have their fates
 	tile     int64     // end of the first window's tile, Unix seconds
-	written  time.Time // when the oldest of the windows was
+	written  time.Time // when the oldest of the windows was written
 }
 
 // window is a push. Its batches are of one tenant.

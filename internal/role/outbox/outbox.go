@@ -4,14 +4,14 @@
 // none may overtake another: a repeat is recognized by its sequence. The next process sends what it finds in the
 // file before its own windows.
 //
-// After 10 s without a leader, the windows of a tile are coalesced (core/coalesce). The coalesced ones are in a file of
-// their own, whose windows are older than all in the first.
+// After 10 s without a leader, the windows of a tile are coalesced (core/coalesce). The coalesced windows are in a file
+// of their own, and are older than all windows in the first file.
 //
 // # Windows that a leader may have
 //
-// Such a window is sent again as it was, so that the group recognizes it. It is never coalesced with others, since
-// they would count twice. In its process, these are the windows up to the last one whose answer was lost. The next
-// process takes for one of them:
+// A window that a leader may have is sent again as it was, so that the group recognizes it. It is never coalesced with
+// others, since they would count twice. In the process that made them, these are the windows up to the last one whose
+// answer was lost. In the next process, these are:
 //
 //   - the first window that it finds. It is the only one that may be acknowledged and still in the file, since the
 //     next one is sent once the file's position is saved.
@@ -89,7 +89,7 @@ type Outbox struct {
 	mu             sync.Mutex
 	seconds, tiles *file
 	boot           boot
-	tried          id     // the last window that a leader may have without having acknowledged it, and those before it
+	tried          id     // a leader may have the windows up to this one, although no answer came
 	own            uint64 // incarnation of the windows that this process pushes; 0 before the first
 	since          time.Time
 }
@@ -104,7 +104,7 @@ func New(o Options) (*Outbox, error) {
 	out.boot = readBoot(o.Seconds, o.Boot)
 	var tiles, seconds []held
 	var coalesced id // the last window that was coalesced
-	contained := 0   // number of the windows that the process did not remove here, since it died or the disk failed
+	contained := 0   // coalesced windows that are still here, since the process died or the disk failed
 	var err error
 	out.tiles, err = openFile(&out.Options, o.Tiles, func(f queue.Frame, h held, err error) {
 		h = described(f, h, err)
@@ -115,7 +115,7 @@ func New(o Options) (*Outbox, error) {
 	}
 	out.seconds, err = openFile(&out.Options, o.Seconds, func(f queue.Frame, h held, err error) {
 		seconds = append(seconds, described(f, h, err))
-		if err == nil && !h.last().after(coalesced) { // then all windows before it are coalesced, too
+		if err == nil && !h.last().after(coalesced) { // then the windows before it are coalesced, too
 			contained = len(seconds)
 		}
 	})
@@ -125,7 +125,7 @@ func New(o Options) (*Outbox, error) {
 	seconds = seconds[contained:]
 	for range contained {
 		if _, found, err := out.seconds.queue.Peek(); err == nil && found {
-			_, _ = out.seconds.queue.Done() // saved repeats what fails
+			_, _ = out.seconds.queue.Done() // if it fails, the method saved tries again
 		}
 	}
 	out.restored(slices.Concat(tiles, seconds))
@@ -199,7 +199,7 @@ func (o *Outbox) oldest() *file {
 func (o *Outbox) Through(int64) {}
 
 // Push implements collector.Aggregator. It returns nil once a leader has acknowledged the window, or once it is in
-// the file. Its caller puts into the books what is refused.
+// the file. The caller puts refused samples into the books.
 func (o *Outbox) Push(ctx context.Context, batches []batch.Batch) error {
 	if len(batches) == 0 {
 		return nil
@@ -261,7 +261,7 @@ func (o *Outbox) mayCount(of id) bool {
 	return !of.after(o.tried) || of.incarnation != o.own && !o.boot.has(of.incarnation)
 }
 
-// known reports whether an error of a push says what became of it for good.
+// known reports whether the error of a push settles the fate of the push for good.
 func known(err error) bool {
 	var full *batch.FullError
 	return err == nil || errors.Is(err, batch.ErrRefused) || errors.As(err, &full)
@@ -429,7 +429,7 @@ func (o *Outbox) send(ctx context.Context, f *file, frame queue.Frame) {
 				return
 			}
 			o.unsent([]held{{windows: w}}, unsentForgotten)
-			o.Logger.Error("a window in the outbox is given up: a leader may have it, and the cluster may have forgotten so",
+			o.Logger.Error("a window in the outbox is given up: a leader may have it, and the cluster may have forgotten that",
 				"older_than", forgetting)
 			continue
 		}
@@ -449,8 +449,8 @@ func (o *Outbox) send(ctx context.Context, f *file, frame queue.Frame) {
 	o.done(f, h.last())
 }
 
-// skipTo returns a frame that was read, as it waits, and gives up the frames before it, which damage must have hit.
-// The frame has no windows if it was given up or coalesced.
+// skipTo looks up, among the waiting frames, a frame that was read. It gives up the frames before it, which must be
+// damaged. The result has no windows if the frame was given up or coalesced.
 func (o *Outbox) skipTo(f *file, of id) (waiting held) {
 	o.mu.Lock()
 	var damaged []held
@@ -465,8 +465,8 @@ func (o *Outbox) skipTo(f *file, of id) (waiting held) {
 	return waiting
 }
 
-// resolved notes that one more window of the oldest frame needs not be sent again. It is false if the frame was given
-// up meanwhile, and is in the books as such.
+// resolved notes that one more window of the oldest frame need not be sent again. It returns false if the frame
+// was given up meanwhile, and is in the books as such.
 func (o *Outbox) resolved(f *file, of id) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -480,7 +480,7 @@ func (o *Outbox) resolved(f *file, of id) bool {
 // done removes the oldest frame, whose windows all have their fates.
 func (o *Outbox) done(f *file, of id) {
 	if _, err := f.queue.Done(); err != nil {
-		o.metrics.errors.Inc() // saved tries again
+		o.metrics.errors.Inc() // the method saved tries again
 	}
 	o.mu.Lock()
 	if len(f.waiting) > 0 && f.waiting[0].last() == of { // otherwise it was given up meanwhile
