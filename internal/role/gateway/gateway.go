@@ -77,7 +77,7 @@ const (
 	// watchEvery is the interval at which a call without an answer checks whether another node leads.
 	watchEvery = 500 * time.Millisecond
 
-	// askTime bounds the wait for a node's answer to the question which node leads.
+	// askTime bounds how long a node may take to answer which node leads.
 	askTime = time.Second
 )
 
