@@ -18,8 +18,8 @@ import (
 // sends them as fast as possible, and then again at half of that rate.
 const acknowledgeRounds = 40
 
-// acknowledgeStep measures how long Freshet takes for whole requests, and for their waiting in the queue
-// and writing alone. The load is the first of the loads under which databases are compared.
+// acknowledgeStep measures how long whole requests take, and how much of that time they wait in the
+// queue or are being written. The load is the first of the loads under which databases are compared.
 func (l *lab) acknowledgeStep(part *report.RemoteWrite, run int) step {
 	w := writeWorkloads()[0]
 	w.Rounds = 1 + 2*acknowledgeRounds

@@ -29,7 +29,7 @@ const (
 	clusterBatch  = 2000
 	clusterLasts  = 10 * time.Second
 
-	windowContexts = 10_000 // increments a second, each of another context
+	windowContexts = 10_000 // increments a second, each of a different context
 )
 
 // clusterLoad is a load of this part.
@@ -230,7 +230,8 @@ func writeToCluster(ctx context.Context, nodes []*freshet, to *report.ClusterCos
 	return nil
 }
 
-// clusterWindows sends increments to the first node, and looks each second when a query finds one of them.
+// clusterWindows sends increments to the first node, and measures about each second how soon a query
+// finds one of them.
 func clusterWindows(ctx context.Context, nodes []*freshet, to *report.ClusterCost) error {
 	c := load.Standard()
 	c.Contexts, c.MetricsPerPacket, c.PacketSize = windowContexts, 10, frame
@@ -262,8 +263,8 @@ func clusterWindows(ctx context.Context, nodes []*freshet, to *report.ClusterCos
 	return nil
 }
 
-// windowFreshness sends an increment about each second until `end`, and returns after how many milliseconds a
-// query found each. `end` is a time since `begun`.
+// windowFreshness sends an increment about each second until `end`. For each increment it returns the
+// milliseconds until a query found it. `end` is a time since `begun`.
 func (f *freshet) windowFreshness(ctx context.Context, begun time.Time, end time.Duration) (all []float64, err error) {
 	conn, err := net.Dial("udp", f.UDP)
 	if err != nil {
@@ -295,7 +296,8 @@ func (f *freshet) windowFreshness(ctx context.Context, begun time.Time, end time
 	return all, nil
 }
 
-// spend adds what a load costs the nodes, of which the first leads. `do` returns the number of samples.
+// spend runs `do`, which returns its number of samples, and adds the cost to the nodes. The first node
+// leads.
 func spend(
 	ctx context.Context, nodes []*freshet, to *report.ClusterCost, do func() (samples float64, err error),
 ) error {

@@ -99,8 +99,8 @@ func measure(ctx context.Context, r receiver, w *workload, interval time.Duratio
 	return m, err
 }
 
-// during measures for an interval, after a warm-up. It reads the number of allocations outside of the
-// interval, since the receiver pays for that request.
+// during is a helper: after a warm-up it measures for an interval. It asks for the number of allocations
+// outside of the interval, since the receiver spends time on that request.
 func (m *measurement) during(ctx context.Context, p *running, s *sending, warmUp, interval time.Duration) error {
 	if err := wait(ctx, warmUp); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (m *measurement) during(ctx context.Context, p *running, s *sending, warmUp
 		return err
 	}
 	end := begin
-	for end.sent == begin.sent { // one pass, unless the machine is too busy to let the sender run
+	for end.sent == begin.sent { // usually one pass; more if the machine is too busy to let the sender run
 		if err := wait(ctx, interval); err != nil {
 			return err
 		}

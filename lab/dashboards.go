@@ -87,8 +87,8 @@ func (p dashboardPlan) part(l *lab) *report.Dashboards {
 	return part
 }
 
-// dashboardStepsOf returns the steps for some databases. `filling` are the databases with the settings for
-// taking their history, and `measured` with the settings for the measurement.
+// dashboardStepsOf returns the steps for some databases. `filling` has the databases with the settings
+// for writing the history, and `measured` has them with the settings for the measurement.
 func (l *lab) dashboardStepsOf(part *report.Dashboards, plan dashboardPlan, runs int, filling,
 	measured []database) (steps []step) {
 	all := make([]*besideDashboards, len(measured))
@@ -114,8 +114,8 @@ func (l *lab) dashboardStepsOf(part *report.Dashboards, plan dashboardPlan, runs
 	return steps
 }
 
-// besideDashboards measures one database under writes beside dashboards. The directory `dir` holds the
-// database's files: fill writes the history there, and the runs continue it.
+// besideDashboards measures one database while samples are written and dashboards are refreshed. The
+// directory `dir` holds the database's files: fill writes the history there, and the runs continue it.
 type besideDashboards struct {
 	*lab
 	plan     dashboardPlan
@@ -136,7 +136,7 @@ func (b *besideDashboards) tolerate(ctx context.Context, err error) error {
 	return nil
 }
 
-// with starts a database on the files in dir, calls `do`, and stops the database.
+// with is a helper: it starts a database on the files in dir, calls `do`, and stops the database.
 func (b *besideDashboards) with(ctx context.Context, d database, do func(*runningDatabase) error) error {
 	p, err := d.start(ctx, b.dir)
 	if err != nil {

@@ -43,8 +43,8 @@ type used struct {
 	ours    time.Duration // time of the measured processes and the lab
 }
 
-// usedUntilNow reads how much processor time the lab and the measured processes have used, and how much all
-// processes have.
+// usedUntilNow reads the processor time that the lab and the measured processes have used, and the time
+// that all processes have used together.
 func usedUntilNow(pids ...int) (u used, err error) {
 	if u.machine, err = readStat(); err != nil {
 		return u, err
@@ -59,7 +59,7 @@ func usedUntilNow(pids ...int) (u used, err error) {
 	return u, nil
 }
 
-// othersSince returns the share of the processor time since an earlier moment that went to other processes
+// othersSince returns which share of the processor time since an earlier moment went to other processes
 // or, through the hypervisor, to other machines.
 func (u used) othersSince(before used) float64 {
 	if u.machine.all <= before.machine.all {

@@ -17,8 +17,8 @@ const (
 	idleAround   = 3 * time.Second // time to start and stop the servers
 )
 
-// watched returns receivers that are Freshet with different features that observe itself: with all
-// three, which is the default, with each alone, and with none.
+// watched returns receivers that run Freshet with different sets of its self-observing features: with
+// all three, which is the default, with each one alone, and with none.
 func watched(program string) (all []receiver) {
 	for _, of := range []struct{ what, probe, metrics, flight string }{
 		{"as by default", "true", "true", "true"},

@@ -41,7 +41,7 @@ func (l *lab) wants(part string) bool {
 	return len(l.only) == 0 || slices.Contains(l.only, part)
 }
 
-const asideRuns = 3 // the largest number of runs of a receiver that belongs to no goal
+const asideRuns = 3 // a receiver without a goal is run at most this often
 
 func (l *lab) runsOf(r receiver) int {
 	switch {

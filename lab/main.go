@@ -155,7 +155,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	err = errors.Join(l.measure(ctx), l.close())
-	fmt.Fprint(stdout, l.results) // if the lab was interrupted, what was finished
+	fmt.Fprint(stdout, l.results) // after an interrupt, these are the results so far
 	if err != nil || !write {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// standAlone reports whether the wanted parts are compared with no other parts. Such parts may be
+// standAlone reports whether none of the wanted parts is compared with other parts. Such parts may be
 // measured on another day than the rest of the page.
 func standAlone(parts []string) bool {
 	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart, clusterPart}

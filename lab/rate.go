@@ -14,7 +14,7 @@ import (
 
 const (
 	rateRuns  = 3           // number of searches for each receiver
-	tryTime   = time.Second // time at each rate; a receive buffer holds only a small part of what is sent in it
+	tryTime   = time.Second // time at each rate; a receive buffer holds only a small part of that time's metrics
 	searching = 15 * time.Second
 
 	ratePrecision = 0.05 // the search ends when the interval is this fraction of the rate

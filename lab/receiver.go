@@ -51,7 +51,7 @@ func (r receiver) warmUp() time.Duration {
 // after their end.
 const firstTile = 13 * time.Second
 
-// with runs a receiver in its own directory until `do` returns.
+// with is a helper: it runs a receiver, in a directory of its own, until `do` returns.
 func (r receiver) with(ctx context.Context, on cpus, do func(p *running) error) error {
 	dir, err := os.MkdirTemp("", "lab")
 	if err != nil {

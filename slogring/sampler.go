@@ -51,8 +51,8 @@ func (s *sampler) pass(level slog.Level, message string) bool {
 }
 
 // find returns the message's tally. If there is none, it makes one, or returns nil if no slot is free. If a
-// slot becomes free at that moment, two callers may each make a tally. Both tallies count; find no longer
-// returns one of them, which is soon removed.
+// slot becomes free at that moment, two callers may each make a tally. Both tallies count, but from then
+// on find returns only one of them, and the other is soon removed.
 func (s *sampler) find(hash uint64, level slog.Level, message string) *tally {
 	var made *tally
 	for {

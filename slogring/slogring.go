@@ -66,7 +66,7 @@ type Options struct {
 
 	First     int           // records of one level and message written in a period; default 10
 	Period    time.Duration // default 1 s
-	Unsampled slog.Leveler  // repeats at this level and above are written; default: no repeats are
+	Unsampled slog.Leveler  // repeats at this level and above are written; default: none are written
 }
 
 // EveryLevel is below all other levels. As Options.Unsampled it turns suppression off.
@@ -110,7 +110,7 @@ type Handler struct {
 	prefix string // prefix of keys: the open groups, each with a dot
 }
 
-// sink is what all handlers share that come from one call of New.
+// sink is shared by all handlers that come from one call of New.
 type sink struct {
 	opts    Options
 	ring    *ring

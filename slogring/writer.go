@@ -16,7 +16,7 @@ const (
 	delay = 10 * time.Millisecond
 
 	// linger is how long the writer keeps waking up after the last line. Then it sleeps until a caller
-	// wakes it, so that a program that does not log pays nothing.
+	// wakes it. So a program that does not log pays nothing.
 	linger = time.Second
 
 	// batch is the largest size of one Write, in bytes: the size of a pipe. The ring can reuse the room

@@ -118,7 +118,7 @@ func (s *server) openAccess() error {
 }
 
 // accessOf returns the rights of clients under a configuration: which clients may send requests, and
-// for which tenants. nil means that every client may, for the tenant of the address.
+// for which tenants. nil means that every client may send requests, for the tenant of the address.
 func accessOf(c settings.Config) (*tenant.Access, error) {
 	switch h := c.HTTP; {
 	case h.TenantsFile != "":

@@ -20,7 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// greet prints the addresses, and commands to try next that can be pasted.
+// greet prints the addresses, and commands that can be pasted and tried next.
 func (s *server) greet(out io.Writer) error {
 	var b strings.Builder
 	queries := s.has(settings.RoleQuerier) || s.has(settings.RoleGateway)
@@ -83,9 +83,9 @@ func (s *server) suggest(b *strings.Builder, queries bool) {
 	}
 }
 
-// tell prints commands of this program. If a command would get no answer here, tell prints it as a
-// comment that says what is missing: the commands cannot connect to an address under another name, and
-// cannot send a client certificate.
+// tell prints commands of this program. They cannot connect to an address under another name, and cannot
+// send a client certificate. If a client needs one of these here, tell prints a comment that says what
+// is missing.
 func (c *client) tell(b *strings.Builder, commands ...string) {
 	if c.certificate {
 		fmt.Fprintf(b, "  # http.web_config asks each client for a certificate, which the commands of %s do not have\n",
@@ -144,8 +144,8 @@ func (c *client) know(w *web.Config) {
 	}
 }
 
-// trust chooses the host and the CA by which a client trusts the server. The host is a name in the
-// server's certificate, the first in `chain`. If the system does not know the CA, the CA file is
+// trust chooses the host and the CA by which a client trusts the server. The server's certificate is the
+// first of `chain`, and the host is a name in it. If the system does not know the CA, the CA file is
 // `file`, which holds the chain: the server does not know where the CA's own file is.
 func (c *client) trust(chain []*x509.Certificate, file string) {
 	intermediates := x509.NewCertPool()

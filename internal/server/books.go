@@ -36,7 +36,7 @@ type savedBooks struct {
 }
 
 // openLedger reads the books of the previous process, which the server shows beside its own books.
-// Without them the server starts as well.
+// The server also starts without them.
 func (s *server) openLedger() error {
 	s.registry.MustRegister(booksExporter{s.ledger})
 	text, err := os.ReadFile(s.path(booksFile))
@@ -90,7 +90,7 @@ func (s *server) writeLedger(final bool) {
 	}
 }
 
-// waiting returns what waits for a tenant's stores, or nil if nothing does.
+// waiting returns figures of the samples that wait for a tenant's stores, or nil if none wait.
 func (s *server) waiting(tenant string) *answer.Waiting {
 	if s.aggregator == nil {
 		return nil

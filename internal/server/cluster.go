@@ -50,7 +50,7 @@ func (s *server) openIdentity() error {
 	return nil
 }
 
-// prepareJoin makes an empty directory a node that asks to join.
+// prepareJoin turns an empty directory into a node that asks to join.
 func (s *server) prepareJoin(dir files.Dir) (*identity.Identity, error) {
 	if !s.config.Cluster.Join {
 		return nil, conf.Mistake(fmt.Errorf("the data directory %s belongs to no cluster: found a new one by freshet "+
@@ -72,7 +72,7 @@ const joinPause = time.Second
 // joinSaid is how often a node says in the log that it waits to join.
 const joinSaid = 5 * time.Second
 
-// join joins the cluster, unless the directory belongs to it. It asks until a leader lets it in.
+// join joins the cluster, unless the directory already belongs to it. It asks until a leader lets it in.
 func (s *server) join(ctx context.Context) error {
 	asking := s.identity.Load()
 	if asking == nil || asking.Joined() {
@@ -136,7 +136,7 @@ func (s *server) openEvents(leader outbox.EventsLeader) {
 	s.outgoing = outbox.NewEvents(outbox.EventsOptions{Leader: leader, Registry: s.registry, Logger: s.logger})
 }
 
-// openOutbox opens what hands the windows of this process' collector to the leader.
+// openOutbox opens the outbox, which hands the windows of this process' collector to the leader.
 func (s *server) openOutbox() (*outbox.Outbox, error) {
 	seconds, err := files.Open(s.path(outboxPath, "seconds"))
 	if err != nil {
@@ -159,10 +159,11 @@ func (s *server) openOutbox() (*outbox.Outbox, error) {
 // outboxPath is the directory of the outbox, below the data directory.
 const outboxPath = "outbox"
 
-// transferTime bounds the wait until another member leads, before this one stops.
+// transferTime is the longest time that this member waits, before it stops, until another member leads.
 const transferTime = 3 * time.Second
 
-// untilHandedOver returns a context that is done once ctx is, the outbox has ended, and another member leads.
+// untilHandedOver returns a context that is done once ctx is done, the outbox has ended and another
+// member leads.
 func (s *server) untilHandedOver(ctx context.Context, outboxEnded <-chan struct{}) context.Context {
 	over, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {

@@ -36,8 +36,8 @@ type seenNode struct {
 	ahead   *float64 // seconds that its clock is ahead of ours; nil if the answer took too long
 }
 
-// quickAnswer bounds the time of an answer from which another clock is read. The reading is wrong by
-// up to half of it.
+// quickAnswer is the longest time that an answer may take if another node's clock is read from it. The
+// reading is wrong by up to half of the time that the answer took.
 const quickAnswer = 500 * time.Millisecond
 
 // watchEvery is how often a node looks at the others, for its metrics.
@@ -138,8 +138,8 @@ func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
 	return c
 }
 
-// leaderOf returns the node that leads, as most of the nodes say that answer; empty if none of them knows. A node
-// that says so of itself tips the balance.
+// leaderOf returns the node that most of the answering nodes name as the leader, or an empty name if
+// none knows it. If two are named equally often, a node that names itself wins.
 func leaderOf(nodes []answer.ClusterNode) (leader string) {
 	says := map[string]int{}
 	for i := range nodes {
@@ -215,7 +215,7 @@ func (s *server) ownStatus() answer.ClusterNode {
 	return n
 }
 
-// note notes the figures of a node. It is called with mu held.
+// note keeps the figures of a node. It is called with mu held.
 func (s *seenNodes) note(n seenNode, all []marks.Mark) {
 	if s.nodes == nil {
 		s.nodes = map[string]seenNode{}
@@ -303,7 +303,8 @@ func compareVersions(c *answer.Cluster) (differ []answer.ClusterVersion) {
 	return differ
 }
 
-// compareClocks needs three clocks: of two, either may be wrong. It is called with mu held.
+// compareClocks compares the clocks if it knows three or more: of two, either may be wrong. It is called
+// with mu held.
 func (s *server) compareClocks(c *answer.Cluster) {
 	var all []float64
 	for i := range c.Nodes {
@@ -350,7 +351,8 @@ func compareSettings(nodes []answer.ClusterNode) (differ []answer.ClusterSection
 	return differ
 }
 
-// partOf returns the part of a node in the group, as this node's log says; empty in a process without a log.
+// partOf returns a node's part in the group, according to this node's log. It returns an empty text in a
+// process without a log.
 func (s *server) partOf(node string) string {
 	g, err := s.member()
 	if err != nil {

@@ -56,7 +56,7 @@ func newReloader(from *settings.Source, dataDir string, reg prometheus.Registere
 	return r
 }
 
-// inForce notes that the configuration that was read last is in force.
+// inForce notes that the last configuration that was read is now in force.
 func (r *reloader) inForce() {
 	r.successful.Set(1)
 	r.succeeded.SetToCurrentTime()

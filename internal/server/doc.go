@@ -36,7 +36,7 @@
 //	scraper.go         the process' own metrics, stored
 //	querier.go         PromQL and the rest of the Prometheus API
 //	group.go           the log of a group of one, in place of the journal
-//	takeover.go        the data of one machine become those of a cluster
+//	takeover.go        gives the data of one machine to a cluster
 //	aggregator.go      the journal and the open tiles
 //	distributor.go     the entry for remote write, OTLP and tiles
 //	forwarder.go       the queues of other backends

@@ -34,7 +34,8 @@ func (s *server) explainer() (*explain.Explainer, error) {
 	return x, nil
 }
 
-// serveExplain answers GET with the parameter line and POST with a raw datagram.
+// serveExplain explains a line or a datagram. A GET has the line in the parameter `line`, and a POST has
+// the raw datagram as its body.
 func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	respond := func(status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")

@@ -30,8 +30,8 @@ const (
 	// tenants. Operators come by operator.sock, with an operator's token, or on loopback.
 	operates
 
-	// operatesMany means operates on a server with many tenants, since the answer names all of them. On
-	// other servers it means reads.
+	// operatesMany is the same as `operates` on a server with many tenants, since the answer names all
+	// of them. On other servers it is the same as `reads`.
 	operatesMany
 
 	// splits show operators the whole process, and a tenant its own part.
@@ -101,7 +101,7 @@ type routes struct {
 	guard func(exposure, http.Handler) http.Handler
 }
 
-// Handle registers a handler for a pattern of exposures, as http.ServeMux does.
+// Handle registers a handler for a pattern that `exposures` lists, as http.ServeMux does.
 func (r *routes) Handle(pattern string, h http.Handler) {
 	e, decided := exposures[pattern]
 	if !decided {
@@ -110,7 +110,7 @@ func (r *routes) Handle(pattern string, h http.Handler) {
 	r.ServeMux.Handle(pattern, r.guard(e, h))
 }
 
-// HandleFunc registers a function for a pattern of exposures, as http.ServeMux does.
+// HandleFunc registers a function for a pattern that `exposures` lists, as http.ServeMux does.
 func (r *routes) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
 	r.Handle(pattern, http.HandlerFunc(h))
 }

@@ -48,9 +48,9 @@ func (s *server) foreign(e exposure, r *http.Request) error {
 
 // rebound refuses a request on loopback if its Host header is not one of our names. The owner of a
 // host name can make the name resolve to loopback, so that a page of that name has the same origin
-// as this server. Such a page can set every header except Host, so only Host is checked. Two kinds
-// of requests need no check: with TLS, since the server has no certificate for the page's name, and
-// with a required token, since the page has no token. Requests on operator.sock are checked, too,
+// as this server. Such a page can set every header except Host, so only Host is checked. Two kinds of
+// requests need no check: requests with TLS, since the server has no certificate for the page's name,
+// and requests that need a token, since the page has none. Requests on operator.sock are checked, too,
 // since a tunnel may lead there from loopback on another machine.
 func (s *server) rebound(r *http.Request) error {
 	host := strings.TrimSuffix(hostOf(r.Host), ".")

@@ -27,7 +27,7 @@ func (s *server) openForwarders() error {
 		for i := 0; ; i++ {
 			path := s.path("forward", b.Name, strconv.Itoa(i))
 			if _, err := os.Stat(path); i >= max(1, b.Connections) && errors.Is(err, os.ErrNotExist) {
-				break // queues of a former, larger number of connections are sent, too
+				break // the loop also opens queues that are left from a larger number of connections
 			}
 			dir, err := files.Open(path)
 			if err != nil {

@@ -83,7 +83,7 @@ func (s *server) openGroup() error {
 	}
 	s.removeJournal()
 	restored := g.Restored()
-	if !tookOver { // which has checked the journal
+	if !tookOver { // takeOver has checked the journal
 		s.checkJournal(answer.GroupPath, restored.New)
 	}
 	if restored.Entries > 0 {
@@ -93,7 +93,7 @@ func (s *server) openGroup() error {
 	return nil
 }
 
-// wayOut adds to an error of a damaged log what the user can do. In a larger group, other members would
+// wayOut adds advice for the user to the error of a damaged log. In a larger group, other members would
 // refill this member. A group of one has no other members.
 func (s *server) wayOut(err error) error {
 	if !errors.Is(err, entrylog.ErrDamaged) && !errors.Is(err, entrylog.ErrNone) && !errors.Is(err, replica.ErrDamaged) {

@@ -152,7 +152,7 @@ func (h *httpServer) run(ctx context.Context, drain time.Duration) error {
 	return nil
 }
 
-// close closes the servers that run has not closed.
+// close closes all servers that are still open.
 func (all httpServers) close() error {
 	var errs []error
 	for _, h := range all {

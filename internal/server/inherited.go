@@ -18,8 +18,8 @@ import (
 // inheritance holds the sockets that were open before this image of the process.
 type inheritance struct {
 	*handover.Sockets
-	booked   map[uint64]uint32 // by the kernel's number of the socket: drops that are already in the books
-	shared   map[string]bool   // by network and address: the sockets that systemd holds
+	booked   map[uint64]uint32 // drops that are already in the books, by the kernel's number of the socket
+	shared   map[string]bool   // sockets that systemd holds, by network and address
 	answered bool              // the previous image answered at an HTTP address
 }
 

@@ -97,7 +97,7 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 func (s *server) ownLimits(name string, all bool) limitsAnswer {
 	asked := map[string]bool{}
 	if name != "" {
-		asked[name] = true // it may have no series yet
+		asked[name] = true // the tenant may have no series yet
 	}
 	dogstatsd, stored := map[string]collector.LimitReport{}, map[string]int{}
 	for _, report := range s.collector.Limits() {

@@ -37,7 +37,7 @@ type listeningTold struct {
 	announced bool
 }
 
-// first writes the file for the announcement.
+// first is called for the announcement, and writes the file.
 func (t *listeningTold) first(write func() error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,7 +45,8 @@ func (t *listeningTold) first(write func() error) error {
 	return write()
 }
 
-// again writes the file after a reload. Before the announcement there is nothing to correct.
+// again is called after a reload, and writes the file once more. Before the announcement it writes
+// nothing, since there is no file to correct.
 func (t *listeningTold) again(write func() error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,8 +100,8 @@ func listeningOf(tenant string, servers httpServers, otlp string, sockets []coll
 	return l
 }
 
-// httpURL returns where this node answers HTTP, for gateways. It is empty until the server listens. An address
-// for all interfaces has the host at which the other nodes reach this one.
+// httpURL returns the URL at which this node answers gateways. It is empty until the server listens. If
+// the server listens on all interfaces, the URL has the host at which the other nodes reach this node.
 func (s *server) httpURL() string {
 	h := s.httpAt.Load()
 	if h == nil {

@@ -39,7 +39,7 @@ type peerHandler struct {
 	member  func() (*group.Group, error) // of this node; an error until it is restored
 	ready   func() bool                  // whether the node answers queries
 	http    func() string                // where it answers them: http://HOST:PORT
-	joined  func() identity.Invitation   // for a node that joins, what this one got when it joined
+	joined  func() identity.Invitation   // what this node got when it joined, to be passed on
 	uses    *usage.Table                 // what tenants use of their limits, while this node leads
 	report  func() *peer.Report
 	figures tellFigures
@@ -93,7 +93,7 @@ func (h peerHandler) Write(ctx context.Context, _ uint64, e *entry.Entry) (*outc
 	return o, h.notLeader(g, err)
 }
 
-// notLeader adds to an error which node leads. A member that has ended may have counted the call.
+// notLeader adds the name of the leader to an error. A member that has ended may have counted the call.
 func (h peerHandler) notLeader(g *group.Group, err error) error {
 	switch {
 	case errors.Is(err, group.ErrEnded):
@@ -191,7 +191,7 @@ type nodes struct {
 	// cluster is the cluster of a collector. It never changes: if the addresses lead to another cluster one day, that
 	// cluster must not get these windows.
 	cluster atomic.Pointer[peer.Cluster]
-	keep    func(peer.Cluster) error // keeps it for the next process
+	keep    func(peer.Cluster) error // keeps the cluster for the next process
 
 	mu      sync.Mutex
 	members map[string]uint64 // the member of each node, by its name
@@ -240,7 +240,8 @@ func (s *server) openNodes() error {
 	return nil
 }
 
-// credentials returns the certificate that shows other processes who this one is, and the name in it.
+// credentials returns the certificate by which other processes recognize this one, and the name in the
+// certificate.
 func (s *server) credentials() (*peer.Credentials, string, error) {
 	c := &s.config.Cluster
 	name := c.Node
@@ -332,8 +333,8 @@ func (n *nodes) Route(members map[string]uint64) {
 // learnEvery is how often a node asks the others for their members.
 const learnEvery = time.Second
 
-// learn asks for the members of nodes that the log has not named here, until all are known. A node that has
-// just joined has an empty log, and must know the leader to answer it.
+// learn asks each node that the log has not named here for its member, until all members are known. A
+// node that has just joined has an empty log, and must know the leader to answer it.
 func (n *nodes) learn(ctx context.Context, c *settings.Cluster) {
 	for {
 		missing := false
@@ -366,7 +367,7 @@ func (n *nodes) Leader(ctx context.Context, node string) (string, error) {
 	return l.Name, err
 }
 
-// ask asks a node who leads, and for its own state.
+// ask asks a node which node leads. The answer also has what the asked node reports about itself.
 func (n *nodes) ask(ctx context.Context, node string) (peer.Leader, error) {
 	l, err := n.peers.Leader(ctx, node)
 	if err != nil || n.server != nil || l.Cluster == (peer.Cluster{}) {
@@ -391,7 +392,7 @@ func (n *nodes) ask(ctx context.Context, node string) (peer.Leader, error) {
 // clusterFile has the cluster of a collector, in hexadecimal digits.
 const clusterFile = "cluster"
 
-// readCluster reads which cluster this collector pushes to, if it knows.
+// readCluster reads which cluster this collector pushes to, if that is known.
 func (s *server) readCluster() error {
 	var c peer.Cluster
 	s.nodes.cluster.Store(&c)

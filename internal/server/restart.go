@@ -79,7 +79,7 @@ func (r *restarter) begin(signaled context.Context, stop context.CancelCauseFunc
 
 func (r *restarter) notReading() { r.ended.Store(time.Now().UnixNano()) }
 
-// watchRestarts begins a restart at SIGUSR2, if nothing is found that would make the restart fail. A
+// watchRestarts checks at each SIGUSR2 whether a restart can succeed, and then begins the restart. A
 // restart is the last action of an image; the next image handles later signals.
 func (s *server) watchRestarts(ctx context.Context) error {
 	for {

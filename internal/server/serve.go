@@ -49,8 +49,8 @@ and the environment overrides the file.`,
 	return cmd
 }
 
-// serve runs the server until a signal, or until one of its parts fails. A reload reads the
-// configuration from `from` again.
+// serve runs the server until a signal, or until one of its parts fails. `from` is where a reload reads
+// the configuration again.
 func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout, stderr io.Writer) (err error) {
 	logger := newLog(stderr, c.Level())
 	defer func() {

@@ -107,7 +107,7 @@ type server struct {
 	bound          *connections.Bound            // bounds the connections of http and otlp
 	handler        atomic.Pointer[http.ServeMux] // nil while starting
 	metrics        http.Handler                  // serves the metrics of the whole process
-	access         atomic.Pointer[tenant.Access] // rights of clients; if nil, all clients may ask, as the address' tenant
+	access         atomic.Pointer[tenant.Access] // rights of clients; nil: all may send, for the address' tenant
 	operators      atomic.Pointer[tenant.Operators]
 	proxied        atomic.Pointer[string] // name of the first header of a proxy that was seen, or nil
 	refused        *prometheus.CounterVec // counts refused requests, by reason
@@ -126,8 +126,8 @@ type server struct {
 
 // newServer opens everything that the collector needs to read the sockets, in order of dependency.
 // buildRoles does the rest. The data directory and the ports come first: if another process holds them,
-// the error comes at once. A reload reads the configuration from `from` again. Even after an error the
-// caller must close the server.
+// the error comes at once. `from` is where a reload reads the configuration again. Even after an error
+// the caller must close the server.
 func newServer(
 	c settings.Config, from *settings.Source, registry *prometheus.Registry, log *serverLog,
 ) (*server, error) {

@@ -21,10 +21,11 @@ import (
 	"github.com/freshet-io/freshet/internal/role/group"
 )
 
-// takeOver gives the data of this directory to its group, at the first start after freshet cluster init in a
-// directory with data. It writes what the journal has, and what the stores tell of earlier requests, to the first
-// checkpoint of the group. Until the checkpoint is in place, the journal has everything, and the next start
-// begins again. From then on the group has everything, and removeJournal removes the journal.
+// takeOver gives the data of this directory to its group, at the first start after freshet cluster init
+// in a directory with data. It writes the first checkpoint of the group, from the journal and from the
+// stores' knowledge of earlier requests. If it fails before the checkpoint is in place, the next start
+// begins again, since the journal still has everything. Once the checkpoint is in place, removeJournal
+// removes the journal.
 func (s *server) takeOver(dir segment.FS) (tookOver bool, err error) {
 	if !s.founded() {
 		return false, nil
@@ -64,13 +65,14 @@ func (s *server) takeOverFrom(from, to segment.FS) error {
 	if err != nil {
 		return err
 	}
-	// The stores of a group save where their logs end, from before their first use.
+	// The stores of a group save where their logs end. CutBack makes them do so, and must run before
+	// their first use.
 	s.stores.CutBack(boot(), nil)
 	states, err := s.statesOf(shards)
 	if err != nil {
 		return err
 	}
-	// The shards lack the samples that the stores have.
+	// The shards do not have the samples that are already in the stores.
 	if err := s.stores.Sync(context.Background()); err != nil {
 		return err
 	}
@@ -78,7 +80,7 @@ func (s *server) takeOverFrom(from, to segment.FS) error {
 	if _, err := rand.Read(mark[:]); err != nil {
 		return err
 	}
-	var config tile.Config // for queries, which this state does not answer
+	var config tile.Config // left empty: only queries use it, and nothing queries this state
 	state := member.Found(groupNumber, identity.DataIndex, &config, shards, states)
 	if err := group.Found(to, binary.LittleEndian.Uint32(mark[:]), state); err != nil {
 		return err
@@ -101,8 +103,8 @@ func (s *server) statesOf(shards *tile.Shards) (map[string]*write.State, error) 
 	return states, nil
 }
 
-// removeJournal removes the journal of a directory that founded its cluster, once the group is restored. After a
-// crash or an error, the next start removes the rest: it does not read the journal before.
+// removeJournal removes the journal of a directory that founded its cluster, once the group is restored.
+// After a crash or an error, the next start removes the rest, and does not read it.
 func (s *server) removeJournal() {
 	path := s.path("journal")
 	if _, err := os.Stat(path); !s.founded() || errors.Is(err, os.ErrNotExist) {

@@ -123,7 +123,7 @@ func knownListener(o collector.TapOptions, all []collector.Listening) error {
 		cmp.Or(strings.Join(names, ", "), "none"))
 }
 
-// next waits for datagrams, for at most tapNotice.
+// next waits at most tapNotice for datagrams.
 func (s *stream) next() ([]capture.Datagram, uint64, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, tapNotice)
 	defer cancel()

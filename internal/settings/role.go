@@ -2,8 +2,8 @@ package settings
 
 import "slices"
 
-// The values of the key `role`: a set of roles. Besides these, it may be RoleCollector, RoleGateway, or both with
-// a comma between them.
+// The values of the key `role` that stand for a set of roles. The key may also be RoleCollector,
+// RoleGateway, or both with a comma between them.
 const (
 	RoleAll   = "all"
 	RoleStore = "store" // all roles that need no DogStatsD socket; only a node of a cluster

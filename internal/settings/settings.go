@@ -3,7 +3,7 @@
 // configuration without importing a role. Some sections are declared elsewhere, beside the code that
 // reads them: the type Config of an adapter, of core/limit and of core/mapping.
 //
-// The files, from the top; each uses only names of those below it:
+// The files, from the top; each uses only names that are declared in files below it:
 //
 //	shared.go       the sections that the nodes of a cluster share
 //	settings.go     all sections, and where they are read from

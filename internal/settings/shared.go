@@ -13,8 +13,9 @@ import (
 // other sections say what a process does and where it listens.
 var shared = []string{"mapping", "limits", "distributor", "forward", "aggregator", "store", "events", "query"}
 
-// Digests returns a hash of each section on which the nodes of a cluster should agree, by its name: 16
-// hexadecimal digits. Secrets, and addresses at which the process listens, do not count.
+// Digests returns a hash of each section on which the nodes of a cluster should agree. The keys are the
+// names of the sections, and each hash has 16 hexadecimal digits. Secrets, and addresses at which the
+// process listens, do not count.
 func (c Config) Digests() map[string]string {
 	values := map[string]map[string]any{}
 	for _, s := range Schema().Shown(c, nil) {

@@ -10,7 +10,7 @@ import (
 const (
 	reasonLateGauge = "late_gauge"       // its tile was already closed, so the value is of no use
 	reasonTile      = "tile_refused"     // the sum would overflow, or the value does not fit the series
-	reasonPolicy    = "policy_changed"   // lost from open tiles when the buckets of their timer changed
+	reasonPolicy    = "policy_changed"   // lost from open tiles, since the buckets of the timer changed
 	reasonRepeated  = "repeated"         // a sender's delta for a time that is already counted
 	reasonTenant    = "too_many_tenants" // the tenant is not admitted
 	reasonDuplicate = "duplicate"        // stamped by its sender with a time that already has another value
@@ -72,7 +72,7 @@ func (b Books) Duplicates(byTenant map[string]uint64) {
 }
 
 // Written moves stored samples out of the ledger's state Tile. Call it only after the whole write is
-// stored: after an earlier restart, all samples of the write would be in tiles again.
+// stored: if the process restarts before that, all samples of the write are in tiles again.
 func (b Books) Written(tenant string, w *tile.Written) {
 	transfers := []ledger.Transfer{{From: ledger.Tile, To: ledger.Stored, Samples: w.Stored.Raw + w.Repeated.Raw}}
 	for reason, n := range w.Refused {

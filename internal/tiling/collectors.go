@@ -27,8 +27,8 @@ func (c *Collectors) Pushed(producer uint64, end, clock int64) {
 }
 
 // Through returns the time up to which the windows of all collectors that were not silent lately are
-// counted. It is at least `silent` before the leader's clock: the windows of a collector that cannot reach
-// the leader come late.
+// counted. It is never more than `silent` behind the leader's clock: if a collector cannot reach the
+// leader for longer, its windows come late.
 func (c *Collectors) Through(clock int64) int64 {
 	maps.DeleteFunc(c.last, func(_ uint64, w lastWindow) bool { return w.at < clock-silent })
 	through, first := clock-silent, true

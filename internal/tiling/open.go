@@ -105,14 +105,14 @@ func (o *Open) Pending() map[string]Pending {
 // Series yields the series that were restored. Call it at the start, before Run.
 func (o *Open) Series() iter.Seq[tile.Held] { return o.Shards.Series() }
 
-// Kinds returns, for each key of series.AppendKey, the kind of the total with the key's labels.
-// That may be another kind than the key's. The kind is 0 if no total has these labels.
+// Kinds returns, for each key of series.AppendKey, the kind of the total with the key's labels. It may
+// differ from the kind in the key, and is 0 if no total has these labels.
 func (o *Open) Kinds(tenant string, keys [][]byte) []series.Kind { return o.Shards.Kinds(tenant, keys) }
 
 // TenantSeries returns how many series of a tenant have totals. It visits all shards.
 func (o *Open) TenantSeries(tenant string) int { return o.Shards.TenantLen(tenant) }
 
-// Current waits for nothing: one machine has what it acknowledged.
+// Current returns at once, since a single machine has all samples that it acknowledged.
 func (o *Open) Current(context.Context, string) error { return nil }
 
 // Live returns the points of a tenant's matching series in open tiles, from `mint` to `maxt`

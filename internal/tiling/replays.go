@@ -20,8 +20,7 @@ type replay struct {
 	err   error         // why the requests are not stored; nil if they are
 }
 
-// BeginReplay notes that requests which an earlier process accepted wait to be written to a tenant's
-// raw store.
+// BeginReplay notes that a tenant's raw store still lacks requests that an earlier process accepted.
 func (r *replays) BeginReplay(tenant string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

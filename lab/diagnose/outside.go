@@ -259,7 +259,7 @@ func send(network, datagram string) func(context.Context, string, *server) error
 	}
 }
 
-// sendOnce sends one malformed line during the record, as a user does who tries something out.
+// sendOnce sends one malformed line during the record, as a user does when trying something out.
 func sendOnce(ctx context.Context, _ string, s *server) error {
 	conn, err := net.Dial("udp", s.UDP)
 	if err != nil {

@@ -31,7 +31,8 @@ const (
 	ringAll = "slogring, all" // suppresses nothing
 )
 
-// goals are the loggers that are compared with no log in short turns, for the goals.
+// goals are the loggers that the goals need: in short turns, each is compared with a service that logs
+// nothing.
 var goals = []string{none, again, ring, ringAll}
 
 func newLogger(name string, out *os.File) (logger, *slogring.Handler) {

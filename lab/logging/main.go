@@ -12,10 +12,10 @@
 //
 // Throughput comes from a closed loop. Latencies come from an open loop at half of the throughput without a
 // log: each request is sent when it is due, even if earlier requests have no answer yet, and its latency
-// counts from that time. In each round every logger has one turn, in random order, and is compared with no
-// log in the same round. For the goals, slogring and no log then take turns of a fraction of a second, so
-// that other work on the machine affects both. A second process without a log shows how large a difference
-// can be by chance.
+// counts from that time. In each round every logger has one turn, in random order, and is compared with
+// the service that logs nothing in the same round. For the goals, the services with slogring and without
+// a log then take turns of a fraction of a second, so that other work on the machine affects both. A
+// second process without a log shows how large a difference can be by chance.
 //
 // Only the lab depends on these loggers; Freshet needs none of them.
 package main

@@ -30,7 +30,8 @@ type plan struct {
 	goals  bool          // measure only the goals
 }
 
-// pipeRate is the rate at which the slow pipe is read. The requests of half a core log more than that.
+// pipeRate is the rate at which the slow pipe is read. A service that uses half a core logs more than
+// that.
 const pipeRate = 256 << 10 // bytes a second
 
 // output is a destination of log lines.

@@ -32,16 +32,16 @@ type ClusterCost struct {
 	Fresh     []float64 `json:"fresh_p99_ms,omitempty"` // from sending an increment until a query finds it
 
 	Acknowledged uint64 `json:"acknowledged"` // samples
-	Found        uint64 `json:"found"`        // of them, on the node that has the fewest
+	Found        uint64 `json:"found"`        // how many of these samples the node with the fewest has
 }
 
 // Goals of three nodes.
 const (
-	goalClusterCPU   = 5.0  // times the CPU of one machine, of all three nodes together
+	goalClusterCPU   = 5.0  // CPU of all three nodes together, as a multiple of one machine's
 	goalClusterFresh = 1500 // ms
 )
 
-// Load returns a load, which is added if there is none with its name.
+// Load returns the load of this name, and adds one if there is none.
 func (c *Cluster) Load(name string) *ClusterLoad {
 	for i := range c.Loads {
 		if c.Loads[i].Name == name {
@@ -54,7 +54,7 @@ func (c *Cluster) Load(name string) *ClusterLoad {
 
 func (l *ClusterLoad) ratios() []float64 { return ratios(l.Three.Seconds, l.Alone.Seconds) }
 
-// lost returns how many acknowledged samples queries did not find.
+// lost returns the number of acknowledged samples that queries did not find.
 func (c *ClusterCost) lost() int64 { return int64(c.Acknowledged) - int64(c.Found) }
 
 func (r *Results) cluster() string {

@@ -154,7 +154,7 @@ type Storm struct {
 	Difference    int64   `json:"ledger_difference"` // 0: every sample is accounted for
 }
 
-// of returns the receivers of a group, in the order in which they took turns.
+// of is the list of a group's receivers, in the order in which they took turns.
 func (l *Load) of(g Group) (all []Cost) {
 	for _, c := range l.Costs {
 		if c.Group == g {

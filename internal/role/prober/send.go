@@ -46,7 +46,7 @@ func (s *socket) send(packet []byte, at time.Time) (err error) {
 
 func (s *socket) close() {
 	if s.conn != nil {
-		_ = s.conn.Close() // the error does not matter, since no data is unsent
+		_ = s.conn.Close() // the error does not matter, since nothing is left to be sent
 		s.conn = nil
 	}
 }

@@ -19,8 +19,9 @@ type opened[Q storage.LabelQuerier] struct {
 }
 
 // openStores opens the stores of a selection. A broken store only adds a warning, and the other stores
-// answer. If a store of tiles is broken, tiles of the other width answer, or else only open tiles. If
-// no store is left, openStores returns the error, because an empty answer would end alerts.
+// answer. If a store of tiles is broken, tiles of the other width answer. If there are none, only open
+// tiles answer. If no store is left, openStores returns the error, because an empty answer would end
+// alerts.
 func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	open func(tenant, store string, mint, maxt int64) (Q, error)) (o opened[Q], err error) {
 	if sel.stale != nil {

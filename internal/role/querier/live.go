@@ -34,9 +34,9 @@ func (s *liveSet) At() storage.Series                { return liveSeries{live: s
 func (s *liveSet) Err() error                        { return nil }
 func (s *liveSet) Warnings() annotations.Annotations { return nil }
 
-// tileEnds leaves out samples inside open tiles, and series that have no other samples. A range that
-// is too short for two tiles has the end of one tile, from which rate computes nothing. With a sample
-// inside the open tile, the range would have two samples, and rate would compute a wrong value.
+// tileEnds leaves out samples inside open tiles, and series that have no other samples. If a range is
+// too short for two tiles, it has the end of one tile only, and rate returns nothing. With a sample
+// inside the open tile, the range would have two samples, and rate would return a wrong value.
 func tileEnds(series []tile.Live, w tile.Width) (ends []tile.Live) {
 	for _, s := range series {
 		if n := len(s.Points); s.Points[n-1].T%w.Millis() != 0 {
@@ -56,8 +56,9 @@ type answer struct {
 	width tile.Width
 }
 
-// LiveSample returns the width of the tiles if the sample of a series at time `at` is inside an open
-// tile, and 0 otherwise. Most samples are at the end of a tile, and need no search.
+// LiveSample looks whether a series' sample at time `at` is inside an open tile. It returns the tile's
+// width, or 0 if the sample is in no open tile. Most samples are at the end of a tile, and need no
+// search.
 func (a answer) LiveSample(of labels.Labels, at int64) (width int64) {
 	width = a.width.Millis()
 	if at%width == 0 {
@@ -162,7 +163,7 @@ func (m *mergeIterator) Seek(t millis) chunkenc.ValueType {
 	return m.choose()
 }
 
-// choose makes the next stored sample or the next point, whichever is earlier, the current sample.
+// choose moves on to the next stored sample or the next point, whichever is earlier.
 func (m *mergeIterator) choose() chunkenc.ValueType {
 	if m.storedV == chunkenc.ValNone && m.stored.Err() != nil {
 		m.points = nil // stop here, since an error must not look like the end of the stored samples

@@ -1,6 +1,6 @@
-// Package querier answers selects: of PromQL, of the endpoints for series and labels, and of remote
-// read. It merges a tenant's stores with the tiles that are still open, and chooses the width of tiles
-// for each query.
+// Package querier answers selects, which come from PromQL, from the endpoints for series and labels, and
+// from remote read. It merges a tenant's stores with the tiles that are still open, and chooses the
+// width of tiles for each query.
 //
 // adapter/promapi evaluates expressions, speaks HTTP and checks who may query which tenant;
 // adapter/tsdb keeps the samples.

@@ -24,7 +24,7 @@ type tracer interface {
 type flight struct {
 	tracer
 	running atomic.Bool   // only Run changes it
-	broken  bool          // whether the flight recorder could not be started, which was logged
+	broken  bool          // the flight recorder could not be started, and the log says so
 	stirred chan struct{} // capacity 1: signals the first sender after a rest
 	busy    atomic.Bool   // whether samples came since Run last looked
 	look    *time.Timer   // fires when Run should look again

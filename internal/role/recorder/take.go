@@ -35,8 +35,8 @@ func (t *taking) put(name string, text []byte, err error) {
 	t.files[name] = text
 }
 
-// added has the profiles whose counts began at the start of the process. A record keeps their
-// increase during its own time.
+// added has the profiles that count from the start of the process. A record has only their increase
+// while the record is made.
 var added = map[string]string{"allocs": record.Allocs, "mutex": record.Mutex, "block": record.Block}
 
 // take makes a record of the present state and of the next seconds.
@@ -66,7 +66,7 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	}
 
 	looking := make(chan struct{})
-	go func() { // the first look starts counting senders for some seconds
+	go func() { // the first call of Top starts counting senders, for some seconds
 		defer close(looking)
 		_, _ = r.Top(ctx) // ignored, since the answer covers only a second or two
 	}()
@@ -131,7 +131,7 @@ func throttling(begin, end []cgroup.CPU) (all []record.CPUQuota) {
 	return all
 }
 
-// cpu profiles the processors for the time of the record.
+// cpu takes a CPU profile for the time of the record.
 func (t *taking) cpu(ctx context.Context, d time.Duration) {
 	var profile bytes.Buffer
 	err := pprof.StartCPUProfile(&profile) // fails while another profile runs

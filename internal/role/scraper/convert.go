@@ -22,9 +22,9 @@ type known struct {
 
 type label struct{ name, value string }
 
-// add writes the samples of all families at `t`, Unix milliseconds, and a stale marker for each
-// series that is gone, as a Prometheus that scrapes them would. A known series allocates nothing,
-// since scrapes are a large part of an idle server's work.
+// add does what a Prometheus that scrapes the families would do: it writes their samples at `t`, in Unix
+// milliseconds, and a stale marker for each series that is gone. A known series allocates nothing, since
+// scrapes are a large part of an idle server's work.
 func (s *Scraper) add(families []*dto.MetricFamily, t int64, b *remotewrite.Builder) {
 	s.scrapes++
 	for _, f := range families {
@@ -42,7 +42,7 @@ func (s *Scraper) add(families []*dto.MetricFamily, t int64, b *remotewrite.Buil
 	}
 }
 
-// stored notes that the samples of the last scrape were stored.
+// stored is called when the samples of the last scrape have been stored.
 func (s *Scraper) stored() {
 	for key, k := range s.known {
 		if k.stored = k.scrape == s.scrapes; !k.stored {
