@@ -52,7 +52,7 @@ type Aggregator struct {
 	applied atomic.Uint64    // the same, for other goroutines
 	writes  context.Context  // the context of all writes, until Run returns
 
-	backlogs map[string]*backlog // by tenant; only of tenants that wait for a store
+	backlogs map[string]*backlog // by tenant; only tenants that wait for a store have one
 	full     int                 // number of backlogs without room for more
 
 	positions [series.Shards]journal.Position // by shard, of its last frame

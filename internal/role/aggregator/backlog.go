@@ -49,7 +49,7 @@ type write struct {
 	tenant  string
 	tiles   []closedTile
 	done    [tile.NumWidths]bool
-	written tile.Written // of the finest width, the only one that counts values on the wire
+	written tile.Written // of the finest width, since only its samples count values on the wire
 	failure error        // the error of this try
 	took    time.Duration
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // keptValues is the number of values for which each parsed line of a listener keeps memory between
-// batches. It takes 8 KiB, more than a datagram of 1,432 bytes fills. Within a batch all lines
+// batches. This memory is 8 KiB, more than a datagram of 1,432 bytes fills. Within a batch all lines
 // together may take 4 MiB, if each is 64 KiB long, or 64 MiB with a dogstatsd.max_packet of 1 MiB.
 const keptValues = 1024
 

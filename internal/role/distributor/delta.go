@@ -22,8 +22,8 @@ type Aggregator interface {
 	// Push adds the batches of a request: see package batch.
 	Push(ctx context.Context, batches []batch.Batch) error
 	// Kinds returns, for each key of series.AppendKey, the kind of the tenant's total with the
-	// labels of the key. It may differ from the kind in the key. It is 0 if no total has these
-	// labels. Kinds is called once for a request.
+	// labels of the key. This kind may differ from the kind in the key, and is 0 if no total has
+	// these labels. Kinds is called once for a request.
 	Kinds(ctx context.Context, tenant string, keys [][]byte) ([]series.Kind, error)
 	// TenantSeries returns how many series of a tenant have totals.
 	TenantSeries(ctx context.Context, tenant string) (int, error)

@@ -78,7 +78,7 @@ func (d *Distributor) ForwardTiles(from entry.Span, of string, width tile.Width,
 func (d *Distributor) Sync(ctx context.Context) error { return d.Tiles.Sync(ctx) }
 
 // withoutProbes leaves out Freshet's own probes, because they measure the time until a sample is in
-// its own store.
+// our own store.
 func withoutProbes(samples []tile.Sample) (others []tile.Sample) {
 	for i := range samples {
 		if samples[i].Series.Labels.Get(model.MetricNameLabel) != probe.Metric {

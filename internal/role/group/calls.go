@@ -26,7 +26,7 @@ type push struct {
 	answer chan member.Answer
 }
 
-// call is another question for the member.
+// call is a question for the member that is not a push.
 type call struct {
 	ctx      context.Context // of the caller
 	timed    bool            // it waits until the clock is believed

@@ -109,8 +109,8 @@ type Group struct {
 
 	saidAt    time.Time     // when the log last said that a tenant is not admitted
 	saving    *saving       // the checkpoint being written, or nil
-	base      uint64        // of the last checkpoint
-	synced    uint64        // of the checkpoint from which a start after a power loss begins; 0 for none
+	base      uint64        // index of the last checkpoint
+	synced    uint64        // index of the checkpoint that a start after a power loss uses; 0 for none
 	lastSaved time.Time     // when the last checkpoint began
 	failedAt  time.Time     // when the last checkpoint failed
 	unsynced  []string      // stores that the last checkpoint could not sync
@@ -120,7 +120,7 @@ type Group struct {
 	sends   bool // this member sends what is forwarded
 	notesAt int  // ticks until the leader notes again what is forwarded
 
-	unsyncedBytes int64 // see there
+	unsyncedBytes int64 // the constant of the same name, except in tests
 }
 
 // Options are the parts of a group. All fields but Told, Watch, Boot and Network are required.

@@ -341,9 +341,9 @@ func Found(dir segment.FS, mark uint32, state *member.Member) error {
 }
 
 // Copy writes to an empty directory the files from which a start at this moment would restore a member:
-// the newest checkpoint and the log. The member may be running: see segment.Copy. What the newest
-// checkpoint needs of the log is removed only after two more checkpoints. The copy has all entries that were
-// stored before the call. It lacks the notes, since they are about the stores of this data directory.
+// the newest checkpoint and the log. The member may be running: see segment.Copy. The log keeps what the
+// newest checkpoint needs until two more are made. The copy has all entries that were stored before the
+// call. It lacks the notes, since they are about the stores of this data directory.
 //
 // Only a group of one may go on from a copy: in a larger group, the copy has forgotten votes.
 func Copy(from, to segment.FS) (sizeBytes int64, err error) {

@@ -50,8 +50,8 @@ type Status struct {
 	LogTook  time.Duration // the longest write to the log in the last 10 s, even if it has not ended
 	Marks    []marks.Mark  // hashes of the state
 
-	// Forgotten counts the requests of deltas whose repeat counts twice, since it comes too late by
-	// seen.MaxRequests. ForgottenRefusals counts those whose repeat gets an answer without its refusals.
+	// Forgotten counts requests of deltas that seen.MaxRequests made the group forget early: a repeat of them
+	// counts twice. ForgottenRefusals counts requests whose refusals are forgotten: a repeat is answered without them.
 	Forgotten, ForgottenRefusals uint64
 }
 
@@ -233,8 +233,8 @@ func (g *Group) Votes() bool {
 // Applied returns the index of the last entry in the state.
 func (g *Group) Applied() uint64 { return g.Status().Applied }
 
-// Leader returns the node that leads, as far as this member knows; empty if there is none. For a group
-// that no other node joins, its name is empty, too.
+// Leader returns the node that leads, as far as this member knows; empty if there is none. The name is
+// also empty in a group that no other node joins.
 func (g *Group) Leader() string {
 	if name := g.leader.Load(); name != nil {
 		return *name
@@ -298,7 +298,7 @@ func (g *Group) report() {
 	}
 }
 
-// counted notes windows that count now: open tiles answer up to their end.
+// counted notes windows that count now: open tiles answer up to the end of these windows.
 func (g *Group) counted(w *member.Windows) {
 	if g.Node == "" || len(w.Ends) == 0 {
 		return // the only collector is in this process, and calls Through

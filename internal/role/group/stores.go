@@ -22,7 +22,7 @@ import (
 type job struct {
 	*member.Work
 	stored   [tile.NumWidths]bool
-	written  tile.Written // by the finest width, the only one that counts values on the wire
+	written  tile.Written // of the finest width, since only its samples count values on the wire
 	requests []*write.Request
 	unstored uint64 // see Group.unstored
 	failure  error  // of this try
@@ -308,7 +308,7 @@ func (g *Group) stuck(c *call) error {
 	return nil
 }
 
-// replayedSome notes that the store has some of the requests that a queue began with.
+// replayedSome notes that the store has some of the requests that the start put into a tenant's queue.
 func (g *Group) replayedSome(j *job) {
 	left, behind := g.replays[j.Tenant]
 	if !behind {

@@ -39,7 +39,7 @@ const (
 	// (TestProbesAreFew).
 	interval = 2 * time.Second
 
-	// patience is how long the prober looks for a probe before it counts it as lost.
+	// patience is how long the prober looks for a probe before the probe counts as lost.
 	patience = 10 * time.Second
 
 	// windowed is the shortest time between the end of a second and a query that can see
