@@ -210,7 +210,7 @@ func booksOf(l *answer.Ledger) string {
 	return ""
 }
 
-// writeNodes says of which nodes the sum is, and which of them are missing or old.
+// writeNodes names the nodes in the sum, and those whose books are missing or old.
 func (l *ledgerView) writeNodes(out *strings.Builder, now *answer.Ledger) {
 	if len(now.Nodes) == 0 {
 		return

@@ -38,7 +38,7 @@ func refuseParameter(w http.ResponseWriter, err error) {
 	})
 }
 
-// toldFigures are the figures of another node, or the error of the question for them.
+// toldFigures are the figures of another node, or the error with which asking for them ended.
 type toldFigures struct {
 	node string
 	json []byte
@@ -95,8 +95,8 @@ type oldBooks struct {
 	at time.Time
 }
 
-// maxSeenBooks bounds the books that are remembered, each of a few kB. Of other tenants and nodes no last known
-// books are shown.
+// maxSeenBooks bounds the books that are remembered, each of a few kB. Beyond it, a node that does not answer has no
+// last known books.
 const maxSeenBooks = 1000
 
 // askLedgers asks all other nodes for the books of a tenant.
@@ -147,7 +147,7 @@ const (
 	// watchBooksEvery is how often a node asks for the books of others, so that it has them when a node dies.
 	watchBooksEvery = 10 * time.Second
 
-	// watchedTenants is of how many tenants.
+	// watchedTenants bounds the tenants whose books it asks for.
 	watchedTenants = 20
 )
 

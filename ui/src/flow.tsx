@@ -1,5 +1,5 @@
 // Flow: how long a sample takes until a query returns it, which stages take that time, and
-// the ledger. In a cluster, all of them are of all nodes, or with local=true in the address of
+// the ledger. In a cluster, the page adds up all nodes, or with local=true in the address shows
 // the node that answers.
 import { useRef } from 'preact/hooks'
 import { ask, usePoll } from './api'

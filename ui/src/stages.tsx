@@ -30,7 +30,7 @@ const swatchOf = (input: string) => colourOf(input).replace('series-', 's')
 const span = 900 // seconds in the charts
 const step = 5
 
-// Scope is what the page is of: in a cluster all nodes, or with `local` the one that answers.
+// Scope says which nodes of a cluster the page shows: all of them, or with `local` the node that answers.
 export interface Scope {
   node?: string // the node that answers; undefined in no cluster
   local: boolean
