@@ -267,7 +267,7 @@ func (r *readers) ask(value float64) {
 
 // If a collector is killed while two of three nodes are down, it may lose only what it received in the
 // last 1.5 s. If it stops regularly, it loses nothing. The next process hands over the rest once the
-// nodes are back, and nothing counts twice.
+// nodes are back, and nothing counts twice. If it stops later, the status of the cluster drops it at once.
 func TestACollectorEndsWithoutALeader(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -332,6 +332,21 @@ func TestACollectorEndsWithoutALeader(t *testing.T) {
 		}
 		return nil
 	})
+	for _, running := range []bool{true, false} { // the collector takes its leave
+		if !running {
+			p.terminate(t)
+		}
+		for _, n := range nodeNames {
+			eventually(t, 10*time.Second, fmt.Sprintf("node %s knows that the collector runs: %v", n, running), func() error {
+				var status struct{ Collectors []struct{ Name string } }
+				err := c.nodes[n].ask("/api/v1/status/cluster", nil, &status)
+				if err == nil && (len(status.Collectors) == 1) != running {
+					err = fmt.Errorf("its collectors are %+v", status.Collectors)
+				}
+				return err
+			})
+		}
+	}
 }
 
 // pushSecret makes the push secret, and returns the path of its file.

@@ -322,6 +322,9 @@ func (s *server) runNodes(ctx context.Context) error {
 // Send implements group.Network.
 func (n *nodes) Send(messages []member.Message) { n.peers.Send(messages) }
 
+// Left implements group.Network.
+func (n *nodes) Left(producer, incarnation uint64) { n.server.Left(producer, incarnation) }
+
 // Route implements group.Network.
 func (n *nodes) Route(members map[string]uint64) {
 	n.mu.Lock()

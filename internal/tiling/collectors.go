@@ -10,8 +10,9 @@ type Collectors struct {
 
 // lastWindow is the last window of a collector.
 type lastWindow struct {
-	end int64 // end of the window
-	at  int64 // when the window was counted, by the leader's clock
+	incarnation uint64
+	end         int64 // end of the window
+	at          int64 // when the window was counted, by the leader's clock
 }
 
 // silent is the time, in milliseconds, after which nobody waits for a collector that pushes no windows.
@@ -19,11 +20,18 @@ type lastWindow struct {
 const silent = 2500
 
 // Pushed notes that a window of a collector is counted. `clock` is the leader's clock.
-func (c *Collectors) Pushed(producer uint64, end, clock int64) {
+func (c *Collectors) Pushed(producer, incarnation uint64, end, clock int64) {
 	if c.last == nil {
 		c.last = map[uint64]lastWindow{}
 	}
-	c.last[producer] = lastWindow{max(end, c.last[producer].end), clock}
+	c.last[producer] = lastWindow{incarnation, max(end, c.last[producer].end), clock}
+}
+
+// Left notes that no window of a collector follows under an incarnation, so nobody waits for one.
+func (c *Collectors) Left(producer, incarnation uint64) {
+	if c.last[producer].incarnation == incarnation {
+		delete(c.last, producer)
+	}
 }
 
 // Through returns the time up to which the windows of all collectors that were not silent lately are

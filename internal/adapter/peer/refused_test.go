@@ -23,6 +23,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/member"
 )
 
 // dial returns a client that sends what a test wants.
@@ -187,6 +189,22 @@ func TestACollectorIsNoNode(t *testing.T) {
 	}
 	if all := a.server.Pushers(); len(all) != 1 || all[0].Name != "host-1" || !recent(all[0].Ago) {
 		t.Errorf("the collectors that pushed are %v, want host-1 alone", all)
+	}
+	if err := c.Push(t.Context(), "a", 0, member.LeaveOf(entry.Push{Producer: 1, Incarnation: 1, Shape: 1})); err != nil {
+		t.Error("a push that leaves:", err)
+	}
+	for _, left := range []struct{ incarnation, names int }{{1, 1}, {2, 0}} { // aPush is of incarnation 2
+		if a.server.Left(1, uint64(left.incarnation)); len(a.server.Pushers()) != left.names {
+			t.Errorf("incarnation %d has left, and the collectors are %v, want %d", left.incarnation, a.server.Pushers(),
+				left.names)
+		}
+	}
+	a.server.pushers.called(&wire.Hello{Node: "host-1", Report: &wire.Report{}}, nil)
+	if all := a.server.Pushers(); len(all) != 0 {
+		t.Errorf("the collector that stops calls once more, and the collectors are %v, want none", all)
+	}
+	if err := c.Push(t.Context(), "a", 0, aPush(t)); err != nil || len(a.server.Pushers()) != 1 {
+		t.Errorf("it pushes again: %v, and the collectors are %v, want one", err, a.server.Pushers())
 	}
 	if _, err := c.Write(t.Context(), "a", 0, someEvents("deploy")); err != nil {
 		t.Error("events:", err)

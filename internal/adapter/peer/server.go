@@ -366,7 +366,9 @@ func (s *Server) Push(ctx context.Context, in *wire.PushRequest) (*wire.Reply, e
 	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
 		return nil, err
 	}
-	s.pushers.called(in.GetHello(), true)
+	if p, _ := entry.ParsePush(in.GetPush()); !p.Leaves { // CheckPush returns the error
+		s.pushers.called(in.GetHello(), &p)
+	}
 	err := member.CheckPush(in.GetPush())
 	if err == nil && len(in.GetPush()) > entry.MaxSize/2 {
 		err = fmt.Errorf("%w: the push has %d bytes, but at most %d bytes are allowed", batch.ErrRefused,
@@ -444,7 +446,7 @@ func (s *Server) Leader(ctx context.Context, in *wire.LeaderRequest) (*wire.Lead
 	if err := s.greet(ctx, in.GetHello(), knowsNothing); err != nil {
 		return nil, err
 	}
-	s.pushers.called(in.GetHello(), false)
+	s.pushers.called(in.GetHello(), nil)
 	l := s.Handler.Leader(ctx)
 	return &wire.LeaderReply{
 		Name: l.Name, Address: l.Address, Term: l.Term, Cluster: l.Cluster[:], Epoch: l.Epoch,
@@ -493,8 +495,10 @@ type pushers struct {
 }
 
 type pusher struct {
-	called, pushed, told time.Time // the last time of each; zero if it has not happened
-	report               *Report
+	called, pushed, told  time.Time // the last time of each; zero if it has not happened
+	left                  time.Time // it has left, and is not shown; zero if it has not
+	producer, incarnation uint64    // of the last push
+	report                *Report
 }
 
 const (
@@ -502,13 +506,19 @@ const (
 	// as well.
 	maxPushers = 1000
 
-	// forgetPusher is how long a collector is remembered after its last call.
+	// forgetPusher is how long a collector is remembered after its last call. If it has pushed nothing here, it is
+	// forgetCaller: it calls each second while it looks for the leader, and Left does not reach it.
 	forgetPusher = 10 * time.Minute
+	forgetCaller = time.Minute
+
+	// stopping is how long a process that has left may go on with other calls.
+	stopping = 10 * time.Second
 )
 
-// called notes a call of a collector. A process that neither pushes nor reports is a gateway, and is not noted.
-func (p *pushers) called(h *wire.Hello, pushed bool) {
-	if h.GetFrom() != 0 || !pushed && h.GetReport() == nil {
+// called notes a call of a collector, and its push, if it was one. A process that neither pushes nor reports is a
+// gateway, and is not noted.
+func (p *pushers) called(h *wire.Hello, push *entry.Push) {
+	if h.GetFrom() != 0 || push == nil && h.GetReport() == nil {
 		return
 	}
 	p.mu.Lock()
@@ -524,8 +534,11 @@ func (p *pushers) called(h *wire.Hello, pushed bool) {
 		p.last = map[string]pusher{}
 	}
 	one.called = time.Now()
-	if pushed {
-		one.pushed = one.called
+	if push != nil || one.called.Sub(one.left) > stopping {
+		one.left = time.Time{}
+	}
+	if push != nil {
+		one.pushed, one.producer, one.incarnation = one.called, push.Producer, push.Incarnation
 	}
 	if r := decodeReport(h.GetReport()); r != nil {
 		r.Version = strings.Clone(r.Version)
@@ -534,9 +547,29 @@ func (p *pushers) called(h *wire.Hello, pushed bool) {
 	p.last[strings.Clone(h.GetNode())] = one
 }
 
+// Left says that the collector with a producer and an incarnation pushes nothing more. Its next incarnation may have
+// begun to push here. An earlier one may have pushed here, and this one elsewhere.
+func (s *Server) Left(producer, incarnation uint64) {
+	p := &s.pushers
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, one := range p.last {
+		if one.producer == producer && (one.incarnation == incarnation || time.Since(one.pushed) > stopping) {
+			one.left = time.Now()
+			p.last[name] = one
+		}
+	}
+}
+
 // forget removes old collectors. The caller has locked mu.
 func (p *pushers) forget() {
-	maps.DeleteFunc(p.last, func(_ string, one pusher) bool { return time.Since(one.called) > forgetPusher })
+	maps.DeleteFunc(p.last, func(_ string, one pusher) bool {
+		most := forgetPusher
+		if one.pushed.IsZero() {
+			most = forgetCaller
+		}
+		return time.Since(one.called) > most
+	})
 }
 
 // Pushers returns the collectors that called in the last 10 minutes, by name.
@@ -546,6 +579,9 @@ func (s *Server) Pushers() (all []Pusher) {
 	defer p.mu.Unlock()
 	p.forget()
 	for name, one := range p.last {
+		if !one.left.IsZero() {
+			continue
+		}
 		all = append(all, Pusher{name, ago(one.pushed), one.report, ago(one.told)})
 	}
 	slices.SortFunc(all, func(a, b Pusher) int { return strings.Compare(a.Name, b.Name) })

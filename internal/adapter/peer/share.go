@@ -27,7 +27,7 @@ func (s *Server) Share(ctx context.Context, in *wire.ShareRequest) (*wire.ShareR
 	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
 		return nil, err
 	}
-	s.pushers.called(in.GetHello(), false)
+	s.pushers.called(in.GetHello(), nil)
 	uses, err := readUses(in.GetUses())
 	if err != nil {
 		return nil, s.refusal(codes.InvalidArgument, refusedMalformed, "a report from %s: %w", callerOf(ctx), err)

@@ -94,6 +94,7 @@ type Push struct {
 	Stream                          uint32
 	Shape                           uint32 // the group's shape, as the producer knows it
 	Again                           bool   // whether the push was sent before, perhaps to another leader
+	Leaves                          bool   // the producer sends nothing more under this incarnation; there are no batches
 	Batches                         List   // each item is encoded by package batch
 }
 
@@ -339,14 +340,20 @@ func (n *Node) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(appendText(b, n.Name, maxNode), n.Member)
 }
 
-// flagAgain says that a Push was sent before.
-const flagAgain = 1
+// Flags of a Push.
+const (
+	flagAgain  = 1 // it was sent before
+	flagLeaves = 2 // its producer leaves
+)
 
 // AppendPush appends a push to b. The encoding is the same on the network and in an entry.
 func AppendPush(b []byte, p *Push) []byte {
 	flags := byte(0)
 	if p.Again {
 		flags = flagAgain
+	}
+	if p.Leaves {
+		flags |= flagLeaves
 	}
 	b = append(b, flags)
 	b = binary.LittleEndian.AppendUint64(b, p.Producer)
@@ -499,13 +506,14 @@ func (t *Boundary) parse(r *reader) error {
 func ParsePush(b []byte) (p Push, err error) {
 	r := reader{b: b}
 	flags := r.byte()
-	if unknown := flags &^ flagAgain; unknown != 0 {
+	if unknown := flags &^ (flagAgain | flagLeaves); unknown != 0 {
 		return p, fmt.Errorf("a push has the unknown flag %#02x: %w", unknown, ErrNewer)
 	}
 	p.Producer, p.Incarnation, p.Sequence = r.uint64(), r.uint64(), r.uint64()
 	p.Stream, p.Shape, p.Again = r.uint32(), r.uint32(), flags&flagAgain != 0
+	p.Leaves = flags&flagLeaves != 0
 	p.Batches = r.list()
-	if r.bad || p.Shape == 0 {
+	if r.bad || p.Shape == 0 || p.Leaves && len(p.Batches) > 0 {
 		return p, errMalformed
 	}
 	return p, nil

@@ -46,6 +46,8 @@ func examples() map[string]Entry {
 			Shape:   1,
 			Windows: Windows{Clock: clock, MaxTenants: 1000, Pushes: List{}.Append(first).Append(again)},
 		},
+		"windows_leave": {Kind: KindWindows, Shape: 1, Windows: Windows{Clock: clock,
+			Pushes: List{}.Append(AppendPush(nil, &Push{Producer: 7, Incarnation: 8, Sequence: 9, Shape: 1, Leaves: true}))}},
 		"windows_none":  {Kind: KindWindows, Shape: 1, Group: 1 << 63, Windows: Windows{Clock: clock}},
 		"write":         {Kind: KindRequest, Shape: 1, Request: request},
 		"write_unknown": {Kind: KindRequest, Shape: 1, Request: unknown},
@@ -141,7 +143,8 @@ func TestRefused(t *testing.T) {
 		return b
 	}
 	unknownPush := AppendPush(nil, &Push{Shape: 1})
-	unknownPush[0] = 2
+	unknownPush[0] = 4
+	batches := List{}.Append([]byte("a batch"))
 	const header = 14
 	for _, c := range []struct {
 		why   string
@@ -166,6 +169,8 @@ func TestRefused(t *testing.T) {
 		{"a list that is cut", bytesOf("names")[:len(bytesOf("names"))-1], false},
 		{"no body", bytesOf("write")[:len(bytesOf("write"))-len("a body")], false},
 		{"an unknown flag of a push", append(bytesOf("windows_none"), List{}.Append(unknownPush)...), true},
+		{"a push that leaves, with batches", append(bytesOf("windows_none"),
+			List{}.Append(AppendPush(nil, &Push{Shape: 1, Leaves: true, Batches: batches}))...), false},
 		{"a push without a shape", append(bytesOf("windows_none"), List{}.Append(AppendPush(nil, &Push{}))...), false},
 		{"a push that is cut", append(bytesOf("windows_none"), List{}.Append(AppendPush(nil, &Push{})[:10])...), false},
 		{"an unknown flag of a boundary", set("boundary_simple", header, 2), true},

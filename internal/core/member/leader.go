@@ -213,7 +213,7 @@ func (n *Node) proposeWindows() {
 	l.flying = index
 	n.windows[index] = pushes
 	for _, p := range pushes { // only now: Propose fails while the leader hands over
-		if p, err := entry.ParsePush(p.bytes); err == nil {
+		if p, err := entry.ParsePush(p.bytes); err == nil && !p.Leaves { // its next incarnation may have begun
 			l.heard[p.Producer] = true
 		}
 	}
@@ -379,11 +379,11 @@ func (n *Node) settled() bool {
 		return false // a restart has forgotten some senders
 	}
 	known := false
-	for sender, last := range n.state.senders {
-		if last < n.leader.since-recently {
+	for producer, last := range n.state.senders {
+		if last.clock < n.leader.since-recently {
 			continue
 		}
-		if known = true; !n.leader.heard[sender] {
+		if known = true; !n.leader.heard[producer] {
 			return false
 		}
 	}

@@ -88,11 +88,11 @@ type Member struct {
 	pairs   hapair.Pairs
 	deltas  deltas
 	nodes   cluster.Nodes
-	sent    forwarded.Indexes  // what other servers have
-	digests map[string]*Digest // of outcomes known when an entry is applied; store.max_tenants bounds their number
-	senders map[uint64]int64   // when each last had windows in the log, by the leaders' clocks; only leaders use it
-	swept   int64              // the leader's clock when old senders were last forgotten
-	since   int64              // the leader's clock at this process's first windows; `senders` has no earlier time
+	sent    forwarded.Indexes      // what other servers have
+	digests map[string]*Digest     // of outcomes known when an entry is applied; store.max_tenants bounds their number
+	senders map[uint64]lastWindows // by producer; only leaders use it
+	swept   int64                  // the leader's clock when old senders were last forgotten
+	since   int64                  // the leader's clock at this process's first windows; `senders` has no earlier time
 
 	events      []*Events // that wait for the event log, by index
 	eventsWork  *Work     // under way, or nil
@@ -115,7 +115,7 @@ func New(group uint64, config *tile.Config) *Member {
 	m := &Member{
 		config: config, group: group, shards: tile.NewShards(config),
 		version: entry.Version{Format: Format, Semantics: Semantics},
-		tenants: map[string]*tenant{}, senders: map[uint64]int64{}, digests: map[string]*Digest{},
+		tenants: map[string]*tenant{}, senders: map[uint64]lastWindows{}, digests: map[string]*Digest{},
 	}
 	return m
 }

@@ -117,6 +117,9 @@ func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 				e.Windows.Pushes = e.Windows.Pushes.Append(entry.AppendPush(nil,
 					&entry.Push{Producer: producer, Incarnation: 1, Sequence: sequence[producer], Shape: 1, Batches: batches}))
 			}
+			if rnd.IntN(8) == 0 { // the last incarnation of a producer
+				e.Windows.Pushes = e.Windows.Pushes.Append(LeaveOf(entry.Push{Producer: rnd.Uint64N(3), Shape: 1}))
+			}
 			if rnd.IntN(4) == 0 { // a repeat
 				e.Windows.Pushes = append(e.Windows.Pushes, last...)
 			}

@@ -560,6 +560,13 @@ func PushOf(batches []batch.Batch) ([]byte, error) {
 	return bytes, CheckPush(bytes)
 }
 
+// LeaveOf returns the push after which no push of a producer follows under its incarnation: see entry.Push. `last` is
+// the producer's last push, which is acknowledged.
+func LeaveOf(last entry.Push) []byte {
+	return entry.AppendPush(nil, &entry.Push{Producer: last.Producer, Incarnation: last.Incarnation,
+		Sequence: last.Sequence + 1, Stream: last.Stream, Shape: last.Shape, Leaves: true})
+}
+
 // CheckPush reports whether a push can be proposed.
 func CheckPush(push []byte) error {
 	p, err := entry.ParsePush(push)

@@ -409,6 +409,54 @@ func TestANewLeaderWaitsForSenders(t *testing.T) {
 	}
 }
 
+// A new leader does not wait for a sender that has left. It waits for one that has begun again since.
+func TestNobodyWaitsForASenderThatLeft(t *testing.T) {
+	for name, again := range map[string]bool{"it has left": false, "its next incarnation pushes": true} {
+		g := newThree(t, 3)
+		sequence := uint64(0)
+		push := func(n *testNode, producer, incarnation uint64) {
+			t.Helper()
+			sequence++
+			bytes := pushOf(g.now, "one", producer, sequence, 1)
+			if incarnation != 1 {
+				p, _ := entry.ParsePush(bytes)
+				p.Incarnation = incarnation
+				bytes = entry.AppendPush(nil, &p)
+			}
+			n.Push(g.now, ID(1000+sequence), bytes)
+			g.settle()
+		}
+		push(g.leader(), 8, 1)
+		push(g.leader(), 9, 1)
+		g.pass(11_000) // the members know all senders of the last 10 s
+		old := g.leader()
+		g.pass(9000 - g.now%10_000 + 4000 - 1000) // no shard has closed the tile yet, and one is due soon
+		push(old, 8, 1)
+		push(old, 9, 1)
+		if again {
+			push(old, 9, 2)
+		}
+		old.Push(g.now, 1, LeaveOf(entry.Push{Producer: 9, Incarnation: 1, Sequence: sequence, Shape: shape}))
+		g.settle()
+		if a, answered := old.answers[1]; !answered || a.Err != nil {
+			t.Fatalf("the leave is answered: %v, %v", answered, a.Err)
+		}
+		old.parted = true
+		g.pass(2500)
+		leader := g.leader()
+		closed := func() int64 {
+			return leader.State().Shards().Of(series.Shard("one", series.AppendKey(nil, series.Counter,
+				labels.FromStrings("__name__", "c")))).Closed()
+		}
+		before := closed()
+		push(leader, 8, 1)
+		g.pass(1000)
+		if waits := closed() == before; waits != again {
+			t.Errorf("%s: the new leader waits: %v, want %v", name, waits, again)
+		}
+	}
+}
+
 // A member that restarted lately does not know all senders. If it is elected, it closes no tile for five seconds,
 // though all senders that it knows were heard.
 func TestANewLeaderThatRestartedWaitsLonger(t *testing.T) {
@@ -426,7 +474,7 @@ func TestANewLeaderThatRestartedWaitsLonger(t *testing.T) {
 		g.pass(9000 - g.now%10_000 + 4000 - 1000) // one is due soon
 		if restarted {
 			for _, n := range g.nodes {
-				n.state.senders, n.state.since = map[uint64]int64{}, g.now
+				n.state.senders, n.state.since = map[uint64]lastWindows{}, g.now
 			}
 		}
 		push(old)

@@ -23,10 +23,17 @@ type Windows struct {
 	Ends    []End                   // of the windows, in the order of the pushes
 }
 
-// End is the end of a collector's window, in Unix milliseconds.
+// End is the end of a collector's window, in Unix milliseconds, or the end of the collector.
 type End struct {
-	Producer uint64
-	End      int64
+	Producer, Incarnation uint64
+	End                   int64
+	Left                  bool // no window follows under this incarnation
+}
+
+// lastWindows are the last windows of a producer in the log.
+type lastWindows struct {
+	incarnation uint64
+	clock       int64 // the leader's
 }
 
 // applyWindows folds the batches of all pushes of an entry.
@@ -38,9 +45,13 @@ func (m *Member) applyWindows(index uint64, w *entry.Windows) (done Windows, err
 			return done, err
 		}
 		done.Pushes++
-		m.senders[p.Producer] = w.Clock
 		m.since = cmp.Or(m.since, w.Clock)
-		end := End{Producer: p.Producer}
+		end := End{Producer: p.Producer, Incarnation: p.Incarnation, Left: p.Leaves}
+		if p.Leaves {
+			m.leave(index, &p)
+		} else {
+			m.senders[p.Producer] = lastWindows{p.Incarnation, w.Clock}
+		}
 		for b := range p.Batches.All() {
 			if end.End == 0 { // all batches of a push are of one window
 				if h, err := batch.ParseHeader(b); err == nil {
@@ -57,6 +68,18 @@ func (m *Member) applyWindows(index uint64, w *entry.Windows) (done Windows, err
 	return done, nil
 }
 
+// leave notes that a producer sends nothing more under an incarnation. The next one may have begun.
+func (m *Member) leave(index uint64, p *entry.Push) {
+	if m.senders[p.Producer].incarnation == p.Incarnation {
+		delete(m.senders, p.Producer)
+	}
+	for number := range uint16(series.Shards) {
+		if index > m.restored[number] {
+			m.shards.Left(number, p.Producer, p.Incarnation)
+		}
+	}
+}
+
 // rememberSenders is how long a sender is remembered after its last windows, in milliseconds of the
 // leaders' clocks. A new leader needs the senders of the last 10 s: see Node.settled.
 const rememberSenders = 60_000
@@ -68,7 +91,7 @@ func (m *Member) forgetSenders(now int64) {
 		return
 	}
 	m.swept = now
-	maps.DeleteFunc(m.senders, func(_ uint64, last int64) bool { return last <= now-rememberSenders })
+	maps.DeleteFunc(m.senders, func(_ uint64, last lastWindows) bool { return last.clock <= now-rememberSenders })
 }
 
 // fold folds a batch into its shard, unless the shard was restored with it. The samples of a tenant

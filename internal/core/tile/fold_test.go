@@ -28,15 +28,25 @@ func TestTheLastBoundaryHasTheTimedWindow(t *testing.T) {
 	}
 }
 
-// A silent producer is remembered for an hour.
+// A silent producer is remembered for an hour, and one that has left for five minutes. It leaves under one
+// incarnation.
 func TestSilentProducersAreForgotten(t *testing.T) {
-	for after, knows := range map[int64]bool{producerTTL: true, producerTTL + 10_000: false} {
+	for _, c := range []struct {
+		left, after int64 // the incarnation that has left
+		knows       bool
+	}{
+		{0, producerTTL, true}, {0, producerTTL + 10_000, false},
+		{1, leftTTL, true}, {1, leftTTL + 10_000, false},
+		{2, producerTTL, true},
+	} {
 		p := &player{t: t, config: testConfig()}
 		p.shard = New(p.config, base)
 		p.run("window start=3s")
-		p.shard.Skip(base+after, p.config)
-		if got := p.shard.Knows(&batch.Header{Producer: 1, Incarnation: 1, Sequence: 1}); got != knows {
-			t.Errorf("after %v, the producer is known: %v, want %v", time.Duration(after)*time.Millisecond, got, knows)
+		p.shard.Left(1, uint64(c.left))
+		p.shard.Skip(base+c.after, p.config)
+		if got := p.shard.Knows(&batch.Header{Producer: 1, Incarnation: 1, Sequence: 1}); got != c.knows {
+			t.Errorf("incarnation %d has left: after %v, the producer is known: %v, want %v", c.left,
+				time.Duration(c.after)*time.Millisecond, got, c.knows)
 		}
 	}
 }

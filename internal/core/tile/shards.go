@@ -54,6 +54,16 @@ func (s *Shards) Refuse(number uint16, b []byte) (h batch.Header, f Folded, err 
 	return s.take(number, b, (*Shard).Refuse)
 }
 
+// Left calls Shard.Left, if the shard has begun.
+func (s *Shards) Left(number uint16, producer, incarnation uint64) {
+	g := &s.all[number]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.Shard != nil {
+		g.Shard.Left(producer, incarnation)
+	}
+}
+
 func (s *Shards) take(
 	number uint16, b []byte, do func(*Shard, []byte) (Folded, error),
 ) (h batch.Header, f Folded, err error) {

@@ -177,6 +177,17 @@ func (s *Shard) forgetTenant(t *tenant) {
 // It is longer than the time for which batches are retried.
 const producerTTL = 3_600_000 // ms
 
+// leftTTL is producerTTL for a producer that has left. A copy of a batch may still be on its way to the leader, for
+// less than a minute.
+const leftTTL = 300_000 // ms
+
+// Left says that no batch of a producer follows under an incarnation, but for copies of those that came.
+func (s *Shard) Left(id, incarnation uint64) {
+	if last := s.producers[producer{id, incarnation}]; last != nil {
+		last.boundary = min(last.boundary, s.closed-producerTTL+leftTTL)
+	}
+}
+
 func (s *Shard) forgetProducers() {
 	for id, last := range s.producers {
 		if last.boundary < s.closed-producerTTL {

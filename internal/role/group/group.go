@@ -182,6 +182,8 @@ type Writer interface {
 // Network carries messages to the other members. It may lose, delay and repeat them.
 type Network interface {
 	Send(messages []member.Message)
+	// Left says that no push of a collector follows under an incarnation.
+	Left(producer, incarnation uint64)
 	// Route says which member each node has, by the node's name. It is called when the log names more nodes.
 	Route(members map[string]uint64)
 }

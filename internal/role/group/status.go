@@ -304,7 +304,14 @@ func (g *Group) counted(w *member.Windows) {
 		return // the only collector is in this process, and calls Through
 	}
 	for _, e := range w.Ends {
-		g.collectors.Pushed(e.Producer, e.End, w.Clock)
+		if !e.Left {
+			g.collectors.Pushed(e.Producer, e.Incarnation, e.End, w.Clock)
+			continue
+		}
+		g.collectors.Left(e.Producer, e.Incarnation)
+		if g.Network != nil {
+			g.Network.Left(e.Producer, e.Incarnation)
+		}
 	}
 	g.Raise(g.collectors.Through(w.Clock))
 }

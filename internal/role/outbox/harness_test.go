@@ -38,6 +38,7 @@ type group struct {
 	refuses error // the answer to each push
 	leaves  int   // if not 0, nobody leads after that many pushes
 	pushes  []entry.Push
+	left    []entry.Push      // that said that their producer leaves
 	counted map[string]uint64 // samples that count, by series
 }
 
@@ -89,6 +90,10 @@ func (g *group) take(push []byte) (done, sent bool, err error) {
 	if err != nil {
 		g.t.Error(err)
 		return true, true, err
+	}
+	if p.Leaves {
+		g.left = append(g.left, p)
+		return !g.mute, true, nil
 	}
 	g.pushes = append(g.pushes, p)
 	for b := range p.Batches.All() {

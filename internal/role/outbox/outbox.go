@@ -70,6 +70,9 @@ const (
 	// given up.
 	tryTime = 5 * time.Second
 
+	// leaveTime bounds the try of a stopping process to say that it has stopped.
+	leaveTime = time.Second
+
 	// stopTime is how long a stopping process tries to hand over what waits. The next process sends the rest.
 	stopTime = 3 * time.Second
 
@@ -92,6 +95,7 @@ type Outbox struct {
 	tried          id     // a leader may have the windows up to this one, although no answer came
 	own            uint64 // incarnation of the windows that this process pushes; 0 before the first
 	since          time.Time
+	last           entry.Push // the last one that a leader has acknowledged, without its batches
 }
 
 // New opens the files, and finds the windows of an earlier process in them.
@@ -225,6 +229,7 @@ func (o *Outbox) Push(ctx context.Context, batches []batch.Batch) error {
 	trying, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	sent, err := o.Leader.Push(trying, push)
+	o.answered(push, err)
 	if known(err) {
 		o.post(w, ledger.Transfer{To: ledger.HandedOver, Samples: w.samples - lost(w, err)})
 		return err
@@ -341,6 +346,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 		}
 		f, begin, end := o.reads()
 		if begin == end && ctx.Err() != nil {
+			o.leave(sending)
 			break
 		}
 		frame, found, err := f.queue.Peek()
@@ -367,6 +373,35 @@ func (o *Outbox) Run(ctx context.Context) error {
 			"samples", sum.Samples, "bytes", sum.Bytes, "oldest", time.UnixMilli(oldest).UTC())
 	}
 	return errors.Join(o.seconds.queue.Close(), o.tiles.queue.Close())
+}
+
+// answered notes a push that a leader has acknowledged.
+func (o *Outbox) answered(push []byte, err error) {
+	if err != nil {
+		return
+	}
+	if p, err := entry.ParsePush(push); err == nil {
+		p.Batches = nil // they point into the push
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.last = p
+	}
+}
+
+// leave tells the cluster that this process has sent all its windows. Otherwise the next leader would wait for it.
+func (o *Outbox) leave(ctx context.Context) {
+	o.mu.Lock()
+	last := o.last
+	o.mu.Unlock()
+	if last.Producer == 0 {
+		return // nothing was sent
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	if _, err := o.Leader.Push(ctx, member.LeaveOf(last)); err != nil {
+		o.Logger.Info("the cluster does not know that this collector has stopped; after an election it waits some seconds "+
+			"for it", "error", err)
+	}
 }
 
 // saved reports whether both positions are saved, and saves them if not.
@@ -521,6 +556,7 @@ func (o *Outbox) try(ctx context.Context, w window, push []byte) error {
 	trying, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	sent, err := o.Leader.Push(trying, push)
+	o.answered(push, err)
 	if sent && err != nil {
 		o.note(w.id)
 	}

@@ -141,6 +141,57 @@ func TestTheNextProcessSendsWhatWaits(t *testing.T) {
 	})
 }
 
+// A process that stops takes its leave once the leader has all its windows. It does not if windows stay in the
+// file, since the next process sends them under the same incarnation.
+func TestAStopTakesItsLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		leaves := func(want ...uint64) {
+			t.Helper()
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			var got []uint64
+			for _, p := range g.left {
+				if got = append(got, p.Incarnation); p.Producer != 7 || len(p.Batches) > 0 {
+					t.Errorf("this leaves: %+v", p)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("incarnations %d have left, want %d", got, want)
+			}
+		}
+		p := start(t, memfs.New(), g, 1)
+		p.terminate()
+		leaves() // nobody knows it
+		p = start(t, p.fs, g, 1)
+		p.push(2)
+		p.terminate()
+		leaves(1)
+
+		p = start(t, p.fs, g, 2)
+		p.push(2)
+		g.set(func() { g.away = true })
+		p.push(2)
+		p.terminate()
+		leaves(1)
+		p = start(t, p.fs, g, 3)
+		g.set(func() { g.away = false })
+		time.Sleep(time.Second)
+		p.terminate()
+		leaves(1, 2) // the process has sent what incarnation 2 left, and nothing of its own
+
+		p = start(t, p.fs, g, 4)
+		p.push(2)
+		g.set(func() { g.away = true })
+		begun := time.Now()
+		p.terminate()
+		leaves(1, 2)
+		if took := time.Since(begun); took > leaveTime || p.log.count("does not know that this collector has stopped") != 1 {
+			t.Errorf("the stop took %v, and the log says %s", took, p.log.text.String())
+		}
+	})
+}
+
 // If there is no leader, a process that stops leaves its windows in the file, and logs that. It does not
 // wait for long.
 func TestAStopWithoutALeader(t *testing.T) {
