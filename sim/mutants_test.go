@@ -30,7 +30,7 @@ func TestMistakesAreFound(t *testing.T) {
 		{name: "store reopened", set: &mutant.Reopened, seed: 1, want: "has the outcome"},
 		{name: "checkpoint without store sync", mistakes: mistakes{noSync: true}, seed: 2, want: "has the outcome"},
 		{name: "no cut after a power loss", mistakes: mistakes{noCut: true}, seed: 9, want: "store raw of tenant"},
-		{name: "replay past commit", set: &mutant.PastCommit, seed: 6, want: "has the effect"},
+		{name: "replay past commit", set: &mutant.PastCommit, seed: 2, want: "has the effect"},
 		{name: "pipelined collector", mistakes: mistakes{pipelined: true}, seed: 1, want: "was acknowledged before"},
 		{name: "boundary right after an election", set: &mutant.Hasty, seed: 2, want: "and tiles are closed"},
 		{name: "decisions beside proposals in flight", set: &mutant.BesideFlight, mistakes: mistakes{impatient: true},

@@ -191,6 +191,8 @@ func (c *connection) send(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
+		// A node that refuses the first message would hold up all others.
+		c.late.Add(float64(c.queue.expire(time.Now().Add(-tooLate))))
 		c.failed(errors.New(status.Convert(err).Message()))
 		pause := brokenWait
 		if code := status.Code(err); code != codes.Unavailable && code != codes.Canceled {

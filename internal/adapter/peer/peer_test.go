@@ -413,6 +413,27 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// A node refuses the stream of the first message, whatever it is. After tooLate the message is dropped, and the
+// next ones are sent. It once stayed at the front for ever.
+func TestARefusedMessageHoldsUpNothing(t *testing.T) {
+	q, start := newQueue(1<<20), time.Unix(100, 0)
+	for i, from := range []uint64{9, 9, 1} {
+		q.put(waiting{ends{from, 2}, &wire.Message{Body: []byte{1}}, start.Add(time.Duration(i) * time.Second)})
+	}
+	if late := q.expire(start); late != 0 {
+		t.Errorf("%d messages are late at once", late)
+	}
+	if late := q.expire(start.Add(1500 * time.Millisecond)); late != 2 {
+		t.Errorf("%d messages are late, want 2", late)
+	}
+	if e, _ := q.wait(t.Context()); e != (ends{1, 2}) {
+		t.Errorf("the first message is between %+v, want {1 2}", e)
+	}
+	if got, _, _ := q.take(ends{1, 2}, start); len(got) != 1 || q.bytes != 0 {
+		t.Errorf("the batch has %d messages, want 1; %d bytes remain, want 0", len(got), q.bytes)
+	}
+}
+
 // aPush returns a valid push.
 func aPush(t testing.TB) []byte {
 	t.Helper()

@@ -82,6 +82,19 @@ func (q *queue) wait(ctx context.Context) (ends, bool) {
 	}
 }
 
+// expire removes the first messages, as long as they have waited since before `oldest`, and returns their number.
+func (q *queue) expire(oldest time.Time) (late int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.all) > 0 && q.all[0].since.Before(oldest) {
+		q.bytes -= q.all[0].size()
+		q.all[0] = waiting{}
+		q.all = q.all[1:]
+		late++
+	}
+	return late
+}
+
 // take removes the first messages between the same members, up to about maxBatch bytes. It drops
 // messages that have waited since before `oldest`, and returns their number as `late`.
 func (q *queue) take(between ends, oldest time.Time) (batch []*wire.Message, size, late int) {

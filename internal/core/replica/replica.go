@@ -524,12 +524,15 @@ func (r *Replica) after(messages []*raftpb.Message) {
 	w.then = append(w.then, messages...)
 }
 
-// deliver sends the messages for other members, and handles the messages for this one.
+// deliver sends the messages for other members, and handles the messages for this one. Raft passes on
+// another member's question for the end of the order, under the name of that member, if this member no longer
+// leads. Such a message is dropped, since others refuse it as forged: the member asks again.
 func (r *Replica) deliver(messages []*raftpb.Message) {
 	for _, m := range messages {
-		if m.GetTo() == r.id {
+		switch {
+		case m.GetTo() == r.id:
 			_ = r.node.Step(m)
-		} else {
+		case m.GetFrom() == r.id:
 			r.out.Messages = append(r.out.Messages, newMessage(m))
 		}
 	}

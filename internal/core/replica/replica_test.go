@@ -405,6 +405,31 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
+// A member asks another one for the end of the order, which no longer leads. That one does not pass the
+// question on: its node would send a message of another member, and all nodes refuse such messages. The
+// question of a barrier once stayed at the front of a node's queue like that, and nothing followed it.
+func TestAQuestionIsNotPassedOn(t *testing.T) {
+	g := newGroup(t, 3)
+	_, others := g.elect()
+	asking, asked := others[0], others[1]
+	if _, err := asking.Barrier(); err != nil {
+		t.Fatal(err)
+	}
+	questions := g.take(asking)
+	if len(questions) != 1 {
+		t.Fatalf("a barrier sends %v, want one question", questions)
+	}
+	questions[0].To, questions[0].body.To = asked.id, &asked.id
+	g.deliver(asking, questions[0])
+	if sent := g.take(asked); len(sent) > 0 {
+		t.Errorf("member %d passes on %v", asked.id, sent)
+	}
+	g.tick(askAgain)
+	if got := asking.reads(); len(got) != 1 {
+		t.Errorf("the barriers that ended are %v, want one", got)
+	}
+}
+
 // A cancelled barrier does not end, and takes no place any more. That holds for whatever it was waiting
 // for.
 func TestACancelledBarrier(t *testing.T) {
