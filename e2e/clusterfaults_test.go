@@ -14,7 +14,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -229,40 +228,6 @@ func TestTwoOfThreeGone(t *testing.T) {
 	c.caughtUp()
 	w.check(leader)
 	c.equal()
-}
-
-// readers query all nodes at once, right after each acknowledgement. A query that fails is sent once
-// more, to another node, as a load balancer would do.
-type readers struct {
-	c      *trio
-	name   string
-	mu     sync.Mutex
-	asked  int
-	missed []string
-	failed []string // queries that failed at two nodes
-}
-
-func (r *readers) ask(value float64) {
-	var wg sync.WaitGroup
-	for i, n := range nodeNames {
-		wg.Go(func() {
-			at := n
-			v, err := r.c.node(at).value(r.name)
-			if err != nil && v == 0 {
-				at = nodeNames[(i+1)%len(nodeNames)]
-				v, err = r.c.node(at).value(r.name)
-			}
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.asked++
-			if err != nil {
-				r.failed = append(r.failed, fmt.Sprintf("%v: node %s: %v", value, at, err))
-			} else if v != value {
-				r.missed = append(r.missed, fmt.Sprintf("node %s returned the value %v after %v was acknowledged", at, v, value))
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // If a collector is killed while two of three nodes are down, it may lose only what it received in the

@@ -112,7 +112,7 @@ func (l *loaded) start(name string) {
 		l.remotes = append(l.remotes, r)
 		l.running.Go(r.run)
 	}
-	l.readers = &readers{c: l.trio, name: name + "_read"}
+	l.readers = &readers{l: l, name: name + "_read"}
 	l.writer = l.startWriter(l.readers.name, func(value float64) {
 		l.readers.ask(value)
 		reach(time.Now().Add(50 * time.Millisecond))
@@ -130,7 +130,7 @@ func (l *loaded) longestGap() time.Duration {
 
 // finish ends the run. Each node must then have exactly what was sent, and all nodes the same. If the
 // faults of the run left two nodes in order at any time, no sender got an answer of 5xx from a node that
-// was not cut off, and no query failed at two nodes.
+// was not cut off, and no query failed twice.
 func (l *loaded) finish(twoInOrder bool) {
 	t := l.t
 	t.Helper()
@@ -172,7 +172,7 @@ func (l *loaded) finish(twoInOrder bool) {
 	report("queries that missed an acknowledged sample", l.readers.missed)
 	if twoInOrder {
 		report("answers of 5xx", append(l.failures, l.writer.unavailable...))
-		report("queries that failed at two nodes", l.readers.failed)
+		report("queries that failed twice", l.readers.failed)
 	}
 	if l.acked == 0 || l.readers.asked == 0 {
 		t.Errorf("%s: %d requests were acknowledged, and %d queries asked", l.name, l.acked, l.readers.asked)
@@ -200,6 +200,40 @@ func (l *loaded) equal() {
 		}
 		return err
 	})
+}
+
+// readers query all nodes at once, right after each acknowledgement. A query that fails is sent once more, to
+// another node that is ready, as a load balancer does.
+type readers struct {
+	l      *loaded
+	name   string
+	mu     sync.Mutex
+	asked  int
+	missed []string
+	failed []string // queries that failed twice
+}
+
+func (r *readers) ask(value float64) {
+	var wg sync.WaitGroup
+	for i, n := range nodeNames {
+		wg.Go(func() {
+			at := n
+			found, err := r.l.node(at).query(r.name)
+			if err != nil {
+				at = r.l.choose(i + 1)
+				found, err = r.l.node(at).query(r.name)
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.asked++
+			if err != nil {
+				r.failed = append(r.failed, fmt.Sprintf("%v: node %s, then node %s: %v", value, n, at, err))
+			} else if len(found) != 1 || found[0].Value.V != value {
+				r.missed = append(r.missed, fmt.Sprintf("node %s returned %+v after %v was acknowledged", at, found, value))
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // remote sends ten requests of remote write a second, one after the other. It repeats a request until it is
