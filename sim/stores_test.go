@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
@@ -195,13 +196,13 @@ func (n *node) writeRequests(w *member.Work) {
 
 // compact does what tsdb does each minute. A raw store is synced before it puts a block into place.
 func (n *node) compact() {
-	before := n.blocks()
 	n.noteEnds(func() {
+		before := n.blocks()
 		if err := n.stores.Compact(context.Background(), n.sim.Chance(30)); err != nil {
 			n.sim.Fail("node %d: %v", n.n, err)
 		}
+		n.sim.covered.truncations += max(0, n.blocks()-before)
 	})
-	n.sim.covered.truncations += max(0, n.blocks()-before)
 }
 
 // rawDir returns the directory of a tenant's raw store.
@@ -266,7 +267,9 @@ func (n *node) all(tenant, store string) map[string]string {
 func (n *node) read(
 	tenant, store string, mint, maxt int64, fn func(labels.Labels, chunkenc.Iterator), m ...*labels.Matcher,
 ) {
-	q, err := n.stores.Querier(tenant, store, mint, maxt)
+	var q storage.Querier
+	var err error
+	n.noteEnds(func() { q, err = n.stores.Querier(tenant, store, mint, maxt) }) // it may open the store
 	if err != nil {
 		n.sim.Fail("node %d: %v", n.n, err)
 		return

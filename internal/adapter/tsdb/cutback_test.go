@@ -65,6 +65,19 @@ func TestAStoreIsCutBackToItsLastSync(t *testing.T) {
 	}
 }
 
+// If no boot has a name, each start may follow a power loss.
+func TestAStoreIsCutBackIfNoBootIsKnown(t *testing.T) {
+	w := newWorld(t)
+	w.startInGroup("", 0)
+	w.writeRaw(&plain, "a@1000=1")
+	w.sync()
+	w.writeRaw(&plain, "a@2000=2")
+	w.startInGroup("", 1)
+	if got := w.raw()["a"]; got != "1000=1" {
+		t.Errorf("stored: %s", got)
+	}
+}
+
 // A store is cut back only once in each boot of the machine. A later cut could remove what the group
 // has noted as stored.
 func TestAStoreIsCutBackOnce(t *testing.T) {
