@@ -86,10 +86,11 @@ func TestAFailedStartSaysWhy(t *testing.T) {
 	}{
 		{"the HTTP port is in use", exitFailure, serveArgs(data, "--http-listen", tcp.Addr().String()),
 			"listen on http " + tcp.Addr().String() +
-				": the port is in use; stop the process that uses it, or choose another with --http-listen"},
+				": the port is in use; stop the process that uses it, or choose another port with --http-listen"},
 		{"the port of OTLP is in use", exitFailure, serveArgs(data, "--otlp-grpc-listen", tcp.Addr().String()),
 			"listen on OTLP " + tcp.Addr().String() +
-				": the port is in use; stop the process that uses it, or choose another with --distributor-otlp-grpc-listen"},
+				": the port is in use; stop the process that uses it, or choose another port with " +
+				"--distributor-otlp-grpc-listen"},
 		{"the UDP port is in use", exitFailure, serveArgs(data, "--dogstatsd-udp", udp.LocalAddr().String()),
 			"listen on udp " + udp.LocalAddr().String() + ": bind: address already in use; `ss -ulpn 'sport = :" + udpPort +
 				"'` shows which process has the port: stop that process, or choose another port"},

@@ -231,7 +231,7 @@ func TestABrokenStore(t *testing.T) {
 	expectSoon(t, p, "whole", 4)
 	if w := p.warnings(t, "whole"); len(w) != 1 ||
 		!strings.HasPrefix(w[0],
-			"store raw of tenant default cannot be opened, samples from remote write and OTLP are missing: ") {
+			"store raw of tenant default cannot be opened, so samples from remote write and OTLP are missing: ") {
 		t.Errorf("unexpected warnings: %v", w)
 	}
 	found := diagnosis(t, "--server", p.HTTP)

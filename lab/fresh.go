@@ -51,8 +51,8 @@ func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counti
 
 var freshProbes atomic.Uint64 // the number of samples sent so far, which gives each sample its own value
 
-// fresh writes one sample and queries until the sample is found. A refused query counts as an empty
-// answer.
+// fresh is one measurement: it writes a sample, and queries until the sample is found. A refused query
+// counts as an empty answer.
 func (p *runningDatabase) fresh(ctx context.Context) (time.Duration, error) {
 	looking, cancel := context.WithTimeout(ctx, freshLimit)
 	defer cancel()

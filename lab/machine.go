@@ -61,7 +61,7 @@ func cpuModel(info string) string {
 // processors holds times of all processors since the machine's start, in the kernel's ticks.
 type processors struct {
 	all    uint64
-	worked uint64 // time of processes and the kernel, without interrupts, which belong to the load
+	worked uint64 // time of processes and the kernel; interrupts do not count, since they belong to the load
 	stolen uint64
 }
 

@@ -182,7 +182,7 @@ func (f *formatter) value(v slog.Value) {
 	}
 }
 
-// any appends a value by calling its methods, which may panic.
+// any is for values of other types. It calls their methods, which may panic.
 func (f *formatter) any(v any) {
 	defer func() {
 		if r := recover(); r != nil {

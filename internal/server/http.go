@@ -104,8 +104,8 @@ func httpError(address string, err error) error {
 func listenError(what, address, flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("listen on %s %s: the port is in use; stop the process that uses it, or choose another with %s",
-			what, address, flag)
+		return fmt.Errorf("listen on %s %s: the port is in use; stop the process that uses it, or choose another port "+
+			"with %s", what, address, flag)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("listen on %s %s: permission denied; choose a port above 1023 with %s", what, address, flag)
 	}

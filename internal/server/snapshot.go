@@ -47,9 +47,9 @@ type tilesLog struct {
 // take makes a snapshot in dataDir/snapshots. It removes a snapshot that it cannot finish.
 //
 // The order matters: stores, then the journal, then names. If the journal is newer than the stores, the
-// snapshot lacks at most the samples of the tiles stored in between, and the journal's totals include
-// them. An older journal would continue from an older total, which rate() sees as a reset. Names come
-// last, so that the snapshot has every name with samples.
+// snapshot lacks at most the tiles that were stored in between, and their samples are still in the
+// journal's totals. An older journal would continue from an older total, which rate() sees as a reset.
+// Names come last, so that the snapshot has every name with samples.
 func (s *snapshots) take(
 	ctx context.Context, now time.Time, told func(answer.SnapshotStep),
 ) (whole answer.SnapshotStep, err error) {

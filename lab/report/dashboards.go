@@ -175,7 +175,7 @@ func (r *Results) dashboards() string {
 	return text
 }
 
-// times formats latencies of writes.
+// times is the text for the latencies of writes.
 func (w WritesBeside) times() string {
 	return withSpread(w.P50, significant) + " / " + withSpread(w.P99, significant) + " / " +
 		withSpread(w.Longest, significant)

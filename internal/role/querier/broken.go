@@ -44,7 +44,8 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	}
 	warn := func(store, instead string, broken *tsdb.BrokenError) {
 		unread = broken
-		o.warnings.Add(fmt.Errorf("store %s of tenant %s cannot be opened, %s: %w", store, sel.tenant, instead, broken.Cause))
+		o.warnings.Add(fmt.Errorf("store %s of tenant %s cannot be opened, so %s: %w",
+			store, sel.tenant, instead, broken.Cause))
 	}
 	var broken *tsdb.BrokenError
 	switch err := add(raw); {
@@ -64,7 +65,7 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 		}
 		switch err = add(other.String()); {
 		case err == nil && (len(live) > 0 || !isNone(o.queriers[len(o.queriers)-1])):
-			warn(sel.width.String(), fmt.Sprintf("tiles of %v answer in their place", other), was)
+			warn(sel.width.String(), fmt.Sprintf("tiles of %v answer instead", other), was)
 			sel.width, sel.live = other, live
 			exist = true
 		case err == nil, errors.As(err, &broken):

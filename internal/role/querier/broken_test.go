@@ -20,7 +20,7 @@ import (
 // TestABrokenStoreCostsAWarning checks that the tenant's other stores answer, and that a warning names
 // the missing samples. If no store is left, the query fails, because an empty answer would end alerts.
 func TestABrokenStoreCostsAWarning(t *testing.T) {
-	const lacks10s = "store 10s of tenant default cannot be opened, tiles of 1m answer in their place: "
+	const lacks10s = "store 10s of tenant default cannot be opened, so tiles of 1m answer instead: "
 	for _, c := range []struct {
 		why      string
 		broken   []string
@@ -33,15 +33,16 @@ func TestABrokenStoreCostsAWarning(t *testing.T) {
 		err      string
 	}{
 		{"raw is broken: tiles answer", []string{"raw"}, "", "a@-30=1", "", "", "", "a@-30=1",
-			[]string{"store raw of tenant default cannot be opened, samples from remote write and OTLP are missing: "}, ""},
+			[]string{"store raw of tenant default cannot be opened, so samples from remote write and OTLP are missing: "},
+			""},
 		{"10s is broken: 1m answers, with its open tiles", []string{"10s"}, "b@-10=2", "", "a@-60=1", "a@-20=7", "a@0=2",
 			"a@-60=1 a@0=2 b@-10=2", []string{lacks10s}, ""},
 		{"10s is broken, and 1m has only open tiles", []string{"10s"}, "b@-10=2", "", "", "a@-20=7", "a@0=2", "a@0=2 b@-10=2",
 			[]string{lacks10s}, ""},
 		{"10s is broken, and 1m has no tiles: open tiles answer", []string{"10s"}, "", "", "", "a@-20=7", "", "a@-20=7",
-			[]string{"store 10s of tenant default cannot be opened, only open tiles answer: "}, ""},
+			[]string{"store 10s of tenant default cannot be opened, so only open tiles answer: "}, ""},
 		{"both widths are broken: raw answers", []string{"10s", "1m"}, "b@-10=2", "", "", "", "", "b@-10=2",
-			[]string{"store 10s of tenant default cannot be opened, only open tiles answer: "}, ""},
+			[]string{"store 10s of tenant default cannot be opened, so only open tiles answer: "}, ""},
 		{"the query does not read the broken width", []string{"1m"}, "", "a@-30=1", "", "", "", "a@-30=1", nil, ""},
 		{"raw is broken, and the tenant has no other store", []string{"raw"}, "", "", "", "", "", "", nil,
 			"no store is left to answer the query: read the stores of tenant default: open "},

@@ -63,9 +63,9 @@ const (
 	busy // an earlier call still waits for the disk
 )
 
-// within runs `do`, which uses the disk, and waits for the result at most as long as `patience`.
-// `held` has capacity 1, so that a hanging disk blocks only one goroutine, even if there are many
-// calls.
+// within is a helper: it runs `do`, which uses the disk, and waits for the result at most as long as
+// `patience`. `held` has capacity 1, so that a hanging disk blocks only one goroutine, even if there are
+// many calls.
 func within[T any](patience time.Duration, held chan struct{}, do func() T) (result T, is answered) {
 	select {
 	case held <- struct{}{}:

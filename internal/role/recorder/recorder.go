@@ -252,8 +252,8 @@ func newID(r *record.Record) string {
 	return r.Began.UTC().Format("20060102T150405.000-") + why
 }
 
-// trim removes the oldest records beyond the bounds, but never the record that was just made, whose
-// name looks old if the clock was set back.
+// trim removes the oldest records beyond the bounds, but never the record that was just made: its name
+// looks old if the clock was set back.
 func (r *Recorder) trim(made string) error {
 	all, err := r.files()
 	if err != nil {
