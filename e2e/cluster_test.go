@@ -389,25 +389,21 @@ func (i *increments) stop() {
 	<-i.done
 }
 
-// ledgersClose checks that no node's ledger has a difference, and that each node got as many samples
+// ledgersClose checks that no node's own ledger has a difference, and that each node got as many samples
 // as all nodes handed over.
 func (c *trio) ledgersClose() {
 	c.t.Helper()
-	type samples struct {
-		Collected, Difference float64
-		HandedOver            float64 `json:"handed_over"`
-	}
-	of, handedOver := map[string]samples{}, 0.0
+	of, handedOver := map[string]sumOfBooks{}, 0.0
 	for _, n := range nodeNames {
-		var ledger struct{ Samples samples }
-		if err := c.nodes[n].ask("/api/v1/status/ledger", nil, &ledger); err != nil {
+		books, err := c.nodes[n].sumOfBooks(true)
+		if err != nil {
 			c.t.Fatal(err)
 		}
-		of[n] = ledger.Samples
-		handedOver += ledger.Samples.HandedOver
+		of[n] = books
+		handedOver += books.Samples.HandedOver
 	}
-	for n, s := range of {
-		if s.Difference != 0 || s.Collected != handedOver || handedOver == 0 {
+	for n, b := range of {
+		if s := b.Samples; s.Difference != 0 || s.Collected != handedOver || handedOver == 0 {
 			c.t.Errorf("the ledger of node %s has %+v, but all nodes together handed over %v samples", n, s, handedOver)
 		}
 	}
