@@ -509,7 +509,7 @@ const (
 	// forgetPusher is how long a collector is remembered after its last call. If it has pushed nothing here, it is
 	// forgetCaller: it calls each second while it looks for the leader, and Left does not reach it.
 	forgetPusher = 10 * time.Minute
-	forgetCaller = time.Minute
+	forgetCaller = 5 * time.Second
 
 	// stopping is how long a process that has left may go on with other calls.
 	stopping = 10 * time.Second
