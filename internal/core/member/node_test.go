@@ -497,6 +497,22 @@ func TestANewLeaderThatRestartedWaitsLonger(t *testing.T) {
 	}
 }
 
+// The clock of a new leader leaps ahead, and then back. The time of its election must not seem later, or some
+// senders would no longer be recent, and the leader would not wait for them. It may seem earlier.
+func TestALeapDoesNotPostponeAnElection(t *testing.T) {
+	g := newThree(t, 3)
+	n := g.leader()
+	since := n.leader.since
+	n.clock += 1900
+	if g.pass(100); n.leader.since != since {
+		t.Errorf("after a leap ahead, the election is %d ms later", n.leader.since-since)
+	}
+	n.clock -= 1900
+	if g.pass(100); n.leader.since != since-1800 {
+		t.Errorf("after a leap back, the election is %d ms later, want 1800 ms earlier", n.leader.since-since)
+	}
+}
+
 // A member whose clock is wrong does not lead for long: it would close tiles of the future.
 func TestAWrongClockDoesNotLead(t *testing.T) {
 	g := newThree(t, 3)
