@@ -77,7 +77,7 @@ type heard struct {
 // applied is a check that an entry has the same effect on all members.
 func (o *oracle) applied(s *sim, n *node, a *member.Applied) {
 	var b strings.Builder
-	fmt.Fprint(&b, a.Kind, a.Moved, a.Notes, a.Closed.Samples, a.Closed.Duplicates, a.Windows.Pushes, a.Windows.Damaged)
+	fmt.Fprint(&b, a.Kind, a.Moved, a.Closed.Samples, a.Closed.Duplicates, a.Windows.Pushes, a.Windows.Damaged)
 	for _, tenant := range slices.Sorted(maps.Keys(a.Windows.Folded)) {
 		fmt.Fprint(&b, " ", tenant, *a.Windows.Folded[tenant])
 	}

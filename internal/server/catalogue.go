@@ -6,7 +6,9 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/cataloguefile"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/role/group"
 )
 
 // openCatalogue loads the names that earlier processes have seen, except names that have been unused
@@ -42,6 +44,55 @@ func (s *server) forgetNames(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// nameTerms returns the limits by which the group gives names to their owners.
+func (s *server) nameTerms() entry.Names {
+	kept := func(kind series.Kind) int64 { return min(s.keptNames(kind), longest).Milliseconds() }
+	return entry.Names{
+		MaxNames: catalogue.DefaultMaxNames, Unused: min(s.unusedNames(), longest).Milliseconds(),
+		CounterTTL: kept(series.Counter), GaugeTTL: kept(series.Gauge), CheckTTL: kept(series.Check),
+		UpDownTTL: kept(series.UpDown),
+	}
+}
+
+// longest is the longest time in the terms of names: a century, which an entry can have.
+const longest = 100 * 365 * 24 * time.Hour
+
+// peekName returns the name that a claim would get, on a node as far as its member knows.
+func (s *server) peekName(claim *catalogue.Claim) (name string, known bool, report catalogue.Report) {
+	if g, is := s.aggregator.(*group.Group); is {
+		return g.Names().Peek(claim)
+	}
+	return s.catalogue.Peek(claim)
+}
+
+// names returns the DogStatsD metrics of a tenant, for the API.
+type names func(tenant string) []catalogue.Metric
+
+// Metadata implements promapi.MetadataSource.
+func (n names) Metadata(tenant string) []catalogue.Metric { return n(tenant) }
+
+// describe returns the metrics of a tenant. A group knows their kinds, and this node's rules the units and the help.
+func (s *server) describe(tenant string) []catalogue.Metric {
+	g, is := s.aggregator.(*group.Group)
+	if !is {
+		return s.catalogue.Metadata(tenant)
+	}
+	type owner struct {
+		base string
+		kind series.Kind
+	}
+	own := map[owner]catalogue.Metric{}
+	for _, m := range s.catalogue.Metadata(tenant) {
+		own[owner{m.Base, m.Kind}] = m
+	}
+	all := g.Names().Metadata(tenant)
+	for i := range all {
+		m := own[owner{all[i].Base, all[i].Kind}]
+		all[i].Unit, all[i].Help = m.Unit, m.Help
+	}
+	return all
 }
 
 // unusedNames is how long a name keeps its owner after its last sample: as long as the stores keep

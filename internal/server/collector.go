@@ -44,7 +44,8 @@ func (s *server) openCollector() error {
 	s.collector, err = collector.New(collector.Options{
 		Config: config, Mapper: mapper, Limiter: s.limiter,
 		Catalogue: s.catalogue, CatalogueFile: s.catalogueFile, Ledger: s.ledger, Watch: s.watch,
-		Aggregator: &s.opening, Events: &s.opening, Producer: producer, Host: constant.Get("host"), Probe: mark,
+		Aggregator: &s.opening, Events: &s.opening, Producer: producer, Shared: s.inGroup(),
+		Host: constant.Get("host"), Probe: mark,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 		Inherited: s.inherited.dogstatsd, Connections: s.shares.Streams,
 	})

@@ -19,7 +19,7 @@ func (s *server) explainer() (*explain.Explainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.Peek = s.catalogue.Peek
+	x.Peek = s.peekName
 	x.Arrives = func(tenant string) (sockets []string) {
 		for _, l := range s.collector.Listening() {
 			if l.Tenant == tenant {

@@ -61,7 +61,7 @@ func (s *server) openGroup() error {
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
 		MaxQueued: queuedBytes, MaxQueuedSum: queuedSum, MaxBehind: member.MaxBehind, MaxTenants: s.config.Store.MaxTenants,
 		FS: dir, Mark: binary.LittleEndian.Uint32(random[:]), Seed: binary.LittleEndian.Uint64(random[4:]),
-		Writer: groupWriter{s.distributor, s.stores, s.events, tookOver}, KeptEvents: s.keptEvents,
+		Writer: groupWriter{s.distributor, s.stores, s.events, tookOver}, KeptEvents: s.keptEvents, Names: s.nameTerms,
 		Told:   told{s.metadata, s.stores, s.distributor},
 		Ledger: s.ledger, Watch: s.watch, Boot: boot(),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,

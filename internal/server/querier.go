@@ -65,7 +65,7 @@ func (s *server) promAPI() http.Handler {
 	b := build.This()
 	return promapi.New(promapi.Options{
 		Engine: s.engine, Queryable: s.querier, Exemplars: s.querier,
-		Metadata: s.catalogue, Families: s.metadata, Stats: storeStats{s.stores},
+		Metadata: names(s.describe), Families: s.metadata, Stats: storeStats{s.stores},
 		Tenant: tenantOf, Ready: s.readiness, Now: time.Now,
 		Build:   v1.PrometheusVersion{Version: b.Version, Revision: b.Revision, GoVersion: b.Go},
 		Runtime: s.runtimeInfo,

@@ -80,8 +80,12 @@ func (s *server) takeOverFrom(from, to segment.FS) error {
 	if _, err := rand.Read(mark[:]); err != nil {
 		return err
 	}
+	names, err := s.catalogueFile.Load()
+	if err != nil {
+		return err
+	}
 	var config tile.Config // left empty: only queries use it, and nothing queries this state
-	state := member.Found(groupNumber, identity.DataIndex, &config, shards, states)
+	state := member.Found(groupNumber, identity.DataIndex, &config, shards, states, names)
 	if err := group.Found(to, binary.LittleEndian.Uint32(mark[:]), state); err != nil {
 		return err
 	}

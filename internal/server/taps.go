@@ -49,7 +49,7 @@ func (s *server) storedNames(tenant string) tail.Stored {
 		if out.Drop {
 			return nil
 		}
-		name, _, _ := s.catalogue.Peek(&catalogue.Claim{
+		name, _, _ := s.peekName(&catalogue.Claim{
 			Tenant: tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind, Buckets: out.Buckets,
 		})
 		if out.Buckets == "" {

@@ -20,6 +20,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 
 	"github.com/freshet-io/freshet/internal/core/distinct"
@@ -217,6 +218,27 @@ type Reader struct {
 	set      distinct.Set
 	classic  []float64
 	exemplar Exemplar
+}
+
+// Series yields the key and the policy of each increment, in order, up to the place where the batch is damaged. It
+// reads nothing else, and so costs a fraction of Next.
+func Series(b []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, policy []byte) bool) {
+		var r Reader
+		if r.Reset(b) != nil {
+			return
+		}
+		for ; r.left > 0 && r.cutBody(); r.left-- {
+			if r.bad = len(r.body) == 0; r.bad {
+				continue
+			}
+			r.body = r.body[1:]
+			key, policy := r.cut(), r.cut()
+			if !r.bad && len(key) > 0 && series.Kind(key[0]).Valid() && !yield(key, policy) {
+				return
+			}
+		}
+	}
 }
 
 // ErrNewer means that a newer version wrote the batch, in a form that this version cannot read.

@@ -3,14 +3,15 @@
 // names. Timers whose histograms differ in form also get different names. Package mapping makes the
 // claimed names; an adapter saves the catalogue.
 //
-// A name must be claimed on one machine: two machines that see the claims in different orders would
-// give the plain name to different kinds. So a sample's series is decided once, where the sample
-// comes in.
+// A name must be claimed in one order: two machines that see the claims in different orders would
+// give the plain name to different kinds. One machine has a Catalogue, and decides where a sample comes in. The
+// members of a group have a Shared, and decide in the order of their log.
 package catalogue
 
 import (
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -101,6 +102,9 @@ type tenant struct {
 	stored map[string]*metric   // metrics by each name under which they are stored, Name included
 	aside  map[owner]*metric    // the metrics of owners that did not get the name that they claimed
 	raws   map[rawName]struct{} // the collisions that were reported
+
+	// fresh is the LastSeen since which a metric counts as claimed in this process. Only a Shared has one.
+	fresh int64
 
 	searchAt int64 // earliest time of the next search, Unix milliseconds; see makeRoom
 }
@@ -272,12 +276,15 @@ func beside(name string, m *metric, claim *Claim) string {
 // the name.
 func (t *tenant) blocked(name string, claim *Claim) *metric {
 	for _, stored := range storedNames(name, claim.Buckets != "") {
-		if m := t.stored[stored]; m != nil && (!m.sharesBase(claim) || m.claimed && m.Buckets != claim.Buckets) {
+		if m := t.stored[stored]; m != nil && (!m.sharesBase(claim) || t.inUse(m) && m.Buckets != claim.Buckets) {
 			return m
 		}
 	}
 	return nil
 }
+
+// inUse reports whether the owner of a metric may still come.
+func (t *tenant) inUse(m *metric) bool { return m.claimed || m.LastSeen >= t.fresh }
 
 // unremembered returns the name of a claim beyond the bound on names. The name depends on the claim
 // alone. A hash makes it unique, because the catalogue does not remember the names of other claims
@@ -332,7 +339,9 @@ func (c *Catalogue) firstCollision(t *tenant, name string, raw []byte) bool {
 func (c *Catalogue) tenant(name string) *tenant {
 	t := c.tenants[name]
 	if t == nil {
-		t = &tenant{stored: map[string]*metric{}, aside: map[owner]*metric{}, raws: map[rawName]struct{}{}}
+		t = &tenant{
+			stored: map[string]*metric{}, aside: map[owner]*metric{}, raws: map[rawName]struct{}{}, fresh: math.MaxInt64,
+		}
 		c.tenants[name] = t
 	}
 	return t

@@ -41,7 +41,7 @@ const (
 	KindDeltas                    // a request of OTLP deltas, or a part of one
 	KindBoundary                  // the end of a tile
 	KindEvents                    // events for a tenant's event log
-	KindNames                     // names for a tenant's catalogue
+	KindNames                     // claims of names of DogStatsD metrics
 	KindVersion                   // the format and semantics that all members know
 	KindNode                      // the member of a node that is new to the group
 	KindForwarded                 // up to which entries backends have what is forwarded
@@ -72,7 +72,7 @@ type Entry struct {
 	Request  Request // of KindRequest and KindDeltas
 	Boundary Boundary
 	Events   Events
-	Notes    Notes // of KindNames
+	Names    Names
 	Version  Version
 	Node     Node
 
@@ -155,10 +155,26 @@ type Events struct {
 	List       List   // each item is encoded by package event
 }
 
-// Notes are names of a tenant. The parts are opaque here.
-type Notes struct {
-	Tenant string
-	Parts  List
+// Names are claims of names of DogStatsD metrics, with what decides about them: see package catalogue. All
+// durations are milliseconds.
+type Names struct {
+	Clock      int64 // the leader's time, in Unix milliseconds
+	MaxNames   int   // most names of a tenant
+	MaxTenants int   // as in Request
+	Unused     int64 // names are forgotten after so long without samples
+	CounterTTL int64 // how long names of counters, timers and sets keep their owner at least, after the last sample
+	GaugeTTL   int64
+	CheckTTL   int64
+	UpDownTTL  int64
+	Claims     List // each item is written by AppendClaim
+}
+
+// Claim is the claim of a kind of metrics, and of a form of timers, for a name.
+type Claim struct {
+	Tenant  string
+	Kind    byte
+	Name    string // that the mapping gave
+	Buckets string // of a timer with classic buckets, as text
 }
 
 // Version says which format and semantics all members of the group know when the entry is proposed.
@@ -238,8 +254,7 @@ func (e *Entry) Append(b []byte) []byte {
 	case KindEvents:
 		b = e.Events.append(b)
 	case KindNames:
-		b = appendName(b, e.Notes.Tenant)
-		b = append(b, e.Notes.Parts...)
+		b = e.Names.append(b)
 	case KindVersion:
 		b = binary.AppendUvarint(b, uint64(e.Version.Format))
 		b = binary.AppendUvarint(b, uint64(e.Version.Semantics))
@@ -333,6 +348,45 @@ func (n *Events) parse(r *reader) {
 	n.Hash, n.List = r.uint64(), r.list()
 }
 
+func (n *Names) append(b []byte) []byte {
+	b = appendTime(b, n.Clock)
+	b = appendLimit(b, n.MaxNames)
+	b = appendLimit(b, n.MaxTenants)
+	for _, d := range [...]int64{n.Unused, n.CounterTTL, n.GaugeTTL, n.CheckTTL, n.UpDownTTL} {
+		b = appendTime(b, d)
+	}
+	return append(b, n.Claims...)
+}
+
+func (n *Names) parse(r *reader) {
+	n.Clock, n.MaxNames, n.MaxTenants = r.time(), r.limit(), r.limit()
+	for _, d := range [...]*int64{&n.Unused, &n.CounterTTL, &n.GaugeTTL, &n.CheckTTL, &n.UpDownTTL} {
+		*d = r.time()
+	}
+	n.Claims = r.list()
+	for b := range n.Claims.All() {
+		if _, err := ParseClaim(b); err != nil {
+			r.bad = true
+		}
+	}
+}
+
+// AppendClaim appends a claim to b.
+func AppendClaim(b []byte, c *Claim) []byte {
+	b = append(appendName(b, c.Tenant), c.Kind)
+	return appendText(appendText(b, c.Name, MaxSize), c.Buckets, MaxSize)
+}
+
+// ParseClaim reads what AppendClaim wrote. The strings point into b.
+func ParseClaim(b []byte) (c Claim, err error) {
+	r := reader{b: b}
+	c = Claim{Tenant: r.name(), Kind: r.byte(), Name: r.text(MaxSize), Buckets: r.text(MaxSize)}
+	if r.bad || len(r.b) > 0 || c.Kind == 0 || c.Name == "" {
+		return c, errMalformed
+	}
+	return c, nil
+}
+
 func (n *Node) append(b []byte) []byte {
 	if n.Name == "" || n.Member == 0 {
 		panic(fmt.Sprintf("BUG: member %d of the node %q in an entry", n.Member, n.Name))
@@ -423,8 +477,7 @@ func (e *Entry) parse(b []byte) error {
 	case KindEvents:
 		e.Events.parse(&r)
 	case KindNames:
-		e.Notes.Tenant = r.name()
-		e.Notes.Parts = r.list()
+		e.Names.parse(&r)
 	case KindVersion:
 		e.Version.Format, e.Version.Semantics = r.number32(), r.number32()
 	case KindNode:

@@ -65,7 +65,12 @@ func examples() map[string]Entry {
 			Events: Events{Tenant: "team-a", Arrival: clock, Retention: 3_456_000_000, MaxEvents: 100_000, MaxTenants: 100,
 				Hash: 0x0123456789abcdef, List: List{}.AppendText("an event").AppendText("")},
 		},
-		"names":   {Kind: KindNames, Shape: 1, Notes: Notes{Tenant: "team-a", Parts: List{}.AppendText("a name")}},
+		"names": {Kind: KindNames, Shape: 1, Names: Names{
+			Clock: clock, MaxNames: 100_000, MaxTenants: 100, Unused: 3_456_000_000, CounterTTL: 1, GaugeTTL: 2, CheckTTL: 3,
+			UpDownTTL: 4,
+			Claims: List{}.Append(AppendClaim(nil, &Claim{Tenant: "team-a", Kind: 1, Name: "hits"})).
+				Append(AppendClaim(nil, &Claim{Tenant: "team-b", Kind: 3, Name: "latency", Buckets: "0.1,1"})),
+		}},
 		"version": {Kind: KindVersion, Shape: 1, Version: Version{Format: 1, Semantics: 300}},
 		"node":    {Kind: KindNode, Shape: 1, Node: Node{Name: "a", Member: 0x0123456789abcdef}},
 		"forwarded": {Kind: KindForwarded, Shape: 1,
@@ -122,7 +127,7 @@ func clean(all ...*Entry) {
 		if e.Kind != KindRequest && e.Kind != KindDeltas {
 			e.Request = Request{}
 		}
-		for _, l := range []*List{&e.Windows.Pushes, &e.Boundary.Full, &e.Events.List, &e.Notes.Parts, &e.Forwarded} {
+		for _, l := range []*List{&e.Windows.Pushes, &e.Boundary.Full, &e.Events.List, &e.Names.Claims, &e.Forwarded} {
 			if len(*l) == 0 {
 				*l = nil
 			}
@@ -167,6 +172,8 @@ func TestRefused(t *testing.T) {
 		{"bytes after the end", append(bytesOf("version"), 0), false},
 		{"a time above the largest", binary.AppendUvarint(bytesOf("windows_none")[:header], maxTime+1), false},
 		{"a list that is cut", bytesOf("names")[:len(bytesOf("names"))-1], false},
+		{"a claim without a name", append(bytesOf("names"), List{}.Append(AppendClaim(nil, &Claim{Tenant: "a", Kind: 1}))...),
+			false},
 		{"no body", bytesOf("write")[:len(bytesOf("write"))-len("a body")], false},
 		{"an unknown flag of a push", append(bytesOf("windows_none"), List{}.Append(unknownPush)...), true},
 		{"a push that leaves, with batches", append(bytesOf("windows_none"),

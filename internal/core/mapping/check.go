@@ -157,7 +157,7 @@ func (k *checker) rule(key string, c *Rule) rule {
 		}
 	}
 	r.policy = k.policy(key, c)
-	r.buckets = bucketsText(r.policy.Bounds)
+	r.buckets = r.policy.Buckets()
 	return r
 }
 
@@ -324,16 +324,4 @@ func (k *checker) policy(key string, c *Rule) *series.Policy {
 		return &series.DefaultPolicy
 	}
 	return &p
-}
-
-// bucketsText returns bounds as text, such as 0.1,1,10.
-func bucketsText(bounds []float64) string {
-	var b []byte
-	for i, bound := range bounds {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendFloat(b, bound, 'g', -1, 64)
-	}
-	return string(b)
 }

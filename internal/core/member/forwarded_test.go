@@ -1,6 +1,7 @@
 package member
 
 import (
+	"bytes"
 	"testing"
 )
 
@@ -63,7 +64,12 @@ func TestTheSectionHasWhatIsForwarded(t *testing.T) {
 		t.Error("a cut section is restored")
 	}
 	empty := New(group, &config).AppendGroup(nil)
-	earlier := append([]byte{1}, empty[1:len(empty)-2]...) // without the numbers of backends and events
+	names := 1 + len(noNames) // with their length
+	third := append([]byte{3}, empty[1:len(empty)-names]...)
+	if m, err = Restore(group, &config, third); err != nil || !bytes.Equal(m.AppendGroup(nil), empty) {
+		t.Errorf("a section of version 3: %v", err)
+	}
+	earlier := append([]byte{1}, empty[1:len(empty)-names-2]...) // without the numbers of backends and events
 	if m, err = Restore(group, &config, earlier); err != nil || m.Forwarded("mimir") != 0 {
 		t.Errorf("a section of version 1: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/recentseries"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -45,7 +46,11 @@ func TestFound(t *testing.T) {
 	state := &write.State{Newest: base + 7}
 	state.Recent.Note(recentseries.Hash(1 << 63))
 	state.Recent.Keep()
-	m := again(t, Found(group, index, &config, shards, map[string]*write.State{"one": state, "two": {}}))
+	m := again(t, Found(group, index, &config, shards, map[string]*write.State{"one": state, "two": {}},
+		[]catalogue.Metric{{Tenant: "one", Name: "c", Base: "c", Kind: series.Counter, LastSeen: base}}))
+	if name, _, known := m.Names().Of("one").Find([]byte("c"), series.Counter, ""); name != "c" || !known {
+		t.Errorf("the counter c has the name %q, %v", name, known)
+	}
 
 	if m.Index() != index || m.Reaches() != index || m.Shards().Len() != 20 {
 		t.Errorf("the state is of entry %d, needs entries up to %d and has %d series; want %d, %[4]d and 20",

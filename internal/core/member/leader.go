@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"sort"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/replica"
@@ -32,6 +34,7 @@ type leader struct {
 	joins  []join          // nodes that wait to become learners
 	names  uint64          // index of the last entry under way that names a node
 	notes  uint64          // index of the last entry under way that says what is forwarded
+	claims uint64          // index of the last entry under way that claims names without which pushes wait
 	stall  stall
 }
 
@@ -39,6 +42,7 @@ type leader struct {
 type push struct {
 	id      ID
 	bytes   []byte
+	named   bool  // its series have the names under which they are stored
 	refused error // the *batch.FullError for the batches that were taken out of the field bytes
 }
 
@@ -177,12 +181,9 @@ func (n *Node) proposeWindows() {
 	if !n.leadership.Leads || len(l.queue) == 0 || !n.current() && !mutant.BesideFlight || n.behind() {
 		return
 	}
-	took, size := 0, 0
-	for _, p := range l.queue {
-		if size > 0 && size+len(p.bytes) > entry.TargetSize {
-			break
-		}
-		size += len(p.bytes) + 10
+	took, size := 0, n.nameQueue()
+	if size == 0 {
+		return
 	}
 	e := entry.Entry{Kind: entry.KindWindows, Group: n.state.group, Shape: shape}
 	e.Windows.Clock = max(0, n.leader.clocks.right())
@@ -191,7 +192,7 @@ func (n *Node) proposeWindows() {
 	var begin entry.Shards
 	for i := range l.queue {
 		p := &l.queue[i]
-		if took > 0 && len(e.Windows.Pushes)+len(p.bytes) > entry.TargetSize {
+		if took > 0 && (len(e.Windows.Pushes)+len(p.bytes) > entry.TargetSize || !p.named) {
 			break
 		}
 		l.queued -= int64(len(p.bytes))
@@ -217,6 +218,206 @@ func (n *Node) proposeWindows() {
 			l.heard[p.Producer] = true
 		}
 	}
+}
+
+// nameQueue gives the series of the first pushes the names under which they are stored, and returns the size of these
+// pushes in bytes. It returns 0 if they must wait until names that are unknown yet are claimed. All windows that were
+// ever proposed are applied, so the state has the owners that this leader's next entry meets.
+func (n *Node) nameQueue() (size int) {
+	l := &n.leader
+	if l.claims > n.state.Index() {
+		return 0
+	}
+	x := naming{names: n.state.names}
+	if n.settings.Names != nil {
+		x.entry = n.settings.Names()
+		x.entry.Clock, x.entry.MaxTenants = max(0, l.clocks.right()), n.settings.MaxTenants
+		x.terms = termsOf(&x.entry)
+	}
+	var all, rename []*push
+	for i := range l.queue {
+		p := &l.queue[i]
+		if size > 0 && size+len(p.bytes) > entry.TargetSize {
+			break
+		}
+		size += len(p.bytes) + 10
+		all = append(all, p)
+		if !p.named && n.settings.Names != nil && n.findNames(&x, p.bytes) {
+			rename = append(rename, p)
+		}
+	}
+	if len(x.claimed) > 0 {
+		x.entry.Claims = x.sorted()
+		e := entry.Entry{Kind: entry.KindNames, Group: n.state.group, Shape: shape, Names: x.entry}
+		index, err := n.replica.Propose(e.Append(nil))
+		if x.unknown {
+			if err == nil {
+				l.claims = index
+			}
+			return 0 // the next tick tries again if there was no room
+		}
+	}
+	for _, p := range rename {
+		p.bytes = x.rename(p.bytes)
+	}
+	for _, p := range all {
+		p.named = true
+	}
+	return size
+}
+
+// naming finds the names of the series in pushes.
+type naming struct {
+	names   *catalogue.Shared
+	terms   catalogue.Terms
+	entry   entry.Names
+	claimed map[entry.Claim]struct{} // by owners without a name, and of names that were not claimed lately
+	bytes   int                      // of the names in these claims
+	unknown bool                     // an owner has no name
+	buckets map[string]string        // as text, by the encoded policy
+}
+
+// findNames looks for the names of the series of a push, adds claims, and reports whether a series is stored under
+// another name than it has in the push. Series of tenants that are not admitted need no names.
+func (n *Node) findNames(x *naming, bytes []byte) (renames bool) {
+	p, err := entry.ParsePush(bytes)
+	if err != nil {
+		return false // CheckPush has refused it
+	}
+	tenant, fits := "", false
+	var names catalogue.Names
+	for b := range p.Batches.All() {
+		h, err := batch.ParseHeader(b)
+		if err != nil {
+			continue
+		}
+		if tenant != string(h.Tenant) {
+			tenant = string(h.Tenant)
+			names, fits = x.names.Of(tenant), n.state.has.Fits(tenant, n.settings.MaxTenants)
+		}
+		if !fits {
+			continue
+		}
+		for key, policy := range batch.Series(b) {
+			name := series.Name(key)
+			if len(name) > 0 {
+				stored := x.find(names, tenant, series.Kind(key[0]), name, policy)
+				renames = renames || stored != string(name) && stored != ""
+			}
+		}
+	}
+	return renames
+}
+
+// find returns the name under which a series is stored. If its owner has no name yet, find claims one, and returns "".
+func (x *naming) find(names catalogue.Names, tenant string, kind series.Kind, name, policy []byte) (stored string) {
+	buckets := x.bucketsOf(kind, policy)
+	stored, seen, known := names.Find(name, kind, buckets)
+	if known && x.terms.Now-seen < catalogue.ClaimAgain {
+		return stored
+	}
+	claim := catalogue.Claim{Tenant: tenant, Name: string(name), Kind: kind, Buckets: buckets}
+	if !known {
+		if stored, full := names.Full(&x.terms, &claim); full {
+			return stored
+		}
+	}
+	x.unknown = x.unknown || !known
+	item := entry.Claim{Tenant: tenant, Kind: byte(kind), Name: claim.Name, Buckets: buckets}
+	if _, has := x.claimed[item]; !has && x.bytes < entry.TargetSize {
+		if x.claimed == nil {
+			x.claimed = map[entry.Claim]struct{}{}
+		}
+		x.claimed[item] = struct{}{}
+		x.bytes += len(item.Name) + len(buckets) + 32
+	}
+	return stored
+}
+
+// sorted returns the claims. Of several kinds in the same windows, nobody knows which one came first. The order of the
+// kinds decides then, counters first, and native timers before others.
+func (x *naming) sorted() (all entry.List) {
+	claims := slices.SortedFunc(maps.Keys(x.claimed), func(a, b entry.Claim) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Buckets, b.Buckets))
+	})
+	for i := range claims {
+		all = all.Append(entry.AppendClaim(nil, &claims[i]))
+	}
+	return all
+}
+
+// bucketsOf returns the upper bounds of a timer with classic buckets, as text.
+func (x *naming) bucketsOf(kind series.Kind, policy []byte) string {
+	if kind != series.Timer || len(policy) == 0 {
+		return ""
+	}
+	text, known := x.buckets[string(policy)]
+	if !known {
+		if p, err := series.ParsePolicy(policy); err == nil {
+			text = p.Buckets()
+		}
+		if x.buckets == nil {
+			x.buckets = map[string]string{}
+		}
+		x.buckets[string(policy)] = text
+	}
+	return text
+}
+
+// rename returns a push whose series have the names under which they are stored, each in the shard of its own key. The
+// same push always becomes the same bytes, since owners keep their names. So the group still recognizes a repeat. A
+// push with a damaged batch stays as it is.
+func (x *naming) rename(bytes []byte) []byte {
+	p, err := entry.ParsePush(bytes)
+	if err != nil {
+		return bytes
+	}
+	var renamed entry.List
+	var writer batch.Writer
+	var open batch.Header // of the portion that the writer has
+	end := func() {
+		for _, b := range writer.End() {
+			renamed = renamed.Append(b.Bytes)
+		}
+	}
+	var r batch.Reader
+	for b := range p.Batches.All() {
+		if r.Reset(b) != nil {
+			return bytes
+		}
+		h := r.Header
+		h.Sequence = batch.Portion(h.Sequence)
+		if open.Tenant == nil || string(h.Tenant) != string(open.Tenant) || h.Producer != open.Producer ||
+			h.Incarnation != open.Incarnation || h.Sequence != open.Sequence || h.Second != open.Second ||
+			h.Birth != open.Birth {
+			if open.Tenant != nil {
+				end()
+			}
+			open = h
+			writer.Begin(h)
+		}
+		tenant := string(h.Tenant)
+		names := x.names.Of(tenant)
+		for inc := r.Next(); inc != nil; inc = r.Next() {
+			name := series.Name(inc.Key)
+			one, shard := *inc, h.Shard
+			if stored := x.find(names, tenant, inc.Kind(), name, inc.Policy); len(name) > 0 && stored != "" &&
+				stored != string(name) {
+				one.Key = series.Renamed(inc.Key, stored)
+				shard = series.Shard(tenant, one.Key)
+			}
+			writer.Add(shard, &one)
+		}
+		if r.Err() != nil {
+			return bytes
+		}
+	}
+	if open.Tenant != nil {
+		end()
+	}
+	p.Batches = renamed
+	return entry.AppendPush(nil, &p)
 }
 
 // current is true if the state has all windows that were ever proposed, here or by an earlier

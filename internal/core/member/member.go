@@ -51,6 +51,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/forwarded"
@@ -89,6 +90,7 @@ type Member struct {
 	deltas  deltas
 	nodes   cluster.Nodes
 	sent    forwarded.Indexes      // what other servers have
+	names   *catalogue.Shared      // of DogStatsD metrics
 	digests map[string]*Digest     // of outcomes known when an entry is applied; store.max_tenants bounds their number
 	senders map[uint64]lastWindows // by producer; only leaders use it
 	swept   int64                  // the leader's clock when old senders were last forgotten
@@ -116,6 +118,7 @@ func New(group uint64, config *tile.Config) *Member {
 		config: config, group: group, shards: tile.NewShards(config),
 		version: entry.Version{Format: Format, Semantics: Semantics},
 		tenants: map[string]*tenant{}, senders: map[uint64]lastWindows{}, digests: map[string]*Digest{},
+		names: catalogue.NewShared(),
 	}
 	return m
 }
@@ -131,7 +134,7 @@ type Applied struct {
 
 	Windows Windows          // of KindWindows and KindDeltas
 	Closed  Closed           // of KindBoundary
-	Notes   entry.Notes      // of KindNames; points into the entry
+	Names   []Conflict       // of KindNames: claims that got another name
 	Request *Request         // of KindRequest: its outcome is known once Done has its work; nil if Outcome has it
 	Outcome *outcome.Outcome // of a request that no store needs to see, and of events, each of which counts as a sample
 	Deltas  *Deltas          // of KindDeltas; points into the entry
@@ -191,7 +194,7 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 	case entry.KindEvents:
 		err = m.applyEvents(index, data, &e.Events, done)
 	case entry.KindNames:
-		done.Notes = e.Notes
+		done.Names, err = m.applyNames(&e.Names)
 	case entry.KindVersion:
 		err = m.applyVersion(e.Version)
 	case entry.KindNode:
@@ -263,6 +266,9 @@ func (m *Member) VisibleTiles(tenant string) uint64 {
 
 // Shards returns the tiles. Other goroutines may query them while the member changes them.
 func (m *Member) Shards() *tile.Shards { return m.shards }
+
+// Names returns the names of DogStatsD metrics. Other goroutines may peek, and ask for metadata.
+func (m *Member) Names() *catalogue.Shared { return m.names }
 
 // Nodes returns the member of each node that ever joined, by the node's name.
 func (m *Member) Nodes() map[string]uint64 { return m.nodes.All() }

@@ -76,6 +76,8 @@ func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 			}
 			events.Arrival, events.Retention, events.MaxEvents, events.MaxTenants = now, 60_000, 10, places
 			e.Kind, e.Events = entry.KindEvents, events
+		case n == 3 && len(all)%2 == 0:
+			e.Kind, e.Names = entry.KindNames, namesOf(rnd, tenant, now, places)
 		case n == 2:
 			e.Kind, e.Shape = entry.KindRequest, 2
 			e.Request = requestOf(t, rnd, tenant, now)
@@ -129,6 +131,20 @@ func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 		all = append(all, e.Append(nil))
 	}
 	return all
+}
+
+// namesOf returns claims of a few names by several kinds, of which the tenant has room for six.
+func namesOf(rnd *rand.Rand, tenant string, now int64, places int) entry.Names {
+	e := entry.Names{Clock: now, MaxNames: 6, MaxTenants: places, Unused: 300_000, CounterTTL: 20_000, GaugeTTL: 10_000,
+		CheckTTL: 5000, UpDownTTL: 40_000}
+	for range 1 + rnd.IntN(4) {
+		c := entry.Claim{Tenant: tenant, Kind: byte(1 + rnd.IntN(int(series.LastKind))), Name: fmt.Sprint("n", rnd.IntN(5))}
+		if series.Kind(c.Kind) == series.Timer {
+			c.Buckets = []string{"", "1", "1,2"}[rnd.IntN(3)]
+		}
+		e.Claims = e.Claims.Append(entry.AppendClaim(nil, &c))
+	}
+	return e
 }
 
 func incrementOf(rnd *rand.Rand, now int64) batch.Increment {
@@ -296,7 +312,7 @@ func (r *run) note(t testing.TB, index uint64, done Applied) {
 		}
 		r.outcomes[index] = o
 	}
-	text := fmt.Sprint(done.Kind, done.Moved, done.Notes, done.Closed.Samples, done.Closed.Duplicates, done.Windows.Pushes)
+	text := fmt.Sprint(done.Kind, done.Moved, done.Closed.Samples, done.Closed.Duplicates, done.Windows.Pushes)
 	for _, tenant := range slices.Sorted(maps.Keys(done.Windows.Folded)) {
 		text += fmt.Sprint(" ", tenant, *done.Windows.Folded[tenant])
 	}

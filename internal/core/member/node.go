@@ -50,6 +50,10 @@ type Settings struct {
 	MaxQueued, MaxQueuedSum int64
 
 	MaxBehind int64 // bytes of entries that a quorum may not have applied yet
+
+	// Names returns the limits for the names of DogStatsD metrics, without Clock, MaxTenants and Claims. If it is nil,
+	// series are stored under the names that they have in pushes.
+	Names func() entry.Names
 }
 
 const (

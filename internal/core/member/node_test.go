@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/prometheus/model/labels"
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -182,6 +183,140 @@ func pushOf(now int64, tenant string, producer, sequence uint64, value float64) 
 	w.Add(series.Shard(tenant, inc.Key), &inc)
 	return entry.AppendPush(nil, &entry.Push{Producer: producer, Incarnation: 1, Sequence: sequence, Shape: 1,
 		Batches: entry.List{}.Append(w.End()[0].Bytes)})
+}
+
+// namedThree returns three nodes that give names to owners. A tenant has room for three names.
+func namedThree(t *testing.T) *three {
+	s := settings
+	s.Names = func() entry.Names { return entry.Names{MaxNames: 3, Unused: 1e9, CounterTTL: 1e6, GaugeTTL: 1e6} }
+	g := &three{t: t, now: base}
+	for range 3 {
+		g.add([]uint64{1, 2, 3}, s)
+	}
+	g.pass(5000)
+	return g
+}
+
+// windowOf makes a push with series of tenant "one": each a kind and a name. Classic timers have one bound.
+func windowOf(now int64, producer, sequence uint64, all ...string) []byte {
+	var w batch.Writer
+	w.Begin(batch.Header{Tenant: []byte("one"), Producer: producer, Incarnation: 1, Sequence: sequence,
+		Second: now / 1000, Birth: now * 1e6})
+	for _, words := range all {
+		kind, name, _ := strings.Cut(words, " ")
+		inc := batch.Increment{Samples: 1, Value: 1}
+		of := series.Counter
+		switch kind {
+		case "gauge":
+			of, inc.At = series.Gauge, now*1e6
+		case "classic":
+			of, inc.Classic = series.Timer, []float64{1, 0}
+			inc.Policy = series.AppendPolicy(nil, &series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1}})
+		case "fine":
+			of, inc.Classic = series.Timer, []float64{1, 0, 0}
+			inc.Policy = series.AppendPolicy(nil, &series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1, 2}})
+		}
+		inc.Key = series.AppendKey(nil, of, labels.FromStrings("__name__", name, "host", fmt.Sprint(producer)))
+		w.Add(series.Shard("one", inc.Key), &inc)
+	}
+	var batches entry.List
+	for _, b := range w.End() {
+		batches = batches.Append(b.Bytes)
+	}
+	return entry.AppendPush(nil, &entry.Push{Producer: producer, Incarnation: 1, Sequence: sequence, Shape: 1,
+		Batches: batches})
+}
+
+// totals returns the last total of each counter that a node has stored, by name and host.
+func (n *testNode) totals() map[string]float64 {
+	all := map[string]float64{}
+	for key, v := range n.stores.tiles {
+		if series, is := strings.CutPrefix(key, "one10s "); is && v == v {
+			series = series[:strings.LastIndex(series, "}")+1]
+			all[series] = max(all[series], v)
+		}
+	}
+	return all
+}
+
+// A name has one owner in the whole group, whichever collectors claim it, at whatever leader, and all members store
+// the same series. A window that comes again counts once, though its series have other names in the log.
+func TestANameHasOneOwner(t *testing.T) {
+	g := namedThree(t)
+	first := g.leader()
+	a, b := windowOf(g.now, 9, 1, "counter x", "counter y"), windowOf(g.now, 8, 1, "gauge x", "counter x")
+	first.Push(g.now, 1, a)
+	first.Push(g.now, 2, b) // both come before the name is claimed
+	g.pass(1000)
+	first.parted = true
+	g.pass(5000)
+	second := g.leader()
+	second.Push(g.now, 3, b) // its answer was lost
+	g.pass(100)
+	second.Push(g.now, 4, windowOf(g.now, 8, 2, "gauge x", "counter x", "gauge y"))
+	first.parted = false
+	g.pass(60_000)
+	for id, n := range map[ID]*testNode{1: first, 2: first, 3: second, 4: second} {
+		if answer, answered := n.answers[id]; !answered || answer.Err != nil {
+			t.Errorf("push %d: answered %v, %v", id, answered, answer.Err)
+		}
+	}
+	hashed := "y_gauge_" + fmt.Sprintf("%08x", uint32(xxhash.Sum64String("y\x00")))
+	want := map[string]float64{
+		`{__name__="x", host="9"}`: 1, `{__name__="y", host="9"}`: 1, `{__name__="x", host="8"}`: 2,
+		`{__name__="x_gauge", host="8"}`: 1, `{__name__="` + hashed + `", host="8"}`: 1, // there is no room for a fourth name
+	}
+	for i, n := range g.nodes {
+		if got := n.totals(); !maps.Equal(got, want) {
+			t.Errorf("node %d has %v, want %v", i, got, want)
+		}
+		if string(n.state.AppendGroup(nil)) != string(g.nodes[0].state.AppendGroup(nil)) {
+			t.Errorf("node %d has another state", i)
+		}
+	}
+}
+
+// Timers of two forms have one key in windows, and two names in tiles.
+func TestAFormHasItsName(t *testing.T) {
+	g := namedThree(t)
+	leader := g.leader()
+	leader.Push(g.now, 1, windowOf(g.now, 9, 1, "classic t", "fine t"))
+	leader.Push(g.now, 2, windowOf(g.now, 8, 1, "fine t"))
+	g.pass(60_000)
+	names := map[string]int{}
+	for key := range leader.totals() {
+		name, _, _ := strings.Cut(key, ", ")
+		names[name]++
+	}
+	for _, want := range []string{`{__name__="t_count"`, `{__name__="t_classic_count"`} {
+		if names[want] == 0 {
+			t.Errorf("no series has %s: %v", want, names)
+		}
+	}
+	if n := len(leader.state.Names().Metadata("one")); n != 2 {
+		t.Errorf("%d names are claimed, want 2", n)
+	}
+}
+
+// A name that stays in use is claimed again now and then, so that it keeps its owner.
+func TestANameInUseIsClaimedAgain(t *testing.T) {
+	g := namedThree(t)
+	leader := g.leader()
+	seen := func() int64 {
+		_, seen, _ := leader.state.Names().Of("one").Find([]byte("x"), series.Counter, "")
+		return seen
+	}
+	var times []int64
+	for i := range uint64(60) {
+		leader.Push(g.now, ID(i), windowOf(g.now, 9, i+1, "counter x"))
+		g.pass(30_000)
+		if at := seen(); len(times) == 0 || times[len(times)-1] != at {
+			times = append(times, at)
+		}
+	}
+	if len(times) != 3 {
+		t.Errorf("within 30 min, it was claimed at %d", times)
+	}
 }
 
 func requestEntry(t *testing.T, now int64) *entry.Entry {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -23,13 +24,18 @@ const (
 	sectionVersion = 1 // of a tenant, of the decisions, and of a group without what later versions have
 	withEvents     = 2 // of a group: events that wait for the event log
 	withForwarded  = 3 // of a group: what is forwarded, and such events
+	withNames      = 4 // of a group: names of metrics, and all of that
 )
 
-// Found returns the state of a group that goes on with the data of one machine: its shards, and for each tenant
-// the state that the requests to its store left. All of that counts as the entry `index`. The tenants are
-// admitted. The shards and the states belong to the member from now on.
+// noNames are the names of a group without names.
+var noNames = catalogue.NewShared().Append(nil)
+
+// Found returns the state of a group that goes on with the data of one machine: its shards, for each tenant the
+// state that the requests to its store left, and the names of its metrics. All of that counts as the entry
+// `index`. The tenants are admitted. The shards and the states belong to the member from now on.
 func Found(
 	group, index uint64, config *tile.Config, shards *tile.Shards, tenants map[string]*write.State,
+	names []catalogue.Metric,
 ) *Member {
 	m := New(group, config)
 	m.applied, m.begun, m.shards = index, index, shards
@@ -40,6 +46,7 @@ func Found(
 			}
 		}
 	}
+	m.names.Load(slices.DeleteFunc(slices.Clone(names), func(x catalogue.Metric) bool { return tenants[x.Tenant] == nil }))
 	for name, state := range tenants {
 		m.has.Admit(name, 0)
 		m.tenant(name).setState(state)
@@ -50,7 +57,7 @@ func Found(
 // AppendGroup appends the section of the group: it begins a checkpoint, whose base is the present
 // index.
 func (m *Member) AppendGroup(dst []byte) []byte {
-	dst = append(dst, withForwarded)
+	dst = append(dst, withNames)
 	dst = binary.AppendUvarint(dst, m.applied)
 	dst = binary.AppendUvarint(dst, uint64(m.version.Format))
 	dst = binary.AppendUvarint(dst, uint64(m.version.Semantics))
@@ -60,7 +67,8 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	dst = appendBytes(dst, m.nodes.Append(nil))
 	dst = m.appendDigests(dst)
 	dst = appendBytes(dst, m.sent.List())
-	return m.appendEvents(dst)
+	dst = m.appendEvents(dst)
+	return appendBytes(dst, m.names.Append(nil))
 }
 
 // AppendShard appends the section of a shard, and returns the index of the last entry in it. That is the
@@ -113,13 +121,17 @@ func Restore(group uint64, config *tile.Config, section []byte) (*Member, error)
 	if version >= withEvents {
 		m.parseEvents(&d)
 	}
+	names := noNames
+	if version >= withNames {
+		names = d.bytes()
+	}
 	m.begun = m.applied
-	known := version >= sectionVersion && version <= withForwarded
+	known := version >= sectionVersion && version <= withNames
 	if d.bad || !known || len(d.b) > 0 || len(sent) > 0 && !sent.Forwarded() {
 		return nil, fmt.Errorf("the group: %w", errSection)
 	}
 	if err := cmp.Or(m.pairs.Parse(pairs), m.deltas.seen.Parse(seen), m.has.Parse(has),
-		m.nodes.Parse(nodes)); err != nil {
+		m.nodes.Parse(nodes), m.names.Parse(names)); err != nil {
 		return nil, fmt.Errorf("the group: %w", err)
 	}
 	m.sent.Raise(sent)

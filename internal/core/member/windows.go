@@ -3,10 +3,13 @@ package member
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -122,6 +125,61 @@ func (m *Member) fold(index uint64, b []byte, maxTenants int, done *Windows) err
 	}
 	sum.Add(folded)
 	return nil
+}
+
+// Conflict is a claim of a name that another kind, or another form of timers, owns.
+type Conflict struct {
+	Tenant   string
+	StoredAs string
+	catalogue.Report
+}
+
+// applyNames gives names to their owners, in the order of the claims. A claim of an owner that has its name says
+// that the name is in use. Claims of tenants that are not admitted do nothing.
+func (m *Member) applyNames(e *entry.Names) (conflicts []Conflict, err error) {
+	terms := termsOf(e)
+	for b := range e.Claims.All() {
+		c, err := entry.ParseClaim(b)
+		if err != nil || !series.Kind(c.Kind).Valid() {
+			return nil, fmt.Errorf("it claims the name %.80q for kind %d: %w", c.Name, c.Kind, cmp.Or(err, errKind))
+		}
+		if !m.has.Admit(c.Tenant, e.MaxTenants) {
+			continue
+		}
+		claim := claimOf(&c)
+		if r := m.names.Claim(&terms, &claim); r.Finding == catalogue.KindConflict || r.Finding == catalogue.FormConflict {
+			stored, _, _ := m.names.Peek(&claim)
+			conflicts = append(conflicts, Conflict{claim.Tenant, stored, r})
+		}
+	}
+	return conflicts, nil
+}
+
+var errKind = errors.New("there is no such kind")
+
+// claimOf returns a claim in its own memory.
+func claimOf(c *entry.Claim) catalogue.Claim {
+	return catalogue.Claim{
+		Tenant: strings.Clone(c.Tenant), Name: strings.Clone(c.Name), Kind: series.Kind(c.Kind),
+		Buckets: strings.Clone(c.Buckets),
+	}
+}
+
+func termsOf(e *entry.Names) catalogue.Terms {
+	terms := catalogue.Terms{Now: e.Clock, MaxNames: e.MaxNames, Unused: e.Unused}
+	for kind := series.Kind(1); kind <= series.LastKind; kind++ {
+		switch kind {
+		case series.Gauge:
+			terms.Kept[kind] = e.GaugeTTL
+		case series.Check:
+			terms.Kept[kind] = e.CheckTTL
+		case series.UpDown:
+			terms.Kept[kind] = e.UpDownTTL
+		default:
+			terms.Kept[kind] = e.CounterTTL
+		}
+	}
+	return terms
 }
 
 // Closed is what a boundary closed.

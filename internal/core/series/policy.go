@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"strconv"
 )
 
 // Merge is how a gauge's values from several sources become one, after a rule dropped the label
@@ -30,6 +31,18 @@ type Policy struct {
 // the bound before it, as Prometheus recommends for instrumentation. 160 buckets then span more
 // than six decimal orders of magnitude.
 var DefaultPolicy = Policy{Schema: 3, MaxBuckets: 160}
+
+// Buckets returns the bounds as text, such as 0.1,1,10. It is empty for a native histogram.
+func (p *Policy) Buckets() string {
+	var b []byte
+	for i, bound := range p.Bounds {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendFloat(b, bound, 'g', -1, 64)
+	}
+	return string(b)
+}
 
 // MaxBounds limits the classic buckets of a rule.
 const MaxBounds = 256

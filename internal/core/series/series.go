@@ -136,6 +136,19 @@ func Name(key []byte) []byte {
 	return nil
 }
 
+// Renamed returns a key in its own memory that has another value of __name__.
+func Renamed(key []byte, name string) []byte {
+	renamed := append(make([]byte, 0, len(key)+len(name)), key[0])
+	for label, value := range KeyLabels(key) {
+		if string(label) == model.MetricNameLabel {
+			renamed = AppendLabel(renamed, string(label), name)
+			continue
+		}
+		renamed = AppendLabel(renamed, string(label), string(value))
+	}
+	return renamed
+}
+
 // KeyLabels yields the labels in a key of AppendKey, up to its end or the first malformed
 // label. Names and values point into `key`.
 func KeyLabels(key []byte) iter.Seq2[[]byte, []byte] {

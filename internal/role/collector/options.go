@@ -53,6 +53,7 @@ type Options struct {
 	Events        Events
 	Producer      uint64      // identifies this collector, across restarts
 	Connections   int         // limit for all Unix stream sockets together; 0 means the default limit for each socket
+	Shared        bool        // windows go to a group, which decides under which names series are stored
 	Host          string      // for events without a host
 	Probe         *probe.Mark // marks Freshet's own probes; nil if it sends none
 	Now           func() time.Time

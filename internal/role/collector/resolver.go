@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
@@ -54,8 +55,16 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	if out.Drop {
 		return window.Resolution{Drop: true}
 	}
+	mapped := out.Name
 	var named bool
 	out.Name, named = r.name(in, out)
+	if r.Shared {
+		out.Name = mapped
+		if out.Buckets != "" {
+			// Timers of another form have the same key. The source keeps them apart in the table. It means nothing in tiles.
+			out.Source = xxhash.Sum64String(out.Buckets)
+		}
+	}
 	r.key = out.AppendKey(r.key[:0])
 	return window.Resolution{
 		Key: r.key, Shard: series.Shard(r.tenant, r.key), Policy: out.Policy, Source: out.Source, Scale: out.Scale,
@@ -63,9 +72,9 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	}
 }
 
-// name returns the name under which a context is stored. If the limits have no room for another
-// series, or for a context of this length, name does not add an unknown name to the catalogue, and
-// `named` is false. Otherwise a flood of names would fill the catalogue.
+// name returns the name under which a context is stored, if no group decides that. If the limits have no
+// room for another series, or for a context of this length, name does not add an unknown name to the
+// catalogue, and `named` is false. Otherwise a flood of names would fill the catalogue.
 func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, named bool) {
 	now := r.now()
 	claim := catalogue.Claim{
@@ -113,6 +122,9 @@ func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, rep
 		return
 	}
 	raw := string(in.Name)
+	if r.Shared && (report.Finding == catalogue.KindConflict || report.Finding == catalogue.FormConflict) {
+		return // the group reports what it decides
+	}
 	switch report.Finding {
 	case catalogue.KindConflict:
 		r.reports.conflicts.Add(1)

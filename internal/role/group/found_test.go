@@ -8,11 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/identity"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
+	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -79,7 +81,10 @@ func foundInterrupted(t *testing.T, calls int, powerLoss bool) (whole bool) {
 	begin := time.Now()
 	found := func() error {
 		return Found(dir, 7, member.Found(3, identity.DataIndex, &machineConfig, machine(t, begin),
-			map[string]*write.State{"a": {Newest: 5}}))
+			map[string]*write.State{"a": {Newest: 5}}, []catalogue.Metric{
+				{Tenant: "a", Name: "c", Base: "c", Kind: series.Counter},
+				{Tenant: "a", Name: "c_gauge", Base: "c", Kind: series.Gauge},
+			}))
 	}
 	if lacks, err := LacksData(dir); err != nil || !lacks {
 		t.Fatalf("before Found, the group lacks the data: %v, %v, want true", lacks, err)
@@ -133,7 +138,7 @@ func foundInterrupted(t *testing.T, calls int, powerLoss bool) (whole bool) {
 func TestALostFoundation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := founded(t)
-		state := member.Found(3, identity.DataIndex, &machineConfig, machine(t, time.Now()), nil)
+		state := member.Found(3, identity.DataIndex, &machineConfig, machine(t, time.Now()), nil, nil)
 		if err := Found(dir, 7, state); err != nil {
 			t.Fatal(err)
 		}

@@ -30,7 +30,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/notes"
 	"github.com/freshet-io/freshet/internal/core/replica"
@@ -73,7 +75,8 @@ type Group struct {
 	led         time.Time // when the leader was last known
 	leader      atomic.Pointer[string]
 	yields      prometheus.Counter
-	leaderless  atomic.Int64 // sum of the time without a leader, ns
+	conflicts   *prometheus.CounterVec // of names
+	leaderless  atomic.Int64           // sum of the time without a leader, ns
 	status      atomic.Pointer[Status]
 
 	pushes   chan *push
@@ -150,6 +153,9 @@ type Options struct {
 	// leader uses it, so all members keep the same events.
 	KeptEvents func() (most int, retention int64)
 
+	// Names returns the limits for names of DogStatsD metrics: see member.Settings.
+	Names func() entry.Names
+
 	Network  Network // to the other members; nil if there are none
 	Ledger   tiling.Ledger
 	Told     Told         // gets metadata, new series and elections; may be nil
@@ -195,6 +201,9 @@ type Restored struct {
 	Entries    int // entries read from the log
 	Notes      int // notes of requests that the stores have
 }
+
+// Names returns the names of DogStatsD metrics. Other goroutines may peek, and ask for metadata.
+func (g *Group) Names() *catalogue.Shared { return g.node.State().Names() }
 
 // Restored returns what the start found.
 func (g *Group) Restored() Restored { return g.restored }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/member"
@@ -172,6 +173,12 @@ func (g *Group) register() {
 	f.NewCounterFunc(prometheus.CounterOpts{Name: "freshet_group_leaderless_seconds_total",
 		Help: "Time during which this member did not know a leader. Each election takes 1 to 2 s. Rising often: a node or " +
 			"the network between nodes is too slow."}, func() float64 { return time.Duration(g.leaderless.Load()).Seconds() })
+	g.conflicts = f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_group_name_conflicts_total",
+		Help: "Claims of names that another kind of metrics (kind_conflict), or timers with other buckets (form_conflict), " +
+			"own in the group. Their series are stored under other names; the log names both."}, []string{"finding"})
+	for _, finding := range []catalogue.Finding{catalogue.KindConflict, catalogue.FormConflict} {
+		g.conflicts.WithLabelValues(finding.String())
+	}
 	g.yields = f.NewCounter(prometheus.CounterOpts{Name: "freshet_group_yields_total",
 		Help: "How often this member led, its entries were stuck for 2 s, and it asked another member to lead. Rising: the " +
 			"disk or the network of this node is slow."})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
@@ -82,6 +83,7 @@ func (g *Group) post(done *member.Applied) {
 	if done.Kind == entry.KindForwarded {
 		g.settleForwarded()
 	}
+	g.sayNames(done.Names)
 	if g.Told != nil {
 		tellApplied(g.Told, done)
 	}
@@ -94,6 +96,19 @@ func (g *Group) sayRefused(folded map[string]*tile.Folded) {
 			g.saidAt = time.Now()
 			g.Logger.Error(tiling.NotAdmitted, "tenant", tenant, "samples", f.NoTenant)
 		}
+	}
+}
+
+// sayNames logs and counts claims that got another name.
+func (g *Group) sayNames(all []member.Conflict) {
+	for _, c := range all {
+		g.conflicts.WithLabelValues(c.Finding.String()).Inc()
+		text := "two kinds have the same name; they are stored under different names"
+		if c.Finding == catalogue.FormConflict {
+			text = "timers with the same name have different buckets, and are kept apart; give them one rule, or different names"
+		}
+		g.Logger.Warn(text, "tenant", c.Tenant, "name", c.Owner.Name, "owner_kind", c.Owner.Kind,
+			"owner_buckets", c.Owner.Buckets, "stored_as", c.StoredAs)
 	}
 }
 

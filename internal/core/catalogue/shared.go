@@ -1,0 +1,276 @@
+package catalogue
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// Shared is the catalogue of a group. Its members claim names in the order of their log, and decide by nothing
+// but the claims and their terms. So all members have the same owners. It knows no raw names, units and help.
+//
+// One goroutine at a time claims and finds names. Any goroutine may ask for the metadata, and peek.
+type Shared struct {
+	c     *Catalogue
+	swept int64 // Unix milliseconds of the terms with which unused names were last forgotten
+}
+
+// Terms are the time and the limits by which a claim is decided. They come with the claim. Times are Unix
+// milliseconds, and durations milliseconds.
+type Terms struct {
+	Now      int64
+	MaxNames int                        // most names of each tenant
+	Kept     [series.LastKind + 1]int64 // by kind: see Catalogue.KeepFor
+	Unused   int64                      // names are forgotten after so long without samples
+}
+
+const (
+	// formLives is how long after its last claim a form of timers blocks its name for another form, in
+	// milliseconds. Names in use are claimed again after ClaimAgain.
+	formLives = 3 * ClaimAgain
+
+	// ClaimAgain is the time after which a name in use is claimed again, in milliseconds. So TouchedEvery holds.
+	ClaimAgain = int64(10 * time.Minute / time.Millisecond)
+
+	// forgetEvery is how often unused names are forgotten, in milliseconds.
+	forgetEvery = int64(time.Hour / time.Millisecond)
+)
+
+// NewShared returns an empty catalogue.
+func NewShared() *Shared {
+	c := New(math.MaxInt)
+	c.began = 1 // LastSeen is exact, whichever process claimed the name
+	return &Shared{c: c}
+}
+
+// Claim gives a name to the owner of the claim, which has neither a raw name nor a unit or help. The report is about
+// the claim; a process gets it once.
+func (s *Shared) Claim(terms *Terms, claim *Claim) Report {
+	c := s.c
+	c.mu.Lock()
+	c.maxNames = terms.MaxNames
+	c.kept = func(kind series.Kind) time.Duration { return time.Duration(terms.Kept[kind]) * time.Millisecond }
+	t := c.tenant(claim.Tenant)
+	t.fresh = terms.Now - formLives
+	c.mu.Unlock()
+	if terms.Now-s.swept >= forgetEvery {
+		s.swept = terms.Now
+		c.Forget(terms.Now, terms.Now-terms.Unused)
+	}
+	own := *claim
+	own.Raw, own.Named = []byte(claim.Name), true
+	_, report := c.Resolve(terms.Now, &own)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := t.owned(own.owner()); m != nil {
+		m.LastSeen = max(m.LastSeen, terms.Now)
+		m.used, m.claimed = m.LastSeen, false // LastSeen says whether it is in use
+	}
+	clear(c.dirty) // nobody saves single names
+	clear(c.gone)
+	return report
+}
+
+// Names are the names of a tenant in a Shared, until the next claim.
+type Names struct{ t *tenant }
+
+// Of returns the names of a tenant.
+func (s *Shared) Of(tenant string) Names { return Names{s.c.tenants[tenant]} }
+
+// Find returns the name under which the series of an owner are stored, and when the name was last claimed. `known` is
+// false if the owner has no name. It allocates nothing for an owner that has the name that it claims.
+func (n Names) Find(name []byte, kind series.Kind, buckets string) (stored string, seen int64, known bool) {
+	if n.t == nil {
+		return "", 0, false
+	}
+	m := n.t.stored[string(name)]
+	if m == nil || !m.owned || m.Kind != kind || m.Buckets != buckets || m.Name != string(name) || m.Base != string(name) {
+		if m = n.t.aside[owner{string(name), kind, buckets}]; m == nil {
+			return "", 0, false
+		}
+	}
+	return m.Name, m.LastSeen, true
+}
+
+// Full reports whether a new claim of the tenant would find no room, and returns the name under which its series are
+// then stored.
+func (n Names) Full(terms *Terms, claim *Claim) (stored string, full bool) {
+	if n.t == nil || n.t.names < terms.MaxNames {
+		return "", false
+	}
+	if wait := n.t.searchAt - terms.Now; wait <= 0 || wait > searchEvery {
+		return "", false
+	}
+	return unremembered(claim), true
+}
+
+// Peek returns what a claim would get: see Catalogue.Peek.
+func (s *Shared) Peek(claim *Claim) (name string, known bool, report Report) {
+	own := *claim
+	own.Raw, own.Named = nil, true
+	return s.c.Peek(&own)
+}
+
+// Metadata returns the names of a tenant, in order.
+func (s *Shared) Metadata(tenant string) []Metric { return s.c.Metadata(tenant) }
+
+// Load puts the names of one machine into an empty catalogue.
+func (s *Shared) Load(metrics []Metric) {
+	own := slices.Clone(metrics)
+	for i := range own {
+		own[i].Raw, own[i].Unit, own[i].Help = own[i].Name, "", ""
+	}
+	s.c.Load(own)
+	for _, t := range s.c.tenants {
+		for m := range t.all() {
+			m.used = m.LastSeen
+		}
+	}
+}
+
+// sharedVersion is the first byte of a saved Shared. Layout: docs/format/groupcheckpoint.md.
+const sharedVersion = 1
+
+const (
+	flagClassic = 1 << iota
+	flagOwned
+)
+
+// Append appends the state. Members that claimed the same names append the same bytes.
+func (s *Shared) Append(b []byte) []byte {
+	b = append(b, sharedVersion)
+	b = binary.AppendVarint(b, s.swept)
+	for _, name := range slices.Sorted(maps.Keys(s.c.tenants)) {
+		t := s.c.tenants[name]
+		if t.names == 0 && t.searchAt == 0 {
+			continue
+		}
+		b = appendText(b, name)
+		b = binary.AppendVarint(b, t.searchAt)
+		b = binary.AppendUvarint(b, uint64(t.names))
+		all := make([]*metric, 0, t.names)
+		for m := range t.all() {
+			all = append(all, m)
+		}
+		slices.SortFunc(all, func(x, y *metric) int {
+			if x.Name < y.Name {
+				return -1
+			}
+			return 1
+		})
+		for _, m := range all {
+			b = m.append(b)
+		}
+	}
+	return b
+}
+
+func (m *metric) append(b []byte) []byte {
+	b = appendText(b, m.Name)
+	b = appendText(b, m.Base)
+	flags := byte(0)
+	if m.Classic {
+		flags |= flagClassic
+	}
+	if m.owned {
+		flags |= flagOwned
+	}
+	b = append(b, byte(m.Kind), flags)
+	b = appendText(b, m.Buckets)
+	b = binary.AppendVarint(b, m.First)
+	return binary.AppendVarint(b, m.LastSeen)
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+var errShared = errors.New("the names are malformed")
+
+// Parse reads what Append wrote.
+func (s *Shared) Parse(b []byte) error {
+	r := sharedReader{b: b}
+	parsed := NewShared()
+	version := r.byte()
+	parsed.swept = r.varint()
+	for len(r.b) > 0 && !r.bad {
+		t := parsed.c.tenant(r.text())
+		t.searchAt = r.varint()
+		for n := r.uvarint(); n > 0 && !r.bad; n-- {
+			m := &metric{Metric: Metric{Name: r.text(), Base: r.text(), Kind: series.Kind(r.byte())}}
+			flags := r.byte()
+			m.Classic, m.owned, m.Buckets = flags&flagClassic != 0, flags&flagOwned != 0, r.text()
+			m.First, m.LastSeen = r.varint(), r.varint()
+			m.used, m.Raw = m.LastSeen, m.Name
+			if r.bad || !m.Kind.Valid() || t.taken(&m.Metric) {
+				return errShared
+			}
+			t.put(m)
+			if m.owned {
+				t.own(m)
+			}
+		}
+	}
+	if r.bad || version != sharedVersion || string(parsed.Append(nil)) != string(b) {
+		return errShared
+	}
+	for name, t := range parsed.c.tenants {
+		for m := range t.all() {
+			m.Tenant = name
+		}
+	}
+	*s = *parsed
+	return nil
+}
+
+// sharedReader takes fields from the front of b. After a malformed field, bad is set and all further fields are zero.
+type sharedReader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *sharedReader) byte() byte {
+	if len(r.b) == 0 {
+		r.bad = true
+		return 0
+	}
+	c := r.b[0]
+	r.b = r.b[1:]
+	return c
+}
+
+func (r *sharedReader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *sharedReader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *sharedReader) text() string {
+	n := r.uvarint()
+	if n > uint64(len(r.b)) {
+		r.bad, r.b = true, nil
+		return ""
+	}
+	s := string(r.b[:n])
+	r.b = r.b[n:]
+	return s
+}
