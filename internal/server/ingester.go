@@ -37,7 +37,7 @@ func (s *server) currentEvents(ctx context.Context, tenant string) error {
 	if g, is := s.aggregator.(*group.Group); is {
 		return g.CurrentEvents(ctx, tenant)
 	}
-	return nil // one machine has it
+	return nil // one machine writes an event before it answers
 }
 
 // keptEvents returns how many events of a tenant are kept, and for how many milliseconds.

@@ -132,7 +132,7 @@ func TestACutIsUndoneInPart(t *testing.T) {
 	}
 }
 
-// tsdb moves late samples into chunk files, from which an opening reads them again.
+// An opening moves late samples into chunk files. What the last sync does not cover is cut off there, too.
 func TestChunksAreCutBack(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)

@@ -300,8 +300,8 @@ func TestCopiesOfLateSamplesAreBounded(t *testing.T) {
 	w.check()
 }
 
-// TestAProcessDiesWhileItRemovesChunks: tsdb cannot open a directory of chunk files that lacks some of
-// its files.
+// A process that dies while it removes chunk files leaves only some of them. tsdb cannot open such a
+// directory, so the next start must remove the rest.
 func TestAProcessDiesWhileItRemovesChunks(t *testing.T) {
 	w := newLateWorld(t)
 	w.late(41)

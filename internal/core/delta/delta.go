@@ -114,7 +114,7 @@ func (d *Deltas) Count(kinds []series.Kind, have int) (added int) {
 	return added
 }
 
-var errAgain = errors.New("it was refused when the request came first")
+var errAgain = errors.New("it was refused when the request came for the first time")
 
 // Recount repeats Count for a request that was counted before. `refused` are the series that Count
 // refused then. Recount sets the same Increments and the same numbers in the outcome, whatever

@@ -104,7 +104,7 @@ func readDecimal(b []byte) (n int, whole bool) {
 	return n + digits, digits > 0
 }
 
-// isNotFinite reports whether b spells an infinity or NaN, in any case.
+// isNotFinite reports whether b spells an infinity or NaN, in upper or lower case.
 func isNotFinite(b []byte) bool {
 	b = skipSign(b)
 	return bytes.EqualFold(b, []byte("nan")) || bytes.EqualFold(b, []byte("inf")) || bytes.EqualFold(b, []byte("infinity"))

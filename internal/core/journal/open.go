@@ -128,8 +128,8 @@ func (l *Log) isWhole(checkpoints []segment.File, at Position) (bool, error) {
 	if n == 0 || checkpoints[n-1].First != at {
 		return false, nil
 	}
-	var known Report // findSections reports the damage
-	return readCheckpoint(l.fs, checkpoints[n-1], &known, func(uint16, section) {})
+	var ignored Report // of damage, which findSections has reported
+	return readCheckpoint(l.fs, checkpoints[n-1], &ignored, func(uint16, section) {})
 }
 
 // measureBehind adds up the frames between the last checkpoint for which all stores were synced and the newest

@@ -128,7 +128,7 @@ func TestARepeatIsRefusedLikeTheFirst(t *testing.T) {
 		}
 		f := again.Windows.Folded["one"]
 		if again.Outcome.Refused != o.Refused || again.Outcome.Written != o.Written || texts[0] != texts[1] ||
-			!strings.Contains(again.Outcome.First.Cause, "when the request came first") {
+			!strings.Contains(again.Outcome.First.Cause, "when the request came for the first time") {
 			t.Errorf("at first %s\nagain    %s", o.Text(), again.Outcome.Text())
 		}
 		if f.Samples != 0 || f.Repeated != 2 || len(again.Deltas.New) > 0 {

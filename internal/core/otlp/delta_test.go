@@ -50,8 +50,8 @@ func TestDeltasAreApart(t *testing.T) {
 	totals, increments, delta := of(setDelta)
 	if len(none.Series) > 0 || cumulative.Points != delta.Points || cumulative.Samples != delta.Samples ||
 		delta.Refused.NotKept != 1 {
-		t.Errorf("%d series of deltas come from a request without deltas; converted %+v, and %+v as deltas",
-			len(none.Series), cumulative, delta)
+		t.Errorf("a request without deltas gave %d series of deltas, want none; as cumulative values it gave %+v, and as "+
+			"deltas %+v, want the same points and samples, and one value that is not kept", len(none.Series), cumulative, delta)
 	}
 	series := func(r *remotewrite.Request) (names map[string]int) {
 		names = map[string]int{}

@@ -13,7 +13,7 @@ const maxSeries = 520
 
 // errBefore is the cause in the outcome of a repeat. The original cause is not remembered: after a
 // restart, a member no longer knows the totals of that time.
-var errBefore = errors.New("it was refused when the request came first")
+var errBefore = errors.New("it was refused when the request came for the first time")
 
 // appendRefused appends the refusals of an outcome. Layout: docs/format/entry.md.
 func appendRefused(b []byte, o *outcome.Outcome) []byte {

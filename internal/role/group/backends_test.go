@@ -111,7 +111,8 @@ func TestWhatIsStoredIsForwarded(t *testing.T) {
 		time.Sleep(20 * time.Second) // its tile closes
 		got := b.look()
 		if len(got.requests) != 2 || got.requests[1].Last <= before || got.requests[1].First != before {
-			t.Errorf("the store of a tenant waits for entry %d, and forwarded is %+v", before, got)
+			t.Errorf("the store of tenant b lacks entry %d: requests %+v were forwarded, want two, of which the second "+
+				"begins there and ends behind it", before, got.requests)
 		}
 		if len(got.tiles) == 0 || got.samples == 0 {
 			t.Errorf("no tile is forwarded: %+v", got)
