@@ -413,6 +413,28 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// A node refuses a message of another member. The messages after it arrive nevertheless.
+func TestARefusalDoesNotEndAConnection(t *testing.T) {
+	t.Parallel() // it waits for tooLate
+	all := nodes(t, "a", "b")
+	all["a"].Send([]member.Message{heartbeat(t, 3, 2, 1)})
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for patient := time.After(patience); ; {
+		select {
+		case <-all["b"].handler.received:
+			if n := refusals(all["b"], refusedMember); n == 0 {
+				t.Error("no message was refused, so this test shows nothing")
+			}
+			return
+		case <-again.C:
+			all["a"].Send([]member.Message{heartbeat(t, 1, 2, 1)})
+		case <-patient:
+			t.Fatal("no message arrived")
+		}
+	}
+}
+
 // A node refuses the stream of the first message, whatever it is. After tooLate the message is dropped, and the
 // next ones are sent. It once stayed at the front for ever.
 func TestARefusedMessageHoldsUpNothing(t *testing.T) {
