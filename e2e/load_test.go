@@ -220,7 +220,7 @@ func (r *readers) ask(value float64) {
 			at := n
 			found, err := r.l.node(at).query(r.name)
 			if err != nil {
-				at = r.l.choose(i + 1)
+				at = r.l.choose(i+1, n)
 				found, err = r.l.node(at).query(r.name)
 			}
 			r.mu.Lock()
@@ -323,14 +323,14 @@ func (r *remote) send(samples []single, more ...string) {
 	if r.kind == remoteWriteV1 {
 		of = v1Of(m)
 	}
-	body := pack(r.l.t, of)
+	body, node := pack(r.l.t, of), ""
 	for tries := 1; ; tries++ {
-		node := r.l.choose(r.prefers + tries - 1)
+		node = r.l.choose(r.prefers+tries-1, node)
 		status, text, _, err := r.l.at(node, r.tenant).writeWithin(senderWaits, r.kind, body)
 		if err == nil && r.l.answered(node, status, text) {
 			return
 		}
-		r.l.failed(tries, fmt.Sprintf("%d %s %v", status, text, err))
+		r.l.failed(tries, fmt.Sprintf("node %s: %d %s %v", node, status, text, err))
 		select {
 		case <-r.l.t.Context().Done():
 			return
@@ -340,15 +340,18 @@ func (r *remote) send(samples []single, more ...string) {
 }
 
 // choose returns the first ready node from an index on, as a load balancer does.
-func (l *loaded) choose(from int) (node string) {
+func (l *loaded) choose(from int, failed string) (node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range nodeNames {
-		if node = nodeNames[(from+i)%len(nodeNames)]; l.ready[node] {
+		if node = nodeNames[(from+i)%len(nodeNames)]; node != failed && l.ready[node] {
 			return node
 		}
 	}
-	return nodeNames[from%len(nodeNames)]
+	if node = nodeNames[from%len(nodeNames)]; node == failed {
+		node = next(node)
+	}
+	return node
 }
 
 // watch notes from time to time whether a node is ready.
