@@ -11,7 +11,7 @@ import (
 
 // coverage counts the events of a run: a run without an election shows nothing about elections.
 type coverage struct {
-	windows, requests, reads, retries, elections, late, lateGauges, truncations, restored, requeued, turns, limits,
+	windows, leaves, requests, reads, retries, elections, late, lateGauges, truncations, restored, requeued, turns, limits,
 	tooOld, duplicates, ahead, full, kills, powerLosses, outages, torn, pauses, parts, transfers, changes, slow, hangs,
 	clocks, checkpoints, replaced, messagesLost, messagesTwice, cut, histograms, stale, deltas, deltasAgain, deltaLimits,
 	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted, cutCrashes, openingKills, held,
@@ -21,7 +21,8 @@ type coverage struct {
 func (c *coverage) each() []world.Count {
 	counted := world.Counted
 	return []world.Count{
-		counted("windows acknowledged", &c.windows), counted("requests acknowledged", &c.requests),
+		counted("windows acknowledged", &c.windows), counted("leaves", &c.leaves),
+		counted("requests acknowledged", &c.requests),
 		counted("reads", &c.reads), counted("retries at another node", &c.retries),
 		counted("elections", &c.elections), counted("late samples", &c.late),
 		counted("late gauges", &c.lateGauges), counted("blocks cut from heads", &c.truncations),

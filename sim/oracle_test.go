@@ -70,8 +70,8 @@ func (o *oracle) leads(s *sim, n *node, term uint64) {
 
 // heard says when the log last had windows of a collector.
 type heard struct {
-	at   int64
-	term uint64
+	at                int64
+	term, incarnation uint64
 }
 
 // applied is a check that an entry has the same effect on all members.
@@ -139,8 +139,14 @@ func (o *oracle) count(s *sim, n *node, a *member.Applied) {
 			if err != nil {
 				s.Fail("entry %d: %v", a.Index, err)
 			}
+			if p.Leaves {
+				if o.heard[p.Producer].incarnation == p.Incarnation {
+					delete(o.heard, p.Producer)
+				}
+				continue
+			}
 			// Without a quorum, an entry waits for long. Members know only when it was proposed.
-			o.heard[p.Producer] = heard{min(s.Now, e.Windows.Clock-base), term}
+			o.heard[p.Producer] = heard{min(s.Now, e.Windows.Clock-base), term, p.Incarnation}
 		}
 	case entry.KindBoundary:
 		o.closes(s, n, term, &e.Boundary, a.Closed.Samples)

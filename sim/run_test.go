@@ -28,7 +28,7 @@ var (
 
 // least has the numbers of events that the runs of CI must reach together. With fewer events, they have
 // not tested enough. The runs reach about twice as many.
-var least = coverage{windows: 3000, requests: 4000, reads: 5000, retries: 2000, elections: 80, late: 1000,
+var least = coverage{windows: 3000, leaves: 30, requests: 4000, reads: 5000, retries: 2000, elections: 80, late: 1000,
 	lateGauges: 400, truncations: 30, restored: 40, requeued: 4, turns: 25, limits: 700, tooOld: 300, duplicates: 60,
 	ahead: 40, full: 15, kills: 18, powerLosses: 18, outages: 4, torn: 12, pauses: 8, parts: 25, transfers: 10, changes: 4,
 	slow: 6, hangs: 15, clocks: 8, checkpoints: 400, replaced: 6, messagesLost: 2000, messagesTwice: 800, cut: 500,

@@ -96,7 +96,12 @@ func (s *sim) collect(c *collector) {
 		return
 	}
 	s.At(second, nil, func() { s.collect(c) })
-	if s.Chance(1) { // the collector was killed; its outbox is on disk
+	if s.Chance(1) { // the collector was killed, and its outbox is on disk; or it stopped in order
+		if len(c.outbox) == 0 {
+			c.outbox = append(c.outbox, &pushed{Push: entry.Push{Producer: c.producer, Incarnation: c.incarnation,
+				Sequence: c.sequence + 1, Shape: 1, Leaves: true}})
+			s.covered.leaves++
+		}
 		c.incarnation++
 		c.portions, c.sequence = 0, 0
 		s.Tell("collector %d: incarnation %d, %d windows in the outbox", c.n, c.incarnation, len(c.outbox))
