@@ -28,6 +28,7 @@ func TestTheLogKnowsWhatIsForwarded(t *testing.T) {
 	if first.log.Last() != ends {
 		t.Error("an entry notes what the log has already")
 	}
+	g.pass(100) // a heartbeat tells the others that the entry is committed
 	for i, n := range g.nodes {
 		if index := n.State().Forwarded("mimir"); index != 2 || n.State().Forwarded("thanos") != 0 {
 			t.Errorf("member %d: entry %d", i, index)

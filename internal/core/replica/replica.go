@@ -23,6 +23,10 @@
 // Requests for votes wait as well, though Raft would send them: they state the length of the log,
 // and after a crash the log may be shorter.
 //
+// A new commit index alone is worth neither a write nor a message. It is stored with the next entries, or
+// after a second. Followers learn it from the next entries or heartbeat. After one of them has asked for a
+// barrier, they are told at once for a while.
+//
 // # Elections
 //
 // Raft draws election timeouts from a random source of its own, which cannot be replaced. So a
@@ -66,6 +70,9 @@ const (
 	maxInflightSum = 16 << 20 // bytes of entries in those messages
 	maxUncommitted = 32 << 20 // bytes of entries that are proposed but that the leader has not applied
 	maxApplying    = 16 << 20 // bytes of entries that are handed out but not applied yet
+
+	commitTicks = 10 // between two writes that only store the commit index: 1 s
+	askedTicks  = 10 // for which followers are told at once what is committed, after one of them has asked: 1 s
 )
 
 var (
@@ -175,6 +182,10 @@ type Replica struct {
 	last    uint64 // index of the last entry, stored or not
 	number  uint64 // of the last Write
 	writes  []write
+	commit  *entrylog.State // not in a Write yet, since only the commit index is new; nil if there is none
+	waits   int             // ticks since commit was last nil
+	acks    bool            // the present call into Raft is about stored entries: see tells
+	asked   int             // ticks until followers need not be told at once what is committed: see tells
 	handed  []*raftpb.Entry // to be applied
 	applied uint64
 	own     []uint64 // indexes of proposals of this leadership, in order
@@ -286,7 +297,12 @@ func (r *Replica) Step(m Message) error {
 	if mutant.applyUncommitted && m.body.GetType() == raftpb.MsgApp {
 		m.body.Commit = new(m.body.GetIndex() + uint64(len(m.body.GetEntries())))
 	}
+	r.acks = m.body.GetType() == raftpb.MsgAppResp && !m.body.GetReject()
+	if m.body.GetType() == raftpb.MsgReadIndex {
+		r.asked = askedTicks
+	}
 	_ = r.do(func() error { return r.node.Step(m.body) }) // Raft drops a message that is of no use
+	r.acks = false
 	if fromLeader(m.body) && m.body.GetTerm() == r.term && m.body.GetFrom() == r.leadership.Leader {
 		r.elapsed = 0
 	}
@@ -295,6 +311,8 @@ func (r *Replica) Step(m Message) error {
 
 // Tick implements Group.
 func (r *Replica) Tick() {
+	r.asked = max(0, r.asked-1)
+	r.storeCommit()
 	_ = r.do(func() error {
 		if r.barriers.overdue() {
 			r.ask()
@@ -325,25 +343,36 @@ func (r *Replica) restartTimeout() {
 }
 
 // Propose implements Group.
-func (r *Replica) Propose(data []byte) (index uint64, err error) {
-	if len(data) == 0 || len(data) > entrylog.MaxEntry {
-		panic(fmt.Sprintf("BUG: an entry of %d bytes is proposed", len(data)))
+func (r *Replica) Propose(data []byte) (index uint64, err error) { return r.ProposeAll([][]byte{data}) }
+
+// ProposeAll proposes entries that follow each other, all or none, and returns the index of the first. They share
+// messages and a write.
+func (r *Replica) ProposeAll(all [][]byte) (first uint64, err error) {
+	proposal := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(r.id)}
+	for _, data := range all {
+		if len(data) == 0 || len(data) > entrylog.MaxEntry {
+			panic(fmt.Sprintf("BUG: an entry of %d bytes is proposed", len(data)))
+		}
+		proposal.Entries = append(proposal.Entries, &raftpb.Entry{Data: data})
 	}
 	if r.damaged == nil && !r.leadership.Leads {
 		return 0, ErrNotLeader
 	}
-	before := r.last
+	first = r.last + 1
+	after := r.last + uint64(len(all))
 	err = r.do(func() error {
-		if err := r.node.Propose(data); err != nil {
+		if err := r.node.Step(proposal); err != nil {
 			return r.refused()
 		}
-		r.own = append(r.own, before+1)
+		for index := first; index <= after; index++ {
+			r.own = append(r.own, index)
+		}
 		return nil
 	})
-	if err == nil && r.last != before+1 {
-		panic(fmt.Sprintf("BUG: the proposal of entry %d made %d entries", before+1, r.last-before))
+	if err == nil && r.last != after {
+		panic(fmt.Sprintf("BUG: the proposal of entries %d to %d made %d entries", first, after, r.last+1-first))
 	}
-	return before + 1, err
+	return first, err
 }
 
 // refused returns the error for a proposal of the leader that Raft did not take.
@@ -383,6 +412,7 @@ func (r *Replica) Stored(number uint64) {
 	if number > r.number || len(r.writes) > 0 && number < r.writes[0].number {
 		panic(fmt.Sprintf("BUG: write %d is stored, of %d", number, r.number))
 	}
+	r.acks = true
 	_ = r.do(func() error {
 		for len(r.writes) > 0 && r.writes[0].number <= number {
 			then := r.writes[0].then
@@ -391,6 +421,7 @@ func (r *Replica) Stored(number uint64) {
 		}
 		return nil
 	})
+	r.acks = false
 }
 
 // Applied implements Group.
@@ -427,6 +458,7 @@ func (r *Replica) pump() {
 				r.apply(m.GetEntries())
 			case m.GetType() == raftpb.MsgVote || m.GetType() == raftpb.MsgPreVote:
 				campaign = append(campaign, m)
+			case r.tells(m):
 			default:
 				r.deliver([]*raftpb.Message{m})
 			}
@@ -436,6 +468,16 @@ func (r *Replica) pump() {
 			r.confirm(&ready.ReadStates[i])
 		}
 	}
+}
+
+// tells reports whether a message only tells a follower what is committed. Such a message is not sent, unless
+// a member has asked for that lately: the next message with entries or heartbeat says it, too. So an
+// entry costs a follower one message and one answer in place of two.
+//
+// Raft also sends messages without entries to find out what a follower has. It does so after heartbeats and
+// refusals, and not after entries are stored.
+func (r *Replica) tells(m *raftpb.Message) bool {
+	return r.acks && r.asked == 0 && m.GetType() == raftpb.MsgApp && len(m.GetEntries()) == 0
 }
 
 // follow notes term, vote and leadership.
@@ -480,17 +522,14 @@ func (r *Replica) store(m *raftpb.Message, sync bool) {
 		}
 		then = kept
 	}
-	if len(m.GetEntries()) == 0 && m.Term == nil {
-		r.after(then)
+	if m.Term != nil && !mutant.forgetState {
+		r.commit = &entrylog.State{Term: m.GetTerm(), Vote: m.GetVote(), Commit: m.GetCommit()}
+	}
+	if len(m.GetEntries()) == 0 && !sync {
+		r.after(then) // a commit index may wait for the next write
 		return
 	}
-	w := r.out.Write
-	if w == nil {
-		r.number++
-		w = &Write{Number: r.number}
-		r.out.Write = w
-		r.writes = append(r.writes, write{number: r.number})
-	}
+	w := r.write()
 	w.Sync = w.Sync || sync
 	for i, e := range m.GetEntries() {
 		if i == 0 && len(w.Entries) > 0 && e.GetIndex() <= w.Entries[len(w.Entries)-1].Index {
@@ -507,10 +546,34 @@ func (r *Replica) store(m *raftpb.Message, sync bool) {
 			r.out.Apply = append(r.out.Apply, Committed{e.GetIndex(), e.GetTerm(), e.GetData(), r.isOwn(e)})
 		}
 	}
-	if m.Term != nil && !mutant.forgetState {
-		w.State = &entrylog.State{Term: m.GetTerm(), Vote: m.GetVote(), Commit: m.GetCommit()}
-	}
 	r.after(then)
+}
+
+// write returns the next Write, which has the state.
+func (r *Replica) write() *Write {
+	w := r.out.Write
+	if w == nil {
+		r.number++
+		w = &Write{Number: r.number}
+		r.out.Write = w
+		r.writes = append(r.writes, write{number: r.number})
+	}
+	if r.commit != nil {
+		w.State, r.commit = r.commit, nil
+	}
+	return w
+}
+
+// storeCommit stores a commit index that no other write has stored for a while. A start then finds most of what
+// was committed; it learns the rest from the leader.
+func (r *Replica) storeCommit() {
+	if r.waits++; r.commit == nil {
+		r.waits = 0
+	}
+	if r.waits >= commitTicks && r.damaged == nil {
+		r.write()
+		r.waits = 0
+	}
 }
 
 // after is for messages that depend on writes: it delivers them once all writes up to now are

@@ -91,16 +91,19 @@ func (g *group) store(m *member) {
 }
 
 // settle delivers messages until no member has any.
-func (g *group) settle() {
+// settle returns how many messages were sent.
+func (g *group) settle() (messages int) {
 	g.t.Helper()
 	for silent := 0; silent < 2; silent++ {
 		for _, m := range g.members {
 			for _, message := range g.take(m) {
 				silent = 0
+				messages++
 				g.deliver(m, message)
 			}
 		}
 	}
+	return messages
 }
 
 func (g *group) deliver(from *member, message Message) {
@@ -162,6 +165,7 @@ func TestPropose(t *testing.T) {
 	leader, others := g.elect()
 	first, second := g.propose(leader, "one"), g.propose(leader, "two")
 	g.settle()
+	g.tick(1) // the heartbeat says that they are committed
 	if second != first+1 || !slices.Equal(leader.applied, []string{"one true", "two true"}) {
 		t.Errorf("entries %d and %d: %q", first, second, leader.applied)
 	}
@@ -178,6 +182,67 @@ func TestPropose(t *testing.T) {
 	}
 }
 
+// Entries that are proposed at once share the message to each follower, its answer and a write. The followers
+// learn from the next heartbeat or entry that they are committed, and only their commit index is new then, which is
+// worth no write of its own at once.
+func TestEntriesShareMessages(t *testing.T) {
+	g := newGroup(t, 3)
+	leader, others := g.elect()
+	g.tick(commitTicks + 1)
+	before := len(others[0].out)
+	if first, err := leader.ProposeAll([][]byte{[]byte("one"), []byte("two")}); err != nil || first != leader.Last()-1 {
+		t.Fatal(first, leader.Last(), err)
+	}
+	if n := g.settle(); n != 4 {
+		t.Errorf("two entries cost %d messages, not one and an answer for each of two followers", n)
+	}
+	if len(leader.applied) != 2 || len(others[0].applied) != 0 {
+		t.Errorf("the leader has applied %q, a follower %q", leader.applied, others[0].applied)
+	}
+	writes := func() (entries, states int) {
+		for _, out := range others[0].out[before:] {
+			if w := out.Write; w != nil && len(w.Entries) > 0 {
+				entries++
+			} else if w != nil {
+				states++
+			}
+		}
+		return entries, states
+	}
+	if g.tick(1); len(others[0].applied) != 2 {
+		t.Errorf("after a heartbeat, a follower has applied %q", others[0].applied)
+	}
+	if entries, states := writes(); entries != 1 || states != 0 {
+		t.Errorf("a follower writes entries %d times, and the commit index alone %d times", entries, states)
+	}
+	g.tick(commitTicks)
+	if entries, states := writes(); entries != 1 || states != 1 {
+		t.Errorf("after a second, a follower has written the commit index alone %d times", states)
+	}
+	if _, err := others[0].ProposeAll([][]byte{[]byte("three")}); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a follower proposes: %v", err)
+	}
+}
+
+// While a follower asks for barriers, it is told at once what is committed.
+func TestReadersDoNotWaitForAHeartbeat(t *testing.T) {
+	g := newGroup(t, 3)
+	leader, others := g.elect()
+	if _, err := others[0].Barrier(); err != nil {
+		t.Fatal(err)
+	}
+	g.settle()
+	g.propose(leader, "one")
+	if g.settle(); len(others[0].applied) != 1 || len(others[1].applied) != 1 {
+		t.Errorf("followers have applied %q and %q", others[0].applied, others[1].applied)
+	}
+	g.tick(askedTicks)
+	g.propose(leader, "two")
+	if g.settle(); len(others[0].applied) != 1 {
+		t.Errorf("a second after the last barrier, a follower is told at once: %q", others[0].applied)
+	}
+}
+
 // A member acknowledges and applies an entry only once it is on its own disk, even if the others
 // have committed it. Meanwhile it answers heartbeats, and the entries that arrive become one write.
 func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
@@ -189,6 +254,7 @@ func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 		g.propose(leader, data)
 		g.settle()
 	}
+	g.tick(1)
 	if len(leader.applied) != 3 || len(others[1].applied) != 3 || len(slow.applied) != 0 {
 		t.Errorf("the leader applied %q, a follower %q, want 3 each; the member with the slow disk %q, want none",
 			leader.applied, others[1].applied, slow.applied)
@@ -203,7 +269,8 @@ func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 		t.Errorf("a heartbeat is answered with %v, want one MsgHeartbeatResp", said)
 	}
 	slow.slow = false
-	if g.settle(); len(slow.applied) != 3 || writes < 3 {
+	g.settle()
+	if g.tick(1); len(slow.applied) != 3 || writes < 3 {
 		t.Errorf("%d writes; applied %q", writes, slow.applied)
 	}
 
@@ -213,6 +280,7 @@ func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 		g.propose(leader, data)
 	}
 	g.settle()
+	g.tick(1)
 	if len(leader.applied) != 3 || len(slow.applied) != 5 {
 		t.Errorf("the leader's disk is slow: the leader applied %q, want 3; another member %q, want 5",
 			leader.applied, slow.applied)

@@ -83,13 +83,13 @@ func TestMistakesAreFound(t *testing.T) {
 		seed uint64
 		want string // in the error
 	}{
-		{"message before store", mistakes{sendBeforeStore: true}, 7, "is damaged: tocommit"},
-		{"apply beyond store", mistakes{applyUnstored: true}, 2, "its disk has term 0"},
-		{"apply beyond commit", mistakes{applyUncommitted: true}, 11, "was known before it began"},
-		{"hard state not saved", mistakes{forgetState: true}, 17, "lead in term 6"},
-		{"a vote after an emptied disk", mistakes{founding: founding}, 11, "is damaged: tocommit"},
-		{"proposal of an old term", mistakes{answerOldTerm: true}, 14, "and is lost"},
-		{"a barrier ends too early", mistakes{readUnapplied: true}, 2, "was known before it began"},
+		{"message before store", mistakes{sendBeforeStore: true}, 5, "is damaged: tocommit"},
+		{"apply beyond store", mistakes{applyUnstored: true}, 1, "its disk has term 0"},
+		{"apply beyond commit", mistakes{applyUncommitted: true}, 5, "was known before it began"},
+		{"hard state not saved", mistakes{forgetState: true}, 38, "lead in term 2"},
+		{"a vote after an emptied disk", mistakes{founding: founding}, 3, "is damaged: tocommit"},
+		{"proposal of an old term", mistakes{answerOldTerm: true}, 8, "and is lost"},
+		{"a barrier ends too early", mistakes{readUnapplied: true}, 1, "was known before it began"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			mutant = m.mistakes
