@@ -271,6 +271,13 @@ func (e *Entry) Append(b []byte) []byte {
 	return b
 }
 
+// Size returns about how many bytes Append appends, and never fewer for a request.
+func (e *Entry) Size() int {
+	const fixed = 2 + 4 + 8 + 2 + 8*binary.MaxVarintLen64 + 17 + 8
+	w := &e.Request
+	return fixed + len(w.Tenant) + len(w.Sender.Agent) + len(w.Pair.Cluster) + len(w.Pair.Replica) + len(w.Body)
+}
+
 // flagPair says that a Request has a Pair.
 const flagPair = 1
 

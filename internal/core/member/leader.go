@@ -23,19 +23,21 @@ type leader struct {
 	clocks  clocks
 	backlog backlog
 
-	since  int64           // when it was elected, or earlier if our clock has leapt; 0 if it is not known yet
-	ticks  int64           // number of ticks since then, which a leap of the clock does not change
-	heard  map[uint64]bool // senders whose windows have come since the election
-	queue  []push          // not proposed yet
-	queued int64           // bytes of these pushes
-	flying uint64          // index of the windows under way, or 0
-	closes uint64          // index of the last boundary under way, or 0
-	begun  int64           // when beginEmpty last looked
-	joins  []join          // nodes that wait to become learners
-	names  uint64          // index of the last entry under way that names a node
-	notes  uint64          // index of the last entry under way that says what is forwarded
-	claims uint64          // index of the last entry under way that claims names without which pushes wait
-	stall  stall
+	since   int64           // when it was elected, or earlier if our clock has leapt; 0 if it is not known yet
+	ticks   int64           // number of ticks since then, which a leap of the clock does not change
+	heard   map[uint64]bool // senders whose windows have come since the election
+	queue   []push          // not proposed yet
+	queued  int64           // bytes of these pushes
+	writes  []proposal      // not proposed yet
+	writing uint64          // index of the last entry of writes that was proposed, or 0
+	flying  uint64          // index of the windows under way, or 0
+	closes  uint64          // index of the last boundary under way, or 0
+	begun   int64           // when beginEmpty last looked
+	joins   []join          // nodes that wait to become learners
+	names   uint64          // index of the last entry under way that names a node
+	notes   uint64          // index of the last entry under way that says what is forwarded
+	claims  uint64          // index of the last entry under way that claims names without which pushes wait
+	stall   stall
 }
 
 // push is a push that waits to be proposed.
@@ -65,11 +67,11 @@ const (
 	leap = 5 * 60_000 // ms
 )
 
-// reset ends a term, and returns its queue and the nodes that wait to join.
-func (l *leader) reset() ([]push, []join) {
-	queue, joins := l.queue, l.joins
+// reset ends a term, and returns what was not proposed and the nodes that wait to join.
+func (l *leader) reset() ([]push, []proposal, []join) {
+	queue, writes, joins := l.queue, l.writes, l.joins
 	*l = leader{clocks: l.clocks, backlog: l.backlog, heard: map[uint64]bool{}}
-	return queue, joins
+	return queue, writes, joins
 }
 
 // applied is called when an entry is applied.

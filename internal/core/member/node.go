@@ -228,12 +228,43 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 	arrival := max(0, n.leader.clocks.bounded())
 	e.Request.Arrival, e.Events.Arrival = arrival, arrival
 	e.Request.MaxTenants, e.Events.MaxTenants = n.settings.MaxTenants, n.settings.MaxTenants
-	index, err := n.replica.Propose(e.Append(nil))
-	if err != nil {
-		n.answer(id, refused(err))
-		return
+	n.leader.writes = append(n.leader.writes, proposal{id, e.Append(make([]byte, 0, e.Size()))})
+}
+
+// proposal is an entry that the next Take proposes.
+type proposal struct {
+	id   ID
+	data []byte
+}
+
+// proposeWrites proposes the entries of all calls of Write since the last Take at once, so that they share
+// messages and a write to the log.
+func (n *Node) proposeWrites() {
+	writes := n.leader.writes
+	n.leader.writes = nil
+	for len(writes) > 0 {
+		var all [][]byte
+		size := 0
+		for len(all) < len(writes) && (len(all) == 0 || size+len(writes[len(all)].data) <= entry.TargetSize) {
+			size += len(writes[len(all)].data)
+			all = append(all, writes[len(all)].data)
+		}
+		first, err := n.replica.ProposeAll(all)
+		for i, w := range writes[:len(all)] {
+			if err != nil {
+				n.answer(w.id, refused(err))
+				continue
+			}
+			n.leader.writing = first + uint64(i)
+			n.requests[n.leader.writing] = w.id
+		}
+		writes = writes[len(all):]
 	}
-	n.requests[index] = id
+}
+
+// Writing reports whether entries of Write are proposed that this leader has not applied yet.
+func (n *Node) Writing() bool {
+	return len(n.leader.writes) > 0 || n.leader.writing > n.state.Index()
 }
 
 // timeless returns why an entry that needs the time of its arrival is not proposed now: of two clocks nobody
@@ -353,6 +384,7 @@ func (n *Node) Done(w *Work) (note []byte) {
 // Take returns what has come up since the last Take. The error is permanent: replica.ErrDamaged, or
 // ErrEntry if the member met an entry that it cannot apply.
 func (n *Node) Take() (Output, error) {
+	n.proposeWrites()
 	for n.failed == nil && n.step() {
 	}
 	if n.failed != nil {
@@ -509,9 +541,12 @@ func (n *Node) follow(l replica.Leadership) {
 	if l == n.leadership {
 		return
 	}
-	pushes, joins := n.leader.reset()
+	pushes, writes, joins := n.leader.reset()
 	for _, p := range pushes {
 		n.answer(p.id, ErrLost)
+	}
+	for _, w := range writes {
+		n.answer(w.id, replica.ErrNotLeader)
 	}
 	for _, j := range joins {
 		n.answer(j.id, replica.ErrNotLeader)

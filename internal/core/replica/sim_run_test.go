@@ -86,7 +86,7 @@ func TestMistakesAreFound(t *testing.T) {
 		{"message before store", mistakes{sendBeforeStore: true}, 5, "is damaged: tocommit"},
 		{"apply beyond store", mistakes{applyUnstored: true}, 1, "its disk has term 0"},
 		{"apply beyond commit", mistakes{applyUncommitted: true}, 5, "was known before it began"},
-		{"hard state not saved", mistakes{forgetState: true}, 38, "lead in term 2"},
+		{"hard state not saved", mistakes{forgetState: true}, 38, "lead in term"},
 		{"a vote after an emptied disk", mistakes{founding: founding}, 3, "is damaged: tocommit"},
 		{"proposal of an old term", mistakes{answerOldTerm: true}, 8, "and is lost"},
 		{"a barrier ends too early", mistakes{readUnapplied: true}, 1, "was known before it began"},

@@ -13,7 +13,7 @@
 //	restore.go     the start: the last checkpoint, and the log behind it; a copy, or one machine's data, to start from
 //	stop.go        the end: writes finish, everything is saved
 //	requests.go    requests become entries
-//	calls.go       pushes, writes and barriers of other goroutines
+//	calls.go       pushes, writes and barriers of other goroutines; requests that are proposed at once
 //	take.go        what the member wants done is handed on
 //	checkpoint.go  the state is saved, some sections at each tick
 //	stores.go      closed tiles and requests are written to the stores of their tenants, and forwarded to other servers
@@ -79,14 +79,15 @@ type Group struct {
 	leaderless  atomic.Int64           // sum of the time without a leader, ns
 	status      atomic.Pointer[Status]
 
-	pushes   chan *push
-	held     *push // the first waiting push, or nil
-	calls    chan *call
-	early    []*call // that wait until the clock is believed
-	received chan member.Message
-	written  chan *job // writes that came back from the stores
-	halts    chan struct{}
-	ended    chan struct{} // closed when Run returns
+	pushes    chan *push
+	held      *push // the first waiting push, or nil
+	calls     chan *call
+	early     []*call // that wait until the clock is believed
+	gathering gathering
+	received  chan member.Message
+	written   chan *job // writes that came back from the stores
+	halts     chan struct{}
+	ended     chan struct{} // closed when Run returns
 
 	id      member.ID
 	waiting map[member.ID]waiting // callers, by the number of their question
@@ -245,6 +246,7 @@ func (g *Group) Run(ctx context.Context) error {
 			g.push()
 		case c := <-g.calls:
 			g.call(c)
+		case <-g.gathering.late():
 		case m := <-g.received:
 			g.look()
 			if m.From == g.leadership.Leader {
@@ -278,8 +280,10 @@ func (g *Group) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return g.stop()
 		}
-		if err := g.take(); err != nil {
-			return g.broken(err)
+		for again := true; again; again = g.proposeGathered() {
+			if err := g.take(); err != nil {
+				return g.broken(err)
+			}
 		}
 	}
 }

@@ -1258,6 +1258,7 @@ func unsyncedStore(t *testing.T, first bool) {
 	if n := testutil.ToFloat64(p.metrics.CheckpointUnsynced); n == 0 {
 		t.Error("the metric has no unsynced entries, want some")
 	}
+	time.Sleep(2 * time.Second) // the log gets the commit index of the last entry, and the status its size
 	if s := p.Status(); !slices.Equal(s.LogPins, []string{"b/raw"}) || s.LogBytes != p.log.Bytes() || len(s.Marks) == 0 {
 		t.Errorf("the log of %d bytes is kept for %v, with %d marks, want b/raw, and some marks",
 			s.LogBytes, s.LogPins, len(s.Marks))
