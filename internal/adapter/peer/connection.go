@@ -26,7 +26,12 @@ const (
 	firstRedial = 100 * time.Millisecond // pause after the first failure
 	refusedWait = time.Second            // pause before a stream is opened again to a node that refused it
 	brokenWait  = 50 * time.Millisecond  // pause before a stream is opened again after another failure
-	unanswered  = 256                    // batches of a stream that may wait for their acknowledgements
+
+	// ackEvery is the number of batches that one acknowledgement is for. It is a part of the protocol. An
+	// acknowledgement of each batch would wake both processes once more for each entry.
+	ackEvery = 16
+
+	unanswered = 256 // batches of a stream that may wait for their acknowledgements
 )
 
 // connection is one of the two connections to a node.
@@ -68,6 +73,7 @@ func (p *Peers) newConnection(n *node, name string, room int) (*connection, erro
 		grpc.WithContextDialer(c.dial), grpc.WithIdleTimeout(0),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(2*window),
+		grpc.WithWriteBufferSize(writeBuffer),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxFrame), grpc.MaxCallSendMsgSize(maxFrame)),
 		// gRPC sends pings at most every 10 s. The kernel probes every 2 s: see dial. Timeout is also
 		// the TCP_USER_TIMEOUT of the connection.
@@ -106,12 +112,13 @@ type clientTLS struct {
 func (t *clientTLS) ClientHandshake(ctx context.Context, name string, raw net.Conn) (
 	net.Conn, credentials.AuthInfo, error,
 ) {
-	conn, info, err := t.TransportCredentials.ClientHandshake(ctx, name, raw)
+	under := &held{Conn: raw}
+	conn, info, err := t.TransportCredentials.ClientHandshake(ctx, name, under)
 	if err != nil {
 		t.c.failed(err)
 		return nil, nil, err
 	}
-	return &watched{conn, t.c}, info, nil
+	return &watched{&whole{conn, under}, t.c}, info, nil
 }
 
 // Clone returns a copy.
@@ -233,7 +240,7 @@ func (c *connection) streamTo(ctx context.Context, between ends) error {
 		return err
 	}
 	c.note(func() { c.refused = false })
-	sent, ended := make(chan time.Time, unanswered), make(chan error, 1)
+	sent, ended := make(chan time.Time, unanswered/ackEvery), make(chan error, 1)
 	broken, brake := context.WithCancel(ctx)
 	defer brake()
 	go func() {
@@ -254,7 +261,7 @@ func (c *connection) streamTo(ctx context.Context, between ends) error {
 // sendAll sends batches. It reports true if it stopped because of a message between other members, and
 // false if the stream failed.
 func (c *connection) sendAll(broken context.Context, s stream, between ends, sent chan<- time.Time) bool {
-	for {
+	for unacknowledged := 1; ; {
 		next, more := c.queue.wait(broken)
 		if !more {
 			return false
@@ -268,11 +275,15 @@ func (c *connection) sendAll(broken context.Context, s stream, between ends, sen
 			}
 			continue
 		}
-		select {
-		case sent <- now:
-		case <-broken.Done():
-			return false
+		if unacknowledged == ackEvery {
+			select {
+			case sent <- now:
+			case <-broken.Done():
+				return false
+			}
+			unacknowledged = 0
 		}
+		unacknowledged++
 		if s.Send(&wire.Batch{Messages: messages}) != nil { // Recv has the error
 			<-broken.Done()
 			return false

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/cluster"
@@ -213,4 +215,64 @@ func (c *Credentials) config(check func(Identity) error) *tls.Config {
 			return nil
 		},
 	}
+}
+
+// writeBuffer is how many bytes gRPC gathers before it writes to a connection. Entries of several requests fit.
+const writeBuffer = 128 << 10
+
+// whole is an encrypted connection that gives the kernel all of a Write at once. TLS by itself writes each record
+// of 16 KiB alone, and each would wake the process at the other end.
+type whole struct {
+	net.Conn
+	raw *held
+}
+
+// Write implements net.Conn.
+func (w *whole) Write(b []byte) (int, error) {
+	w.raw.hold()
+	n, err := w.Conn.Write(b)
+	if sent := w.raw.release(); err == nil && sent != nil {
+		return 0, sent
+	}
+	return n, err
+}
+
+// held is the connection under a whole. It is safe for concurrent use, since TLS may answer the other end
+// during a Write.
+type held struct {
+	net.Conn
+
+	mu      sync.Mutex
+	holds   bool
+	records []byte
+}
+
+func (h *held) hold() {
+	h.mu.Lock()
+	h.holds = true
+	h.mu.Unlock()
+}
+
+// release writes what was held.
+func (h *held) release() (err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.records) > 0 {
+		_, err = h.Conn.Write(h.records)
+	}
+	if h.holds, h.records = false, h.records[:0]; cap(h.records) > 2*writeBuffer {
+		h.records = nil
+	}
+	return err
+}
+
+// Write implements net.Conn.
+func (h *held) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.holds {
+		return h.Conn.Write(b)
+	}
+	h.records = append(h.records, b...)
+	return len(b), nil
 }

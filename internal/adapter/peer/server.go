@@ -134,7 +134,8 @@ type authenticated struct {
 
 // ServerHandshake is called for each new connection.
 func (c *serverTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	under := &held{Conn: raw}
+	conn, info, err := c.TransportCredentials.ServerHandshake(under)
 	if err != nil {
 		reason := refusedHandshake
 		if bad := (certificateError{}); errors.As(err, &bad) {
@@ -150,7 +151,7 @@ func (c *serverTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	if err != nil {
 		return nil, nil, err
 	}
-	return conn, authenticated{info, who}, nil
+	return &whole{conn, under}, authenticated{info, who}, nil
 }
 
 // Clone is unused by servers.
@@ -310,7 +311,7 @@ func (s *Server) receive(connection string, in grpc.BidiStreamingServer[wire.Bat
 	}
 	bytes := s.metrics.receivedBytes.WithLabelValues(who.Name, connection)
 	messages := s.metrics.receivedMessages.WithLabelValues(who.Name, connection)
-	for {
+	for unacknowledged := 1; ; unacknowledged++ {
 		b, err := in.Recv()
 		if err == io.EOF {
 			return nil
@@ -336,8 +337,11 @@ func (s *Server) receive(connection string, in grpc.BidiStreamingServer[wire.Bat
 			s.Handler.Receive(m)
 		}
 		messages.Add(float64(len(all)))
-		if err := in.Send(ack); err != nil {
-			return err
+		if unacknowledged == ackEvery {
+			if err := in.Send(ack); err != nil {
+				return err
+			}
+			unacknowledged = 0
 		}
 	}
 }

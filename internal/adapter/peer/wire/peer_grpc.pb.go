@@ -38,7 +38,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type PeerClient interface {
 	// Messages of members, in batches. The first batch of a stream has the hello and no messages. The receiver
-	// answers each batch with an Ack, in order, after it has taken the messages.
+	// answers the first batch with an Ack, and each 16th after it once it has taken the messages.
 	Entries(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Batch, Ack], error)
 	Urgent(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Batch, Ack], error)
 	Push(ctx context.Context, in *PushRequest, opts ...grpc.CallOption) (*Reply, error)
@@ -159,7 +159,7 @@ func (c *peerClient) Figures(ctx context.Context, in *FiguresRequest, opts ...gr
 // for forward compatibility.
 type PeerServer interface {
 	// Messages of members, in batches. The first batch of a stream has the hello and no messages. The receiver
-	// answers each batch with an Ack, in order, after it has taken the messages.
+	// answers the first batch with an Ack, and each 16th after it once it has taken the messages.
 	Entries(grpc.BidiStreamingServer[Batch, Ack]) error
 	Urgent(grpc.BidiStreamingServer[Batch, Ack]) error
 	Push(context.Context, *PushRequest) (*Reply, error)
