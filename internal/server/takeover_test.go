@@ -18,8 +18,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/adapter/cataloguefile"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/identity"
 	"github.com/freshet-io/freshet/internal/core/journal"
@@ -44,8 +46,11 @@ type machine struct {
 	synced  atomic.Bool // a store of tiles
 }
 
+// ownedName is a name whose owner the machine knows.
+const ownedName = "owned"
+
 // killedMachine returns a machine whose journal has windows of two tenants, in a checkpoint and behind it. Its
-// stores have a request of a third tenant, and a sample in a store of tiles.
+// stores have a request of a third tenant, and a sample in a store of tiles. Its catalogue has ownedName.
 func killedMachine(t *testing.T) *machine {
 	m := &machine{t: t, journal: memfs.New(), group: memfs.New()}
 	m.server = &server{config: settings.Default(), logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
@@ -60,6 +65,20 @@ func killedMachine(t *testing.T) *machine {
 			t.Error(err)
 		}
 	})
+	if m.catalogueFile, err = cataloguefile.Open(m.path("names.db"), m.logger); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.catalogueFile.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	now := time.Now().UnixMilli()
+	owned := catalogue.Metric{Tenant: "a", Name: ownedName, Base: ownedName, Raw: ownedName, Kind: series.Counter,
+		First: now, LastSeen: now}
+	if err := m.catalogueFile.Save([]catalogue.Metric{owned}); err != nil {
+		t.Fatal(err)
+	}
 	m.stores.BeforeSync(func(path string) {
 		if strings.Contains(path, "10s") {
 			m.synced.Store(true)
@@ -171,6 +190,9 @@ func TestATakeoverIsInterrupted(t *testing.T) {
 		if !strings.Contains(want, "\n"+section) {
 			t.Errorf("the checkpoint has no section %q:\n%s", section, want)
 		}
+	}
+	if !strings.Contains(want, fmt.Sprintf("%x", ownedName)) {
+		t.Errorf("the checkpoint lacks the owner of the name %s:\n%s", ownedName, want)
 	}
 	for _, powerLoss := range []bool{false, true} {
 		interrupted := true
