@@ -15,7 +15,7 @@ type coverage struct {
 	tooOld, duplicates, ahead, full, kills, powerLosses, outages, torn, pauses, parts, transfers, changes, slow, hangs,
 	clocks, checkpoints, replaced, messagesLost, messagesTwice, cut, histograms, stale, deltas, deltasAgain, deltaLimits,
 	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted, cutCrashes, openingKills, held,
-	rewritten, yields, behind, events, eventsAgain int
+	rewritten, yields, behind, events, eventsAgain, conflicts int
 }
 
 func (c *coverage) each() []world.Count {
@@ -49,6 +49,7 @@ func (c *coverage) each() []world.Count {
 		counted("leaders that yielded", &c.yields),
 		counted("writes refused since a quorum lagged", &c.behind),
 		counted("events acknowledged", &c.events), counted("events that a restart wrote again", &c.eventsAgain),
+		counted("counters that a gauge was ahead of", &c.conflicts),
 	}
 }
 

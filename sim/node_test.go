@@ -82,9 +82,16 @@ func (n *node) settings() member.Settings {
 		pending = 1
 	}
 	return member.Settings{Lateness: lateness, MaxPending: pending * more, MaxQueued: 4000 * more,
-		MaxQueuedSum: 6000 * more, MaxBehind: 3000 * more, Tiles: tile.Config{
+		MaxQueuedSum: 6000 * more, MaxBehind: 3000 * more, Names: n.names, Tiles: tile.Config{
 			CounterTTL: time.Hour, GaugeTTL: time.Duration(20+10*n.n) * time.Second, CheckTTL: time.Hour, UpDownTTL: time.Hour,
 			OutOfOrder: n.window()}}
+}
+
+// names returns the limits for names of metrics. No tenant reaches them.
+func (n *node) names() entry.Names {
+	ttl := int64(n.n+1) * 60 * second
+	return entry.Names{MaxNames: 100 + n.n, Unused: int64(n.n+2) * 3600 * second, CounterTTL: ttl, GaugeTTL: ttl,
+		CheckTTL: ttl, UpDownTTL: ttl}
 }
 
 // window returns how far a sample may be behind the tenant's newest sample.

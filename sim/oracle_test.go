@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/value"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
@@ -453,6 +454,20 @@ func (s *sim) sameStores(a, b *node) {
 	}
 }
 
+// checkMixed checks that two kinds that claim a name have two names, and returns the name of the counter.
+func (s *sim) checkMixed(n *node, tenant string) (counter string) {
+	names := n.node.State().Names()
+	counter, known, _ := names.Peek(&catalogue.Claim{Tenant: tenant, Name: mixed, Kind: series.Counter})
+	gauge, gaugeKnown, _ := names.Peek(&catalogue.Claim{Tenant: tenant, Name: mixed, Kind: series.Gauge})
+	if known && gaugeKnown && (counter == mixed) == (gauge == mixed) {
+		s.Fail("the counter %s of tenant %s is stored as %s, and the gauge as %s", mixed, tenant, counter, gauge)
+	}
+	if gauge == mixed {
+		s.covered.conflicts++
+	}
+	return counter
+}
+
 // expected is a check that a node agrees with what the senders know.
 func (s *sim) expected(n *node) {
 	o := &s.oracle
@@ -473,6 +488,9 @@ func (s *sim) expected(n *node) {
 		tenant, name, _ := strings.Cut(key, "/")
 		if strings.HasPrefix(name, "level") {
 			continue
+		}
+		if name == mixed {
+			name = s.checkMixed(n, tenant)
 		}
 		if got := n.total(tenant, name); got != o.sent[key] || o.acked[key] != o.sent[key] {
 			s.Fail("%s of tenant %s ends at %v, its collectors sent %v, and %v was acknowledged", name, tenant, got, o.sent[key],

@@ -118,7 +118,9 @@ func (s *sim) collect(c *collector) {
 			Sequence: c.portions, Second: p.second, Birth: p.second * 1e9})
 		p.sums[tenant] = map[string]float64{}
 		add := func(kind series.Kind, name string, v float64) {
-			name = crowded(tenant, kind, name)
+			if name != mixed {
+				name = crowded(tenant, kind, name)
+			}
 			inc := batch.Increment{Key: series.AppendKey(nil, kind, labels.FromStrings("__name__", name)),
 				Samples: 1 + s.Rand.Uint32N(3), Value: v}
 			if kind == series.Gauge {
@@ -137,6 +139,9 @@ func (s *sim) collect(c *collector) {
 		if s.Chance(70) {
 			add(series.Gauge, fmt.Sprint("gauge", c.n), float64(s.Between(0, 1000)))
 		}
+		if c.n == 0 || c.n == 1 && s.Chance(70) { // two kinds claim one name
+			add([]series.Kind{series.Counter, series.Gauge}[c.n], mixed, float64(s.Between(1, 100)))
+		}
 		for _, b := range c.writer.End() {
 			p.Batches = p.Batches.Append(b.Bytes)
 		}
@@ -145,6 +150,9 @@ func (s *sim) collect(c *collector) {
 	c.outbox = append(c.outbox, p)
 	s.pushNext(c)
 }
+
+// mixed is the name of a counter of one collector, and of a gauge of another one.
+const mixed = "mixed"
 
 // crowds is the number of shards in which all series of windows lie, so that a shard has several
 // series, tenants and senders. These shards are far apart, so that their tiles are closed at different
