@@ -36,10 +36,10 @@ var layers = []struct {
 	{dir: "cmd"},
 	{dir: "deploy"},          // writes alerts and dashboards for Freshet
 	{dir: "internal/server"}, // a process with roles
-	{dir: "internal/cli"},    // commands, with or without a server
+	{dir: "internal/cli"},    // commands that run with or without a server
 	{dir: "internal/bench"},  // the command bench
 	{dir: "internal/role", isolated: true},
-	{dir: "internal/tiling"},  // what the two roles that make tiles share
+	{dir: "internal/tiling"},  // code shared by the two roles that make tiles
 	{dir: "internal/explain"}, // predicts the series of a datagram, for the server and the command
 	{dir: "internal/settings"},
 	{dir: "internal/adapter", isolated: true},
@@ -51,8 +51,8 @@ var layers = []struct {
 	{dir: "ui"},       // the web page's files
 }
 
-// strangers must not import each other, although the layers would allow it. A command knows a server
-// only by its HTTP API.
+// strangers lists pairs of directories that must not import each other, although the layers would allow
+// it. A command, say, knows a server only by its HTTP API.
 var strangers = [][2]string{
 	{"internal/server", "internal/cli"}, {"internal/server", "internal/bench"},
 	{"internal/cli", "internal/bench"}, {"internal/cli", "internal/role"},
@@ -61,15 +61,15 @@ var strangers = [][2]string{
 
 const core = "internal/core"
 
-// outside lists the packages that reach files, sockets or the kernel. The packages below their
-// directories count too, except for those in harmless. The rule sees only direct imports.
+// outside lists the packages that reach files, sockets or the kernel. The packages in their
+// subdirectories count too, except for those in harmless. Only direct imports are checked.
 var (
 	outside  = []string{"os", "net", "syscall", "golang.org/x/sys"}
 	harmless = []string{"net/netip", "net/url"} // these only parse values
 )
 
-// forCore lists the packages of lib that core may import. Other packages of lib could import packages that
-// core must avoid. conf can read files, but core gives it text.
+// forCore lists the packages of lib that core may import. Other packages of lib could import packages
+// that core must avoid. conf is allowed although it can read files, since core only passes text to it.
 var forCore = []string{
 	"internal/lib/arena", "internal/lib/conf", "internal/lib/fulldisk", "internal/lib/index", "internal/lib/prefetch",
 }
@@ -137,9 +137,8 @@ func TestImportRulesCatch(t *testing.T) {
 	}
 }
 
-// violations parses every Go file under root, whatever its build constraints,
-// and returns what breaks the rules, sorted. Test files are exempt, because
-// tests use real neighbours.
+// violations parses every Go file under root, whatever its build constraints, and returns a sorted list
+// of the violations of the rules. Test files are exempt, because tests use real neighbours.
 func violations(t *testing.T, root string) []string {
 	t.Helper()
 	var found []string
@@ -295,8 +294,8 @@ func requirements(t *testing.T) map[string][]requirement {
 	return all
 }
 
-// All modules require the same versions. So the tests run the code that is shipped, and it is compiled only
-// once.
+// All modules require the same versions of a dependency. So the tests run the code that is shipped, and
+// each dependency is compiled only once.
 func TestModulesAgreeOnVersions(t *testing.T) {
 	all := requirements(t)
 	root := map[string]string{}
@@ -313,7 +312,7 @@ func TestModulesAgreeOnVersions(t *testing.T) {
 }
 
 // mostLinked bounds the number of third-party packages that the binary links. docs/dependencies.md says
-// where they come from; a single import can bring a hundred.
+// where they come from. The bound is useful because a single import can bring a hundred packages.
 const mostLinked = 790
 
 func TestTheBinaryLinksNoMore(t *testing.T) {
@@ -349,8 +348,8 @@ func TestModulesAreComplete(t *testing.T) {
 	}
 }
 
-// A service that imports the client or slogring gets nothing else with it: none of our dependencies, and
-// no requirement of our version of Go.
+// A service that imports the client or slogring gets nothing else with it: it needs neither our
+// dependencies nor our version of Go.
 func TestPublicModulesBringNothing(t *testing.T) {
 	for name, oldest := range map[string]string{"client": "1.22", "slogring": "1.25"} {
 		public := module + "/" + name

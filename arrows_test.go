@@ -23,12 +23,12 @@ import (
 )
 
 // manyFiles is the largest number of files in a package that needs no order. A package with more files
-// lists all of them in its package comment, in indented lines that begin with one or more names. The
-// file to read first is at the top. A file uses declarations (functions, types, variables, constants,
-// methods, fields) only from the files below it. There is one exception, since a method may stand in a
-// file below its type: the type of the receiver, and the fields that a method takes directly from its
-// receiver, are not counted. So a reader understands a file without the files above it, but may look up a
-// field of the receiver there.
+// lists all of them in its package comment, in indented lines that begin with one or more file names.
+// The file to read first is at the top. A file uses declarations (functions, types, variables,
+// constants, methods, fields) only from the files below it. There is one exception, since a method may
+// stand in a file below its type: two uses in a method do not count, that of the receiver's type, and
+// that of a field taken directly from the receiver. So a reader understands a file without the files
+// above it, but may have to look up a field of the receiver in one of them.
 const manyFiles = 10
 
 func TestFilesPointDown(t *testing.T) {
@@ -80,7 +80,7 @@ func TestFileOrderCatches(t *testing.T) {
 	}
 }
 
-// goFiles returns the Go files, without tests, of each directory below `root`, by its path.
+// goFiles maps the path of each directory below `root` to its Go files, without tests.
 func goFiles(t *testing.T, root string) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -110,9 +110,9 @@ type arrows struct {
 	all, up []string // all uses of names of other files, and the uses that break the order
 }
 
-// arrowsOf finds where a file uses a name that another file of the package declares: functions, types,
-// variables and constants, whatever the build constraints of the files. If typed is not nil, it finds
-// methods and fields, too. A method may stand in another file than its type. So uses of the receiver's
+// arrowsOf finds where a file uses a function, type, variable or constant that another file of the
+// package declares, whatever the build constraints of the files. If typed is not nil, arrowsOf finds
+// methods and fields, too. A method and its type may stand in different files. So uses of the receiver's
 // type, and of fields that the method takes directly from its receiver, are not counted.
 func arrowsOf(t *testing.T, names []string, typed *packageTypes) (found arrows) {
 	t.Helper()
@@ -264,7 +264,7 @@ func (p *packageTypes) members(t *testing.T, set *token.FileSet, files map[strin
 			receivers[info.Defs[id]] = true
 		}
 	}
-	delete(receivers, nil) // the names of receivers' types are not in Defs, so they gave a nil key
+	delete(receivers, nil) // the names of receivers' types are not in Defs, so they added a nil key
 	found := map[*ast.Ident]string{}
 	for _, file := range parsed {
 		ast.Inspect(file, func(n ast.Node) bool {

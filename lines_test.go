@@ -25,7 +25,7 @@ func TestCodeIsWrapped(t *testing.T) {
 	}
 	for name := range strings.Lines(string(out)) {
 		name = strings.TrimSpace(name)
-		if _, err := os.Stat(name); err != nil { // removed, but not in the index
+		if _, err := os.Stat(name); err != nil { // deleted, but still in the index
 			continue
 		}
 		if wide := wideLines(t, name); len(wide) > 0 {

@@ -15,8 +15,8 @@ import (
 // to install packages.
 const nobody = 65534
 
-// packages runs .ci/packages as a user who is not root. The script finds only these programs and
-// the programs of a minimal Debian. A program is a name, or NAME=SCRIPT.
+// packages runs .ci/packages as a user who is not root. The script finds only the given programs and
+// those of a minimal Debian. Each program is given as NAME or as NAME=SCRIPT.
 func packages(t *testing.T, groups string, programs ...string) (out string, code int) {
 	t.Helper()
 	script, err := os.ReadFile(filepath.Join(".ci", "packages"))
@@ -96,8 +96,8 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 			delete(got, name)
 		}
 		for name := range got {
-			if !strings.HasPrefix(name, "lib") && name != "iproute2" { // in /sbin, which this machine may have
-				t.Errorf("%s: %s is listed although it is installed or listed twice: %s", c.why, name, list)
+			if !strings.HasPrefix(name, "lib") && name != "iproute2" { // looked up in /sbin, so this machine decides
+				t.Errorf("%s: %s is listed twice, or although it is installed: %s", c.why, name, list)
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func TestPackagesAreAskedForFirst(t *testing.T) {
 	files, err := exec.CommandContext(t.Context(), "git", "grep", "-lE", `apt-get install [^.]*\$`).Output()
 	if got := strings.Fields(string(files)); err != nil && len(got) > 0 || len(got) > 1 ||
 		len(got) == 1 && got[0] != ".ci/packages" {
-		t.Errorf("%v install packages (%v); only .ci/packages may", got, err)
+		t.Errorf("the files %v install packages (%v), want only .ci/packages", got, err)
 	}
 	installs := regexp.MustCompile(`\.ci/packages (\w+)`)
 	for file, group := range map[string]string{

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A call of a known series allocates nothing, before and after a flush, by name or by handle. The race
-// detector makes Go itself allocate.
+// A call of a known series allocates nothing, before and after a flush, by name or by handle. The test
+// does not run with the race detector, which makes Go itself allocate.
 func TestNoAllocations(t *testing.T) {
 	w := &wire{network: unixgram}
 	c := startOn(t, w, Options{FlushInterval: time.Hour, MaxValues: 100})

@@ -8,13 +8,14 @@
 //	c.Timing("request.time", time.Since(start), "route:/checkout")
 //
 // The client aggregates values and sends them once a second: a count as one sum, a gauge as its last
-// value, a set as its distinct members, and the values of timings, histograms and distributions many
-// to a line. A call takes well below a microsecond, makes no system call and waits for no other
-// goroutine. It allocates nothing if its series (kind, name and tags) is known. A call of a new
-// series may wait for up to a millisecond, while idle series are removed from the table.
+// value, and a set as its distinct members. It sends timings, histograms and distributions with many
+// values in one line. A call takes well below a microsecond, makes no system call and waits for no other
+// goroutine. It allocates nothing if its series (kind, name and tags) is known. A call of a new series
+// may wait for up to a millisecond, while idle series are removed from the table.
 //
-// Give the tags of a gauge in the same order everywhere. For the client, tags in another order are
-// another series. The server treats both as one series, and chance decides which value is the last.
+// Give the tags of a gauge in the same order everywhere. For the client, the same tags in another order
+// are another series. The server treats the two as one series, and chance decides which of the two
+// values comes last.
 //
 // # What happens to each call
 //
@@ -36,10 +37,10 @@
 //
 // # Names and tags
 //
-// Bytes that the protocol uses as separators are written as '_': '|', ':' and line breaks in a
-// name, '|', ',' and line breaks in a tag or a set member. That makes each call slower, and
-// Stats counts it. Empty tags are left out. The client refuses an empty name, a value that is
-// not finite, a negative count, and a line that does not fit into a packet.
+// The client replaces bytes that the protocol uses as separators by '_': in a name '|', ':' and line
+// breaks, in a tag '|', ',' and line breaks, and in a set member '|' and line breaks. A call with such
+// bytes is slower, and Stats counts it. Empty tags are left out. The client refuses an empty name, a
+// value that is not finite, a negative count, and a line that does not fit into a packet.
 package client
 
 import (

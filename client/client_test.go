@@ -378,8 +378,8 @@ func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-// If no server listens on another host, a write succeeds, and the host reports the failure later (ICMP).
-// Only the writes before this report are lost, even if no server listens for a long time.
+// A write to another host succeeds even if no server listens there. The host reports the failure later
+// (ICMP). Only the writes before this report are lost, even if no server listens for a long time.
 func TestLittleIsLostToAnotherHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: udp, remote: true}
@@ -429,7 +429,7 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// A receiver takes some milliseconds to read a burst of packets.
+// The client pauses between bursts of UDP packets, so that a receiver can keep up.
 func TestDatagramsComeInBursts(t *testing.T) {
 	for network, least := range map[string]time.Duration{udp: 200 / burstPackets * burstPause, unixgram: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -479,7 +479,7 @@ func TestCloseWaitsASecond(t *testing.T) {
 	}
 }
 
-// If the server comes back while Close waits, it gets everything.
+// If the server comes back while Close waits, the server gets all values.
 func TestCloseInTheMiddle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unix, down: true}
@@ -521,7 +521,7 @@ func TestFlushUntil(t *testing.T) {
 		synctest.Wait()
 		err := c.Close()
 		if flushErr := <-done; err == nil || flushErr == nil {
-			t.Errorf("Close: %v; Flush: %v", err, flushErr)
+			t.Errorf("Close: %v, Flush: %v, want errors", err, flushErr)
 		}
 	})
 }
@@ -694,7 +694,7 @@ func TestOptions(t *testing.T) {
 		c.Count("a", 1) // c is nil, and can still be called
 	}
 	if _, err := New("tcp://a"); err == nil {
-		t.Error("want an error, got none")
+		t.Error("New accepts the scheme tcp")
 	}
 }
 

@@ -57,8 +57,8 @@ type eventLine struct {
 
 var errCrowded = fmt.Errorf("%d events and checks are already waiting to be sent", maxEvents)
 
-// Event queues an event for the next flush. It returns an error if the event will not be sent: it is
-// malformed, longer than a packet, or too many events are waiting.
+// Event queues an event for the next flush. It returns an error if the event will not be sent, because
+// it is malformed or longer than a packet, or because too many events are waiting.
 func (c *Client) Event(e Event) error {
 	if c == nil {
 		return nil

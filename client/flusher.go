@@ -192,7 +192,7 @@ func (f *flusher) putMembers(s *series, members map[string]string, calls uint64)
 			calls--
 		}
 	}
-	f.load[set] += calls // calls for the last member, and for members that were already there
+	f.load[set] += calls // the call for the last member, and all calls that repeated a member
 }
 
 // putValues writes values, as many to a line as fit into a packet. If the values are a random sample,
@@ -232,7 +232,7 @@ func (f *flusher) putValues(s *series, values []float64, calls uint64) {
 	}
 }
 
-// endOf writes the part of a line that follows the values into f.tail.
+// endOf writes into f.tail the part of a line that follows the values.
 func (f *flusher) endOf(s *series, rate float64) {
 	b := append(f.tail[:0], '|')
 	b = append(b, kindLetters[s.kind]...)
@@ -282,7 +282,7 @@ func (f *flusher) report() {
 		return
 	}
 	own := ",client:freshet,client_version:" + version + ",client_transport:" + f.socket.transport()
-	constant := "|#" + own[1:] + f.c.tags // c.tags continues the tags after a comma, or begins the next field
+	constant := "|#" + own[1:] + f.c.tags // c.tags begins with a comma before more tags, or with the next field
 	f.telemetry.report(&f.c.counts, func(name string, n uint64, tag string) {
 		line := name + ":" + string(appendNumber(nil, float64(n))) + "|c" + constant
 		if tag != "" {

@@ -36,7 +36,8 @@ func (h *handle) find() *series {
 	return s
 }
 
-// record does the same as Client.record. With a sampling rate, chance first decides whether to record.
+// record does the same as Client.record. A handle with a sampling rate first decides by chance whether
+// to record.
 func (h *handle) record(v float64) {
 	if h.c == nil || !h.c.accepts(h.kind, v) || !h.c.keeps(h.kind, h.rate) {
 		return

@@ -77,7 +77,7 @@ func (w *wire) take() []string {
 }
 
 type wireConn struct {
-	net.Conn // no other method is called
+	net.Conn // only the methods below are called
 	w        *wire
 	life     int
 	deadline time.Time
@@ -121,7 +121,7 @@ func (c *wireConn) write(b []byte) (int, error) {
 	case w.network == udp && w.down:
 		c.refused = time.Now()
 		if w.remote {
-			c.refused = c.refused.Add(answerWait / 2) // the packet and the answer take this time together
+			c.refused = c.refused.Add(answerWait / 2) // the time that the packet and the answer take together
 		}
 		if string(b) != string(probe) {
 			w.lost++
@@ -175,7 +175,7 @@ func startTelling(t *testing.T, w *wire, o Options) *Client {
 	return start(o, &socket{to: address{w.network, "test"}, dial: w.dial})
 }
 
-// received is what a server reads from packets, by kind, name and tags.
+// received holds the values that a server reads from packets, by kind, name and tags.
 type received map[string]*line
 
 type line struct {
@@ -203,8 +203,8 @@ func (r received) read(t testing.TB, packets []string) received {
 	return r
 }
 
-// readMetric adds a line of NAME:VALUE:...|KIND, with |@RATE, |#TAG,... and |c:ORIGIN after it
-// if the line has them, in this order.
+// readMetric adds a line of the form NAME:VALUE:...|KIND. The fields |@RATE, |#TAG,... and |c:ORIGIN may
+// follow, in this order.
 func (r received) readMetric(text string) error {
 	head, rest, _ := strings.Cut(text, "|")
 	name, values, found := strings.Cut(head, ":")

@@ -27,7 +27,8 @@ func TestThinnedValuesCountForAll(t *testing.T) {
 		flush(t, c)
 		got := parse(t, w.take())["h h "]
 		if !almost(got.count, calls) || len(got.values) != most {
-			t.Errorf("%d values count for %v, want %d that count for %v", len(got.values), got.count, most, calls)
+			t.Errorf(
+				"got %d values that count for %v, want %d that count for %v", len(got.values), got.count, most, calls)
 		}
 		// The mean of 1,000 uniformly distributed values has a standard error of 0.9 % of the width of
 		// the distribution. The test allows five standard errors.
@@ -105,11 +106,11 @@ func TestSampled(t *testing.T) {
 		flush(t, c)
 		packets := w.take()
 		got := parse(t, packets)
-		// The standard error of 25,000 is 137. The test allows 20 standard errors, since the values are
-		// also thinned to 2,000.
+		// The number of sampled values is about 25,000, with a standard error of 137. The test allows 20
+		// standard errors, since the values are also thinned to 2,000.
 		for _, key := range []string{"ms t k:v", "h h ", "d d ", "ms handle "} {
 			if l := got[key]; math.Abs(l.count-calls) > 2800 || len(l.values) < 2000 || len(l.values) > 2100 {
-				t.Errorf("%s: %d values count for %v, want 2000 to 2100 that count for about %v",
+				t.Errorf("%s: got %d values that count for %v, want 2000 to 2100 that count for about %v",
 					key, len(l.values), l.count, calls)
 			}
 		}
@@ -187,7 +188,8 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 		handle.Add(1)
 		flush(t, c)
 		if got := parse(t, w.take()); len(got) != 91 || got.sum("c later 0") != 1 || got.sum("c handle ") != 1 {
-			t.Errorf("after the eviction of idle series, %d series or wrong values are left, want 91 series", len(got))
+			t.Errorf("after the eviction of idle series, got %d series or wrong values, want 91 series and the right "+
+				"values", len(got))
 		}
 	})
 }
@@ -393,8 +395,8 @@ func TestMemoryIsBounded(t *testing.T) {
 				time.Sleep(time.Second) // the client tries to flush
 			}
 		}
-		// The bytes are for 1,000 series of 128 bytes, the first values of their cells and their text, and a
-		// map for each set. 2 MiB more allow for the maps, since MaxBytes is an estimate.
+		// The bytes hold 1,000 series of 128 bytes, their text and the first values of their cells, and
+		// a map for each set. Another 2 MiB are allowed for the maps, since MaxBytes is an estimate.
 		if grown := heap() - before; grown > 4<<20 {
 			t.Errorf("%d bytes are held, want at most 4 MiB", grown)
 		}

@@ -43,7 +43,7 @@ type series struct {
 	tags     uint16 // number of tags
 	kind     kind
 	overflow bool
-	idle     uint8 // flushes in a row without a call; only the flusher uses idle and alone
+	idle     uint8 // flushes in a row without a call; only the flusher uses `idle` and `alone`
 	alone    uint8 // flushes in a row without a collision
 
 	more  atomic.Pointer[stripes] // nil until calls collide
@@ -112,7 +112,8 @@ func newSeries(hash uint64, k kind, rate float64, name string, tags []string) *s
 }
 
 // is reports whether the series has this kind, rate, name and tags. The name and the tags may contain
-// separators. A tag with a comma never matches: in the series it would be two tags, and the numbers differ.
+// separators. A tag with a comma never matches: the series would hold it as two tags, so the numbers of
+// tags differ.
 func (s *series) is(k kind, rate float64, name string, tags []string) bool {
 	if s.kind != k || s.rate != rate || int(s.name) != len(name) || int(s.tags) != len(tags) ||
 		s.text[:len(name)] != name {
@@ -139,8 +140,8 @@ func (s *series) set(v float64) bool {
 	return s.calls.Add(1) < goneBit
 }
 
-// takeGauge returns the value, and how many calls set it. The value may come from a call that is counted
-// only by the next take. Then the value is sent twice, and none is missed.
+// takeGauge returns the value, and how many calls set it. The value may come from a call that only the
+// next take counts. In this case the value is sent twice, but no value is missed.
 func (s *series) takeGauge(retire bool) (v float64, calls uint64) {
 	if retire {
 		calls = s.calls.Swap(goneBit)
@@ -231,9 +232,9 @@ func (c *cell) shrink(l *limits) {
 	c.values = nil
 }
 
-// members are the members of a set since the last flush, and those of the flush before. A member that
-// comes again need not be copied again. The flusher reads the earlier members without a lock, since
-// they no longer change.
+// members holds the members of a set since the last flush, and the members of the flush before that. A
+// member that comes again need not be copied again. The flusher reads the earlier members without a
+// lock, since they no longer change.
 type members struct {
 	now, before map[string]string // each member maps to itself
 	empty       map[string]string // for use in the next flush; only the flusher uses it
@@ -274,7 +275,7 @@ func (s *series) insert(member string, client *Client) insertion {
 		if known, ok = client.cleanMember(s, member); !ok {
 			return malformed
 		}
-		if _, again := m.now[known]; again { // known is the cleaned spelling, which the set has already
+		if _, again := m.now[known]; again { // `known` is the cleaned spelling, which the set has already
 			c.calls++
 			return inserted
 		}
@@ -356,8 +357,8 @@ type spares [64][]float64
 
 func sizeOf(n int) int { return bits.Len(uint(n - 1)) }
 
-// takeValues empties a cell of values. It puts a spare buffer of the same size into the cell, so that it
-// holds the lock no longer than other calls do. The returned values are valid until the next call.
+// takeValues empties a cell of values. It swaps in a spare buffer of the same size, so it holds the lock
+// no longer than other calls do. The returned values are valid until the next call of takeValues.
 func (c *cell) takeValues(retire bool, spare *spares, scratch *[]float64, l *limits) (values []float64, calls uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

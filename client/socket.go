@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The networks, by the names of package net. guess is a Unix socket of unknown type.
+// The names of the networks, as in package net. The network guess is a Unix socket of unknown type.
 const (
 	udp      = "udp"
 	unixgram = "unixgram"
@@ -109,7 +109,7 @@ func (a address) dial(ctx context.Context) (net.Conn, error) {
 const (
 	dialWait   = time.Second
 	writeWait  = 100 * time.Millisecond // after this time, check whether Close was called
-	stuckAfter = 5 * time.Second        // replace a socket that accepts nothing: its file may be a new server's
+	stuckAfter = 5 * time.Second        // then replace a socket that accepts nothing: a new server may own its file
 	nameAge    = time.Minute            // after this time, look the host up again: UDP does not notice a new address
 	answerWait = 10 * time.Millisecond  // how long to wait for another host's answer to a probe
 )

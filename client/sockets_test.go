@@ -205,7 +205,8 @@ func TestServerComesBack(t *testing.T) {
 			readAll()
 			if sum, timings := got.sum("c a k:v"), got["ms t "].count; sum != float64(n) || timings != float64(n) ||
 				len(got["s s "].members) != n {
-				t.Errorf("after %d calls of each kind, the server has the count %v, %v timings and %d members",
+				t.Errorf("after %d calls of each kind, the server has the count %v, %v timings and %d members, want "+
+					"as many of each",
 					n, sum, timings, len(got["s s "].members))
 			}
 			if s := checkStats(t, c, 4*n); s.Sent != s.Calls {

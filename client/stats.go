@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// fate is what became of a call that was not aggregated.
+// fate is the reason why a call was not aggregated.
 type fate uint8
 
 const (
@@ -70,7 +70,7 @@ type Stats struct {
 	Skipped uint64 // left out by Sampled; the rate of the sampled values accounts for them
 	Refused uint64 // an empty name, a value that is not finite, a negative count, or a line that is too long
 	Full    uint64 // beyond MaxSeries, MaxValues or MaxBytes, or too many events at a time
-	Unsent  uint64 // calls in a packet too long for the socket, dropped by Close, or made after Close
+	Unsent  uint64 // calls after Close, or in a packet that Close dropped or that was too long for the socket
 
 	Thinned   uint64 // part of Sent and Held: values beyond MaxValues; the rate of the sample accounts for them
 	Folded    uint64 // part of Sent and Held: in an overflow series, beyond MaxSeries
@@ -138,7 +138,7 @@ func (t *telemetry) report(c *counts, line func(name string, n uint64, tag strin
 	tell("metric_dropped_on_receive", away+c.infinite.total(), "")
 	tell("packets_sent", c.packets.Load(), "")
 	tell("bytes_sent", c.bytes.Load(), "")
-	// There is no queue: the socket refused every dropped packet.
+	// The client has no queue: only the writer drops packets.
 	for _, name := range []string{"packets_dropped", "packets_dropped_writer"} {
 		tell(name, c.droppedPackets.Load(), "")
 	}

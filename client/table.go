@@ -51,7 +51,7 @@ func (t *table) each(f func(*series)) {
 	}
 }
 
-// with is put for a table that may be full: it returns the table that has s, either t or a larger copy of t.
+// with puts s into t, or into a larger copy of t if t may be full, and returns the table that has s.
 func (t *table) with(s *series) *table {
 	if 2*(t.n+1) > len(t.slots) {
 		grown := newTable(2 * len(t.slots))
@@ -180,7 +180,7 @@ func (c *Client) whyNot() fate {
 // have reserved places, since they are needed when all other places are taken.
 func (c *Client) add(h uint64, k kind, rate float64, name string, tags []string, overflow bool) *series {
 	if !overflow && c.counts.series.Load() >= int64(c.options.MaxSeries) {
-		return nil // return before taking the lock, for which all calls would wait in a flood
+		return nil // avoid the lock: in a flood of new series, all calls would wait for it
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -76,7 +76,8 @@ func (c *Client) cleanMember(s *series, member string) (string, bool) {
 	return clean, true
 }
 
-// longestNumber is the most bytes that appendNumber writes: -1.2345678901234567e-308.
+// longestNumber is the largest number of bytes that appendNumber writes, as for
+// -1.2345678901234567e-308.
 const longestNumber = 24
 
 // constantBytes returns the largest size of a line, in bytes, without its series' text and its value.

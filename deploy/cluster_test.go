@@ -18,8 +18,8 @@ var dropIns = map[string]string{
 	"cluster-gateway.conf":   "/etc/freshet/push-secret",
 }
 
-// A node, a collector and a gateway start with the variables of the unit, of their drop-in and of the example
-// in its comment.
+// A node, a collector and a gateway start with the variables of the unit, of their own drop-in, and of
+// the example in the comment of the drop-in.
 func TestClusterDropIns(t *testing.T) {
 	binary := build(t)
 	help := serveHelp(t, binary)
@@ -78,7 +78,7 @@ func TestClusterDropIns(t *testing.T) {
 	}
 }
 
-// systemd-analyze, where it is installed, finds no fault in the unit with each drop-in.
+// If systemd-analyze is installed, it finds no fault in the unit with any of the drop-ins.
 func TestSystemdKnowsAllDirectives(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

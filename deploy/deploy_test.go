@@ -237,10 +237,11 @@ func TestSocketUnit(t *testing.T) {
 
 	t.Run("outlives the service, where everybody can reach it", func(t *testing.T) {
 		if !slices.Equal(service["RuntimeDirectoryPreserve"], []string{"yes"}) {
-			t.Error("systemd would remove the directory of the sockets when the service stops")
+			t.Error("RuntimeDirectoryPreserve is not yes: systemd removes the sockets' directory with the service")
 		}
 		if service["DynamicUser"] != nil {
-			t.Error("systemd puts a preserved directory of a dynamic user into /run/private, which only root can enter")
+			t.Error("DynamicUser is set: systemd puts the preserved directory of such a service into /run/private, " +
+				"which only root can enter")
 		}
 		users, err := os.ReadFile(filepath.Join("systemd", "freshet.sysusers.conf"))
 		if err != nil || len(service["User"]) != 1 || !strings.Contains(string(users), "\nu "+service["User"][0]+" ") {
@@ -273,7 +274,7 @@ func TestSocketUnit(t *testing.T) {
 			}
 		}
 		if n := len(listen["ListenDatagram"]) + len(listen["ListenStream"]); n != 4 {
-			t.Errorf("%d sockets, want 4: the service refuses a socket that it does not read", n)
+			t.Errorf("the unit has %d sockets, want 4: the service refuses a socket that it does not read", n)
 		}
 	})
 }
@@ -376,7 +377,8 @@ func TestUnit(t *testing.T) {
 		out, _ := serve.CombinedOutput() // the error only holds the exit code, which is checked below
 		if code := strconv.Itoa(serve.ProcessState.ExitCode()); code != one("RestartPreventExitStatus") ||
 			!strings.Contains(string(out), "frobnicate") {
-			t.Errorf("exit code %s, want %s (systemd does not restart after it) and an error that names frobnicate:\n%s",
+			t.Errorf("got exit code %s, want %s (which keeps systemd from restarting) and an error that names "+
+				"frobnicate:\n%s",
 				code, one("RestartPreventExitStatus"), out)
 		}
 	})

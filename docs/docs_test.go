@@ -1,6 +1,6 @@
-// Package docs_test checks the manual against the code: links have targets, configuration.md lists the keys
-// of the binary, the examples of configurations, tenants files and bytes on disk are valid, and ci.md
-// has the budgets of CI.
+// Package docs_test checks the manual against the code: links have targets; configuration.md lists the
+// keys of the binary; the examples of configurations, of tenants files and of bytes on disk are valid;
+// and ci.md has the budgets of CI.
 package docs_test
 
 import (
@@ -329,5 +329,5 @@ var (
 	unwrapped = regexp.MustCompile("^(\\||#|    |<|!|> )|^\\s*([-*] )?(\\S+|`[^`]+`|\\[[^]]*\\]\\(\\S+)[.,:;)]*$")
 )
 
-// blank replaces a text by its line breaks.
+// blank returns only the line breaks of a text.
 func blank(text string) string { return strings.Repeat("\n", strings.Count(text, "\n")) }

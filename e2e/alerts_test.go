@@ -38,7 +38,7 @@ func TestAlerts(t *testing.T) {
 	var metrics []byte
 	eventually(t, 2*tileWidth, "a store is open, samples have passed the stages, and a tenant has closed a tile",
 		func() error {
-			// Some metrics do not exist before these conditions hold.
+			// Some metrics exist only once the conditions above hold.
 			metrics, err = p.get("/metrics", nil)
 			for _, name := range []string{"prometheus_tsdb_head_series",
 				"freshet_stage_seconds", "freshet_aggregator_store_errors_total"} {
@@ -52,7 +52,7 @@ func TestAlerts(t *testing.T) {
 	eventually(t, 10*time.Second, "a collector in a cluster has an outbox", func() error {
 		more, err := inCluster.get("/metrics", nil)
 		if err == nil && !hasMetric(string(more), "freshet_outbox_oldest_seconds") {
-			err = errors.New("its /metrics has no outbox")
+			err = errors.New("the collector has no outbox")
 		}
 		metrics = append(metrics, more...)
 		return err
@@ -78,7 +78,7 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 		if _, err := p.get("/api/v1/query", url.Values{"query": {rule.Expr}}); err != nil {
-			t.Errorf("the expression of %s: %v", rule.Alert, err)
+			t.Errorf("query for the alert %s: %v", rule.Alert, err)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func hasMetricsOfAlerts(t *testing.T, p *process, prefix string) {
 			eventually(t, 10*time.Second, "/metrics has "+name+", as "+rule.Alert+" wants", func() error {
 				metrics, err := p.get("/metrics", nil)
 				if err == nil && !hasMetric(string(metrics), name) {
-					err = errors.New("/metrics does not have it")
+					err = errors.New("/metrics does not have the metric")
 				}
 				return err
 			})
@@ -129,8 +129,8 @@ func hasMetricsOfAlerts(t *testing.T, p *process, prefix string) {
 	}
 }
 
-// metricsOf returns the metrics that an expression asks for. All series of a classic histogram share one
-// HELP line.
+// metricsOf returns the metrics that an expression asks for. It drops the suffix _bucket, since all
+// series of a classic histogram share one HELP line.
 func metricsOf(expr parser.Expr) (names []string) {
 	for _, selector := range parser.ExtractSelectors(expr) {
 		names = append(names, strings.TrimSuffix(nameOf(selector), "_bucket"))

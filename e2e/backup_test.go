@@ -26,7 +26,7 @@ func TestBackup(t *testing.T) {
 	event(t, old, "deploy")
 	begun := time.Now()
 	reach(begun.Truncate(tileWidth).Add(tileWidth + 7*time.Second)) // the first tile is stored, the second is open
-	journalled := old.journalled(t) / 2                             // in datagrams of two samples each
+	journalled := old.journalled(t) / 2                             // each datagram has two samples
 	stored := time.Now().Truncate(tileWidth)
 	snapshot := filepath.Join(dataDir(t), "snapshot")
 	told := runFreshet(t, "backup", snapshot, "--server", "http://"+old.HTTP)
@@ -56,7 +56,7 @@ func TestBackup(t *testing.T) {
 	}
 	var events []struct{ Title string }
 	if err := p.ask("/api/v1/events", nil, &events); err != nil || len(events) != 1 || events[0].Title != "deploy" {
-		t.Errorf("after the restore, the events are %v, want the one of the deploy; error %v", events, err)
+		t.Errorf("after the restore, the events are %v, want one, for the deploy; error %v", events, err)
 	}
 	kept := p.totals(t, totals{journalled, journalled}, totals{}.add(l.sent()))
 
@@ -100,7 +100,7 @@ func TestBackupRefuses(t *testing.T) {
 	mustFail(t, "is in use by process", "restore", whole, "--data-dir", p.dataDir)
 	mustFail(t, "is not empty", "restore", whole, "--data-dir", parent)
 	mustFail(t, "--data-dir", "restore", whole)
-	sender := filepath.Join(whole, "sender") // a file of the snapshot; a link to it is refused
+	sender := filepath.Join(whole, "sender") // restore refuses a link in place of this file
 	if err := errors.Join(os.Rename(sender, filepath.Join(parent, "sender")),
 		os.Symlink(filepath.Join(parent, "sender"), sender)); err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func TestBenchClosesTheBooks(t *testing.T) {
 			for _, figure := range []string{"cpu_us_per_metric", "sent_metrics_per_second", "resident_bytes"} {
 				one, all := r.Measured[figure], a.Measured[figure]
 				if one <= 0 || all.Median != one || all.Lowest != one || all.Highest != one {
-					t.Errorf("%s over all runs is %+[3]v, want the %[2]v of the only run", figure, one, all)
+					t.Errorf("%s over all runs is %+[3]v, want %[2]v as in the only run", figure, one, all)
 				}
 			}
 			if sum := r.Measured["cpu_user_us_per_metric"] + r.Measured["cpu_system_us_per_metric"]; sum <
@@ -123,7 +123,7 @@ func TestBenchRefusesAServerThatProbes(t *testing.T) {
 	}
 }
 
-// Bench starts a receiver of all roles without probes.
+// Bench starts a receiver that has all roles and does not probe itself.
 func TestBenchOfAllRoles(t *testing.T) {
 	t.Parallel()
 	a := bench(t, "--role", "all", "--rate", "20000", "--duration", "1s")
@@ -182,7 +182,7 @@ func TestBenchCountersAddUp(t *testing.T) {
 	eventually(t, 30*time.Second, "queries return all increments", func() error {
 		sum, err := p.value(`sum({__name__=~"bench_requests_.*"})`)
 		if err == nil && sum != float64(r.CounterIncrements) {
-			err = fmt.Errorf("the counters add up to %v, bench sent %d", sum, r.CounterIncrements)
+			err = fmt.Errorf("the counters add up to %v, but bench sent %d", sum, r.CounterIncrements)
 		}
 		return err
 	})

@@ -58,7 +58,7 @@ func TestCaptureAndReplay(t *testing.T) {
 			Name, Type string
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Type != "counter" {
-			t.Fatalf("replay --print printed %s: %v", line, err)
+			t.Fatalf("printed %s, want a counter: %v", line, err)
 		}
 		printed++
 	}
@@ -104,8 +104,7 @@ func TestTail(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The server looks up senders only after the tail has started, so the first lines may have
-	// none.
+	// The server looks up senders only once the tail has started, so the first lines may lack a sender.
 	send("warm_up:1|c")
 	if l := all.next(t); l.Name != "warm_up" || l.Type != "counter" {
 		t.Errorf("tail printed the first line as %+v, want the counter warm_up", l)
@@ -163,7 +162,7 @@ func startTail(t *testing.T, p *process, args ...string) *tailing {
 	return s
 }
 
-// next returns the next line that tail prints. It waits until the test times out.
+// next returns the next line that tail prints. It waits for this line until the test times out.
 func (s *tailing) next(t *testing.T) (l tailLine) {
 	t.Helper()
 	text, err := s.out.ReadBytes('\n')

@@ -287,7 +287,7 @@ func (r *run) checkMetric(t *testing.T, p *process, sel string, op *operation) e
 		for _, m := range op.Members {
 			distinct[m] = true
 		}
-		// Three times the standard error of HyperLogLog with 2^14 registers, which is 0.8 %.
+		// 0.025 is three times the standard error of HyperLogLog with 2^14 registers, which is 0.8 %.
 		return p.expect("max_over_time("+sel+"[10m])", float64(len(distinct)), 0.025)
 	default: // timing, histogram, distribution
 		return p.checkTimer(sel, op.Values)
@@ -320,7 +320,7 @@ func (p *process) checkTimer(sel string, values []float64) error {
 		low := sorted[max(0, int(math.Floor(rank))-1)] / width
 		high := sorted[min(len(sorted)-1, int(math.Ceil(rank)))] * width
 		if got < low || got > high {
-			return fmt.Errorf("quantile %g of %s is %g, not from %g to %g", q, sel, got, low, high)
+			return fmt.Errorf("quantile %g of %s is %g, want a value from %g to %g", q, sel, got, low, high)
 		}
 	}
 	return nil

@@ -27,7 +27,7 @@ type trio struct {
 	mu    sync.Mutex
 	nodes map[string]*process // the latest process of each node that became ready
 
-	parted map[string]bool // nodes that are cut off, whose answers of 503 are right
+	parted map[string]bool // nodes that are cut off, so that they may answer 503
 }
 
 var nodeNames = []string{"a", "b", "c"}
@@ -106,7 +106,7 @@ func (c *trio) flags() []string {
 	return []string{"--cluster-nodes", strings.Join(all, ","), "--cluster-secret-file", c.secret}
 }
 
-// begin starts the processes of nodes at once, and waits until they are ready.
+// begin starts the processes of several nodes together, and waits until all are ready.
 func (c *trio) begin(nodes ...string) {
 	c.t.Helper()
 	begun := map[string]*process{}
@@ -390,7 +390,7 @@ func (i *increments) stop() {
 }
 
 // ledgersClose checks that no node's own ledger has a difference, and that each node got as many samples
-// as all nodes handed over.
+// as all nodes together handed over.
 func (c *trio) ledgersClose() {
 	c.t.Helper()
 	of, handedOver := map[string]sumOfBooks{}, 0.0

@@ -44,21 +44,23 @@ func TestDiagnoseNamesAPartedNode(t *testing.T) {
 	}
 	if len(found.Causes) == 0 || found.Causes[0].Name != diagnose.Parted || found.Causes[0].Score < diagnose.Clear ||
 		!strings.Contains(found.Causes[0].Title, "Nodes that cannot be reached: c; the others go on, and node") {
-		t.Errorf("while node c is cut off, the causes are %+v, want first a clear one that names node c", found.Causes)
+		t.Errorf(
+			"while node c is cut off, the causes are %+v, want a clear first cause that names node c", found.Causes)
 	}
 	restore()
 	c.caughtUp()
 	found = diagnosis(t, "--server", operator)
 	parted := func(x diagnose.Cause) bool { return x.Name == diagnose.Parted }
 	if slices.ContainsFunc(found.Causes, parted) || len(found.Missing) > 0 {
-		t.Errorf("after the cut, the causes are %+v, want no cut-off node; the record lacks %v, want nothing",
+		t.Errorf("after the cut, the causes are %+v, want none about a cut-off node; the record lacks %v, want "+
+			"nothing missing",
 			found.Causes, found.Missing)
 	}
 	var page struct {
 		Node string `json:"node"`
 	}
 	if err := p.ask("/api/v1/status/top", nil, &page); err != nil || page.Node != "a" {
-		t.Errorf("top is of node %q, want a; error %v", page.Node, err)
+		t.Errorf("top names node %q, want a; error %v", page.Node, err)
 	}
 	c.tailNamesItsNode(operator)
 }

@@ -39,7 +39,7 @@ func (p *process) samples(at time.Time) (map[string][]point, error) {
 	return all, nil
 }
 
-// equal waits until all nodes have the same samples, and have any samples at all.
+// equal waits until all nodes have the same samples, and at least one sample.
 func (c *trio) equal() {
 	c.t.Helper()
 	at := time.Now()
@@ -65,7 +65,7 @@ func (c *trio) equal() {
 func differ(want, got map[string][]point, node string) error {
 	for _, series := range slices.Sorted(maps.Keys(want)) {
 		if a, b := want[series], got[series]; !reflect.DeepEqual(a, b) {
-			return fmt.Errorf("series %s: node a has %d samples, but node %s has %d, or other values",
+			return fmt.Errorf("series %s: node a has %d samples, node %s has %d, or their values differ",
 				series, len(a), node, len(b))
 		}
 	}
@@ -171,7 +171,7 @@ func (c *trio) lead(node, leader string) {
 	c.caughtUp()
 }
 
-// If two of three nodes are down, the third one refuses writes. Its answers to queries have the time
+// If two of three nodes are down, the third one refuses writes. Its answers to queries name the time
 // after which samples may be missing. When a second node is back, both continue without help.
 func TestTwoOfThreeGone(t *testing.T) {
 	t.Parallel()
@@ -222,7 +222,7 @@ func TestTwoOfThreeGone(t *testing.T) {
 		return err
 	})
 	if v, err := p.value("late"); err != nil || v != 1 {
-		t.Errorf("the value is %v, want 1; error %v", v, err)
+		t.Errorf("the series late has the value %v, want 1; error %v", v, err)
 	}
 	c.begin(leader)
 	c.caughtUp()
@@ -230,9 +230,10 @@ func TestTwoOfThreeGone(t *testing.T) {
 	c.equal()
 }
 
-// If a collector is killed while two of three nodes are down, it may lose only what it received in the
-// last 1.5 s. If it stops regularly, it loses nothing. The next process hands over the rest once the
-// nodes are back, and nothing counts twice. If it stops later, the status of the cluster drops it at once.
+// A collector that is killed while two of three nodes are down may lose only what it received in the
+// last 1.5 s. A collector that is stopped normally loses nothing. The next process hands over the rest
+// once the nodes are back, and nothing counts twice. If that process stops later, the status of the
+// cluster no longer lists it.
 func TestACollectorEndsWithoutALeader(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -293,11 +294,12 @@ func TestACollectorEndsWithoutALeader(t *testing.T) {
 			return err
 		}
 		if s := ledger.Samples; s.Difference != 0 || s.Window != 0 || s.Restored == 0 || s.HandedOver <= s.Restored {
-			return fmt.Errorf("the collector's ledger has %+v, want more handed over than restored, no difference", s)
+			return fmt.Errorf(
+				"the collector's ledger has %+v, want more samples handed over than restored, and no difference", s)
 		}
 		return nil
 	})
-	for _, running := range []bool{true, false} { // the collector takes its leave
+	for _, running := range []bool{true, false} { // a stopped collector is no longer listed
 		if !running {
 			p.terminate(t)
 		}
@@ -306,7 +308,7 @@ func TestACollectorEndsWithoutALeader(t *testing.T) {
 				var status struct{ Collectors []struct{ Name string } }
 				err := c.nodes[n].ask("/api/v1/status/cluster", nil, &status)
 				if err == nil && (len(status.Collectors) == 1) != running {
-					err = fmt.Errorf("its collectors are %+v", status.Collectors)
+					err = fmt.Errorf("the status lists the collectors %+v", status.Collectors)
 				}
 				return err
 			})
@@ -348,7 +350,7 @@ func (c *trio) startCollectorAt(machine, dir, secretFile string, more ...string)
 	return begin(c.t, dir, m.command(serve.Path, serve.Args[1:]...))
 }
 
-// refusals returns how much node a has refused for a reason.
+// refusals returns how many calls and messages node a has refused for a reason.
 func (c *trio) refusals(reason string) float64 {
 	c.t.Helper()
 	n, err := c.nodes["a"].ownMetric(`freshet_peer_refused_total{reason="` + reason + `"}`)

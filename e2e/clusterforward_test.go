@@ -137,7 +137,8 @@ func TestTheLeaderForwards(t *testing.T) {
 	}
 }
 
-// has is a check that the backend has all acknowledged samples of a writer, and all increments of a counter.
+// has returns an error unless the backend has all acknowledged samples of a writer, and all increments
+// of a counter.
 func (r *receiver) has(w *writer, hits float64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,12 +153,13 @@ func (r *receiver) has(w *writer, hits float64) error {
 		total = max(total, v)
 	}
 	if missing > 0 || len(w.acked) == 0 || total != hits {
-		return fmt.Errorf("%d of %d samples are missing, and the counter has %v of %v", missing, len(w.acked), total, hits)
+		return fmt.Errorf(
+			"%d of %d samples are missing, and the counter has %v of %v increments", missing, len(w.acked), total, hits)
 	}
 	return nil
 }
 
-// check checks that samples came again only if they were sent shortly before a kill.
+// check fails the test if a sample came again that was not sent shortly before or after a kill.
 func (r *receiver) check(t *testing.T, kills []time.Time) {
 	t.Helper()
 	r.mu.Lock()
@@ -182,7 +184,7 @@ func (r *receiver) check(t *testing.T, kills []time.Time) {
 	t.Logf("%d samples were sent for %d different ones; %d of the writer's came again",
 		r.sent, distinct, len(r.again["w"]))
 	if early > 0 {
-		t.Errorf("%d samples came again although no leader was killed within 8 s", early)
+		t.Errorf("%d samples came again although no leader was killed within 8 s of them", early)
 	}
 	if float64(r.sent) > 1.5*float64(distinct) {
 		t.Errorf("%d samples were sent, want at most half more than the %d different samples", r.sent, distinct)

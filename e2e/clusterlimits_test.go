@@ -30,11 +30,11 @@ func (p *process) limitsOf(local bool) (series, folded int, err error) {
 			return t.Series, t.Folded, nil
 		}
 	}
-	return 0, 0, errors.New("the default tenant has no limits")
+	return 0, 0, errors.New("the answer has no limits of the default tenant")
 }
 
-// The part of a limit that a tenant uses at one node counts at the other nodes, too. The limits are the series of
-// DogStatsD and the rate of remote write.
+// The part of a limit that a tenant uses at one node counts at the other nodes, too. The test covers the
+// limit of DogStatsD series and the rate limit of remote write.
 func TestLimitsHoldForTheCluster(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -86,7 +86,7 @@ func TestLimitsHoldForTheCluster(t *testing.T) {
 	eventually(t, 30*time.Second, "nothing that was folded is lost", func() error {
 		v, err := c.nodes["c"].value("sum(limited)")
 		if err == nil && v != float64(maxSeries-1+sent) {
-			err = fmt.Errorf("node c has counted %v of %d", v, maxSeries-1+sent)
+			err = fmt.Errorf("node c has counted %v of %d samples", v, maxSeries-1+sent)
 		}
 		return err
 	})
@@ -102,7 +102,7 @@ func TestLimitsHoldForTheCluster(t *testing.T) {
 		}
 		status, text, _, err := b.write(remoteWriteV2, pack(t, requestV2(now, 1, "few")))
 		if err == nil && (status != http.StatusServiceUnavailable || !strings.Contains(text, "distributor.rate")) {
-			err = fmt.Errorf("node b answers %d %s", status, text)
+			err = fmt.Errorf("node b answers %d %s, want 503", status, text)
 		}
 		return err
 	})

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// A name has one owner in the whole cluster: two kinds that come in under one name at two nodes are stored as the same
-// two series on all nodes, also if the leader is killed, and whoever sends which kind later.
+// A name has one owner in the whole cluster. Two kinds that come in under one name at two nodes are
+// stored as the same two series on all nodes. This holds even if the leader is killed, and if each node
+// later gets the other kind.
 func TestANameHasOneOwnerInTheCluster(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -43,12 +44,12 @@ func TestANameHasOneOwnerInTheCluster(t *testing.T) {
 				return err
 			})
 			if v, err := c.nodes[n].value(`count({__name__=~"latency.*"})`); err != nil || v != 2 {
-				t.Errorf("node %s has %v series, %v", n, v, err)
+				t.Errorf("node %s has %v series, want 2; error %v", n, v, err)
 			}
 			var metadata map[string][]struct{ Type string }
 			if err := c.nodes[n].ask("/api/v1/metadata", url.Values{}, &metadata); err != nil || len(metadata[counter]) != 1 ||
 				metadata[counter][0].Type != "counter" || len(metadata[gauge]) != 1 || metadata[gauge][0].Type != "gauge" {
-				t.Errorf("node %s describes %+v, %v", n, metadata, err)
+				t.Errorf("node %s has the metadata %+v; error %v", n, metadata, err)
 			}
 		}
 	}
@@ -57,7 +58,7 @@ func TestANameHasOneOwnerInTheCluster(t *testing.T) {
 	leader := c.leader()
 	c.nodes[leader].kill(t)
 	c.begin(leader)
-	// From now on, the other way round: the owners stay.
+	// Now each node gets the other kind; the owners stay the same.
 	sendTo(t, c.nodes["a"].Unixgram, "latency:9|g|#host:x")
 	sendTo(t, c.nodes["b"].Unixgram, "latency:1|c|#host:x")
 	total++

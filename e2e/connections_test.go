@@ -69,7 +69,7 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 		r.Header.Set("X-Scope-OrgID", tenant)
 		answer, err := (&http.Client{Timeout: time.Minute}).Do(r)
 		if err != nil || answer.Body.Close() != nil || answer.StatusCode != http.StatusNoContent {
-			t.Errorf("a write of %s: %v %v", tenant, answer, err)
+			t.Errorf("a write of tenant %s: %v, error %v", tenant, answer, err)
 		}
 	}
 	const series = 25_000 // a window of so many series takes more than a MiB of journal
@@ -79,7 +79,7 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 	eventually(t, time.Minute, "all that was sent is counted", func() error { return p.expect("sum(counted)", series, 0) })
 	eventually(t, 3*time.Minute, "a checkpoint is written", func() error {
 		if n, err := p.metric("freshet_aggregator_checkpoints_total"); err != nil || n <= checkpoints {
-			return fmt.Errorf("there are still %v checkpoints; %v", n, err)
+			return fmt.Errorf("there are still %v checkpoints, want more; error %v", n, err)
 		}
 		return nil
 	})

@@ -28,7 +28,7 @@ var needFaults = map[string]string{
 	"freshet_store_samples_refused_":    "it has a series for each reason for which a store refused samples",
 }
 
-// ofClusters has the prefixes of the metrics that one machine does not have.
+// ofClusters has the prefixes of the metrics that a single machine does not have.
 var ofClusters = []string{"freshet_cluster_", "freshet_group_", "freshet_outbox_"}
 
 // asker queries a store.
@@ -79,7 +79,7 @@ func TestAlertsOfACluster(t *testing.T) {
 	askers := scrapers(t, c.node("a").HTTP, c.node("b").HTTP, c.node("c").HTTP, collector.HTTP)
 	all := slices.DeleteFunc(alertParts(t), func(m monitored) bool { return !m.ofCluster() })
 	if len(all) < 7 {
-		t.Fatalf("deploy has only %d expressions of clusters", len(all))
+		t.Fatalf("deploy has %d expressions of clusters, want at least 7", len(all))
 	}
 	answered(t, all, askers, func() error {
 		increment(t, collector, "dashboards", 1)
@@ -157,7 +157,7 @@ func checkForms(t *testing.T, askers map[string]asker) {
 		has, err := askers[of.who](of.has)
 		lacks, err2 := askers[of.who](of.lacks)
 		if err != nil || err2 != nil || len(has) == 0 || len(lacks) > 0 {
-			t.Errorf("%s has %d series of %s, want some, and %d of %s, want none: %v %v",
+			t.Errorf("%s has %d series of %s (want some) and %d of %s (want none); errors %v, %v",
 				of.who, len(has), of.has, len(lacks), of.lacks, err, err2)
 		}
 	}
@@ -231,7 +231,7 @@ func compared(e parser.Expr) []string {
 	return []string{e.String()}
 }
 
-// ofCluster reports whether only a cluster has an answer, not one machine.
+// ofCluster reports whether only a cluster, but no single machine, can answer the expression.
 func (m monitored) ofCluster() bool {
 	return slices.ContainsFunc(ofClusters, func(part string) bool { return strings.Contains(m.expr, part) })
 }
@@ -251,6 +251,6 @@ func TestPromtool(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "../.cache/promtool", "check", "rules",
 		"../deploy/alerts.yaml").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "SUCCESS") {
-		t.Errorf("promtool, which `make test` installs: %v\n%s", err, out)
+		t.Errorf("promtool failed (`make test` installs it): %v\n%s", err, out)
 	}
 }

@@ -76,7 +76,7 @@ func TestDiagnoseNamesAFlood(t *testing.T) {
 	check := func(what string, d diagnose.Diagnosis) {
 		t.Helper()
 		if len(d.Causes) == 0 || d.Causes[0].Name != diagnose.Cardinality || d.Causes[0].Score < diagnose.Clear {
-			t.Fatalf("the causes of %s are %+v, want first a clear flood of series", what, d.Causes)
+			t.Fatalf("the causes of %s are %+v, want a clear flood of series as the first cause", what, d.Causes)
 		}
 		for _, want := range []string{"metric flood_requests", "label request_id", sender} {
 			if !strings.Contains(d.Causes[0].Title, want) {
@@ -127,7 +127,7 @@ func TestDiagnoseNamesKernelDrops(t *testing.T) {
 	}, func() { found = diagnosis(t, "--server", p.HTTP) })
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 	if len(found.Causes) == 0 || found.Causes[0].Name != diagnose.KernelDrops || found.Causes[0].Score < diagnose.Clear {
-		t.Errorf("the first cause is not the drops: %+v", found.Causes)
+		t.Errorf("the causes are %+v, want first the kernel's drops", found.Causes)
 	}
 }
 

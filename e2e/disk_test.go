@@ -18,7 +18,7 @@ type disk struct {
 	mount  string
 	dir    string // the data directory
 	filler string
-	frozen string // path of a file; while it exists, writes to the log wait; empty if the disk itself can be frozen
+	frozen string // while this file exists, writes to the log wait; empty if the disk itself can be frozen
 }
 
 const (
@@ -26,8 +26,8 @@ const (
 	memoryDiskBytes = 512 << 20
 )
 
-// withFrost returns the path of a build whose log waits while the disk is frozen, and the variables that it
-// needs. It builds the program if no other test has.
+// withFrost returns the path of a build whose log waits while the disk is frozen, and the environment
+// variables for that build. It builds the program unless another test already has.
 func (d *disk) withFrost() (program string, environment []string) {
 	d.t.Helper()
 	program = freshet + "-frost"
@@ -40,9 +40,9 @@ func (d *disk) withFrost() (program string, environment []string) {
 	return program, []string{"FRESHET_FAULT=frost", "FRESHET_FAULT_FROZEN=" + d.frozen}
 }
 
-// newDisk mounts an image with ext4, which only root may do. Other users get a tmpfs, which cannot be
-// frozen: their node is a build whose log waits in place of the disk. The mount ends with the test's
-// namespace.
+// newDisk mounts an image with ext4, which only root may do. For other users it mounts a tmpfs, which
+// cannot be frozen. Their node runs a build whose log waits as if the disk were frozen. The mount ends
+// with the test's namespace.
 func newDisk(t *testing.T) *disk {
 	t.Helper()
 	d := &disk{t: t, mount: dataDir(t)}
@@ -96,7 +96,7 @@ func (d *disk) freeze() (thaw func()) {
 	}
 	must(d.t, "fsfreeze", "--freeze", d.mount)
 	thaw = func() {
-		_ = exec.Command("fsfreeze", "--unfreeze", d.mount).Run() // fails if it is not frozen any more
+		_ = exec.Command("fsfreeze", "--unfreeze", d.mount).Run() // fails if the disk is already unfrozen
 		_ = syscall.Kill(-watchdog.Process.Pid, syscall.SIGKILL)
 		_ = watchdog.Wait()
 	}
@@ -113,7 +113,7 @@ func (d *disk) fill() (free func()) {
 	}
 	defer f.Close()
 	var end int64
-	for size := int64(diskBytes); size >= 512; { // no block is written
+	for size := int64(diskBytes); size >= 512; { // Fallocate writes no block
 		if err := unix.Fallocate(int(f.Fd()), 0, end, size); err == nil {
 			end += size
 		} else if errors.Is(err, syscall.ENOSPC) {

@@ -408,7 +408,7 @@ func TestEdgeExemplars(t *testing.T) {
 		found, err := p.exemplars("http_request_duration")
 		if err != nil || len(found) != 1 || found[0].Series["route"] != "home" || found[0].Labels["trace_id"] != trace ||
 			found[0].Value < 0 || found[0].Value > 60 {
-			return fmt.Errorf("the exemplars are %+v, %v", found, err)
+			return fmt.Errorf("the exemplars are %+v, want one; error %v", found, err)
 		}
 		return nil
 	})

@@ -81,7 +81,7 @@ func TestExplain(t *testing.T) {
 	var a struct{ Data explanation }
 	if err := json.Unmarshal(body, &a); err != nil || len(a.Data.Lines) != 2 || a.Data.Tenant != "other" ||
 		a.Data.Lines[0].Becomes.Query != "latency" || a.Data.Lines[1].WellFormed {
-		t.Errorf("another tenant, posted: %v\n%s", err, body)
+		t.Errorf("the datagram posted for another tenant: %v\n%s", err, body)
 	}
 
 	out, err := exec.CommandContext(t.Context(), freshet, "explain", "latency:1|g", "--server", p.HTTP).Output()

@@ -379,9 +379,9 @@ func (p *process) stepsLeft(t *testing.T) (left float64) {
 	return left
 }
 
-// TestFullDisk checks that a full disk loses nothing. Meanwhile the collector keeps its counts, and
-// queries return acknowledged samples. When there is space again, all samples are there, both at once
-// and after a restart.
+// TestFullDisk checks that a full disk loses nothing. While the disk is full, the collector keeps its
+// counts, and queries return acknowledged samples. When there is space again, all samples are there,
+// both at once and after a restart.
 func TestFullDisk(t *testing.T) {
 	d := newSmallDisk(t)
 	p := start(t, d.dir)
@@ -449,7 +449,7 @@ func TestStopOnAFullDisk(t *testing.T) {
 		lost += n
 	}
 	if lost != 20 || strings.Contains(said, "goroutine ") {
-		t.Errorf("20 samples were lost, and the log says %d:\n%s", lost, said)
+		t.Errorf("the log says that %d samples were lost, want 20:\n%s", lost, said)
 	}
 	if d.mounted {
 		p = startWithoutListening(t, d.dir)
@@ -464,8 +464,8 @@ func TestStopOnAFullDisk(t *testing.T) {
 	conflicts(t, p)
 }
 
-// startWithoutListening starts a server that cannot write listening.json. The process has only the
-// address that it printed.
+// startWithoutListening starts a server that cannot write listening.json. The returned process knows
+// only the HTTP address that the server printed.
 func startWithoutListening(t *testing.T, dir string) *process {
 	t.Helper()
 	p := begin(t, dir, serveCommand(dir))

@@ -71,7 +71,8 @@ forward:
 			got = append(got, fmt.Sprint(v.T, v.V))
 		}
 		if !slices.Equal(got, sent) {
-			return fmt.Errorf("the backend has %d samples of %d: %s", len(got), len(sent), strings.Join(got, ", "))
+			return fmt.Errorf(
+				"the backend has %d samples, want the %d sent: %s", len(got), len(sent), strings.Join(got, ", "))
 		}
 		v, err := other.value("increase(tiled[10m] anchored)")
 		if err == nil && v != 7 {

@@ -66,7 +66,8 @@ type founder struct {
 	deltas   string    // a request of OTLP
 }
 
-// begin starts the server of machine a. Without flags it is in no group, in every run of the tests.
+// begin starts the server of machine a. Without flags the server is in no group, even if the tests run
+// with groupVariable.
 func (f *founder) begin(flags ...string) *process {
 	f.t.Helper()
 	m := f.machines["a"]
@@ -83,8 +84,8 @@ func (f *founder) node(name string) []string {
 		"a=" + f.machines["a"].address + ":" + peerPort + ",b=" + f.machines["b"].address + ":" + peerPort}
 }
 
-// first is a helper that writes samples of all kinds. Some of them are stored before it ends, others
-// not.
+// first is a helper that writes samples of all kinds. When it returns, some of them are stored, and
+// others are not.
 func (f *founder) first(p *process) {
 	f.t.Helper()
 	f.at = time.Now()

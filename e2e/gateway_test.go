@@ -32,7 +32,7 @@ func (p *process) answered(t *testing.T) map[string]float64 {
 	return reads
 }
 
-// ofNode returns one of the process' own metrics for the reads that a node answered.
+// ofNode returns the value of one of the process's own metrics, for the reads that a node answered.
 func (p *process) ofNode(name, node string) (v float64, err error) {
 	body, err := p.get("/metrics", url.Values{})
 	if err != nil {

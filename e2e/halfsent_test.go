@@ -94,7 +94,7 @@ func TestHalfSentRequests(t *testing.T) {
 			meter, provider := service(name, grpcExporter(otlpmetricgrpc.WithHeaders(header))(t, p, false))
 			recordAll(t, meter)
 			if err := provider.Shutdown(t.Context()); err != nil {
-				t.Errorf("OTLP over gRPC of %s: %v", tenant, err)
+				t.Errorf("OTLP over gRPC for tenant %s: %v", tenant, err)
 			}
 			body := pack(t, v1Of(requestV2(time.Now().UnixMilli(), 1, name)))
 			r, err := http.NewRequest(http.MethodPost, "http://"+p.HTTP+"/api/v1/write", bytes.NewReader(body))
@@ -106,7 +106,7 @@ func TestHalfSentRequests(t *testing.T) {
 			client := http.Client{Timeout: patience}
 			if answer, err := client.Do(r); err != nil || answer.Body.Close() != nil ||
 				answer.StatusCode != http.StatusNoContent {
-				t.Errorf("remote write of %s was answered with %v, want 204; error %v", tenant, answer, err)
+				t.Errorf("remote write for tenant %s was answered with %v, want 204; error %v", tenant, answer, err)
 			}
 		}
 	}

@@ -274,7 +274,8 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 		t.Errorf("the books have %d datagrams, want the %d that were sent", datagrams, s.sent)
 	}
 	if received != read || ended != received {
-		t.Errorf("the books have %[2]d samples, %[3]d of them in a final state, want %[1]d, one for each datagram read",
+		t.Errorf("the books have %[2]d samples, %[3]d of them in a final state; want both to be %[1]d, one for each "+
+			"datagram read",
 			read, received, ended)
 	}
 	// Each kind of problem must have occurred, or the test does not check it.

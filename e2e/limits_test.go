@@ -60,7 +60,7 @@ func TestAFloodOfLabels(t *testing.T) {
 	}
 	say("temperature:1|g|#room:known\nother:1|c|#known:yes")
 	begun := time.Now()
-	flood(t, "udp", p.UDP, udpLines, 1700, unique("flood.udp")) // takes 3 s; the server looks up senders after one
+	flood(t, "udp", p.UDP, udpLines, 1700, unique("flood.udp")) // takes 3 s; the server looks up senders after 1 s
 	flood(t, "unixgram", p.Unixgram, lines, 20_000, unique("flood.unixgram"))
 	sent["flood_udp"], sent["flood_unixgram"], sent["other"] = udpLines, lines, 2
 	flood(t, "unixgram", p.Unixgram, 2*perMetric, 1000, func(packet []byte, i int) []byte {
@@ -107,7 +107,7 @@ func TestAFloodOfLabels(t *testing.T) {
 		}
 		if want := fmt.Sprintf(`reason="metric_series",tenant="default"} %d`,
 			perMetric+1); !hasLine(string(body), `freshet_limit_samples_total{fate="refused",`, want) {
-			return fmt.Errorf("no refused samples with %s", want)
+			return fmt.Errorf("the metrics have no refused samples with %s", want)
 		}
 		return nil
 	})
@@ -234,9 +234,9 @@ func peak(t *testing.T, p *process) int {
 	return kib << 10
 }
 
-// TestKnownSeriesStayKnownAfterARestart checks that series in tiles keep their places in a limit
-// through a restart. The collector does not remember the places, so without care new series would take
-// them. Merged gauges keep the places of their sources.
+// TestKnownSeriesStayKnownAfterARestart checks that series in tiles keep their places in a limit through
+// a restart. The collector itself does not remember the places, so new series could take them after the
+// restart. Merged gauges keep the places of their sources.
 func TestKnownSeriesStayKnownAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	dir := dataDir(t)

@@ -17,19 +17,20 @@ import (
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 )
 
-// loaded is a cluster under the load with which the tests look at faults. In each of two tenants:
+// loaded is a cluster under load, for the tests of faults. In each of two tenants:
 //   - a collector gets 10,000 increments a second of a counter, and values of a gauge;
 //   - a sender of remote write (1.0 in one tenant, 2.0 in the other) sends samples in order, samples up to
 //     28 minutes late, and new series, in 2.0 with start times.
 //
-// Besides, a pair of senders sends everything twice, and a writer has a reader at each node, which asks
-// right after each acknowledgement. Senders use nodes that are ready, as behind a load balancer, and repeat
-// a request until it is acknowledged. So at the end each node must have exactly what was sent.
+// In addition, a pair of senders sends everything twice. A writer has a reader at each node, which
+// queries the node right after each acknowledgement. Senders use nodes that are ready, as behind a load
+// balancer, and repeat a request until it is acknowledged. So at the end each node must have exactly
+// what was sent.
 type loaded struct {
 	*trio
 	collectors map[string]*process // by tenant
 
-	// The rest is of the present run: see start.
+	// The other fields belong to the present run: see start.
 	name     string
 	counters map[string]*increments // by tenant
 	remotes  []*remote
@@ -41,15 +42,15 @@ type loaded struct {
 	mu       sync.Mutex
 	acked    int
 	last     time.Time     // of an acknowledgement
-	gap      time.Duration // the longest time without one, since longestGap was called
+	gap      time.Duration // longest time without an acknowledgement since longestGap's call
 	failures []string      // answers of 5xx, except by nodes that are cut off
 	refusals []string      // answers of 4xx
 	ready    map[string]bool
 	tries    int    // largest number of failed tries of one request
-	failure  string // the last of these tries
+	failure  string // failure of the last such try
 }
 
-// The tenants of the load. Each node has an address for the second one.
+// The tenants of the load. Each node has an address for the second tenant.
 const (
 	firstTenant  = "default"
 	secondTenant = "blue"
@@ -82,7 +83,7 @@ func startCluster(t *testing.T) *loaded {
 	return l
 }
 
-// at returns a node's process at its address for a tenant.
+// at returns a copy of a node's process, with the node's address for a tenant.
 func (l *loaded) at(node, tenant string) *process {
 	p := *l.node(node)
 	if tenant == secondTenant {
@@ -128,9 +129,9 @@ func (l *loaded) longestGap() time.Duration {
 	return gap
 }
 
-// finish ends the run. Each node must then have exactly what was sent, and all nodes the same. If the
-// faults of the run left two nodes in order at any time, no sender got an answer of 5xx from a node that
-// was not cut off, and no query failed twice.
+// finish ends the run. Each node must then have exactly what was sent, and all nodes must have the same.
+// If at least two nodes were in order at any time of the run, no sender may have got an answer of 5xx
+// from a node that was not cut off, and no query may have failed twice.
 func (l *loaded) finish(twoInOrder bool) {
 	t := l.t
 	t.Helper()
@@ -175,7 +176,8 @@ func (l *loaded) finish(twoInOrder bool) {
 		report("queries that failed twice", l.readers.failed)
 	}
 	if l.acked == 0 || l.readers.asked == 0 {
-		t.Errorf("%s: %d requests were acknowledged, and %d queries asked", l.name, l.acked, l.readers.asked)
+		t.Errorf("%s: %d requests were acknowledged and %d queries were sent, want some of both",
+			l.name, l.acked, l.readers.asked)
 	}
 	t.Logf("%s: %d requests and %.0f + %.0f increments are on all nodes once; %d queries missed nothing, %d had to wait; "+
 		"%d answers of 5xx", l.name, l.acked+len(l.writer.acked), l.counters[firstTenant].sent, l.counters[secondTenant].sent,
@@ -244,7 +246,7 @@ type remote struct {
 	kind     string // of the requests
 	tenant   string
 	replicas []string // of a pair: each request is sent by each of them
-	prefers  int      // index of the node that gets its requests while it is ready
+	prefers  int      // index of the node that gets the requests while that node is ready
 	sent     map[string]map[int64]float64
 }
 

@@ -133,7 +133,7 @@ func sendAs(t *testing.T, p *process, v variant, prefix string, lines []string) 
 	arrived := func() {
 		eventually(t, 20*time.Second, v.name+": all packets are read", func() error {
 			if n := read() - before; n != sent {
-				return fmt.Errorf("%v of %v lines are read", n, sent)
+				return fmt.Errorf("%v of %v packets are read", n, sent)
 			}
 			return nil
 		})
@@ -195,7 +195,7 @@ func compareTiles(t *testing.T, try int, end time.Time, server func(variant) *pr
 		if i == 0 {
 			want = got
 			if len(want) != 5+1+3+1+1+1+4+2 {
-				t.Errorf("%s has %d series: %v", v.name, len(want), slices.Sorted(maps.Keys(want)))
+				t.Errorf("%s has %d series, want 18: %v", v.name, len(want), slices.Sorted(maps.Keys(want)))
 			}
 			checkSent(t, server(v), end, promName(prefixOf(v, try)))
 			continue

@@ -102,7 +102,7 @@ func TestOTLP(t *testing.T) {
 			out, err := exec.CommandContext(t.Context(), "../.cache/venv/bin/python", "clients/python/otlp.py", protocol,
 				endpoint, name).CombinedOutput()
 			if err != nil || len(out) > 0 {
-				t.Fatalf("the Python client, which `make test` installs: %v\n%s", err, out)
+				t.Fatalf("the Python client failed (`make test` installs it): %v\n%s", err, out)
 			}
 			checkRecorded(t, p, name)
 		})
@@ -284,7 +284,7 @@ func TestARepeatOfDelta(t *testing.T) {
 		text, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
 		if err != nil || answer.StatusCode != http.StatusOK || string(text) != "{}" {
-			t.Fatalf("the answer: %s %s %v", answer.Status, text, err)
+			t.Fatalf("the answer is %s %s, want 200 and {}; error %v", answer.Status, text, err)
 		}
 		eventually(t, 30*time.Second, "the totals are right", func() error {
 			return errors.Join(p.expect("hits_total", 5, 0), p.expect("level", -5, 0))
@@ -339,6 +339,6 @@ func TestOTLPAddress(t *testing.T) {
 		t.Errorf("sending during a restart failed: %v", err)
 	}
 	if got, err := p.value(`http_requests_total{job="across"}`); err != nil || got != 21 {
-		t.Errorf("the counter is %v, want 21; %v", got, err)
+		t.Errorf("the counter is %v, want 21; error %v", got, err)
 	}
 }

@@ -70,7 +70,7 @@ func (d *door) operates(t *testing.T, headers string, want bool) {
 		method, path, _ := strings.Cut(path, " ")
 		status, text, err := d.ask(method, path, headers)
 		if err != nil || (status == http.StatusOK) != want || !want && status != http.StatusForbidden {
-			t.Errorf("%s, headers %q: %s %s: %d %s, %v; want an answer: %t",
+			t.Errorf("%s, headers %q: %s %s returned %d %s, error %v; want an answer: %t",
 				d.name, headers, method, path, status, text, err, want)
 		}
 	}
@@ -255,7 +255,7 @@ func TestProxiesThatAddNothing(t *testing.T) {
 	} {
 		status, text, err := front.silent.ask(tt.method, tt.path, "Host: "+tt.host)
 		if err != nil || (status == http.StatusForbidden) != tt.refused {
-			t.Errorf("%s %s as %s: %d %s, %v", tt.method, tt.path, tt.host, status, text, err)
+			t.Errorf("%s %s with host %s: got %d %s, error %v", tt.method, tt.path, tt.host, status, text, err)
 		}
 	}
 }

@@ -119,10 +119,10 @@ func (p *process) staysSmall(t *testing.T) {
 	}
 }
 
-// TestQueryResultMemory checks that a result which needs too much memory fails alone, even if its
-// input is small: 10,000 series of 25 samples each, at 5,000 steps, on a server with 500 MiB. The
-// engine reserves memory for all steps of each series of a result, so the first of these queries
-// once took 1.2 GB.
+// TestQueryResultMemory checks that a query fails if its result needs too much memory, even if its input
+// is small, and that no other query fails. The input is 10,000 series of 25 samples each, at 5,000
+// steps, on a server with 500 MiB. The engine reserves memory for all steps of each series of a result,
+// so the first of these queries once took 1.2 GB.
 func TestQueryResultMemory(t *testing.T) {
 	p := startSmall(t)
 	const series, samples = 10_000, 25
@@ -175,7 +175,7 @@ func TestQueryResultMemory(t *testing.T) {
 			}
 		}
 	}
-	// Other queries are answered.
+	// Other queries are still answered.
 	if n, err := p.value("count(wide)"); err != nil || n != series {
 		t.Errorf("after the queries the server has %v of %d series; error %v", n, series, err)
 	}
@@ -190,6 +190,6 @@ func (p *process) writeAll(t *testing.T, req *prompb.WriteRequest) {
 	}
 	if status, text, _, err := p.write(remoteWriteV1, snappy.Encode(nil, body)); err != nil ||
 		status != http.StatusNoContent {
-		t.Fatalf("write %d series: %d %s %v", len(req.Timeseries), status, text, err)
+		t.Fatalf("a write of %d series: got %d %s, error %v", len(req.Timeseries), status, text, err)
 	}
 }

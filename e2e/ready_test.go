@@ -51,7 +51,7 @@ func (p *process) readiness() (status int, r readiness, err error) {
 func (p *process) mustWrite(t *testing.T, m message) {
 	t.Helper()
 	if status, text, _, err := p.write(remoteWriteV2, pack(t, m)); err != nil || status != http.StatusNoContent {
-		t.Fatalf("remote write: %d %s %v", status, text, err)
+		t.Fatalf("remote write: got %d %s, want 204; error %v", status, text, err)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestReadyMeansReady(t *testing.T) {
 		stop(p, t)
 		p = start(t, p.dataDir, "--self-metrics=false")
 		if err := p.expectOwn("freshet_store_open_databases", 3); err != nil {
-			t.Errorf("stores opened before the first query and write: %v", err)
+			t.Errorf("not all stores are open before the first query and write: %v", err)
 		}
 		if n, err := p.ownMetric("prometheus_tsdb_head_series"); err != nil || n < requests*each {
 			t.Errorf("%v series are in memory, want at least %d; error %v", n, requests*each, err)
@@ -148,7 +148,7 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	status, text, header, err := p.write(remoteWriteV2, pack(t, requestV2(now+1, 8, "held")))
 	if err != nil || status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" ||
 		!strings.Contains(text, "/-/ready says what it waits for") {
-		t.Errorf("a write: %d %s %v %v", status, text, header, err)
+		t.Errorf("a write: got %d %s, headers %v, error %v; want 503", status, text, header, err)
 	}
 	if _, err := p.get("/api/v1/query", url.Values{"query": {"held"}}); err == nil ||
 		!strings.Contains(err.Error(), "503") {
@@ -238,7 +238,7 @@ func TestABrokenStore(t *testing.T) {
 	i := slices.IndexFunc(found.Causes, func(c diagnose.Cause) bool { return c.Name == diagnose.Stores })
 	if i < 0 || found.Causes[i].Score != 1 || len(found.Causes[i].Evidence) != 1 ||
 		!strings.Contains(fmt.Sprint(found.Causes[i].Evidence), segment) {
-		t.Errorf("freshet diagnose: %+v", found.Causes)
+		t.Errorf("the causes are %+v, want the broken store", found.Causes)
 	}
 
 	if err := os.WriteFile(segment, nil, 0o600); err != nil { // as the error advises
@@ -271,14 +271,14 @@ func TestABrokenStore(t *testing.T) {
 	if i < 0 || found.Causes[i].Score != 1 ||
 		!strings.Contains(fmt.Sprint(found.Causes[i].Evidence), "tenant default, store raw") ||
 		!strings.Contains(fmt.Sprint(found.Causes[i].Evidence), "move the directory back to "+raw) {
-		t.Errorf("freshet diagnose: %+v", found.Causes)
+		t.Errorf("the causes are %+v, want the moved store", found.Causes)
 	}
 	if err := os.Rename(raw+"-away", raw); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// warnings are the warnings of a query's answer.
+// warnings returns the warnings in the answer to a query.
 func (p *process) warnings(t *testing.T, expr string) []string {
 	t.Helper()
 	body, err := p.get("/api/v1/query", url.Values{"query": {expr}})

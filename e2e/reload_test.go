@@ -109,7 +109,7 @@ func (p *process) post(t *testing.T, path string) (int, string) {
 }
 
 // TestABadFileChangesNothing checks that a reload of a bad file changes nothing, and says why in the
-// answer and in the log. A good file is loaded after SIGHUP, too.
+// answer and in the log. A good file is also loaded if the reload is by SIGHUP.
 func TestABadFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -147,7 +147,7 @@ func TestABadFileChangesNothing(t *testing.T) {
 		status, body := p.post(t, "/-/reload")
 		if status != http.StatusBadRequest || !strings.Contains(body, tt.want) ||
 			!strings.HasPrefix(body, "nothing has changed:") {
-			t.Errorf("a reload with %s: %d %s", tt.name, status, body)
+			t.Errorf("a reload with %s: got %d %s, want 400", tt.name, status, body)
 		}
 		if after := config(); after != before {
 			t.Errorf("a reload with %s changed the configuration to %s", tt.name, after)

@@ -26,7 +26,7 @@ const (
 	remoteWriteV2 = "application/x-protobuf;proto=io.prometheus.write.v2.Request"
 )
 
-// message is a request of version 1 or 2.
+// message is a request of remote write, of version 1 or 2.
 type message interface{ Marshal() ([]byte, error) }
 
 // write sends a request of remote write. An error means that there was no answer.
@@ -63,7 +63,7 @@ func pack(t *testing.T, m message) []byte {
 	return snappy.Encode(nil, body)
 }
 
-// requestV2 has one sample of value v at time ms for each name.
+// requestV2 returns a request with one sample of value v at time ms for each name.
 func requestV2(ms int64, v float64, names ...string) *writev2.Request {
 	symbols := writev2.NewSymbolTable()
 	m := &writev2.Request{}
@@ -153,18 +153,18 @@ func TestBadRequests(t *testing.T) {
 		}
 		if written := header.Get("X-Prometheus-Remote-Write-Samples-Written"); status != c.status ||
 			!strings.Contains(text, c.text) || written != c.written {
-			t.Errorf("%s: status %d, %s samples written, want %d and %s, and the text %q: %s",
+			t.Errorf("%s: got status %d and %s samples written, want %d and %s and the text %q in: %s",
 				c.why, status, written, c.status, c.written, c.text, text)
 		}
 		if after, err := p.metric(c.counter); err != nil || after <= before {
-			t.Errorf("%s: %s did not grow, from %v to %v; %v", c.why, c.counter, before, after, err)
+			t.Errorf("%s: %s did not grow: it was %v and is %v; error %v", c.why, c.counter, before, after, err)
 		}
 	}
 	if v, err := p.value(`count({__name__=~"first|good|many.*"})`); err != nil || v != 20 {
 		t.Errorf("there are %v series, want 20; %v", v, err)
 	}
 	if v, err := p.value("first"); err != nil || v != 1 {
-		t.Errorf("first is %v, want 1; %v", v, err)
+		t.Errorf("the series first is %v, want 1; error %v", v, err)
 	}
 }
 
@@ -377,9 +377,9 @@ func (p *process) checkPromised(t *testing.T, promised *acknowledged) {
 	}
 }
 
-// TestFullDiskAndRemoteWrite checks that requests on a full disk are answered with 503 and
-// Retry-After, that the log has the cause, and that requests are written again seconds after there is
-// space. Acknowledged samples are not lost, even after a restart.
+// TestFullDiskAndRemoteWrite checks that requests on a full disk are answered with 503 and Retry-After,
+// that the log has the cause, and that writes succeed again seconds after there is space. Acknowledged
+// samples are not lost, even after a restart.
 func TestFullDiskAndRemoteWrite(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t)
@@ -401,7 +401,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 	promised = append(promised, at)
 	d.fill(t, p)
 	says := []string{"nothing was written"}
-	if os.Getenv("FRESHET_GROUP_OF_ONE") != "" { // a write to the log that failed may have written a part
+	if os.Getenv("FRESHET_GROUP_OF_ONE") != "" { // a failed write to the log may have written a part
 		says = append(says, "nothing counts twice")
 	}
 	refused := 0
@@ -438,7 +438,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 		found := map[int64]bool{}
 		for _, v := range results[0].Values {
 			if int64(v.T*1000+.5) != int64(v.V) {
-				t.Errorf("a value that was never sent: %v", v)
+				t.Errorf("the server has a value that was never sent: %v", v)
 			}
 			found[int64(v.V)] = true
 		}

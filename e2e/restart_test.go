@@ -214,7 +214,7 @@ func TestRestartInPlaceLosesNothing(t *testing.T) {
 	p.expectCounted(t, "udp", sentUDP-dropped)
 	b := p.lifeBooks(t)
 	if told += b.Datagrams.KernelDropped; told != dropped || b.Samples.Difference != 0 {
-		t.Errorf("all books together have %d drops, the kernel says %d; the difference is %d",
+		t.Errorf("all books together have %d drops, want the kernel's %d; the samples' difference is %d, want 0",
 			told, dropped, b.Samples.Difference)
 	}
 	p.expectPID(t, pid)
@@ -510,7 +510,7 @@ func TestAStopOvertakesARestart(t *testing.T) {
 	t.Run("by the restart", func(t *testing.T) {
 		p := start(t, dataDir(t))
 		asked := make(chan error, 1)
-		go func() { // requests may run on for a third of the drain
+		go func() { // a request may continue for a third of the drain time
 			_, err := p.get("/debug/pprof/profile", map[string][]string{"seconds": {"3"}})
 			asked <- err
 		}()
@@ -612,7 +612,7 @@ func TestSocketActivation(t *testing.T) {
 	p.expectCounted(t, "udp", sentUDP-dropped)
 	b := p.lifeBooks(t)
 	if told += b.Datagrams.KernelDropped; told != dropped || b.Samples.Difference != 0 {
-		t.Errorf("all books together have %d drops, the kernel says %d; the difference is %d",
+		t.Errorf("all books together have %d drops, want the kernel's %d; the samples' difference is %d, want 0",
 			told, dropped, b.Samples.Difference)
 	}
 	if dropped == 0 {
@@ -641,8 +641,8 @@ func TestSocketActivation(t *testing.T) {
 	}
 }
 
-// A socket from systemd that the configuration does not name is an error, because nothing would read
-// the socket until it is full.
+// A socket from systemd that the configuration does not name is an error, because nothing would read the
+// socket, and it would fill up.
 func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) {
 	a := activate(t)
 	cmd := a.command(t, "--dogstatsd-udp", "127.0.0.1:0", "--http-listen", "127.0.0.1:0")

@@ -48,7 +48,7 @@ func TestRuntimeInfo(t *testing.T) {
 	if !first.ReloadConfigSuccess || first.Hostname != host || first.LastConfigTime.Before(before) ||
 		first.StartTime.Before(before) ||
 		first.ServerTime.Before(first.LastConfigTime) || first.GOMEMLIMIT <= 0 || first.GOGC == "" {
-		t.Errorf("after the start, runtimeinfo is %+v, want a successful load at about the present, and all fields", first)
+		t.Errorf("after the start, runtimeinfo is %+v, want a successful load just now, and all fields set", first)
 	}
 	write("log_level: nonsense\n")
 	if status, _ := p.post(t, "/-/reload"); status == http.StatusOK {

@@ -68,7 +68,7 @@ func TestSecretsStayInTheFile(t *testing.T) {
 	code, out, notes := invoke(t, "diff", file, "--server", p.HTTP)
 	if shown["diff"] = out + notes; code != 1 ||
 		!strings.Contains(out, "forward.backends[0].headers.X-Token: <secret> -> <secret>") {
-		t.Errorf("diff of a change of secrets only: exit code %d, want 1 and <secret> twice: %s%s", code, out, notes)
+		t.Errorf("diff if only secrets changed: exit code %d, want 1 and <secret> twice: %s%s", code, out, notes)
 	}
 	resp, err := http.Post("http://"+p.HTTP+"/-/reload", "", nil)
 	if err != nil {

@@ -42,7 +42,7 @@ func TestSizing(t *testing.T) {
 		t.Helper()
 		eventually(t, time.Minute, "all samples are journalled", func() error {
 			if n, err := p.ownMetric("freshet_aggregator_journalled_samples_total"); err != nil || int(n) != sent {
-				return fmt.Errorf("%v of %d samples are journalled, %v", n, sent, err)
+				return fmt.Errorf("%v of %d samples are journalled; error %v", n, sent, err)
 			}
 			return nil
 		})
@@ -74,10 +74,10 @@ func TestSizing(t *testing.T) {
 		cpu/samples*1e6, busy)
 	t.Logf("%.0f bytes of journal per sample, at one sample per series and window", journal/samples)
 	if memory > 12_000 {
-		t.Errorf("a series takes %.0f bytes; docs/operations.md says 6 kB", memory)
+		t.Errorf("a series takes %.0f bytes, want at most 12,000; docs/operations.md says 6 kB", memory)
 	}
 	if b := journal / samples; b > 250 {
-		t.Errorf("a sample takes %.0f bytes of journal; docs/operations.md says 130", b)
+		t.Errorf("a sample takes %.0f bytes of journal, want at most 250; docs/operations.md says 130", b)
 	}
 	wal := dirBytes(t, filepath.Join(p.dataDir, "tsdb", "default", "10s", "wal"))
 	t.Logf("%.0f bytes of WAL per series in the store of 10 s, with its first tiles", float64(wal)/float64(series))

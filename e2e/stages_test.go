@@ -54,7 +54,7 @@ func TestStages(t *testing.T) {
 		"otlp":         "append distribute forward journal parse queue read tile visible",
 		"tiles":        "append distribute",
 	}
-	if logPath() == groupPath { // deltas are an entry of the log like other requests
+	if logPath() == groupPath { // deltas become an entry of the log, like other requests
 		passed["otlp"] = "append distribute journal parse queue read tile visible"
 	}
 	eventually(t, time.Minute, "every stage is timed", func() error {
@@ -69,7 +69,7 @@ func TestStages(t *testing.T) {
 		for input, want := range passed {
 			slices.Sort(stages[input])
 			if got := strings.Join(stages[input], " "); got != want {
-				if tries++; tries%100 == 0 { // only some reads are timed, and a busy machine reads much at once
+				if tries++; tries%100 == 0 { // a busy machine makes few large reads, and only some are timed
 					visit(1000)
 				}
 				return fmt.Errorf("%s passed the stages %q, want %q", input, got, want)
@@ -97,7 +97,7 @@ func TestStages(t *testing.T) {
 		})
 	}
 	if up, err := p.query("up"); err != nil || len(up) != 0 {
-		t.Errorf("the tenant of the applications has Freshet's own metrics %v, want none; error %v", up, err)
+		t.Errorf("the applications' tenant returns Freshet's own metrics: got %v, want none; error %v", up, err)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestFreshness(t *testing.T) {
 		return nil
 	})
 	if lost, err := p.self(`sum(freshet_freshness_lost_total)`); err != nil || len(lost) > 0 && lost[0].Value.V > 0 {
-		t.Errorf("some probes were lost: %v, error %v", lost, err)
+		t.Errorf("lost probes: got %v, want none; error %v", lost, err)
 	}
 	for _, path := range []string{"dogstatsd", "remote_write"} {
 		p99, err := p.self(fmt.Sprintf(`histogram_quantile(0.99, sum(freshet_freshness_seconds{path=%q}))`, path))
@@ -137,22 +137,23 @@ func TestOwnMetricsOff(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t), "--self-metrics=false")
 	if _, err := p.self("up"); err == nil || !strings.Contains(err.Error(), "404") {
-		t.Errorf("a query for own metrics: %v, want status 404", err)
+		t.Errorf("a query for own metrics returned %v, want status 404", err)
 	}
 	if n, err := p.ownMetric("freshet_store_open_databases"); err != nil || n != 0 {
-		t.Errorf("%v stores are open, want none; %v", n, err)
+		t.Errorf("%v stores are open, want none; error %v", n, err)
 	}
 }
 
-// TestProbesCostATenantNothing checks that probes do not affect a tenant's own samples. Six hours of
-// remote write, oldest first, are all stored. When probes still wrote to the tenant's store, their
-// samples of the present made the store refuse 85 % of the past as too old. A tenant with a limit of
-// five series can have five, beside the probe's series.
+// TestProbesCostATenantNothing checks that probes do not affect a tenant's own samples. The test writes
+// six hours of samples by remote write, oldest first, and the store must accept all of them. Earlier
+// versions wrote probes to the tenant's store. The present samples of the probes then made the store
+// refuse 85 % of the past as too old. A tenant with a limit of five series can have five of its own,
+// beside the probe's series.
 func TestProbesCostATenantNothing(t *testing.T) {
 	t.Parallel()
 	const (
 		senders, names = 10, 10           // each sender has its own series
-		step           = 15 * time.Second // between samples, as a Prometheus scrapes
+		step           = 15 * time.Second // time between samples, as Prometheus scrapes
 		piece          = 10 * time.Minute // the time that one request covers
 		whole          = 6 * time.Hour    // 36 pieces
 		all            = senders * names * int(whole/step)

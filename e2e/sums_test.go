@@ -32,9 +32,10 @@ func (p *process) sumOfBooks(local bool) (s sumOfBooks, err error) {
 	return s, p.ask("/api/v1/status/ledger", url.Values{"local": {strconv.FormatBool(local)}}, &s)
 }
 
-// The ledger at any node adds up all nodes. What the nodes and the collector handed over is what each node has from
-// collectors, also if a leader was paused and windows were sent twice. A dead node is named, and its last known books
-// are in the sum. The outbox of a collector that finds no leader is seen at a node.
+// The ledger at any node is the sum over all nodes. The samples that nodes and the collector handed over
+// equal the samples that the nodes collected, even if a leader was paused and windows were sent twice.
+// The ledger names a dead node, and the sum includes its last known books. A node shows the outbox of a
+// collector that finds no leader.
 func TestTheLedgerOfACluster(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -47,7 +48,7 @@ func TestTheLedgerOfACluster(t *testing.T) {
 	for _, n := range nodeNames {
 		all = append(all, c.startIncrements("unixgram", c.nodes[n].Unixgram, "summed", 2))
 	}
-	for i, n := range nodeNames { // requests come in at one node each
+	for i, n := range nodeNames { // each node receives one request
 		status, text, _, err := c.nodes[n].write(remoteWriteV2,
 			pack(t, requestV2(time.Now().UnixMilli()+int64(i), float64(i), "summed_at_"+n)))
 		if err != nil || status != 204 {
@@ -81,13 +82,14 @@ func TestTheLedgerOfACluster(t *testing.T) {
 			for _, m := range nodeNames {
 				alone, err := c.nodes[m].sumOfBooks(true)
 				if err != nil || len(alone.Nodes) > 0 {
-					return fmt.Errorf("node %s alone: %+v, %v", m, alone, err)
+					return fmt.Errorf("node %s alone: %+v, error %v", m, alone, err)
 				}
 				received += alone.Samples.Received
 			}
 			if x.Difference != 0 || x.Received != received || x.Window != 0 || s.Short || len(s.Nodes) != 3 || s.Node != n ||
 				x.Collected != x.HandedOver+own.Samples.HandedOver || own.Samples.HandedOver == 0 {
-				return fmt.Errorf("it is %+v, the nodes received %v, and the collector handed over %v", s, received,
+				return fmt.Errorf(
+					"the sum is %+v, but the nodes received %v, and the collector handed over %v", s, received,
 					own.Samples.HandedOver)
 			}
 			return nil
@@ -105,7 +107,7 @@ func TestTheLedgerOfACluster(t *testing.T) {
 	s, err := c.nodes["a"].sumOfBooks(false)
 	if last := s.Nodes[2]; err != nil || !s.Short || last.Name != "c" || last.Error == "" || last.Age == nil ||
 		s.Samples.Difference != 0 {
-		t.Errorf("after the death of node c: %+v, %v", s, err)
+		t.Errorf("after node c died, the sum is %+v, error %v", s, err)
 	}
 	out, err := exec.Command(freshet, "ledger", "--server", c.nodes["a"].HTTP).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "the books of node c are ") {
@@ -117,7 +119,7 @@ func TestTheLedgerOfACluster(t *testing.T) {
 	eventually(t, 30*time.Second, "node a knows the collector's outbox", func() error {
 		state := c.outboxes("a")
 		if o := state.Collectors[0].Outbox; o.Bytes == 0 || o.Oldest == 0 {
-			return errors.New("it says that nothing waits")
+			return errors.New("node a reports an empty outbox")
 		}
 		return nil
 	})
@@ -125,7 +127,7 @@ func TestTheLedgerOfACluster(t *testing.T) {
 	c.counted("waits", waits)
 }
 
-// outboxes is the part of the answer of /api/v1/status/cluster about outboxes.
+// outboxes has the fields about outboxes from the answer of /api/v1/status/cluster.
 type outboxes struct {
 	Nodes []struct {
 		Name   string

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The tests of this file are the table of faults: each fault happens under the load of load_test.go, and
-// the same is promised of all of them.
+// The tests of this file inject the faults of one table. Each fault happens under the load of
+// load_test.go, and the cluster must keep the same promises for all faults.
 
 // trouble is a fault of one node. It begins when do is called, and ends with undo.
 type trouble struct {
@@ -50,7 +50,7 @@ var troubles = []trouble{
 	{"full disk", 30 * time.Second, true, false, func(l *loaded, node string) func() { return l.disks[node].fill() }},
 }
 
-// begins lets the fault begin at a node. The returned function ends it.
+// begins applies the fault to a node. The returned function ends the fault.
 func (f trouble) begins(l *loaded, node string) (undo func()) {
 	l.t.Helper()
 	l.setParted(node, f.parts)
@@ -61,7 +61,8 @@ func (f trouble) begins(l *loaded, node string) (undo func()) {
 	}
 }
 
-// between is a helper that does something to the connection of a node with each of the two other nodes.
+// between is a helper that calls `do` with each of the two other nodes. The returned function undoes
+// both.
 func (l *loaded) between(node string, do func(other string) (undo func())) (undo func()) {
 	var all []func()
 	for _, other := range nodeNames {
@@ -79,7 +80,7 @@ func (l *loaded) between(node string, do func(other string) (undo func())) (undo
 // next is the node after `node`, in a circle.
 func next(node string) string { return nodeNames[(slices.Index(nodeNames, node)+1)%len(nodeNames)] }
 
-// suffer lets a node have a trouble for a time, and waits until the node has caught up by itself.
+// suffer applies the trouble to a node for a time, and waits until the node has caught up by itself.
 func (l *loaded) suffer(f trouble, node string) {
 	l.t.Helper()
 	led := l.leader()
@@ -112,8 +113,8 @@ func (l *loaded) suffer(f trouble, node string) {
 	l.shortGap(f.name+" of node "+node, max(gap, after))
 }
 
-// lateGauges returns how many values of gauges came too late for their tile, as far as the nodes counted them
-// since their starts.
+// lateGauges returns how many gauge values came too late for their tile. Each node counts them since its
+// start, and the largest count is returned.
 func (l *loaded) lateGauges() (late float64) {
 	for _, n := range nodeNames {
 		if v, err := l.nodes[n].ownMetric("freshet_aggregator_late_gauge_samples_total"); err == nil {
@@ -123,7 +124,8 @@ func (l *loaded) lateGauges() (late float64) {
 	return late
 }
 
-// shortGap checks the longest gap of writes that the tests allow: 5 s is promised; CI may be a busy machine.
+// shortGap checks that a gap between writes is within the limit: 5 s, as promised, but 30 s in CI, whose
+// machine may be busy.
 func (l *loaded) shortGap(what string, gap time.Duration) {
 	l.t.Helper()
 	limit := 30 * time.Second
@@ -163,7 +165,8 @@ func TestTheLeaderIsKilled(t *testing.T) {
 	l.finish(true)
 }
 
-// Each node has each trouble; in CI each trouble has one node, and some node always leads.
+// Each node has each trouble. In CI, each trouble affects only one node. Before each trouble, some node
+// leads.
 func TestEachNodeHasTrouble(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -230,9 +233,9 @@ func (l *loaded) killAll() {
 	l.begin(nodeNames...)
 }
 
-// The nodes are restarted one after the other while many more samples are written: each is stopped and started,
-// and then restarted in place. A leader hands over the lead first. Each write and each query succeeds at the
-// first or the second node, and each node catches up within 30 s.
+// The nodes are restarted one after the other under a larger load. Each node is first stopped and
+// started, and later restarted in place. A leader hands over the lead first. Each write and each query
+// succeeds at the first or the second node, and each node catches up within 30 s.
 func TestRollingRestarts(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -257,7 +260,7 @@ func TestRollingRestarts(t *testing.T) {
 			p := l.nodes[node]
 			l.restarts("restart in place", node, p, func() {
 				if r, said, err := p.restart(t); err != nil || r.State != "ready" {
-					t.Errorf("a restart in place of node %s failed: %v: %+v\n%s", node, err, r, said)
+					t.Errorf("node %s: the restart in place failed: %v: %+v\n%s", node, err, r, said)
 				}
 			})
 		})
@@ -279,7 +282,7 @@ func TestRollingRestarts(t *testing.T) {
 	l.finish(true)
 }
 
-// eachOnce calls `do` once for each node. The leader is next whenever its turn has not come yet.
+// eachOnce calls `do` once for each node. It prefers the leader, unless the leader had its turn already.
 func (l *loaded) eachOnce(do func(node string)) {
 	l.t.Helper()
 	left := slices.Clone(nodeNames)
@@ -291,7 +294,8 @@ func (l *loaded) eachOnce(do func(node string)) {
 	}
 }
 
-// restarts restarts a node, and waits until it has caught up. Its present process must hand over the lead.
+// restarts calls `do` to restart a node, and waits until the node has caught up. Its present process `p`
+// must hand over the lead.
 func (l *loaded) restarts(how, node string, p *process, do func()) {
 	l.t.Helper()
 	led := l.leader()
@@ -306,7 +310,7 @@ func (l *loaded) restarts(how, node string, p *process, do func()) {
 		l.t.Errorf("node %s caught up only after %v", node, took)
 	}
 	if said := p.output.String(); strings.Contains(said, "no other node took over the lead") {
-		l.t.Errorf("%s of node %s: it did not hand over the lead:\n%s", how, node, said)
+		l.t.Errorf("%s of node %s: the node did not hand over the lead:\n%s", how, node, said)
 	}
 }
 
@@ -323,7 +327,7 @@ const (
 	bulkSamples = 2000 // in a request
 )
 
-// startBulk sends samples at a rate, by several senders, each to other series.
+// startBulk starts several senders with a common rate. Each sender writes its own series.
 func (l *loaded) startBulk(name string, perSecond int) *bulk {
 	b := &bulk{loaded: l, quit: make(chan struct{})}
 	for i := range bulkSenders {
@@ -353,7 +357,7 @@ func (b *bulk) stop() {
 	b.running.Wait()
 }
 
-// fromEnvironment returns a number that an environment variable may set.
+// fromEnvironment returns the number in an environment variable, or `preset` if it is empty.
 func fromEnvironment(t *testing.T, variable string, preset int) int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -362,13 +366,14 @@ func fromEnvironment(t *testing.T, variable string, preset int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		t.Fatalf("%s = %s: is not a number", variable, text)
+		t.Fatalf("%s = %s is not a number", variable, text)
 	}
 	return n
 }
 
-// Random faults, one after the other, and sometimes two at once or all three nodes killed. After every ten
-// faults all promises are checked. FRESHET_FAULTS is their number, and FRESHET_FAULT_SEED their seed.
+// Random faults happen one after the other. Sometimes two happen at once, or all three nodes are killed.
+// After every ten faults, the test checks all promises. FRESHET_FAULTS is the number of faults, and
+// FRESHET_FAULT_SEED is the seed of the random numbers.
 func TestRandomFaults(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -395,7 +400,7 @@ func TestRandomFaults(t *testing.T) {
 	}
 }
 
-// randomFault lets a fault happen, and reports whether two nodes were in order at any time.
+// randomFault applies a random fault, and reports whether at least two nodes were always in order.
 func (l *loaded) randomFault(random *rand.Rand, i int) (twoInOrder bool) {
 	l.t.Helper()
 	pick := func() trouble { return troubles[random.IntN(len(troubles))] }

@@ -20,8 +20,8 @@ import (
 const telegrafBinary = "../.cache/telegraf"
 
 // telegrafPage is the page that telegraf collects: one metric of each type, in Prometheus' text format
-// with times. Each line has a series, spelled as in readings, and then its value and its time. The page
-// has hard cases: values that are not finite, and a label that sorts before __name__.
+// with times. Each line has a series, spelled as the function readings spells it, then its value and its
+// time. The page has hard cases: values that are not finite, and a label that sorts before __name__.
 const telegrafPage = `
 # TYPE app_requests_total counter
 app_requests_total{Zone="größer",code="200",job="app"} %[1]v @
@@ -125,8 +125,8 @@ func (s *telegraf) collect(t *testing.T) {
 	}
 }
 
-// readings returns p's samples of the pages' series, each as "milliseconds value", by the text of
-// the series.
+// readings returns the samples that p has stored from the pages, by the text of their series. Each
+// sample is "milliseconds value".
 func (p *process) readings() (map[string][]string, error) {
 	results, err := p.query(`{__name__=~"app_.+"}[10m]`)
 	all := map[string][]string{}
@@ -187,7 +187,7 @@ func TestTelegrafSends(t *testing.T) {
 			sender := startTelegraf(t, outputs(p))
 			there := func() {
 				t.Helper()
-				// After each failed try gRPC waits longer, but no longer than about the outage.
+				// After each failed attempt gRPC waits longer, but at most about as long as the outage.
 				eventually(t, 30*time.Second+outage, "samples arrive", func() error {
 					got, err := p.readings()
 					if err != nil {

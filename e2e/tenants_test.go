@@ -15,9 +15,9 @@ import (
 )
 
 // TestABrokenTenantHarmsNoOther checks that a tenant whose store cannot be opened affects no other
-// tenant. A file has the path of the store's directory for 90 s, or for 5 minutes in `make soak`. Such
-// a store once stopped the whole server after 50 s. Now the other tenant's tiles are stored as usual,
-// its answers are fresh and its counter is exact. The broken tenant's samples beyond store.pending are
+// tenant. For 90 s, or 5 minutes in `make soak`, a file is in the place of the store's directory. Such a
+// store once stopped the whole server after 50 s. Now the other tenant's tiles are stored as usual, its
+// answers are fresh and its counter is exact. The broken tenant's samples beyond store.pending are
 // refused and counted in its books, and freshet diagnose names the store. When the file is gone,
 // everything that was not refused is stored.
 func TestABrokenTenantHarmsNoOther(t *testing.T) {
@@ -131,8 +131,8 @@ func mustSend(t *testing.T, conn net.Conn, packet string) int {
 	return 1
 }
 
-// ofTenant returns the sum of one of the process's own metrics, over the series of a tenant whose
-// labels contain all texts.
+// ofTenant returns the sum of one of the process's own metrics. It adds only the series of a tenant that
+// have all `texts` in their labels.
 func (p *process) ofTenant(name, tenant string, texts ...string) (sum float64, err error) {
 	body, err := p.get("/metrics", url.Values{})
 	if err != nil {

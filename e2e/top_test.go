@@ -119,7 +119,7 @@ func TestTop(t *testing.T) {
 		t.Errorf("the sender on the Unix socket is %+v, want this process with 100 datagrams", s)
 	}
 	if l := b.Labels[0]; l.Metric != "top_hits" || l.Label != "page" || l.Values != 40 {
-		t.Errorf("the label with most values is %+v, want page of top_hits with 40 values", l)
+		t.Errorf("the label with the most values is %+v, want the label page of top_hits with 40 values", l)
 	}
 	// The order of series from two sockets is not defined.
 	first := slices.IndexFunc(b.Newest, func(n newest) bool { return n.Metric == "top_hits" })
@@ -135,13 +135,13 @@ func TestTop(t *testing.T) {
 		}
 	}
 	if counting, err := p.ownMetric("freshet_top_counting"); err != nil || counting != 1 {
-		t.Errorf("the server does not count right after a request: %v, error %v", counting, err)
+		t.Errorf("right after a request, freshet_top_counting is %v, want 1; error %v", counting, err)
 	}
 	eventually(t, 40*time.Second, "counting stops some time after the last request", func() error {
 		counting, err := p.ownMetric("freshet_top_counting")
 		rows, err2 := p.ownMetric("freshet_top_rows")
 		if err := errors.Join(err, err2); err != nil || counting != 0 || rows != 0 {
-			return fmt.Errorf("the server still counts: %v, with %v rows; %w", counting, rows, err)
+			return fmt.Errorf("counting is %v, and there are %v rows, want 0 and 0; %w", counting, rows, err)
 		}
 		return nil
 	})

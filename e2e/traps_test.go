@@ -119,7 +119,7 @@ func TestTrapFirstIncrementIsSeen(t *testing.T) {
 			eventually(t, limit, when+": "+c.expr, func() error { return p.expect(c.expr, c.want, 0) })
 		}
 	}
-	check("open", time.Until(end)) // the tile is stored at least 2 s after that
+	check("open", time.Until(end)) // the tile is stored at least 2 s after its end
 	reach(end.Add(8 * time.Second))
 	check("stored", 20*time.Second)
 	// A later increment adds only itself.
@@ -173,7 +173,7 @@ func TestTrapTwoKindsAreNotFolded(t *testing.T) {
 	if n := told(); n != 2 {
 		t.Errorf("the conflict is logged %d times, want once for the gauge and once for the timer", n)
 	}
-	// The counter keeps the name after a restart, even if the gauge comes first then.
+	// After a restart the counter keeps the name, even if the gauge now comes first.
 	p.terminate(t)
 	p = start(t, p.dataDir)
 	sendOne(t, p, "trap.kinds:1000001|g|#a:b", "trap.kinds:1|c|#a:b")

@@ -118,14 +118,14 @@ func recordings(t *testing.T, dir string) (lock, flood string) {
 	return lock, flood
 }
 
-// past writes an hour of a shop's metrics by remote write: counters, a gauge, a classic and a
-// native histogram.
+// past is a helper that writes an hour of a shop's metrics by remote write: counters, a gauge, a classic
+// and a native histogram.
 func past(t *testing.T, p *process) {
 	t.Helper()
 	const step, span = 15 * time.Second, time.Hour
 	type line struct {
 		labels []prompb.Label
-		value  func(minutes float64) float64 // the line's value, or its growth in a step if grows is set
+		value  func(minutes float64) float64 // the value, or if `grows` is set, the growth in one step
 		grows  bool
 	}
 	labels := func(pairs ...string) (ls []prompb.Label) {
@@ -202,12 +202,12 @@ func past(t *testing.T, p *process) {
 	}
 	status, text, _, err := p.write(remoteWriteV1, pack(t, &prompb.WriteRequest{Timeseries: series, Metadata: said}))
 	if err != nil || status/100 != 2 {
-		t.Fatalf("write the past: %d, %s, %v", status, text, err)
+		t.Fatalf("write the past: status %d, %s, %v", status, text, err)
 	}
 }
 
-// present sends until the test ends. By DogStatsD, it sends all kinds, events, malformed lines, and
-// more series than a limit allows. By remote write, it sends a request each second.
+// present is a helper that sends until the test ends. By DogStatsD, it sends all kinds, events,
+// malformed lines, and more series than a limit allows. By remote write, it sends a request each second.
 func present(t *testing.T, p *process) {
 	t.Helper()
 	conn, err := net.Dial("udp", p.UDP)

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// A rule turns counters that clients also decrement into up/down counters. Their totals are exact over
-// senders and hosts, also after kill -9 and SIGTERM. Prometheus' metadata calls them gauges, and they
-// count for the limits as long as their totals are kept. Without a rule, decrements are refused.
+// With a rule, counters that clients also decrement become up/down counters. Their totals over senders
+// and hosts are exact, even after kill -9 and SIGTERM. Prometheus' metadata calls them gauges. They
+// count towards the limits as long as their totals are kept. Without a rule, decrements are refused.
 func TestUpDownCountersSurvive(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	dir := dataDir(t)
@@ -52,7 +52,7 @@ func TestUpDownCountersSurvive(t *testing.T) {
 			return nil
 		})
 		if refused, err := p.ownMetric("freshet_dogstatsd_negative_samples_total"); err != nil || refused != float64(sent) {
-			t.Errorf("%v increments are refused, want the %d of e2e.plain; %v", refused, sent, err)
+			t.Errorf("%v increments are refused, want all %d of e2e.plain; error %v", refused, sent, err)
 		}
 		if round == 1 {
 			p.terminate(t)

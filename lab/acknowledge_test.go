@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// In a short run at either pace, the server reports two durations, of exactly the requests after the
+// At either pace of a short run, the server reports two durations for exactly the requests after the
 // first round: how long whole requests took, and how long they were in the ingester.
 func TestAcknowledge(t *testing.T) {
 	part := new(report.RemoteWrite)
@@ -30,7 +30,8 @@ func TestAcknowledge(t *testing.T) {
 	}
 }
 
-// Only observations between the two reads count, even if the server has merged buckets meanwhile.
+// p99Between counts only observations between the two reads, even if the server has merged buckets
+// meanwhile.
 func TestP99Between(t *testing.T) {
 	for maxBuckets, within := range map[uint32]float64{160: .002, 10: .1} {
 		h := prometheus.NewHistogram(prometheus.HistogramOpts{

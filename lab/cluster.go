@@ -20,7 +20,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// clusterPart is the name of this part in -only.
+// clusterPart is the name of this part in the flag -only.
 const clusterPart = "cluster"
 
 const (
@@ -133,7 +133,7 @@ func (l *lab) withCluster(ctx context.Context, do func([]*freshet) error) (err e
 	return do(slices.Concat(nodes[at:], nodes[:at]))
 }
 
-// peerAddresses returns ports that are free now, as --cluster-nodes takes them.
+// peerAddresses returns an address with a free port for each name, as --cluster-nodes takes them.
 func peerAddresses(names []string) (string, error) {
 	var all []string
 	for _, name := range names {
@@ -178,7 +178,7 @@ func (f *freshet) database() *runningDatabase {
 	return &runningDatabase{pid: f.cmd.Process.Pid, url: "http://" + f.HTTP}
 }
 
-// clusterWrites returns a run of remote write, which checks that each node has all of it.
+// clusterWrites returns a run that sends remote write, and checks that each node has all samples.
 func clusterWrites(pace loadgen.WriterPace) clusterRun {
 	return func(ctx context.Context, nodes []*freshet, to *report.ClusterCost) error {
 		return writeToCluster(ctx, nodes, to, pace)
@@ -230,8 +230,8 @@ func writeToCluster(ctx context.Context, nodes []*freshet, to *report.ClusterCos
 	return nil
 }
 
-// clusterWindows sends increments to the first node, and measures about each second how soon a query
-// finds one of them.
+// clusterWindows sends increments to the first node. About once a second, it measures how soon a query
+// finds an increment.
 func clusterWindows(ctx context.Context, nodes []*freshet, to *report.ClusterCost) error {
 	c := load.Standard()
 	c.Contexts, c.MetricsPerPacket, c.PacketSize = windowContexts, 10, frame
@@ -263,8 +263,8 @@ func clusterWindows(ctx context.Context, nodes []*freshet, to *report.ClusterCos
 	return nil
 }
 
-// windowFreshness sends an increment about each second until `end`. For each increment it returns the
-// milliseconds until a query found it. `end` is a time since `begun`.
+// windowFreshness sends an increment about once a second, until the time `end` after `begun`. For each
+// increment it returns the milliseconds until a query found it.
 func (f *freshet) windowFreshness(ctx context.Context, begun time.Time, end time.Duration) (all []float64, err error) {
 	conn, err := net.Dial("udp", f.UDP)
 	if err != nil {
@@ -296,8 +296,8 @@ func (f *freshet) windowFreshness(ctx context.Context, begun time.Time, end time
 	return all, nil
 }
 
-// spend runs `do`, which returns its number of samples, and adds the cost to the nodes. The first node
-// leads.
+// spend runs `do`, which returns its number of samples, and adds to `to` what the nodes spent meanwhile.
+// The first node leads.
 func spend(
 	ctx context.Context, nodes []*freshet, to *report.ClusterCost, do func() (samples float64, err error),
 ) error {

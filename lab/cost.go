@@ -58,7 +58,7 @@ type measurement struct {
 	received uint64      // metrics in the whole run, as the receiver counted them
 	resident uint64      // resident memory in bytes, at the end of the run
 
-	allocations []float64 // objects a metric; empty if the receiver does not report objects
+	allocations []float64 // objects per metric; empty if the receiver does not report objects
 }
 
 func (m measurement) addTo(c *report.Cost) {
@@ -99,8 +99,8 @@ func measure(ctx context.Context, r receiver, w *workload, interval time.Duratio
 	return m, err
 }
 
-// during is a helper: after a warm-up it measures for an interval. It asks for the number of allocations
-// outside of the interval, since the receiver spends time on that request.
+// during is a helper: after a warm-up it measures for an interval. It asks the receiver for the number
+// of allocations before and after the interval, since the receiver spends time on that request.
 func (m *measurement) during(ctx context.Context, p *running, s *sending, warmUp, interval time.Duration) error {
 	if err := wait(ctx, warmUp); err != nil {
 		return err
@@ -148,7 +148,7 @@ func lookAt(p *running, s *sending) (look, error) {
 }
 
 // countAllocations begins to count the objects that the receiver allocates. `per` returns the number of
-// objects a metric, or an empty list if the receiver does not report objects.
+// objects per metric, or an empty list if the receiver does not report objects.
 func (p *running) countAllocations(ctx context.Context) (per func(metrics float64) ([]float64, error), err error) {
 	if p.allocated == nil {
 		return func(float64) ([]float64, error) { return nil, nil }, nil

@@ -178,7 +178,8 @@ func (p *runningDatabase) writer(c remoteload.Config, connections int) (*loadgen
 	return loadgen.NewWriter(loadgen.WriterConfig{URL: p.url + "/api/v1/write", Connections: connections}, traffic)
 }
 
-// check queries the acknowledged samples of a load, and adds the number of found samples to the results.
+// check asks the database for the acknowledged samples of a load, and adds the number of samples found
+// to the results.
 func (b *besideDashboards) check(ctx context.Context, p *runningDatabase, c remoteload.Config, rounds int,
 	written ...loadgen.WriterResult) error {
 	var acknowledged uint64
@@ -310,7 +311,8 @@ func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loa
 	return t, a, group.Wait()
 }
 
-// server measures the server's process after the warm-up, and reads the server's own probes.
+// server is a helper: after the warm-up it measures the database's process, and reads its own probes if
+// it has any.
 func (t *timedWrites) server(ctx context.Context, p *runningDatabase, begun time.Time, warmUp,
 	end time.Duration) error {
 	look := func(at time.Duration) (used time.Duration, found probes, when time.Time, err error) {

@@ -42,7 +42,8 @@ func TestWritesBesideDashboards(t *testing.T) {
 		}
 		// Each dashboard is refreshed at least once before the end.
 		if want := uint64(5 * part.Panels); c.Queries < want || c.Refused+c.Failed+c.Empty != 0 {
-			t.Errorf("%s: %d of %d queries or more answered, %d refused, %d failed, %d empty: %s",
+			t.Errorf("%s: %d queries were answered, want %d or more; %d were refused, %d failed, %d empty, want "+
+				"none: %s",
 				c.Name, c.Queries, want, c.Refused, c.Failed, c.Empty, c.Why)
 		}
 		for what, values := range map[string][]float64{
@@ -57,7 +58,7 @@ func TestWritesBesideDashboards(t *testing.T) {
 			}
 		}
 		if len(c.Others) != 1 || c.Repeated != 0 {
-			t.Errorf("%s: other processes took %v, repeated %d times", c.Name, c.Others, c.Repeated)
+			t.Errorf("%s: others took %v, want one value; repeated %d times, want 0", c.Name, c.Others, c.Repeated)
 		}
 	}
 	if left := strings.Join(l.results.LeftOut, "\n"); len(l.results.LeftOut) != 1 ||
@@ -71,7 +72,7 @@ func TestWritesBesideDashboards(t *testing.T) {
 func TestStandardDashboards(t *testing.T) {
 	p := standardDashboards()
 	if p.series%p.batch != 0 || p.series%p.historyBatch != 0 || 1000*p.series%int(p.rate) != 0 {
-		t.Errorf("these numbers of the plan do not divide: %+v", p)
+		t.Errorf("a round is not made of whole requests or milliseconds: %+v", p)
 	}
 	if p.every > p.beside || p.warmUp < p.every {
 		t.Errorf("the warm-up or the measured time is too short to refresh every dashboard: %+v", p)
@@ -81,8 +82,8 @@ func TestStandardDashboards(t *testing.T) {
 	}
 }
 
-// A run counts if other processes took little time. After too many tries, the try that others disturbed
-// least counts.
+// A run counts if other processes took little time. After too many tries, the least disturbed try
+// counts.
 func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		others   []float64 // share of other processes in each try

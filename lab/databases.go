@@ -26,7 +26,8 @@ const (
 	// work that the database has postponed.
 	afterwards = 500 * time.Millisecond
 
-	// manySeries are enough to show in a process' memory, which varies by 20 MB for other reasons.
+	// manySeries is large enough to show in the memory of a process, which varies by 20 MB for other
+	// reasons.
 	manySeries = 100_000
 
 	// writeEnds is the age of the last samples when they are written. Some databases hide the last

@@ -18,9 +18,9 @@ const (
 // tick is the kernel's unit of /proc/stat.
 const tick = 10 * time.Millisecond
 
-// undisturbed repeats a measurement while other processes took more than the allowed share, at most
-// `repeats` times. It returns the least disturbed measurement, the share that other processes took in it,
-// and the number of repeats.
+// undisturbed repeats a measurement if other processes took more than the allowed share. It repeats it
+// at most `repeats` times. It returns the least disturbed measurement, the share that other processes
+// took in it, and the number of repeats.
 func undisturbed[T any](ctx context.Context, repeats int,
 	measure func(context.Context) (m T, others float64, err error)) (best T, others float64, repeated int, err error) {
 	for ; ; repeated++ {
@@ -37,7 +37,7 @@ func undisturbed[T any](ctx context.Context, repeats int,
 	}
 }
 
-// used is the processor time that was used up to one moment.
+// used has the processor times up to one moment.
 type used struct {
 	machine processors
 	ours    time.Duration // time of the measured processes and the lab
@@ -59,8 +59,8 @@ func usedUntilNow(pids ...int) (u used, err error) {
 	return u, nil
 }
 
-// othersSince returns which share of the processor time since an earlier moment went to other processes
-// or, through the hypervisor, to other machines.
+// othersSince returns the share of the processor time since an earlier moment that went to other
+// processes or, through the hypervisor, to other machines.
 func (u used) othersSince(before used) float64 {
 	if u.machine.all <= before.machine.all {
 		return 0

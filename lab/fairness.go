@@ -18,7 +18,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// fairnessPart is the name of this part in -only.
+// fairnessPart is the name of this part in the flag -only.
 const fairnessPart = "fairness"
 
 const (
@@ -123,7 +123,8 @@ func newFairness(f *freshet) (p *fairness, err error) {
 
 // measure measures pairs. The order of the two halves alternates from pair to pair.
 func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fairPlan) error {
-	// The first round creates the series. The burst of the tenant "one" covers its samples.
+	// The first round creates the series. The burst of the tenant "one" is large enough for its samples
+	// in this round.
 	first, err := p.one.Run(ctx, loadgen.WriterPace{Rounds: 1})
 	p.oneAcknowledged += first.Written
 	if err != nil {

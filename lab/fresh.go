@@ -17,8 +17,8 @@ const (
 	freshMetric = "lab_fresh"
 	freshEvery  = time.Second
 
-	// freshLimit is how long queries look for a sample. A sample that is not found counts with this
-	// time.
+	// freshLimit is how long queries look for a sample. A sample that is not found by then counts as
+	// taking freshLimit.
 	freshLimit = 10 * time.Second
 
 	// The pauses between queries grow from firstLook to lastLook. At most 30 queries a second are
@@ -31,8 +31,8 @@ const (
 // milliseconds until an instant query found the sample. `end` and `counting` are times since `begun`.
 func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counting,
 	end time.Duration) (all []float64, err error) {
-	// The samples are a little more than a second apart, so that they meet every phase of work that is
-	// done once a second.
+	// The samples are a little more than a second apart, so that they fall into every phase of work that
+	// repeats each second.
 	const step = freshEvery + 70*time.Millisecond
 	for due := step / 2; due < end; due = max(due+step, time.Since(begun)) {
 		if err := wait(ctx, time.Until(begun.Add(due))); err != nil {
@@ -51,8 +51,8 @@ func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counti
 
 var freshProbes atomic.Uint64 // the number of samples sent so far, which gives each sample its own value
 
-// fresh is one measurement: it writes a sample, and queries until the sample is found. A refused query
-// counts as an empty answer.
+// fresh makes one measurement: it writes a sample, and queries until the sample is found. A refused
+// query counts as an empty answer.
 func (p *runningDatabase) fresh(ctx context.Context) (time.Duration, error) {
 	looking, cancel := context.WithTimeout(ctx, freshLimit)
 	defer cancel()

@@ -64,7 +64,7 @@ func collectorReceiver(program string) receiver {
 	}
 }
 
-// joinedReceiver is collectorReceiver with dogstatsd.gro. The kernel joins the datagrams of its sender.
+// joinedReceiver is collectorReceiver with dogstatsd.gro: the kernel joins the datagrams of a sender.
 func joinedReceiver(program string) receiver {
 	return receiver{
 		name: joinedName, group: report.Ours, flush: time.Second, segmented: true, aside: true, around: time.Second,
@@ -113,7 +113,8 @@ func startFreshet(ctx context.Context, program, dir string, on cpus, settings ..
 		return nil, err
 	}
 	defer log.Close()
-	// The self features are off, since the books would count their samples together with the load's.
+	// The self-observing features are off, since the books would count their samples together with the
+	// load's.
 	f.cmd = exec.CommandContext(ctx, program,
 		append([]string{"serve", "--self-probe=false", "--self-metrics=false", "--data-dir", dir, "--http-listen",
 			"127.0.0.1:0",

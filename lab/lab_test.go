@@ -85,7 +85,8 @@ func TestRound(t *testing.T) {
 		}
 		for i, cost := range l.results.Loads[0].Costs {
 			if cost.Name != c.of[i].name || cost.Sent == 0 || cost.Received != cost.Sent {
-				t.Errorf("%s: %s received %d of %d, want all to %s", c.network, cost.Name, cost.Received, cost.Sent, c.of[i].name)
+				t.Errorf("%s: %s received %d of %d, want %s to receive all",
+					c.network, cost.Name, cost.Received, cost.Sent, c.of[i].name)
 			}
 			// In 0.3 s at this rate, the measured CPU time of a bare receiver may be 0.
 			if len(cost.Micros) != 1 || !(cost.Micros[0] >= 0) || cost.Resident[0] <= 0 {
@@ -198,7 +199,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// stolenBy returns the share of time that the hypervisor gave to other machines. It explains odd figures.
+// stolenBy returns the share of time that the hypervisor gave to other machines. This share explains odd
+// figures.
 func TestStolenTime(t *testing.T) {
 	read := func(stat string) processors {
 		p, err := readProcessors(stat)

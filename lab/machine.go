@@ -88,8 +88,8 @@ func readProcessors(stat string) (p processors, err error) {
 	return p, nil
 }
 
-// stolenBy returns which share of the processor time since an earlier moment the hypervisor gave to
-// other machines.
+// stolenBy returns the share of processor time since `before` that the hypervisor gave to other
+// machines.
 func (p processors) stolenBy(before processors) float64 {
 	if p.all <= before.all || p.stolen < before.stolen { // the kernel's counters may decrease
 		return 0

@@ -2,7 +2,7 @@
 // with other servers, and with bare receivers. A bare receiver only counts, and so shows the cost
 // of the kernel. docs/performance.md has the method and the results.
 //
-// The files, from the top; each uses only names that are declared in files below it:
+// The files, from top to bottom. Each file uses only names that are declared in files below it:
 //
 //	main.go         flags, and the output of the results
 //	measure.go      which parts are measured, one after the other
@@ -187,7 +187,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return renderPage()
 }
 
-// renderPage writes the page and its plots from its results.
+// renderPage writes the page and its plots from the results in resultsFile.
 func renderPage() error {
 	results, err := report.Read(resultsFile)
 	if err != nil {

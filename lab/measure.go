@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// standAlone reports whether none of the wanted parts is compared with other parts. Such parts may be
-// measured on another day than the rest of the page.
+// standAlone reports whether all wanted parts stand alone: the page does not compare them with other
+// parts. Such parts may be measured on another day than the rest of the page.
 func standAlone(parts []string) bool {
 	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart, clusterPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })

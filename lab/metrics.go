@@ -65,9 +65,9 @@ func native(h *dto.Histogram) *histogram.FloatHistogram {
 	return n.ToFloat(nil)
 }
 
-// p99Between returns the 99th percentile of the observations between two reads of a histogram, and
-// their number. Buckets are a tenth wide. Within a bucket, p99Between interpolates on a logarithmic
-// scale, as PromQL does.
+// p99Between returns the 99th percentile of the observations between two reads of a histogram, and their
+// number. A bucket's upper bound is about a tenth above its lower bound. Within a bucket, p99Between
+// interpolates on a logarithmic scale, as PromQL does.
 func p99Between(before, after *histogram.FloatHistogram) (p99 float64, n uint64, err error) {
 	between, _, _, err := after.Copy().Sub(before)
 	if err != nil {

@@ -147,8 +147,8 @@ func (a *answered) count(p panel, took time.Duration, empty bool, status int, er
 	}
 }
 
-// ask sends a query as Grafana does. Its times are multiples of the step, so that a series keeps its points
-// between refreshes.
+// ask sends a query as Grafana does. The query's times are multiples of the step, so that every refresh
+// asks for a series at the same points.
 func (d *dashboard) ask(ctx context.Context, p panel, now time.Time) (empty bool, status int, err error) {
 	end := now.Truncate(p.step)
 	form := url.Values{"query": {p.query}, "step": {strconv.FormatFloat(p.step.Seconds(), 'f', -1, 64)},

@@ -14,7 +14,7 @@ import (
 // peersDir keeps the built peers between runs.
 const peersDir = ".cache/peers"
 
-// buildPeers returns the peers as receivers. It builds the peers that are missing, which takes
+// buildPeers adds the peers to the lab as receivers. It builds the peers that are missing, which takes
 // minutes for each, and leaves out peers that cannot be built.
 func (l *lab) buildPeers(ctx context.Context) error {
 	var steps []step

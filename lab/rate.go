@@ -19,7 +19,7 @@ const (
 
 	ratePrecision = 0.05 // the search ends when the interval is this fraction of the rate
 	rateTries     = 4    // number of tries at a rate that the sender does not reach
-	rateLeast     = 1000 // metrics a second; the search ends there
+	rateLeast     = 1000 // metrics a second; the search fails below it
 )
 
 // tried is the result of sending at a rate.
@@ -28,11 +28,11 @@ type tried struct {
 	lost    bool
 }
 
-// highest is a search for the highest rate without loss. It first sends as fast as possible, which is
-// rate 0, and then halves the interval between a rate without loss and a rate with loss. Other processes
-// cost packets and time, too. So a rate fails only after two losses, or after four tries in which the
-// sender did not reach the rate. `sender` reports that the sender was the limit: it did not reach a
-// rate, or nothing was lost at any rate.
+// highest searches for the highest rate without loss. It first sends as fast as possible (rate 0), and
+// then halves the interval between a rate without loss and a rate with loss. Other processes also cause
+// losses and delays, so a rate fails only after two losses, or after four tries in which the sender did
+// not reach the rate. `sender` reports that the sender was the limit: it did not reach a rate, or
+// nothing was lost at any rate.
 func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, err error) {
 	flatOut, err := try(0)
 	if err != nil || !flatOut.lost {

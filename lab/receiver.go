@@ -34,11 +34,11 @@ type receiver struct {
 	start     func(ctx context.Context, dir string, on cpus) (*running, error)
 }
 
-// interval returns how long to measure a receiver: whole flushes, and at least for atLeast.
+// interval returns how long to measure a receiver: at least `atLeast`, and a whole number of flushes.
 func (r receiver) interval(atLeast time.Duration) time.Duration { return max(atLeast, r.flush) }
 
-// warmUp returns how long the load runs before the measurement. By then every context has been sent
-// and has got its name at the first flush of a window, and the tables have grown to their final
+// warmUp returns how long the load runs before the measurement. By then every context has been sent, the
+// first flush of a window has given each context its name, and the tables have grown to their final
 // size. A bare receiver has nothing that grows.
 func (r receiver) warmUp() time.Duration {
 	if r.stores {

@@ -12,7 +12,7 @@ import (
 const (
 	manyContexts = 1_000_000
 	manyRate     = 500e3            // metrics a second, so each of a million contexts comes every two seconds
-	manyTime     = 10 * time.Second // how long to send at this rate, until tables no longer grow
+	manyTime     = 10 * time.Second // how long to send at this rate; then tables no longer grow
 	flushTime    = 10 * time.Second
 
 	stormContexts = 100e3 // new contexts a second
@@ -27,7 +27,7 @@ func (l *lab) stormTime() time.Duration {
 	return stormTime
 }
 
-// scaleSteps returns the steps of this part. They need the highest rate.
+// scaleSteps returns the steps of the part scale. They need the highest rate, from rateSteps.
 func (l *lab) scaleSteps() []step {
 	return []step{
 		{what: "a million contexts", takes: manyTime + flushTime + 8*time.Second, do: l.million},

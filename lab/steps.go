@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 )
 
-// step is a part of the lab's work, so small that a person sees progress.
+// step is a part of the lab's work. Steps are so small that a person sees progress.
 type step struct {
 	what  string
 	takes time.Duration // estimated time

@@ -22,7 +22,7 @@ func TestStepsSayWhichFailed(t *testing.T) {
 		t.Errorf("got the error %v", err)
 	}
 	if got := strings.Join(done, " "); got != "first second" {
-		t.Errorf("run did the steps %s, want first second", got)
+		t.Errorf("run did the steps %s, want first and second", got)
 	}
 }
 
@@ -48,7 +48,8 @@ func TestTimeLeft(t *testing.T) {
 		{left: time.Minute, done: time.Minute, took: 2 * time.Minute, want: 2 * time.Minute},
 	} {
 		if got := corrected(c.left, c.done, c.took); got != c.want {
-			t.Errorf("%v are left, and %v of estimated time took %v: got %v, want %v", c.left, c.done, c.took, got, c.want)
+			t.Errorf("with %v left, and %v of estimated time done in %v: got %v, want %v",
+				c.left, c.done, c.took, got, c.want)
 		}
 	}
 }
@@ -71,7 +72,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		var said bytes.Buffer
 		err := run(t.Context(), strings.Fields(args), io.Discard, &said)
 		if !errors.Is(err, errUsage) || !strings.Contains(said.String(), want) {
-			t.Errorf("%s: error %v, said %q, want %q", args, err, said.String(), want)
+			t.Errorf("%s: got error %v and output %q, want %q", args, err, said.String(), want)
 		}
 	}
 }

@@ -43,8 +43,8 @@ func (l *lab) techniqueSteps() []step {
 }
 
 // benchmarkStep runs the matching Go benchmarks of a package below lab. `each` is the time of one
-// benchmark; the work around a benchmark about doubles that time. In each round every benchmark has
-// one turn, so that other work on the machine affects all of them equally.
+// benchmark; the work around it takes about as long again. In each round every benchmark has one turn,
+// so that other work on the machine affects all of them equally.
 func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, benchmarks int, each time.Duration,
 	rounds int, results *report.Benchmarks) step {
 	return step{
@@ -97,7 +97,7 @@ func benchmarkRound(ctx context.Context, program, pattern string,
 	return parseBenchmarks(string(out)), after.othersSince(before), nil
 }
 
-// These expressions match a line and its figures:
+// These expressions match a benchmark's line and its figures:
 //
 //	BenchmarkKey/string-2   1234   56.7 ns/op   8 B/op   1 allocs/op
 var (
@@ -141,6 +141,6 @@ func parseBenchmarks(out string) (all []report.Technique) {
 	return all
 }
 
-// words returns a benchmark's name with its underscores replaced by spaces, as they were before Go
-// replaced them.
+// words returns a benchmark's name with spaces instead of underscores. Go has replaced the spaces of the
+// name by underscores.
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }

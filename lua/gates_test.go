@@ -29,8 +29,8 @@ func TestSpecs(t *testing.T) { run(t, "busted", "--lua=luajit", "spec") }
 
 func TestLuacheck(t *testing.T) { run(t, "luacheck", "--quiet", ".") }
 
-// LuaJIT compiles everything that requests call, and aborts no trace of it, except traces of the first
-// request.
+// LuaJIT compiles all functions that requests call. It aborts no trace of these functions, except during
+// the first request.
 func TestNoTraceIsAborted(t *testing.T) { run(t, "bench/aborts.sh") }
 
 // handlers are the handlers of bench/instructions.sh. Each number is how many more instructions the
@@ -44,12 +44,12 @@ var handlers = map[string]int{
 
 const (
 	bound = 550
-	drift = .15 // allowed error of a figure in a document: it varies between releases of nginx and glibc
+	drift = .15 // allowed error of a documented figure, which varies between releases of nginx and glibc
 )
 
-// Counting a request by route, method and status, in a counter and in a histogram, stays within its
-// bound, even in the nginx.conf of README.md. The figures in documents agree with the count.
-// Handlers without a bound are counted only in `make soak`.
+// Counting a request by route, method and status, in a counter and in a histogram, takes no more
+// instructions than its bound allows, even in the nginx.conf of README.md. The figures in documents
+// agree with the measured numbers. Handlers without a bound are counted only in `make soak`.
 func TestInstructions(t *testing.T) {
 	names, want := []string{"example"}, 0
 	for name, limit := range handlers {

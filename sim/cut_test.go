@@ -23,7 +23,7 @@ func (n *node) logsOf(tenant string, dirs ...string) map[string][]byte {
 		files, _ := os.ReadDir(dir) // no error matters: a store may lack the directory
 		for _, f := range files {
 			path := filepath.Join(dir, f.Name())
-			if b, err := os.ReadFile(path); err == nil { // and not a checkpoint, which is a directory
+			if b, err := os.ReadFile(path); err == nil { // left out: a checkpoint, which is a directory
 				all[strings.TrimPrefix(path, n.stores.dir)] = b
 			}
 		}
@@ -83,7 +83,7 @@ func (s *sim) crashInCut(n *node, before map[string][]byte, synced map[string]bo
 // undo undoes some changes to files of the databases that are not synced.
 func (n *node) undo(before map[string][]byte, synced map[string]bool) {
 	// A directory of chunks comes back whole or not at all, since it is renamed before it is removed.
-	chunks := map[string]bool{} // whether it is back
+	chunks := map[string]bool{} // whether a directory is back
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		dir := filepath.Dir(name)
 		back, known := chunks[dir]
@@ -163,7 +163,8 @@ func (n *node) undoSome(tenant string, before map[string][]byte) {
 	}
 }
 
-// noteEnds calls `do`, which may save the ends of logs. If it does, the logs are synced.
+// noteEnds calls `do`, which may save the ends of a store's logs. Saved ends mean that the store is
+// synced.
 func (n *node) noteEnds(do func()) {
 	ends := map[string]string{}
 	for _, tenant := range tenants {
@@ -177,9 +178,9 @@ func (n *node) noteEnds(do func()) {
 	}
 }
 
-// copyStores copies the files of the databases to a new directory. keep returns what the copy has of a file,
-// or nil if the copy does not have the file. It is called with the files of a directory from the oldest to the
-// newest.
+// copyStores copies the files of the databases to a new directory. For each file, keep returns the bytes
+// that the copy gets, or nil to leave the file out. copyStores calls keep with the files of a directory
+// from the oldest to the newest.
 func (n *node) copyStores(keep func(name string, b []byte) []byte) (to string) {
 	n.sim.dirs++
 	to = filepath.Join(n.sim.dir, fmt.Sprint(n.sim.dirs))

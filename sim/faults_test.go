@@ -186,7 +186,7 @@ func (s *sim) hang(n *node, lasts int64) {
 	})
 }
 
-// sickDisk makes some calls to the disk of the log fail, or fills the disk. A crash ends that.
+// sickDisk makes some calls to the disk of the log fail, or fills the disk. A crash ends the fault.
 func (s *sim) sickDisk(n *node, lasts int64) {
 	s.covered.sickDisks++
 	d := n.disk
@@ -247,9 +247,9 @@ func (s *sim) changeMembers(n *node, lasts int64) {
 	})
 }
 
-// askForMembers asks the leader until the group has exactly these members. A leader makes a voter of each
-// learner that has caught up, so a learner may never be seen. Near the end of the run, all members become
-// voters.
+// askForMembers asks the leader again and again until the group has exactly these voters and learners,
+// and then calls `then`. A leader makes a voter of each learner that has caught up, so the group may
+// never show a learner. Near the end of the run, all members become voters.
 func (s *sim) askForMembers(voters, learners []uint64, then func()) {
 	if s.Now > s.end-settleFor {
 		voters, learners, then = []uint64{1, 2, 3}, nil, func() {}

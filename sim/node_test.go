@@ -24,7 +24,7 @@ import (
 const (
 	lateness     = 3 * time.Second
 	segmentBytes = 32 << 10
-	keepBytes    = 1 << 20 // of log, for members that were away
+	keepBytes    = 1 << 20 // bytes of log for members that were away
 	maxPending   = 500     // bytes of tiles that may wait for a tenant's stores on the first node; more on others
 )
 
@@ -44,7 +44,7 @@ type node struct {
 	slowDisk   bool
 	slowStores bool
 	held       bool            // the member takes no entries
-	hangs      map[string]bool // queues whose stores do not answer, as in queueOf
+	hangs      map[string]bool // queues, as queueOf names them, whose stores hang
 	fails      map[string]bool // queues whose stores answer with an error
 	noSync     bool            // the node's stores cannot be synced
 	off        int64           // how far the node's clock is ahead, in ms
@@ -53,7 +53,7 @@ type node struct {
 	entries *entrylog.Log
 	leads   replica.Leadership
 	members replica.Members
-	whole   uint64        // entries up to this index have not had all of their effects in this life
+	whole   uint64        // entries up to this index may have had effects in an earlier life
 	stored  *notes.Stored // of tiles
 	noted   *notes.Since  // of requests
 
@@ -61,7 +61,7 @@ type node struct {
 	writing bool
 	working int // number of Works under way
 	saving  *saving
-	base    uint64 // of the last checkpoint
+	base    uint64 // base of the last checkpoint
 	ids     member.ID
 	waits   map[member.ID]func(member.Answer)
 }
@@ -75,7 +75,7 @@ func newNode(s *sim, i int) *node {
 // clock returns what the node's clock shows, in Unix milliseconds.
 func (n *node) clock() int64 { return base + n.sim.Now + n.off }
 
-// settings differ between nodes, as they do while an operator changes them.
+// settings returns settings that differ between nodes, as while an operator changes them.
 func (n *node) settings() member.Settings {
 	more, pending := int64(n.n+1), int64(maxPending)
 	if n.sim.mistakes.impatient {
@@ -140,7 +140,7 @@ func (s *sim) start(n *node, fresh *entrylog.Base) {
 func (n *node) entry(index uint64) ([]byte, error) {
 	found, err := n.entries.Entries(index, index+1, 1<<30)
 	if err != nil || len(found) == 0 {
-		return nil, cmp.Or(err, errors.New("it is not in the log"))
+		return nil, cmp.Or(err, errors.New("the entry is not in the log"))
 	}
 	return found[0].GetData(), nil
 }
@@ -282,9 +282,9 @@ func (s *sim) write(n *node, r *request, answer func(*outcome.Outcome, error)) {
 	next(0)
 }
 
-// decided returns a part of a request with the decisions of the node that received it. They depend on
-// its own settings, which differ between nodes. Its clock does not matter, since the leader sets the
-// arrival.
+// decided returns a part of a request with the decisions of the node that received it. These decisions
+// depend on the node's settings, which differ between nodes. They do not depend on the node's clock,
+// since the leader sets the arrival.
 func (n *node) decided(part entry.Request) entry.Request {
 	part.Arrival, part.Window = n.clock(), n.window().Milliseconds()
 	if part.MaxSeries > 0 {

@@ -31,13 +31,13 @@ type oracle struct {
 	acked, sent map[string]float64                   // totals of counters, by tenant and name
 	offered     map[string]map[int64]map[uint64]bool // bits of values that requests have, by tenant, name and time
 	must        map[string]map[int64]float64         // values that were acknowledged as written
-	news        map[string][]offered                 // the samples of must, by tenant, in the order of their answers
+	news        map[string][]offered                 // the samples in `must`, by tenant, in the order of their answers
 	parts       []part
 
-	events []string // titles of those that were acknowledged
+	events []string // titles of acknowledged events
 
-	deltas  map[string]*bounds // of totals of deltas, by tenant and name
-	counted map[string]uint64  // by tenant: increments of deltas that the books say are counted
+	deltas  map[string]*bounds // bounds of totals of deltas, by tenant and name
+	counted map[string]uint64  // increments of deltas that the books have as counted, by tenant
 }
 
 // stored has the names of a tenant's stores.
@@ -69,7 +69,7 @@ func (o *oracle) leads(s *sim, n *node, term uint64) {
 	o.leaders[term], o.elected[term] = n.n, s.Now
 }
 
-// heard says when the log last had windows of a collector.
+// heard tells when the log last had a collector's windows, and in which term.
 type heard struct {
 	at                int64
 	term, incarnation uint64
@@ -146,7 +146,8 @@ func (o *oracle) count(s *sim, n *node, a *member.Applied) {
 				}
 				continue
 			}
-			// Without a quorum, an entry waits for long. Members know only when it was proposed.
+			// Without a quorum, an entry may wait long, but members know only the time at which it was
+			// proposed.
 			o.heard[p.Producer] = heard{min(s.Now, e.Windows.Clock-base), term, p.Incarnation}
 		}
 	case entry.KindBoundary:
@@ -197,8 +198,8 @@ func (o *oracle) outcome(s *sim, n *node, index uint64, got *outcome.Outcome) {
 	}
 }
 
-// decisions is the key of a tenant's decisions up to an entry: the decisions known when the entry is
-// applied, or, with stored, the decisions about the requests that the stores have.
+// decisions is the key of a tenant's decisions up to an entry. They are the decisions known when the
+// entry is applied or, if stored is true, the decisions about the requests that the stores have.
 type decisions struct {
 	tenant string
 	index  uint64
@@ -218,7 +219,7 @@ func (o *oracle) decided(s *sim, n *node, tenant string) {
 	}
 }
 
-// sends is told of each window before the window is pushed.
+// sends counts a window as sent, before the window is pushed.
 func (o *oracle) sends(p *pushed) {
 	for tenant, sums := range p.sums {
 		for name, v := range sums {
@@ -227,7 +228,7 @@ func (o *oracle) sends(p *pushed) {
 	}
 }
 
-// refused is told that a tenant's part of a window was refused. The part then counts as not sent.
+// refused counts a tenant's part of a window as not sent, since the part was refused.
 func (o *oracle) refused(p *pushed, tenant string) {
 	for name, v := range p.sums[tenant] {
 		o.sent[tenant+"/"+name] -= v
@@ -243,7 +244,7 @@ func (o *oracle) acknowledged(p *pushed) {
 	}
 }
 
-// offers is told of the samples of a request before the request is sent.
+// offers notes the samples of a request before the request is sent.
 func (o *oracle) offers(tenant string, samples []offered) {
 	for _, x := range samples {
 		o.offer(tenant+"/"+x.name, x.t, x.v)
@@ -263,7 +264,7 @@ func (o *oracle) offer(key string, t int64, v float64) {
 	o.offered[key][t][math.Float64bits(v)] = true
 }
 
-// written is told of the answer to a request.
+// written notes the answer to a request, and checks it.
 func (o *oracle) written(s *sim, r *request, got outcome.Outcome) {
 	tenant, all := r.parts[0].Tenant, o.writtenOf(s, r, &got)
 	if all < len(r.samples) {
@@ -304,7 +305,7 @@ func (o *oracle) writtenOf(s *sim, r *request, got *outcome.Outcome) int {
 // same reports whether two values are equal. Two stale markers are equal.
 func same(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
 
-// offersDeltas is told of increments before they are sent.
+// offersDeltas notes increments before they are sent.
 func (o *oracle) offersDeltas(tenant string, samples []offered) {
 	for _, x := range samples {
 		o.bounds(tenant, x.name).most += x.v
@@ -319,8 +320,8 @@ func (o *oracle) bounds(tenant, name string) *bounds {
 	return o.deltas[key]
 }
 
-// deltasWritten is told of the answer to increments. The answer tells which increments are counted only
-// if all or none are written. A repeat is answered as written even if a limit refused some of its
+// deltasWritten notes the answer to increments. If only some of them are written, the answer does not
+// tell which ones are counted. A repeat is answered as written even if a limit refused some of its
 // series at first.
 func (o *oracle) deltasWritten(s *sim, r *request, got outcome.Outcome) {
 	tenant, all := r.parts[0].Tenant, o.writtenOf(s, r, &got)
@@ -335,7 +336,7 @@ func (o *oracle) deltasWritten(s *sim, r *request, got outcome.Outcome) {
 	}
 }
 
-// question returns what a read that begins now must find.
+// question returns a check of what a read that begins now finds.
 func (o *oracle) question(s *sim, tenant string) (check func(*node)) {
 	if all := o.news[tenant]; len(all) > 0 && s.Chance(50) {
 		x := all[len(all)-1-s.Rand.IntN(min(len(all), 20))]

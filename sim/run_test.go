@@ -14,8 +14,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/world"
 )
 
-// ciSeeds is the number of runs in CI, and ciSeconds the virtual seconds of each. A run takes 0.7 s of a
-// processor. `make soak` has more. Each run also has freshSeeds that nobody has seen before.
+// ciSeeds is the number of runs in CI, and ciSeconds the virtual seconds of each. A run takes 0.7 s of
+// processor time. `make soak` has more and longer runs. Another freshSeeds runs have seeds that nobody
+// has tried before.
 const ciSeeds, freshSeeds, ciSeconds = 60, 5, 60
 
 // soaking reports whether `make soak` runs the tests, with larger numbers.
@@ -55,7 +56,8 @@ func TestSim(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if s.Failed != nil {
-				t.Errorf("seed %d: %v; again: go test ./sim -run TestSim -v -seed %d -seconds %d", seed, s.Failed, seed, seconds)
+				t.Errorf("seed %d: %v; to repeat: go test ./sim -run TestSim -v -seed %d -seconds %d",
+					seed, s.Failed, seed, seconds)
 			}
 			if s.Failed != nil && fresh {
 				keep(t, seed)
@@ -144,7 +146,7 @@ func TestSameSeedSameStory(t *testing.T) {
 			t.Errorf("seed %d: %s", seed, firstDifference(all[0], all[1]))
 		}
 		if strings.Count(all[0], "\n") < 10 {
-			t.Errorf("seed %d has this story:\n%s", seed, all[0])
+			t.Errorf("seed %d has too short a story:\n%s", seed, all[0])
 		}
 		stories[all[0]] = true
 	}

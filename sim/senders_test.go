@@ -68,7 +68,7 @@ func (s *sim) beginSenders() {
 	}
 }
 
-// collector pushes a window each second, and again until it is acknowledged.
+// collector cuts a window each second, and pushes it again and again until it is acknowledged.
 type collector struct {
 	n                     int
 	producer, incarnation uint64
@@ -112,8 +112,9 @@ func (s *sim) collect(c *collector) {
 	p.Push = entry.Push{Producer: c.producer, Incarnation: c.incarnation, Sequence: c.sequence, Shape: 1}
 	for i, tenant := range tenants {
 		c.portions++
-		// Each tenant has a producer of its own. A push may come again when another of its tenants has room. A
-		// shard with a later batch of the same producer would then treat the earlier batch as a repeat.
+		// Each tenant has a producer of its own, since a push may come again when another of its tenants
+		// has room. With one producer for all tenants, a shard that has a later batch would then treat
+		// the earlier batch as a repeat.
 		c.writer.Begin(batch.Header{Tenant: []byte(tenant), Producer: c.producer + uint64(i)<<32, Incarnation: c.incarnation,
 			Sequence: c.portions, Second: p.second, Birth: p.second * 1e9})
 		p.sums[tenant] = map[string]float64{}
@@ -371,8 +372,8 @@ func (w *writer) incoming(samples []offered) (in write.Incoming) {
 	return in
 }
 
-// perValue is the sum of a histogram for each of its observations, so that a reader recognizes a
-// histogram that is not whole.
+// perValue is the sum of a histogram divided by its number of observations. By this ratio, a reader
+// recognizes a histogram that is not whole.
 const perValue = 3
 
 func histogramOf(x offered) remotewrite.Histogram {
@@ -388,7 +389,7 @@ func histogramOf(x offered) remotewrite.Histogram {
 	return h
 }
 
-// deltasOf returns increments. A sender counts up to the same time in all series.
+// deltasOf returns increments. All series have the same time, as in a sender's requests.
 func (s *sim) deltasOf(w *writer) (all []offered) {
 	now := base + s.Now
 	for i := range w.series {
@@ -412,7 +413,7 @@ var stale = math.Float64frombits(value.StaleNaN)
 
 func (s *sim) samplesOf(w *writer) (all []offered) {
 	now := base + s.Now
-	if w.behind > 0 { // it catches up, 3 minutes with each request
+	if w.behind > 0 { // the writer catches up 3 minutes with each request
 		if w.last == 0 {
 			w.last = now - w.behind
 		}
@@ -462,8 +463,8 @@ func (s *sim) samplesOf(w *writer) (all []offered) {
 	return all
 }
 
-// resting returns how many series of a sender that catches up have no samples at `now`: the last ones. They
-// get samples again hours later, when the databases no longer have them in memory.
+// resting returns how many of a sender's last series have no samples at `now`, while the sender catches
+// up. These series get samples again hours later, when the databases no longer have them in memory.
 func (w *writer) resting(now int64) int {
 	if begun := base - w.behind; w.behind > 0 && now > begun+3600*second && now < begun+4*3600*second {
 		return w.series - 1

@@ -76,7 +76,7 @@ func (n *node) cutBack(state *member.Member) (survives bool) {
 		cut()
 		return true
 	}
-	n.allSynced() // the power failed: what is left has survived
+	n.allSynced() // what a power loss has left counts as synced
 	if n.sim.cutOrDie(n, cut) {
 		return false
 	}
@@ -269,7 +269,7 @@ func (n *node) read(
 ) {
 	var q storage.Querier
 	var err error
-	n.noteEnds(func() { q, err = n.stores.Querier(tenant, store, mint, maxt) }) // it may open the store
+	n.noteEnds(func() { q, err = n.stores.Querier(tenant, store, mint, maxt) }) // Querier may open the store
 	if err != nil {
 		n.sim.Fail("node %d: %v", n.n, err)
 		return

@@ -36,7 +36,7 @@ func newRing(size, line int) *ring {
 
 func place(number, first uint32) uint64 { return uint64(number&numbers)<<32 | uint64(first) }
 
-// between is the number of records from head to tail. tail may have the bit `closed`.
+// between returns the number of records from head to tail. tail may have the bit `closed`.
 func between(head, tail uint64) int { return int(uint32(tail>>32-head>>32) & numbers) }
 
 func span(word uint64) (first, n uint32) { return uint32(word), uint32(word>>32) & (1<<30 - 1) }

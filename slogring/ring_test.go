@@ -109,7 +109,7 @@ func TestClosedRing(t *testing.T) {
 	r.push([]byte("line"), false)
 	r.close()
 	if pushed, _ := r.push([]byte("line"), false); pushed || !r.full() || r.len() != 1 {
-		t.Errorf("a closed ring must be full, empty and accept no lines; it holds %d", r.len())
+		t.Errorf("a closed ring with one line must be full and accept no lines; it holds %d", r.len())
 	}
 	if lines, n := r.take(100); string(lines) != "line" || n != 1 {
 		t.Errorf("take returned %d lines, %q, want the one line that was pushed", n, lines)
@@ -162,7 +162,7 @@ func TestRingTogether(t *testing.T) {
 			n--
 		}
 		if n != 0 {
-			t.Fatalf("%d lines too few: %q", n, lines)
+			t.Fatalf("take: %d lines too few: %q", n, lines)
 		}
 		r.release(bytes.Count(lines, []byte{'\n'}), len(lines))
 	}

@@ -54,7 +54,8 @@ func TestSamplerTogether(t *testing.T) {
 			sum += n
 		}
 		if sum != goroutines*each || s.suppressed() != said {
-			t.Errorf("%d messages: %d records are in a count, want %d; %d reported, %d suppressed; passed: %v",
+			t.Errorf("%d messages: %d records were counted, want %d; summaries have %d, want the %d that were "+
+				"suppressed; passed: %v",
 				known, sum, goroutines*each, said, s.suppressed(), passed)
 		}
 	}

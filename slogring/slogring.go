@@ -24,17 +24,17 @@
 //
 // # What is not written
 //
-// Repeats are not written. In each period the handler writes the first records of each level and message,
-// and counts the others. At the end of the period, a line has the count:
+// Repeats are not written. In each period the handler writes the first records of each level and
+// message, and counts the others. At the end of the period, it writes a line with the count:
 //
 //	level=INFO msg="log records suppressed" count=4711 within=1s message="cache miss"
 //
 // So keep messages constant, and put the values that vary into attributes. The handler counts 1024
 // messages at a time; records of further messages are not recognized as repeats, and are written.
 //
-// If the ring is full, since the writer is slow, blocked or failing, a new record is lost, and counted by
-// level. When writing works again, a line has these counts; [Handler.Stats] has them at any time. Every
-// record is in exactly one count.
+// If the ring is full, since the writer is slow, blocked or failing, a new record is lost, and counted
+// by level. When writing works again, the handler writes a line with these counts; [Handler.Stats]
+// returns them at any time. Every record is in exactly one count.
 //
 // # Memory
 //
@@ -198,7 +198,8 @@ func classOf(l slog.Level) int {
 	return 3
 }
 
-// Levels are counts by level. A level between two of these counts as the lower level.
+// Levels are counts by level. A record whose level lies between two of the four counts as one of the
+// lower level.
 type Levels struct{ Debug, Info, Warn, Error uint64 }
 
 // Sum returns the count of all levels.

@@ -27,7 +27,7 @@ type output struct {
 	mu     sync.Mutex
 	opened sync.Cond // signals that the output is no longer blocked
 	shut   bool
-	fail   func(p []byte) (int, error) // replaces Write; the output keeps as many bytes as it reports
+	fail   func(p []byte) (int, error) // replaces Write; its result is how many bytes the output keeps
 	all    bytes.Buffer
 	writes int
 }
@@ -95,7 +95,7 @@ func (o *output) expect(t *testing.T, want ...string) {
 	}
 }
 
-// sum adds up a number over all lines with a message.
+// sum adds up the attribute `number` of all lines with the message.
 func (o *output) sum(message, number string) (n uint64) {
 	for _, line := range o.lines() {
 		if !strings.Contains(line, message) {
@@ -211,7 +211,7 @@ func TestHalfFullWakesTheWriter(t *testing.T) {
 }
 
 // In each period the first records of each message and level are written. The others are counted, and a
-// line has their number.
+// line reports their number.
 func TestRepeatsAreSuppressed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -383,8 +383,8 @@ func TestLongLinesAreCut(t *testing.T) {
 	}
 }
 
-// While the ring is full, callers do not wait, and every record is counted. When the output works again, a
-// line has the number of lost records.
+// While the ring is full, callers do not wait, and every record is counted. When the output works again,
+// a line reports the number of lost records.
 func TestBlockedOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -430,7 +430,7 @@ func TestBlockedOutput(t *testing.T) {
 			t.Errorf("the final counts are %+v, want %+v", after, s)
 		}
 		if n := uint64(len(out.logged())); n != s.Written {
-			t.Errorf("%d lines, but the counts are %+v", n, s)
+			t.Errorf("%d lines written, but the counts are %+v", n, s)
 		}
 		if n := out.sum("suppressed", "count"); n != s.Suppressed {
 			t.Errorf("lines report %d suppressed records, but the counts are %+v", n, s)
@@ -701,7 +701,7 @@ func TestEveryRecordIsCounted(t *testing.T) {
 					out.block()
 				}
 				c, cancel := within(time.Millisecond)
-				_ = h.Flush(c) // the output is blocked, or fails
+				_ = h.Flush(c) // may fail: the output is blocked or fails
 				cancel()
 				out.unblock()
 			}
@@ -786,7 +786,7 @@ func TestCountsAreExact(t *testing.T) {
 			t.Errorf("unexpected counts: %+v", s)
 		}
 		if n := uint64(len(out.logged())); n != s.Written {
-			t.Errorf("%d lines, but the counts are %+v", n, s)
+			t.Errorf("%d lines written, but the counts are %+v", n, s)
 		}
 		if n := out.sum("log records suppressed", "count"); n != s.Suppressed {
 			t.Errorf("lines report %d suppressed records, but the counts are %+v", n, s)

@@ -182,7 +182,7 @@ func (f *formatter) value(v slog.Value) {
 	}
 }
 
-// any is for values of other types. It calls their methods, which may panic.
+// any appends a value of any other type. It calls the value's methods, which may panic.
 func (f *formatter) any(v any) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -241,7 +241,7 @@ func (f *formatter) string(s string) {
 		f.line = append(f.line, s...)
 	case escaped:
 		f.line = strconv.AppendQuote(f.line, s)
-	default: // most messages: nothing to escape, which is far cheaper than strconv.Quote
+	default: // most messages need no escapes; append is far cheaper than strconv.Quote
 		f.line = append(f.line, '"')
 		f.line = append(f.line, s...)
 		f.line = append(f.line, '"')
@@ -275,8 +275,8 @@ func quoting[S string | []byte](s S) (quoted, escaped bool) {
 	return quoted, escaped
 }
 
-// appendTime appends t with milliseconds. It uses RFC3339Nano, which is a fast layout: it adds a tenth of a
-// millisecond, so that exactly four decimals are printed, and removes the fourth.
+// appendTime appends t with milliseconds. It uses RFC3339Nano, which is a fast layout. To get exactly
+// four decimals, it adds a tenth of a millisecond to t; then it removes the fourth decimal.
 func appendTime(line []byte, t time.Time) []byte {
 	const millis = len("2006-01-02T15:04:05.000")
 	n := len(line)

@@ -292,7 +292,7 @@ func TestSameBytesOfRandomRecords(t *testing.T) {
 	}
 }
 
-// For any text, the line is the same as slog's, and a single line.
+// For any text, the handler writes a single line, the same as slog's.
 func FuzzSameBytes(f *testing.F) {
 	for _, v := range values {
 		if v.Kind() == slog.KindString {
@@ -301,8 +301,8 @@ func FuzzSameBytes(f *testing.F) {
 	}
 	f.Add("message", "key", strings.Repeat("long ", 100), int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, message, key, value string, nanoseconds int64) {
-		// The line contains some inputs twenty times, and up to four bytes for each byte of an
-		// input. Skip inputs that would be cut.
+		// Skip inputs whose line would be cut. The line contains some inputs twenty times, with up to
+		// four bytes for each byte of an input.
 		if 100*(len(message)+len(key)+len(value)) > longest {
 			return
 		}

@@ -36,7 +36,7 @@ type writer struct {
 	to    io.Writer
 	state atomic.Uint32
 	wake  chan struct{} // holds one wake-up
-	done  chan struct{} // closed when it has ended
+	done  chan struct{} // closed when the goroutine ends
 
 	// mu is held by Stats, Flush, Close and the writer, but never during a Write.
 	mu                   sync.Mutex
@@ -73,7 +73,7 @@ func (w *writer) pushed(urgent bool) {
 func (w *writer) rouse() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // the writer will find this line
+	default: // a wake-up is waiting already
 	}
 }
 
@@ -141,7 +141,7 @@ func (s *sink) run() {
 	defer close(w.done)
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
-	var last, begun time.Time // time of the last line, and begin of the period or zero if there is none
+	var last, begun time.Time // time of the last line; begin of the period, or zero without a period
 	var flush struct{ asked, end uint64 }
 	for {
 		w.state.Store(awake)
@@ -162,7 +162,7 @@ func (s *sink) run() {
 		ended := closing && s.ring.len() == 0
 		if over || flushed || ended {
 			if begun.IsZero() {
-				begun = now // the earlier time, since a record is counted before its line is pushed
+				begun = now // a record may have been counted before its line is pushed
 			}
 			if s.endPeriod(now, now.Sub(begun), ended) {
 				begun = now

@@ -40,7 +40,7 @@ func TestImportsMakeNoCycle(t *testing.T) {
 			imports["main.tsx"], imports["query.tsx"])
 	}
 	if cycle := cycleIn(imports); cycle != nil {
-		t.Errorf("%s: move what they share into a file of its own", strings.Join(cycle, " imports "))
+		t.Errorf("%s: move the code that these files share into a file of its own", strings.Join(cycle, " imports "))
 	}
 }
 

@@ -90,7 +90,7 @@ func TestCommandsKeepTheRules(t *testing.T) {
 	}
 }
 
-// In an Example, Freshet accepts every line that begins with freshet.
+// Freshet accepts every line of a command's Example that begins with freshet.
 func TestExamplesAreTaken(t *testing.T) {
 	all := append(commands(t), newRootCommand())
 	for _, c := range all {
@@ -121,7 +121,7 @@ func TestExamplesAreTaken(t *testing.T) {
 
 var (
 	shellWord = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
-	// The rest of the line after the command: a remark, a pipe or a redirection.
+	// behind matches the rest of a line after the command: a remark, a pipe or a redirection.
 	behind = regexp.MustCompile(`( {3,}| \| | > | >> | && |;).*$`)
 	inside = regexp.MustCompile(`<\((freshet [^)]*)\)`)
 )
@@ -195,7 +195,7 @@ func TestJSONSteersNoTerminal(t *testing.T) {
 		}
 		_, stdout, stderr := freshet(t, args...)
 		if strings.ContainsAny(stdout, "\u009b\x7f\u202e") || !strings.Contains(stdout, `x\u009b2Jy\u007f\u202ez`) {
-			t.Errorf("%v: output %q, errors %q", args, stdout, stderr)
+			t.Errorf("%v: output %q, errors %q, want escapes", args, stdout, stderr)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/commands.md")
 
-// TestMain fixes the time zone of the output.
+// TestMain sets the time zone of the output to UTC.
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
 	// Otherwise each started server would lower the memory limit of this process by a tenth.

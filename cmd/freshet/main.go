@@ -20,8 +20,8 @@ import (
 
 func main() {
 	build.Version = version
-	// Until a server handles these signals, they must not kill the process. Nobody reads the channel:
-	// at its start, a server reads the newest configuration anyway.
+	// Until a server handles these signals, they must not kill the process. Nothing has to read them
+	// from the channel, since a server reads the newest configuration when it starts.
 	signal.Notify(make(chan os.Signal, 1), answer.ReloadSignal, answer.RestartSignal)
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }

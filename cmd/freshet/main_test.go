@@ -37,7 +37,7 @@ func TestWithoutACommand(t *testing.T) {
 	go func() { ended <- execute(ctx, nil, file, file) }()
 	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(printed(), "\nTry:\n"); {
 		if time.Now().After(deadline) {
-			t.Fatalf("within 30s the server did not print commands to try\n%s", printed())
+			t.Fatalf("the server did not print commands to try within 30s:\n%s", printed())
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -53,7 +53,7 @@ func TestWithoutACommand(t *testing.T) {
 	for _, flag := range []string{"--help", "-h"} {
 		if code, stdout, stderr := freshet(t, flag); code != command.OK || stderr != "" ||
 			!strings.Contains(stdout, "Run a server:") {
-			t.Errorf("%s: exit code %d, %s%s", flag, code, stdout, stderr)
+			t.Errorf("%s: exit code %d, %s%s, want 0 and help", flag, code, stdout, stderr)
 		}
 	}
 }

@@ -82,8 +82,8 @@ func (p *page) describe(c *cobra.Command) {
 	}
 }
 
-// flags returns the text about the flags of c. It describes the flags of c alone, and only names the
-// shared ones.
+// flags returns the text about the flags of c. It describes the flags that only c has, and names the
+// flags that it shares with other commands.
 func (p *page) flags(c *cobra.Command) string {
 	own := pflag.NewFlagSet("", pflag.PanicOnError)
 	var asking []string

@@ -13,7 +13,7 @@ import (
 type alert struct {
 	Name     string
 	Expr     string
-	For      string // how long the condition must hold; empty: no time
+	For      string // how long the condition must hold; empty: alert at once
 	Severity string // page or ticket
 	Summary  string
 }

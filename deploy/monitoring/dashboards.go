@@ -30,7 +30,7 @@ type query struct{ Expr, Legend string }
 // of is the selector of the process that the user chose in the dashboard.
 const of = `job="freshet",instance=~"$instance"`
 
-// about has a description of each stage, as in docs/stages.md.
+// about holds the descriptions of the stages, as in docs/stages.md.
 var about = [stage.NumStages]string{
 	stage.Read:       "Datagrams are read from the kernel's queue, and the body of a request until it is complete.",
 	stage.Parse:      "Lines are parsed and counted in the window; a request is decompressed and decoded.",

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// quantile returns a query for a quantile of one of Freshet's histograms. A Prometheus may have the
-// histogram in one of two forms, or in both: native, or classic, which a scrape stores by default. If it
-// has both, the query uses the native form, which is more exact.
+// quantile returns a query for a quantile of one of Freshet's histograms. A Prometheus stores the
+// histogram in the native form, in the classic form (the default of a scrape), or in both. If it has
+// both, the query uses the native form, which is more exact.
 func quantile(q float64, histogram, selector, over string, by ...string) string {
 	of := strings.Join(by, ", ")
 	if selector != "" {

@@ -143,7 +143,7 @@ var lineTypes = []line{
 	{kind: theirs.MetricTypeObserver, typ: dogstatsd.Distribution},
 }
 
-// words are the parts of names and labels that occur in a file, and some others.
+// words returns the parts of names and labels that occur in a file, and some other words.
 func words(file string) []string {
 	all := regexp.MustCompile(`[A-Za-z][A-Za-z0-9_]*`).FindAllString(file, -1)
 	all = append(all, "x", "7up", "a-b", "é")
@@ -225,7 +225,7 @@ func compareText(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs from what the conversion writes; rewrite it with -update\n%s", name, got)
+		t.Errorf("%s differs from the output of the conversion; rewrite the file with -update\n%s", name, got)
 	}
 }
 

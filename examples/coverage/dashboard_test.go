@@ -161,7 +161,7 @@ func TestDashboard(t *testing.T) {
 			if i%10 == 0 {
 				query = "origin=here"
 			}
-			_, _ = get("http://" + service + "/v1/coverage?" + query) // one in ten is 400
+			_, _ = get("http://" + service + "/v1/coverage?" + query) // one answer in ten is a 400
 		}
 	})
 	refresh := func(want int) {

@@ -29,7 +29,7 @@ type standIn struct {
 	documents []string
 
 	fail     func(request int, r *http.Request) (code int, body string) // called first; code 0: do not fail
-	mangle   func(*page)                                                // changes an answer with a page
+	mangle   func(*page)                                                // changes an answer that has a page
 	product  string
 	mu       sync.Mutex
 	requests int
@@ -151,7 +151,7 @@ func TestElasticLoad(t *testing.T) {
 		documents int
 		bad       int
 		opened    int
-		took      time.Duration // the shortest time, with the waits between tries
+		took      time.Duration // the least time allowed, with waits between tries
 		err       string
 	}{
 		{"all pages of all slices", func(*standIn) {}, 95, 0, 1, 0, ""},
@@ -290,7 +290,7 @@ func engine(t *testing.T) (address string) {
 		in.Close()
 		_, _ = io.Copy(io.Discard, out)
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("the engine ended: %v", err)
+			t.Errorf("the engine ended with %v", err)
 		}
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')

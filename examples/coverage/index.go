@@ -26,12 +26,12 @@ import (
 // # How it is searched
 //
 // A search must find the intervals of a sorted slice that contain a point. A binary search finds the
-// intervals that begin before the point, but each of them may also end before the point. So the
-// slice is used as a binary tree: the middle element is the root, and the halves on both sides are
-// its subtrees. Each element has maxTo, the last end in its subtree. A search skips subtrees that
-// end before the point, and elements that begin after it. It visits about log2(n) elements for each
-// result. A lookup searches the groups for the origin, and the rows of each group that it finds for
-// the destination.
+// intervals that begin before the point, but each of them may also end before the point. So the slice is
+// used as a binary tree: the middle element is the root, and the halves on both sides are its subtrees.
+// Each element has maxTo, the last end in its subtree. A search skips subtrees that end before the
+// point, and elements that begin after it. It visits about log2(n) elements for each result. A lookup
+// first searches the groups for the origin. In each group that it finds, it searches the rows for the
+// destination.
 type index struct {
 	groups   []group
 	rows     []row
@@ -48,7 +48,7 @@ type group struct {
 
 type row struct {
 	destination codeRange
-	maxTo       uint32 // the last end in the subtree of the group
+	maxTo       uint32 // the last end in the subtree, within the group
 	origin      codeRange
 	offer
 }
@@ -122,12 +122,12 @@ func compareOffers(a, b offer) int {
 		cmp.Compare(a.priceCents, b.priceCents), cmp.Compare(a.days, b.days))
 }
 
-// bytes is the memory of the index without the names, which are few.
+// bytes returns how much memory the index takes without the names, which are few.
 func (x *index) bytes() int {
 	return cap(x.rows)*int(unsafe.Sizeof(row{})) + cap(x.groups)*int(unsafe.Sizeof(group{}))
 }
 
-// maxNames is how many carriers, and how many services, there may be. Numbers have 16 bits, and one
+// maxNames is the limit of carriers, and also the limit of services. Numbers have 16 bits, and one
 // number is anyCarrier.
 const maxNames = 1<<16 - 1
 
@@ -182,7 +182,8 @@ func (b *builder) build() *index {
 			cmp.Compare(a.destination.from, b.destination.from), cmp.Compare(a.destination.to, b.destination.to))
 	})
 	if cap(x.rows) > len(x.rows)+len(x.rows)/8 {
-		// frees the unused memory that append reserved, since the index is in use for a long time
+		// Cloning frees the unused memory that append reserved, since the index is in use for a long
+		// time.
 		x.rows = slices.Clone(x.rows)
 	}
 	for i := range x.rows {

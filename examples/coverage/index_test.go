@@ -105,7 +105,8 @@ func TestLookupEqualsTheModel(t *testing.T) {
 				for _, carrier := range []string{"", "carrier 1"} {
 					got, want := lookupText(x, origin, destination, carrier), naive(documents, origin, destination, carrier)
 					if !slices.Equal(got, want) {
-						t.Fatalf("seed %d, %d to %d by %q: %q, want %q", seed, origin, destination, carrier, got, want)
+						t.Fatalf(
+							"seed %d, %d to %d by %q: got %q, want %q", seed, origin, destination, carrier, got, want)
 					}
 				}
 			}
@@ -142,7 +143,7 @@ func TestBuilderIsBounded(t *testing.T) {
 	d := document{carrier: "acme", service: "express"}
 	for i := range 3 {
 		if err := b.add(&d); (err != nil) != (i == 2) {
-			t.Errorf("document %d of 2: %v", i+1, err)
+			t.Errorf("document %d, limit 2: %v", i+1, err)
 		}
 	}
 	b = newBuilder(0, 1<<20)

@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/slogring"
 )
 
-// Routes and codes have counters of their own. All handles are made once, so that the hot path
+// Each pair of a route and a code has its own counter. All handles are made once, so that the hot path
 // needs no lookup and no allocation.
 const (
 	routeCoverage = iota

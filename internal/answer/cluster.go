@@ -48,7 +48,7 @@ type ClusterNode struct {
 	Settings map[string]string `json:"settings,omitempty"` // a hash of each section of the configuration that nodes should share
 }
 
-// ClusterOutbox is what waits at a collector, since no leader has acknowledged it.
+// ClusterOutbox describes the windows that wait at a collector because no leader has acknowledged them.
 type ClusterOutbox struct {
 	Bytes         uint64  `json:"bytes"`
 	Samples       uint64  `json:"samples"`

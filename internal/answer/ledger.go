@@ -16,8 +16,9 @@ type Ledger struct {
 	Waiting  *Waiting  `json:"waiting,omitempty"`
 	Previous *Previous `json:"previous,omitempty"`
 
-	// In a cluster: the node that answers. If Nodes is empty, the books are those of this node alone. Otherwise the books
-	// of all nodes are added up: what came in at any node once, and what the log brought as this node has it.
+	// In a cluster, Node is the node that answers. If Nodes is empty, the books are those of this node
+	// alone. Otherwise the books are a sum over all nodes: it counts what came in at any node, and what
+	// the log brought only once, as this node has it.
 	Node   string          `json:"node,omitempty"`
 	Nodes  []LedgerNode    `json:"nodes,omitempty"`
 	Short  bool            `json:"short,omitempty"`  // the sum lacks a node, or has old books of one

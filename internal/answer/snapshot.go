@@ -2,7 +2,7 @@ package answer
 
 import "time"
 
-// A snapshot is a directory with the files of a data directory in the same layout, and
+// A snapshot is a directory with the files of a data directory in the same layout, and the file
 // ManifestName. docs/operations.md describes its content.
 const (
 	ManifestName   = "snapshot.json"

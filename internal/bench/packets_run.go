@@ -24,7 +24,7 @@ type packetBench struct {
 	to         string
 	sender     loadgen.Config
 	server     apiclient.Server // the server to measure; if it has no address, bench starts one
-	role       string           // only for a server that bench starts, like the next two fields
+	role       string           // this and the next two fields: only for a server that bench starts
 	serveFlags []string         // flags for a server that bench starts
 	pin        bool
 

@@ -46,7 +46,7 @@ func TestBenchMistakesSayWhatToDo(t *testing.T) {
 	} {
 		code, out, said := freshet(t, append([]string{"bench", "dogstatsd"}, strings.Fields(args)...)...)
 		if code != command.Usage || out != "" || !strings.Contains(said, want) {
-			t.Errorf("%s: exit code %d, output %q, errors %q; want %d, no output, %q",
+			t.Errorf("%s: exit code %d, output %q, errors %q; want exit code %d, no output, errors with %q",
 				args, code, out, said, command.Usage, want)
 		}
 	}
@@ -190,7 +190,7 @@ func TestBenchMaxSaysWhoIsTheLimit(t *testing.T) {
 	}
 }
 
-// The report counts what the sender dropped in packets and in samples.
+// The report counts the packets and the samples that the sender dropped.
 func TestBenchBooksOfWhatTheSenderDropped(t *testing.T) {
 	rows := bookRows([]packetRun{{
 		SentPackets: 10, SentSamples: 810, RefusedTimes: 3, SenderDropped: 3, SenderDroppedSamples: 243,

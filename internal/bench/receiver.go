@@ -103,7 +103,7 @@ func (r *receiver) warnings(network string) (all []string) {
 	return all
 }
 
-// receiverEnvironment leaves out the settings of other servers.
+// receiverEnvironment returns the environment without the settings of other servers.
 func receiverEnvironment(all []string, pin bool) (kept []string) {
 	for _, v := range all {
 		if !strings.HasPrefix(v, "FRESHET_") && !(pin && strings.HasPrefix(v, "GOMAXPROCS=")) {
@@ -129,7 +129,7 @@ func (r *receiver) start(pin bool) error {
 	return onCore(cores[len(cores)-1], r.cmd.Start)
 }
 
-// allowedCores returns the cores that this process may use, at least two.
+// allowedCores returns the cores that this process may use. A single core is an error.
 func allowedCores() (cores []int, err error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {

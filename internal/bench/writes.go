@@ -75,8 +75,8 @@ measured separately. The samples' times are --interval apart and end about now; 
 	return cmd
 }
 
-// In defaultRounds the runtime collects garbage several times, but no series gets the 120 samples
-// that fill a chunk.
+// defaultRounds is high enough that the runtime collects garbage several times, and low enough that no
+// series gets the 120 samples that fill a chunk.
 const defaultRounds = 60
 
 func (b *writeBench) loadFlags(flags *pflag.FlagSet) {
@@ -103,8 +103,8 @@ func (b *writeBench) setRate(text string) error {
 }
 
 const (
-	// fastest is more samples a second than any server can store. The times of the samples begin
-	// early enough for this rate.
+	// fastest is a rate, in samples a second, that no server can store. The times of the samples begin
+	// early enough even for this rate.
 	fastest = 5e6
 
 	// longestSpan is how old the first sample may be. Servers keep 40 days.

@@ -172,7 +172,7 @@ func (m *writeMeasurement) send(ctx context.Context, doing string,
 		defer close(ended)
 		result, err = m.sender.Run(ctx, pace)
 	}()
-	of := "" // text with the number of rounds, if that ends the load
+	of := "" // the number of rounds as text, if the load has a set number
 	if m.duration == 0 {
 		of = fmt.Sprintf(" of %d", m.rounds)
 	}
@@ -237,7 +237,7 @@ func costOfNew(first remoteload.Totals, firstCost float64, rest remoteload.Total
 // and no others.
 func (m *writeMeasurement) prove(ctx context.Context, r *writeRun) error {
 	selector := fmt.Sprintf("job=%q", m.load.Job())
-	for _, name := range remoteload.Names() { // count_over_time removes the name
+	for _, name := range remoteload.Names() { // one by one: count_over_time drops the name
 		counts := fmt.Sprintf("count_over_time(%s{%s}[%dms])", name, selector, int64(r.Rounds)*m.load.Interval)
 		samples, err := m.count(ctx, "sum("+counts+")", r.Rounds)
 		if err != nil {

@@ -38,7 +38,7 @@ func TestBenchRemoteWriteMistakesSayWhatToDo(t *testing.T) {
 	} {
 		code, out, said := freshet(t, append([]string{"bench", "remote-write"}, strings.Fields(args)...)...)
 		if code != command.Usage || out != "" || !strings.Contains(said, want) {
-			t.Errorf("%s: exit code %d, output %q, errors %q; want %d, no output, %q",
+			t.Errorf("%s: exit code %d, output %q, errors %q; want exit code %d, no output, errors with %q",
 				args, code, out, said, command.Usage, want)
 		}
 	}
@@ -51,8 +51,8 @@ func TestBenchRemoteWriteNeedsItsServer(t *testing.T) {
 	}
 }
 
-// However the number of samples is set, their times end at about the present, so that a server accepts
-// them. With --live, the times begin at the present.
+// No matter how the number of samples is set, their times end at about the present, so that a server
+// accepts them. With --live, the times begin at the present.
 func TestBenchRemoteWriteTimes(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*writeBench)
@@ -126,7 +126,8 @@ func TestBenchRemoteWriteProves(t *testing.T) {
 				q := r.URL.Query().Get("query")
 				if r.Header.Get("X-Scope-OrgID") != "team" || r.URL.Query().Get("time") != "1795000075.000" ||
 					!strings.Contains(q, `{job="bench-1-1795000000000"}[90000ms]`) {
-					t.Errorf("bench requested %s as the tenant %q, want team, with the time and the job of the run",
+					t.Errorf("bench requested %s as the tenant %q, want the tenant team, and the time and the job of "+
+						"the run",
 						r.URL, r.Header.Get("X-Scope-OrgID"))
 				}
 				v := c.samples

@@ -68,7 +68,7 @@ func TestInitWithData(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		has    []string // paths; a directory ends with a slash
-		base   uint64   // of the log; 0 if nothing is founded
+		base   uint64   // the log's base; 0 if no cluster is founded
 		prints string
 	}{
 		{"an empty directory", nil, identity.BaseIndex, "The others: the same with a name"},

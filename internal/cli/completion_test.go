@@ -57,7 +57,7 @@ printf '%s\n' "${COMPREPLY[@]}"`
 		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != want {
-			t.Errorf("freshet %s<TAB>: %v, %q, want %q", line, err, got, want)
+			t.Errorf("freshet %s<TAB>: error %v, completions %q, want %q", line, err, got, want)
 		}
 	}
 }

@@ -106,7 +106,7 @@ func writeReference(w io.Writer, keys []conf.Key) error {
 	return err
 }
 
-// writeKey prints one entry of the list. Keys of elements are below their list.
+// writeKey prints one entry of the list. The keys of a list's elements come below the key of the list.
 func writeKey(b *strings.Builder, k conf.Key) {
 	if k.Default == "" { // k is a key of a list's elements
 		fmt.Fprintf(b, "  - `%s` (%s): %s\n", k.Path, k.Type, inMarkdown(k.Help))

@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// rich has something in each section, including values that are hard to write back.
+// rich is a configuration with something in each section, including values that are hard to write back.
 const rich = `
 data_dir: /var/lib/freshet
 log_level: debug
@@ -73,7 +73,7 @@ func TestCheck(t *testing.T) {
 	var all []checkedFile
 	if err := json.Unmarshal([]byte(stdout), &all); err != nil || code != command.Usage || len(all) != 2 || !all[0].OK ||
 		all[1].OK || len(all[1].Problems) != 4 {
-		t.Errorf("exit code %d, %v, %s", code, err, stdout)
+		t.Errorf("exit code %d, error %v, output %s", code, err, stdout)
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// The output is a configuration of Freshet, and the exit code tells whether all of it is equivalent.
+// The output is a configuration of Freshet, and the exit code tells whether all of it is equivalent to
+// the input.
 func TestConvert(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -59,7 +60,7 @@ func TestConvert(t *testing.T) {
 	root.SetIn(strings.NewReader("mappings:\n- {match: a.*, name: b}\n"))
 	root.SetOut(&out)
 	if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "name: 'b'") {
-		t.Errorf("from standard input: %v\n%s", err, &out)
+		t.Errorf("convert from standard input: error %v, output\n%s", err, &out)
 	}
 	if _, errs, code := shell(t, "convert", "graphite", "x"); code != command.Usage ||
 		!strings.Contains(errs, "statsd_exporter") {

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// recordFile writes a record as an untrusted person could send it.
+// recordFile writes a record such as an untrusted person could send.
 func recordFile(t *testing.T, files map[string]string) string {
 	t.Helper()
 	var out bytes.Buffer

@@ -32,7 +32,7 @@ func TestEvents(t *testing.T) {
 	golden(t, "events.txt", stdout)
 	got := asked().Query()
 	if start, end := got["start"], got["end"]; len(start) != 1 || len(end) != 1 {
-		t.Errorf("the command asked for events from %q to %q, want one time each", start, end)
+		t.Errorf("the command asked for events from %q to %q, want one start and one end", start, end)
 	}
 	got.Del("start")
 	got.Del("end")

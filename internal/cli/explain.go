@@ -122,7 +122,7 @@ func explainOffline(file, tenant string, packet []byte) ([]byte, error) {
 	return json.Marshal(x.Explain(tenant, packet))
 }
 
-// malformed returns the error of a datagram with malformed lines, or nil.
+// malformed returns an error if a datagram has malformed lines, otherwise nil.
 func malformed(e *answer.Explained) error {
 	bad := 0
 	for _, l := range e.Lines {

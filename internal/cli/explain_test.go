@@ -28,7 +28,7 @@ func shell(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// noHost is a configuration whose series do not depend on the machine.
+// noHost writes a configuration whose series do not depend on the machine, and returns its path.
 func noHost(t *testing.T, more string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "freshet.yaml")

@@ -59,7 +59,7 @@ type ledgerView struct {
 	terminal.View
 	server apiclient.Server
 	raw    bool
-	local  bool             // of the asked node alone
+	local  bool             // only the books of the asked node
 	live   bool             // show page after page
 	screen *terminal.Screen // nil if the output is not a terminal
 	seen   []answer.Ledger  // the latest answers, to compute rates
@@ -260,8 +260,8 @@ type ledgerTable struct {
 	rows    [][]string
 	colours []string
 	before  *answer.Ledger // the earlier books, to compute rates
-	seconds float64        // time since before; 0 if there are no rates
-	total   uint64         // the total of which percentages are shown
+	seconds float64        // time since these books; 0 if there are no rates
+	total   uint64         // the count that percentages refer to
 }
 
 func (t *ledgerTable) add(colour string, cells ...string) {
@@ -352,8 +352,8 @@ func (t *ledgerTable) datagrams(now, was *ledger.DatagramBook) {
 	}
 }
 
-// clients lists the counts that clients report about themselves, by the names that clients use. Most
-// clients report only few of them.
+// clients adds rows for the counts that clients report about themselves, under the clients' own names
+// for the counts. Most clients report only a few of them.
 func (t *ledgerTable) clients(now, was map[string]float64) {
 	if len(now) == 0 {
 		return

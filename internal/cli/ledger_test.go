@@ -65,7 +65,7 @@ func TestLedger(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(stdout), &a); code != command.OK || err != nil || a.Status != "success" ||
 		a.Data.Samples.Received != 1_000_020 {
-		t.Errorf("exit code %d, %v, %s%s", code, err, stdout, stderr)
+		t.Errorf("exit code %d, error %v, output %s%s", code, err, stdout, stderr)
 	}
 }
 
@@ -144,13 +144,14 @@ func TestLedgerSaysWhatWaits(t *testing.T) {
 			t.Errorf("missing %q in\n%s", want, text)
 		}
 	}
-	l.seen[0].Waiting.Error = "" // with a store that works, samples wait, too, every 10 s
+	l.seen[0].Waiting.Error = "" // samples also wait, every 10 s, for a store that works
 	if text, _ := l.page(); strings.Contains(text, "wait for a store") {
 		t.Errorf("the page reports waiting samples for a store that works\n%s", text)
 	}
 }
 
-// In a cluster, the page says of which nodes the sum is, which of them are missing or old, and which differ.
+// In a cluster, the page names the nodes in the sum, the nodes whose books are missing or old, and the
+// nodes whose books have a difference.
 func TestLedgerOfACluster(t *testing.T) {
 	books := ledger.New()
 	fill(books)
@@ -198,6 +199,6 @@ func TestLedgerOfOneNode(t *testing.T) {
 	defer web.Close()
 	code, _, stderr := freshet(t, "ledger", "--local", "--server", web.URL)
 	if code != command.OK || asked != "local=true" {
-		t.Errorf("exit code %d, %q, %s", code, asked, stderr)
+		t.Errorf("exit code %d, requested %q, errors %s", code, asked, stderr)
 	}
 }

@@ -22,7 +22,7 @@ type query struct {
 	server apiclient.Server
 	expr   string
 	raw    bool          // print the answer unchanged
-	view   terminal.View // shows the answer, and has the time to query
+	view   terminal.View // shows the answer; also holds the time to query
 }
 
 func newQueryCommand() *cobra.Command {
@@ -102,8 +102,8 @@ func (q query) run(ctx context.Context) error {
 // and the column of the problem, both counted from 1, the column in bytes.
 var parseError = regexp.MustCompile(`(?:^|: )(\d+):(\d+): parse error: `)
 
-// pointed adds the faulty line of the query to its error, with a caret below the place. An error
-// without a place only gets the query.
+// pointed adds the faulty line of the query to `err`, with a caret below the place of the fault. If
+// `err` names no place, pointed adds only the query.
 func pointed(expr string, err error) error {
 	line, column, ok := placeIn(expr, err.Error())
 	if !ok {
@@ -113,8 +113,8 @@ func pointed(expr string, err error) error {
 	return fmt.Errorf("query: %w\n  %s\n  %s^", err, text.Text, strings.Repeat(" ", text.Column(column)))
 }
 
-// placeIn returns the line of a query that a message is about, and the number of bytes before the
-// place. At the end of a query the place is after its last byte.
+// placeIn returns the line of a query that an error message refers to, and the number of bytes in that
+// line before the fault. A fault at the end of the query is after its last byte.
 func placeIn(expr, message string) (line string, column int, ok bool) {
 	found := parseError.FindStringSubmatch(message)
 	if found == nil {

@@ -40,7 +40,8 @@ func aCapture(t *testing.T) (file string, whole []byte) {
 	return file, b.Bytes()
 }
 
-// receiver returns the address of a socket, and a function that returns the next datagram it receives.
+// receiver returns the address of a socket, and a function that returns the next datagram from the
+// socket.
 func receiver(t *testing.T) (to string, next func() string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -91,7 +92,7 @@ func TestReplay(t *testing.T) {
 				t.Fatalf("exit code %d, output %q, errors %q; want 0, JSON, no errors", code, stdout, stderr)
 			}
 			if names := strings.Join(got, ","); names != tt.want || sum.Sent != uint64(len(got)) || sum.Errors != 0 {
-				t.Errorf("got %s, want %s; %+v", names, tt.want, sum)
+				t.Errorf("received %s, want %s; result %+v", names, tt.want, sum)
 			}
 		})
 	}

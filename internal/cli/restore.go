@@ -155,8 +155,8 @@ func readManifest(dir string) (m answer.Manifest, err error) {
 	return m, nil
 }
 
-// checkEmpty returns an error if `dataDir` has files. It ignores the files of a mount point, a lock,
-// an unfinished restore, and the names in `but`.
+// checkEmpty returns an error if `dataDir` has files. It ignores lost+found, the lock, an unfinished
+// restore, and the names in `but`.
 func checkEmpty(dataDir string, but ...string) error {
 	entries, err := os.ReadDir(dataDir)
 	if err != nil {
@@ -227,7 +227,7 @@ func (r *restored) verifyJournal(dir string) error {
 	if err != nil {
 		return err
 	}
-	// journal.Open removes a last frame that was still being written when the file was copied.
+	// journal.Open removes the last frame if it was still being written when the file was copied.
 	log, report, err := journal.Open(journalDir, journal.Options{})
 	if err != nil {
 		return err
@@ -241,7 +241,8 @@ func (r *restored) verifyJournal(dir string) error {
 	return log.Close()
 }
 
-// verifyGroup also checks that the log begins at or before the end of the checkpoint.
+// verifyGroup reads the group's log and checkpoint. The log must begin at or before the end of the
+// checkpoint.
 func (r *restored) verifyGroup(dir string) error {
 	r.group = true
 	groupDir, err := files.Open(dir)

@@ -66,7 +66,7 @@ A server stopped by SIGINT or SIGTERM exits with 0 if nothing failed while it st
 	}
 }
 
-// addHelp adds the command help, which refuses topics that have no page.
+// addHelp adds the command `help`, which refuses topics that have no page.
 func addHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	help, _, err := root.Find([]string{"help"})

@@ -74,6 +74,6 @@ func TestVersion(t *testing.T) {
 	code, stdout, _ := freshet(t, "version", "--json")
 	var b build.Info
 	if err := json.Unmarshal([]byte(stdout), &b); code != command.OK || err != nil || b != build.This() {
-		t.Errorf("exit code %d, %q, %v", code, stdout, err)
+		t.Errorf("version --json: exit code %d, stdout %q, error %v", code, stdout, err)
 	}
 }

@@ -24,7 +24,7 @@ import (
 // readableRate is the default number of lines a second on a terminal.
 const readableRate = 100
 
-// noticePause is the time between two notices of how much was not shown.
+// noticePause is the time between two notices about lines that were not shown.
 const noticePause = 5 * time.Second
 
 func newTailCommand() *cobra.Command {
@@ -113,7 +113,7 @@ func (t *tailView) run(ctx context.Context, server apiclient.Server, params url.
 	}
 }
 
-// wanted describes the filter in `params`, for a user who sees no line yet.
+// wanted describes the filter in `params`. The text is for a user who has not seen a line yet.
 func wanted(params url.Values) string {
 	var all []string
 	for _, key := range []string{"name", "tag", "sender", "pid", "uid", "listener"} {
@@ -150,7 +150,7 @@ func (t *tailView) show(got answer.Tailed) error {
 	return t.notice()
 }
 
-// notice reports how much was not shown since the last notice.
+// notice reports how many lines were not shown since the last notice.
 func (t *tailView) notice() error {
 	t.noticed = time.Now()
 	var parts []string
@@ -186,7 +186,7 @@ func writeLine(v terminal.View, l *tail.Line) error {
 	if l.Malformed == "" {
 		b.WriteString(colourLine(v, l, shown.Text))
 	} else {
-		column := terminal.Width(before) + shown.Column(min(l.At, len(bytes))) // versions may count differently
+		column := terminal.Width(before) + shown.Column(min(l.At, len(bytes))) // l.At may come from another version
 		fmt.Fprintf(&b, "%s\n%*s%s", tint(v, red, shown.Text), column, "",
 			tint(v, red, "^ "+l.Malformed+": expected "+l.Expected))
 	}

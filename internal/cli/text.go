@@ -52,7 +52,8 @@ func unixSeconds(t time.Time) string {
 	return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)
 }
 
-// onNode names the node that an answer is about; it is empty for a server in no cluster.
+// onNode names the node that an answer is about. For a server outside a cluster it returns an empty
+// text.
 func onNode(name string) string {
 	if name == "" {
 		return ""

@@ -47,8 +47,8 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// In a window each list gets its part. Nothing is wider or longer than the window, and metrics over
-// a limit are red.
+// In a terminal window, each list gets its share of the lines. No text is wider or longer than the
+// window, and metrics over a limit are red.
 func TestTopInWindows(t *testing.T) {
 	_, top := recordedTop(t)
 	for _, tt := range []struct {
@@ -75,13 +75,13 @@ func TestTopInWindows(t *testing.T) {
 	}
 }
 
-// A server that has seen nothing yet has a page, too.
+// top also shows a page for a server that has received nothing yet.
 func TestTopOfNothing(t *testing.T) {
 	server, _ := answering(t, http.StatusOK, `{"status":"success","data":{"tenant":"a","seconds":1}}`)
 	code, stdout, stderr := freshet(t, "top", "--server", server)
 	if want := ": 0.0 samples/s, 0.0 datagrams/s, 0 B/s, 0 series, in the last 1 s\n"; code != command.OK ||
 		!strings.HasSuffix(stdout, want) {
-		t.Errorf("exit code %d, %q, %s", code, stdout, stderr)
+		t.Errorf("exit code %d, stdout %q, stderr %s", code, stdout, stderr)
 	}
 }
 

@@ -167,7 +167,7 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 		})
 		resp, text := s.answer(t, method, q.path, alpha, q.body, true)
 		if leaked := ofBeta.FindString(text); resp.StatusCode != http.StatusOK || leaked != "" {
-			t.Errorf("%s: team-alpha gets the status %s, want 200, and the foreign text %q, want none, in\n%s",
+			t.Errorf("%s: team-alpha gets the status %s and the foreign text %q, want 200 and no foreign text, in\n%s",
 				path, resp.Status, leaked, text)
 		}
 		for token, want := range map[string]int{
@@ -187,7 +187,7 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 	}
 	id := recorded.ID
 
-	// The test must have tried every route, above or below.
+	// The test must request every route, either above or in the loops below.
 	for pattern, e := range exposures {
 		method, path, found := strings.Cut(pattern, " ")
 		if !found {
@@ -247,7 +247,7 @@ func prometheusRoutes(t *testing.T) (paths []string) {
 	return paths
 }
 
-// writesAreApart checks a route that accepts data.
+// writesAreApart checks the rights to write through a route.
 func (s *server) writesAreApart(t *testing.T, method, path string) {
 	t.Helper()
 	for token, want := range map[string]int{"": http.StatusUnauthorized, "only-read": http.StatusForbidden} {
@@ -261,7 +261,7 @@ func (s *server) writesAreApart(t *testing.T, method, path string) {
 	}
 }
 
-// streamsAreApart checks a route that streams arriving data.
+// streamsAreApart checks who sees which data on a streaming route.
 func (s *server) streamsAreApart(t *testing.T, path string) {
 	t.Helper()
 	for token, want := range map[string]int{"": http.StatusUnauthorized, "only-write": http.StatusForbidden} {
@@ -346,7 +346,7 @@ func TestMetricsOfATenant(t *testing.T) {
 	_, text := s.answer(t, http.MethodGet, "/metrics", alpha, "", false)
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "#") && !strings.Contains(line, `tenant="team-alpha"`) {
-			t.Errorf("team-alpha sees the metric %s, want only metrics with its own name", line)
+			t.Errorf("team-alpha sees the metric %s, want only metrics with its name in the label tenant", line)
 		}
 	}
 }
@@ -397,12 +397,12 @@ func TestATokenIsForItsTenant(t *testing.T) {
 			t.Fatal(err)
 		}
 		if resp.Body.Close(); resp.StatusCode != want {
-			t.Errorf("X-Scope-OrgID: %s: %s", header, resp.Status)
+			t.Errorf("X-Scope-OrgID: %s: status %s", header, resp.Status)
 		}
 	}
 }
 
-// A token that may only read writes nothing. A token that may write writes for its own tenant.
+// A token without the right to write writes nothing. A token with this right writes for its own tenant.
 func TestTheRightToWrite(t *testing.T) {
 	s := twoTenants(t)
 	for token, want := range map[string]string{"only-read": "", "only-write": "only-write", beta: "team-beta"} {
@@ -447,8 +447,7 @@ func TestTenantsAreReloaded(t *testing.T) {
 	}
 }
 
-// Behind a proxy that authenticates, the header names the tenant, and the configuration lists the
-// allowed tenants.
+// A reload reads http.tenants_file again. A broken file changes nothing.
 func TestTheTenantOfTheHeader(t *testing.T) {
 	s := running(t, `
 data_dir: `+t.TempDir()+`

@@ -86,9 +86,9 @@ func (s *server) runAggregator(ctx context.Context) error {
 	return s.aggregator.Run(ctx)
 }
 
-// runMember passes the windows and events of this node's collector on to the leader, and lets this node's member
-// run until ctx is done and they are handed over, as far as possible. The member of a group of one takes windows
-// itself.
+// runMember passes the windows and events of this node's collector on to the leader. It lets this node's
+// member run until ctx is done and, as far as possible, the windows and events are handed over. The
+// member of a group of one takes windows itself.
 func (s *server) runMember(ctx context.Context) error {
 	s.openEvents(s.writer())
 	senders := []func(context.Context) error{s.outgoing.Run}
@@ -121,9 +121,9 @@ func (s *server) runMember(ctx context.Context) error {
 	return err
 }
 
-// checkJournal reports an empty journal, or an empty log of a group, if tiles were stored earlier. Then
-// the journal was deleted, or only a part of a backup was restored. `path` is relative to the data
-// directory.
+// checkJournal reports an empty journal, or an empty log of a group, if tiles were stored earlier. In
+// that case the journal was deleted, or only a part of a backup was restored. `path` is relative to the
+// data directory.
 func (s *server) checkJournal(path string, nothing bool) {
 	missing := promauto.With(s.registry).NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_journal_missing",
 		Help: "1 if the journal was empty at the start of the process although stores of tiles exist. Totals of " +

@@ -83,9 +83,9 @@ func (s *server) suggest(b *strings.Builder, queries bool) {
 	}
 }
 
-// tell prints commands of this program. They cannot connect to an address under another name, and cannot
-// send a client certificate. If a client needs one of these here, tell prints a comment that says what
-// is missing.
+// tell prints commands of this program. The commands cannot connect to an address under another host
+// name, and cannot send a client certificate. If the server requires either, tell prints a comment that
+// says what is missing.
 func (c *client) tell(b *strings.Builder, commands ...string) {
 	if c.certificate {
 		fmt.Fprintf(b, "  # http.web_config asks each client for a certificate, which the commands of %s do not have\n",
@@ -115,7 +115,7 @@ func (s *server) client() client {
 	c := client{scheme: s.http[0].scheme, token: s.config.HTTP.TenantsFile != ""}
 	c.host, c.port, _ = net.SplitHostPort(s.http[0].addr())
 	if path := s.config.HTTP.WebConfig; path != "" {
-		if w, err := readWebConfig(path); err == nil { // the server could read it at the start
+		if w, err := readWebConfig(path); err == nil { // no error: the server read it at the start
 			c.know(w)
 		}
 	}
@@ -144,9 +144,9 @@ func (c *client) know(w *web.Config) {
 	}
 }
 
-// trust chooses the host and the CA by which a client trusts the server. The server's certificate is the
-// first of `chain`, and the host is a name in it. If the system does not know the CA, the CA file is
-// `file`, which holds the chain: the server does not know where the CA's own file is.
+// trust chooses the host and the CA file with which a client trusts the server. The server's certificate
+// is the first of `chain`, and the host is a name in it. If the system does not know the CA, the CA file
+// is `file`, which holds the chain, since the server does not know where the CA's own file is.
 func (c *client) trust(chain []*x509.Certificate, file string) {
 	intermediates := x509.NewCertPool()
 	for _, one := range chain[1:] {

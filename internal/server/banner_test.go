@@ -111,7 +111,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 				}
 			}
 			if len(c.flags) == 0 && strings.Count(curl, " ") != 1 {
-				t.Errorf("%s\nhas unexpected lines", curl)
+				t.Errorf("%s\nhas unexpected flags", curl)
 			}
 			token := writeIn(t, dir, "token", alpha+"\n")
 			pasted := strings.NewReplacer("TOKEN_FILE has", "it has", "TOKEN_FILE", quoted(token),

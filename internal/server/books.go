@@ -106,7 +106,8 @@ func (s *server) waiting(tenant string) *answer.Waiting {
 	return w
 }
 
-// serveLedger answers with the books of a tenant: on a node of a cluster, of all nodes.
+// serveLedger answers with the books of a tenant. On a node of a cluster, they are the sum of all nodes'
+// books.
 func (s *server) serveLedger(w http.ResponseWriter, r *http.Request) {
 	local, err := onlyLocal(r)
 	if err != nil {
@@ -137,8 +138,8 @@ func (s *server) ownLedger(tenant string) answer.Ledger {
 	return l
 }
 
-// sumLedgers adds the books of all other nodes to those of this node. A node that does not answer has its last known
-// books, or none. An operator is told why.
+// sumLedgers adds the books of all other nodes to those of this node. If a node does not answer, its
+// last known books count, if there are any. Only an operator sees the error.
 func sumLedgers(l *answer.Ledger, others []toldBooks, operator bool) {
 	copied := *l.Copied
 	all := []ledger.Tenant{l.Tenant}

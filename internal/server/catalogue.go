@@ -56,10 +56,11 @@ func (s *server) nameTerms() entry.Names {
 	}
 }
 
-// longest is the longest time in the terms of names: a century, which an entry can have.
+// longest is the longest time that the terms of names in an entry can have: a century.
 const longest = 100 * 365 * 24 * time.Hour
 
-// peekName returns the name that a claim would get, on a node as far as its member knows.
+// peekName returns the name that a claim would get. On a node, the answer is only what the node's member
+// knows.
 func (s *server) peekName(claim *catalogue.Claim) (name string, known bool, report catalogue.Report) {
 	if g, is := s.aggregator.(*group.Group); is {
 		return g.Names().Peek(claim)
@@ -73,7 +74,8 @@ type names func(tenant string) []catalogue.Metric
 // Metadata implements promapi.MetadataSource.
 func (n names) Metadata(tenant string) []catalogue.Metric { return n(tenant) }
 
-// describe returns the metrics of a tenant. A group knows their kinds, and this node's rules the units and the help.
+// describe returns the metrics of a tenant. In a group, their kinds come from the group, and their units
+// and help from this node's rules.
 func (s *server) describe(tenant string) []catalogue.Metric {
 	g, is := s.aggregator.(*group.Group)
 	if !is {

@@ -17,8 +17,8 @@ import (
 	"github.com/freshet-io/freshet/internal/role/outbox"
 )
 
-// openIdentity finds out which node the data directory is, and refuses a directory that the configuration
-// does not fit.
+// openIdentity finds out to which node the data directory belongs, and refuses a directory that does not
+// fit the configuration.
 func (s *server) openIdentity() error {
 	dir, err := files.Open(s.config.DataDir)
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *server) openGateway(member gateway.Member) {
 	s.gateway = gateway.New(o)
 }
 
-// writer returns what hands entries to the leader of the group.
+// writer returns the Proposer that hands entries to the leader of the group.
 func (s *server) writer() group.Proposer {
 	if s.gateway != nil {
 		return s.gateway
@@ -131,7 +131,7 @@ func (s *server) writer() group.Proposer {
 	return s.aggregator.(*group.Group)
 }
 
-// openEvents makes what hands the events of this process' collector to the leader.
+// openEvents makes the outbox that hands the events of this process' collector to the leader.
 func (s *server) openEvents(leader outbox.EventsLeader) {
 	s.outgoing = outbox.NewEvents(outbox.EventsOptions{Leader: leader, Registry: s.registry, Logger: s.logger})
 }
@@ -159,7 +159,7 @@ func (s *server) openOutbox() (*outbox.Outbox, error) {
 // outboxPath is the directory of the outbox, below the data directory.
 const outboxPath = "outbox"
 
-// transferTime is the longest time that this member waits, before it stops, until another member leads.
+// transferTime bounds how long this member waits, before it stops, for another member to lead.
 const transferTime = 3 * time.Second
 
 // untilHandedOver returns a context that is done once ctx is done, the outbox has ended and another

@@ -36,8 +36,8 @@ type seenNode struct {
 	ahead   *float64 // seconds that its clock is ahead of ours; nil if the answer took too long
 }
 
-// quickAnswer is the longest time that an answer may take if another node's clock is read from it. The
-// reading is wrong by up to half of the time that the answer took.
+// quickAnswer bounds the time of an answer from which another node's clock is read. The reading is wrong
+// by up to half of the time that the answer took.
 const quickAnswer = 500 * time.Millisecond
 
 // watchEvery is how often a node looks at the others, for its metrics.
@@ -97,8 +97,8 @@ func number(b bool) float64 {
 // statusTime bounds the wait for the figures of another node.
 const statusTime = time.Second
 
-// serveCluster answers how the nodes of the cluster are. It always answers: an unreachable node has its
-// last known figures.
+// serveCluster answers with the state of the cluster's nodes. It always answers: an unreachable node has
+// its last known figures.
 func (s *server) serveCluster(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	// Fails if the client is gone.

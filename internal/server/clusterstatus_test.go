@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// The result names each section in which nodes differ, with the nodes that agree side by side. Nothing is known
+// The result names each section in which nodes differ, and groups the nodes that agree. Nothing is known
 // of a node that was never reached, and an older node may lack a section.
 func TestSettingsThatDiffer(t *testing.T) {
 	nodes := []answer.ClusterNode{
@@ -24,12 +24,12 @@ func TestSettingsThatDiffer(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got := compareSettings(nodes[1:2]); got != nil {
-		t.Errorf("one node differs: %+v", got)
+		t.Errorf("one node: got %+v, want nil", got)
 	}
 }
 
-// The leader is the node that most answers name. A node that was cut off may not know the leader yet, and a
-// dead node does not answer.
+// The leader is the node that is named by most answers. A node that was cut off may not know the leader
+// yet, and a dead node does not answer.
 func TestWhichNodeLeads(t *testing.T) {
 	for want, nodes := range map[string][]answer.ClusterNode{
 		"":  {{Name: "a", Leader: "a", Error: "gone"}, {Name: "b"}, {Name: "c"}},

@@ -17,7 +17,7 @@ import (
 // inForce returns the present configuration.
 func (s *server) inForce() settings.Config { return *s.current.Load() }
 
-// has is true if the process has a role.
+// has reports whether the process has a role.
 func (s *server) has(role string) bool { return s.config.Roles().Has(role) }
 
 // reloader has the parts that a reload needs: the source of the configuration, and the metrics of

@@ -28,7 +28,8 @@ func TestSendersPost(t *testing.T) {
 				want = ""
 			}
 			if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != http.MethodPost || text != want {
-				t.Errorf("%s %s: %s, Allow %q, %q", method, path, resp.Status, resp.Header.Get("Allow"), text)
+				t.Errorf("%s %s: status %s, Allow %q, body %q",
+					method, path, resp.Status, resp.Header.Get("Allow"), text)
 			}
 		}
 	}
@@ -72,7 +73,7 @@ func TestASeriesWithoutSamples(t *testing.T) {
 		resp, text := s.writeV2(t, symbols.Symbols(), c.series...)
 		if exemplars := resp.Header.Get("X-Prometheus-Remote-Write-Exemplars-Written"); resp.StatusCode != c.status ||
 			!strings.Contains(text, c.text) || exemplars != c.exemplars {
-			t.Errorf("%s: %s, %s exemplars written: %s", c.why, resp.Status, exemplars, text)
+			t.Errorf("%s: status %s, %s exemplars written: %s", c.why, resp.Status, exemplars, text)
 		}
 		if n, err := s.refusedOf("no_samples"); err != nil || n != c.refused {
 			t.Errorf("%s: %v samples are counted as no_samples, want %v (%v)", c.why, n, c.refused, err)

@@ -2,8 +2,8 @@
 // the process in place, and answers over HTTP. It is the only package that knows every role. The work
 // of a role is in the role's own package.
 //
-// The files, from the top. Each uses only names that are declared in files below it, except for the
-// fields that a method takes from its receiver. The process:
+// The files are listed from the top. A file uses only names that are declared in files below it, except
+// for the fields that a method takes from its receiver. The files of the process:
 //
 //	serve.go           the command serve: load the configuration, run until a signal
 //	server.go          the state of a process, and the steps before the sockets are read

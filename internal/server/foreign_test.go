@@ -39,7 +39,8 @@ func requestFor(pattern string) (method, path string) {
 	return method, strings.NewReplacer("{id}", "x", "{$}", "").Replace(path)
 }
 
-// asked sends one request on loopback with headers, separated by "; ". The header Host sets the host.
+// asked sends one request on loopback. `headers` are separated by "; ", and the header Host sets the
+// host.
 func (s *server) asked(t *testing.T, method, path, headers string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.http[0].addr()+path, nil)
@@ -159,7 +160,7 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 	} {
 		resp, text := strict.asked(t, http.MethodPost, "/api/v1/write", headers)
 		if (resp.StatusCode == http.StatusForbidden) != (want == http.StatusForbidden) {
-			t.Errorf("write with %s: %s: %s", headers, resp.Status, text)
+			t.Errorf("write with headers %s: status %s: %s", headers, resp.Status, text)
 		}
 	}
 	if n := testutil.ToFloat64(strict.refused.WithLabelValues(reasonHost)); n == 0 {
@@ -193,7 +194,7 @@ func TestForeignPagesRead(t *testing.T) {
 		} {
 			resp, _ := tt.server.asked(t, http.MethodGet, path, "Sec-Fetch-Site: cross-site; Origin: "+tt.origin)
 			if got := resp.Header.Get("Access-Control-Allow-Origin"); got != tt.want {
-				t.Errorf("http.cors_origin %q, %s: %s may read: %q, want %q",
+				t.Errorf("http.cors_origin %q, %s: the answer to %s allows %q, want %q",
 					tt.server.config.HTTP.CORSOrigin, path, tt.origin, got, tt.want)
 			}
 			if strings.HasPrefix(path, "/api/v1/") {
@@ -246,7 +247,7 @@ func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 					resp, text := s.asked(t, http.MethodPost, path, "X-Scope-OrgID: "+name+from)
 					forbidden := resp.StatusCode == http.StatusForbidden && strings.Contains(text, "Freshet's own metrics")
 					if forbidden != refused {
-						t.Errorf("%s writes by %s: %s: %s", name, path, resp.Status, text)
+						t.Errorf("tenant %s, %s: status %s: %s", name, path, resp.Status, text)
 					}
 				}
 			}
@@ -256,7 +257,7 @@ func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 				ServeHTTP(w, overGRPC(t, "X-Scope-OrgID", name))
 			denied := w.Result().Trailer.Get("Grpc-Status") == strconv.Itoa(int(codes.PermissionDenied))
 			if denied != refused || (reached == name) == refused {
-				t.Errorf("%s: a request by gRPC got %v and reached the tenant %q, want it refused: %t",
+				t.Errorf("%s: a request over gRPC got the trailer %v and reached the tenant %q, want a refusal: %t",
 					name, w.Result().Trailer, reached, refused)
 			}
 		}

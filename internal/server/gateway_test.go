@@ -17,7 +17,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// gatewayTo returns a server with the role gateway, whose only node answers with a path and a body.
+// gatewayTo returns a server with the role gateway. Its only node answers each request with the
+// request's path and body.
 func gatewayTo(t *testing.T) (*server, *http.ServeMux) {
 	t.Helper()
 	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +93,7 @@ func TestWhereANodeAnswersHTTP(t *testing.T) {
 	s := &server{}
 	s.config.Cluster = settings.Cluster{Node: "a", Nodes: []settings.NodeAddress{{Node: "a", Address: "10.0.0.1:7126"}}}
 	if url := s.httpURL(); url != "" {
-		t.Errorf("before it listens: %s", url)
+		t.Errorf("without a listener: URL %s", url)
 	}
 	for _, c := range []struct {
 		server httpServer

@@ -41,7 +41,8 @@ func (s *server) openAggregator() error {
 	return s.openJournal()
 }
 
-// openGroup restores the member of a group: of the cluster's, or of a group of one.
+// openGroup restores this process' member of a group, either of the cluster's group or of a group of
+// one.
 func (s *server) openGroup() error {
 	dir, err := files.Open(s.path(answer.GroupPath))
 	if err != nil {
@@ -104,7 +105,7 @@ func (s *server) wayOut(err error) error {
 		"only this directory has are lost", err, s.path(answer.GroupPath))
 }
 
-// told receives what requests contain besides samples.
+// told receives the parts of requests that are not samples.
 type told struct {
 	*metadata.Store
 	*tsdb.Stores

@@ -54,7 +54,7 @@ func (s *server) serveHTTP() {
 	s.handler.Store(mux.ServeMux)
 }
 
-// ownFigures returns figures of this node alone for the other nodes, as JSON.
+// ownFigures returns this node's own figures as JSON, for the other nodes.
 func (s *server) ownFigures(of peer.Figures, tenant string) ([]byte, error) {
 	switch of {
 	case peer.Ledger:

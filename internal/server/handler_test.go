@@ -31,8 +31,9 @@ func TestProbesWhileStarting(t *testing.T) {
 	}
 }
 
-// The index lists only the paths that this process answers. Each line belongs to a role. So far no
-// configuration gives a process the role querier, ingester or distributor alone.
+// The index lists only the paths that this process answers. Each line belongs to a role. The test also
+// covers the roles querier, ingester and distributor alone, which no configuration gives a process so
+// far.
 func TestTheIndexNamesWhatTheRolesAnswer(t *testing.T) {
 	const query, events, write, otlp = "/api/v1/query?", "/api/v1/events ", "/api/v1/write ", "/v1/metrics "
 	c := settings.Default()

@@ -32,12 +32,12 @@ func (s *server) serveIngester(mux *routes) {
 	s.newSnapshots().register(mux)
 }
 
-// currentEvents waits until the event log has what any node of the group acknowledged.
+// currentEvents waits until the event log has all events that any node of the group has acknowledged.
 func (s *server) currentEvents(ctx context.Context, tenant string) error {
 	if g, is := s.aggregator.(*group.Group); is {
 		return g.CurrentEvents(ctx, tenant)
 	}
-	return nil // one machine writes an event before it answers
+	return nil // a server in no group writes an event before answering
 }
 
 // keptEvents returns how many events of a tenant are kept, and for how many milliseconds.

@@ -60,8 +60,8 @@ type limitsAnswer struct {
 	Tenant  string         `json:"tenant"`
 	Tenants []tenantLimits `json:"tenants"`
 
-	// In a cluster: the node that answers, and whose stored series are counted. If Nodes is empty, all figures are of this
-	// node alone.
+	// In a cluster, Node is the node that answers, and stored series are counted on it. If Nodes is
+	// empty, all figures are of this node alone.
 	Node  string       `json:"node,omitempty"`
 	Nodes []limitsNode `json:"nodes,omitempty"`
 	Short bool         `json:"short,omitempty"` // a node's figures are missing
@@ -72,8 +72,8 @@ type limitsNode struct {
 	Error string `json:"error,omitempty"` // why the node's figures are missing
 }
 
-// serveLimits answers an operator with the limits of all tenants that have series, and a tenant
-// with its own limits. On a node of a cluster, figures of samples are those of all nodes.
+// serveLimits answers an operator with the limits of all tenants that have series, and a tenant with its
+// own limits. On a node of a cluster, the numbers of samples are sums over all nodes.
 func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 	local, err := onlyLocal(r)
 	if err != nil {
@@ -158,9 +158,9 @@ func (a *limitsAnswer) sum(others []toldFigures, operator bool) {
 	slices.SortFunc(a.Nodes, func(a, b limitsNode) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// add adds the figures of another node. Samples and requests came to one node each, so their numbers are added up.
-// Each node knows the DogStatsD series of the whole cluster, some a second earlier than others. Stored series are the
-// same on all nodes.
+// add adds the figures of another node. Samples and requests came to one node each, so their numbers are
+// added up. Each node knows the DogStatsD series of the whole cluster, but some nodes a second later
+// than others, so the larger number counts. Stored series are the same on all nodes.
 func (a *limitsAnswer) add(other *limitsAnswer) {
 	for _, t := range other.Tenants {
 		t.Series += t.Elsewhere
@@ -174,7 +174,7 @@ func (a *limitsAnswer) add(other *limitsAnswer) {
 		sum := &a.Tenants[i]
 		sum.Folded += t.Folded
 		sum.Refused += t.Refused
-		if t.Series > sum.Series { // this node has not heard of all of them
+		if t.Series > sum.Series { // this node does not know all series yet
 			sum.Series, sum.Elsewhere = t.Series, t.Series-(sum.Series-sum.Elsewhere)
 		}
 		if own, of := sum.Distributor, t.Distributor; own != nil && of != nil {

@@ -97,7 +97,7 @@ func flood(t *testing.T, series int) []byte {
 	return snappy.Encode(nil, body)
 }
 
-// data requests a path of the API and decodes the data of the answer.
+// data sends a GET request for a path of the API, and decodes the data of the answer.
 func (s *server) data(t *testing.T, path string, data any) {
 	t.Helper()
 	resp, text := s.answer(t, http.MethodGet, path, "", "", false)
@@ -106,9 +106,8 @@ func (s *server) data(t *testing.T, path string, data any) {
 	}
 }
 
-// Remote write and OTLP have limits and senders of their own, shown beside those of DogStatsD: the
-// number of series and its limit, the refused samples, the senders, and the metric and label with
-// the most growth.
+// The API shows limits and senders of remote write and OTLP beside those of DogStatsD: the number of
+// series and its limit, the refused samples, the senders, and the metric and label with the most growth.
 func TestLimitsAndSendersOfRequests(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`

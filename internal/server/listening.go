@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// socketWarnings warns where the kernel's settings will cost packets.
+// socketWarnings returns warnings about kernel settings that will cost packets.
 func (s *server) socketWarnings() (all []string) {
 	for _, l := range s.collector.Listening() {
 		all = append(all, l.Warnings...)
@@ -37,7 +37,7 @@ type listeningTold struct {
 	announced bool
 }
 
-// first is called for the announcement, and writes the file.
+// first writes the file when the server announces itself.
 func (t *listeningTold) first(write func() error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,8 +45,8 @@ func (t *listeningTold) first(write func() error) error {
 	return write()
 }
 
-// again is called after a reload, and writes the file once more. Before the announcement it writes
-// nothing, since there is no file to correct.
+// again writes the file once more, after a reload. Before the announcement it writes nothing, since
+// there is no file to correct.
 func (t *listeningTold) again(write func() error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *server) httpURL() string {
 		own, _ := s.config.Cluster.Address(s.config.Cluster.Node)
 		host = hostOf(own)
 	} else if named := hostOf(h.address); named != "" && net.ParseIP(named) == nil {
-		host = named // a certificate has the name
+		host = named // the certificate is for this name
 	}
 	return h.scheme + "://" + net.JoinHostPort(host, port)
 }

@@ -73,7 +73,7 @@ dogstatsd: {udp: "", unixgram: data/gram.sock, unix: ./data/stream.sock}
 	} {
 		conn, err := net.Dial(network, path)
 		if err != nil || !filepath.IsAbs(path) {
-			t.Errorf("listening.json has %q (%v)", path, err)
+			t.Errorf("listening.json: path %q, error %v", path, err)
 			continue
 		}
 		_ = conn.Close()

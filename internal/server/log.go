@@ -24,7 +24,7 @@ type serverLog struct {
 	level *slog.LevelVar
 }
 
-// newLog logs to out. The caller must close it.
+// newLog makes a log to out. The caller must close the log.
 func newLog(out io.Writer, level slog.Level) *serverLog {
 	l := &serverLog{level: new(slog.LevelVar)}
 	l.level.Set(level)

@@ -54,7 +54,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 			t.Errorf("got the error %v, want one that says how many records wait and how many were lost", err)
 		}
 		if got := sumOf(t, reg); got != 1000-float64(l.ring.Stats().Waiting) {
-			t.Errorf("the metric counts %v records, want all of 1000 that do not wait: %+v", got, l.ring.Stats())
+			t.Errorf("the metric counts %v of 1000 records, want all except those that wait: %+v", got, l.ring.Stats())
 		}
 		_ = read.CloseWithError(io.ErrClosedPipe) // lets the writer end
 		synctest.Wait()

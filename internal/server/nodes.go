@@ -36,10 +36,10 @@ type peerHandler struct {
 	config  *settings.Cluster
 	all     func() settings.Config // in force
 	self    func() peer.Self
-	member  func() (*group.Group, error) // of this node; an error until it is restored
+	member  func() (*group.Group, error) // the node's member; an error until it is restored
 	ready   func() bool                  // whether the node answers queries
-	http    func() string                // where it answers them: http://HOST:PORT
-	joined  func() identity.Invitation   // what this node got when it joined, to be passed on
+	http    func() string                // where the node answers queries: http://HOST:PORT
+	joined  func() identity.Invitation   // this node's invitation, for nodes that join later
 	uses    *usage.Table                 // what tenants use of their limits, while this node leads
 	report  func() *peer.Report
 	figures tellFigures
@@ -61,7 +61,7 @@ func (s *server) member() (*group.Group, error) {
 	return nil, errors.New("this process is not a node")
 }
 
-// invitation returns what a node that joins gets.
+// invitation returns the invitation that a joining node gets.
 func (s *server) invitation() identity.Invitation {
 	i := s.identity.Load()
 	return identity.Invitation{Cluster: i.Cluster, Epoch: i.Epoch, Founder: i.Founder}
@@ -93,7 +93,7 @@ func (h peerHandler) Write(ctx context.Context, _ uint64, e *entry.Entry) (*outc
 	return o, h.notLeader(g, err)
 }
 
-// notLeader adds the name of the leader to an error. A member that has ended may have counted the call.
+// notLeader adds the name of the leader to an error. If the member has ended, the call may count or not.
 func (h peerHandler) notLeader(g *group.Group, err error) error {
 	switch {
 	case errors.Is(err, group.ErrEnded):
@@ -175,7 +175,7 @@ func (h peerHandler) Status(context.Context) peer.Status {
 
 // Figures implements peer.Handler.
 func (h peerHandler) Figures(_ context.Context, of peer.Figures, tenant string) ([]byte, error) {
-	if _, err := h.member(); err != nil { // then the roles are not built yet
+	if _, err := h.member(); err != nil { // the roles are not built yet
 		return nil, err
 	}
 	return h.figures(of, tenant)
@@ -285,8 +285,8 @@ func (s *server) self() peer.Self {
 	return self
 }
 
-// report returns what the process tells about itself: of a node to nodes that ask, of a collector with each call. It
-// is nil if the process has no outbox, or none yet.
+// report returns what the process tells about itself. A node tells it to nodes that ask, and a collector
+// with each call. The report is nil if the process has no outbox, or none yet.
 func (s *server) report() *peer.Report {
 	out := s.outbox.Load()
 	if out == nil {
@@ -336,8 +336,9 @@ func (n *nodes) Route(members map[string]uint64) {
 // learnEvery is how often a node asks the others for their members.
 const learnEvery = time.Second
 
-// learn asks each node that the log has not named here for its member, until all members are known. A
-// node that has just joined has an empty log, and must know the leader to answer it.
+// learn asks each other node for its member, unless the log has named it here, until all members are
+// known. A node that has just joined has an empty log, and must know the leader in order to answer the
+// leader.
 func (n *nodes) learn(ctx context.Context, c *settings.Cluster) {
 	for {
 		missing := false
@@ -459,7 +460,7 @@ func (n *nodes) join(
 
 // status asks another node for its figures.
 func (n *nodes) status(ctx context.Context, node string) (of answer.ClusterNode, s peer.Status, err error) {
-	if n.server == nil { // it may only ask for the leader
+	if n.server == nil { // not a node: it may only ask who leads
 		l, err := n.ask(ctx, node)
 		own := &l.Self
 		return answer.ClusterNode{

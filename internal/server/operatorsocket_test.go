@@ -77,10 +77,10 @@ func TestWhoOperates(t *testing.T) {
 		tried++
 		if resp, text := off.asked(t, method, path, ""); resp.StatusCode != http.StatusForbidden ||
 			!strings.Contains(text, "http.operator_loopback is off; ask by operator.sock") {
-			t.Errorf("%s on loopback: %s: %s", pattern, resp.Status, text)
+			t.Errorf("%s on loopback: status %s: %s", pattern, resp.Status, text)
 		}
 		if resp, text := off.asked(t, method, path, "Authorization: Bearer ann"); resp.StatusCode != http.StatusForbidden {
-			t.Errorf("%s with a guess: %s: %s", pattern, resp.Status, text)
+			t.Errorf("%s with a wrong token: %s: %s", pattern, resp.Status, text)
 		}
 		for _, more := range []string{"", "; X-Forwarded-For: 10.0.0.7; Host: metrics.example"} {
 			resp, text := off.asked(t, method, path, "Authorization: Bearer ann's"+more)
@@ -112,7 +112,7 @@ func TestWhoOperates(t *testing.T) {
 	}
 }
 
-// An operator sees every tenant, by its name. A request with a tenant's token counts as the
+// An operator sees any tenant that the request names. A request with a tenant's token counts as the
 // tenant's, even on the socket. A guessed token does not make a tenant an operator.
 func TestOperatorsSeeTenants(t *testing.T) {
 	s := twoTenants(t)
@@ -133,12 +133,12 @@ func TestOperatorsSeeTenants(t *testing.T) {
 	}
 	if code, text := s.bySocket(t, http.MethodGet, "/metrics", ""); code != http.StatusOK ||
 		!strings.Contains(text, "\ngo_goroutines ") {
-		t.Errorf("/metrics: status %d, or metrics of the whole process are missing", code)
+		t.Errorf("/metrics: status %d, want 200 and metrics of the whole process", code)
 	}
 }
 
-// The first request with a proxy's header, even an empty header and at any address, turns
-// http.operator_loopback off.
+// The first request with a proxy's header turns http.operator_loopback off. The header may be empty, and
+// the address does not matter.
 func TestAProxyEndsOperatorLoopback(t *testing.T) {
 	const path = "/debug/pprof/cmdline"
 	for why, come := range map[string]func(*server){
@@ -206,7 +206,7 @@ func TestOperatorSocketElsewhere(t *testing.T) {
 	runDirectory = t.TempDir()
 	t.Cleanup(func() { // once the server has ended
 		if left, err := os.ReadDir(runDirectory); err != nil || len(left) > 0 {
-			t.Errorf("after the end: %v, %v", left, err)
+			t.Errorf("files left: %v; error %v", left, err)
 		}
 		runDirectory = old
 	})
@@ -264,7 +264,7 @@ func TestCommandsAskBySocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("FRESHET_DATA_DIR", dead)
-	// This holds only where no installed server runs.
+	// The next check holds only where no installed server runs.
 	if _, err := net.Dial("unix", filepath.Join(answer.PackagedDataDir, answer.OperatorSocket)); err != nil {
 		if got := (apiclient.Server{}).String(); got != apiclient.DefaultServer {
 			t.Errorf("without an answering socket, a command uses the address %s, want %s", got, apiclient.DefaultServer)

@@ -44,9 +44,9 @@ func (s *server) serveQuerier(mux *routes) {
 	mux.Handle("GET /api/v1/status/flags", api)
 }
 
-// serveNoQuerier answers the paths of the Prometheus API in a process without a querier, in the
-// form that clients of the API expect. So far only a process that stores nothing has no querier. It
-// still shows its configuration.
+// serveNoQuerier answers the paths of the Prometheus API in a process without a querier, in the form
+// that clients of the API expect. So far, the only process without a querier is one that stores nothing.
+// Such a process still shows its configuration.
 func (s *server) serveNoQuerier(mux *routes) {
 	because := "nothing is stored here: " + settings.NothingStored + "; ask a server whose role is all"
 	if s.inCluster() {

@@ -30,7 +30,7 @@ func TestARangeEndsNow(t *testing.T) {
 	} {
 		code, stdout, stderr := freshet(t, append([]string{"query", "young", "--server", s.http[0].addr()}, args...)...)
 		if code != command.OK || stderr != "" || !strings.Contains(stdout, "young") {
-			t.Errorf("%v: exit code %d, %s\n%s", args, code, stderr, stdout)
+			t.Errorf("%v: exit code %d, want 0: %s\n%s", args, code, stderr, stdout)
 		}
 	}
 }
@@ -57,7 +57,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 				_, caret, _ := strings.Cut(strings.ReplaceAll(stderr, "freshet: ", ""), "\n")
 				want := "  " + strings.ReplaceAll(tt.want, "\n", "\n  ") + "\n"
 				if code != command.Usage || stdout != "" || caret != want {
-					t.Errorf("%q: exit code %d, output %q\n%s\nwant below the error\n%s", args, code, stdout, stderr, want)
+					t.Errorf("%q: exit code %d, output %q\n%s\nwant these lines below the error\n%s",
+						args, code, stdout, stderr, want)
 				}
 			}
 		})

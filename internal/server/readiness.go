@@ -28,7 +28,7 @@ func (s *server) answering() <-chan struct{} {
 
 var errNotReady = errors.New("starting or stopping; try again in a moment")
 
-// readiness returns nil while requests are answered, and otherwise why they are not.
+// readiness returns nil while requests are answered, and otherwise an error that says why they are not.
 func (s *server) readiness() error {
 	if s.ready.Load() || s.inherited.answered && s.opening.isOpen() {
 		return nil
@@ -62,7 +62,7 @@ func (s *server) brokenStores() []record.BrokenStore {
 	return found
 }
 
-// looked retries the broken stores, and returns those that are still broken.
+// looked returns the stores that are still broken after another attempt to open them.
 func (s *server) looked() []record.BrokenStore {
 	if s.handler.Load() != nil && s.stores != nil {
 		s.stores.Look()
@@ -73,7 +73,7 @@ func (s *server) looked() []record.BrokenStore {
 // serveReady answers whether the server works at its usual speed, or what it still waits for. A broken
 // store does not make the server unready: otherwise one broken file would take all tenants out of
 // service. Probes may send any Host, so every Host gets an answer. But only operators see the names of
-// tenants. This excludes a web page whose host name was made to resolve to this address.
+// tenants, so a web page whose host name was made to resolve to this address cannot read them.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	state := readyState{
 		Ready: s.nodeReady(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds(),
@@ -112,8 +112,8 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(state) // fails if the client is gone
 }
 
-// nodeReady reports whether the server answers at its usual speed. The member of a node must also vote, and
-// lag little. A gateway needs a node that is ready.
+// nodeReady reports whether the server answers at its usual speed. If the server is a node of a cluster,
+// its member must also vote, and lag little. If it is a gateway, a node must be ready.
 func (s *server) nodeReady() bool {
 	if !s.ready.Load() {
 		return false

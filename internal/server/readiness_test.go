@@ -19,7 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Every client may request whether the server is ready, but a tenant must not see the names of other
+// Every client may ask whether the server is ready, but a tenant must not see the names of other
 // tenants.
 func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 	dir := t.TempDir()
@@ -51,14 +51,14 @@ func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 	const here, elsewhere, address = "127.0.0.1:5000", "192.0.2.1:5000", "127.0.0.1:7125"
 	// A web page with this host name could read the answer.
 	if got := ask(here, "evil.example:7125"); strings.Contains(got, "secret-team") || strings.Contains(got, dir) {
-		t.Errorf("a server with one tenant, requested by a foreign host name, names the tenant or a path: %s", got)
+		t.Errorf("a server with one tenant, asked under a foreign host name, names the tenant or a path: %s", got)
 	}
 	if got := ask(elsewhere, address); !strings.Contains(got, "secret-team") {
 		t.Errorf("a server with one tenant does not name it: %s", got)
 	}
 	s.access.Store(tenant.ByHeader(nil))
 	if got := ask(elsewhere, address); strings.Contains(got, "secret-team") || strings.Contains(got, dir) {
-		t.Errorf("a server with many tenants, requested from elsewhere, names a tenant or a path: %s", got)
+		t.Errorf("a server with many tenants, asked from another machine, names a tenant or a path: %s", got)
 	}
 	if got := ask(here, address); !strings.Contains(got, "secret-team") ||
 		!strings.Contains(got, "move the file "+broken+" away") {

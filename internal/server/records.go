@@ -30,8 +30,8 @@ func (s *server) topOfAll(ctx context.Context) (any, error) {
 	return all, nil
 }
 
-// growing returns the growth of each tenant's series, and the limits of their number. Before the
-// journal is replayed, it returns nothing.
+// growing returns the growth of each tenant's series, and the limits on their number. Before the journal
+// is replayed, it returns no tenants.
 func (s *server) growing() record.Growing {
 	g := record.Growing{
 		At: time.Now().Unix(), MemoryBytes: s.memory.Bytes, MemoryOf: s.memory.Of, Tenants: []record.GrowingTenant{},
@@ -70,8 +70,8 @@ func (s *server) queryCosts() []querycost.Row {
 	return s.engine.Costs(maxCosts)
 }
 
-// maxSent is how many senders of requests a record lists, at 200 bytes each. A fleet may have this many
-// senders that each send little.
+// maxSent is how many senders of requests a record lists, at 200 bytes each. The number is high, since a
+// fleet may have many senders that each send little.
 const maxSent = 1000
 
 // sent returns the senders with the most requests of remote write and OTLP. If there are more than

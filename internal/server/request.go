@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// tenantOf returns the tenant for which a request acts: the tenant that guard determined, or else the
-// tenant of the address.
+// tenantOf returns the tenant for which a request acts: the tenant that the method `guard` determined,
+// or else the tenant of the address.
 func tenantOf(r *http.Request) string {
 	name, ok := tenant.FromContext(r.Context())
 	if !ok {
@@ -50,7 +50,7 @@ func isLoopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// hostOf returns HOST of HOST:PORT or HOST.
+// hostOf returns HOST, given HOST:PORT or HOST alone.
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
@@ -83,9 +83,8 @@ var forwarding = map[string]bool{
 	"Fastly-Client-Ip": true, "Fly-Client-Ip": true,
 }
 
-// forwarded returns the name of a header that a proxy has added, or "" if there is none. Its
-// presence counts, even with an empty value: a client may send an empty header, and a proxy then
-// appends a second header.
+// forwarded returns the name of a header that a proxy has added, or "" if there is none. Even an empty
+// header counts: a client may send an empty header, and a proxy then appends a second header.
 func forwarded(h http.Header) string {
 	for name := range h {
 		if strings.HasPrefix(name, "X-Forwarded") || forwarding[name] {

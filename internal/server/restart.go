@@ -72,7 +72,7 @@ func (s *server) openRestarted() error {
 	return nil
 }
 
-// begin stores the context and the stop function of the parts, when these start.
+// begin is called when the parts start. It stores `signaled`, and the function that stops the parts.
 func (r *restarter) begin(signaled context.Context, stop context.CancelCauseFunc) {
 	r.signaled, r.stop, r.begun = signaled, stop, time.Now()
 }
@@ -131,7 +131,8 @@ func (s *server) prepareRestart(ctx context.Context) error {
 	return nil
 }
 
-// checkProgram runs a program that loads its configuration and exits, and returns its problem.
+// checkProgram runs a program so that it only loads its configuration and exits. It returns the
+// program's error.
 func checkProgram(ctx context.Context, path string, args []string) error {
 	if len(args) == 0 {
 		args = []string{"serve"}

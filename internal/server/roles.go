@@ -123,7 +123,7 @@ func (s *server) serveRoles(mux *routes) {
 	}
 }
 
-// reloadRoles applies a configuration that was checked, so that no role can refuse it.
+// reloadRoles applies a configuration. It was checked before, so no role can refuse it.
 func (s *server) reloadRoles(next settings.Config) {
 	for _, r := range s.roles() {
 		if r.reload != nil {

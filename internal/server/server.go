@@ -57,11 +57,11 @@ type server struct {
 	logger        *slog.Logger // writes to log
 	log           *serverLog
 	lock          *files.Lock                       // the lock of the data directory
-	identity      atomic.Pointer[identity.Identity] // the node that the data directory is; nil in no cluster
-	nodes         *nodes                            // connections to the nodes of the cluster; nil in no cluster
+	identity      atomic.Pointer[identity.Identity] // the node of this data directory; nil outside a cluster
+	nodes         *nodes                            // connections to the nodes of the cluster; nil outside a cluster
 	seen          seenNodes                         // the last known figures of the nodes
 	seenBooks     seenBooks                         // the last known books of the other nodes
-	figures       tellFigures                       // ownFigures, for other nodes
+	figures       tellFigures                       // ownFigures, called for other nodes
 	memory        memory.Limit
 	shares        connections.Shares // how the file descriptors are divided
 	catalogue     *catalogue.Catalogue
@@ -81,10 +81,10 @@ type server struct {
 	metadata    *metadata.Store               // metadata that senders of remote write and OTLP have sent
 	aggregator  tiles                         // the aggregator, or a member of a group
 	requests    *group.Requests               // the requests of the group; nil without a group
-	gateway     *gateway.Gateway              // hands writes to the leader of the group; nil in no cluster
+	gateway     *gateway.Gateway              // hands writes to the leader of the group; nil outside a cluster
 	outgoing    *outbox.Events                // hands events to the leader of the group; nil without a group
 	relay       *gateway.Relay                // passes requests on to the nodes; nil without the role gateway
-	outbox      atomic.Pointer[outbox.Outbox] // nil in no cluster, and until it is open
+	outbox      atomic.Pointer[outbox.Outbox] // nil outside a cluster, and until it is open
 	querier     *querier.Queryable
 	engine      *promapi.Engine // the PromQL engine of the querier
 	scraper     *scraper.Scraper
@@ -101,15 +101,15 @@ type server struct {
 
 	// The HTTP and gRPC servers, and what they answer.
 	http           httpServers
-	httpAt         atomic.Pointer[httpServer]    // the first of them, for other goroutines during the start
+	httpAt         atomic.Pointer[httpServer]    // the first of http, for other goroutines during the start
 	operatorSocket *httpServer                   // nil if none can be bound
 	otlp           *otlpServer                   // nil if no address is configured
 	bound          *connections.Bound            // bounds the connections of http and otlp
 	handler        atomic.Pointer[http.ServeMux] // nil while starting
 	metrics        http.Handler                  // serves the metrics of the whole process
-	access         atomic.Pointer[tenant.Access] // rights of clients; nil: all may send, for the address' tenant
+	access         atomic.Pointer[tenant.Access] // rights of clients; nil: all may send for the address' tenant
 	operators      atomic.Pointer[tenant.Operators]
-	proxied        atomic.Pointer[string] // name of the first header of a proxy that was seen, or nil
+	proxied        atomic.Pointer[string] // name of the first proxy header that was seen, or nil
 	refused        *prometheus.CounterVec // counts refused requests, by reason
 	origins        *regexp.Regexp         // origins whose pages may read; nil: only our own page
 

@@ -19,9 +19,9 @@ func (s *server) sharesLimits() bool {
 	return s.inCluster() && (s.has(settings.RoleCollector) || s.has(settings.RoleDistributor))
 }
 
-// shareLimits tells the leader of the cluster once a second what tenants use of their limits here, and
-// counts against these limits what they use elsewhere, until ctx is done. While there is no leader, each
-// process goes on with the last sums.
+// shareLimits runs until ctx is done. Once a second it tells the leader of the cluster how much of their
+// limits tenants use here, and counts their use in other processes against these limits. While there is
+// no leader, each process goes on with the last sums.
 func (s *server) shareLimits(ctx context.Context) error {
 	failed := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "freshet_limits_unshared_total",
@@ -49,7 +49,7 @@ func (s *server) shareLimits(ctx context.Context) error {
 	}
 }
 
-// exchangeUse tells the leader what tenants use here, and takes what they use elsewhere.
+// exchangeUse tells the leader how much tenants use here, and learns how much they use elsewhere.
 func (s *server) exchangeUse(ctx context.Context, process uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, usage.Interval)
 	defer cancel()

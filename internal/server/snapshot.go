@@ -170,7 +170,7 @@ func sizes(dir string) (map[string]int64, error) {
 	return all, err
 }
 
-// serve streams the progress, line by line.
+// serve makes a snapshot, and streams the progress.
 func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
 	if err := s.ready(); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -218,8 +218,8 @@ func (s *snapshots) servePrometheus(w http.ResponseWriter, r *http.Request) {
 	respond(http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"name": whole.Name}})
 }
 
-// register adds the routes. exposures restricts them to operators: a snapshot fills the disk, and
-// contains the series of every tenant.
+// register adds the routes. The table `exposures` restricts them to operators: a snapshot fills the
+// disk, and contains the series of every tenant.
 func (s *snapshots) register(mux *routes) {
 	mux.HandleFunc("POST /api/v1/admin/snapshot", s.serve)
 	mux.HandleFunc("POST /api/v1/admin/tsdb/snapshot", s.servePrometheus)

@@ -51,8 +51,8 @@ func (s *server) runOpening(ctx context.Context, opened func() error) error {
 	return nil
 }
 
-// awaitReplays waits until the stores have the requests that the aggregator read from its log. It
-// does not wait for a store that refuses them: queries of that tenant then say what they lack.
+// awaitReplays waits until the stores have the requests that the aggregator read from its log. It does
+// not wait for a store that refuses the requests: queries of the store's tenant then say what they lack.
 func (s *server) awaitReplays(ctx context.Context) {
 	if s.aggregator == nil {
 		return
@@ -100,7 +100,7 @@ func (s *server) announce(out io.Writer) error {
 		s.logger.Warn(w)
 	}
 	if err := s.listeningTold.first(s.writeListening); err != nil {
-		s.logger.Error(noListening, "error", err) // on a full disk, queries still have answers
+		s.logger.Error(noListening, "error", err) // not fatal: queries work even on a full disk
 	}
 	if err := handover.Notify(handover.Ready); err != nil {
 		s.logger.Warn("could not tell systemd that the server is ready", "error", err)

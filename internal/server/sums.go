@@ -38,7 +38,7 @@ func refuseParameter(w http.ResponseWriter, err error) {
 	})
 }
 
-// toldFigures are the figures of another node, or the error with which asking for them ended.
+// toldFigures are the figures of another node, or the error if the node could not be asked for them.
 type toldFigures struct {
 	node string
 	json []byte
@@ -77,7 +77,7 @@ func whyNot(err error, operator bool) string {
 // toldBooks are the books of another node.
 type toldBooks struct {
 	node  string
-	books *answer.Ledger // the last known ones if err is set, or nil
+	books *answer.Ledger // if err is set, the last known ones, or nil
 	age   time.Duration  // of the last known books
 	err   error
 }
@@ -95,8 +95,8 @@ type oldBooks struct {
 	at time.Time
 }
 
-// maxSeenBooks bounds the books that are remembered, each of a few kB. Beyond it, a node that does not answer has no
-// last known books.
+// maxSeenBooks bounds the books that are remembered, each of a few kB. Further books are not remembered,
+// so they are missing when their node does not answer.
 const maxSeenBooks = 1000
 
 // askLedgers asks all other nodes for the books of a tenant.
@@ -147,7 +147,7 @@ const (
 	// watchBooksEvery is how often a node asks for the books of others, so that it has them when a node dies.
 	watchBooksEvery = 10 * time.Second
 
-	// watchedTenants bounds the tenants whose books it asks for.
+	// watchedTenants bounds the tenants whose books a node asks for.
 	watchedTenants = 20
 )
 

@@ -18,8 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// nodeWithBooks returns a node that received some samples, stored those of a request, and has the windows of the whole
-// cluster from the log.
+// nodeWithBooks returns a node that received some samples, stored those that came in a request, and has
+// the windows of the whole cluster, which the log brought.
 func nodeWithBooks(t *testing.T, name string, received, windows, collected uint64) *server {
 	s := bookServer(t, t.TempDir())
 	s.config.Cluster = settings.Cluster{Node: name}
@@ -33,7 +33,7 @@ func nodeWithBooks(t *testing.T, name string, received, windows, collected uint6
 	return s
 }
 
-// asks returns what a node gets when it asks another one for its books.
+// asks returns the books that a node gets when it asks the node `other` for them.
 func asks(t *testing.T, seen *seenBooks, other *server, err error) (all []toldBooks) {
 	told := toldBooks{node: other.config.Cluster.Node, err: err}
 	if err == nil {
@@ -92,7 +92,7 @@ func TestSumOfLedgers(t *testing.T) {
 			seen.note(bookKey{"b", fmt.Sprint(i)}, &l)
 		}
 		if len(seen.last) != maxSeenBooks {
-			t.Errorf("%d books are remembered", len(seen.last))
+			t.Errorf("%d books are kept, want 1000", len(seen.last))
 		}
 	})
 }
@@ -106,8 +106,9 @@ func TestBooksThatCannotBeAdded(t *testing.T) {
 	}
 }
 
-// Samples that were folded, refused or delayed came in at one node each. Each node knows the DogStatsD series of the
-// cluster, if it has heard of them. All nodes have the same stored series.
+// Each sample that was folded, refused or delayed came in at one node, so these numbers add up. Each
+// node knows the DogStatsD series of the cluster that it has heard of, so the largest number counts. All
+// nodes have the same stored series.
 func TestSumOfLimits(t *testing.T) {
 	answerOf := func(node string, series, elsewhere int, refused uint64, requests float64) []byte {
 		text, err := json.Marshal(limitsAnswer{Node: node, Tenants: []tenantLimits{
@@ -135,7 +136,7 @@ func TestSumOfLimits(t *testing.T) {
 	want := tenantLimits{Tenant: "default", Series: 55, Elsewhere: 35, Folded: 30, Refused: 6,
 		Distributor: &distributorLimits{Series: 500, Totals: 70, Refused: 6, Delayed: 3}}
 	if !reflect.DeepEqual(got, want) || sender != "b" {
-		t.Errorf("got %+v, %+v\nbusiest sender of node %s", got, got.Distributor, sender)
+		t.Errorf("got %+v, %+v\nbusiest sender of node %s, want node b", got, got.Distributor, sender)
 	}
 	var tenants []string
 	for _, t := range sum.Tenants {
@@ -150,7 +151,7 @@ func TestSumOfLimits(t *testing.T) {
 }
 
 func TestFiguresOfThisNodeAlone(t *testing.T) {
-	s := nodeWithBooks(t, "a", 100, 40, 50) // without others that it could ask
+	s := nodeWithBooks(t, "a", 100, 40, 50) // it has no other nodes to ask
 	for query, want := range map[string]string{
 		"local=true": `"received":100,`, "local=1": `"handed_over":40,`, "local=b": "want true",
 	} {
@@ -161,12 +162,12 @@ func TestFiguresOfThisNodeAlone(t *testing.T) {
 		}
 	}
 	if _, err := s.ownFigures(99, "default"); err == nil || !strings.Contains(err.Error(), "upgrade it") {
-		t.Errorf("figures of an unknown kind: %v", err)
+		t.Errorf("unknown figures: %v, want an error", err)
 	}
 }
 
-// A collector pushed to one node and called others. Its newest report counts, and its newest push. One that finds no
-// leader has pushed nowhere.
+// A collector pushes to some nodes, and sends reports to some. Its newest push counts, and its newest
+// report. A collector that finds no leader has pushed nowhere.
 func TestWhatNodesKnowOfACollector(t *testing.T) {
 	report := func(bytes uint64) *peer.Report {
 		return &peer.Report{Version: "v1", Bytes: bytes, Samples: 2, Oldest: 4}

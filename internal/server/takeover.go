@@ -21,11 +21,11 @@ import (
 	"github.com/freshet-io/freshet/internal/role/group"
 )
 
-// takeOver gives the data of this directory to its group, at the first start after freshet cluster init
-// in a directory with data. It writes the first checkpoint of the group, from the journal and from the
-// stores' knowledge of earlier requests. If it fails before the checkpoint is in place, the next start
-// begins again, since the journal still has everything. Once the checkpoint is in place, removeJournal
-// removes the journal.
+// takeOver gives the data of this directory to its group. It does so at the first start after the
+// command freshet cluster init has run in a directory with data. It writes the first checkpoint of the
+// group, from the journal and from the stores' knowledge of earlier requests. If it fails before the
+// checkpoint is in place, the next start begins again, since the journal still has everything. Once the
+// checkpoint is in place, removeJournal removes the journal.
 func (s *server) takeOver(dir segment.FS) (tookOver bool, err error) {
 	if !s.founded() {
 		return false, nil
@@ -51,7 +51,7 @@ func (s *server) founded() bool {
 	return i != nil && i.Joined() && i.Founder == i.Member
 }
 
-// takeOverFrom is takeOver for a directory of the journal and one of the group.
+// takeOverFrom does what takeOver does, for given directories of the journal and the group.
 func (s *server) takeOverFrom(from, to segment.FS) error {
 	begun := time.Now()
 	log, report, err := s.openLog(from)
@@ -72,7 +72,7 @@ func (s *server) takeOverFrom(from, to segment.FS) error {
 	if err != nil {
 		return err
 	}
-	// The shards do not have the samples that are already in the stores.
+	// Sync the stores, since the shards do not have the stores' samples.
 	if err := s.stores.Sync(context.Background()); err != nil {
 		return err
 	}
@@ -94,7 +94,8 @@ func (s *server) takeOverFrom(from, to segment.FS) error {
 	return nil
 }
 
-// statesOf returns, for each tenant that has stores or tiles, what its requests left in its raw store.
+// statesOf returns, for each tenant that has stores or tiles, the state that the tenant's requests left
+// in its raw store.
 func (s *server) statesOf(shards *tile.Shards) (map[string]*write.State, error) {
 	states := map[string]*write.State{}
 	for _, tenant := range slices.Concat(s.stores.Tenants(), slices.Collect(maps.Keys(shards.Unstored()))) {

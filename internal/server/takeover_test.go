@@ -42,8 +42,8 @@ type machine struct {
 	*server
 	t       *testing.T
 	journal *memfs.FS   // of a process that was killed
-	group   *memfs.FS   // founded, without the data
-	synced  atomic.Bool // a store of tiles
+	group   *memfs.FS   // founded, but without the data
+	synced  atomic.Bool // a store of tiles is synced
 }
 
 // ownedName is a name whose owner the machine knows.
@@ -138,7 +138,7 @@ func (m *machine) live(tenants ...string) (end func()) {
 	}
 }
 
-// writesRequest writes a sample of the present to a tenant's raw store.
+// writesRequest writes a sample with the present time to a tenant's raw store.
 func (m *machine) writesRequest(tenant string) {
 	var r remotewrite.Request
 	var b remotewrite.Builder
@@ -177,8 +177,8 @@ func (m *machine) content(group *memfs.FS) string {
 	return all.String()
 }
 
-// A kill or a power loss may interrupt the takeover at any call for the journal or the group. The next start then
-// takes over the same data, once.
+// A kill or a power loss may interrupt the takeover at any operation on the files of the journal or the
+// group. The next start then takes over the same data, once.
 func TestATakeoverIsInterrupted(t *testing.T) {
 	m := killedMachine(t)
 	whole := m.group.Crash()
@@ -211,14 +211,15 @@ func TestATakeoverIsInterrupted(t *testing.T) {
 				t.Fatalf("interrupted at call %d: %v", calls, err)
 			}
 			if got := m.content(to); got != want {
-				t.Fatalf("interrupted at call %d, the group has\n%s\nand without an interruption\n%s", calls, got, want)
+				t.Fatalf("after an interruption at call %d, the group has\n%s\nwant, as without an interruption,\n%s",
+					calls, got, want)
 			}
 		}
 	}
 }
 
-// interrupted takes the data over, but stops after a number of calls. It reports whether more calls
-// would have followed.
+// interrupted begins to take the data over, but stops after a number of calls. It reports whether more
+// calls would have followed.
 func (m *machine) interrupted(from, to *memfs.FS, calls int) (more bool) {
 	type end struct{}
 	fail := func(string, string) error {
@@ -274,6 +275,6 @@ func TestATakeoverOfABrokenStore(t *testing.T) {
 		t.Errorf("the takeover with a broken store returned %v, want an error that names tenant c", err)
 	}
 	if lacks, err := group.LacksData(m.group); err != nil || !lacks {
-		t.Errorf("the group lacks the data afterwards: %v, %v", lacks, err)
+		t.Errorf("after the failure, LacksData returned %v, %v, want true", lacks, err)
 	}
 }

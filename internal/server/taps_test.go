@@ -99,7 +99,7 @@ func TestStreamOutlivesReadTimeout(t *testing.T) {
 	_, err = (apiclient.Server{Address: web.URL}).Follow(t.Context(), "/api/v1/status/capture",
 		url.Values{"listener": {"nope"}})
 	if err == nil || !strings.Contains(err.Error(), "no such socket; it has none") {
-		t.Errorf("for an unknown socket, the error is %v", err)
+		t.Errorf("unknown socket: got %v, want no such socket", err)
 	}
 	body, err := apiclient.Server{Address: web.URL}.Follow(t.Context(), "/api/v1/status/capture", nil)
 	if err != nil {

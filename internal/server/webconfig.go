@@ -95,8 +95,8 @@ func (p *passwords) fit(user, hash, password string) bool {
 	return true
 }
 
-// nobody is a bcrypt hash. Passwords of unknown users are checked against it, so that the time of the
-// answer does not reveal which users exist.
+// nobody is a bcrypt hash for users who do not exist. Their passwords are checked against it, so that
+// the time of the answer does not reveal which users exist.
 const nobody = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 
 // basicAuth does what http.Request.BasicAuth does, without a request.

@@ -173,7 +173,7 @@ func TestTLSForOtherListeners(t *testing.T) {
 		defer ours.Close()
 		go func() {
 			server := tls.Server(theirs, served)
-			_, _ = io.WriteString(server, "x") // from data after the handshake, the client learns the handshake's result
+			_, _ = io.WriteString(server, "x") // data after the handshake lets the client learn the handshake's result
 			server.Close()
 		}()
 		client := tls.Client(ours, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"},

@@ -26,7 +26,7 @@ func TestNodeAddress(t *testing.T) {
 			t.Error(err)
 		}
 		if text, err := a.MarshalText(); err != nil || string(text) != good {
-			t.Errorf("%s is written as %s, %v", good, text, err)
+			t.Errorf("%s is written as %s, error %v", good, text, err)
 		}
 	}
 	for _, bad := range []string{"", "a", "a=", "a=10.0.0.1", "=10.0.0.1:1", "a=:7126", "a b=10.0.0.1:1", "a=10.0.0.1:"} {
@@ -85,7 +85,7 @@ func TestClusterIsValidated(t *testing.T) {
 			wrong = append(wrong, p.Key)
 		}
 		if got := strings.Join(wrong, " "); got != c.wrong {
-			t.Errorf("role %s, %+v: %q is wrong, want %q", c.role, c.cluster, got, c.wrong)
+			t.Errorf("role %s, %+v: got problems with %q, want %q", c.role, c.cluster, got, c.wrong)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestDistributor(t *testing.T) {
 		}
 		change(&c)
 		if problems := c.Validate(); len(problems) != 1 || problems[0].Key != why {
-			t.Errorf("%s: got the problems %v, want one, with this key", why, problems)
+			t.Errorf("%s: got the problems %v, want one problem with this key", why, problems)
 		}
 	}
 }

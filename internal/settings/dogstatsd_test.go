@@ -19,7 +19,7 @@ func TestDogStatsD(t *testing.T) {
 	for _, p := range c.Validate() {
 		keys = append(keys, p.Key)
 		if !strings.Contains(p.Text, "must ") && !strings.Contains(p.Text, "give ") && !strings.Contains(p.Text, ";") {
-			t.Errorf("%s: %s: does not say how to fix it", p.Key, p.Text)
+			t.Errorf("the problem %s: %s does not say how to fix it", p.Key, p.Text)
 		}
 	}
 	slices.Sort(keys)

@@ -20,7 +20,7 @@ type Forward struct {
 	Backends []Backend `yaml:"backends" help:"remote-write backends that also receive the data, each through a queue of its own"`
 }
 
-// Backend is one backend. A zero field takes its default, as in every list.
+// Backend is one backend. As in every list of the configuration, a zero field takes its default.
 type Backend struct {
 	Name     string            `yaml:"name" help:"1 to 64 letters, digits, dashes and underscores; names the queue's directory, and is the value of the label backend in metrics"`
 	URL      string            `yaml:"url" help:"where requests are sent, such as https://mimir.example:8080/api/v1/push" show:"url"`

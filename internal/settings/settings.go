@@ -3,7 +3,7 @@
 // configuration without importing a role. Some sections are declared elsewhere, beside the code that
 // reads them: the type Config of an adapter, of core/limit and of core/mapping.
 //
-// The files, from the top; each uses only names that are declared in files below it:
+// These are the files, from the top down. Each uses only names that are declared in files below it:
 //
 //	shared.go       the sections that the nodes of a cluster share
 //	settings.go     all sections, and where they are read from
@@ -154,7 +154,7 @@ func (s *Source) Load() (Config, error) {
 	return s.LoadText(s.file, text)
 }
 
-// LoadText loads `text` instead of the file's content. Problems name the file `file`.
+// LoadText loads `text` as if it were the content of `file`. Problems name `file`.
 func (s *Source) LoadText(file string, text []byte) (Config, error) {
 	c, from, err := s.schema.LoadText(file, text, os.LookupEnv)
 	if err != nil {
@@ -255,7 +255,7 @@ func (c Config) Validate() []conf.Problem {
 	return problems
 }
 
-// ConstantLabels are added to every series whose sender did not set them.
+// ConstantLabels returns labels that are added to each series whose sender did not set them.
 func (c Config) ConstantLabels() (labels.Labels, error) {
 	all := map[string]string{}
 	if c.DogStatsD.HostLabel {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// shared are the sections that decide what a cluster stores and answers. Its nodes should agree on them. The
-// other sections say what a process does and where it listens.
+// shared lists the sections that decide what a cluster stores and answers. The nodes of a cluster should
+// agree on them. The other sections say what a process does and where it listens.
 var shared = []string{"mapping", "limits", "distributor", "forward", "aggregator", "store", "events", "query"}
 
 // Digests returns a hash of each section on which the nodes of a cluster should agree. The keys are the
@@ -30,7 +30,7 @@ func (c Config) Digests() map[string]string {
 	}
 	digests := map[string]string{}
 	for section, of := range values {
-		text, err := json.Marshal(of) // keys come in order
+		text, err := json.Marshal(of) // Marshal sorts the keys
 		if err != nil {
 			panic(fmt.Sprintf("BUG: section %s: %v", section, err))
 		}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The digests of two nodes differ exactly in the sections that differ. Settings that must differ between
-// nodes, such as their addresses, do not count.
+// The digests of two nodes differ exactly for the sections that the nodes configure differently.
+// Settings that must differ between nodes, such as their addresses, do not count.
 func TestDigests(t *testing.T) {
 	before := Default().Digests()
 	if names := slices.Sorted(maps.Keys(before)); !slices.Equal(names, slices.Sorted(slices.Values(shared))) {

@@ -27,7 +27,7 @@ type Ledger interface {
 	Note(tenant string, which ledger.OfWhich, samples uint64)
 }
 
-// Books post in the ledger what became of samples in tiles.
+// Books posts to the ledger what became of samples in tiles.
 type Books struct {
 	Ledger  Ledger
 	Metrics *Metrics

@@ -27,16 +27,16 @@ func (c *Collectors) Pushed(producer, incarnation uint64, end, clock int64) {
 	c.last[producer] = lastWindow{incarnation, max(end, c.last[producer].end), clock}
 }
 
-// Left notes that no window of a collector follows under an incarnation, so nobody waits for one.
+// Left notes that an incarnation of a collector pushes no more windows, so nobody waits for one.
 func (c *Collectors) Left(producer, incarnation uint64) {
 	if c.last[producer].incarnation == incarnation {
 		delete(c.last, producer)
 	}
 }
 
-// Through returns the time up to which the windows of all collectors that were not silent lately are
-// counted. It is never more than `silent` behind the leader's clock: if a collector cannot reach the
-// leader for longer, its windows come late.
+// Through returns the time up to which the windows of all collectors are counted, except collectors that
+// were silent lately. It is never more than `silent` behind the leader's clock: if a collector cannot
+// reach the leader for longer, its windows come late.
 func (c *Collectors) Through(clock int64) int64 {
 	maps.DeleteFunc(c.last, func(_ uint64, w lastWindow) bool { return w.at < clock-silent })
 	through, first := clock-silent, true

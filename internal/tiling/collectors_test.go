@@ -21,7 +21,7 @@ func TestCollectors(t *testing.T) {
 	c.Pushed(1, 1, now, now+1000)
 	c.Pushed(2, 1, now-1000, now+1000) // a slow collector
 	expect(now+1000, now-1000)
-	c.Pushed(2, 1, now-5000, now+1000) // a window of an outbox
+	c.Pushed(2, 1, now-5000, now+1000) // an old window, from an outbox
 	expect(now+1000, now-1000)
 	c.Pushed(1, 1, now+3000, now+4000) // collector 2 is silent
 	expect(now+4000, now+3000)

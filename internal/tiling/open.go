@@ -1,5 +1,6 @@
-// Package tiling has what the two roles that make tiles share: the answers about open tiles, our own
-// metrics, and the books. A process has either role/aggregator or role/group.
+// Package tiling has the code that the two roles that make tiles share: the answers about open tiles,
+// our own metrics, and the books. A process has one of these roles: either role/aggregator or
+// role/group.
 package tiling
 
 import (
@@ -16,7 +17,8 @@ import (
 )
 
 // clockSlack is how far a window may end ahead of the last clock reading. The goroutine that counts
-// windows reads the clock once a tick, so the reading may be as old as a tick and its work.
+// windows reads the clock once a tick. So the reading may be as old as one tick plus the time that the
+// work of the tick takes.
 const clockSlack = time.Second
 
 // Open answers questions about the tiles that are in no store yet. Any goroutine may call it.

@@ -31,7 +31,7 @@ func TestReplays(t *testing.T) {
 		o.FailReplay("b", full)
 		synctest.Wait()
 		if !ended(a) || <-a != nil || !ended(b) || !errors.Is(<-b, full) {
-			t.Error("want no error for the waiting query of a, and the failure for that of b")
+			t.Error("the waiting query of a did not end without an error, or that of b with the failure")
 		}
 		o.FailReplay("b", broken)
 		o.FailReplay("c", broken)

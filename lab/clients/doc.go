@@ -3,5 +3,5 @@
 //
 //	go test -C lab -bench . ./clients
 //
-// It is not in the client's module, which needs only the standard library.
+// This package is not in the client's module, since that module needs only the standard library.
 package clients

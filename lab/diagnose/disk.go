@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// memoryDisk is the size, in bytes, of the file system that fills up. It is in memory. The load
-	// alone does not fill it within some seconds.
+	// memoryDisk is the size, in bytes, of the file system that fills up. The file system is in memory.
+	// The load alone takes longer than some seconds to fill it.
 	memoryDisk = 256 << 20
 
 	// loopDisk is the size, in bytes, of the sparse file that stands in for a disk that freezes.
@@ -51,7 +51,7 @@ func fill(ctx context.Context, dir string, _ *server) error {
 	}
 }
 
-// onLoop mounts a file system from a file beside it as the data directory.
+// onLoop mounts a file system as the data directory. Its file is beside that directory.
 func onLoop(dir string) (undo func() error, err error) {
 	image := dir + ".img"
 	file, err := os.Create(image)

@@ -6,14 +6,13 @@
 //	go run -C lab ./diagnose --runs 1             each fault once, for a quick look
 //	go run -C lab ./diagnose --keep DIR           keep the records
 //
-// The binary is built from this tree with the build tag faults, which releases do not have. The
-// variable FRESHET_FAULT then tells internal/lib/fault what to do to requests, datagrams and
-// writes. The server receives DogStatsD and remote write all the time. Two rows need no help from
-// the binary: a client that invents tags, and no fault at all, for which no cause may be clear.
-// Other faults come from outside (outside.go): a CPU quota, files instead of directories, a disk
-// that is full or frozen (disk.go), a setting, or a client (clients.go). Beside each of them,
-// another row looks similar and does no harm. A fault that the machine does not allow is reported
-// as not tried.
+// The binary is built from this tree with the build tag faults, which releases do not have. The variable
+// FRESHET_FAULT then tells internal/lib/fault what to do to requests, datagrams and writes. The server
+// receives DogStatsD and remote write all the time. Two rows of the table need no help from the binary:
+// a client that invents tags, and the row without a fault, in which no cause may be clear. Other faults
+// come from outside (outside.go): a CPU quota, files instead of directories, a disk that is full or
+// frozen (disk.go), a setting, or a client (clients.go). Beside each of these rows, another row looks
+// similar and does no harm. A fault that the machine does not allow is reported as not tried.
 //
 // The time is measured from the beginning of the fault until `freshet diagnose` has printed its
 // result. The exit status is 1 if a wrong cause was named, or if it took longer than a minute.
@@ -61,7 +60,7 @@ func causesOf(row string) []string {
 	return []string{from.cause}
 }
 
-// limit is the longest time in which a fault must be named.
+// limit is the time within which a fault must be named.
 const limit = time.Minute
 
 func main() {

@@ -52,7 +52,7 @@ func TestRow(t *testing.T) {
 		{"disk_frozen", named("lock", .9), time.Second, false},
 	} {
 		if right := row(c.fault, c.found, c.took); right != c.right {
-			t.Errorf("%s: %+v after %v is right: %t, want %t", c.fault, c.found.Causes, c.took, right, c.right)
+			t.Errorf("%s: for %+v after %v, row returned %t, want %t", c.fault, c.found.Causes, c.took, right, c.right)
 		}
 	}
 }

@@ -33,7 +33,7 @@ type outside struct {
 // socket is the Unix datagram socket in the data directory.
 const socket = "lab.sock"
 
-// storeWait is the time until the first tile is due, which opens its store.
+// storeWait is the time until the first tile is due. This tile opens its store.
 const storeWait = 20 * time.Second
 
 // outsides are the faults from outside, by the name of their row. The load takes a fifth of a
@@ -112,7 +112,8 @@ var outsides = map[string]outside{
 		says:  []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)"}, run: floodSeries,
 		wait: 32 * time.Second,
 	},
-	// During the first two minutes and three steps, growth looks like a server that has just started.
+	// During the first two minutes and three steps, growth looks like the new series of a server that
+	// has just started.
 	"growth": {
 		cause: diagnose.Growth,
 		says: []string{

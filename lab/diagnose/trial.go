@@ -28,7 +28,8 @@ const (
 	writeBatch       = 200    // samples in each request, so 300 requests a second
 	writeConnections = 8
 
-	// newShare is the share of a flood's metrics that have a new tag value, which is 21,000 a second.
+	// newShare is the share of a flood's metrics that have a new tag value. That is 21,000 metrics a
+	// second.
 	newShare = 0.3
 
 	// warmUp is the time until the series exist and the flight recorder is full. A record contains the

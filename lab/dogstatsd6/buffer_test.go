@@ -10,8 +10,8 @@ import (
 // bufferSize is the size of the Agent's buffers, and so of the largest packet that the Agent accepts.
 const bufferSize = 8192
 
-// buffering copies n packets of the traffic into buffers, as the system call would do, parses them there,
-// and returns the number of their samples.
+// buffering is a technique. It copies n packets of the traffic into buffers, as the system call would
+// do, parses them there, and returns the number of their samples.
 type buffering struct {
 	name string
 	run  func(n int) (samples int)

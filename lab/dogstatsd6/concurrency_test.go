@@ -9,7 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// concurrency parses n packets of the traffic and returns the number of their samples.
+// concurrency is a technique. It parses n packets of the traffic and returns the number of their
+// samples.
 type concurrency struct {
 	name string
 	run  func(n int) (samples int)
@@ -19,8 +20,8 @@ var concurrencies = []concurrency{
 	{"goroutine a packet", byGoroutines}, {"pool", byWorkers}, {"ours", byReader},
 }
 
-// BenchmarkConcurrency measures the way from the reader to the counted sample. All techniques use the same
-// parser.
+// BenchmarkConcurrency measures the path from the reader to the counted sample. All techniques use the
+// same parser.
 //
 // Bound for our technique: 0 allocs/op, and the time of the parser alone.
 func BenchmarkConcurrency(b *testing.B) {

@@ -38,8 +38,8 @@ var spellings = func() []spelled {
 	return all
 }()
 
-// keying returns the number of a metric's context. It numbers contexts from 0, in the order of their first
-// metrics.
+// keying is a technique. It returns the number of a metric's context, and numbers contexts from 0, in
+// the order of their first metrics.
 type keying struct {
 	name string
 	make func() func(*spelled) int
@@ -92,7 +92,7 @@ func TestKeysOfReorderedTags(t *testing.T) {
 		s.cutTags = slices.Clone(s.cutTags)
 		slices.Reverse(s.cutTags)
 		if find(&s) != first {
-			t.Errorf("%s: the tags in reverse order have another context, want the same", k.name)
+			t.Errorf("%s: with the tags in reverse order, got another context, want the same", k.name)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Edge measures what it costs nginx to count a request, by several techniques. It repeats, on your machine
-// and in one run, the measurement that Kong reported about its logger at the edge.
+// Edge measures the cost of counting a request in nginx, for several techniques. It repeats, on your
+// machine and in one run, the measurement that Kong reported about its logger at the edge.
 //
 //	go run -C lab ./edge             takes about seven minutes
 //	go run -C lab ./edge --quick     takes about two minutes, for a rough result
@@ -10,7 +10,7 @@
 // same round. Processor time is the worker's user and system time, from the scheduler.
 //
 // The cost of a request in nginx and the kernel varies between rounds by more than the cost of a
-// handler. So the second table shows user-mode instructions counted by callgrind. They differ by
+// handler. So the second table shows user-mode instructions counted by callgrind. These counts differ by
 // less than ten between runs.
 //
 // nginx, its Lua module, valgrind and wrk are packages of Debian. lua/bench/conf.sh has the handlers.

@@ -138,8 +138,8 @@ type slice struct {
 // patience is how long the client waits for answers after the end of a slice.
 const patience = time.Second
 
-// openLoop sends requests at a rate, and measures each from the time when it was due. A request without an
-// answer counts with the time until the end.
+// openLoop sends requests at a rate, and measures the latency of each request from the time when it was
+// due. For a request without an answer, the latency is the time until the end.
 func (c *client) openLoop(rate float64, length time.Duration) slice {
 	n := int(rate * length.Seconds())
 	latencies := make([]time.Duration, n)

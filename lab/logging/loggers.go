@@ -31,8 +31,8 @@ const (
 	ringAll = "slogring, all" // suppresses nothing
 )
 
-// goals are the loggers that the goals need: in short turns, each is compared with a service that logs
-// nothing.
+// goals are the loggers that are measured for the goals: in short turns, each one is compared with a
+// service that logs nothing.
 var goals = []string{none, again, ring, ringAll}
 
 func newLogger(name string, out *os.File) (logger, *slogring.Handler) {

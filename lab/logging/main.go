@@ -1,5 +1,5 @@
-// Logging measures what logging costs an HTTP service, by logger and by output. It repeats a
-// measurement that users reported, on your machine and in one run.
+// Logging measures what logging costs an HTTP service, by logger and by output. It repeats, on your
+// machine and in one run, a measurement that users reported.
 //
 //	go run -C lab/logging .            about nine minutes
 //	go run -C lab/logging . --quick    about a minute, for a rough result

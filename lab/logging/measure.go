@@ -24,7 +24,7 @@ import (
 type plan struct {
 	rounds int
 	slice  time.Duration // length of an open loop
-	closed int           // closed loops with each logger and output, as long as a slice
+	closed int           // closed loops with each logger and output, each as long as a slice
 	pairs  int           // pairs of turns with slogring and without a log, for the goals
 	turn   time.Duration // length of each half of a pair
 	goals  bool          // measure only the goals
@@ -119,8 +119,8 @@ type result struct {
 	ratio        []float64 // p99 divided by the p99 without a log in the same round
 	pairs        []float64 // like ratio, but in short turns
 	cpu          []float64 // processor time a request, in microseconds
-	inLog        []float64 // time a request in calls of the logger, in microseconds
-	waited       []float64 // time a second that goroutines waited for a sync.Mutex, in milliseconds
+	inLog        []float64 // microseconds a request that calls of the logger take
+	waited       []float64 // milliseconds a second that goroutines waited for a sync.Mutex
 	behind       []float64 // p99 of how late the client itself was, in milliseconds
 	unanswered   int       // requests without an answer, in all rounds
 	sent         int

@@ -1,4 +1,4 @@
-// Package m3pool compares techniques of Freshet and of Uber's M3 to pass batches to goroutines.
+// Package m3pool compares how Freshet and Uber's M3 pass batches to goroutines.
 //
 // M3 started a goroutine for each batch; a channel of tokens bounded their number. A goroutine
 // starts with a stack of 2 KiB. When the stack is too small, the runtime copies it to a stack of

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	workers = 64   // batches that every technique works on at the same time
+	workers = 64   // batches that each technique works on at the same time
 	burst   = 1024 // batches in a burst
 )
 
-// technique starts the goroutines. It returns two functions: one pushes a batch to the goroutines,
-// and the other ends them when no batch is left.
+// technique is a way to pass batches to goroutines. start starts the goroutines and returns two
+// functions: one pushes a batch to the goroutines, and the other ends them when no batch is left.
 type technique struct {
 	name   string
 	helper helper
@@ -82,8 +82,8 @@ func TestTechniques(t *testing.T) {
 	}
 }
 
-// With a goroutine for each batch, a deep batch grows a stack once, or twice with the regression.
-// With a pool it hardly ever does. This part of the table is the same on every machine.
+// With a goroutine for each batch, a deep batch grows a stack once, or twice with the regression. With a
+// pool, a batch hardly ever grows a stack. The growths in the table are the same on every machine.
 func TestGrowths(t *testing.T) {
 	const n = 20 * burst
 	for i, want := range []struct{ least, most float64 }{{1.5, 2}, {.75, 1}, {0, .05}, {0, .05}} {

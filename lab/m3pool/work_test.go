@@ -119,7 +119,7 @@ func TestStack(t *testing.T) {
 		seen := <-done
 		t.Logf("%s: %d bytes", c.name, seen[0].bytes)
 		if seen[0].growths != c.growths || seen[1].growths != 0 {
-			t.Errorf("%s: the stack grew %d times, and %d times once it was large; want %d and 0",
+			t.Errorf("%s: the stack grew %d times at first, and %d times once it was large; want %d and 0",
 				c.name, seen[0].growths, seen[1].growths, c.growths)
 		}
 	}
@@ -130,7 +130,7 @@ func TestSameWork(t *testing.T) {
 		one, _ := deepWork(inlined)(x)
 		for _, do := range []work{deepWork(outOfLine), shallowWork(inlined), shallowWork(outOfLine)} {
 			if other, _ := do(x); one != other {
-				t.Fatalf("for %d one kind of work returned %d, but another kind returned %d", x, one, other)
+				t.Fatalf("for %d, one kind of work returned %d, but another kind returned %d", x, one, other)
 			}
 		}
 	}

@@ -15,8 +15,8 @@ var otelcol = Peer{
 	plan:    planOtelcol,
 }
 
-// By default otelcol passes every value of a timer on. This configuration makes it aggregate the
-// values in a histogram, as other peers do. The receive buffer can be set only for Unix sockets.
+// By default, otelcol passes on every value of a timer. This configuration makes it aggregate the values
+// in a histogram, as other peers do. The receive buffer can be set only for Unix sockets.
 const otelcolConfig = `
 receivers:
   statsd: &statsd
@@ -66,7 +66,7 @@ func planOtelcol(at place) (plan, error) {
 }
 
 // otelcolReceived may miss up to 99 good lines and 99 bad lines: otelcol counts good lines by the
-// hundred, and adds one to the counter of bad lines for each hundred. It does not know sets, so it
+// hundred, and adds one to the counter of bad lines for each hundred. otelcol does not know sets, so it
 // counts them as bad lines.
 func otelcolReceived(page []byte) (Received, error) {
 	const name = "otelcol_receiver_received_statsd_metrics"

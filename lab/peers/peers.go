@@ -1,7 +1,7 @@
-// Package peers builds and runs other StatsD servers, so that the lab can measure them beside
-// Freshet under the same load. They come from a package registry, in versions that are pinned here.
-// Each has a backend that discards its data, and flushes every 10 seconds. A peer's own counters
-// say what it received.
+// Package peers builds and runs other StatsD servers, so that the lab can measure them beside Freshet
+// under the same load. They come from a package registry, in versions that are pinned here. Each peer
+// flushes every 10 seconds, to a backend that discards the data. A peer's own counters say what it
+// received.
 //
 // Each peer has a file here with all of its settings, and a folder that pins its version: a Go
 // module of its own, so that Freshet's module depends on none of them, or a package.json. The lab
@@ -22,9 +22,9 @@ import (
 // Flush is the interval at which each peer flushes to its backend.
 const Flush = 10 * time.Second
 
-// receiveBuffer is the receive buffer, in bytes, that peers with such a setting request. Freshet
-// requests as much. The kernel grants at most net.core.rmem_max. Peers that request nothing get
-// net.core.rmem_default.
+// receiveBuffer is the receive buffer, in bytes, that a peer requests if it has a setting for that.
+// Freshet requests as much. The kernel grants at most net.core.rmem_max. A peer that requests nothing
+// gets net.core.rmem_default.
 const receiveBuffer = 4 << 20
 
 // Peer is a server with which Freshet is compared.
@@ -54,8 +54,8 @@ func (p *Peer) Built(dir string) bool {
 	return err == nil
 }
 
-// Build downloads and compiles the peer below `dir`, with the client of its registry, whose output
-// goes to out. If nothing has changed, this takes a second. The first time it takes up to a few
+// Build downloads and compiles the peer below `dir` with the client of the peer's registry. The client's
+// output goes to out. If nothing has changed, this takes a second. The first build takes up to a few
 // minutes, and 2 GiB of module and build caches.
 func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	home, err := filepath.Abs(p.home(dir))
@@ -71,8 +71,8 @@ func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	return nil
 }
 
-// Received has a peer's own counts since its start. It counts metrics, which are lines, or
-// datagrams if the peer does not count lines.
+// Received has a peer's own counts since its start. A peer counts metrics, which are lines, or datagrams
+// if it does not count lines.
 type Received struct {
 	Metrics, Datagrams uint64
 }

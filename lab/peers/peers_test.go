@@ -67,7 +67,8 @@ func send(t *testing.T, address string, packets, perPacket int) {
 	}
 }
 
-// await asks until the peer has received enough, or until at least one flush must have reported the counts.
+// await asks for the peer's counts until the peer has received enough, or until at least one flush must
+// have reported them.
 func await(t *testing.T, r *Running, want Received) (got Received) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Flush)
@@ -103,7 +104,8 @@ func TestAFailedStartShowsThePeersOutput(t *testing.T) {
 	}
 }
 
-// Each peer's settings contain the address to receive at, and the same interval of flushes.
+// Each peer's settings contain the address at which it receives, and the flush interval that all peers
+// share.
 func TestPlans(t *testing.T) {
 	for _, p := range All() {
 		t.Run(p.Name, func(t *testing.T) {
@@ -197,7 +199,7 @@ func TestCounters(t *testing.T) {
 		t.Run(c.sample, func(t *testing.T) {
 			got, err := c.read(sample(t, c.sample))
 			if err != nil || got != c.want {
-				t.Errorf("read %+v, %v; want %+v", got, err, c.want)
+				t.Errorf("got %+v, error %v; want %+v", got, err, c.want)
 			}
 		})
 	}
@@ -211,7 +213,7 @@ func TestAnswersOfStatsd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := statsdReceived(answer); err != nil || got != want {
-			t.Errorf("read %d, %v; want %d in\n%s", got, err, want, answer)
+			t.Errorf("got %d, error %v; want %d in\n%s", got, err, want, answer)
 		}
 	}
 	if answer, err := statsdAnswer(answers); err == nil {
@@ -229,7 +231,7 @@ func TestUnfinishedLineOfTelegraf(t *testing.T) {
 		whole + "internal_statsd udp_packets_received=1": {Datagrams: 10},
 	} {
 		if got, err := telegrafReceived([]byte(text)); err != nil || got != want {
-			t.Errorf("%q: read %+v, %v; want %+v", text, got, err, want)
+			t.Errorf("%q: got %+v, error %v; want %+v", text, got, err, want)
 		}
 	}
 	if _, err := telegrafReceived([]byte("internal_statsd udp_bytes_received=1i 1\n")); err == nil {

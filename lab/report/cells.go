@@ -16,7 +16,7 @@ func ifAny(values []float64, format func(float64) string) string {
 
 const notMeasured = "Not measured.\n"
 
-// significant is v as text, with two significant digits.
+// significant returns v as text, with two significant digits.
 func significant(v float64) string {
 	if v == 0 {
 		return "0"
@@ -84,7 +84,7 @@ func micros(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// two is v as text, with two digits after the decimal point.
+// two returns v as text, with two digits after the decimal point.
 func two(v float64) string { return fmt.Sprintf("%.2f", v) }
 
 func megabytes(bytes float64) string { return fmt.Sprintf("%.1f", bytes/1e6) }

@@ -2,8 +2,9 @@ package report
 
 import "fmt"
 
-// Cluster says what three nodes cost beside one machine that syncs its journal before each
-// acknowledgement. All run on one machine, so that the network costs little and the disk is shared.
+// Cluster says what three nodes cost, compared with one machine that syncs its journal before each
+// acknowledgement. All these servers run on the same machine, so that the network costs little and the
+// disk is shared.
 type Cluster struct {
 	Date     string    `json:"date"` // UTC
 	Machine  Machine   `json:"machine"`

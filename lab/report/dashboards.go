@@ -175,7 +175,7 @@ func (r *Results) dashboards() string {
 	return text
 }
 
-// times is the text for the latencies of writes.
+// times returns the latencies of writes as text.
 func (w WritesBeside) times() string {
 	return withSpread(w.P50, significant) + " / " + withSpread(w.P99, significant) + " / " +
 		withSpread(w.Longest, significant)

@@ -34,10 +34,10 @@ type Fairness struct {
 	Refused      uint64 `json:"refused"`      // how many of these requests were refused
 }
 
-// goalFairness is the factor by which the waiting time of the other tenants may grow at most.
+// goalFairness is the largest factor by which the waiting time of the other tenants may grow.
 const goalFairness = 1.10
 
-// ratios returns the ratio of the two halves, for each pair.
+// ratios returns, for each pair, Beside divided by Alone.
 func (f *Fairness) ratios() []float64 { return ratios(f.Beside, f.Alone) }
 
 // ratio formats the median of the ratios with its confidence interval.

@@ -114,7 +114,8 @@ func (r *Results) costs() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// reached returns the rate that the sender reached, as text. A cost holds only for its rate.
+// reached returns the rate that the sender reached, as text. A cost holds only for the rate at which it
+// was measured.
 func (l *Load) reached(c Cost) string { return thousands(math.Round(Median(c.Rate)/100) * 100) }
 
 func (r *Results) idle() string {

@@ -154,7 +154,7 @@ func (w *RemoteWrite) acknowledgedRows() (rows [][]string) {
 	return rows
 }
 
-// measured says when and where a part was measured, or returns nothing if it was measured with the rest.
+// measured says when, where and with which versions a part was measured.
 func measured(date string, m Machine, versions []Version) string {
 	var names []string
 	for _, v := range versions {

@@ -1,7 +1,7 @@
 // Package report holds the lab's results, and makes the tables and plots of docs/performance.md
 // from them. It measures nothing, so the same results always give the same page.
 //
-// The files, from the top; each uses only names that are declared in files below it:
+// The files, from top to bottom. Each file uses only names that are declared in files below it:
 //
 //	page.go         the page, section by section
 //	report.go       Results, read and written

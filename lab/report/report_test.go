@@ -44,7 +44,7 @@ func TestMedianInterval(t *testing.T) {
 	} {
 		var values []float64
 		for i := range n {
-			values = append(values, float64((i*11)%n+1)) // in some order: 11 and n have no divisor in common
+			values = append(values, float64((i*11)%n+1)) // in a mixed order: 11 and n have no divisor in common
 		}
 		before := slices.Clone(values)
 		if low, high := MedianInterval(values); low != want[0] || high != want[1] {
@@ -254,7 +254,7 @@ func ours(r *Results) *WriteCost { return &r.RemoteWrite.Loads[0].Costs[2] }
 
 func besideOf(r *Results) *DashboardCost { return &r.Dashboards.Databases[1] }
 
-// The page says which runs count although other processes disturbed them.
+// The page says how many runs count although other processes disturbed them.
 func TestDisturbedRunsAreNamed(t *testing.T) {
 	r := sample()
 	besideOf(r).Others = []float64{.06, .5}
@@ -264,7 +264,7 @@ func TestDisturbedRunsAreNamed(t *testing.T) {
 	}
 	r.Dashboards.Databases = r.Dashboards.Databases[2:]
 	if text := r.dashboards() + r.goals(); !strings.HasPrefix(text, notMeasured) || strings.Contains(text, "dashboards") {
-		t.Errorf("without a finished run:\n%s", text)
+		t.Errorf("without a finished run, got:\n%s", text)
 	}
 }
 
@@ -276,7 +276,7 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 	if got := Quantile(nil, .99); got != 0 || values[0] != 4 {
-		t.Errorf("the quantile of an empty list is %v, want 0; the other values are now %v, want their first order",
+		t.Errorf("the quantile of an empty list is %v, want 0; the other list is now %v, want it in its original order",
 			got, values)
 	}
 }
@@ -284,7 +284,7 @@ func TestQuantile(t *testing.T) {
 // The page marks each missed goal as missed, and no other goal.
 func TestMissedGoals(t *testing.T) {
 	if text := sample().goals(); strings.Contains(text, "missed") {
-		t.Errorf("nothing was missed in\n%s", text)
+		t.Errorf("got missed goals, want none:\n%s", text)
 	}
 	for what, c := range map[string]struct {
 		miss func(*Results)
@@ -434,7 +434,7 @@ func TestABoundWithinTheRangeIsNotShown(t *testing.T) {
 		c.spoil(r)
 		if text := r.goals(); strings.Count(text, string(NotShown)) != 1 || strings.Contains(text, string(Missed)) ||
 			!strings.Contains(text, c.row) {
-			t.Errorf("%s: want only the goal %q to be not shown in\n%s", what, c.row, text)
+			t.Errorf("%s: want only the goal %q to be NotShown in\n%s", what, c.row, text)
 		}
 	}
 	if v := verdictOfRuns(nil, atMost(1)); v != NotShown {
@@ -450,7 +450,7 @@ func TestLost(t *testing.T) {
 		750_000:   ", lost 25 %",
 	} {
 		if got := (Cost{Sent: 1_000_000, Received: received}).lost(); got != want {
-			t.Errorf("%d of a million: %q, want %q", received, got, want)
+			t.Errorf("%d received of a million: %q, want %q", received, got, want)
 		}
 	}
 }

@@ -44,7 +44,8 @@ type Load struct {
 	Rate     float64 `json:"metrics_a_second"`
 	Contexts int     `json:"contexts"`
 	Goal     float64 `json:"goal_ratio"` // largest ratio of the collector's cost to the first bare receiver's
-	// WholeGoal is the largest ratio of the whole server's cost to the collector's; 0 if it is not measured.
+	// WholeGoal is the largest allowed ratio of the whole server's cost to the collector's cost; 0 if
+	// the whole server is not measured.
 	WholeGoal float64 `json:"goal_ratio_of_all,omitempty"`
 	Costs     []Cost  `json:"costs"`
 }
@@ -154,7 +155,7 @@ type Storm struct {
 	Difference    int64   `json:"ledger_difference"` // 0: every sample is accounted for
 }
 
-// of is the list of a group's receivers, in the order in which they took turns.
+// of returns the receivers of a group, in the order in which they took turns.
 func (l *Load) of(g Group) (all []Cost) {
 	for _, c := range l.Costs {
 		if c.Group == g {
@@ -164,7 +165,7 @@ func (l *Load) of(g Group) (all []Cost) {
 	return all
 }
 
-// micros returns the median, the spread of several runs, and the share that was lost.
+// micros returns the median cost of the runs as text, with their spread and the share of lost metrics.
 func (c Cost) micros() string {
 	if len(c.Micros) == 0 {
 		return ""

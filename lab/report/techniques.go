@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Techniques are Go benchmarks of different ways to do the same thing. They may be measured on
-// another day than the rest, since they are not compared with the rest.
+// Techniques are Go benchmarks of different ways to do the same thing. They are not compared with the
+// other results, so they may be measured on another day.
 type Techniques struct {
 	Date     string    `json:"date"` // UTC
 	Machine  Machine   `json:"machine"`
@@ -22,8 +22,8 @@ type Techniques struct {
 	Clients  Benchmarks `json:"clients"`  // client
 }
 
-// Benchmarks are the benchmarks of one package. In each round every technique has one turn. So the
-// figures of two techniques with the same index are taken seconds apart.
+// Benchmarks are the benchmarks of one package. Each round measures every technique once. So two
+// techniques' figures with the same index are taken seconds apart.
 type Benchmarks struct {
 	Others   []float64   `json:"others"`   // share of the processor time that other processes took, in each round
 	Repeated int         `json:"repeated"` // rounds that were measured again

@@ -59,8 +59,8 @@ func RatioAtMost(ratios []float64, bound float64) Verdict {
 	return NotShown
 }
 
-// goalRow returns a row of the table for a figure without noise: its name, the figure as text and
-// as a number, and its bound.
+// goalRow returns a row of the table for a figure without noise: the thing that was measured, the name
+// of the figure, its value, and its bound.
 func goalRow(what, how, is, bound string, reached bool) []string {
 	return verdictRow(what, how, is, bound, verdict(reached))
 }

@@ -1,5 +1,5 @@
-// Bench measures what the log costs the service of this module, and how long garbage collection
-// stops it, with a million documents:
+// Bench measures how much the log costs the service of this module, and how long garbage collection
+// stops the service, with a million documents:
 //
 //	go run ./bench           takes about two minutes
 //	go run ./bench --quick   takes half a minute, for a rough result

@@ -212,7 +212,7 @@ func (s Server) Read(resp *http.Response) ([]byte, Answer, error) {
 	if err := json.Unmarshal(body, &a); err != nil || a.Status == "" {
 		switch resp.StatusCode {
 		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden:
-			// A proxy or the access check gives the reason.
+			// The body has the reason, from a proxy or the access check.
 			return nil, Answer{}, mistake(resp, fmt.Errorf("ask %s: answered %s: %.600q", s, resp.Status, bytes.TrimSpace(body)))
 		}
 		return nil, Answer{},
@@ -227,7 +227,7 @@ func (s Server) Read(resp *http.Response) ([]byte, Answer, error) {
 
 // Refusal returns the error of an answer that has no data.
 func (s Server) Refusal(resp *http.Response) error {
-	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // after an error, show the part that was read
+	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // if the read fails, show the part that was read
 	var a Answer
 	if json.Unmarshal(why, &a) == nil && a.Error != "" {
 		return a.failure(resp)

@@ -13,10 +13,10 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// bySocket begins the address of an operator.sock.
+// bySocket is the prefix of the address of an operator.sock.
 const bySocket = "unix:"
 
-// found is s with an address: if s has none, with the address of this machine's server.
+// found returns s. If s has no address, it fills in the address of this machine's server.
 func (s Server) found() Server {
 	if s.Address != "" {
 		return s

@@ -34,9 +34,9 @@ type stored struct {
 	LastSeen int64       `json:"last_seen"`       // Unix milliseconds
 }
 
-// Open opens the file at `path`, or creates it. Open moves a damaged file aside, logs that, and
-// starts an empty file, which the next samples fill again. If samples of two kinds claim a name,
-// the name may then belong to the other kind than before.
+// Open opens the file at `path`, or creates it. Open moves a damaged file aside, logs that, and starts
+// an empty file, which the next samples fill again. If samples of two kinds claim a name, the new file
+// may give the name to the other kind.
 func Open(path string, logger *slog.Logger) (*File, error) {
 	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) error {
 		return walk(tx, func(catalogue.Metric) {})

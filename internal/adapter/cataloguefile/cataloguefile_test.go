@@ -128,7 +128,7 @@ func TestWithTheCatalogueInMemory(t *testing.T) {
 	if refused := after.Load(loaded); refused != 0 {
 		t.Errorf("%d metrics refused", refused)
 	}
-	// Without the file the first claim would decide, and now the counter claims first.
+	// Without the file, the first claim would decide, and this time the counter claims first.
 	if c, g := claim(after, series.Counter), claim(after, series.Gauge); c != counter || g != gauge {
 		t.Errorf("the counter's name is %s, want %s; the gauge's name is %s, want %s", c, counter, g, gauge)
 	}

@@ -1,5 +1,5 @@
 // Package connections bounds the connections of all TCP servers of a process together. The bound is
-// below the process' limit of descriptors, so data files still open when clients hold all
+// below the process' limit of descriptors, so the process can open data files even when clients hold all
 // connections.
 package connections
 
@@ -18,9 +18,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// addressShare bounds the connections of one address: one connection in addressShare stays free for
-// other addresses. So a client with too many connections never locks out an operator elsewhere. A
-// proxy in front of all clients still has three quarters of the connections.
+// addressShare bounds the connections of one address: one in addressShare connections stays free for
+// other addresses. So a client with too many connections never locks out an operator elsewhere. A proxy
+// in front of all clients still has three quarters of the connections.
 const addressShare = 4
 
 const (
@@ -36,7 +36,7 @@ const complaint = time.Minute
 
 // Reasons why a connection is closed.
 const (
-	reasonIdle    = "idle"    // idle for the longest, and another connection came
+	reasonIdle    = "idle"    // idle the longest when another connection came
 	reasonFull    = "full"    // a new connection, while requests run on all others
 	reasonAddress = "address" // a new connection, while requests run on all others of its address
 

@@ -73,7 +73,7 @@ func (c client) asks() bool {
 	return c.answered()
 }
 
-// open reports whether the server keeps an idle connection open.
+// open reports whether the server has kept this idle connection open.
 func (c client) open() bool {
 	_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := c.answers.Peek(1)
@@ -274,6 +274,6 @@ func TestShares(t *testing.T) {
 		}
 	}
 	if s := share(uint64(Shares{}.For(10_000))); s.MostTCP() < 10_000 {
-		t.Errorf("10,000 connections need more than %d descriptors", s.Limit)
+		t.Errorf("For(10_000) is %d descriptors, too few for 10,000 connections", s.Limit)
 	}
 }

@@ -36,7 +36,7 @@ func share(limit uint64) Shares {
 	return Shares{Limit: limit, TCP: int(max(8, min(ceiling, limit/8*3))), Streams: int(max(8, min(1<<20, limit/8)))}
 }
 
-// MostTCP is TCP without the default ceiling.
+// MostTCP returns TCP as if there were no default ceiling.
 func (s Shares) MostTCP() int { return int(s.Limit / 8 * 3) }
 
 // For is the inverse of MostTCP: it returns the limit of descriptors that leaves room for this

@@ -148,8 +148,8 @@ func (t *change) put(e *event.Event) error {
 	return b.Put(key(e.Time, id), e.Append(nil))
 }
 
-// trim removes the events before a time, and those beyond a number for each tenant. It looks at all
-// tenants: events also expire where no new events come.
+// trim removes the events before `horizon`, and for each tenant the oldest events beyond the number
+// `most`. It looks at all tenants, because events also expire in a tenant that gets no new events.
 func (t *change) trim(horizon int64, most int) error {
 	for tenant, n := range t.counts {
 		full, old, err := trim(t.tx.Bucket([]byte(tenant)), n, horizon, most)

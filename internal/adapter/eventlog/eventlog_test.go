@@ -139,14 +139,14 @@ func TestConfigure(t *testing.T) {
 	cfg.Retention = time.Hour
 	l.Configure(cfg)
 	if got, want := titles(t, l, all("a")), []string{"7200000 t", "5400000 t", "3600000 t"}; !slices.Equal(got, want) {
-		t.Errorf("events of the last hour: %q, want %q", got, want)
+		t.Errorf("events of the last hour: got %q, want %q", got, want)
 	}
 	cfg = DefaultConfig()
 	cfg.MaxEvents = 2
 	l.Configure(cfg)
 	add(t, l, event.Event{Tenant: "a", Time: 7_200_000, Title: "last"})
 	if got, want := titles(t, l, all("a")), []string{"7200000 last", "7200000 t"}; !slices.Equal(got, want) {
-		t.Errorf("with a limit of two events: %q, want %q", got, want)
+		t.Errorf("with a limit of two events: got %q, want %q", got, want)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestOldestGoBeyondTheBound(t *testing.T) {
 		t.Errorf("after a restart: got %q, want %q", got, want)
 	}
 	if got := titles(t, l, all("quiet")); len(got) != 1 {
-		t.Errorf("beside a busy tenant, the quiet tenant has the events %q, want its only one", got)
+		t.Errorf("beside a busy tenant, the quiet tenant has the events %q, want exactly one event", got)
 	}
 }
 
@@ -294,8 +294,8 @@ func FuzzDecode(f *testing.F) {
 }
 
 // Bound: 200 ms on one core of the CI machine for 100,000 events of 500 bytes, none of which matches.
-// That is the slowest query with the default settings. A start of the log takes longer by the same
-// time.
+// That is the slowest query with the default settings. Opening such a log takes this time, too, because
+// Open reads all events.
 func BenchmarkQueryAll(b *testing.B) {
 	c := &clock{ms: 1_000_000}
 	l, err := Open(DefaultConfig(), filepath.Join(b.TempDir(), "events.db"), c.now, prometheus.NewRegistry(),

@@ -11,13 +11,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/member"
 )
 
-// reachedBucket has the last entry of each group whose events are in the file. No tenant has this name: see
-// tenant.Check.
+// reachedBucket has the index of the last entry of each group whose events the file has. No tenant has
+// this name: see tenant.Check.
 const reachedBucket = "\x00groups"
 
-// AppendEntries stores the events of entries of a group's log, all or none. It skips entries that the log has
-// already. The bounds of each entry are in the entry, so all members of the group have the same events. It
-// returns when the new events are on the disk.
+// AppendEntries stores the events of entries of a group's log, all or none. It skips entries whose
+// events it has already stored. Each entry carries its own bounds, so all members of the group have the
+// same events. It returns when the new events are on the disk.
 func (l *Log) AppendEntries(ctx context.Context, group uint64, entries []*member.Events) error {
 	if err := ctx.Err(); err != nil || len(entries) == 0 {
 		return err
@@ -46,8 +46,9 @@ func (l *Log) AppendEntries(ctx context.Context, group uint64, entries []*member
 	})
 }
 
-// Reaches tells the log where the log of a group ends. A file that was copied later than the group's log may
-// have events of entries that this copy of the group has lost. Other entries will get their indexes.
+// Reaches tells the event log that a group's log ends at the entry `last`. If this file was copied later
+// than the group's log, it may have events of entries that the copy of the group's log lacks. The group
+// will give the indexes of these entries to other entries.
 func (l *Log) Reaches(group, last uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/member"
 )
 
-// entryOf returns an entry of a group's log with events of tenant a, which keeps so many of them for 100 ms.
+// entryOf returns an entry of a group's log with events of tenant a. Its bounds keep at most `most`
+// events, for 100 ms.
 func entryOf(index uint64, arrival int64, most int, titles ...string) *member.Events {
 	e := entry.Events{Tenant: "a", Arrival: arrival, Retention: 100, MaxEvents: most}
 	for _, title := range titles {
@@ -21,8 +22,8 @@ func entryOf(index uint64, arrival int64, most int, titles ...string) *member.Ev
 	return &member.Events{Index: index, Events: e}
 }
 
-// All members keep the same events of the same log, whatever their own bounds and clocks are, in how many steps
-// they write the entries, and whether a restart writes some again.
+// All members keep the same events of the same log. Their own bounds and clocks do not matter, nor the
+// number of steps in which they write the entries, nor a restart that writes some entries again.
 func TestMembersKeepTheSameEvents(t *testing.T) {
 	log := []*member.Events{
 		entryOf(3, 1000, 3, "1", "2"), entryOf(5, 1010, 2, "3"), entryOf(7, 1020, 5, "4", "5"), entryOf(9, 1115, 5, "6"),
@@ -50,17 +51,17 @@ func TestMembersKeepTheSameEvents(t *testing.T) {
 		if got := strings.Join(titles(t, l, all("a")), ","); got != want {
 			t.Errorf("%s: the log has %s, want %s", name, got, want)
 		}
-		if err := l.AppendEntries(t.Context(), 1, log[:1]); err != nil { // another group counts for itself
+		if err := l.AppendEntries(t.Context(), 1, log[:1]); err != nil { // another group has its own indexes
 			t.Fatal(err)
 		}
 		if got := titles(t, l, all("a")); !slices.Contains(got, "1000 1") && len(got) > 3 {
-			t.Errorf("%s: the entry of another group did nothing: %q", name, got)
+			t.Errorf("%s: the entry of another group was skipped: %q", name, got)
 		}
 	}
 }
 
-// A file that was copied later than the log of the group has events of entries that the copy lacks. Other entries
-// with their indexes count.
+// A file that was copied later than the log of the group has events of entries that the copied log
+// lacks. Other entries that later get these indexes are stored.
 func TestALogThatEndsEarlier(t *testing.T) {
 	l, _ := start(t, DefaultConfig())
 	appended := func(e *member.Events) {

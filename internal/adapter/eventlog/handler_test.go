@@ -79,7 +79,8 @@ func TestHandler(t *testing.T) {
 
 func isCurrent(context.Context, string) error { return nil }
 
-// A log that may lack events says so: in an error, or in a warning if the client accepts a part.
+// A log that may lack events says so: in an error, or in a warning if the client accepts a partial
+// answer.
 func TestHandlerWithoutTheNewestEvents(t *testing.T) {
 	l, _ := start(t, DefaultConfig())
 	add(t, l, event.Event{Tenant: "a", Time: 1, Title: "old"})

@@ -55,8 +55,8 @@ func measure(b *testing.B, payloadBytes int, append func(), cut func()) {
 	b.ReportMetric(float64(len(open)), "descriptors")
 }
 
-// Measures the syncs of one window, after which its data survives a power loss: one sync of one file,
-// or one sync of each of 1,024 files. There is no bound, because the result depends on the disk.
+// Measures the syncs that make one window survive a power loss: one sync of one file, or one sync of
+// each of 1,024 files. There is no bound, because the result depends on the disk.
 func BenchmarkSyncedWindow(b *testing.B) {
 	b.Run("one file", func(b *testing.B) {
 		l := open(b)

@@ -1,5 +1,5 @@
 // Package files implements the directory on disk for the logs of core/segment, and the lock that
-// keeps a data directory to one process. The logs decide what the files contain.
+// reserves a data directory for one process. The logs decide what the files contain.
 package files
 
 import (
@@ -167,7 +167,7 @@ func LockDir(path string) (Lock, error) {
 	return Lock{fd}, nil
 }
 
-// Unlock releases the directory. It empties the file, so that it does not name a process that
+// Unlock releases the directory. It empties the lock file, so that the file does not name a process that
 // has ended.
 func (l Lock) Unlock() error {
 	return errors.Join(syscall.Ftruncate(l.fd, 0), syscall.Close(l.fd))
@@ -226,7 +226,7 @@ func Holder(path string) (*os.Process, error) {
 	if errors.Is(err, os.ErrPermission) {
 		return nil, err
 	}
-	for _, fd := range open { // none if the process has ended
+	for _, fd := range open { // empty if the process has ended
 		if file, err := os.Stat(filepath.Join(dir, fd.Name())); err == nil && os.SameFile(file, lock) {
 			return process, nil
 		}

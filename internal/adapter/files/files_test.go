@@ -73,7 +73,7 @@ func TestKilled(t *testing.T) {
 		}
 		if _, err := LockDir(dir); err == nil ||
 			!strings.Contains(err.Error(), fmt.Sprintf("process %d", child.Process.Pid)) {
-			t.Errorf("lock the directory while the child holds the lock: %v", err)
+			t.Errorf("while the child holds the lock, LockDir returned %v, want its PID", err)
 		}
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -137,7 +137,7 @@ func TestLockDir(t *testing.T) {
 	if err != nil {
 		t.Fatalf("after Unlock: %v", err)
 	}
-	// The file is empty for a moment after a process has taken the lock.
+	// The lock file is empty for a moment after a process has taken the lock.
 	if err := os.Truncate(filepath.Join(dir, lockName), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p, err := Holder(dir); err != nil || p.Pid != os.Getpid() {
-		t.Errorf("locked: %v, %v; want process %d", p, err, os.Getpid())
+		t.Errorf("the holder is %v, %v; want process %d", p, err, os.Getpid())
 	}
 	if err := lock.Unlock(); err != nil {
 		t.Fatal(err)
@@ -284,7 +284,7 @@ func TestDirKeepsPromises(t *testing.T) {
 	must(w.Sync())
 	must(w.Close())
 	if got := read("b"); got != "KEPT" {
-		t.Errorf("overwritten and cut: %q", got)
+		t.Errorf("overwritten and cut, b has %q", got)
 	}
 	if _, err := d.Overwrite("missing"); err == nil {
 		t.Error("overwrote a missing file")
@@ -293,10 +293,10 @@ func TestDirKeepsPromises(t *testing.T) {
 	must(err)
 	must(w.Close())
 	if _, size, err := d.Open("b"); err != nil || size != 0 {
-		t.Errorf("after Create over a file it has %d bytes, want 0; error %v", size, err)
+		t.Errorf("after Create, the existing file has %d bytes, want 0; error %v", size, err)
 	}
 	must(d.Remove("b"))
 	if names, err := d.List(); err != nil || len(names) != 0 {
-		t.Errorf("after removal: %v, %v", names, err)
+		t.Errorf("after Remove: %v, error %v", names, err)
 	}
 }

@@ -61,8 +61,8 @@ type passed struct {
 // firstFD is the descriptor of the first socket that systemd passes.
 const firstFD = 3
 
-// Inherit returns the sockets that were passed to this process. It removes them from the
-// environment, so that child processes do not claim them. Call it once, before anything else
+// Inherit returns the sockets that were passed to this process. It removes their variables from the
+// environment, so that child processes do not claim the sockets. Call it once, before anything else
 // opens files.
 func Inherit() (*Sockets, error) {
 	_, again := os.LookupEnv(imageVariable)
@@ -208,7 +208,7 @@ func (s *Sockets) TakeOne(network, address string) (one Socket, ok bool) {
 	return one, true
 }
 
-// is compares the socket with an address, and reports whether the socket serves it.
+// is(network, address) reports whether the socket serves the address.
 func (s *Socket) is(network, address string) bool {
 	switch {
 	case s.Network != network:
@@ -276,8 +276,8 @@ func (s *Sockets) Close() error {
 	return errors.Join(errs...)
 }
 
-// Exec replaces this program by the program at `path`, in the same process, and passes the
-// sockets on. It returns only an error, and then this program continues.
+// Exec replaces this program by the program at `path`, in the same process, and passes the sockets on.
+// It returns only if it fails, and then this program continues.
 func Exec(path string, args []string, sockets []Socket) error {
 	var list []passed
 	for _, s := range sockets {

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// told is what the receiving program prints about a socket.
+// told has the fields that the receiving program prints about a socket.
 type told struct {
 	Network, Address, Name string
 	Shared, Known          bool

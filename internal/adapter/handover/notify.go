@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// Ready is the state (see sd_notify) that means that the start is complete.
+// Ready is the state that tells systemd that the start is complete (see sd_notify).
 const Ready = "READY=1"
 
 // Notify sends the state of the process to systemd, if systemd has set NOTIFY_SOCKET. The

@@ -27,8 +27,8 @@ func newAlarm() (*alarm, error) {
 	return &alarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// near is the last part of a sleep, for which sleepUntil uses the timerfd instead of Go's timers
-// and does not watch the context.
+// near is the length of the last part of a sleep. In this part, sleepUntil uses the timerfd instead of
+// Go's timers, and does not watch the context.
 const near = 2 * time.Millisecond
 
 // sleepUntil waits until `at`. If ctx ends first, it returns early, with an error.

@@ -110,7 +110,7 @@ func (c *Client) count(add func(*Result)) {
 	add(&c.progress)
 }
 
-// fill points the messages at packets and returns the number of messages.
+// fill makes the messages point at packets, and returns the number of messages.
 func (b *batch) fill(p load.Packets, segments int) (n int) {
 	size := segments * p.Size
 	for at := 0; at < len(p.Data); at += size {

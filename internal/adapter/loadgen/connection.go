@@ -88,8 +88,7 @@ type response struct {
 	retryAfter time.Duration
 }
 
-// written is the number of samples that the receiver stored, of the `samples` samples of a
-// request.
+// written returns how many of a request's `samples` samples the receiver stored.
 func (r response) written(samples, version int) (int, error) {
 	ok := r.status/100 == 2
 	switch {

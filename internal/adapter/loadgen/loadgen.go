@@ -44,8 +44,8 @@ type Pace struct {
 	Rate     float64       // metrics a second; 0: as fast as possible
 	Duration time.Duration // 0: until the context ends
 
-	// Even sends each packet at its own time, which keeps a core busy. Otherwise packets go in
-	// bursts, about one a millisecond. With bursts, a receiver that blocks for each packet wakes up
+	// Even means that each packet is sent at its own time, which keeps a core busy. Otherwise packets go
+	// in bursts, about one a millisecond. With bursts, a receiver that blocks for each packet wakes up
 	// less often and takes half the CPU.
 	Even bool
 }
@@ -62,7 +62,7 @@ type Result struct {
 	CPUUser, CPUSystem time.Duration
 }
 
-// Rate returns the metrics a second that the run reached.
+// Rate returns the rate of the run, in metrics a second.
 func (r Result) Rate() float64 { return float64(r.Sent.Metrics) / max(r.Elapsed.Seconds(), 1e-9) }
 
 // Client has open sockets to one address. Only one goroutine may call Run; any goroutine may call

@@ -109,8 +109,8 @@ func expect(t *testing.T, packets <-chan []byte, want *load.Load, sent load.Tota
 	}
 }
 
-// The receiver gets exactly what the sender counts, byte by byte. This includes the short packet at
-// the end of the ring, and packets with the digits of new contexts.
+// The receiver gets exactly what the sender counts, byte by byte. This includes the short packet at the
+// end of the ring, and packets with digits that make contexts new.
 func TestEverythingSentComes(t *testing.T) {
 	few := func(c *load.Config) { c.Contexts, c.NewShare, c.MetricsPerPacket = 999, 0.01, 13 }
 	for name, c := range map[string]struct {
@@ -201,7 +201,8 @@ func TestFullQueue(t *testing.T) {
 				t.Fatal(err)
 			}
 			if result.Refused == 0 || drop != (result.Dropped.Packets > 0) {
-				t.Errorf("without a reader, %d packets were refused and %d dropped; want refusals, and drops: %t",
+				t.Errorf(
+					"without a reader: %d packets were refused and %d dropped; want some refused, and some dropped: %t",
 					result.Refused, result.Dropped.Packets, drop)
 			}
 			if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {

@@ -26,8 +26,8 @@ type WriterConfig struct {
 	Connections int         // concurrent requests; 0 means 1
 	Tenants     []string    // X-Scope-OrgID of the requests of a round, in rotation; empty for none
 
-	// GoOn drops a request that is answered with 503 instead of retrying it. The Writer sends the
-	// next request when it is due, whatever Retry-After says.
+	// GoOn makes the Writer drop a request that is answered with 503, without a retry. The Writer sends
+	// the next request when it is due, whatever Retry-After says.
 	GoOn bool
 }
 
@@ -35,7 +35,7 @@ type WriterConfig struct {
 type WriterPace struct {
 	Rate     float64       // samples a second; 0: as fast as possible
 	Rounds   int           // 0: no limit
-	Duration time.Duration // 0: no limit; requests under way still end
+	Duration time.Duration // 0: no limit; requests under way are completed
 	WarmUp   time.Duration // with a Rate: requests due in this time do not count in the latencies
 }
 

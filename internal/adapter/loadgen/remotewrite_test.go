@@ -421,7 +421,7 @@ func TestLatencies(t *testing.T) {
 	for _, v := range []uint64{0, 1, 63, 64, 65, 127, 128, 1 << 20, 1<<63 - 1, 1<<64 - 1} {
 		i := bucketOf(v)
 		if i >= len(l.counts) || i > 0 && bucketOf(v-1) > i {
-			t.Errorf("%d is in bucket %d, and there are %d", v, i, len(l.counts))
+			t.Errorf("%d is in bucket %d, and there are %d buckets", v, i, len(l.counts))
 		}
 		if upper := uint64(upperOf(i) / time.Microsecond); v < 1<<40 && (upper < v || upper > v+v/32) {
 			t.Errorf("%d is in bucket %d, whose upper bound is %d", v, i, upper)

@@ -12,15 +12,14 @@ import (
 // Garbage is how much garbage may pile up before a collection.
 type Garbage struct {
 	Percent int    // of the live memory; 1 or more
-	Most    uint64 // bytes, however large the live memory is; rounded to a whole percent of the live memory
+	Most    uint64 // upper limit in bytes; rounded to a whole percent of the live memory
 }
 
 // lookTime is how often Limit looks at the live memory.
 const lookTime = 2 * time.Second
 
-// Limit enforces g until ctx is done. The runtime's own setting is only a percentage, and a
-// percentage of a large heap is a lot of garbage. A heap with few pointers is cheap to collect
-// more often.
+// Limit enforces g until ctx is done. The runtime's own setting is only a percentage, which allows a lot
+// of garbage in a large heap. More frequent collections cost little if the heap has few pointers.
 func (g Garbage) Limit(ctx context.Context) {
 	tick := time.NewTicker(lookTime)
 	defer tick.Stop()

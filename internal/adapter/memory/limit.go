@@ -78,8 +78,8 @@ func cgroupLimit(root fs.FS) (least int64, err error) {
 }
 
 // Keep makes the runtime collect garbage more often as the process nears its limit, so that garbage
-// alone does not get the process killed. It begins at nine tenths of the limit, because threads,
-// files and the kernel take some memory as well. GOMEMLIMIT overrides it.
+// alone does not get the process killed. The runtime begins at nine tenths of the limit, because
+// threads, files and the kernel take some memory as well. If GOMEMLIMIT is set, Keep changes nothing.
 func (l Limit) Keep() {
 	if _, said := os.LookupEnv("GOMEMLIMIT"); !said {
 		debug.SetMemoryLimit(l.Bytes / 10 * 9)

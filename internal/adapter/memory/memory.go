@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FreeStart returns memory that is needed only during a start: garbage, and pages of the program's
-// file that were read to initialise its packages. Most processes never use hundreds of those
-// packages, whose pages keep 30 MB resident. Pages that are used again come back one by one from
-// the kernel's cache. FreeStart collects garbage once, and may be called at any time.
+// FreeStart returns memory that is needed only during a start: garbage, and pages of the program's file
+// that were read to initialise its packages. Most processes use hundreds of those packages only then,
+// but the pages keep 30 MB resident. Pages that are used again come back one by one from the kernel's
+// cache. FreeStart collects garbage once, and may be called at any time.
 func FreeStart() error {
 	debug.FreeOSMemory()
 	program, err := os.Readlink("/proc/self/exe")

@@ -45,7 +45,7 @@ type connection struct {
 	mu        sync.Mutex
 	connected bool
 	refused   bool      // the node refuses its stream
-	since     time.Time // time of the last change of the result of ready
+	since     time.Time // when the result of ready last changed
 	last      string    // the text of the last error
 
 	sentBytes, sentMessages, dials, full, late prometheus.Counter
@@ -153,7 +153,7 @@ func (c *connection) failed(err error) {
 // ready is true if messages can reach the node. The caller has locked mu.
 func (c *connection) ready() bool { return c.connected && !c.refused }
 
-// note makes a change that may change the result of ready.
+// note calls `change`, which may change the result of ready.
 func (c *connection) note(change func()) {
 	c.mu.Lock()
 	before := c.ready()
@@ -198,7 +198,7 @@ func (c *connection) send(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		// A node that refuses the first message would hold up all others.
+		// If the node refuses the first message, that message would hold up all later ones.
 		c.late.Add(float64(c.queue.expire(time.Now().Add(-tooLate))))
 		c.failed(errors.New(status.Convert(err).Message()))
 		pause := brokenWait
@@ -293,7 +293,7 @@ func (c *connection) sendAll(broken context.Context, s stream, between ends, sen
 	}
 }
 
-// answers reads the acknowledgements of batches until the stream ends, and returns why it ended.
+// answers is the loop that reads the acknowledgements of batches. When the stream ends, it returns why.
 func (c *connection) answers(s stream, sent <-chan time.Time) error {
 	for {
 		if _, err := s.Recv(); err != nil {

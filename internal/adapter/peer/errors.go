@@ -78,7 +78,7 @@ func encodeError(err error) *wire.Error {
 	return e
 }
 
-// encodeCause encodes the cause of a batch.FullError. A further cause behind it is left out.
+// encodeCause encodes the cause of a batch.FullError. It leaves out that cause's own cause.
 func encodeCause(err error) *wire.Error {
 	e := encodeError(err)
 	if e != nil {

@@ -88,7 +88,7 @@ func FuzzShare(f *testing.F) {
 	})
 }
 
-// A report that is sent on stays the same, and JSON can have it.
+// A report that is sent on stays the same, and can be encoded as JSON.
 func FuzzReport(f *testing.F) {
 	for _, r := range []*Report{{}, {Version: "v1.2.3", Bytes: 1 << 40, Samples: 7, Oldest: 0.5}} {
 		b, err := proto.Marshal(encodeReport(r))
@@ -135,7 +135,7 @@ func FuzzError(f *testing.F) {
 		}
 		for _, s := range sentinels {
 			if errors.Is(once, s.err) && !errors.Is(decodeError(encodeError(once)), s.err) {
-				t.Errorf("after it was sent on, the error %q is no longer %v", once, s.err)
+				t.Errorf("the error %q is no longer %v after it was sent on", once, s.err)
 			}
 		}
 	})

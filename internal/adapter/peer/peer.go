@@ -40,14 +40,14 @@ type Self struct {
 	Member  uint64 // 0 for a collector
 }
 
-// Handler answers other processes. Its methods are called concurrently. Callers look for some
-// errors of Push, Write and Join with errors.Is, so these errors keep their identity on the way to
-// the caller: see package batch, member.ErrLost, ErrUnknown, ErrFull and ErrMoved,
-// replica.ErrNotLeader and ErrFull, and NotLeaderError. Other errors arrive only as text.
+// Handler answers other processes. Its methods are called concurrently. Callers look for some errors of
+// Push, Write and Join with errors.Is, so these errors keep their identity on the way to the caller: the
+// errors of package batch; ErrLost, ErrUnknown, ErrFull and ErrMoved of package member; ErrNotLeader and
+// ErrFull of package replica; and NotLeaderError. Other errors arrive only as text.
 type Handler interface {
-	// Receive takes a message for this member. It gets the messages of one member one after the other,
-	// but messages with entries and urgent messages are separate sequences. While Receive blocks, the
-	// sender waits.
+	// Receive takes a message for this member. It gets the messages of one member one after the other.
+	// Messages with entries and urgent messages are two separate sequences, which have no common order.
+	// While Receive blocks, the sender waits.
 	Receive(m member.Message)
 	// Push takes a push in the form of entry.AppendPush. member.CheckPush has checked it.
 	Push(ctx context.Context, group uint64, push []byte) error
@@ -56,14 +56,16 @@ type Handler interface {
 	Join(ctx context.Context, j Join) (Joined, error)
 	Leader(ctx context.Context) Leader
 	Status(ctx context.Context) Status
-	// Share takes what tenants use of their limits in another process, and answers with the use of all
-	// others: see package usage. Its error is replica.ErrNotLeader if this node does not lead.
+	// Share takes how much of their limits tenants use in one other process. It answers with their use
+	// in all processes but that one: see package usage. Its error is replica.ErrNotLeader if this node
+	// does not lead.
 	Share(ctx context.Context, process uint64, uses map[string]usage.Use) (usage.Answer, error)
 	// Figures returns figures of this node as JSON. `of` may be a kind that this program does not know.
 	Figures(ctx context.Context, of Figures, tenant string) ([]byte, error)
 }
 
-// Figures is a kind of figures that nodes add up for the cluster. The numbers are those of wire.FiguresRequest_Kind.
+// Figures is a kind of figures that nodes add up for the cluster. Its values are those of
+// wire.FiguresRequest_Kind.
 type Figures int32
 
 const (
@@ -119,7 +121,7 @@ type Status struct {
 	Clock              int64   // Unix ms
 	Version            string  // version of the program
 
-	Leader                    string  // as this node knows; empty if there is none
+	Leader                    string  // according to this node; empty if there is none
 	Leaderless, LeaderlessSum float64 // seconds since a leader was last known; the sum of all such times since the start
 
 	LogBytes  uint64

@@ -146,7 +146,7 @@ func (h *handler) Share(_ context.Context, process uint64, uses map[string]usage
 
 func (h *handler) Figures(_ context.Context, of Figures, tenant string) ([]byte, error) {
 	if of != Limits {
-		return nil, errors.New("they are not known yet")
+		return nil, errors.New("the figures are not known yet")
 	}
 	return []byte(`{"tenant":"` + tenant + `"}`), nil
 }
@@ -158,7 +158,7 @@ type process struct {
 	server   *Server
 	registry *prometheus.Registry
 	address  string
-	said     chan struct{} // after the server logged something
+	said     chan struct{} // signals that the server logged something
 	stop     func()        // ends its server
 	end      func()        // ends its connections
 }
@@ -399,7 +399,7 @@ func TestQueue(t *testing.T) {
 		q.put(waiting{ends{1, to}, &wire.Message{Body: []byte{byte(i)}}, start.Add(time.Duration(i) * time.Second)})
 	}
 	if e, more := q.wait(t.Context()); !more || e != (ends{1, 2}) {
-		t.Errorf("the first message is between %+v, want {1 2}; the queue is open: %t", e, more)
+		t.Errorf("the ends of the first message are %+v, want {1 2}; the queue is open: %t", e, more)
 	}
 	got, size, late := q.take(ends{1, 2}, start.Add(time.Second))
 	if len(got) != 2 || size == 0 || late != 1 {
@@ -435,21 +435,21 @@ func TestARefusalDoesNotEndAConnection(t *testing.T) {
 	}
 }
 
-// A node refuses the stream of the first message, whatever it is. After tooLate the message is dropped, and the
-// next ones are sent. It once stayed at the front for ever.
+// If a node refuses the stream of the first message, the message is dropped after tooLate, and the next
+// ones are sent. Such a message once stayed at the front of the queue for ever.
 func TestARefusedMessageHoldsUpNothing(t *testing.T) {
 	q, start := newQueue(1<<20), time.Unix(100, 0)
 	for i, from := range []uint64{9, 9, 1} {
 		q.put(waiting{ends{from, 2}, &wire.Message{Body: []byte{1}}, start.Add(time.Duration(i) * time.Second)})
 	}
 	if late := q.expire(start); late != 0 {
-		t.Errorf("%d messages are late at once", late)
+		t.Errorf("%d messages late at start, want 0", late)
 	}
 	if late := q.expire(start.Add(1500 * time.Millisecond)); late != 2 {
 		t.Errorf("%d messages are late, want 2", late)
 	}
 	if e, _ := q.wait(t.Context()); e != (ends{1, 2}) {
-		t.Errorf("the first message is between %+v, want {1 2}", e)
+		t.Errorf("the ends of the first message are %+v, want {1 2}", e)
 	}
 	if got, _, _ := q.take(ends{1, 2}, start); len(got) != 1 || q.bytes != 0 {
 		t.Errorf("the batch has %d messages, want 1; %d bytes remain, want 0", len(got), q.bytes)
@@ -569,7 +569,7 @@ func TestCalls(t *testing.T) {
 	}
 	_, err = a.Figures(t.Context(), "b", Ledger, "shop")
 	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "not known yet") {
-		t.Errorf("figures that are not known: %v", err)
+		t.Errorf("asked for unknown figures, got error %v", err)
 	}
 	if _, err := a.Leader(t.Context(), "z"); err == nil {
 		t.Error("a call to an unknown node succeeded")
@@ -594,6 +594,6 @@ func TestCalls(t *testing.T) {
 		t.Errorf("a write of an event with a long title returned %v", err)
 	}
 	if n := testutil.ToFloat64(all["b"].server.metrics.refused.WithLabelValues(refusedMalformed)); n != 3 {
-		t.Errorf("%v refusals are counted", n)
+		t.Errorf("%v refusals are counted, want 3", n)
 	}
 }

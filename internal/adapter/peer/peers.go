@@ -161,7 +161,7 @@ type Health struct {
 	Node, Address string
 	Connected     bool
 	Since         time.Time // time of the last change of Connected
-	Error         string    // the last error, which may be over; empty if there was none
+	Error         string    // the last error, perhaps resolved; empty if there was none
 }
 
 // Health returns the health of all other nodes, by name. `changed` is closed at the next change of a
@@ -174,7 +174,7 @@ func (p *Peers) Health() (all []Health, changed <-chan struct{}) {
 		h := Health{Node: n.name, Address: n.address, Connected: true}
 		for _, c := range p.connections(n) {
 			c.mu.Lock()
-			switch { // Since comes from a connection that is down, if there is one
+			switch { // h.Since comes from a connection that is down, if there is one
 			case !c.ready() && (h.Connected || c.since.Before(h.Since)):
 				h.Since = c.since
 			case c.ready() && h.Connected && c.since.After(h.Since):
@@ -214,7 +214,7 @@ func (p *Peers) hello() *wire.Hello {
 	return h
 }
 
-// call makes a call at a node.
+// call makes a call to a node.
 func call[Answer, Reply any](
 	ctx context.Context, p *Peers, to string, timeout time.Duration,
 	ask func(context.Context, wire.PeerClient, *wire.Hello) (*Reply, error), read func(*Reply) (Answer, error),
@@ -365,10 +365,10 @@ func encodeReport(r *Report) *wire.Report {
 	return &wire.Report{Version: r.Version, OutboxBytes: r.Bytes, OutboxSamples: r.Samples, OutboxOldestSeconds: r.Oldest}
 }
 
-// maxVersion bounds the text of a version that another process tells, in bytes.
+// maxVersion bounds, in bytes, the text of a version that another process reports.
 const maxVersion = 64
 
-// decodeReport replaces figures that are no sizes or ages: JSON cannot have them.
+// decodeReport replaces an age that is invalid, such as NaN: JSON cannot encode it.
 func decodeReport(r *wire.Report) *Report {
 	if r == nil {
 		return nil

@@ -13,11 +13,11 @@ const (
 	entriesRoom = 64 << 20 // bytes of messages with entries that wait for one node
 	urgentRoom  = 4 << 20  // bytes of urgent messages that wait for one node
 
-	// overhead is roughly the memory of a waiting message beside its bytes.
+	// overhead is roughly the memory that a waiting message takes in addition to its bytes.
 	overhead = 128
 
-	// tooLate is the longest time that a message waits for a connection. Raft makes progress with
-	// later messages, and old ones would only delay these.
+	// tooLate is the longest time that a message waits for a connection. Raft makes progress with later
+	// messages, and an old message would only delay them.
 	tooLate = 5 * time.Second
 )
 
@@ -82,7 +82,8 @@ func (q *queue) wait(ctx context.Context) (ends, bool) {
 	}
 }
 
-// expire removes the first messages, as long as they have waited since before `oldest`, and returns their number.
+// expire removes the messages at the front of the queue that were added before `oldest`, and returns
+// their number.
 func (q *queue) expire(oldest time.Time) (late int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,7 +97,7 @@ func (q *queue) expire(oldest time.Time) (late int) {
 }
 
 // take removes the first messages between the same members, up to about maxBatch bytes. It drops
-// messages that have waited since before `oldest`, and returns their number as `late`.
+// messages that were added before `oldest`, and returns the number of dropped messages as `late`.
 func (q *queue) take(between ends, oldest time.Time) (batch []*wire.Message, size, late int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

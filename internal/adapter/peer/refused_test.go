@@ -189,7 +189,7 @@ func TestACollectorIsNoNode(t *testing.T) {
 	recent := func(d time.Duration) bool { return d >= 0 && d < time.Minute }
 	all := a.server.Pushers()
 	if len(all) != 1 || all[0].Ago >= 0 || !recent(all[0].Told) || *all[0].Report != *report.Load() {
-		t.Errorf("without a leader, the collector tells how much waits: %+v", all)
+		t.Errorf("without a leader, the collectors are %+v; want one report, and no push", all)
 	}
 	if err := c.Push(t.Context(), "a", 0, aPush(t)); err != nil {
 		t.Error(err)
@@ -202,16 +202,16 @@ func TestACollectorIsNoNode(t *testing.T) {
 	}
 	for _, left := range []struct{ incarnation, names int }{{1, 1}, {2, 0}} { // aPush is of incarnation 2
 		if a.server.Left(1, uint64(left.incarnation)); len(a.server.Pushers()) != left.names {
-			t.Errorf("incarnation %d has left, and the collectors are %v, want %d", left.incarnation, a.server.Pushers(),
+			t.Errorf("after incarnation %d left, the collectors are %v, want %d", left.incarnation, a.server.Pushers(),
 				left.names)
 		}
 	}
 	a.server.pushers.called(&wire.Hello{Node: "host-1", Report: &wire.Report{}}, nil)
 	if all := a.server.Pushers(); len(all) != 0 {
-		t.Errorf("the collector that stops calls once more, and the collectors are %v, want none", all)
+		t.Errorf("after one more call of the collector that stops, the collectors are %v, want none", all)
 	}
 	if err := c.Push(t.Context(), "a", 0, aPush(t)); err != nil || len(a.server.Pushers()) != 1 {
-		t.Errorf("it pushes again: %v, and the collectors are %v, want one", err, a.server.Pushers())
+		t.Errorf("after another push (error %v), the collectors are %v, want one", err, a.server.Pushers())
 	}
 	if _, err := c.Write(t.Context(), "a", 0, someEvents("deploy")); err != nil {
 		t.Error("events:", err)
@@ -233,7 +233,7 @@ func TestACollectorIsNoNode(t *testing.T) {
 		}
 	}
 	if n := refusals(a, refusedPermission); n != 5 {
-		t.Errorf("%v refusals are counted", n)
+		t.Errorf("%v refusals are counted, want 5", n)
 	}
 	// A node's certificate that was signed with a push secret is refused.
 	forged, err := newLeaf(Identity{Name: "b"}, push.pushers)
@@ -248,8 +248,8 @@ func TestACollectorIsNoNode(t *testing.T) {
 	awaitRefusal(t, a, refusedCert, 0)
 }
 
-// A node refuses to connect to a server with a collector's certificate, and to a server with another
-// node's certificate.
+// A node refuses to connect to a server that shows a collector's certificate or another node's
+// certificate.
 func TestAnotherServerIsRefused(t *testing.T) {
 	own, err := secret(t).Collector("b")
 	if err != nil {
@@ -405,7 +405,8 @@ func TestCertificateFilesRotate(t *testing.T) {
 	}
 	newTestCA(t).write(t, server, "freshet://node/a", 5, later)
 	if serial, err := ask(); serial != 5 || err == nil {
-		t.Errorf("after a rotation of the server's CA, it shows certificate %d, error %v; want 5 and an error", serial, err)
+		t.Errorf("after a rotation of the server's CA, the server shows certificate %d, error %v; want 5 and an error",
+			serial, err)
 	}
 	for name, write := range map[string]func(dir string){
 		"another URI": func(dir string) { ca.write(t, dir, "https://node/a", 6, later) },

@@ -15,7 +15,7 @@ func TestSecrets(t *testing.T) {
 	}
 	again, err := ParseSecret("\n a secret for all tests \n")
 	if err != nil || !again.nodes.Equal(s.nodes) || !again.pushers.Equal(s.pushers) || s.nodes.Equal(s.pushers) {
-		t.Errorf("%v: space around a secret changes it, or its keys are equal", err)
+		t.Errorf("%v: space around a secret changes its keys, or its two keys are equal", err)
 	}
 	if strings.Contains(s.Push(), "secret for") {
 		t.Error("the push secret contains the secret")

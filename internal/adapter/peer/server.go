@@ -41,7 +41,7 @@ const (
 
 	pingEvery   = 2 * time.Second // interval of pings on a quiet connection
 	userTimeout = 5 * time.Second // time until unacknowledged bytes end a connection
-	stopTimeout = 5 * time.Second // time for calls in progress, when the server ends
+	stopTimeout = 5 * time.Second // time that calls in progress get when the server ends
 )
 
 // ServerOptions are the parts of a Server. All but Member are required.
@@ -181,10 +181,10 @@ func (s *Server) refusal(code codes.Code, reason, format string, args ...any) er
 	return status.Error(code, valid(err.Error()))
 }
 
-// valid is the text as valid UTF-8, which protobuf requires.
+// valid returns the text as valid UTF-8, which protobuf requires.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// forCollectors are the methods that a collector may call: Write only with events.
+// forCollectors are the methods that a collector may call. It may call Write only with events.
 var forCollectors = map[string]bool{
 	wire.Peer_Push_FullMethodName: true, wire.Peer_Leader_FullMethodName: true, wire.Peer_Share_FullMethodName: true,
 	wire.Peer_Write_FullMethodName: true,
@@ -257,7 +257,7 @@ func (s *Server) greet(ctx context.Context, h *wire.Hello, knows knows) error {
 	return s.greetMember(who, h, knows)
 }
 
-// knows says what the sender of a hello must know.
+// knows is the knowledge that the sender of a hello needs.
 type knows uint8
 
 const (
@@ -405,8 +405,8 @@ func (s *Server) Write(ctx context.Context, in *wire.WriteRequest) (*wire.WriteR
 	return &wire.WriteReply{Outcome: o.Append(nil)}, nil
 }
 
-// readWrite parses the entry of a write. Entries of other kinds are proposed only by the members
-// themselves.
+// readWrite parses the entry of a write: a request, deltas or events. Only the members themselves
+// propose entries of other kinds.
 func readWrite(in *wire.WriteRequest) (*entry.Entry, error) {
 	e := &entry.Entry{}
 	if err := e.Parse(in.GetEntry()); err != nil {
@@ -500,7 +500,7 @@ type pushers struct {
 
 type pusher struct {
 	called, pushed, told  time.Time // the last time of each; zero if it has not happened
-	left                  time.Time // it has left, and is not shown; zero if it has not
+	left                  time.Time // when it left, and is no longer shown; zero if it has not
 	producer, incarnation uint64    // of the last push
 	report                *Report
 }
@@ -510,8 +510,9 @@ const (
 	// as well.
 	maxPushers = 1000
 
-	// forgetPusher is how long a collector is remembered after its last call. If it has pushed nothing here, it is
-	// forgetCaller: it calls each second while it looks for the leader, and Left does not reach it.
+	// forgetPusher is how long a collector is remembered after its last call. For a collector that has
+	// pushed nothing here, the time is forgetCaller: such a collector calls each second while it looks
+	// for the leader, and Left does not reach it.
 	forgetPusher = 10 * time.Minute
 	forgetCaller = 5 * time.Second
 
@@ -519,8 +520,8 @@ const (
 	stopping = 10 * time.Second
 )
 
-// called notes a call of a collector, and its push, if it was one. A process that neither pushes nor reports is a
-// gateway, and is not noted.
+// called notes a call of a collector, and the push if the call was one. A process that neither pushes
+// nor reports is a gateway, and is not noted.
 func (p *pushers) called(h *wire.Hello, push *entry.Push) {
 	if h.GetFrom() != 0 || push == nil && h.GetReport() == nil {
 		return
@@ -551,8 +552,9 @@ func (p *pushers) called(h *wire.Hello, push *entry.Push) {
 	p.last[strings.Clone(h.GetNode())] = one
 }
 
-// Left says that the collector with a producer and an incarnation pushes nothing more. Its next incarnation may have
-// begun to push here. An earlier one may have pushed here, and this one elsewhere.
+// Left says that the collector with this producer and incarnation pushes nothing more. The collector's
+// next incarnation may already push here. Or an earlier incarnation pushed here, and this one pushed to
+// another node.
 func (s *Server) Left(producer, incarnation uint64) {
 	p := &s.pushers
 	p.mu.Lock()

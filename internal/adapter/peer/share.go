@@ -11,10 +11,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
-// maxTenant is the longest name of a tenant, in bytes, as in an entry.
+// maxTenant bounds the name of a tenant, in bytes. Entries have the same bound.
 const maxTenant = 255
 
-// Share tells a node, which should lead, what tenants use of their limits in this process.
+// Share reports to a node, which should be the leader, how much of their limits tenants use in this
+// process.
 func (p *Peers) Share(ctx context.Context, to string, process uint64, uses map[string]usage.Use) (usage.Answer, error) {
 	return call(ctx, p, to, askTimeout,
 		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.ShareReply, error) {
@@ -44,7 +45,7 @@ func (s *Server) Share(ctx context.Context, in *wire.ShareRequest) (*wire.ShareR
 	return r, nil
 }
 
-// writeUses leaves out what a report has no room for.
+// writeUses omits tenants and metrics for which a report has no room.
 func writeUses(uses map[string]usage.Use) (all []*wire.Use) {
 	for tenant, u := range uses {
 		if len(all) == usage.MaxTenants {
@@ -65,7 +66,7 @@ func writeUses(uses map[string]usage.Use) (all []*wire.Use) {
 	return all
 }
 
-// readUses refuses a report that is larger than writeUses makes one.
+// readUses refuses a report that is larger than writeUses ever makes.
 func readUses(in []*wire.Use) (map[string]usage.Use, error) {
 	if len(in) > usage.MaxTenants {
 		return nil, fmt.Errorf("it has %d tenants, but at most %d are allowed", len(in), usage.MaxTenants)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Process describes a process beyond its number.
+// Process describes a process, except for its number.
 type Process struct {
 	Command   string // the name of its program, at most 15 bytes; empty if the process has ended
 	Container string // id of its container; empty if no container is recognised

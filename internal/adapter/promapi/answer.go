@@ -102,8 +102,8 @@ func (w *answer) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// extend moves the write deadline: answerGrace, plus the time that a client at answerRate
-// needs for `written` bytes.
+// extend moves the write deadline: to answerGrace after the answer began, plus the time that a client at
+// answerRate needs for `written` bytes.
 func (w *answer) extend() {
 	end := w.begun.Add(answerGrace + time.Duration(w.written)*time.Second/answerRate)
 	// This fails without a connection, as in tests of handlers. net/http resets the deadline after
@@ -149,7 +149,7 @@ func (encoder) Encode(r *v1.Response) ([]byte, error) {
 	return stream.Buffer(), stream.Error
 }
 
-// Reasons by which failed queries are counted.
+// Reasons under which failed queries are counted.
 const (
 	failedLimit   = "limit"
 	failedTimeout = "timeout"

@@ -55,7 +55,7 @@ func (c *costing) add(t *turn) {
 	}
 }
 
-// gaveUp adds the time that a query waited for a turn and did not get it.
+// gaveUp adds the time that a query waited for a turn that it did not get.
 func (c *costing) gaveUp(waited time.Duration) {
 	if c != nil {
 		c.cost.Waited += waited

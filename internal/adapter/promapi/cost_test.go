@@ -36,9 +36,9 @@ func row(t *testing.T, s *server, tenant string) querycost.Row {
 	return rows[i]
 }
 
-// Costs lists each tenant's queries with their senders. It has the time with a slot and, separately,
-// the time of waiting for a slot, summed over all turns of a query. It includes look-ups and waiting
-// queries.
+// Costs lists each tenant's queries with their senders. It shows how long a query held a slot and,
+// separately, how long it waited for one, summed over all turns of the query. It includes look-ups and
+// waiting queries.
 func TestCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) {
@@ -53,7 +53,7 @@ func TestCosts(t *testing.T) {
 		}
 		<-time.After(30 * time.Second)
 		if r := row(t, s, "a"); r.Active != 2 || r.Queries != 0 || r.Query != "x" {
-			t.Errorf("while one runs and one waits: %+v", r)
+			t.Errorf("while one query runs and one waits: %+v", r)
 		}
 		<-time.After(95 * time.Second)
 		r := row(t, s, "a")

@@ -121,7 +121,7 @@ func TestFederateWarns(t *testing.T) {
 	w := newServer(lacking{database(t)}).federate("", "requests_total")
 	if got, want := w.Header().Get("Warning"), `199 freshet "store raw cannot be opened"`; w.Code != 200 ||
 		w.Body.Len() == 0 || got != want {
-		t.Errorf("%d, Warning: %s, want %s", w.Code, got, want)
+		t.Errorf("status %d, Warning: %s, want %s", w.Code, got, want)
 	}
 	if got := newServer(database(t)).federate("", "requests_total").Header()["Warning"]; got != nil {
 		t.Errorf("got the header Warning: %s although no data is missing", got)
@@ -136,7 +136,8 @@ func TestFederateNativeHistograms(t *testing.T) {
 	var got dto.MetricFamily
 	if err := expfmt.NewDecoder(bytes.NewReader(w.Body.Bytes()), expfmt.ResponseFormat(w.Header())).Decode(&got); err !=
 		nil {
-		t.Fatalf("an answer %d of the type %q cannot be decoded: %v", w.Code, w.Header().Get("Content-Type"), err)
+		t.Fatalf("an answer with status %d and type %q cannot be decoded: %v",
+			w.Code, w.Header().Get("Content-Type"), err)
 	}
 	text, err := protojson.Marshal(&got)
 	if err != nil {

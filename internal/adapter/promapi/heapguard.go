@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// heapGuard watches the heap of the process while queries run. When the heap is nearly full, the
-// guard ends the query that may take most memory. The shares of lanes count only what queries
-// read, but the engine allocates more: for each series that a part of a query returns, it makes a
-// list with room for all steps.
+// heapGuard watches the heap of the process while queries run. When the heap is nearly full, the guard
+// ends the query that may take the most memory. The shares of lanes count only what queries read, but
+// the engine allocates more: for each series that a part of a query returns, it makes a list with room
+// for all steps.
 type heapGuard struct {
 	limit   uint64 // bytes that the process may have; 0 turns the guard off
 	bound   uint64 // bytes of the heap in use at which the guard ends a query
@@ -28,7 +28,7 @@ type heapGuard struct {
 	mu      sync.Mutex
 	running map[*watched]struct{}
 	looks   bool      // whether run is running
-	stale   uint64    // number of the first collection whose heap.live has no memory of ended queries
+	stale   uint64    // number of the first collection after which heap.live counts no ended query
 	until   time.Time // while the query `ending` runs, no other query is ended before this time
 	ending  *watched  // the last ended query; nil once it has returned
 }
@@ -91,7 +91,7 @@ type watched struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	steps  uint64 // samples that a list of the query has room for
-	spread bool   // each step may return other series, because of count_values
+	spread bool   // each step may return different series, because of count_values
 }
 
 // errHeap is the cause when the guard ends a query.
@@ -117,7 +117,7 @@ func (g *heapGuard) watch(ctx context.Context, q promql.Query, t *turn) *watched
 	return w
 }
 
-// size computes what the query may return for each series that it reads.
+// size computes how much the query may return for each series that it reads.
 func (w *watched) size() {
 	s, ok := w.query.Statement().(*parser.EvalStmt)
 	if !ok {

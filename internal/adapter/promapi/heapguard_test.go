@@ -152,9 +152,9 @@ func TestHeapThatStaysFull(t *testing.T) {
 	})
 }
 
-// TestFullHeapSparesSmallQueries checks that the guard ends no small query when other data
-// fills the heap, because that would free nothing. With count_values, each step of a query
-// may return other series.
+// TestFullHeapSparesSmallQueries checks that the guard ends no small query when other data fills the
+// heap, because that would free nothing. A query with count_values is not small, because each of its
+// steps may return other series.
 func TestFullHeapSparesSmallQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := guarded(100<<20, map[string]int{"a": 40})

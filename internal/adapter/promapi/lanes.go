@@ -44,7 +44,7 @@ type lane struct {
 
 	engine     *promql.Engine // nil if the lane uses none
 	maxSamples int            // samples that the engine holds at once
-	inKey      bool           // query.max_samples bounds the samples, not the memory
+	inKey      bool           // whether query.max_samples, not the memory, bounds the samples
 	waited     prometheus.Observer
 }
 
@@ -94,8 +94,8 @@ const (
 	sampleBytes = 16  // a sample in the engine
 	seriesBytes = 512 // a series without its labels: positions of its chunks, and the answer's list
 	valueBytes  = 64  // a label's value in a set and a list
-	// readBytes is a sample in an answer to remote read that is not streamed: 36 in a list that
-	// grew, 18 as protobuf, 21 as a buffer to compress into.
+	// readBytes is the memory of a sample in an answer to remote read that is not streamed: 36 bytes in
+	// a list that grew, 18 as protobuf, and 21 in a buffer to compress into.
 	readBytes = 75
 	// lookupShare is the largest share of a look-up, enough for some 20,000 series. A server with
 	// more memory has more slots, not larger shares.

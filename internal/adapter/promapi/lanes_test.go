@@ -68,7 +68,7 @@ func (s *server) as(name string, r *http.Request) *httptest.ResponseRecorder {
 	return s.ask(r)
 }
 
-// ranged is a query of x at this many steps, all of which see its sample.
+// ranged returns a query of x with this many steps, all of which see the one sample of x.
 func ranged(steps int) *http.Request {
 	return get(prefix+"/query_range",
 		url.Values{
@@ -98,8 +98,8 @@ func (s *server) nothingHeld(t *testing.T) {
 }
 
 // In TestTenantsTakeTurns, 60 queries of tenant `a` wait. Each takes a minute, and one query may run at
-// a time. Earlier, first come was first served: vector(1) of another tenant waited for all the queries
-// before it.
+// a time. Queries once ran in the order in which they came, so vector(1) of another tenant waited for
+// all the queries before it.
 func TestTenantsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ofTenant := selects(func(ctx context.Context) storage.SeriesSet {
@@ -153,7 +153,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 				t.Errorf("%s of tenant b: status %d", c.why, status)
 			}
 			if took := time.Since(asked); took > c.max {
-				t.Errorf("%s of tenant b took %v, beside 60 queries of tenant a; at most %v", c.why, took, c.max)
+				t.Errorf("%s of tenant b took %v beside 60 queries of tenant a, want at most %v", c.why, took, c.max)
 			}
 		}
 		time.Sleep(3 * time.Hour)
@@ -224,7 +224,7 @@ func TestQueryMemory(t *testing.T) {
 		r      *http.Request
 		want   string // part of the error; empty if there is an answer
 	}{
-		// A long query has 12 of the 64 MiB: 393,216 samples, and 6 MiB for series.
+		// A long query has a share of 12 of the 64 MiB: room for 393,216 samples, and 6 MiB for series.
 		{"all fits", memory(64 * mib), 100, ranged(1000), ""},
 		{"too many samples", memory(64 * mib), 400, ranged(1000),
 			"there is memory for 393216 at once; queries share 64 MiB (query.max_memory), and 1 long queries run at " +
@@ -275,7 +275,8 @@ func TestSharesAddUp(t *testing.T) {
 				t.Errorf("with %d queries at once and %d bytes, the lanes can hold %d bytes", concurrency, bytes, most)
 			}
 			if n < 1 || n < 3 && l.short.share < 1<<18 {
-				t.Errorf("with %d queries at once and %d bytes: %d slots, and too few bytes for a short query: %d",
+				t.Errorf("with %d queries at once and %d bytes: got %d slots and %d bytes for a short query, want at "+
+					"least 1 and 262144",
 					concurrency, bytes, n, l.short.share)
 			}
 		}
@@ -296,7 +297,7 @@ func TestWaitingIsSeen(t *testing.T) {
 		}
 		if held := s.gathered(t, "freshet_query_held_bytes", "long", "a"); held !=
 			float64(s.options.Engine.lanes.long.share) {
-			t.Errorf("%v bytes are held, want a share", held)
+			t.Errorf("%v bytes are held, want one share", held)
 		}
 		time.Sleep(time.Minute)
 		if got := s.gathered(t, "freshet_query_wait_seconds", "long", ""); got != 3 {
@@ -326,8 +327,8 @@ func (s *server) gathered(t *testing.T, name, lane, tenant string) float64 {
 	return 0
 }
 
-// Functions such as rate ask a series set for its live sample. The metered storage wraps the set, so
-// the wrapper must have this method, too.
+// Functions such as rate call LiveSample of a series set. The metered storage wraps the set, so the
+// wrapper must have this method, too.
 func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 	for _, c := range []struct {
 		why  string
@@ -346,7 +347,7 @@ func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 			t.Fatalf("%s: the set does not implement LiveSet", c.why)
 		}
 		if width := live.LiveSample(labels.EmptyLabels(), 7000); width != c.want {
-			t.Errorf("%s: tiles of %d before the live sample, want %d", c.why, width, c.want)
+			t.Errorf("%s: the tiles before the live sample have width %d, want %d", c.why, width, c.want)
 		}
 	}
 }
@@ -425,7 +426,7 @@ func TestStuckQuery(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if most != 1 {
-			t.Errorf("%d queries of tenant a ran at once", most)
+			t.Errorf("%d queries of tenant a ran at once, want 1", most)
 		}
 		s.nothingHeld(t)
 		if lanes.long.slots.Wanted("") {

@@ -62,8 +62,8 @@ func withLiveSample(f promql.FunctionCall, counter bool) promql.FunctionCall {
 	}
 }
 
-// inTile reports whether a sample at time t could be live: a window ends at t, and at least one
-// tile width has no tile end at t. Only LiveSample knows the width of the series.
+// inTile reports whether a sample at time t could be live: a window ends at t, and for at least one tile
+// width no tile ends at t. Only LiveSample knows the tile width of the series.
 func inTile(t int64) bool { return t%1000 == 0 && t%60_000 != 0 }
 
 // edge is the end of a range whose last sample is live.
@@ -94,10 +94,10 @@ func (e *edge) find(args parser.Expressions, metric labels.Labels, t int64) bool
 	return e.width > 0
 }
 
-// floats returns the samples of the range with the live sample at a regular distance, in the same
-// memory. If the end of the last tile is less than a tile away from the live sample, floats drops
-// the sample at that end: the rise between its neighbours stays the same, and no two samples are
-// closer than a tile.
+// floats puts the live sample at a regular distance from the others, in the same memory, and returns the
+// samples of the range. If the end of the last tile is less than a tile away from the live sample,
+// floats drops the sample at that end. The rise between the neighbours of that sample stays the same,
+// and no two samples are closer than a tile.
 func (e *edge) floats(f []promql.FPoint) []promql.FPoint {
 	n := len(f)
 	last, before := f[n-1], f[n-2]
@@ -135,10 +135,10 @@ func (e *edge) histograms(h []promql.HPoint) []promql.HPoint {
 	return h
 }
 
-// short is true if the range has only two samples, the end of a tile and a live sample, so close
-// together that Prometheus would not extrapolate to the start of the range. In that case the
-// caller moves the live sample to the end of the range, which makes the spacing long enough.
-// Prometheus extrapolates the result to the end of the range anyway.
+// short is true if the range has only two samples, one at the end of a tile and one live, and they are
+// so close together that Prometheus would not extrapolate to the start of the range. In that case the
+// caller moves the live sample to the end of the range, which makes the spacing long enough. Prometheus
+// extrapolates the result to the end of the range anyway.
 func (e *edge) short(first, last int64) bool {
 	toStart, toEnd := first-e.start, e.end-last
 	return 10*toStart >= 11*(last-first) && toStart <= e.width && toEnd > 0 && toEnd < e.width

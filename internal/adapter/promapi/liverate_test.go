@@ -37,8 +37,7 @@ func (l liveAt) LiveSample(_ labels.Labels, at int64) (width int64) {
 	return l.width
 }
 
-// Only a live sample is moved, and the engine's memory with the original samples stays
-// unchanged.
+// Only a live sample is moved. The original samples in the engine's memory stay unchanged.
 func TestLiveSampleAtARegularDistance(t *testing.T) {
 	const width = 10_000
 	for _, c := range []struct {
@@ -46,7 +45,7 @@ func TestLiveSampleAtARegularDistance(t *testing.T) {
 		gauge   bool
 		how     func(*parser.VectorSelector)
 		live    int64  // time of the live sample in s; 0: none is live
-		samples string // of the range, each as second=value
+		samples string // the range's samples, each as second=value
 		ts      float64
 		want    string // "" if the samples stay the same
 	}{
@@ -163,8 +162,9 @@ func (q liveQuerier) Select(ctx context.Context, sorted bool, hints *storage.Sel
 	return liveAt{q.Querier.Select(ctx, sorted, hints, matchers...), q.at, 10_000}
 }
 
-// The API's wrappers of series sets do not hide the live sample. A wrapper of the series would hide it.
-// The engine uses such a wrapper for histograms if it needs only their counts.
+// The API's wrappers of series sets do not hide the live sample. The set must report the live sample,
+// not the series: if the engine needs only the counts of histograms, it wraps each series and would hide
+// it.
 func TestLiveSampleThroughTheAPI(t *testing.T) {
 	db := database(t)
 	app := db.Appender(t.Context())

@@ -9,13 +9,13 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// metered is a storage whose readers pass their turn on between two series. It counts the
-// memory of series and labels against their turn.
+// metered is a storage whose readers may pass their turn on after each series. The memory of series and
+// labels counts against that turn.
 type metered struct {
 	storage.SampleAndChunkQueryable
 }
 
-// meteredQueries is metered for a storage that has queries but no chunks.
+// meteredQueries does the same as metered, for a storage that has queries but no chunks.
 type meteredQueries struct{ storage.Queryable }
 
 func (m meteredQueries) Querier(mint, maxt int64) (storage.Querier, error) {
@@ -141,7 +141,7 @@ func (q meteredChunkQuerier) Select(ctx context.Context, sorted bool, hints *sto
 	return set
 }
 
-// meteredChunkSet counts nothing: of streamed chunks, only one frame is in memory.
+// meteredChunkSet counts no memory, because only one frame of streamed chunks is in memory at a time.
 type meteredChunkSet struct {
 	storage.ChunkSeriesSet
 	ctx  context.Context

@@ -143,8 +143,8 @@ func (a *api) done(w *answer, r *http.Request) {
 // readFrameBytes is the size of a frame of remote read, Prometheus' default.
 const readFrameBytes = 1 << 20
 
-// newPrometheusAPI makes Prometheus' handlers. Arguments such as the database to administer are nil
-// if they are only for routes that register leaves out.
+// newPrometheusAPI makes Prometheus' handlers. Some arguments, such as the database to administer, are
+// used only by routes that `register` leaves out. These arguments are nil.
 func newPrometheusAPI(o *Options) *v1.API {
 	none := noScraping{}
 	lookup := o.Engine.lanes.lookup
@@ -177,7 +177,8 @@ func newPrometheusAPI(o *Options) *v1.API {
 		false, // zero samples at start timestamps
 		o.Engine.lookback,
 		false, false, // type and unit labels, metadata
-		// not part of buildinfo, because Grafana treats a server whose buildinfo has features as Mimir
+		// The features are not part of buildinfo, because Grafana takes a server for Mimir if its
+		// buildinfo has features.
 		statusOf, newFeatures(o.Engine.parser),
 		v1.OpenAPIOptions{},
 		o.Engine.parser,

@@ -189,7 +189,7 @@ func (s *server) failures(t *testing.T, reason string) float64 {
 			}
 		}
 	}
-	t.Fatalf("no counter of failures by %s", reason)
+	t.Fatalf("no counter of failures with reason %s", reason)
 	return 0
 }
 
@@ -352,7 +352,7 @@ func TestMetadata(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, prefix+"/metadata", nil)
 	r.Header.Set("Tenant-Of-This-Test", "another")
 	if e := decode(t, s.ask(r)); string(e.Data) != "{}" {
-		t.Errorf("another tenant sees %s", e.Data)
+		t.Errorf("another tenant sees %s, want {}", e.Data)
 	}
 }
 
@@ -407,8 +407,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// The API allows no other origin to read its answers: the handler in front of the API decides
-// about origins.
+// The API itself never allows another origin to read its answers. The handler in front of the API
+// decides about origins.
 func TestCompressionAndOrigin(t *testing.T) {
 	s := newServer(database(t))
 	for _, path := range []string{"/query?query=1", "/metadata", "/nothing"} {
@@ -433,7 +433,7 @@ func TestCompressionAndOrigin(t *testing.T) {
 	r := httptest.NewRequest(http.MethodOptions, prefix+"/query", nil)
 	r.Header.Set("Origin", "http://example.com")
 	if w := s.ask(r); w.Code != http.StatusNoContent || w.Header().Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("preflight: status %d, %v", w.Code, w.Header())
+		t.Errorf("preflight: got status %d, headers %v", w.Code, w.Header())
 	}
 }
 
@@ -539,7 +539,7 @@ func TestSenselessParameters(t *testing.T) {
 		{"/label/code/values?start=Inf", 400, "bad_data", `invalid parameter "start"`},
 		{"/query_exemplars?query=up&start=1e300", 400, "bad_data", `invalid parameter "start"`},
 
-		// Prometheus 3.15 answers each of these in the same way, every time.
+		// Prometheus 3.15 always gives these same answers.
 		{"/query?query=1&timeout=0", 422, "execution", "context deadline exceeded"},
 		{"/query?query=1&timeout=0s", 422, "execution", "context deadline exceeded"},
 		{"/query_range?query=1&start=0&end=10&step=1&timeout=0", 422, "execution", "context deadline exceeded"},
@@ -579,7 +579,7 @@ func TestExperimentalFunctions(t *testing.T) {
 		var features map[string]map[string]bool
 		e := decode(t, s.ask(get(prefix+"/features", nil)))
 		if err := json.Unmarshal(e.Data, &features); err != nil || features["promql_functions"]["mad_over_time"] != on {
-			t.Errorf("experimental %v: the features have mad_over_time as %v; error %v", on,
+			t.Errorf("experimental %v: the features list mad_over_time as %v; error %v", on,
 				features["promql_functions"]["mad_over_time"], err)
 		}
 	}

@@ -74,8 +74,8 @@ func (a *api) register() {
 	})
 }
 
-// own is a handler for a function of ours: it calls f, and answers in the form of Prometheus'
-// handlers.
+// own returns a handler for f, one of our own functions: the handler calls f, and answers in the form of
+// Prometheus' handlers.
 func (a *api) own(f func(*http.Request) (any, error)) http.Handler {
 	return a.form(httputil.CompressionHandler{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, err := f(r)
@@ -119,7 +119,7 @@ func (a *api) form(next http.Handler) http.Handler {
 	})
 }
 
-// lookup makes requests that do not use the engine wait for a turn. The request keeps the turn
+// lookup holds requests that do not use the engine back until they get a turn. A request keeps its turn
 // until the client has read the answer, because a stream is produced while it is read.
 func (a *api) lookup(next http.Handler) http.Handler {
 	lanes := a.Engine.lanes
@@ -164,8 +164,9 @@ func (a *api) body(next http.Handler) http.Handler {
 	})
 }
 
-// Bounds of a query to format. To find line breaks, the printer prints the rest of the tree again
-// at each level. A tree of 1000 levels takes seconds, a tree within these bounds a tenth of a second.
+// Bounds of a query that can be formatted. To find line breaks, the printer prints the rest of the tree
+// again at each level. A tree of 1000 levels takes seconds, a tree within these bounds a tenth of a
+// second.
 const (
 	maxPrintBytes = 16 << 10
 	maxPrintDepth = 100

@@ -93,7 +93,8 @@ func TestRoutes(t *testing.T) {
 				t.Errorf("%s %s: %+v", method, path, e)
 			}
 			if status == 405 && !slices.Contains([]string{"GET", "GET, POST", "POST"}, w.Header().Get("Allow")) {
-				t.Errorf("%s %s is not allowed; the header Allow is %q", method, path, w.Header().Get("Allow"))
+				t.Errorf("%s %s: status 405 with Allow %q, want GET, POST or both",
+					method, path, w.Header().Get("Allow"))
 			}
 		}
 	}

@@ -143,7 +143,7 @@ func TestPatience(t *testing.T) {
 			client, answer := p.send(t, "a", ranged(1000)) // 8 MB
 			n, err := trickle(t, answer, c.rate)
 			if (err == nil) != c.ok {
-				t.Fatalf("%s: %d bytes, then %v", c.why, n, err)
+				t.Fatalf("%s: got %d bytes, error %v", c.why, n, err)
 			}
 			synctest.Wait()
 			if s.nothingHeld(t); !c.ok {

@@ -108,7 +108,7 @@ type headStats struct {
 	MaxTime       int64  `json:"maxTime"`
 }
 
-// tsdbStatus is the answer of status/tsdb: the figures of all of a tenant's stores together.
+// tsdbStatus is the answer of status/tsdb: the figures of all stores of a tenant, added up.
 type tsdbStatus struct {
 	HeadStats                   headStats     `json:"headStats"`
 	SeriesCountByMetricName     []v1.TSDBStat `json:"seriesCountByMetricName"`

@@ -34,8 +34,8 @@ type turn struct {
 	begun  *lane // the lane whose memory the turn holds, until `settle` at the latest
 
 	again context.CancelFunc // ends a query that must begin again in another lane; nil if that cannot happen
-	moved atomic.Bool        // whether the turn has memory of the lane where it continues
-	read  atomic.Int64       // series that were read; also read by the heap guard
+	moved atomic.Bool        // whether the turn's memory is of the lane where it continues
+	read  atomic.Int64       // number of series read; the heap guard uses it, too
 }
 
 // enter waits for memory and for a slot.
@@ -55,7 +55,7 @@ func (s *lanes) enter(ctx context.Context, l *lane) (*turn, error) {
 	return t, nil
 }
 
-// start begins to run with a new slot.
+// start marks the turn as running, in a new slot.
 func (t *turn) start() {
 	t.running = true
 	t.since = time.Now()
@@ -75,7 +75,7 @@ func (t *turn) stop() {
 	}
 }
 
-// onTime takes back the slot that the lane got if the turn was overdue.
+// onTime takes back the lane's additional slot, if the turn was overdue and the lane got one.
 func (t *turn) onTime() {
 	if t.late != nil && !t.late.Stop() {
 		t.lane.slots.OnTime(t.tenant)
@@ -96,9 +96,9 @@ func (t *turn) close() {
 // ran a query, a write would wait that long.
 const yieldTime = 200 * time.Microsecond
 
-// pass is called between two series. It lets other goroutines run. Once the turn is over, it gives
-// the slot to a waiting tenant, if any, and returns when it has a slot again. All its errors are
-// errors of the context.
+// pass is called between two series. It lets other goroutines run. When the time of the turn is over,
+// pass gives the slot to a waiting tenant, if any, and returns when the turn has a slot again. All
+// errors of pass are errors of the context.
 func (t *turn) pass(ctx context.Context) error {
 	if !t.running {
 		return ctx.Err()

@@ -82,7 +82,7 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// firstRead is how much memory a body gets before its first bytes come, in bytes.
+// firstRead is the memory that a body gets before its first bytes come, in bytes.
 const firstRead = 16 << 10
 
 // readBody reads a body of about `expected` and at most `limit` bytes to its end. It takes memory

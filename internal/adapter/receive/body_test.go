@@ -92,7 +92,8 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 					t.Errorf("%s: %s: got %s %q after %v, want 400", c.why, path, resp.Status, text, took)
 				}
 				if n := testutil.ToFloat64(r.metrics.unread.WithLabelValues("stalled")); (n == 1) != (c.cut > 0) {
-					t.Errorf("%s: %s: %v stalled requests are counted; the request must be cut off: %t", c.why, path, n, c.cut > 0)
+					t.Errorf("%s: %s: %v requests counted as stalled; want the request cut off and counted: %t",
+						c.why, path, n, c.cut > 0)
 				}
 				client.Close()
 				if err := server.Shutdown(t.Context()); err != nil {
@@ -187,7 +188,7 @@ func TestWhatGoesOnIsRead(t *testing.T) {
 				t.Errorf("%s: reading ended after %v, want %v; error %v, want a stall: %t", c.why, took, c.want, err, c.cut)
 			}
 			if !c.cut && !d.last.IsZero() {
-				t.Errorf("%s: the next request has the deadline %v of this request", c.why, d.last)
+				t.Errorf("%s: the deadline %v of this request still applies to the next one", c.why, d.last)
 			}
 		})
 	}

@@ -153,7 +153,7 @@ func (h *holding) grow(to int) error {
 	return nil
 }
 
-// more is grow for a number of additional bytes.
+// more calls grow for the given number of additional bytes.
 func (h *holding) more(bytes int) error { return h.grow(int(h.bytes) + bytes) }
 
 func (h *holding) fail(err error) error {

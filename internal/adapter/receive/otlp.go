@@ -138,9 +138,8 @@ type partial struct {
 	text   string
 }
 
-// export converts a request, from HTTP or gRPC, to series and writes them. The series' labels
-// overwrite the body in its memory. held accounts for the further memory that the series
-// need.
+// export converts a request, from HTTP or gRPC, to series and writes them. The labels of the series
+// overwrite the body in its memory. Any further memory of the series is counted in `held`.
 func (r *Receiver) export(
 	ctx context.Context, tenant string, body *buf.Buf, form otlp.Form, held *holding,
 ) (p partial, err error) {

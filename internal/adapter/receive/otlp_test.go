@@ -104,7 +104,7 @@ func told(t *testing.T, kind string, code int, body []byte) (rejected int64, tex
 		decode = func() error { return answer.UnmarshalJSON(body) }
 	}
 	if err := decode(); err != nil {
-		t.Errorf("an answer of type %s is %q: %v", kind, body, err)
+		t.Errorf("decode an answer of type %s, %q: %v", kind, body, err)
 	}
 	if code != http.StatusOK {
 		return 0, fmt.Sprintf("code %d: %s", s.Code, s.Message)
@@ -222,7 +222,7 @@ func TestOTLPAnswers(t *testing.T) {
 			}
 			counted := c.rejected > 0 && c.d.outcome.Written.Samples+c.d.added.Written.Samples == 0
 			if counted != (len(d.refused) == 1) {
-				t.Errorf("%s: counted as refused %q, want one: %t", c.why, d.refused, counted)
+				t.Errorf("%s: got the refusals %q, want one refusal: %t", c.why, d.refused, counted)
 			}
 			if !r.memory.TryAcquire(r.MaxMemory) {
 				t.Errorf("%s: not all memory was given back", c.why)
@@ -240,7 +240,7 @@ func TestExemplarsOfDeltasAreCounted(t *testing.T) {
 	d := distributor{settings: escaping}
 	w := postOTLP(newReceiver(&d), protobuf, "", bytes.NewReader(must(t, r.MarshalProto)))
 	if w.Code != http.StatusOK || w.Body.Len() > 0 || len(d.refused) != 1 {
-		t.Errorf("got %d %q, counted as refused %q; want 200, no text and one exemplar", w.Code, w.Body, d.refused)
+		t.Errorf("got %d %q and the refusals %q; want 200, no text and one refused exemplar", w.Code, w.Body, d.refused)
 	}
 }
 

@@ -38,7 +38,7 @@ type Distributor interface {
 	Push(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error)
 	// PushDeltas adds increments to totals: see distributor.PushDeltas.
 	PushDeltas(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error)
-	// OTLP returns the settings by which OTLP becomes series.
+	// OTLP returns the settings for converting OTLP requests to series.
 	OTLP() otlp.Settings
 	// Refused counts the parts of a request that were refused before Push.
 	Refused(tenant string, o *outcome.Outcome)
@@ -72,8 +72,8 @@ func New(o Options) *Receiver {
 	return r
 }
 
-// Sent returns the busiest senders of all tenants, by their readable requests in the last
-// top.Span seconds, and the sum of all other senders.
+// Sent returns the busiest senders of all tenants, in the order of their readable requests in the last
+// top.Span seconds, and one sum for all other senders.
 func (r *Receiver) Sent(limit int) ([]top.RequestsRow, top.Rest) {
 	return r.sent.Busiest(time.Now().Unix(), limit)
 }

@@ -17,8 +17,8 @@ type alarm struct {
 
 var longAgo = time.Unix(1, 0)
 
-// newAlarm returns an alarm that calls `set` to change the deadline. A call of `stop` ends the
-// watch of `ctx`, and returns when nothing runs any more.
+// newAlarm returns an alarm that calls `set` to change the deadline. A call of `stop` ends the watch of
+// `ctx`. It returns when the watch no longer calls `set`.
 func newAlarm(ctx context.Context, set func(time.Time) error) (a *alarm, stop func()) {
 	a = &alarm{ctx: ctx, set: set}
 	done := make(chan struct{})
@@ -41,7 +41,7 @@ func (a *alarm) arm(now time.Time, next int64) {
 		return
 	}
 	a.armed = next
-	// A deadline in the past would end each read before it reads.
+	// A deadline in the past would end each read before it gets any data.
 	a.after(now, max(time.Duration(next-now.UnixNano()), time.Millisecond))
 }
 

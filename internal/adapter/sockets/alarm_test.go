@@ -67,7 +67,7 @@ func TestTheAlarmIgnoresAStepOfTheWallClock(t *testing.T) {
 	}
 	a.arm(before, before.Add(time.Second).UnixNano())
 	if left > time.Second {
-		t.Errorf("a window that ends in 1s ends in %v", left)
+		t.Errorf("a window that ends in 1s has a deadline in %v", left)
 	}
 }
 

@@ -30,7 +30,7 @@ type datagrams struct {
 	wait     *waiter
 	udp      bool
 	release  func()      // releases the address before the drain; nil for UDP
-	left     atomic.Bool // a successor reads the datagrams that the kernel still holds
+	left     atomic.Bool // whether a successor reads the datagrams that the kernel still holds
 	kernel   dropCounter
 	counters *counters
 
@@ -54,7 +54,7 @@ type datagrams struct {
 	errno syscall.Errno      // error of a receive that read no messages
 	try   func(uintptr) bool // the method tryReceive as a value; made once to save allocations
 
-	// The reader computes from the rate of datagrams how long to let them gather.
+	// With the fields below, the reader computes from the rate of datagrams how long to let them gather.
 	nap    func(elapsed time.Duration, packets int, used, size uint32) time.Duration
 	empty  time.Time // when the socket was last found empty
 	since  int       // messages read since the time in empty
@@ -116,7 +116,7 @@ func (d *datagrams) run(ctx context.Context, h Handler) error {
 		var err error
 		if d.n == batchSize {
 			d.timing.Waited = now.Sub(d.empty)
-			d.receive() // more datagrams may wait
+			d.receive() // more datagrams may be waiting
 		} else if nap := d.pace(now); nap > 0 {
 			d.timing.Waited = nap
 			alarm.nap(now, nap, tick)
@@ -311,8 +311,8 @@ func (d *datagrams) close() error {
 		d.release()
 	}
 	d.drops()
-	// The socket closes before the waiter, because a reader that the waiter wakes checks whether the
-	// socket is closed.
+	// The socket closes before the waiter. Closing the waiter wakes a blocked reader, which then checks
+	// whether the socket is closed.
 	err := d.socket.close()
 	d.wait.close()
 	return err

@@ -17,9 +17,9 @@ const groSlot = 64 << 10
 // which take 24 to 64 bytes each.
 const segmentSpace = 256
 
-// coalesced has room in each message for the size of its datagrams. With UDP_GRO the kernel may
-// hand over several datagrams of one sender in one buffer. All have one size, except the last,
-// which may be shorter.
+// coalesced has the space where the kernel writes the size of each message's datagrams. With UDP_GRO the
+// kernel may hand over several datagrams of one sender in one buffer. All have the same size, except the
+// last, which may be shorter.
 type coalesced struct {
 	control [batchSize][segmentSpace]byte
 }
@@ -57,8 +57,8 @@ func (c *coalesced) prepare(msgs *[batchSize]unix.Mmsghdr) {
 	}
 }
 
-// segment returns the size of the datagrams in m, in bytes. `ok` is false if the size is lost:
-// without enough room, the kernel gave only a part of m's control messages.
+// segment returns the size of the datagrams in m, in bytes. `ok` is false if the size is lost, because m
+// had room for only a part of its control messages.
 func (c *coalesced) segment(m *unix.Mmsghdr) (size int, ok bool) {
 	if c == nil {
 		return int(m.Len), true

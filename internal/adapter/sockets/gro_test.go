@@ -132,7 +132,7 @@ func TestGRODatagramsWithoutTheirSizeAreNotHandedOver(t *testing.T) {
 	d.msgs[0].Hdr.Flags |= unix.MSG_CTRUNC
 	d.hand(r, 0)
 	if got, s := r.got(), l.Stats(); len(got) > 0 || s.Truncated != 1 || s.Packets != 0 {
-		t.Errorf("got %q, statistics %+v", got, s)
+		t.Errorf("got packets %q, statistics %+v; want none, 1 truncated", got, s)
 	}
 }
 

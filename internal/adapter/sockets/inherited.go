@@ -67,7 +67,7 @@ func adoptUDP(c Config, in Inherited) (*Listener, error) {
 	return newUDP(conn, c, in, func(l *Listener, fd int) error { return l.raiseReceiveBuffer(fd, c.ReceiveBuffer) })
 }
 
-// raiseReceiveBuffer makes the buffer as large as wanted, but never smaller: the process that
+// raiseReceiveBuffer enlarges the buffer to the wanted size, but never shrinks it: the process that
 // opened the socket may have had permission for a larger buffer than this process has.
 func (l *Listener) raiseReceiveBuffer(fd, wanted int) error {
 	if granted, err := receiveBuffer(fd); err != nil || granted >= wanted {
@@ -108,10 +108,10 @@ func adoptUnix(c Config, in Inherited) (*Listener, error) {
 	return l, nil
 }
 
-// Leave prepares for a successor. It returns the socket as a file that the caller owns and hands
-// over. From then on, when Run ends, it leaves three things to the successor: the data that the
-// kernel holds, the address, and the file of a Unix socket. Of a stream socket, the kernel holds
-// the backlog. Run still reads the data of connected clients, and then ends their connections.
+// Leave prepares for a successor. It returns the socket as a file that the caller owns and hands over.
+// From then on, when Run ends, it leaves three things to the successor: the data that the kernel holds
+// (for a stream socket, this is the backlog), the address, and the file of a Unix socket. Run still
+// reads the data of connected clients, and then ends their connections.
 func (l *Listener) Leave() (*os.File, error) {
 	fd, err := duplicate(l.raw)
 	if err != nil {

@@ -105,7 +105,7 @@ func TestWhoeverStopsLastRemovesTheFile(t *testing.T) {
 				config.Inherited = []Inherited{{File: file, Shared: shared}}
 				run(t, listen(t, config), newRecorder())()
 				if _, err := os.Lstat(config.Address); os.IsNotExist(err) == shared {
-					t.Errorf("when Run returned: %v", err)
+					t.Errorf("after Run: %v; want the file only if shared", err)
 				}
 			})
 		}
@@ -128,7 +128,7 @@ func TestDropsAreToldOnceAcrossSuccessors(t *testing.T) {
 	flood()
 	cookie, booked, ok := l.Booked()
 	if told == 0 || !ok || uint64(booked) != told {
-		t.Fatalf("booked %d drops (%t), want %d", booked, ok, told)
+		t.Fatalf("booked %d drops, ok %t; want %d", booked, ok, told)
 	}
 	file, err := l.Leave()
 	if err != nil {
@@ -157,7 +157,7 @@ func TestAdoptionKeepsTheLargerReceiveBuffer(t *testing.T) {
 		config.ReceiveBuffer, config.Inherited = tt.wanted, []Inherited{{File: file}}
 		l := listen(t, config)
 		if wanted, granted := l.ReceiveBuffer(); wanted != tt.wanted || granted != tt.after || len(l.Warnings()) > 0 {
-			t.Errorf("a buffer of %d, wanted %d: granted %d, want %d; warnings %q",
+			t.Errorf("buffer of %d, asked for %d: got %d, want %d; warnings %q",
 				tt.before, wanted, granted, tt.after, l.Warnings())
 		}
 	}
@@ -171,7 +171,7 @@ func TestTheReceiveBufferOfALiveSocketChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	if wanted, granted := l.ReceiveBuffer(); wanted != 128<<10 || granted != 128<<10 || len(l.Warnings()) > 0 {
-		t.Errorf("wanted %d, granted %d, want both to be 131072; warnings %q", wanted, granted, l.Warnings())
+		t.Errorf("asked for %d and granted %d, want 131072 for both; warnings %q", wanted, granted, l.Warnings())
 	}
 	if err := l.SetReceiveBuffer(2 << 30); err == nil && len(l.Warnings()) != 1 {
 		t.Errorf("got %q, want a warning about a buffer larger than any kernel grants", l.Warnings())

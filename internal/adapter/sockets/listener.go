@@ -24,7 +24,7 @@ type Stats struct {
 	LongFrames  uint64 // frames announced as longer than MaxPacket; each ends its connection
 	CutFrames   uint64 // frames cut short by the end of their connection
 	Connections uint64 // all accepted connections, even if closed by now
-	Refused     uint64 // connections closed at once because Config.Connections were open
+	Refused     uint64 // connections closed at once because Config.Connections was reached
 }
 
 // Listener is one bound socket. Its methods are safe for concurrent use.

@@ -17,15 +17,15 @@ const (
 	// cost of a nap is almost nothing, and the datagrams still fit into the CPU's cache.
 	napGathers = 512
 
-	// napWorth is the least number of datagrams for which one nap costs less than a wake-up for
-	// each.
+	// napWorth is the smallest number of datagrams for which one nap costs less than one wake-up per
+	// datagram.
 	napWorth = 4
 
 	// napFills bounds a nap: if the rate stays the same, a nap fills at most 1/napFills of the
 	// receive buffer. The rest is for bursts, and for times when the processors are busy.
 	napFills = 4
 
-	// calmAfterDrops is how long a reader does not nap after the kernel dropped datagrams.
+	// calmAfterDrops is the time for which a reader stops napping after the kernel dropped datagrams.
 	// During bursts that fill the buffer, the reader must read datagrams as they come.
 	calmAfterDrops = 5 * time.Second
 )

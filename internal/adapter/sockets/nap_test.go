@@ -197,7 +197,7 @@ func TestTheSocketIsWatchedOnlyWhileArmed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := readable(); got != armed {
-			t.Errorf("armed %t, readable %t", armed, got)
+			t.Errorf("armed %t, but readable %t", armed, got)
 		}
 	}
 }

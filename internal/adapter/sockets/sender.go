@@ -16,14 +16,14 @@ import (
 )
 
 // senders asks the kernel for the sender of each datagram while the socket is watched. The reading
-// goroutine owns everything except wanted.
+// goroutine owns every field except `wanted`.
 type senders struct {
 	credentials bool // find a Unix socket's senders by SCM_CREDENTIALS instead of by address
 	wanted      atomic.Bool
 
 	names   *[batchSize]unix.RawSockaddrInet6 // the kernel writes addresses here; nil until the first watch
 	control *[batchSize][credentialSpace]byte
-	asking  bool         // the messages point to names
+	asking  bool         // whether the messages point to names
 	used    int          // messages that the last receive filled
 	message *unix.Msghdr // message of the packet being handled
 }

@@ -27,8 +27,8 @@ func own(path string, mode fs.FileMode) (socketFile, error) {
 	return f, err
 }
 
-// boundFile returns the file of a bound socket. If the file no longer exists, remove does nothing
-// with the result.
+// boundFile returns the file of a bound socket. If the file no longer exists, a later call of remove
+// does nothing.
 func boundFile(path string) socketFile {
 	f := socketFile{path: path}
 	f.info, _ = os.Lstat(path)

@@ -70,7 +70,7 @@ func (r *recorder) tickCount() int {
 	return r.ticks
 }
 
-// wait calls `ok` again after each tick, and returns once `ok` returns true.
+// wait calls `ok` at once and after each tick. It returns when `ok` returns true.
 func (r *recorder) wait(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	late := time.After(patience)

@@ -29,7 +29,7 @@ type stream struct {
 
 	readers sync.WaitGroup
 	watched atomic.Bool
-	left    atomic.Bool // a successor accepts the backlog
+	left    atomic.Bool // whether a successor accepts the backlog
 
 	mu      sync.Mutex // locked once for each chunk, never for each frame
 	h       Handler

@@ -42,8 +42,8 @@ func TestStreamSeveralFramesInOneWrite(t *testing.T) {
 	r.expect(t, []string{"a:1|c", "b:1|c\nc:1|c", "d:1|c"})
 }
 
-// The frame is larger than the first buffer. Its header arrives byte by byte, because errors are
-// likely in split headers.
+// The frame is larger than the first buffer. Its header arrives byte by byte, because the deframer is
+// likely to have bugs with split headers.
 func TestStreamLargestFrame(t *testing.T) {
 	l := listenStream(t, Config{})
 	r := newRecorder()
@@ -135,7 +135,7 @@ func TestStreamDrainsOpenAndQueuedConnections(t *testing.T) {
 	r := newRecorder()
 	h := firstPacket{r, started}
 	stop := run(t, l, &h)
-	<-started // some are open now, and the others are still queued
+	<-started // some connections are open now, the others are still queued
 	stop()
 	got := make(map[string]int)
 	for _, p := range r.got() {
@@ -213,7 +213,8 @@ func TestDeframerBufferFollowsWhatWasSent(t *testing.T) {
 	d := newDeframer(1 << 20)
 	wire := frame(strings.Repeat("x", 1<<20))
 	if _, err := feed(t, d, wire[:8], 8); err != nil || len(d.buf) != firstBuffer {
-		t.Errorf("after the header of 1 MiB, the buffer has %d bytes, want %d; error %v", len(d.buf), firstBuffer, err)
+		t.Errorf("after the header of a 1 MiB frame, the buffer has %d bytes, want %d; error %v",
+			len(d.buf), firstBuffer, err)
 	}
 	if _, err := feed(t, d, wire[8:firstBuffer+1], 1000); err != nil || len(d.buf) != 2*firstBuffer {
 		t.Errorf("after 16 KiB and a byte, the buffer has %d bytes, want %d; error %v", len(d.buf), 2*firstBuffer, err)

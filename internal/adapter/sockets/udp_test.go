@@ -185,7 +185,7 @@ func TestUDPReceiveBuffer(t *testing.T) {
 	t.Run("granted", func(t *testing.T) {
 		l := listen(t, Config{Network: "udp", Address: "127.0.0.1:0", ReceiveBuffer: 64 << 10})
 		if wanted, granted := l.ReceiveBuffer(); wanted != 64<<10 || granted != wanted {
-			t.Errorf("wanted %d, granted %d, want both to be 65536", wanted, granted)
+			t.Errorf("asked for %d and granted %d, want 65536 for both", wanted, granted)
 		}
 		if w := l.Warnings(); len(w) != 0 {
 			t.Errorf("warnings %q", w)
@@ -202,7 +202,7 @@ func TestUDPReceiveBuffer(t *testing.T) {
 		w := l.Warnings()
 		if len(w) != 1 || !strings.Contains(w[0], l.Addr().String()) ||
 			!strings.Contains(w[0], "sysctl -w net.core.rmem_max=2147483647") {
-			t.Errorf("warnings %q do not name the address and the way out", w)
+			t.Errorf("warnings %q do not name the address and the sysctl command", w)
 		}
 	})
 }

@@ -47,8 +47,8 @@ func newUnixgram(conn *net.UnixConn, c Config, file socketFile) (*Listener, erro
 	}
 	d.release = func() {
 		file.remove()
-		// After the shutdown senders get EPIPE, so they do not lose data silently, and queued
-		// datagrams stay readable. Shutdown fails only on a closed socket.
+		// After the shutdown, senders get EPIPE, so they do not lose data silently. The queued datagrams
+		// stay readable. Shutdown fails only on a closed socket.
 		_ = d.socket.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
 	}
 	l, err := newListener(d, d.socket, conn.LocalAddr(), d.counters)

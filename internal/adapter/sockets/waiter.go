@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiter lets the goroutine that reads a socket wait for a datagram, or only until a deadline.
-// The wait occupies no thread, and delays no garbage collection and no shutdown.
+// waiter makes the goroutine that reads a socket wait, either until a datagram comes or a deadline
+// passes, or for the deadline alone. The wait occupies no thread, and delays no garbage collection and
+// no shutdown.
 //
 // The runtime's poller watches an epoll instance instead of the socket. The instance reports
 // datagrams only while it is armed. The deadline of the instance's file ends both kinds of waiting.

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	barRows    = 20 // the most rows; if there are more buckets, neighbours are joined
+	barRows    = 20 // maximum number of rows; if there are more buckets, neighbours are joined
 	barColumns = 40
 )
 
@@ -46,11 +46,11 @@ func summary(h *model.SampleHistogram) string {
 	return text
 }
 
-// quantile estimates as histogram_quantile does for exponential buckets: it interpolates on a
+// quantile returns an estimate, like histogram_quantile for exponential buckets: it interpolates on a
 // logarithmic scale within a bucket, and on a linear scale in the bucket around zero. PromQL
-// interpolates custom buckets on a linear scale, but an answer does not show whether its buckets
-// are custom. For the upper half, quantile counts observations from the highest bucket down, as
-// PromQL does. The direction matters if the rank lies in a gap between buckets.
+// interpolates custom buckets on a linear scale, but an answer does not show whether its buckets are
+// custom. For the upper half, quantile counts observations from the highest bucket down, as PromQL does.
+// The direction matters if the rank lies in a gap between buckets.
 func quantile(q float64, h *model.SampleHistogram) float64 {
 	rank, seen, fromTop := q*float64(h.Count), 0.0, q >= 0.5
 	if fromTop {
@@ -74,7 +74,7 @@ func quantile(q float64, h *model.SampleHistogram) float64 {
 	return math.NaN() // the rank is among observations of NaN, which no bucket counts
 }
 
-// within is a quantile of one bucket: the value that a given fraction of the bucket's values does
+// within returns a quantile of one bucket: the value that a given fraction of the bucket's values does
 // not exceed.
 func within(b *model.HistogramBucket, fraction float64, lowest bool) float64 {
 	lower, upper := float64(b.Lower), float64(b.Upper)

@@ -14,8 +14,8 @@ type Line struct {
 	columns func() int
 }
 
-// NewLine returns the line at the cursor of out, or nil if out is not a terminal, or a dumb
-// terminal.
+// NewLine returns the line at the cursor of out. It returns nil if out is not a terminal, or if it is a
+// dumb terminal.
 func NewLine(out io.Writer) *Line {
 	file, ok := out.(*os.File)
 	if !ok || dumb() || !term.IsTerminal(int(file.Fd())) {

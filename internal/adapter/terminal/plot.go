@@ -44,8 +44,8 @@ type curve struct {
 	min, max, last float64   // over all values of the series
 }
 
-// draw plots the series of numbers in m. For a series of native histograms it shows the last
-// histogram.
+// draw plots the series in m whose samples are numbers. For a series of native histograms it shows only
+// the last histogram.
 func (v View) draw(m model.Matrix) error {
 	start := v.Start()
 	var curves []curve

@@ -15,7 +15,7 @@ type Screen struct {
 	size func() (columns, rows int)
 }
 
-// NewScreen returns the screen of out, or nil if out is not a terminal, or a dumb
+// NewScreen returns the screen of out. It returns nil if out is not a terminal, or if it is a dumb
 // terminal.
 func NewScreen(out io.Writer) *Screen {
 	file, ok := out.(*os.File)
@@ -40,8 +40,7 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// Size returns the present size of the window in characters, since users may resize the
-// window.
+// Size returns the present size of the window in characters. Users may resize the window at any time.
 func (s *Screen) Size() (columns, rows int) { return s.size() }
 
 // Open takes over the screen. The caller must call Close, even after an error.
@@ -56,8 +55,8 @@ func (s *Screen) Close() error {
 	return err
 }
 
-// Draw shows lines, none wider than the window, in one write to avoid flicker. It cuts lines that
-// do not fit.
+// Draw shows lines, in one write to avoid flicker. No line may be wider than the window. Draw leaves out
+// the lines that do not fit below.
 func (s *Screen) Draw(lines []string) error {
 	_, rows := s.size()
 	text := topLeft + strings.Join(lines[:min(rows, len(lines))], clearLine+"\r\n") + clearLine + clearBelow

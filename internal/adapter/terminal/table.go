@@ -39,8 +39,8 @@ func writeVector(w io.Writer, v model.Vector) error {
 	return nil
 }
 
-// vectorRows gives each label a column if all series have the same labels. Otherwise each series is
-// one cell, because columns would be mostly empty.
+// vectorRows gives each label a column if all series have the same label names. Otherwise each series is
+// one cell, because the columns would be mostly empty.
 func vectorRows(v model.Vector) [][]string {
 	names := slices.Sorted(maps.Keys(v[0].Metric)) // __name__ sorts first, because _ is before lower-case letters
 	for _, s := range v[1:] {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 )
 
-// View says where and how to show an answer, and for which time range the request was.
+// View says where and how to show an answer, and which time range the request asked for.
 type View struct {
 	Out, Notes io.Writer // Out gets only series, for scripts; Notes gets everything else
 	Columns    int       // width of the terminal or page
@@ -86,8 +86,8 @@ func (v View) Show(kind string, result []byte) error {
 	return fmt.Errorf("this version does not know the type %q; use --json", kind)
 }
 
-// nothing is the output for an empty answer: a note that no series match. The note does not go to
-// Out, where a script expects only series.
+// nothing is the method for an empty answer: it writes a note that no series match. The note does not go
+// to Out, where a script expects only series.
 func (v View) nothing() error {
 	span := "at " + v.At.Format(time.RFC3339)
 	if v.Length > 0 {

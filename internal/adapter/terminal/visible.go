@@ -17,7 +17,7 @@ type Visible struct {
 	columns []int // the screen column of each byte, and of the end of the line
 }
 
-// Show makes line visible.
+// Show returns `line` as a Visible.
 func Show(line []byte) Visible {
 	var b strings.Builder
 	var v Visible
@@ -49,7 +49,7 @@ func (v Visible) Column(i int) int { return v.columns[i] }
 // Cut returns the part of Text that shows the bytes from `a` to `b`.
 func (v Visible) Cut(a, b int) string { return v.Text[v.offsets[a]:v.offsets[b]] }
 
-// Width returns the columns that printable text takes.
+// Width returns how many columns printable text takes.
 func Width(text string) (columns int) {
 	for _, r := range text {
 		columns += runeWidth(r)

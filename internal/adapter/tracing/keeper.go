@@ -21,7 +21,7 @@ type keeper struct {
 	mu     sync.Mutex
 	open   map[trace.SpanID]*openTrace // by the ID of an open span; queries of one dashboard share a trace, but no span
 	kept   []*Trace                    // at most config.Keep traces, oldest first
-	second int64                       // the second, in Unix seconds, in which thisSecond traces were kept
+	second int64                       // the second, in Unix seconds, in which `inIt` traces were kept
 	inIt   int
 }
 
@@ -141,7 +141,7 @@ func overOf(s sdk.ReadOnlySpan) string {
 	return ""
 }
 
-// traceOf makes a Trace of spans. The root is first.
+// traceOf makes a Trace of its spans, the first of which is the root.
 func traceOf(all []sdk.ReadOnlySpan, over string, left uint64) *Trace {
 	root := all[0]
 	t := &Trace{
@@ -178,7 +178,7 @@ func (t *Tracing) Traces() []*Trace {
 	return all
 }
 
-// has is true if the trace with this ID is kept.
+// has reports whether the trace with this ID is kept.
 func (k *keeper) has(id trace.TraceID) bool {
 	text := id.String()
 	k.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// maxWaiting bounds the spans that wait for an endpoint that is down or slow. This number of
-// spans makes some hundred traces. A span takes about 1 kB.
+// maxWaiting bounds the spans that wait for an endpoint that is down or slow. That many spans make about
+// a hundred large traces. A span takes about 1 kB.
 const maxWaiting = 20_000
 
 // onward sends the spans of kept traces to self.traces.endpoint, in batches. Each span ends as

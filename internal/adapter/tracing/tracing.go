@@ -138,7 +138,7 @@ func (t *Tracing) record(slow slowTrip) {
 		))
 	for s := range stage.NumStages {
 		entered, left, passed := trip.Passed(s)
-		if !passed || s == stage.Visible { // Visible is the root
+		if !passed || s == stage.Visible { // its span is the root
 			continue
 		}
 		_, span := t.tracer.Start(ctx, s.String(), trace.WithTimestamp(trip.Born.Add(entered)))
@@ -150,6 +150,6 @@ func (t *Tracing) record(slow slowTrip) {
 	}
 }
 
-// overAttribute is the attribute of a root span with the stage that exceeded its budget.
-// keeper keeps a trace with this attribute, however short the trace is.
+// overAttribute is an attribute of a root span: the stage that exceeded its budget. keeper keeps a trace
+// with this attribute, however short the trace is.
 const overAttribute = "freshet.over"

@@ -184,7 +184,7 @@ func TestAQueryOfManyParts(t *testing.T) {
 		}
 		root.End()
 		if all := tr.Traces(); len(all) != 1 || len(all[0].Spans) != maxSpans+1 || all[0].Left != 50 {
-			t.Errorf("%d traces, want one with all its spans but 50: %+v", len(all), all)
+			t.Errorf("got %d traces, want one with 50 spans left out: %+v", len(all), all)
 		}
 	})
 }
@@ -230,11 +230,11 @@ func TestTracesAreSentOn(t *testing.T) {
 	}
 	if sent, unsent := testutil.ToFloat64(tr.metrics.sent),
 		testutil.ToFloat64(tr.metrics.unsent); sent != 4 || unsent != 0 {
-		t.Errorf("%v spans were sent, want 4; %v were not, want 0", sent, unsent)
+		t.Errorf("%v spans were sent, want 4; %v were unsent, want 0", sent, unsent)
 	}
 }
 
-// Work that was slow just before the end is sent as well.
+// Traces of work that was slow just before the end are sent as well.
 func TestTheLastTracesAreSentOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, w := newTracing(t, DefaultConfig())

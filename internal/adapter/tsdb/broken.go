@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// BrokenError says why a store cannot be opened, or what broke after it was opened. The store tries
-// again once a minute and whenever it is needed, but not right after a failed try.
+// BrokenError says why a store cannot be opened, or what broke after it was opened. A store that cannot
+// be opened tries again once a minute and whenever it is needed, but not right after a failed try.
 type BrokenError struct {
 	Tenant, Store string
 	Since         time.Time // time of the first failed try
 	Cause         error
 	WayOut        string // what to do, and which data is then lost
-	Open          bool   // the store broke after it was opened: see look
+	Open          bool   // the store broke once open: see the method look
 }
 
 // Error does not name the tenant and the store, because the errors that wrap it do.

@@ -61,8 +61,8 @@ func DefaultConfig() Config {
 const (
 	day = 24 * time.Hour
 
-	// blockDuration is the length of the smallest block on disk. The newest samples, up to 1.5
-	// times as long, are in memory.
+	// blockDuration is the length of the smallest block on disk. The newest samples are in memory: those
+	// of up to 1.5 times this length.
 	blockDuration = 2 * time.Hour
 
 	// maxBlockDuration bounds the largest block. Retention deletes whole blocks, so a block may
@@ -115,8 +115,8 @@ func (c Config) Validate() []conf.Problem {
 }
 
 const (
-	// slowSeries is how far a sample that is the newest of its series may lie behind the tenant's
-	// newest sample, even if the out-of-order window is shorter. Prometheus has the same bound.
+	// slowSeries is how far the newest sample of a series may lie behind the tenant's newest sample,
+	// even if the out-of-order window is shorter. Prometheus has the same bound.
 	slowSeries = int64(time.Hour / time.Millisecond)
 
 	// spareWindow is how much wider tsdb's out-of-order window is than the window of any request. With
@@ -141,7 +141,7 @@ const (
 	manySeries = 5000
 )
 
-// of is the retention of one store: how long it keeps its samples; 0 for an unknown store.
+// of returns the retention of one store, or 0 for an unknown store.
 func (r Retention) of(store string) time.Duration {
 	switch store {
 	case Raw:

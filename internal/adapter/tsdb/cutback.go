@@ -34,8 +34,8 @@ import (
 // has, by tenant, how many requests the restored state has. All later requests must be written again.
 // Call CutBack before the first use of a store.
 //
-// CutBack leaves a store uncut if, after the cut, it would lack requests of the restored state, as
-// after a failed sync: these requests would not be written again.
+// CutBack does not cut a store if the cut would remove requests of the restored state, as after a failed
+// sync: the group would not write these requests again.
 //
 // A server outside of a group does not call CutBack, because no other log has its requests.
 func (s *Stores) CutBack(boot string, requests map[string]uint64) {
@@ -43,7 +43,7 @@ func (s *Stores) CutBack(boot string, requests map[string]uint64) {
 	defer s.mu.Unlock()
 	s.boot, s.requests = boot, requests
 	s.inGroup = true
-	for _, name := range slices.Sorted(maps.Keys(s.tenants)) { // so that a simulation repeats its run
+	for _, name := range slices.Sorted(maps.Keys(s.tenants)) { // sorted, so that a simulation repeats its run
 		st := s.tenants[name][Raw]
 		st.keepEnds(boot, requests[name])
 		if err := st.cutBack(boot); err != nil {
@@ -112,11 +112,11 @@ func (s *store) cutBack(boot string) error {
 	return nil
 }
 
-// beginEnds prepares the ends before the store opens. In a group, a new store gets ends at the
-// beginning of its logs. A store that was cut back gets ends of the present boot, so that no later
-// start in this boot cuts it again: the group notes which requests the store takes, and does not write
-// them again. Outside of a group, beginEnds removes the ends, because requests that were cut off would
-// not be written again.
+// beginEnds prepares the saved ends before the store opens. In a group, a new store gets ends at the
+// beginning of its logs. After a cut, beginEnds saves the ends for the present boot, so that no later
+// start in this boot cuts the store again: the group notes which requests the store takes, and does not
+// write them again. Outside of a group, beginEnds removes the saved ends, because nothing would write
+// the requests again that a cut removed.
 func (s *store) beginEnds() error {
 	_, err := os.Stat(s.dir)
 	isNew := errors.Is(err, fs.ErrNotExist)

@@ -132,7 +132,8 @@ func TestACutIsUndoneInPart(t *testing.T) {
 	}
 }
 
-// An opening moves late samples into chunk files. What the last sync does not cover is cut off there, too.
+// An opening moves late samples into chunk files. A cut must also remove the late samples there that the
+// last sync does not cover.
 func TestChunksAreCutBack(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)
@@ -149,8 +150,9 @@ func TestChunksAreCutBack(t *testing.T) {
 	}
 }
 
-// A power loss may take all of both logs since the last sync, and leave the chunk files. A store that kept
-// these late samples would decide differently from the other members: without the zero at 900.
+// A power loss may take all of both logs since the last sync, and leave the chunk files. A store that
+// kept these late samples would decide differently from the other members: it would write no zero at
+// 900.
 func TestChunksAreCutBackIfTheLogsAreLost(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)
@@ -217,8 +219,8 @@ func TestAStoreThatWasInNoGroupIsNotCutBack(t *testing.T) {
 	}
 }
 
-// A sync during an opening saves no ends. If nothing was written after it, the next sync once saved
-// none either. After a power loss, the store then lacked requests of the checkpoint.
+// A sync during an opening saves no ends. Formerly, the next sync saved none either if nothing was
+// written between the two. After a power loss, the store then lacked requests of the checkpoint.
 func TestEndsAreSavedAfterAnOpening(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)
@@ -244,7 +246,7 @@ func TestEndsCountTheRequestsOfEarlierProcesses(t *testing.T) {
 	w.writeRaw(&plain, "a@1001=2")
 	w.sync()
 	if e, _, err := readEnds(w.storeRaw()); e.requests != 3 || err != nil {
-		t.Errorf("the saved ends have %d requests, error %v", e.requests, err)
+		t.Errorf("the saved ends have %d requests, want 3; error %v", e.requests, err)
 	}
 }
 

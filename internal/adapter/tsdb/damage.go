@@ -128,7 +128,7 @@ func (e *roomError) Error() string {
 
 func (e *roomError) Unwrap() error { return e.cause }
 
-// kilobytes is the size, rounded up.
+// kilobytes returns the size in kB, rounded up.
 func (e *roomError) kilobytes() int64 { return (e.bytes + 999) / 1000 }
 
 // needsRoom turns the error of a full disk into a roomError for the file at `path`, which could not be
@@ -251,8 +251,8 @@ func segmentPath(log string, number int) string {
 }
 
 // missingSegments returns the paths of at most maxMissing missing segments, and the total number of
-// missing segments. A segment is missing inside a log, or between its newest checkpoint and its
-// first segment.
+// missing segments. Segments can be missing inside a log, or between its newest checkpoint and its first
+// segment.
 func missingSegments(log string) (paths []string, all int) {
 	found, err := segmentsOf(log)
 	if err != nil {

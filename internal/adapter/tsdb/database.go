@@ -110,7 +110,7 @@ func callback(raw *rawCache, n *newcomers) tsdb.SeriesLifecycleCallback {
 	return nil
 }
 
-// at looks for a stored sample of one series at exactly `t`, and returns nil if there is none.
+// at returns the stored sample of one series at exactly the time `t`, or nil if there is none.
 func (d *database) at(ctx context.Context, series labels.Labels, t int64) (at *tile.Point, err error) {
 	err = d.read(ctx, series, t, t, func(it chunkenc.Iterator, kind chunkenc.ValueType) {
 		if it.AtT() != t {

@@ -7,7 +7,7 @@
 // fate. The querier decides which store answers a query, and adds open tiles. The packages that
 // receive requests decide which tenants exist.
 //
-// The files, from the top; each uses only names of files below it:
+// The files, from the top; each uses only identifiers of the files below it:
 //
 //	tsdb.go         Stores: opens and closes all stores
 //	used.go         stores in use, which open before the server is ready

@@ -20,7 +20,7 @@ import (
 // directory has them, in the layout of docs/format/databases.md.
 type ends struct {
 	boot     string // name of the machine's boot at the sync; empty if unknown
-	requests uint64 // how many requests of the tenant the logs have, from the first on
+	requests uint64 // the logs have the tenant's first requests, up to this number
 	wal, wbl logEnd
 }
 
@@ -37,13 +37,13 @@ type keptEnds struct {
 	kept     bool // false outside of a group
 	old      bool // the saved ends are of another boot, and the logs have nothing behind them
 	boot     string
-	requests atomic.Uint64 // how many requests of the tenant the logs have, from the first on
+	requests atomic.Uint64 // the logs have the tenant's first requests, up to this number
 	saving   sync.Mutex    // held while the ends are saved
 	opening  sync.Mutex    // held while an opening may replace files of the logs
 }
 
-// has is called when the logs have the first `requests` requests of the tenant. A replay passes
-// smaller numbers, which change nothing.
+// has notes that the logs have the first `requests` requests of the tenant. Smaller numbers, as in a
+// replay, change nothing.
 func (k *keptEnds) has(requests uint64) {
 	if requests > k.requests.Load() {
 		k.requests.Store(requests)
@@ -65,7 +65,7 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// append appends the bytes of the file.
+// append appends the contents of the file to b.
 func (e *ends) append(b []byte) []byte {
 	from := len(b)
 	b = append(append(b, endsMagic...), endsVersion)
@@ -196,7 +196,7 @@ func endOf(log string) (logEnd, error) {
 	return e, err
 }
 
-// tailOf returns the checksum of the last bytes of a segment before an offset.
+// tailOf returns the checksum of the last bytes of a segment in front of an offset.
 func tailOf(log string, segment int, offset int64) (uint32, error) {
 	f, err := os.Open(segmentPath(log, segment))
 	if err != nil {
@@ -229,8 +229,7 @@ func (e logEnd) fits(log string) (bool, error) {
 	return tail == e.tail, err
 }
 
-// behind is the number of bytes that a log has behind the end, without the zeros that pad its last
-// page.
+// behind returns how many bytes a log has after the end, without the zeros that pad its last page.
 func (e logEnd) behind(log string) (n int64, err error) {
 	all, err := segmentsOf(log)
 	for _, number := range all.numbers {

@@ -33,7 +33,7 @@ func TestGoldenEnds(t *testing.T) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil || hex.Dump(saved) != string(text) {
-		t.Errorf("%v: saved as\n%swant\n%s", err, hex.Dump(saved), text)
+		t.Errorf("error %v; saved as\n%swant\n%s", err, hex.Dump(saved), text)
 	}
 	var got ends
 	if err := got.parse(saved); err != nil || got != want {
@@ -65,7 +65,7 @@ func FuzzEnds(f *testing.F) {
 	})
 }
 
-// logWith makes a log. Its files are "segment:content" and "checkpoint.N".
+// logWith makes a log with `files`, which has words such as "segment:content" and "checkpoint.N".
 func logWith(t *testing.T, files string) (log string) {
 	t.Helper()
 	log = t.TempDir()
@@ -152,7 +152,7 @@ func TestCutALog(t *testing.T) {
 				}
 			}
 			if n, err := e.behind(log); n != 0 || err != nil {
-				t.Errorf("%d bytes are behind the end after a cut, error %v", n, err)
+				t.Errorf("%d bytes are behind the end after a cut, want 0; error %v", n, err)
 			}
 			if c.later != c.want && !synced[filepath.Base(log)] {
 				t.Errorf("the directory was not synced, only these files were: %v", slices.Sorted(maps.Keys(synced)))

@@ -57,7 +57,8 @@ func (w *lateWorld) put(words ...string) {
 	w.writeRaw(&plain, strings.Join(words, " "))
 }
 
-// late writes late samples of series a, one in each commit. tsdb moves 32 to a chunk.
+// late writes n late samples of series a, each in a commit of its own. tsdb moves them to chunks, 32 at
+// a time.
 func (w *lateWorld) late(n int) {
 	for range n {
 		w.from--
@@ -65,7 +66,7 @@ func (w *lateWorld) late(n int) {
 	}
 }
 
-// others writes newer and newer samples of the 100 other series, beginning at the second `from`.
+// others writes samples of the 100 other series in order of time, beginning at the second `from`.
 func (w *lateWorld) others(from int) {
 	for at := 0; at < 280; at += 20 {
 		var words []string
@@ -78,7 +79,7 @@ func (w *lateWorld) others(from int) {
 	}
 }
 
-// die continues in a copy of the files, as after kill -9.
+// die kills the process. The test goes on in a copy of its files.
 func (w *lateWorld) die() {
 	w.t.Helper()
 	dir := w.t.TempDir()
@@ -372,7 +373,7 @@ func TestAFailedSyncHoldsUpNoOpening(t *testing.T) {
 	if e, _, err := readEnds(st.dir); err != nil {
 		t.Fatal(err)
 	} else if fits, err := e.wbl.fits(filepath.Join(st.dir, "wbl")); !fits || err != nil {
-		t.Errorf("the ends fit after a sync: %t, error %v", fits, err)
+		t.Errorf("the ends fit after a sync: %t, want true; error %v", fits, err)
 	}
 }
 
@@ -424,7 +425,7 @@ func TestAFullDiskSaysHowMuchItNeeds(t *testing.T) {
 		}
 	}
 	if err := needsRoom(path, syscall.EIO); err != syscall.EIO {
-		t.Errorf("needsRoom did not recognize %v as a lack of room", err)
+		t.Errorf("needsRoom did not return EIO unchanged, but %v", err)
 	}
 }
 
@@ -445,7 +446,7 @@ func TestAnErrorOfTheDiskIsNoDamage(t *testing.T) {
 	} {
 		for _, err := range []error{c.err, &wlog.CorruptionErr{Err: c.err}} {
 			if err := environment(err); (err == nil) != c.isDamage {
-				t.Errorf("%v: environment returns %v; is damage: %t", c.err, err, c.isDamage)
+				t.Errorf("%v: environment returns %v; want damage: %t", c.err, err, c.isDamage)
 			}
 		}
 	}

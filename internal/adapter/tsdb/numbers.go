@@ -235,9 +235,9 @@ func eachRecord(fn func(rec []byte) error, ranges ...wlog.SegmentRange) error {
 	return environment(r.Err())
 }
 
-// reserve makes sure that the next openings of a closed database give only higher numbers than
-// `number` to new series. For that, it appends to the log a deletion of a series with this number,
-// though there is no such series.
+// reserve makes sure that the next openings of a closed database give new series only numbers above
+// `number`. For that, it appends to the log a deletion of a series with this number, though there is no
+// such series.
 func reserve(dir string, number chunks.HeadSeriesRef) error {
 	log, err := wlog.New(nil, nil, filepath.Join(dir, "wal"), compression.None)
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// TestASeriesGetsNoSamplesOfALostOne: tsdb numbers series, and after a start it continued behind the
-// highest number in the log. If the log had lost its end, a new series got the number of a lost one.
-// At the next start it also got the late samples of the lost series, which the log of late samples and
-// the chunk files still had.
+// TestASeriesGetsNoSamplesOfALostOne: tsdb gives each series a number. After a start, it continued
+// behind the highest number in the log. If the log had lost its end, a new series got the number of a
+// lost one. At the next start it also got the late samples of the lost series, which the log of late
+// samples and the chunk files still had.
 func TestASeriesGetsNoSamplesOfALostOne(t *testing.T) {
 	for _, c := range []struct {
 		name, gone string
-		late       int // tsdb moves 32 to a chunk file
+		late       int // samples; tsdb moves 32 to a chunk file
 	}{
 		{"only the log of late samples has the samples", "chunks_head", 10},
 		{"only a chunk file has the samples", "wbl", 40},

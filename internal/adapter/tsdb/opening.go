@@ -185,7 +185,7 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 	return db, 0, cut, nil
 }
 
-// breaks is called when the store cannot be opened. It records the cause.
+// breaks records why the store cannot be opened.
 func (s *store) breaks(cause error) {
 	now := &BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Cause: cause, WayOut: wayOut(s.dir, cause)}
 	before := s.broken.Load()
@@ -200,7 +200,7 @@ func (s *store) breaks(cause error) {
 	}
 }
 
-// mends is called when the store was opened. It clears the cause that breaks recorded.
+// mends clears the cause that the method breaks recorded. It is called when the store was opened.
 func (s *store) mends() {
 	if before := s.broken.Swap(nil); before != nil {
 		s.fault.Set(0)
@@ -251,8 +251,8 @@ func walBytes(dir string) (n int64) {
 	return n
 }
 
-// look checks an open store, and notes faults that came after the opening. Its directory may have
-// been removed or replaced; then samples go into open files that no later process finds. Or its
+// look checks an open store for faults that came after the opening. The store's directory may have been
+// removed or replaced, so that samples go into open files that no later process finds. Or the store's
 // disk may take no writes.
 func (s *store) look() {
 	s.mu.Lock()

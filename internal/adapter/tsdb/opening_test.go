@@ -21,14 +21,15 @@ import (
 // store10s returns the directory of a tenant's 10 s tiles.
 func (w *world) store10s(tenant string) string { return filepath.Join(w.dir, "tsdb", tenant, "10s") }
 
-// writeTo is the method write for any tenant.
+// writeTo does what the method write does, for any tenant.
 func (w *world) writeTo(ctx context.Context, tenant, text string) error {
 	w.t.Helper()
 	_, err := w.stores.WriteTiles(ctx, tenant, ten, w.samples(text))
 	return err
 }
 
-// segments writes each text in a process of its own. Each opening begins a segment of the log.
+// segments writes each text in a process of its own, and so in a segment of its own: each opening begins
+// a segment.
 func (w *world) segments(tenant string, texts ...string) {
 	w.t.Helper()
 	for _, text := range texts {
@@ -177,7 +178,7 @@ func TestBrokenNamesEachStore(t *testing.T) {
 				found := w.stores.Broken()
 				if len(found) != 1 || found[0].Tenant != tenant || found[0].Store != kind || found[0].Open ||
 					!strings.Contains(found[0].WayOut, "move the file "+inTheWay+" away") {
-					t.Errorf("tenant %s, store %s, while running %t: %v", tenant, kind, running, found)
+					t.Errorf("tenant %s, store %s, while running %t: reported %v", tenant, kind, running, found)
 				}
 			}
 		}
@@ -225,7 +226,7 @@ func TestAnOpenStoreBreaks(t *testing.T) {
 		}
 		w.stores.Look()
 		if found := w.stores.Broken(); len(found) > 0 {
-			t.Fatalf("%s: broken stores before that: %v", c.name, found)
+			t.Fatalf("%s: broken stores before the fault: %v", c.name, found)
 		}
 		if err := c.brk(w); err != nil {
 			t.Fatal(err)
@@ -483,7 +484,7 @@ func TestWhatARepairCutsOff(t *testing.T) {
 				t.Errorf("the store still has %s, want %s", got, c.left)
 			}
 			if cut != want || cut < 20 {
-				t.Errorf("the metric has %d bytes as cut off, want %d", cut, want)
+				t.Errorf("the metric reports %d bytes cut off, want %d", cut, want)
 			}
 			if says := fmt.Sprintf("log_bytes_cut_off=%d", cut); !strings.Contains(w.log.String(), says) {
 				t.Errorf("the log does not say %s", says)
@@ -492,15 +493,15 @@ func TestWhatARepairCutsOff(t *testing.T) {
 			w.log.Reset()
 			w.open()
 			if again := w.stored("b", "10s"); again != got || strings.Contains(w.log.String(), "cut_off") {
-				t.Errorf("the next opening cuts off again: %s\n%s", again, w.log.String())
+				t.Errorf("the next opening cut again: stored %s, log\n%s", again, w.log.String())
 			}
 		})
 	}
 }
 
-// TestOpenUsedAfterAnEarlyCrash: a store counts as used from the moment when a write or a query
-// first opens it. The file of used stores was once written only every minute, so after a crash in
-// the first minute the next start did not know the store.
+// TestOpenUsedAfterAnEarlyCrash: a store counts as used from the moment when a write or a query first
+// opens it. Formerly, the file of used stores was written only every minute, so after a crash in the
+// first minute the next start did not know the store.
 func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 	w := newWorld(t)
 	w.segments("asked", "a@10=1")
@@ -562,7 +563,7 @@ func TestWhatARepairCutsOffThatFails(t *testing.T) {
 	cut := func(want int64) {
 		t.Helper()
 		if got := int64(testutil.ToFloat64(w.stores.metrics.cut.WithLabelValues("b", "10s"))); got != want {
-			t.Errorf("the metric has %d bytes as cut off, want %d", got, want)
+			t.Errorf("the metric reports %d bytes cut off, want %d", got, want)
 		}
 	}
 	w.log.Reset()

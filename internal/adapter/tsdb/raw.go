@@ -97,7 +97,7 @@ func (s *Stores) writeRequests(
 //	bounds    rawBounds: whether the tenant may have a sample of this time
 //	append    rawCommit: the sample waits for the commit
 //
-// An appended sample counts in the Outcome at once. If the commit fails, no Outcome counts.
+// An appended sample counts in the Outcome at once. If the commit fails, all Outcomes are cleared.
 type rawWrite struct {
 	known  *rawCache
 	recent *recentseries.Set
@@ -107,7 +107,7 @@ type rawWrite struct {
 	stored, repeated int // counts of samples and histograms
 }
 
-// begin begins a commit.
+// begin starts a commit.
 func (w *rawWrite) begin() { w.commit.begin(w.known.nextCommit()) }
 
 func (w *rawWrite) writeRequest(r *write.Request) error {
@@ -269,9 +269,9 @@ func (w *rawWrite) add(f *rawFound, o *rawOrder, start int64, x rawValue) error 
 	return nil
 }
 
-// has is true if the series has a sample at or after `from`. If the newest sample of the series is
-// not known, as after an opening, it reads the store: the result must not depend on what the cache
-// and the head happen to hold.
+// has reports whether the series has a sample at or after `from`. If the newest sample of the series is
+// not known, as after an opening, has reads the store: the result must not depend on what the cache and
+// the head happen to hold.
 func (w *rawWrite) has(f *rawFound, o *rawOrder, from int64) (bool, error) {
 	if has, certain := o.known(from); certain {
 		return has, nil
@@ -332,7 +332,7 @@ func (w *rawWrite) settle(f *rawFound, o *rawOrder, x rawValue) (decided bool, e
 	return true, nil
 }
 
-// repeat counts a sample that the series already has. It counts like a sample that is stored now:
+// repeat counts a sample that the series already has. Such a sample counts as if it were stored now:
 // after a failure, or in a replay, the repeat is all that is known of the first write.
 func (w *rawWrite) repeat(f *rawFound, x rawValue) {
 	w.repeated++
@@ -367,7 +367,7 @@ func (w *rawWrite) append(f *rawFound, o *rawOrder, x rawValue) error {
 	return nil
 }
 
-// appendNew is append for a series that the head does not have.
+// appendNew does what append does, for a series that the head does not have.
 func (w *rawWrite) appendNew(f *rawFound, o *rawOrder, x rawValue) error {
 	ref, err := w.commit.add(0, w.known.lookup.spell(f), x)
 	if err != nil {

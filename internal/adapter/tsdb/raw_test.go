@@ -41,7 +41,7 @@ var plain = write.Terms{Rules: labelrules.Rules{Relabel: []*relabel.Config{
 		TargetLabel: "__name__", NameValidationScheme: model.UTF8Validation},
 }}}
 
-// rawSample is a sample in the text that requestOf reads.
+// rawSample is a sample of the text that parseRaw reads.
 type rawSample struct {
 	series string
 	t      int64
@@ -51,9 +51,9 @@ type rawSample struct {
 	start  int64
 }
 
-// parseRaw reads "a@10=1 a@20=stale b@10=h3 c@10=1/5": series, second and value, and after a slash
-// the second at which counting began. A quote makes another spelling of the same labels. An
-// exclamation mark makes an invalid histogram: its spans have more buckets than it has.
+// parseRaw reads "a@10=1 a@20=stale b@10=h3 c@10=1/5": series, second and value, and after a slash the
+// second at which counting began. A quote makes another spelling of the same labels. An exclamation mark
+// makes an invalid histogram, whose spans cover more buckets than the histogram has.
 func parseRaw(t testing.TB, text string) (all []rawSample) {
 	t.Helper()
 	for _, word := range strings.Fields(text) {
@@ -475,8 +475,8 @@ func TestMaxSeries(t *testing.T) {
 	}
 }
 
-// A series counts for 2 to 4 h after its last sample, whether the head still has it or not. It once
-// counted until a compaction cut the head, so the answer depended on the time of the compaction.
+// A series counts for 2 to 4 h after its last sample, whether the head still has it or not. Formerly, a
+// series counted until a compaction cut the head, so the answer depended on the time of the compaction.
 func TestMaxSeriesCountsRecentSeries(t *testing.T) {
 	const epoch = recentseries.Epoch / 1000
 	w := newWorld(t)
@@ -584,7 +584,7 @@ func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 					t.Fatal(err)
 				}
 				if n := r.Outcome.AllRefused().Total(); n < 20 || r.Outcome.Refused[c.reason].Total() != n {
-					t.Errorf("%s, window %v, empty head %v: want 20 or more refused, all for one reason: %s",
+					t.Errorf("%s, window %v, empty head %v: want 20 or more refused, all for one reason, got %s",
 						c.why, window, first, r.Outcome.Text())
 				}
 				r = requestOf(t, true, &plain, parseRaw(t, "a@7200=1 b@7200=1"))
@@ -657,7 +657,7 @@ func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 						sample := parseRaw(t, fmt.Sprintf("%s@%d=77", series, second))
 						sample[0].t += by
 						oldest := w.state.Newest - window.Milliseconds()
-						if series != "a" { // the sample of series a is the newest of its series
+						if series != "a" { // a new series: its sample is the newest of the series
 							oldest = min(oldest, w.state.Newest-hour*1000)
 						}
 						before := db.Head().NumSeries()
@@ -818,7 +818,8 @@ func TestLabelsOfExemplars(t *testing.T) {
 			refused := r.Outcome.Refused[outcome.BadExemplar].Exemplars == 1
 			if got != c.want || r.Outcome.Written.Samples != 1 || refused != (c.cause != "") ||
 				!strings.HasSuffix(r.Outcome.Text(), c.cause) {
-				t.Errorf("%s, version 2 %v: kept %q, want %q; %+v %s", c.why, v2, got, c.want, r.Outcome.Written, r.Outcome.Text())
+				t.Errorf("%s, version 2 %v: kept %q, want %q; written %+v; %s",
+					c.why, v2, got, c.want, r.Outcome.Written, r.Outcome.Text())
 			}
 		}
 	}
@@ -873,7 +874,7 @@ func TestAFailedCommitTakesNoPlaces(t *testing.T) {
 	}
 }
 
-// headOf returns the part of the head that a compaction writes: all but the newest minutes.
+// headOf returns the part of the head that a compaction writes: all but the newest hour.
 func headOf(db *database) *tsdb.RangeHead {
 	head := db.Head()
 	return tsdb.NewRangeHead(head, head.MinTime(), head.MaxTime()-time.Hour.Milliseconds())
@@ -953,8 +954,8 @@ func TestIdleStoresAreClosed(t *testing.T) {
 	}
 }
 
-// A database that has grown large is closed and opened again with a larger table, only once, and keeps
-// its contents.
+// A database that has grown large is closed, and opened again with a larger table. This happens only
+// once, and the database keeps its contents.
 func TestALargeStoreGetsALargerTable(t *testing.T) {
 	w := newWorld(t)
 	opened := func() *database {
@@ -965,7 +966,7 @@ func TestALargeStoreGetsALargerTable(t *testing.T) {
 		}
 		return st.db
 	}
-	round := func(second int) { // after the last of four requests the database is large
+	round := func(second int) { // the last of four requests makes the database large
 		t.Helper()
 		for from := 0; from < manySeries; from += manySeries / 4 {
 			var samples []rawSample

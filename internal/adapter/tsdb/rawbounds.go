@@ -24,7 +24,7 @@ func (b *rawBounds) begin(r *write.Request) {
 	b.latest = r.Arrival + write.MaxAhead.Milliseconds()
 }
 
-// taken is called with the time of each sample that the tenant has.
+// taken notes the time of a sample that the tenant has.
 func (b *rawBounds) taken(t int64) { b.newest = max(b.newest, t) }
 
 // tooOld reports whether a sample at time t is always refused. late reports whether the sample is
@@ -58,9 +58,9 @@ func (b *rawBounds) refusal(x rawValue, err error) (outcome.Reason, error) {
 	return outcome.BadLabels, err
 }
 
-// takeWindow makes tsdb's window wider than the windows of requests, so that it refuses none of their
-// samples. Members of a group may have different windows, and a request comes with the window of the
-// member that proposed it.
+// takeWindow makes tsdb's window wider than the windows of the requests, so that tsdb refuses none of
+// their samples. Members of a group may have different windows, and a request comes with the window of
+// the member that proposed it.
 func (s *store) takeWindow(requests []*write.Request) error {
 	window := int64(0)
 	for _, r := range requests {

@@ -33,7 +33,7 @@ func newRawCache(n *newcomers) *rawCache {
 	return &rawCache{newcomers: n, exemplars: rawExemplars{builder: labels.NewScratchBuilder(16)}}
 }
 
-// forget forgets all series. The database has no sample newer than `maxT`.
+// forget drops all series from the cache. The database has no sample newer than `maxT`.
 func (c *rawCache) forget(maxT int64) { c.lookup.cache, c.bound = seriescache.New(), maxT }
 
 // PostDeletion is tsdb's callback.
@@ -56,8 +56,8 @@ func (c *rawCache) evict() {
 	}
 }
 
-// noteIn sets the set and the epoch in which series are noted. Entries that are noted in another
-// set or epoch no longer count as noted.
+// noteIn chooses the set and the epoch in which series are noted. Entries that are noted in another set
+// or epoch no longer count as noted.
 func (c *rawCache) noteIn(recent *recentseries.Set) {
 	if c.recent != recent || c.epoch != recent.Epoch() {
 		c.recent, c.epoch = recent, recent.Epoch()
@@ -65,7 +65,7 @@ func (c *rawCache) noteIn(recent *recentseries.Set) {
 	}
 }
 
-// note notes that a series is written to.
+// note marks a series as written to in the present epoch.
 func (c *rawCache) note(f *rawFound) {
 	if f.entry == nil {
 		c.recent.Note(f.hash())

@@ -18,7 +18,7 @@ type rawCommit struct {
 	number uint32 // also in the entry of each series to which this commit appends
 }
 
-// begin begins the commit with this number.
+// begin starts the commit with this number.
 func (c *rawCommit) begin(number uint32) { c.number, c.app = number, c.db.Appender(c.ctx) }
 
 // add adds a sample to the series with this reference, and returns the reference. If ref is 0, it

@@ -16,8 +16,8 @@ type rawExemplars struct {
 	builder labels.ScratchBuilder
 }
 
-// read checks and copies an exemplar of a series. tsdb would store the exemplar's labels unchecked,
-// and the JSON of queries would then be unreadable for some clients.
+// read returns a checked copy of an exemplar. tsdb would store the exemplar's labels unchecked, and the
+// JSON of queries would then be unreadable for some clients.
 func (r *rawExemplars) read(sent rawSent, x *remotewrite.Exemplar) (e exemplar.Exemplar, err error) {
 	if r.labels, err = sent.request.ExemplarLabels(r.labels[:0], x); err != nil {
 		return e, err

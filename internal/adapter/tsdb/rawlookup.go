@@ -38,8 +38,8 @@ func (l *rawLookup) begin(r *write.Request) {
 	l.cursor.Begin()
 }
 
-// find looks up f.sent, and reports whether to write it. If not, its parts are dropped or refused.
-// If its spelling is new, f has labels and no entry.
+// find looks up the series f.sent, and reports whether to write it. If find returns false, the parts of
+// the series are dropped or refused. If the spelling is new, f has labels and no entry.
 func (l *rawLookup) find(f *rawFound) bool {
 	f.number = l.cache.Find(&l.cursor, f.sent.request.Request, f.sent.series)
 	switch f.number {
@@ -121,5 +121,5 @@ func (l *rawLookup) learn(f *rawFound, ref uint64, lastT int64) {
 	}
 	l.cache.Add(&l.cursor, f.sent.request.Request, f.sent.series, f.number)
 	f.entry = l.cache.At(f.number)
-	f.entry.Described = f.entry.Described || f.sent.hasMetadata() // resolve has just passed the metadata on
+	f.entry.Described = f.entry.Described || f.sent.hasMetadata() // l.resolve has just passed the metadata on
 }

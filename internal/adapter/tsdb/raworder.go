@@ -10,8 +10,8 @@ import (
 // rawOrder knows the times of one series while its samples are written. It decides where a sample
 // lies among them.
 type rawOrder struct {
-	last  int64 // Unix milliseconds; no sample of the series is newer, stored or waiting for the commit
-	exact bool  // the series has a sample at the time last
+	last  int64 // Unix milliseconds; no sample of the series, stored or waiting for the commit, is newer
+	exact bool  // the series has a sample at the time `last`
 	waits bool  // a sample that came as the newest of the series waits for the commit
 	late  int64 // Unix milliseconds; time of the newest other sample that waits for the commit; MinInt64 for none
 }
@@ -27,8 +27,9 @@ const (
 	rawLateWaiting                 // older, too, but the store knows only after all waiting samples are committed
 )
 
-// rawOrderOf begins the order of a series. If the head does not have the series, entry is nil, and
-// no sample of it is newer than `onDisk`. `commit` is the number of the commit under way.
+// rawOrderOf returns what is known of a series before its samples are written. If the head does not have
+// the series, entry is nil, and no sample of the series is newer than `onDisk`. `commit` is the number
+// of the commit under way.
 func rawOrderOf(entry *seriescache.Series, commit uint32, onDisk int64) rawOrder {
 	if entry == nil {
 		return rawOrder{last: onDisk, late: math.MinInt64}
@@ -36,9 +37,9 @@ func rawOrderOf(entry *seriescache.Series, commit uint32, onDisk int64) rawOrder
 	return rawOrder{last: entry.LastT, exact: entry.Exact, waits: entry.Commit == commit, late: math.MinInt64}
 }
 
-// place decides where a sample lies. The store does not know a sample that waits for the commit.
-// A late sample that is newer than the late samples before it, as in a backlog, cannot have the
-// time of one of them.
+// place decides where a sample lies. The store decides about a late sample, but does not know the
+// samples that wait for the commit. A late sample that is newer than the late samples before it, as in a
+// backlog, cannot have the time of one of them.
 func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
 	switch {
 	case x.t > o.last:
@@ -65,8 +66,8 @@ func (o *rawOrder) known(from int64) (has, certain bool) {
 	return true, o.exact || mutant.Reopened
 }
 
-// learned is called with the answer of the store about samples at or after `from`. If `found` is
-// true, the newest of them is at `last`; otherwise there are none.
+// learned notes the store's answer about samples at or after `from`. If `found` is true, the newest of
+// these samples is at `last`; otherwise there are none.
 func (o *rawOrder) learned(entry *seriescache.Series, from, last int64, found bool) {
 	if o.last, o.exact = from-1, found; found {
 		o.last = last
@@ -76,7 +77,7 @@ func (o *rawOrder) learned(entry *seriescache.Series, from, last int64, found bo
 	}
 }
 
-// appended is called for a sample that now waits for the commit.
+// appended notes a sample that now waits for the commit.
 func (o *rawOrder) appended(entry *seriescache.Series, commit uint32, x rawValue) {
 	if x.t <= o.last {
 		o.late = x.t
@@ -91,5 +92,5 @@ func (o *rawOrder) appended(entry *seriescache.Series, commit uint32, x rawValue
 // it.
 func (o *rawOrder) anyWaits() bool { return o.waits || o.late != math.MinInt64 }
 
-// committed is called when no sample waits any more.
+// committed notes that no sample waits any more.
 func (o *rawOrder) committed() { o.waits, o.late = false, math.MinInt64 }

@@ -17,11 +17,11 @@ import (
 // shows it, or an empty state if there is no store. If the head has no sample, the next sample decides
 // anew which samples are too old.
 //
-// All series in the head count as written to in the epoch of the next request. So a series that ended
-// in the last 3 h before the restart counts longer than without the restart, and leaves room for fewer
-// new ones. If all series counted as written to in the epoch before instead, a restart just before the
-// end of an epoch would take the places of series that still get samples. Series that the head no
-// longer has do not count; their last samples are more than an hour old.
+// All series in the head count as written to in the epoch of the next request. So a series that ended in
+// the last 3 h before the restart counts longer than without the restart, and leaves room for fewer new
+// ones. If these series counted as written to in the previous epoch instead, a restart just before the
+// end of an epoch would take the places of series that still get samples. Series that the head no longer
+// has do not count; their last samples are more than an hour old.
 func (s *Stores) State(ctx context.Context, tenant string) (*write.State, error) {
 	state := new(write.State)
 	st, err := s.forRead(tenant, Raw)

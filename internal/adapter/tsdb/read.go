@@ -29,7 +29,7 @@ func (s *Stores) Querier(tenant, store string, mint, maxt int64) (storage.Querie
 	return querier{q, release}, nil
 }
 
-// ChunkQuerier is Querier for samples in chunks.
+// ChunkQuerier is like Querier, but returns samples in chunks.
 func (s *Stores) ChunkQuerier(tenant, store string, mint, maxt int64) (storage.ChunkQuerier, error) {
 	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {
@@ -65,9 +65,9 @@ func (s *Stores) ExemplarQuerier(ctx context.Context, tenant string) (storage.Ex
 	return all, nil
 }
 
-// Stats returns tsdb's figures about the newest samples of a store. Each table has the rows with
-// the largest counts, at most `limit`. `label` is the label whose values are counted. It returns
-// nil if there is no such store.
+// Stats returns tsdb's figures about the newest samples of a store, or nil if there is no such store.
+// Each table has the rows with the largest counts, at most `limit`. `label` is the label whose values
+// are counted.
 func (s *Stores) Stats(tenant, store, label string, limit int) (*tsdb.Stats, error) {
 	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {

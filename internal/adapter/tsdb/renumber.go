@@ -24,9 +24,9 @@ import (
 // first number are lost: https://github.com/prometheus/prometheus/issues/19804.
 //
 // A second loss is rarer. The log of late samples may have the last number, while a checkpoint of the
-// log leaves out the record of that number, because the series is kept under the first one. If the
-// process dies before it compacts the late samples, the next opening does not know to which series
-// they belong: https://github.com/prometheus/prometheus/issues/19744.
+// other log leaves out the record of that number, because the series is kept under the first one. If the
+// process dies before it compacts the late samples, the next opening does not know to which series they
+// belong: https://github.com/prometheus/prometheus/issues/19744.
 //
 // A third loss needs a kill or a power loss. tsdb writes chunks in pieces of up to 64 KiB, but logs
 // their markers at once. So a marker may name a chunk that is in no file. The next opening ignores the
@@ -158,8 +158,8 @@ func (n numbers) changes(path string) (changes bool, err error) {
 type numbers map[chunks.HeadSeriesRef]chunks.HeadSeriesRef
 
 // keptNumbers returns the series with several numbers. It reads the log of a closed database up to the
-// first damage. That takes a tenth of the time of an opening, and until it returns, 100 bytes of
-// memory for each series.
+// first damage. Reading takes a tenth of the time of an opening. Until keptNumbers returns, it needs 100
+// bytes of memory for each series.
 func keptNumbers(dir string) (numbers, error) {
 	kept := numbers{}
 	first := map[[sha256.Size]byte]chunks.HeadSeriesRef{} // by the hash of the labels
@@ -205,7 +205,7 @@ func (n numbers) write(path, temporary string, compress compression.Type) error 
 		return log.Log(records...)
 	})
 	if err == nil {
-		err = log.Sync() // before the rename: the old segment may survive a power loss
+		err = log.Sync() // before the rename; after a power loss, the old segment may be back
 	}
 	if err := cmp.Or(err, log.Close()); err != nil {
 		return needsRoom(path, err)

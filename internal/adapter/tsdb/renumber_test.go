@@ -54,7 +54,7 @@ func (c *comeback) put(second int) {
 	c.writeRaw(&plain, fmt.Sprint("a@", c.want[second]))
 }
 
-// late writes late samples of the series. tsdb moves 32 to a chunk.
+// late writes late samples of the series. tsdb moves them to chunks, 32 at a time.
 func (c *comeback) late(n int) {
 	for range n {
 		c.from--
@@ -75,7 +75,7 @@ func (c *comeback) restart() {
 	c.t.Helper()
 	c.close()
 	if n := len(c.keptNumbers()); n < 2 {
-		c.t.Fatalf("the log has %d numbers of series with several numbers, so the test shows nothing", n)
+		c.t.Fatalf("the log has %d numbers that share a series, so the test shows nothing", n)
 	}
 	c.start()
 }
@@ -90,15 +90,15 @@ func (c *comeback) keptNumbers() numbers {
 	return kept
 }
 
-// start opens the store. The test runs the compactions itself, so that kill copies files that do not
-// change.
+// start opens the store. The test runs the compactions itself, so that no file changes while the method
+// kill copies it.
 func (c *comeback) start() {
 	c.open()
 	c.stores.CompactByHand()
 	c.rawDatabase()
 }
 
-// kill is restart with kill -9 in place of a stop.
+// kill does what restart does, but with kill -9 in place of a stop.
 func (c *comeback) kill() {
 	c.t.Helper()
 	dir := c.t.TempDir()
@@ -156,8 +156,8 @@ func TestLateSamplesOfASeriesThatComesBack(t *testing.T) {
 					c.restart()
 				}
 			}},
-			// Each start writes the chunks of samples in order again. tsdb reports this as damage, and
-			// removes the chunks of all series.
+			// Each start writes the chunks of in-order samples once more. tsdb reports this as damage,
+			// and removes the chunks of all series.
 			{"samples in order, too", func(c *comeback) {
 				c.restart()
 				late, removed := "", 0
@@ -176,7 +176,7 @@ func TestLateSamplesOfASeriesThatComesBack(t *testing.T) {
 					c.check()
 					c.onlyOwn("b", fmt.Sprintf("%d=1 %s%d=1", hour, late, 7*hour))
 				}
-				// The histograms are all the same, so many of them fit into one chunk.
+				// All histograms are the same, so one chunk has room for many of them.
 				if c.kind == "" && removed == 0 {
 					c.t.Error("no chunks were removed, so the test shows nothing")
 				}
@@ -219,7 +219,7 @@ func TestLateSamplesOfASeriesThatComesBack(t *testing.T) {
 					c.t.Fatal(err)
 				}
 				if n := len(c.keptNumbers()); n > 0 {
-					c.t.Fatalf("the log has %d numbers of series with several numbers", n)
+					c.t.Fatalf("the log has %d numbers that share a series, want none", n)
 				}
 				c.kill()
 			}},

@@ -17,8 +17,8 @@ func (s *Stores) Retention(store string) time.Duration {
 // open later. Blocks that are now too old are deleted within a minute; deleted samples do not come
 // back. The largest block of an open database may be as long as before.
 //
-// The caller has validated the whole section. After an error some databases have the new
-// retention; calling it again is safe.
+// The caller has validated the whole section. After an error, some databases have the new retention;
+// calling SetRetention again is safe.
 func (s *Stores) SetRetention(r Retention) error {
 	s.mu.Lock()
 	s.cfg.Retention = r

@@ -62,7 +62,7 @@ func TestSetRetention(t *testing.T) {
 	set(48)
 	reload(t, db)
 	if got := oldest(); got != shorter {
-		t.Errorf("with a longer retention the oldest sample is %s, before it was %s", got, shorter)
+		t.Errorf("with a longer retention, the oldest sample is %s, want %s as before", got, shorter)
 	}
 	if got := w.write("a@82000=7"); got != "stored 1" { // out of order, as before
 		t.Errorf("a write of a sample older than the newest one: %s", got)

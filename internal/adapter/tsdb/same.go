@@ -11,9 +11,9 @@ import (
 
 func point(s *tile.Sample) tile.Point { return tile.Point{T: s.T, V: s.V, H: s.H} }
 
-// same is true if two samples at one time are equal. All stale markers are equal, as a float or
-// in a histogram, because tsdb turns each form into the other. Empty buckets do not count,
-// because tsdb adds the buckets that other samples of the chunk have.
+// same reports whether two samples of the same time are equal. All stale markers are equal, as a float
+// or in a histogram, because tsdb turns each form into the other. Empty buckets do not count, because
+// tsdb adds the buckets that other samples of the chunk have.
 func same(a, b tile.Point) bool {
 	switch {
 	case isStale(a) || isStale(b):

@@ -137,7 +137,7 @@ type life struct {
 	outcomes []outcome.Outcome
 	state    map[string]*write.State
 	states   []map[string][]byte // states[i] is the saved state after i entries; nil inside a commit
-	full     bool                // the tenant with a limit had no room for a series, and has none yet
+	full     bool                // the tenant with a limit had no room for a series, and still has none
 	did      map[string]int
 
 	// Only for a member of a group, which survives power losses.
@@ -306,7 +306,7 @@ func (l *life) compact() {
 	}
 }
 
-// die continues in a copy of the files, as after kill -9.
+// die kills the process. The life goes on in a copy of its files.
 func (l *life) die() {
 	l.did["killed"]++
 	dir := l.t.TempDir()
@@ -363,8 +363,8 @@ func (l *life) eachUnsynced(dir string, fn func(path string, size int64)) {
 	}
 }
 
-// losePower continues on another boot, with what a power loss leaves of the files: all synced bytes,
-// and any part of the others, perhaps with a hole.
+// losePower kills the process and goes on in another boot. Its files are those that a power loss leaves:
+// all synced bytes, and any part of the others, perhaps with a hole.
 func (l *life) losePower() {
 	l.die()
 	l.did["power losses"]++

@@ -53,8 +53,8 @@ func BenchmarkDisk(b *testing.B) {
 	}
 }
 
-// twoHours writes tiles of 500 series and returns how many bytes one of their samples takes in a
-// block and in the WAL.
+// twoHours writes two hours of tiles of 500 series. It returns the bytes per sample in a block and in
+// the WAL.
 func twoHours(
 	b *testing.B, next func(*float64, *histogram.FloatHistogram) (float64, *histogram.FloatHistogram),
 ) (block, wal float64) {

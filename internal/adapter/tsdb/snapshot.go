@@ -65,9 +65,9 @@ func (s *store) snapshot(ctx context.Context, dir string) (blocks int, err error
 	return len(ids), err
 }
 
-// Verify reads everything below dataDir/tsdb, a snapshot that no process has used, and calls
-// `done` after each store. Every index entry and every chunk has a checksum. An error names the
-// block.
+// Verify reads everything below dataDir/tsdb, and calls `done` after each store. The directory must be a
+// snapshot that no process has used. Every index entry and every chunk has a checksum. An error names
+// the block.
 func Verify(ctx context.Context, dataDir string, done func(Content)) error {
 	root := filepath.Join(dataDir, "tsdb")
 	tenants, err := os.ReadDir(root)

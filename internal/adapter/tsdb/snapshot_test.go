@@ -51,7 +51,7 @@ func TestSnapshot(t *testing.T) {
 	if got := w.stored(tenant.Default, "10s"); got != want {
 		t.Errorf("restored %s\nwant     %s", got, want)
 	}
-	// Restored samples are repeats, and newer samples are accepted.
+	// Restored samples that are written again are repeats. Newer samples are stored.
 	if got := w.write("a@82000=7 a@82810=1 d@82810=1"); got != "stored 2, repeated 1" {
 		t.Errorf("write to restored stores: %s", got)
 	}
@@ -107,7 +107,8 @@ func TestVerifyFindsDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := verify(); err == nil || !strings.Contains(err.Error(), filepath.Base(block)) {
-				t.Errorf("%s %s: %v; must name block %s", why, name, err, filepath.Base(block))
+				t.Errorf(
+					"%s %s: Verify returned %v, want an error naming block %s", why, name, err, filepath.Base(block))
 			}
 		}
 		if err := os.WriteFile(file, whole, 0o666); err != nil {

@@ -40,15 +40,15 @@ type store struct {
 	fsync func(path string) error
 	ends  keptEnds
 
-	broken atomic.Pointer[BrokenError] // why the last try to open it failed; nil if it succeeded
-	ill    atomic.Pointer[BrokenError] // what broke after the opening, as of the last look
+	broken atomic.Pointer[BrokenError] // why the last opening failed; nil if it succeeded
+	ill    atomic.Pointer[BrokenError] // the fault since the opening, as of the last look
 
 	mu       sync.Mutex
 	options  *tsdb.Options // options for the next opening
 	opening  chan struct{} // closed when the current opening ends; nil if there is none
 	again    time.Time     // earliest time to try a broken store again
 	db       *database     // nil while closed
-	log      os.FileInfo   // the directory of its log at the opening
+	log      os.FileInfo   // the directory of its WAL, as of the opening
 	users    int           // how many writes, queriers and openings use db
 	used     time.Time     // when the last user released it
 	idle     chan struct{} // closed when users falls to 0; nil if no goroutine waits for that
@@ -114,8 +114,8 @@ func (s *store) release() {
 	s.let()
 }
 
-// let is called when a user has gone. It wakes the goroutines that wait until the database has no
-// user. The caller holds s.mu.
+// let must be called when a user of the database has gone. After the last user, it wakes the goroutines
+// that wait until the database has no user. The caller holds s.mu.
 func (s *store) let() {
 	if s.users == 0 && s.idle != nil {
 		close(s.idle)
@@ -125,9 +125,9 @@ func (s *store) let() {
 
 var errDamaged = errors.New("another write at the same time failed")
 
-// commit writes the samples in `app`, if any. The logs then have all of the first `requests` requests of
-// the tenant; `requests` is 0 if a request is not complete. Commits run one at a time. So no commit
-// succeeds after a failed commit: a replay might not reach the samples of the later one.
+// commit writes the samples in `app`, if any. Afterwards the logs have all of the first `requests`
+// requests of the tenant; `requests` is 0 if a request is not complete. Commits run one at a time, and
+// none succeeds after a failed commit, because a replay might not reach its samples.
 func (s *store) commit(app storage.Appender, requests uint64) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
@@ -140,7 +140,7 @@ func (s *store) commit(app storage.Appender, requests uint64) error {
 		s.damaged.Store(true)
 		return err
 	}
-	s.ends.has(requests) // before a sync can save where the logs end now
+	s.ends.has(requests) // before a sync can save the new ends of the logs
 	return nil
 }
 
@@ -240,9 +240,9 @@ func probe(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// unsyncedDirs have the files of a store that tsdb does not sync when it writes them. These are the
-// logs, in which tsdb syncs a segment only when the next one begins, and the chunk files into which
-// it moves out-of-order samples.
+// unsyncedDirs are the directories of a store whose files tsdb does not sync when it writes them. These
+// are the logs, in which tsdb syncs a segment only when the next one begins, and the chunk files into
+// which tsdb moves out-of-order samples.
 var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
 
 // watchedLogger returns the logger of the store's database: see syncErrors.

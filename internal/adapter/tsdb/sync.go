@@ -87,7 +87,7 @@ func (s *Stores) syncStore(ctx context.Context, st *store) error {
 		if err == nil {
 			err = st.syncEnds()
 		}
-		st.syncing.Store(false) // before the answer: the next Sync may follow at once
+		st.syncing.Store(false) // before the send, because the next Sync may follow at once
 		done <- err
 	}()
 	select {

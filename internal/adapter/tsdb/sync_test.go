@@ -40,7 +40,7 @@ func TestSyncCoversWhatWasWritten(t *testing.T) {
 	got, err := w.syncs()
 	want := "10s/wal/00000000 10s/wbl/00000000 raw/wal/00000000 raw/wbl/00000000"
 	if strings.Join(got, " ") != want || err != nil {
-		t.Errorf("synced %v, %v; want %s", got, err, want)
+		t.Errorf("synced %v, error %v; want %s", got, err, want)
 	}
 	if got, _ := w.syncs(); got != nil {
 		t.Errorf("synced %v, though nothing was written since the last sync", got)
@@ -138,7 +138,7 @@ func TestTendSyncs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := w.syncs(); got != nil || err != nil {
-		t.Errorf("%v were not synced, error %v", got, err)
+		t.Errorf("Tend left %v unsynced, error %v", got, err)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestASyncWaitsForTheOneUnderWay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if err := w.stores.Sync(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Sync returned %v while a store was being synced", err)
+		t.Errorf("Sync returned %v while another Sync was under way", err)
 	}
 	close(goOn)
 	if err := errors.Join(<-first, w.stores.Sync(t.Context())); err != nil {

@@ -19,9 +19,9 @@ import (
 // another tile.Series; then the first tile.Series gets no more samples. The store keeps the labels
 // and the histograms' buckets, and never changes its input.
 //
-// A sample that cannot be stored affects no other: Written has the fate of each. After an error,
-// though, nothing counts as written, and the caller should write the same samples again. Samples
-// that are stored by then are repeats.
+// A sample that cannot be stored affects no other sample: Written has the fate of each. But after an
+// error nothing counts as written, and the caller should write the same samples again. The samples that
+// are already stored then count as repeats.
 func (s *Stores) WriteTiles(
 	ctx context.Context, tenant string, width tile.Width, samples []tile.Sample,
 ) (tile.Written, error) {
@@ -148,7 +148,7 @@ func (w *tileWrite) exemplar(sample *tile.Sample, ref uint64) {
 		return
 	}
 	// If the sample is a repeat and is only in a block, its series has no reference. The head may then
-	// be empty, and the exemplar would set the time at which it begins.
+	// be empty, and the exemplar would set the time at which the head begins.
 	if w.db.exemplars.most == 0 || ref == 0 || x.Time > w.latest {
 		w.written.ExemplarsNotKept++
 		return
@@ -163,8 +163,8 @@ func (w *tileWrite) exemplar(sample *tile.Sample, ref uint64) {
 	w.written.Exemplars++
 }
 
-// resolve looks up a series and a time after which the database has no sample of it. In the usual
-// cases the next tile of the series lies after that time.
+// resolve looks up a series, and finds a time after which the database has no sample of the series.
+// Usually the next tile of the series is later than that time.
 func (w *tileWrite) resolve(series *tile.Series) *reference {
 	ref := &reference{series: series}
 	if g, ok := w.app.(storage.GetRef); ok {
@@ -216,8 +216,8 @@ func (w *tileWrite) settle(ctx context.Context, sample *tile.Sample, ref uint64)
 	case earlier != nil:
 		w.conflict(sample, fmt.Errorf("the stored value is %v, not %v", format(*earlier), format(point(sample))))
 	case newer && sample.T < w.db.Head().MaxTime()-w.store.options.OutOfOrderTimeWindow:
-		// The samples of this write are not in the order of time. The newer one is not in tsdb yet,
-		// so Append would accept this one and Commit would lose it.
+		// The samples of this write are not in the order of time. The newer sample is not in tsdb yet,
+		// so Append would accept the present sample, and Commit would lose it.
 		w.refuse(sample, tile.TooOld)
 	default:
 		return false, nil

@@ -167,7 +167,8 @@ func TestWriteAfterCompaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	if db.Head().NumSeries() != 1 || len(db.Blocks()) == 0 {
-		t.Fatalf("%d series in memory, %d blocks: the test shows nothing", db.Head().NumSeries(), len(db.Blocks()))
+		t.Fatalf("%d series in memory and %d blocks, want 1 series and at least 1 block",
+			db.Head().NumSeries(), len(db.Blocks()))
 	}
 	for _, step := range []struct{ write, want string }{
 		{"a@0=1", "repeated 1"},
@@ -226,10 +227,9 @@ func TestWriteIsCounted(t *testing.T) {
 	}
 }
 
-// A write that fails, as on a full disk, stores nothing. The store works again once the disk does.
-// Then two things must not happen: a series made only by the failed write stays in memory without a
-// record on disk, or a half-written record ends the replay. Both would lose samples that were
-// acknowledged later.
+// A write that fails, as on a full disk, stores nothing. The store works again once the disk does. From
+// then on, no series made only by the failed write may stay in memory without a record on disk, and no
+// half-written record may end the replay. Either would lose samples that were acknowledged later.
 func TestWriteFails(t *testing.T) {
 	if !alone(t) {
 		return
@@ -253,13 +253,13 @@ func TestWriteFails(t *testing.T) {
 	unlimited()
 	if len(ill) != 1 || !ill[0].Open || ill[0].Tenant != tenant.Default || ill[0].Store != "10s" ||
 		!strings.Contains(ill[0].Error(), "disk still accepts no writes") {
-		t.Errorf("faults of an open store whose disk takes no writes: %v", ill)
+		t.Errorf("an open store whose disk takes no writes has the faults %v, want one", ill)
 	}
 	if first == nil || !strings.Contains(first.Error(), "file too large") {
 		t.Fatalf("the write did not reach the file size limit: %v", first)
 	}
 	if second == nil || !strings.Contains(second.Error(), "still not writable") {
-		t.Errorf("the second write: %v", second)
+		t.Errorf("the second write returned %v, want an error", second)
 	}
 	if got := w.stored(tenant.Default, "10s"); got != "a@10=1" {
 		t.Errorf("stored %.200s; want only the samples from before", got)
@@ -305,8 +305,8 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-// alone runs a test again in a process of its own, and reports whether it is in that process. There
-// limitFiles affects no other file, such as the log that go test keeps.
+// alone runs a test again in a separate process, and reports whether the caller is in that process. In
+// that process, limitFiles affects no other file, such as the log that go test keeps.
 func alone(t *testing.T) bool {
 	const child = "FRESHET_TEST_ALONE"
 	if os.Getenv(child) == t.Name() {
@@ -352,7 +352,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/series, "ns/sample")
 }
 
-// Beside tsdb's own memory, a usual write allocates a constant amount and four bytes a sample.
+// Apart from tsdb's own memory, a usual write allocates a constant amount plus four bytes a sample.
 func TestWriteAllocates(t *testing.T) {
 	const series = 1000
 	stores, samples := benchmarkStores(t, series)

@@ -41,7 +41,7 @@ type Stores struct {
 	closed  bool
 	tenants map[string]map[string]*store // by tenant and store; all stores of a tenant are made together
 
-	// Only in a group: see CutBack.
+	// These fields are used only in a group: see CutBack.
 	inGroup  bool
 	boot     string
 	requests map[string]uint64

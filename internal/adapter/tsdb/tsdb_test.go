@@ -34,10 +34,10 @@ import (
 // base is second 0 of the tests: a multiple of the block duration.
 const base = 1_700_006_400_000
 
-// ten is the width that most tests write.
+// ten is the width of the tiles that most tests write.
 const ten = tile.Width10s
 
-// world has stores on a clock that the test moves, and the series that a tile table would hold.
+// world has stores whose clock the test moves, and the series that a tile table would hold.
 type world struct {
 	t      testing.TB
 	cfg    Config
@@ -57,7 +57,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// open starts a process: nothing of the previous process is in memory.
+// open simulates the start of a process: nothing of the previous process is in memory.
 func (w *world) open() {
 	w.t.Helper()
 	w.series = map[string]*tile.Series{}
@@ -71,7 +71,7 @@ func (w *world) open() {
 
 func (w *world) close() {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // in case a test forgot a reader
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // in case a test left a reader open
 	defer cancel()
 	if err := w.stores.Close(ctx); err != nil {
 		w.t.Error(err)
@@ -171,7 +171,8 @@ func (w *world) fates(written tile.Written, of int) string {
 	add := func(name string, n tile.Count) {
 		sum += n.Samples
 		if n.Raw != rawOfEach*uint64(n.Samples) {
-			w.t.Errorf("fate %s: %d samples have %d received values, want %d each", name, n.Samples, n.Raw, rawOfEach)
+			w.t.Errorf("fate %s: %d samples have %d received values in all, want %d a sample",
+				name, n.Samples, n.Raw, rawOfEach)
 		}
 		if n.Samples > 0 {
 			fates = append(fates, fmt.Sprintf("%s %d", name, n.Samples))
@@ -316,7 +317,7 @@ func TestTenantsAndStoresAreApart(t *testing.T) {
 	slices.Sort(dirs)
 	want := []string{"tsdb/blue", "tsdb/blue/10s", "tsdb/blue/1m", "tsdb/red", "tsdb/red/10s"}
 	if !slices.Equal(dirs, want) {
-		t.Errorf("the directories are %v; want %v, because a query must make none", dirs, want)
+		t.Errorf("the directories are %v; want %v: a query must make no directory", dirs, want)
 	}
 }
 
@@ -365,11 +366,11 @@ func TestStats(t *testing.T) {
 	w.write("a@10=1 b@10=1")
 	stats, err := w.stores.Stats(tenant.Default, "10s", "__name__", 10)
 	if err != nil || stats.NumSeries != 2 {
-		t.Errorf("stats %+v, %v; want 2 series", stats, err)
+		t.Errorf("stats %+v, error %v; want 2 series", stats, err)
 	}
 	for _, store := range []string{Raw, "nonsense"} {
 		if stats, err := w.stores.Stats(tenant.Default, store, "__name__", 10); stats != nil || err != nil {
-			t.Errorf("%s: stats %+v, %v; want none", store, stats, err)
+			t.Errorf("%s: stats %+v, error %v; want neither", store, stats, err)
 		}
 	}
 	if blocks, err := w.stores.Blocks(tenant.Default, "10s"); len(blocks) != 0 || err != nil {

@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// unsyncedFile is the file of a store's directory that lists its unsynced files, one a line.
+// unsyncedFile is the file in a store's directory that lists the store's unsynced files, one a line.
 const unsyncedFile = "unsynced"
 
 // unsyncedFiles are the files of a store whose sync failed. The kernel reports a failed sync only
@@ -27,7 +27,7 @@ type unsyncedFiles struct {
 	paths []string // below the store's directory
 }
 
-// all returns the files.
+// all returns a copy of the list.
 func (u *unsyncedFiles) all() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -50,8 +50,9 @@ func (u *unsyncedFiles) read(dir string) error {
 	return err
 }
 
-// failed adds the file at `path` if `err` means that its sync failed. It returns err, joined with any
-// further error. A file that could not be opened has lost nothing.
+// failed adds the file at `path` to the list if `err` means that the sync of that file failed. A file
+// that could not be opened has lost nothing, so it is not added. failed returns err, joined with any
+// further error.
 func (u *unsyncedFiles) failed(dir, path string, err error) error {
 	var of *fs.PathError
 	if errors.As(err, &of) && of.Op == "open" {
@@ -90,8 +91,9 @@ func (u *unsyncedFiles) write(dir string) error {
 	return os.WriteFile(name, []byte(strings.Join(u.paths, "\n")+"\n"), 0o640)
 }
 
-// syncErrors is the log handler of a database. tsdb syncs a segment at its end and when it closes. If
-// that fails, tsdb only logs the error, so the handler looks for such errors.
+// syncErrors is the log handler of a database. tsdb syncs a segment when the segment ends and when the
+// database closes. If such a sync fails, tsdb only logs the error, so the handler looks for these
+// errors.
 type syncErrors struct {
 	slog.Handler
 	failed func(path string, err error)

@@ -107,7 +107,7 @@ func TestASyncAfterAFailedOneSavesEverything(t *testing.T) {
 			}
 			want := w.stored("default", "10s")
 			if got := w.write("b@40=3"); got != "stored 1" {
-				t.Errorf("a write after the syncs: %s", got)
+				t.Errorf("a write after the syncs: got %s, want stored 1", got)
 			}
 			if _, err := os.Stat(filepath.Join(w.store10s("default"), unsyncedFile)); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the list of unsynced files was not removed: %v", err)
@@ -181,7 +181,7 @@ func TestTheNextProcessWritesUnsyncedFilesAnew(t *testing.T) {
 	}
 	after, err := os.Stat(log)
 	if err != nil || k.synced[inodeOf(after)] != after.Size() || after.Size() == 0 {
-		t.Errorf("%d bytes of %v survive a power loss, error %v", k.synced[inodeOf(after)], after, err)
+		t.Errorf("%d bytes of %v survive a power loss, want all; error %v", k.synced[inodeOf(after)], after, err)
 	}
 }
 
@@ -216,6 +216,6 @@ func TestAFailedSyncOfTSDBIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err = os.Stat(segment); err != nil || k.synced[inodeOf(info)] != info.Size() {
-		t.Errorf("%d bytes of %v survive a power loss, error %v", k.synced[inodeOf(info)], info, err)
+		t.Errorf("%d bytes of %v survive a power loss, want all; error %v", k.synced[inodeOf(info)], info, err)
 	}
 }

@@ -26,7 +26,7 @@ const (
 	inUse = time.Hour
 )
 
-// usedStores is the contents of the file. Times are Unix milliseconds.
+// usedStores is the contents of usedFile. Times are Unix milliseconds.
 type usedStores struct {
 	At   int64            `json:"at_ms"`   // when it was written
 	Used map[string]int64 `json:"used_ms"` // last write or query of stores in use, by TENANT/STORE
@@ -39,9 +39,8 @@ type Progress struct {
 	Now   []string `json:"now"` // stores that are being opened, as TENANT/STORE
 }
 
-// noted has the contents of the file. While one goroutine writes the file, all stores that open
-// meanwhile wait for the lock, and the next write lists all of them. So opening many stores at once
-// costs few writes.
+// noted has the contents of usedFile. While one goroutine writes the file, stores that open wait for the
+// lock, and the next write lists all of them. So opening many stores at once costs few writes.
 type noted struct {
 	sync.Mutex
 	names map[string]int64 // used_ms of the file as it was last written

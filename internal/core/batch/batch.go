@@ -12,7 +12,7 @@
 //	any other    none counts
 //
 // After ErrUnsynced, and after any error that this list does not name, the producer should push the
-// batches again. A batch that counts already is then recognized as a repeat. After Push has
+// batches again. If the aggregator has already counted a batch, it recognizes the repeat. After Push has
 // returned, the aggregator no longer uses the memory of the batches.
 package batch
 
@@ -385,8 +385,8 @@ func (r *Reader) readBrief(flags byte) bool {
 	return !r.bad && len(r.body) == 0
 }
 
-// AppendBrief appends an increment that was read: its length, then all but its key and policy,
-// which are the same in all increments of a series.
+// AppendBrief appends the length of an increment that was read, then its fields except the key and the
+// policy. These two are the same in all increments of a series.
 func (i *Increment) AppendBrief(dst []byte) []byte {
 	if n := len(i.brief) + 1; n < 0x80 { // nearly always the length fits in one byte
 		dst = append(dst, byte(n), i.flags)
@@ -396,9 +396,9 @@ func (i *Increment) AppendBrief(dst []byte) []byte {
 	return append(dst, i.brief...)
 }
 
-// Brief reads what AppendBrief wrote at the front of b. `kind` is the series' kind, and `second`
-// the start of the batch's window. The key of the increment has only the kind. The increment is
-// valid until the next call of Next or Brief; it is nil if b is malformed.
+// Brief reads an increment from the front of b, in the form of AppendBrief. `kind` is the series' kind,
+// and `second` the start of the batch's window. The key of the increment has only the kind. The
+// increment is valid until the next call of Next or Brief; it is nil if b is malformed.
 func (r *Reader) Brief(kind series.Kind, second int64, b []byte) *Increment {
 	r.rest, r.left, r.err = nil, 0, nil
 	r.inc = Increment{Key: kindKeys[kind : kind+1]}

@@ -73,7 +73,7 @@ func checkBrief(t *testing.T, brief []byte, want *Increment) {
 	var r Reader
 	for n := range brief {
 		if got := r.Brief(want.Kind(), second, brief[:n]); got != nil {
-			t.Fatalf("cut to %d of %d bytes, it is read as %+v", n, len(brief), *got)
+			t.Fatalf("an increment cut to %d of %d bytes is read as %+v", n, len(brief), *got)
 		}
 	}
 	got := r.Brief(want.Kind(), second, append(brief, "what follows"...))
@@ -129,7 +129,7 @@ func TestReadBack(t *testing.T) {
 		checkBrief(t, brief, &want[i])
 	}
 	if r.Next() != nil || r.Err() != nil {
-		t.Errorf("error at the end: %v", r.Err())
+		t.Errorf("at the end: another increment, or error %v", r.Err())
 	}
 }
 
@@ -269,7 +269,8 @@ func TestALargeWindowIsSplit(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(b.Bytes) > frame/2 || r.Header.Shard != b.Shard {
-				t.Errorf("a batch of %d bytes for shard %d has the shard %d in its header", len(b.Bytes), b.Shard, r.Header.Shard)
+				t.Errorf("a batch of %d bytes for shard %d names shard %d, want the same, and at most 8 MiB",
+					len(b.Bytes), b.Shard, r.Header.Shard)
 			}
 			if s := r.Header.Sequence; s <= last[b.Shard] || s>>partBits != h.Sequence {
 				t.Errorf("shard %d: sequence %#x follows %#x", b.Shard, s, last[b.Shard])
@@ -298,7 +299,7 @@ func TestLengthsOfTraces(t *testing.T) {
 		rest, err := e.Parse(append(append([]byte{byte(n)}, digits[:n]...), whole[3:]...), 0)
 		if n >= 1 && n <= 32 {
 			if err != nil || len(rest) > 0 || e.Trace.String() != string(digits[:n]) || e.Value != 1 || e.Time != 5 {
-				t.Errorf("a trace of %d digits: read %+v, %d bytes are left, %v", n, e, len(rest), err)
+				t.Errorf("a trace of %d digits: read %+v, %d bytes are left, error %v", n, e, len(rest), err)
 			}
 		} else if err == nil {
 			t.Errorf("a trace of %d digits is accepted", n)
@@ -344,12 +345,12 @@ func FuzzReader(f *testing.F) {
 			}
 			copied := again.Next()
 			if copied == nil || !reflect.DeepEqual(copied.Exemplar, inc.Exemplar) || again.Next() != nil || again.Err() != nil {
-				t.Fatalf("%+v is read back as %+v, %v", inc, copied, again.Err())
+				t.Fatalf("%+v is read back as %+v, error %v", inc, copied, again.Err())
 			}
 			if x := inc.Exemplar; x != nil &&
 				(!dogstatsd.IsTrace([]byte(x.Trace.String())) || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Time < 1 ||
 					x.Time > maxSecond*1e3) {
-				t.Fatalf("read the exemplar %+v", x)
+				t.Fatalf("the Reader accepted the exemplar %+v", x)
 			}
 			_, _, _ = series.ParseKey(inc.Key)
 			_, _ = series.ParsePolicy(inc.Policy)
@@ -397,11 +398,11 @@ func TestTheFlagOfUpDownCounters(t *testing.T) {
 	w.Add(2, &upDown)
 	batches := w.End()
 	if first := batches[0].Bytes[0]; first != version {
-		t.Errorf("a batch of a counter begins with %#02x", first)
+		t.Errorf("a batch of counters begins with %#02x, want no flag", first)
 	}
 	var r Reader
 	if err := r.Reset(batches[1].Bytes); err != nil || !r.Header.UpDown {
-		t.Fatalf("a batch of an up/down counter: %+v, %v", r.Header, err)
+		t.Fatalf("a batch with an up/down counter: header %+v, error %v", r.Header, err)
 	}
 	if r.Next(); r.Next() == nil {
 		t.Fatal(r.Err())
@@ -411,6 +412,6 @@ func TestTheFlagOfUpDownCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Next(); r.Next() != nil || r.Err() == nil {
-		t.Errorf("a batch without the flag: error %v", r.Err())
+		t.Errorf("an up/down counter without the flag is accepted: error %v", r.Err())
 	}
 }

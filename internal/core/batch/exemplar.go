@@ -10,8 +10,8 @@ import (
 
 // Exemplar is one measurement of a timer, with the id of the trace of that measurement.
 //
-// Shape: 56 bytes without pointers. Copying an exemplar allocates nothing, so each series can reuse
-// its memory.
+// Shape: 56 bytes without pointers. Copying an exemplar allocates nothing, so each series can reuse the
+// memory of its exemplar.
 type Exemplar struct {
 	Value float64
 	Time  int64 // Unix milliseconds
@@ -44,7 +44,7 @@ func (e *Exemplar) Append(dst []byte, base int64) []byte {
 
 var errExemplar = errors.New("exemplar is malformed")
 
-// Parse reads what Append wrote at the front of b. It refuses the same exemplars that
+// Parse reads an exemplar from the front of b, in the form of Append. It refuses the same exemplars that
 // core/dogstatsd refuses in a line. `base` must not be negative.
 func (e *Exemplar) Parse(b []byte, base int64) (rest []byte, err error) {
 	if len(b) == 0 || int(b[0]) >= len(b) {

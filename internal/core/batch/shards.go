@@ -29,8 +29,8 @@ const (
 	// one second does not hold memory for ever. All shards together keep at most 16 MiB.
 	keepBytes = 16 << 10
 
-	// partBits is how many bits of a sequence number count the batches of one shard in a
-	// portion: 65,536 batches, of splitBytes each, are more than any memory holds.
+	// partBits is the number of bits in a sequence number that count the batches of one shard in a
+	// portion. They suffice: no memory holds 65,536 batches of splitBytes each.
 	partBits = 16
 )
 
@@ -76,7 +76,7 @@ func (w *Writer) Add(shard uint16, inc *Increment) {
 	p.samples += uint64(inc.Samples)
 }
 
-// Size returns the bytes of the increments since Begin.
+// Size returns the size in bytes of the increments added since Begin.
 func (w *Writer) Size() int { return w.size }
 
 func (p *pending) begin(h Header, shard uint16) {

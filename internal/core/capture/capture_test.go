@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// some are datagrams, one of each kind of sender.
+// some has one datagram of each kind of sender.
 var some = []Datagram{
 	{Time: 1, Network: "udp", Address: "127.0.0.1:8125",
 		Sender: sender.Sender{Addr: netip.MustParseAddrPort("127.0.0.1:5000")}, Data: []byte("a:1|c")},
@@ -110,7 +110,7 @@ func TestCutAnywhere(t *testing.T) {
 			t.Errorf("cut at byte %d: %d datagrams, want %d; %v", cut, len(all), want, err)
 		}
 		if whole := atRecord(whole, cut); whole != (err == io.EOF) {
-			t.Errorf("cut at byte %d: error %v", cut, err)
+			t.Errorf("cut at byte %d: error %v, want io.EOF only where a record ends", cut, err)
 		}
 	}
 }
@@ -137,11 +137,11 @@ func TestDamage(t *testing.T) {
 		damaged[i] ^= 0x10
 		all, _, err := read(bytes.NewReader(damaged))
 		if err == io.EOF {
-			t.Errorf("byte %d is changed, and the capture is read to the end", i)
+			t.Errorf("with byte %d changed, the capture is read to the end without an error", i)
 		}
 		for n, d := range all {
 			if !bytes.Equal(d.Data, some[n].Data) {
-				t.Errorf("byte %d is changed, and datagram %d is read as %q", i, n, d.Data)
+				t.Errorf("with byte %d changed, datagram %d is read as %q", i, n, d.Data)
 			}
 		}
 	}
@@ -203,8 +203,8 @@ func TestWriterAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Reading any bytes comes to an end. Datagrams that were read do not change when they are written and
-// read again.
+// A Reader comes to an end on any input. Datagrams that it has read do not change when they are written
+// and read again.
 func FuzzReader(f *testing.F) {
 	whole := written(f, some)
 	f.Add(whole)

@@ -120,7 +120,7 @@ func (r *Reader) take(body []byte, d *Datagram) (done bool, err error) {
 		r.listeners = append(r.listeners, listener{c.text(), c.text()})
 	case typeMissed:
 		n := c.uint64()
-		r.missed = max(r.missed, r.missed+n) // the larger one if the sum overflows
+		r.missed = max(r.missed, r.missed+n) // if the sum overflows, the old count
 	case typeDatagram:
 		d.Time = int64(c.uint64())
 		n := c.uint32()

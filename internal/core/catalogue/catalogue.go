@@ -1,11 +1,11 @@
-// Package catalogue gives each Prometheus name of a tenant one owner: the kind of metric that
-// claimed it first. It also has the name's metadata. Other kinds that claim the name get other
-// names. Timers whose histograms differ in form also get different names. Package mapping makes the
-// claimed names; an adapter saves the catalogue.
+// Package catalogue gives each Prometheus name of a tenant one owner: the kind of metric that claimed it
+// first. The catalogue also has the metadata of the name. Other kinds that claim the name get other
+// names, and so do timers whose histograms have another form. Package mapping makes the claimed names;
+// an adapter saves the catalogue.
 //
-// A name must be claimed in one order: two machines that see the claims in different orders would
-// give the plain name to different kinds. One machine has a Catalogue, and decides where a sample comes in. The
-// members of a group have a Shared, and decide in the order of their log.
+// The claims of a name need one order: two machines that see them in different orders would give the
+// plain name to different kinds. A single machine uses a Catalogue, and decides when a sample comes in.
+// The members of a group use a Shared, and decide in the order of their log.
 package catalogue
 
 import (
@@ -30,8 +30,7 @@ const DefaultMaxNames = 100_000
 // all the time.
 const seenStep = 3_600_000
 
-// Metric is one name and its owner. An owner is a kind under a base name, and for timers also a
-// form.
+// Metric is one name and its owner. An owner is a kind with a base name, for timers also with a form.
 type Metric struct {
 	Tenant   string
 	Name     string // the name of the series
@@ -85,7 +84,7 @@ type Report struct {
 // Catalogue holds the names of all tenants. It is safe for concurrent use. Callers ask it only
 // about new contexts.
 type Catalogue struct {
-	maxNames int // most names of each tenant
+	maxNames int // limit on the names of each tenant
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
@@ -103,7 +102,8 @@ type tenant struct {
 	aside  map[owner]*metric    // the metrics of owners that did not get the name that they claimed
 	raws   map[rawName]struct{} // the collisions that were reported
 
-	// fresh is the LastSeen since which a metric counts as claimed in this process. Only a Shared has one.
+	// fresh is the earliest LastSeen with which a metric counts as claimed in this process. Only a
+	// Shared sets it.
 	fresh int64
 
 	searchAt int64 // earliest time of the next search, Unix milliseconds; see makeRoom
@@ -283,7 +283,7 @@ func (t *tenant) blocked(name string, claim *Claim) *metric {
 	return nil
 }
 
-// inUse reports whether the owner of a metric may still come.
+// inUse reports whether the owner of a metric may still claim it again.
 func (t *tenant) inUse(m *metric) bool { return m.claimed || m.LastSeen >= t.fresh }
 
 // unremembered returns the name of a claim beyond the bound on names. The name depends on the claim
@@ -325,7 +325,7 @@ func seen(m *metric, now int64) (changed bool) {
 	return true
 }
 
-// firstCollision reports whether `raw` becomes `name` for the first time. There may be as many raw
+// firstCollision reports whether `raw` becomes `name` for the first time. A tenant may have as many raw
 // names as names; collisions beyond that are not reported.
 func (c *Catalogue) firstCollision(t *tenant, name string, raw []byte) bool {
 	key := rawName{name, string(raw)}

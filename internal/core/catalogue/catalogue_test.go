@@ -160,7 +160,8 @@ func TestTenantsShareNothing(t *testing.T) {
 	other.Tenant = "u"
 	cat.Resolve(0, claim("counter x"))
 	if name, report := cat.Resolve(0, other); name != "x" || report.Finding != Nothing {
-		t.Errorf("got the name %s with the finding %s, want x and %s", name, report.Finding, Nothing)
+		t.Errorf("gauge x of another tenant: got the name %s with the finding %s, want x and %s",
+			name, report.Finding, Nothing)
 	}
 }
 
@@ -190,10 +191,10 @@ func TestBound(t *testing.T) {
 		}
 	}
 	if told != 2 {
-		t.Errorf("%d collisions are remembered", told)
+		t.Errorf("%d collisions are remembered, want 2", told)
 	}
 	if got := len(cat.Metadata("t")); got != 2 {
-		t.Errorf("%d names are remembered", got)
+		t.Errorf("%d names are remembered, want 2", got)
 	}
 }
 
@@ -218,7 +219,7 @@ func TestRestart(t *testing.T) {
 			t.Fatalf("%d metrics refused", refused)
 		}
 		if len(after.Dirty()) != 0 {
-			t.Error("loaded metrics are saved again")
+			t.Error("after Load, Dirty returned metrics, want none")
 		}
 		var told []string
 		for _, words := range story {
@@ -232,7 +233,7 @@ func TestRestart(t *testing.T) {
 		}
 		slices.Sort(told)
 		if !slices.Equal(told, []string{"x_gauge", "x_gauge_gauge"}) {
-			t.Errorf("conflicts reported after the restart: %q", told)
+			t.Errorf("conflicts reported after the restart: %q, want x_gauge and x_gauge_gauge", told)
 		}
 		if name, _ := after.Resolve(0, claim("counter z_sum")); name != "z_sum_counter" {
 			t.Errorf("the counter z_sum is stored as %s, want z_sum_counter: z is a classic timer", name)
@@ -335,14 +336,14 @@ func TestDirty(t *testing.T) {
 	expect := func(why string, want ...string) {
 		t.Helper()
 		if got := names(cat.Dirty()); !slices.Equal(got, want) {
-			t.Errorf("%s: %q to save, want %q", why, got, want)
+			t.Errorf("%s: Dirty returned %q, want %q", why, got, want)
 		}
 	}
 	cat.Resolve(0, claim("counter b"))
 	cat.Resolve(0, claim("counter a"))
 	metrics := cat.Dirty()
 	if !slices.Equal(names(metrics), []string{"a", "b"}) {
-		t.Errorf("new names: %q to save", names(metrics))
+		t.Errorf("new names: Dirty returned %q, want a and b", names(metrics))
 	}
 	expect("all is saved")
 	cat.MarkDirty(append(metrics[:1:1], Metric{Tenant: "t", Name: "unknown"}))
@@ -391,16 +392,16 @@ func TestForget(t *testing.T) {
 		t.Errorf("the gauge changed its name to %s because the counter ended", name)
 	}
 	if name, report := cat.Resolve(30, claim("counter h_count")); name != "h_count" || report.Finding != Nothing {
-		t.Errorf("h is forgotten, but its h_count is not: %s, %s", name, report.Finding)
+		t.Errorf("h is forgotten, but the counter h_count is stored as %s, finding %s", name, report.Finding)
 	}
 	if name, report := cat.Resolve(30, claim("counter x", "x.old")); name != "x" || report.Finding != Nothing {
-		t.Errorf("a forgotten counter comes again as %s, %s", name, report.Finding)
+		t.Errorf("a forgotten counter returns as %s, finding %s, want x", name, report.Finding)
 	}
 	if _, report := cat.Resolve(30, claim("counter x", "x")); report.Finding != NameCollision {
 		t.Errorf("raw names were not forgotten with the name: %s", report.Finding)
 	}
 	if _, report := cat.Resolve(30, claim("counter y")); report.Finding != Full {
-		t.Errorf("a fourth name, where three have room: got %s, want %s", report.Finding, Full)
+		t.Errorf("a fourth name with room for three: got %s, want %s", report.Finding, Full)
 	}
 }
 
@@ -413,10 +414,10 @@ func TestForgetOneFormOfATimer(t *testing.T) {
 		t.Fatalf("Forget returned %+v", gone)
 	}
 	if name, _ := cat.Resolve(20, claim("classic timer y")); name != "y_classic" {
-		t.Errorf("the classic timer is stored as %s now", name)
+		t.Errorf("the classic timer is now stored as %s, want y_classic", name)
 	}
 	if name, _ := cat.Resolve(20, claim("timer y")); name != "y" {
-		t.Errorf("the native timer comes again as %s", name)
+		t.Errorf("the forgotten native timer returns as %s, want y", name)
 	}
 }
 

@@ -57,7 +57,7 @@ func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 			name, _ := c.Resolve(now, claim(words))
 			return name
 		}
-		// The name of a report was used every five days for half a year, and once more this morning.
+		// The name `report` was used every five days for half a year, and once more this morning.
 		for day := int64(180); day >= 0; day -= 5 {
 			resolve(start-day*dayMillis-6*hourMillis, "counter report")
 		}
@@ -100,7 +100,7 @@ func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 		}
 		file.flush(c)
 		if n := len(file); n > DefaultMaxNames {
-			t.Errorf("restart %v: %d names are saved", restart, n)
+			t.Errorf("restart %v: %d names are saved, want at most DefaultMaxNames", restart, n)
 		}
 		if file["steady"].Kind != series.Gauge || file["report"].Kind != series.Counter {
 			t.Errorf("restart %v: a name in use lost its owner: %+v, %+v", restart, file["steady"], file["report"])

@@ -11,26 +11,27 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Shared is the catalogue of a group. Its members claim names in the order of their log, and decide by nothing
-// but the claims and their terms. So all members have the same owners. It knows no raw names, units and help.
+// Shared is the catalogue of a group. The members claim names in the order of the group's log, and
+// decide only by the claims and their terms. So all members have the same owners. A Shared knows no raw
+// names, units or help.
 //
 // One goroutine at a time claims and finds names. Any goroutine may ask for the metadata, and peek.
 type Shared struct {
 	c     *Catalogue
-	swept int64 // Unix milliseconds of the terms with which unused names were last forgotten
+	swept int64 // time at which unused names were last forgotten, in Unix milliseconds
 }
 
 // Terms are the time and the limits by which a claim is decided. They come with the claim. Times are Unix
 // milliseconds, and durations milliseconds.
 type Terms struct {
 	Now      int64
-	MaxNames int                        // most names of each tenant
+	MaxNames int                        // limit on the names of each tenant
 	Kept     [series.LastKind + 1]int64 // by kind: see Catalogue.KeepFor
-	Unused   int64                      // names are forgotten after so long without samples
+	Unused   int64                      // names are forgotten after this time without samples
 }
 
 const (
-	// formLives is how long after its last claim a form of timers blocks its name for another form, in
+	// formLives is how long a form of timers blocks its name for other forms after its last claim, in
 	// milliseconds. Names in use are claimed again after ClaimAgain.
 	formLives = 3 * ClaimAgain
 
@@ -48,8 +49,8 @@ func NewShared() *Shared {
 	return &Shared{c: c}
 }
 
-// Claim gives a name to the owner of the claim, which has neither a raw name nor a unit or help. The report is about
-// the claim; a process gets it once.
+// Claim gives a name to the owner of the claim. The claim has no raw name, unit or help. A process gets
+// the report about a claim only once.
 func (s *Shared) Claim(terms *Terms, claim *Claim) Report {
 	c := s.c
 	c.mu.Lock()
@@ -69,21 +70,22 @@ func (s *Shared) Claim(terms *Terms, claim *Claim) Report {
 	defer c.mu.Unlock()
 	if m := t.owned(own.owner()); m != nil {
 		m.LastSeen = max(m.LastSeen, terms.Now)
-		m.used, m.claimed = m.LastSeen, false // LastSeen says whether it is in use
+		m.used, m.claimed = m.LastSeen, false // LastSeen says whether the name is in use
 	}
-	clear(c.dirty) // nobody saves single names
+	clear(c.dirty) // a Shared is saved only as a whole
 	clear(c.gone)
 	return report
 }
 
-// Names are the names of a tenant in a Shared, until the next claim.
+// Names has the names of a tenant in a Shared. It is valid until the next claim.
 type Names struct{ t *tenant }
 
 // Of returns the names of a tenant.
 func (s *Shared) Of(tenant string) Names { return Names{s.c.tenants[tenant]} }
 
-// Find returns the name under which the series of an owner are stored, and when the name was last claimed. `known` is
-// false if the owner has no name. It allocates nothing for an owner that has the name that it claims.
+// Find returns the name under which the series of an owner are stored, and when the name was last
+// claimed. `known` is false if the owner has no name. Find allocates nothing if the owner has the name
+// that it claims.
 func (n Names) Find(name []byte, kind series.Kind, buckets string) (stored string, seen int64, known bool) {
 	if n.t == nil {
 		return "", 0, false

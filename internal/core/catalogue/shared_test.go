@@ -27,7 +27,7 @@ func (s *Shared) find(words string) string {
 	return name
 }
 
-// A name has one owner, as on one machine, and the state has all that decides.
+// A name has one owner, as on one machine, and the saved state has all that later decisions need.
 func TestSharedNames(t *testing.T) {
 	s := NewShared()
 	now := 1000 * minute
@@ -74,20 +74,20 @@ func TestSharedNamesOfAFlood(t *testing.T) {
 	}
 	late := claim("counter late")
 	if name, full := s.Of("t").Full(termsAt(now, 10), late); full {
-		t.Errorf("no search was tried, and the name is %s", name)
+		t.Errorf("before the first search for unused names, Full returned %s, want room", name)
 	}
 	s.Claim(termsAt(now, 10), late)
 	name, full := s.Of("t").Full(termsAt(now, 10), late)
 	if !full || name != unremembered(late) || s.find("counter late") != "?" {
-		t.Errorf("without room, the name is %s, %v", name, full)
+		t.Errorf("without room, Full returned %s, %v, want a name with a hash, true", name, full)
 	}
 	now += 40 * minute
 	if _, full := s.Of("t").Full(termsAt(now, 10), late); full {
-		t.Error("after the flood, no name is given back")
+		t.Error("40 min after the flood, Full still reports no room")
 	}
 	s.Claim(termsAt(now, 10), late)
 	if got := s.find("counter late"); got != "late" || len(s.Metadata("t")) != 10 {
-		t.Errorf("after the flood, the name is %s, of %d", got, len(s.Metadata("t")))
+		t.Errorf("after the flood, the name is %s, want late; %d names, want 10", got, len(s.Metadata("t")))
 	}
 	later := termsAt(now, 10)
 	later.Now += later.Unused + minute
@@ -97,7 +97,8 @@ func TestSharedNamesOfAFlood(t *testing.T) {
 	}
 }
 
-// A catalogue that was saved at any moments decides as one that was not. So members agree whenever they restart.
+// A catalogue that was saved and loaded at any moments decides like one that never was. So members
+// agree, whenever they restart.
 func TestSharedNamesAfterRestarts(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -123,7 +124,7 @@ func TestSharedNamesAfterRestarts(t *testing.T) {
 	}
 }
 
-// The names of one machine keep their owners.
+// The names of one machine keep their owners in a Shared.
 func TestSharedNamesOfOneMachine(t *testing.T) {
 	one := New(100)
 	for _, words := range []string{"counter x", "gauge x", "timer y", "classic timer y"} {
@@ -135,7 +136,7 @@ func TestSharedNamesOfOneMachine(t *testing.T) {
 		want, _, _ := one.Peek(claim(words))
 		s.Claim(termsAt(1001*minute, 100), claim(words))
 		if got := s.find(words); got != want {
-			t.Errorf("%s is stored as %s, and was stored as %s", words, got, want)
+			t.Errorf("%s is stored as %s, want %s as on one machine", words, got, want)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func accept(tag uint32) bool {
 type Writer struct {
 	fs    segment.FS
 	mark  uint32
-	piece int // most bytes of a section in one frame
+	piece int // limit on the bytes of a section in one frame
 	base  uint64
 	file  segment.Writer
 	w     *bufio.Writer
@@ -203,9 +203,9 @@ func RemoveBeyond(fs segment.FS, most uint64) error {
 	return nil
 }
 
-// Newest returns the newest whole checkpoint of a directory with a base of at most `most`, nil if there is
-// none. `damage` says why newer ones do not count. The error means that a file cannot be opened, or has a
-// newer version.
+// Newest returns the newest whole checkpoint whose base is at most `most`, nil if there is none.
+// `damage` says why newer checkpoints do not count. The error means that a file cannot be opened, or has
+// a newer version.
 func Newest(fs segment.FS, most uint64) (newest *File, damage []error, err error) {
 	names, err := fs.List()
 	if err != nil {

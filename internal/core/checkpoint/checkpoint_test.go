@@ -83,7 +83,7 @@ func TestTwoCheckpointsAreKept(t *testing.T) {
 	for i, base := range []uint64{0, 7, 7, 90} {
 		save(t, fs, base, []uint64{0, 0, 7, 7}[i])
 		if all, damaged := read(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1)))); !same(all, sections(base)) || damaged != 0 {
-			t.Errorf("checkpoint at %d: read %+v, %d damaged", base, all, damaged)
+			t.Errorf("checkpoint at %d: read %+v, %d damaged; want all, none damaged", base, all, damaged)
 		}
 	}
 	if names, _ := fs.List(); fmt.Sprint(names) != "[00000000000000000007.checkpoint 00000000000000000090.checkpoint]" {
@@ -116,7 +116,7 @@ func TestADamagedCheckpointDoesNotCount(t *testing.T) {
 				continue // the version, whose checksum is then wrong, too: see TestANewerVersion
 			}
 			if all, damaged := read(t, broken); !same(all, sections(7)) || damaged != 1 {
-				t.Fatalf("%s at byte %d: read %+v, %d damaged", how, i, all, damaged)
+				t.Fatalf("%s at byte %d: read %+v, %d damaged; want checkpoint 7, 1 damaged", how, i, all, damaged)
 			}
 		}
 	}
@@ -231,7 +231,7 @@ func FuzzRead(f *testing.F) {
 			t.Fatal(err)
 		}
 		if again, _ := read(t, fs); !same(again, all) {
-			t.Errorf("read %+v, and after writing them again %+v", all, again)
+			t.Errorf("read %+v, but %+v after these sections were written again", all, again)
 		}
 	})
 }
@@ -266,7 +266,7 @@ func TestUnsynced(t *testing.T) {
 		u, err := ReadUnsynced(after)
 		before, next := Unsynced{7, "old \"boot\""}, Unsynced{9, "new"}
 		if err != nil || u == nil || *u != before && *u != next || !broken && *u != next {
-			t.Fatalf("broken off at call %d: read %+v, %v", calls, u, err)
+			t.Fatalf("write broken off at call %d: read %+v, error %v", calls, u, err)
 		}
 		if !broken {
 			break
@@ -274,7 +274,7 @@ func TestUnsynced(t *testing.T) {
 	}
 	fs := memfs.New()
 	if u, err := ReadUnsynced(fs); u != nil || err != nil {
-		t.Errorf("without the file: read %v, %v", u, err)
+		t.Errorf("without the file: read %v, error %v, want neither", u, err)
 	}
 	if err := EndUnsynced(fs); err != nil {
 		t.Error(err)

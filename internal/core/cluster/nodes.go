@@ -40,8 +40,8 @@ const nodesVersion = 1
 
 var errNodes = errors.New("the list of the group's nodes is damaged")
 
-// Append appends the state: a version, then the nodes, ascending by name. A node is the length of its name, the
-// name, and 8 bytes of its member. Equal Nodes have equal bytes.
+// Append appends the state: a version, then the nodes, ascending by name. Each node is written as the
+// length of its name, the name, and its member in 8 bytes. Equal Nodes have equal bytes.
 func (n *Nodes) Append(b []byte) []byte {
 	b = append(b, nodesVersion)
 	for _, node := range slices.Sorted(maps.Keys(n.members)) {

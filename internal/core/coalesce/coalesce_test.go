@@ -182,14 +182,15 @@ func TestCoalescedWindowsAreWorthTheSame(t *testing.T) {
 		for _, x := range windows {
 			p, err := entry.ParsePush(x.Push)
 			if err != nil || p.Sequence <= last {
-				t.Errorf("seed %d: sequence %d follows %d, %v", seed, p.Sequence, last, err)
+				t.Errorf(
+					"seed %d: sequence %d follows %d, error %v; want ascending sequences", seed, p.Sequence, last, err)
 			}
 			last = p.Sequence
 			together.Add(all.fold(t, x.Push))
 			samples += x.Samples
 		}
 		if each != together || samples != each.Samples {
-			t.Errorf("seed %d: folded coalesced %+v, want %+v as one by one", seed, together, each)
+			t.Errorf("seed %d: coalesced windows fold to %+v, want %+v as the originals do", seed, together, each)
 		}
 		for _, p := range pushes {
 			if f := all.fold(t, p); f.Samples > 0 || f.Again == 0 {
@@ -373,6 +374,6 @@ func TestCoalescerRefuses(t *testing.T) {
 		}
 	}
 	if _, err := j.Windows(); !errors.Is(err, batch.ErrRefused) {
-		t.Errorf("a window of 10 MiB: %v", err)
+		t.Errorf("a window of 10 MiB: error %v, want ErrRefused", err)
 	}
 }

@@ -19,22 +19,22 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// Deltas are a request while it is turned into increments of totals.
+// Deltas holds a request while its values are turned into increments of totals.
 type Deltas struct {
 	// Increments are set by Count, at most one for each series and time. They are in order of time,
 	// since a tile treats an interval that comes after a later one as a repeat.
 	Increments []Increment
 
-	// New are the series of the request that had no total, set by Count.
+	// New has the series of the request that had no total. Count sets it.
 	New []New
 
-	// Refused are the series that Count refused because of the totals that exist.
+	// Refused has the series that Count refused because of the totals that exist.
 	Refused []Refused
 
 	request *write.Request
 	all     []keyed
 	keys    [][]byte
-	added   map[string]byte // kinds of new series, by the rest of their key
+	added   map[string]byte // kinds of new series, by their keys without the kind
 }
 
 // Increment is a value to be added to a total.

@@ -52,7 +52,7 @@ func TestRecount(t *testing.T) {
 		t.Errorf("outcome of the repeat %+v\nwant                  %+v", again.Outcome, first.Outcome)
 	}
 	if !reflect.DeepEqual(d.Increments, e.Increments) || len(d.Increments) != 4 {
-		t.Errorf("increments %v\nand were   %v", e.Increments, d.Increments)
+		t.Errorf("increments of the repeat %v\nwant                     %v", e.Increments, d.Increments)
 	}
 }
 

@@ -97,10 +97,10 @@ func cardinality(m *moment) finding {
 	return f
 }
 
-// New values distinguish a flood from a start and a deploy: each series of a flood has a label
-// value, or a name, that no other series has, in this window and in the next. A deploy replaces old
-// values by about as many new ones, and each value has many series. If series without such values
-// keep coming for four minutes, the cause is no deploy.
+// New values distinguish a flood from a start and a deploy. In two windows in a row, each new series of
+// a flood has a label value, or a name, that no other series has. A deploy replaces old values by about
+// as many new ones, and each value has many series. If series without such values keep coming for four
+// minutes, a deploy is not the cause.
 //
 // floodWindows are the windows, in steps of growth.Step: for a constant stream, and for scrapes
 // every 15 or 20 s, 30 s and a minute.
@@ -151,9 +151,9 @@ func goesOn(counts []uint64) bool {
 	return quiet <= usual+1
 }
 
-// histogramShare is the part of a metric's new series that must at least be in classic histograms,
-// if there is one histogram for each new label value. It is below 1 because values are counted with
-// an error of some per cent.
+// histogramShare is the least part of a metric's new series that must belong to classic histograms, if
+// there is one histogram for each new label value. It is below 1 because values are counted with an
+// error of some per cent.
 const histogramShare = 0.8
 
 // everNew reports whether each new series of the metric, or each of its new classic histograms, has
@@ -235,7 +235,7 @@ func newestSeries(t *top.View) []Evidence {
 		clip(t.Tenant), clip(n.Metric), strings.Join(shown, ", "), clip(describe(n.Sender)))}}
 }
 
-// largestLabels returns the labels with most values.
+// largestLabels returns the labels with the most values.
 func largestLabels(t *top.View) (all []Evidence) {
 	for _, l := range t.Labels[:min(2, len(t.Labels))] {
 		if l.Values < manyValues {

@@ -98,11 +98,11 @@ func TestThrottlingSaysWho(t *testing.T) {
 	}
 	if !strings.Contains(f.Next, "Raise the quota: it is set in /sys/fs/cgroup/unit/cpu.max") ||
 		strings.Contains(f.Next, "cgroup.procs") {
-		t.Errorf("the advice if the process has used the quota up: %s", f.Next)
+		t.Errorf("the process has used up the quota: advice %s, want to raise it", f.Next)
 	}
 	m.CPUQuotas[0].Cores = 1
 	if f := cpuThrottling(m); !strings.Contains(f.Next, "cgroup.procs") {
-		t.Errorf("the advice if others have used the quota up: %s", f.Next)
+		t.Errorf("others have used up the quota: advice %s, want cgroup.procs", f.Next)
 	}
 }
 

@@ -7,16 +7,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// Faults of a cluster, as the node that made the record sees them. The lists of causes and of fine
-// figures have all nodes, so that one record suffices.
+// Faults of a cluster, as the node that made the record sees them. The causes and the checks without a
+// fault cover all nodes, so one record suffices.
 const (
 	// A node that cannot be reached is a clear cause, but the other nodes go on. Without a leader, nothing
 	// can be written.
 	partedScore     = 0.70
 	leaderlessScore = 1
 
-	// How far the stores of a node lag behind what it knows to be committed, in seconds. From 5 s on, no
-	// query goes to the node.
+	// How far the stores of a node lag behind the entries that the node knows to be committed, in
+	// seconds. From 5 s on, no query goes to the node.
 	lagUsual = 1
 	lagBad   = 5
 
@@ -30,7 +30,7 @@ const (
 	skewBad   = 2
 )
 
-// noCluster ends the findings on a machine that is in no cluster, where nothing is wrong.
+// noCluster ends the text of a finding on a machine outside a cluster, where nothing is wrong.
 const noCluster = ": the server is in no cluster"
 
 // reached returns the nodes that answer.

@@ -45,8 +45,8 @@ const (
 	roomUsual = 0.25
 	roomFull  = 1
 
-	// labelShare is how many values per new series a label must have to be named as their origin: one
-	// value for the 50 buckets of a histogram.
+	// labelShare is the number of values per new series that a label needs to be named as the origin of
+	// the series: one value for the 50 buckets of a histogram.
 	labelShare = 0.02
 
 	// Bytes of memory per series: docs/remote-write.md and docs/limits.md.
@@ -158,7 +158,7 @@ func (m *moment) growingTenants() (all []grown) {
 	return all
 }
 
-// room is a bound of a tenant's series.
+// room is a bound on the number of a tenant's series.
 type room struct {
 	what   string
 	series float64 // how many more fit

@@ -250,14 +250,14 @@ func TestGrowth(t *testing.T) {
 			}
 			if f.Name == "" || f.Title == "" || f.Because == "" || f.Next == "" || f.fine == "" ||
 				got == clearly && len(f.Evidence) < 2 {
-				t.Errorf("the finding lacks a text: %+v", f)
+				t.Errorf("the finding lacks a text or evidence: %+v", f)
 			}
 		})
 	}
 }
 
-// A flood by remote write or OTLP names the tenant, the metric, the label and the sender, whether
-// or not a limit refuses the series. It never names the probe.
+// The finding of a flood by remote write or OTLP names the tenant, the metric, the label and the sender,
+// whether or not a limit refuses the series. It never names the probe.
 func TestFloodOfRequests(t *testing.T) {
 	flood := func(n int, refused bool) *moment {
 		return grownUntil(t, 60, func(second int64) []newSeries {
@@ -329,7 +329,7 @@ func TestFlood(t *testing.T) {
 			"names":       {metric: "request_", label: "__name__"},
 		} {
 			if name != "a label" && in.every != 1 && in.every != 60 {
-				continue // these floods differ from the first only in which values are counted
+				continue // these floods differ from the first only in the values that are counted
 			}
 			begins := func(second int64) []newSeries {
 				at := second - began - in.every - second/in.every%2*min(3, in.every-1)
@@ -347,10 +347,12 @@ func TestFlood(t *testing.T) {
 				f := cardinality(read())
 				if second >= began+in.within && second <= ended &&
 					(f.Score < Clear || !strings.Contains(f.Title, ": tenant shop, ") || len(f.Evidence) == 0) {
-					t.Errorf("%s by %s, %d s after its begin: %.2f %s", name, in.name, second-began, f.Score, f.Title)
+					t.Errorf("%s by %s, %d s after its begin: score %.2f: %s, want a clear cause",
+						name, in.name, second-began, f.Score, f.Title)
 				}
 				if second >= ended+in.every+over && f.Score >= Listed {
-					t.Errorf("%s by %s, %d s after its end: %.2f %s", name, in.name, second-ended, f.Score, f.Title)
+					t.Errorf("%s by %s, %d s after its end: score %.2f: %s, want no cause",
+						name, in.name, second-ended, f.Score, f.Title)
 				}
 			})
 		}
@@ -383,7 +385,7 @@ func TestDeployIsNoFlood(t *testing.T) {
 					}
 					m := read()
 					if f := cardinality(m); f.Score >= Listed && m.flood() != nil {
-						t.Errorf("a deploy %s in %d s by %s, %d s after its begin: %.2f %s",
+						t.Errorf("a deploy %s in %d s by %s, %d s after its begin: score %.2f, title %s",
 							name, lasts, in.name, second-began, f.Score, f.Title)
 					}
 				})

@@ -17,7 +17,7 @@ import (
 // error, and most clients drop the datagram. Only clients know of such drops, and some report them
 // in their telemetry.
 const (
-	dropsUsual = 1     // datagrams a second: a few are no cause
+	dropsUsual = 1     // dropped datagrams a second; so few are no cause
 	shareUsual = 0.001 // dropped, of all datagrams that arrived
 	shareBad   = 0.02
 
@@ -26,8 +26,8 @@ const (
 	// usualBuffer is the default of dogstatsd.receive_buffer, in bytes.
 	usualBuffer = 4 << 20
 
-	// datagramCharge is the number of bytes that a short datagram takes in the kernel's buffer,
-	// which is twice as large as requested.
+	// datagramCharge is the number of bytes that a short datagram takes in the kernel's buffer. The
+	// kernel makes this buffer twice as large as requested.
 	datagramCharge = 832
 )
 

@@ -10,11 +10,11 @@ import (
 // A contended lock: goroutines wait for each other instead of working. The sum of their waits, in
 // seconds per second, is the average number of waiting goroutines.
 const (
-	waitUsual = 0.3 // goroutines that wait on average; many short waits
+	waitUsual = 0.3 // goroutines that wait on average, from many short waits
 	waitBad   = 3   // several goroutines wait all the time
 
-	// A few waiters in a single snapshot are chance. From this number on, half of the waiters in
-	// the snapshot count.
+	// A few waiters in a single snapshot may be chance. If a snapshot has this many or more, half of
+	// them count.
 	manyStanding = 6
 
 	// runtime.lock2 is the runtime's own lock. Its waiters spin, which takes processor time.

@@ -91,11 +91,11 @@ func (m *moment) cores() float64 {
 	if !(used > 0) {
 		used = m.cpu.total() / 1e9
 	}
-	const most = 1e6 // no machine has more processors, but a forged record may say so
+	const most = 1e6 // no machine has so many processors, but a forged record may claim it
 	return min(used/m.seconds, most)
 }
 
-// full returns the part of its processors that the process used, 0 to 1.
+// full returns the share of the process's processors that was in use, 0 to 1.
 func (m *moment) full() float64 { return m.cores() / float64(max(1, m.GOMAXPROCS)) }
 
 // perSecond returns the increase of a runtime/metrics value, per second.

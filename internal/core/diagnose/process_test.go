@@ -35,7 +35,7 @@ func processTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// stackGrowth relies on the profiler: it continues the stack through runtime.morestack to the
+// stackGrowth relies on a property of Go's profiler: a stack continues through runtime.morestack to the
 // function that had no room. The test fails if a Go release no longer does so.
 func TestProfilerSeesWhoGrows(t *testing.T) {
 	var text bytes.Buffer
@@ -127,9 +127,9 @@ func TestTrace(t *testing.T) {
 	if got := first(found.syscalls, files); !strings.Contains(got, "writeToSlowPipe") {
 		t.Errorf("writer to the file: %q", got)
 	}
-	// One goroutine writes and one reads.
+	// Writer and reader both spend this time.
 	if spent := found.syscalls.sum(isFile) / 1e9; spent <= 0 || spent > written.Seconds()*2.5 {
-		t.Errorf("%v s in system calls on a file; the writes took %v", spent, written)
+		t.Errorf("%v s in system calls on a file, want at most 2.5 times %v", spent, written)
 	}
 	// Each round has one goroutine that holds the lock and one that waits.
 	if began := found.created.sum(func(s stack) bool {

@@ -171,12 +171,13 @@ func largest(groups []*group, n int, total float64) (shown []*group) {
 // index returns the position of the first matching function in the stack, or -1.
 func (s stack) index(match func(name string) bool) int { return slices.IndexFunc(s, match) }
 
-// has reports whether one of the functions is in the stack.
+// has(names) reports whether one of the functions is in the stack.
 func (s stack) has(names ...string) bool {
 	return s.index(func(name string) bool { return slices.Contains(names, name) }) >= 0
 }
 
-// in reports whether a function of the stack has one of the prefixes, such as a package's name.
+// in(prefixes) reports whether a function of the stack has one of the prefixes, such as a package's
+// name.
 func (s stack) in(prefixes ...string) bool {
 	return s.index(func(name string) bool { return hasPrefix(name, prefixes...) }) >= 0
 }
@@ -191,8 +192,8 @@ const (
 	storeModule = "github.com/prometheus/prometheus/"
 )
 
-// own returns the innermost function that is ours or the TSDB's: there a person begins to read the
-// code. If there is none, it returns the innermost function outside the runtime.
+// own returns the innermost function that is ours or the TSDB's, since a person begins to read the code
+// there. If there is none, it returns the innermost function outside the runtime.
 func (s stack) own() string {
 	if i := s.index(func(name string) bool { return hasPrefix(name, ourModule, storeModule, "main.") }); i >= 0 {
 		return s[i]

@@ -77,7 +77,7 @@ func TestRealRecords(t *testing.T) {
 			d := read(t, text)
 			if r.cause == "" {
 				if len(d.Causes) > 0 && d.Causes[0].Score >= Clear {
-					t.Errorf("nothing was wrong, and the first cause is %+v", d.Causes[0])
+					t.Errorf("no fault, but the first cause is clear: %+v", d.Causes[0])
 				}
 				return
 			}

@@ -29,7 +29,7 @@ type labelled struct {
 	count  float64 // number of observations of a histogram, whose value is their sum
 }
 
-// of returns the values of a metric.
+// of(name) returns the values of a metric.
 func (s samples) of(name string) (all []labelled) {
 	for _, m := range s[name].GetMetric() {
 		l := labelled{labels: map[string]string{}}

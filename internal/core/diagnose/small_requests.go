@@ -16,16 +16,16 @@ const (
 	// Prometheus sends up to 2,000.
 	fewSamples = 100
 
-	// fewRequests is a number of requests a second, from all equal senders together, that costs next
-	// to nothing.
+	// fewRequests is a number of requests a second that costs next to nothing, summed over senders with
+	// the same tenant, input and user agent.
 	fewRequests = 20
 
-	// What larger requests would save, as a part of all processors.
+	// The part of all processors that larger requests would save.
 	savedUsual = 0.10
 	savedBad   = 0.30
 
-	// The same saving, as a part of the processors that the process gets, if goroutines wait for a
-	// processor.
+	// The same saving as a part of the processors that the process gets. This part counts if goroutines
+	// wait for a processor.
 	savedOfOwn    = 0.20
 	savedOfOwnBad = 0.40
 
@@ -41,7 +41,7 @@ type smallSenders struct {
 	record.Sent     // sums of all senders; From is the sender with the most requests
 	number      int // number of senders
 	most        float64
-	larger      float64 // larger requests a second that would suffice
+	larger      float64 // requests a second that suffice if they are large
 }
 
 // batch returns how many samples a request may have, and the setting for it.
@@ -140,7 +140,7 @@ func (s *smallSenders) add(one *record.Sent) {
 	}
 }
 
-// saved returns how many requests a second larger requests would save.
+// saved returns the number of requests a second that larger requests would save.
 func (s *smallSenders) saved() float64 { return s.Requests - s.larger }
 
 // from returns a text that names the senders, for example "150 senders such as 10.0.0.1 (shop/1)".
@@ -162,8 +162,8 @@ func (m *moment) requestCost() (cores float64) {
 	return cores
 }
 
-// ofRequest reports whether the stack works for a request, and the work does not depend on the
-// request's samples.
+// ofRequest reports whether the stack works for a request, apart from the work for the request's
+// samples.
 func (s stack) ofRequest() bool {
 	if s.in(ourModule+"internal/core/remotewrite.", ourModule+"internal/core/otlp.", ourModule+"internal/core/labelrules.",
 		ourModule+"internal/adapter/tsdb.(*rawWrite).") {

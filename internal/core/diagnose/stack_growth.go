@@ -2,12 +2,12 @@ package diagnose
 
 import "fmt"
 
-// Stack growth: a goroutine begins with a small stack, and copies it to a stack of twice the size
-// each time it is too small. The profile shows the copying as runtime.copystack. Go's profiler
+// Stack growth: a goroutine begins with a small stack. Each time the stack is too small, the runtime
+// copies it to one of twice the size. The profile shows the copying as runtime.copystack. Go's profiler
 // continues the stack through runtime.morestack to the call that had no room.
 const (
-	// Parts of the processor time. A pool of long-lived workers needs below 1 %. At about 8 % the
-	// latency of a real pipeline doubled.
+	// Parts of the processor time. A pool of long-lived workers spends less than 1 % on stack growth. At
+	// about 8 % the latency of a real pipeline doubled.
 	growthUsual = 0.02
 	growthBad   = 0.12
 )

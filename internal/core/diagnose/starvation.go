@@ -17,8 +17,8 @@ const (
 	queueUsual = 1
 	queueBad   = 5
 
-	// A process that uses less than this part of its processors, while its goroutines wait, does
-	// not get them.
+	// If goroutines wait although the process uses less than this part of its processors, the process
+	// does not get the rest.
 	ownPart = 0.70
 
 	// The highest score if other processes have the processors: these may end in a moment, and
@@ -40,8 +40,9 @@ func starvation(m *moment) finding {
 		"(up to %s is usual); %.2g goroutines were queued per processor; the process used %s of its %d processors",
 		seconds(latency.P99), seconds(latencyUsual), queue, percent(used), m.GOMAXPROCS)}
 	f.Name = Starvation
-	// Starvation needs both: long waits of a few goroutines mean that the machine paused for a
-	// moment, and a long queue with short waits is a load that the machine can bear.
+	// Starvation needs both a long latency and a long queue. Long waits of a few goroutines mean only
+	// that the machine paused for a moment. A long queue with short waits is a load that the machine can
+	// bear.
 	f.Score = math.Sqrt(ramp(latency.P99, latencyUsual, latencyBad) * ramp(queue, queueUsual, queueBad))
 	f.Because = fmt.Sprintf("one goroutine in 100 waited %s or longer for a processor (score 0 up to %s, 1 from %s), "+
 		"and %.2g goroutines were queued per processor (%.2g to %.2g); both are needed",

@@ -97,7 +97,7 @@ func stores(m *moment) finding {
 	return f
 }
 
-// above returns the values of a metric above 0, the largest first.
+// above(s, name) returns the values of a metric that exceed 0, the largest first.
 func above(s samples, name string) (all []labelled) {
 	for _, l := range s.of(name) {
 		if l.value > 0 {

@@ -85,7 +85,7 @@ func (t tally) addTo(p *profiled, s stack) {
 	}
 }
 
-// goroutine has the present state of a goroutine, and since when.
+// goroutine has a goroutine's present state, and when this state began.
 type goroutine struct {
 	state trace.GoState
 	since trace.Time
@@ -141,7 +141,7 @@ func (t *tracing) see(e *trace.Event) {
 	t.goroutines[id] = next
 }
 
-// end counts the waits and runs that last until the end of the trace.
+// end counts the waits and system calls that last until the trace ends.
 func (t *tracing) end() {
 	for _, g := range t.goroutines {
 		spent := float64(t.last - g.since)

@@ -38,7 +38,7 @@ func (s *Set) Add(hash uint64) {
 		s.sketch.InsertHash(hash)
 		return
 	}
-	// Most repeats repeat the last value.
+	// Usually the repeated value is the last one.
 	if n := len(s.hashes); n > 0 && s.hashes[n-1] == hash {
 		return
 	}
@@ -48,7 +48,7 @@ func (s *Set) Add(hash uint64) {
 	}
 }
 
-// compact removes repeats, and switches to a sketch if more distinct values remain than `exact`.
+// compact removes repeats, and switches to a sketch if more than `exact` distinct values remain.
 func (s *Set) compact() {
 	slices.Sort(s.hashes)
 	s.hashes = slices.Compact(s.hashes)

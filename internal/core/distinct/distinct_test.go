@@ -54,7 +54,7 @@ func TestReadBack(t *testing.T) {
 		var again Set
 		rest, err := again.Parse(append(s.Append(nil), "rest"...))
 		if err != nil || string(rest) != "rest" {
-			t.Fatalf("%d values: error %v; the rest is %q, want rest", n, err, rest)
+			t.Fatalf("%d values: error %v; %q is left over, want \"rest\"", n, err, rest)
 		}
 		if again.Len() != s.Len() {
 			t.Errorf("%d values read back as %d", s.Len(), again.Len())

@@ -24,8 +24,8 @@ func (s *Sketch) Merge(other *Sketch) {
 	}
 }
 
-// Len estimates the number of distinct values, by Flajolet et al. (2007), with linear counting
-// while registers are empty.
+// Len estimates the number of distinct values by the method of Flajolet et al. (2007): with linear
+// counting if there are few values and some registers are empty.
 func (s *Sketch) Len() uint64 {
 	const m = float64(len(s))
 	sum, empty := 0.0, 0

@@ -60,7 +60,7 @@ func (s *server) take(t *testing.T) (packets []string) {
 	}
 }
 
-// kinds is the number of the client's kinds of metrics.
+// kinds is how many kinds of metrics the client has.
 const kinds = 6
 
 var kindLetters = [kinds]string{"c", "g", "ms", "h", "d", "s"}
@@ -126,7 +126,7 @@ func FuzzClientMetrics(f *testing.F) {
 			if long := len(prefix + name + tag1 + tag2 + member); s.Refused == 1 && long < 1000 && name != "" &&
 				(member != "" || k != "s") &&
 				!math.IsNaN(value) && !math.IsInf(value, 0) && (value >= 0 || k != "c") {
-				t.Fatalf("the client refused the call: %q %q %q %q %v", name, tag1, tag2, member, value)
+				t.Fatalf("the client refused a valid call: %q %q %q %q %v", name, tag1, tag2, member, value)
 			}
 			return
 		}
@@ -176,7 +176,7 @@ func metricsIn(t *testing.T, packets []string) (lines []string) {
 			m := &p.Metric
 			if next != dogstatsd.MetricLine || m.Time != 0 || m.Origin.Container != nil || m.Origin.External != nil ||
 				m.Origin.Cardinality != nil {
-				t.Fatalf("%q is read as something else: %+v", packets, m)
+				t.Fatalf("%q is not read as a plain metric: %+v", packets, m)
 			}
 			var tags []string
 			for tag := range dogstatsd.Tags(m.Tags) {

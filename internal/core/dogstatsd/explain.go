@@ -89,8 +89,8 @@ func (x *explainer) replace(name string) {
 	}
 }
 
-// at returns where a piece of the line begins. It compares capacities, since the piece and the line
-// share memory that ends at the same byte.
+// at(piece) returns the index at which the piece begins in the line. It compares capacities, since the
+// memory of both ends at the same byte.
 func (x *explainer) at(piece []byte) int { return cap(x.line) - cap(piece) }
 
 // upTo returns the index of the first `c` at or after `from`, or the line's length.

@@ -150,7 +150,8 @@ func FuzzExplain(f *testing.F) {
 			if !e.WellFormed() {
 				malformed[e.Reason]++
 				if e.Expected == "" || e.Fault < 0 || e.Fault > len(line) {
-					t.Errorf("%q: the fault at %d is outside of the line, or the text %q is empty", line, e.Fault, e.Expected)
+					t.Errorf("%q: the fault at %d is outside of the line, or the expected text %q is empty",
+						line, e.Fault, e.Expected)
 				}
 				continue
 			}
@@ -176,7 +177,7 @@ func FuzzExplain(f *testing.F) {
 			}
 		}
 		if p.Next() != End || p.Malformed != malformed {
-			t.Errorf("%q: malformed %v, explained %v", packet, p.Malformed, malformed)
+			t.Errorf("%q: malformed: parsed %v, explained %v", packet, p.Malformed, malformed)
 		}
 	})
 }
@@ -226,13 +227,13 @@ func checkMetricFields(t *testing.T, line []byte, e *Explanation) {
 	name := bytes.Join(e.spans(line, "name"), []byte("+"))
 	if !slices.Equal(m.Values, e.Metric.Values) || !bytes.Equal(m.Set, e.Metric.Set) || m.Rate != e.Metric.Rate ||
 		m.Time != e.Metric.Time || !reflect.DeepEqual(m.Exemplar, e.Metric.Exemplar) || !bytes.Equal(name, e.Metric.Name) {
-		t.Errorf("%q: the fields say %q %+v, the parser %+v", line, name, m, e.Metric)
+		t.Errorf("%q: read from the fields %q %+v, by the parser %+v", line, name, m, e.Metric)
 	}
 	checkTags(t, line, e, e.Metric.Tags)
 }
 
 func checkTags(t *testing.T, line []byte, e *Explanation, raw []byte) {
 	if got, want := e.spans(line, "tag"), slices.Collect(Tags(raw)); !slices.EqualFunc(got, want, bytes.Equal) {
-		t.Errorf("%q: the fields say tags %q, the parser %q", line, got, want)
+		t.Errorf("%q: the fields have the tags %q, the parser reads %q", line, got, want)
 	}
 }

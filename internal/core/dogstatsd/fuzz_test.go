@@ -102,7 +102,7 @@ func checkLastFault(t *testing.T, p *Parser, held []byte) {
 		all += n
 	}
 	if p.Faults() != all {
-		t.Errorf("%d faults, and %d malformed lines", p.Faults(), all)
+		t.Errorf("Faults() is %d, want %d malformed lines", p.Faults(), all)
 	}
 	if all == 0 {
 		return
@@ -152,7 +152,7 @@ func checkExemplar(t *testing.T, packet []byte, m *Metric) {
 	switch {
 	case len(x.Trace) == 0:
 		if x.Value != 0 || x.Time != 0 {
-			t.Errorf("an exemplar without a trace: %+v", x)
+			t.Errorf("exemplar without a trace is not zero: %+v", x)
 		}
 	case !m.Type.Timer() || len(x.Trace) > MaxTrace || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Time < 1 ||
 		x.Time > 1000*MaxTime:
@@ -178,9 +178,9 @@ func checkInside(t *testing.T, packet []byte, spans ...[]byte) {
 	}
 }
 
-// FuzzParserAgainstReference compares the parser with a slow and plain one: for a datagram that
-// must be copied, for a datagram before memory that looks like its continuation, after other
-// datagrams, and line by line without marks.
+// FuzzParserAgainstReference compares the parser with a slow and plain one. The datagram is copied
+// first, or lies before memory that looks like its continuation, or comes after other datagrams, or is
+// read line by line without marks.
 func FuzzParserAgainstReference(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {

@@ -40,8 +40,8 @@ func (p *Parser) parseHead(m *Metric) int {
 	return p.at + end
 }
 
-// typeByLetter has the type that begins with a letter, or 0, by the letter. typeLength has the
-// number of a type's letters.
+// typeByLetter has, for each letter, the type that begins with it, or 0. typeLength has the number of
+// letters of each type.
 var (
 	typeByLetter = [256]Type{'c': Count, 'g': Gauge, 'm': Timing, 'h': Histogram, 'd': Distribution, 's': Set}
 	typeLength   = [8]int{0: -1, Count: 1, Gauge: 1, Timing: 2, Histogram: 1, Distribution: 1, Set: 1}

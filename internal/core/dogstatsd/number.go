@@ -35,9 +35,9 @@ func parseNumber(b []byte) (float64, Reason) {
 	return v, wellFormed
 }
 
-// parseShort reads numbers of up to 19 bytes without an exponent, as clients send nearly always. It
-// returns false for everything else, well-formed or not. A mantissa of up to 2^53 and a power of
-// ten of up to 10^22 are exact, so their division rounds correctly.
+// parseShort reads numbers of up to 19 bytes without an exponent, the form that clients send nearly
+// always. It returns false for everything else, well-formed or not. A mantissa of up to 2^53 and a power
+// of ten of up to 10^22 are exact, so their division rounds correctly.
 func parseShort(b []byte) (float64, bool) {
 	if len(b) == 0 || len(b) > 19 { // a uint64 can hold any 19 digits
 		return 0, false

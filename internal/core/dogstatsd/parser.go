@@ -22,7 +22,7 @@ type Parser struct {
 	// These counters only grow; Reset does not clear them.
 	Malformed     [NumReasons]uint64 // malformed lines, by their first fault
 	UnknownFields uint64             // skipped fields that are not in the protocol
-	BadFields     uint64             // exemplars, and fields of events and checks, skipped for their invalid content
+	BadFields     uint64             // invalid fields that were skipped: exemplars, and fields of events and checks
 
 	faults   uint64 // malformed lines, of all reasons
 	fault    Reason // reason of the last malformed line

@@ -448,7 +448,7 @@ func TestMemoryKeptIsBounded(t *testing.T) {
 		}
 	}
 	if kept := 8 * cap(p.Metric.Values); kept > 6*len(packet) {
-		t.Errorf("%d bytes kept for a datagram of %d bytes", kept, len(packet))
+		t.Errorf("kept %d bytes, too many for a datagram of %d bytes", kept, len(packet))
 	}
 }
 
@@ -461,7 +461,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	seen := map[string]bool{}
 	for r := range NumReasons {
 		if r.String() == "" || seen[r.String()] {
-			t.Errorf("reason %d is called %q", r, r)
+			t.Errorf("reason %d is empty or repeated: %q", r, r)
 		}
 		seen[r.String()] = true
 		if !strings.Contains(string(manual), "\n| `"+r.String()+"` |") {
@@ -575,7 +575,7 @@ func TestLastFault(t *testing.T) {
 				t.Errorf("%q: %d faults", c.packet, p.Faults())
 			}
 			if line, why := p.LastFault(); string(line) != c.line || why != c.why {
-				t.Errorf("%q: %q, %v; want %q, %v", c.packet, line, why, c.line, c.why)
+				t.Errorf("%q: got %q, %v; want %q, %v", c.packet, line, why, c.line, c.why)
 			}
 		}
 	}

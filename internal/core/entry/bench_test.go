@@ -6,8 +6,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// The entry holds one second of three collectors: a batch of 500 bytes for each shard, 1.5 MB in
-// all. Bound: 0 allocs/op, and the time of copying the bytes, which is small beside the network's.
+// The entry holds one second of three collectors: a batch of 500 bytes for each shard, 1.5 MB in all.
+// Bound: 0 allocs/op, and the time that copying the bytes takes, which is short compared with the
+// network's.
 func BenchmarkAppendWindows(b *testing.B) {
 	pushes := windows()
 	e := Entry{Kind: KindWindows, Shape: 1, Windows: Windows{Clock: clock, Pushes: pushes}}

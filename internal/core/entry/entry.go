@@ -43,8 +43,8 @@ const (
 	KindEvents                    // events for a tenant's event log
 	KindNames                     // claims of names of DogStatsD metrics
 	KindVersion                   // the format and semantics that all members know
-	KindNode                      // the member of a node that is new to the group
-	KindForwarded                 // up to which entries backends have what is forwarded
+	KindNode                      // gives a node that is new to the group its member
+	KindForwarded                 // the last entry whose samples each backend has
 
 	lastKind = KindForwarded
 )
@@ -144,32 +144,32 @@ type Boundary struct {
 // tileMillis is the width of the tile that a boundary closes.
 const tileMillis = int64(10 * time.Second / time.Millisecond)
 
-// Events are events of a tenant, with what decides how long they are kept.
+// Events are events of a tenant, with the limits that decide how long they are kept.
 type Events struct {
 	Tenant     string
 	Arrival    int64  // Unix milliseconds, by the clock of the leader that proposed the entry
 	Retention  int64  // milliseconds; events older than that, by Arrival, are removed
-	MaxEvents  int    // of a tenant; the oldest beyond it are removed
+	MaxEvents  int    // a tenant's limit; the oldest beyond it are removed
 	MaxTenants int    // as in Request
 	Hash       uint64 // to recognize events that are sent again
 	List       List   // each item is encoded by package event
 }
 
-// Names are claims of names of DogStatsD metrics, with what decides about them: see package catalogue. All
-// durations are milliseconds.
+// Names are claims of names of DogStatsD metrics, with the limits that decide about the claims: see
+// package catalogue. All durations are milliseconds.
 type Names struct {
 	Clock      int64 // the leader's time, in Unix milliseconds
 	MaxNames   int   // most names of a tenant
 	MaxTenants int   // as in Request
 	Unused     int64 // names are forgotten after so long without samples
-	CounterTTL int64 // how long names of counters, timers and sets keep their owner at least, after the last sample
+	CounterTTL int64 // least time that names of counters, timers and sets keep their owner after the last sample
 	GaugeTTL   int64
 	CheckTTL   int64
 	UpDownTTL  int64
 	Claims     List // each item is written by AppendClaim
 }
 
-// Claim is the claim of a kind of metrics, and of a form of timers, for a name.
+// Claim claims a name for a kind of metrics and, if the kind is timer, for a form of timers.
 type Claim struct {
 	Tenant  string
 	Kind    byte
@@ -191,11 +191,12 @@ type Node struct {
 	Member uint64 // not 0
 }
 
-// Span is where something that is forwarded comes from in the log: it contains what the entries up to Last brought,
-// and in the queue before it is all that the entries before First brought. It is zero outside of a group.
+// Span is the range of log entries that something forwarded comes from. It ends with the data of entry
+// Last, and the queue before it has all data of the entries before First. Span is zero outside of a
+// group.
 type Span struct{ First, Last uint64 }
 
-// AppendForwarded appends an item: a backend has what the entries up to an index brought.
+// AppendForwarded appends an item, which says that a backend has the data of the entries up to an index.
 func AppendForwarded(l List, backend string, index uint64) List {
 	if backend == "" || len(backend) > maxBackend || index == 0 {
 		panic(fmt.Sprintf("BUG: the backend %.80q has entry %d", backend, index))
@@ -211,7 +212,8 @@ func ParseForwarded(item []byte) (backend string, index uint64) {
 	return unsafe.String(unsafe.SliceData(r.b), len(r.b)), index
 }
 
-// Forwarded reports whether the list has items, and AppendForwarded wrote all of them, ascending by name.
+// Forwarded reports whether the list has items, and whether AppendForwarded wrote all of them, in
+// ascending order of the backends' names.
 func (l List) Forwarded() bool {
 	last := ""
 	if !l.valid() {

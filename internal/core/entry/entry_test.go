@@ -260,7 +260,7 @@ func TestPushesAreAdded(t *testing.T) {
 			{Producer: 1 << 63, Incarnation: 2, Sequence: 3, Stream: 4, Shape: 1},
 			{Producer: 7, Incarnation: 8, Sequence: 1 << 40, Shape: 2, Again: true},
 		}) {
-		t.Errorf("read the pushes %+v with the batches %q", pushes, batches)
+		t.Errorf("got the pushes %+v with the batches %q", pushes, batches)
 	}
 }
 
@@ -291,7 +291,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if got := e.Append(nil); !bytes.Equal(got, b) {
-			t.Fatalf("%x is read as %+v, and written as %x", b, e, got)
+			t.Fatalf("%x is read as %+v, but written again as %x", b, e, got)
 		}
 		if e.Kind == KindWindows {
 			for p := range e.Windows.Pushes.All() {

@@ -16,7 +16,7 @@ func TestEncoding(t *testing.T) {
 	for _, want := range []Event{{}, {Time: -1, Title: "before 1970"}, full} {
 		got := Event{Tags: []string{"of another event"}, Host: "of another event"}
 		if err := got.ParseDated(want.AppendDated(nil)); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%+v is read as %+v, %v", want, got, err)
+			t.Errorf("%+v is read as %+v, error %v", want, got, err)
 		}
 	}
 }
@@ -40,7 +40,8 @@ func TestParseDatedRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParseDated checks that an event that is read is written as it was, but for longer numbers than needed.
+// FuzzParseDated checks that an event is written again as it was read, except that numbers get their
+// shortest form.
 func FuzzParseDated(f *testing.F) {
 	f.Add(full.AppendDated(nil))
 	f.Add((&Event{}).AppendDated(nil))
@@ -52,10 +53,10 @@ func FuzzParseDated(f *testing.F) {
 		}
 		written := e.AppendDated(nil)
 		if len(written) > len(b) {
-			t.Fatalf("%x is read as %+v, and written as %x", b, e, written)
+			t.Fatalf("%x is read as %+v, but written longer: %x", b, e, written)
 		}
 		if err := again.ParseDated(written); err != nil || !bytes.Equal(again.AppendDated(nil), written) {
-			t.Fatalf("%x is read as %+v, %v", written, again, err)
+			t.Fatalf("%x is read as %+v, error %v", written, again, err)
 		}
 	})
 }

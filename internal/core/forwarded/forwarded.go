@@ -1,5 +1,6 @@
-// Package forwarded has the state that a group folds from entries of the kind forwarded: up to which entry other
-// servers, the backends, have what is forwarded to them. So a new leader goes on where the last one was.
+// Package forwarded has the state that a group folds from entries of the kind forwarded: for each
+// backend, which is another server, the last entry whose samples it has. So a new leader continues where
+// the last one stopped.
 package forwarded
 
 import (

@@ -1,6 +1,6 @@
-// Package growth counts new series by tenant: how many came when, of which metric, which label of
-// the metric keeps getting new values, and which senders sent the series. A store reports a series
-// only when it first sees the series, so samples of known series cost nothing here.
+// Package growth counts new series by tenant: how many came and when, their metrics, the label of each
+// metric that keeps getting new values, and the senders. A store reports a series only when it first
+// sees the series, so samples of known series cost nothing here.
 //
 // The memory is bounded, and the counts are forgotten in minutes. Package limit and the
 // distributor decide which series may come in; package diagnose interprets the numbers.
@@ -68,7 +68,7 @@ type tenant struct {
 	last    int64 // time of the tenant's newest series, in Unix seconds
 	turned  int64 // time at which the generation began, in Unix seconds
 	all     counts
-	known   generations // number of series that were not refused, in the time that the field names covers
+	known   generations // number of series that were not refused, in the time that `names` covers
 	names   values      // names of metrics
 	metrics []*metric
 }
@@ -80,7 +80,7 @@ type metric struct {
 	weight      uint64 // new series of this metric and of the metrics that it displaced; halved with each generation
 	series      uint64 // new series since the metric got this place
 	new         counts
-	known       generations // number of series that were not refused, in the time that the type values covers
+	known       generations // number of series that were not refused, in the time that a label's `values` cover
 	labels      []label
 	senders     []senderSeries
 }
@@ -115,8 +115,8 @@ func (c *counts) add(now int64, refused bool) {
 	}
 }
 
-// generations counts series in the same two generations in which the type values counts label
-// values.
+// generations has the numbers of series in two generations, the same ones for which the type `values`
+// counts label values.
 type generations struct{ now, before uint64 }
 
 func (g *generations) turn(both bool) {
@@ -284,7 +284,7 @@ func (m *metric) value(at int, name, value string) {
 		at = len(m.labels) - 1
 	}
 	m.labels[at].now.Add(distinct.HashString(value))
-	if m.series == 2 { // not the first: then a flood of names, each with one series, copies no text
+	if m.series == 2 { // not the first, so that a flood of names with one series each copies no text
 		m.labels[at].example = strings.Clone(clip(value))
 	}
 }

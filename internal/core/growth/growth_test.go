@@ -82,7 +82,7 @@ func TestValuesOfALongTimeAgoAreForgotten(t *testing.T) {
 		t.Errorf("%+v", m.Labels)
 	}
 	if r := tracker.Report(begin + 180 + (Steps+1)*Step); len(r) != 0 {
-		t.Errorf("after minutes without new series: %+v", r)
+		t.Errorf("after minutes without new series: %+v, want none", r)
 	}
 }
 

@@ -47,7 +47,8 @@ func (p *Pairs) Accept(tenant, cluster, replica string, arrival, timeout int64) 
 	return true, true
 }
 
-// set adds an election. The strings may point into a request, whose memory is not ours.
+// set adds an election. It copies the strings, since they may point into a request, whose memory is not
+// ours.
 func (p *Pairs) set(tenant, cluster string, e elected) {
 	if p.tenants == nil {
 		p.tenants = map[string]map[string]*elected{}
@@ -130,7 +131,7 @@ type decoder struct {
 	bad bool
 }
 
-// count takes a number of items, each of at least one byte.
+// count takes the number of the items that follow, each of at least one byte.
 func (d *decoder) count() int {
 	n, size := binary.Uvarint(d.b)
 	if d.bad || size <= 0 || size > 1 && d.b[size-1] == 0 || n > uint64(len(d.b)-size) {

@@ -1,5 +1,5 @@
-// Package identity says which node of which cluster a data directory is. A directory is a node for as long
-// as it lives: its name, its cluster and its member never change. The file cluster.json in the directory
+// Package identity says which node of which cluster a data directory is. A directory stays the same node
+// all its life: the node's name, cluster and member never change. The file cluster.json in the directory
 // has them (docs/format/cluster.md).
 //
 // A cluster is founded once, by one directory. The other nodes join it: each draws the number of its
@@ -57,7 +57,7 @@ var ErrNone = errors.New("the data directory belongs to no cluster")
 // Joined reports whether the node has joined its cluster.
 func (i *Identity) Joined() bool { return i.Cluster != "" }
 
-// Read returns the identity of a directory. The error is ErrNone if it has none.
+// Read returns the identity of a directory. The error is ErrNone if the directory has none.
 func Read(dir segment.FS) (*Identity, error) {
 	f, size, err := dir.Open(File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +150,7 @@ func draw(node string) (*Identity, error) {
 		if _, err := rand.Read(random[:]); err != nil {
 			return nil, err
 		}
-		i.Member = binary.LittleEndian.Uint64(random[:]) >> 1 // Raft has numbers of its own at the upper end
+		i.Member = binary.LittleEndian.Uint64(random[:]) >> 1 // Raft reserves numbers at the upper end
 	}
 	return i, nil
 }

@@ -15,7 +15,7 @@ import (
 func TestFound(t *testing.T) {
 	dir, log := memfs.New(), memfs.New()
 	if _, err := Read(dir); !errors.Is(err, ErrNone) {
-		t.Fatalf("an empty directory: %v", err)
+		t.Fatalf("empty directory: %v, want ErrNone", err)
 	}
 	i, err := Found(dir, log, "a", BaseIndex)
 	if err != nil {
@@ -23,7 +23,7 @@ func TestFound(t *testing.T) {
 	}
 	read, err := Read(dir)
 	if err != nil || *read != *i || !read.Joined() || len(read.Cluster) != 32 {
-		t.Errorf("read %+v, %v; founded %+v", read, err, i)
+		t.Errorf("read %+v, error %v; founded %+v", read, err, i)
 	}
 	l, err := entrylog.Open(log, entrylog.Options{})
 	if err != nil {
@@ -62,7 +62,7 @@ func TestJoin(t *testing.T) {
 	}
 	read, err := Read(dir)
 	if err != nil || !read.Joined() || read.Epoch != 3 || read.Member != i.Member || *read != *again {
-		t.Errorf("joined %+v, read %+v, %v", again, read, err)
+		t.Errorf("joined %+v; read %+v, error %v", again, read, err)
 	}
 	l, err := entrylog.Open(log, entrylog.Options{})
 	if err != nil {
@@ -70,7 +70,7 @@ func TestJoin(t *testing.T) {
 	}
 	defer l.Close()
 	if _, members, _ := l.InitialState(); members.GetVoters()[0] != 17 {
-		t.Errorf("the log begins with %v", members)
+		t.Errorf("the log begins with %v, want voter 17", members)
 	}
 }
 

@@ -114,7 +114,7 @@ func (l *Log) BeginCheckpoint() (Checkpoint, error) {
 	c := &checkpoint{
 		log: l, base: l.tail.Last, sinceBytes: l.sinceBytes.Load(), file: f, w: bufio.NewWriterSize(f, 256<<10),
 	}
-	// The buffered writer keeps an error; Section or Commit returns it.
+	// The buffered writer keeps the error of a failed write, and Section or Commit returns it.
 	_, _ = c.w.Write(segment.AppendHeader(nil, checkpointFormat.Magic, l.opts.Mark, c.base))
 	l.checkpoint = c
 	return c, nil
@@ -194,8 +194,8 @@ func (c *checkpoint) CommitUnsynced() error {
 	return c.replace(c.log.committed(c, false), synced)
 }
 
-// replace removes what a start no longer needs: all but the new checkpoint, those at the positions `keep`,
-// and the segments after the lowest of these.
+// replace removes the files that a start no longer needs. It keeps the new checkpoint, the checkpoints
+// at the positions `keep`, and the segments after the lowest of these positions.
 func (c *checkpoint) replace(keep ...Position) error {
 	if err := removeBelow(c.log.fs, c.base, keep...); err != nil {
 		return fmt.Errorf("checkpoint at position %d is in place, but the files that it replaces could not be "+
@@ -274,9 +274,9 @@ func (l *Log) committed(c *checkpoint, synced bool) (keep Position) {
 	return keep
 }
 
-// removeBelow removes the checkpoints and segments that neither the checkpoint at `newest` nor those
-// at `keep` need. If one of these is at the same position, nothing was appended between the two
-// checkpoints: the newer has replaced the older, and removeBelow removes nothing.
+// removeBelow removes the checkpoints and segments that neither the checkpoint at `newest` nor those at
+// `keep` need. If `keep` contains `newest`, nothing was appended between the two checkpoints: the newer
+// has replaced the older, and removeBelow removes nothing.
 func removeBelow(fs segment.FS, newest Position, keep ...Position) error {
 	if slices.Contains(keep, newest) {
 		return nil

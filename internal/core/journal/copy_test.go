@@ -31,7 +31,7 @@ func TestCopy(t *testing.T) {
 	}
 	if names, _ := to.List(); slices.Contains(names, checkpointFormat.Name(6)) ||
 		slices.Contains(names, segmentFormat.Name(7)) {
-		t.Errorf("a start would not need all of %v", names)
+		t.Errorf("a start needs fewer files than %v", names)
 	}
 	l, report := mustOpen(t, to, 250)
 	if len(report.Damage) > 0 || report.Last != 27 {
@@ -63,7 +63,8 @@ func TestCopyWhileAppending(t *testing.T) {
 		}
 		_, report := mustOpen(t, to, 0)
 		if report.Last < Position(before-1) || report.LostFrames > 0 {
-			t.Fatalf("the copy lacks some of the %d frames that were appended before; report %+v", before-1, report)
+			t.Fatalf("the copy lacks some of the %d frames that were appended before Copy was called; report %+v",
+				before-1, report)
 		}
 	}
 }
@@ -110,6 +111,6 @@ func TestCopyFails(t *testing.T) {
 	to.Space = 100
 	if _, err := Copy(fs, to); !errors.Is(err, memfs.ErrNoSpace) ||
 		!strings.Contains(err.Error(), checkpointFormat.Name(15)) {
-		t.Errorf("copy to a full disk: %v; it must name the file and the cause", err)
+		t.Errorf("copy to a full disk: error %v, want one with the file and the cause", err)
 	}
 }

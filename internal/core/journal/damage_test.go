@@ -63,8 +63,8 @@ func subsequence(got, want []uint64) bool {
 	return true
 }
 
-// The process dies at any byte of a write. The acknowledged frames are recovered, and of the torn
-// batch only the first few whole frames.
+// The process dies at any byte of a write. All acknowledged frames are recovered. Of the torn batch,
+// only the first few whole frames may be recovered.
 func TestTornWriteAtEveryByte(t *testing.T) {
 	fs, acknowledged, id := memfs.New(), state{}, uint64(1)
 	l, _ := mustOpen(t, fs, 300)
@@ -109,7 +109,8 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 				}
 				slices.Sort(extra)
 				if !slices.Equal(extra, all[:len(extra)]) {
-					t.Fatalf("%s cut at %d: recovered %v, which does not begin the torn batch %v", name, cut, extra, all)
+					t.Fatalf("%s cut at %d: recovered %v, want only the first frames of the torn batch %v",
+						name, cut, extra, all)
 				}
 				if report.LostFrames != 0 {
 					t.Fatalf("%s cut at %d: nothing acknowledged is lost, but the report says %+v", name, cut, report)
@@ -163,15 +164,15 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 					most = 1
 				}
 				if lost > most {
-					t.Fatalf("%s byte %d: %d frames are lost, at most %d need be\n%+v", name, at, lost, most, report)
+					t.Fatalf("%s byte %d: %d frames are lost, want at most %d\n%+v", name, at, lost, most, report)
 				}
 				isOld := isSegment && first <= base || name == checkpointFormat.Name(6)
 				if (len(report.Damage) == 0) != isOld {
-					t.Fatalf("%s byte %d: want damage in the report: %t; report %+v", name, at, !isOld, report)
+					t.Fatalf("%s byte %d: damage in the report should be %t; report %+v", name, at, !isOld, report)
 				}
 				tail := len(report.Damage) == 1 && strings.Contains(report.Damage[0].Reason, "torn tail")
 				if uint64(lost) > report.LostFrames && !tail {
-					t.Fatalf("%s byte %d: %d frames are lost, want as many in the report: %+v", name, at, lost, report)
+					t.Fatalf("%s byte %d: %d frames are lost, but the report has fewer: %+v", name, at, lost, report)
 				}
 				// Continuing from here must not lose more.
 				if _, err := l.Append([]Frame{entry(1000)}); err != nil {
@@ -197,7 +198,8 @@ func TestShortCheckpointAtEveryByte(t *testing.T) {
 		f.Data = f.Data[:cut]
 		l, report := mustOpen(t, fs, 250)
 		if n := count(want) - count(recovered(t, l)); n != 0 || len(report.Damage) != 1 {
-			t.Fatalf("cut to %d of %d bytes: %d frames are lost, want 0 and one damage: %+v", cut, size, n, report)
+			t.Fatalf("cut to %d of %d bytes: %d frames are lost, want 0, and one damage in the report: %+v",
+				cut, size, n, report)
 		}
 	}
 }
@@ -265,7 +267,7 @@ func TestReport(t *testing.T) {
 				got = append(got, d.String())
 			}
 			if !slices.Equal(got, c.want) || report.LostFrames != c.lost {
-				t.Errorf("lost %d, report:\n%s\nwant %d:\n%s",
+				t.Errorf("lost %d frames:\n%s\nwant %d frames:\n%s",
 					report.LostFrames, strings.Join(got, "\n"), c.lost, strings.Join(c.want, "\n"))
 			}
 			if n := count(want) - count(recovered(t, l)); uint64(n) > c.lost {
@@ -404,7 +406,7 @@ func TestForeignFrames(t *testing.T) {
 	}
 }
 
-// A section may not have a position from before its checkpoint began: the segments with the frames
+// A section with a position from before its checkpoint began is damage: the segments with the frames
 // after that position are gone.
 func TestSectionBeforeItsCheckpoint(t *testing.T) {
 	fs, _ := sample(t)
@@ -536,6 +538,6 @@ func TestReportIsBounded(t *testing.T) {
 	_, report := mustOpen(t, fs, 0)
 	if got := fmt.Sprint(len(report.Damage), report.MoreDamage, report.LostFrames, report.Frames); got !=
 		"100 400 500 500" {
-		t.Errorf("the report has damage, more damage, lost frames, frames: %s, want 100 400 500 500", got)
+		t.Errorf("damage, more damage, lost frames and frames in the report: got %s, want 100 400 500 500", got)
 	}
 }

@@ -29,7 +29,7 @@ func FuzzSegment(f *testing.F) {
 		fs.Files[segmentFormat.Name(first)] = &memfs.File{Data: bytes.Clone(data)}
 		l, _, err := Open(fs, Options{Mark: testMark})
 		if err != nil {
-			return // only another version is an error
+			return // Open fails only for another version
 		}
 		frames := replayed(t, l, data)
 		if _, err := l.Append([]Frame{{Shard: 3, Payload: []byte("more")}}); err != nil {
@@ -42,7 +42,7 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-// replayed counts the frames, and checks that each is in data.
+// replayed returns how many frames Replay reads, and checks that each is in data.
 func replayed(t *testing.T, l *Log, data []byte) (n int) {
 	t.Helper()
 	var last Position

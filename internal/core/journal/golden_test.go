@@ -43,7 +43,7 @@ func goldenStory(t *testing.T) *memfs.FS {
 	failing("truncate")(fs)
 	fs.Space = 100
 	if _, err := l.Append([]Frame{entry(91), entry(92), entry(93)}); err == nil {
-		t.Fatal("the disk was not full")
+		t.Fatal("Append works on a full disk")
 	}
 	fs.Fail, fs.Space = nil, memfs.Plenty
 	appendUpTo(27)
@@ -76,8 +76,8 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// A directory that an older program wrote opens with all its frames except the damaged one, and
-// with the same report as then.
+// A directory that an older program wrote opens with all its frames except the damaged one. The report
+// is the same as when the directory was written.
 func TestGoldenOpens(t *testing.T) {
 	for _, without := range []string{"", checkpointFormat.Name(15)} {
 		fs := goldenFiles(t)

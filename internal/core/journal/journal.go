@@ -57,8 +57,8 @@ type Options struct {
 
 	SegmentBytes int64 // 0 means 64 MiB
 
-	// Boot names the present boot of the machine: see CommitUnsynced. If it is empty, each start counts as one
-	// after a power loss.
+	// Boot names the present boot of the machine: see CommitUnsynced. If Boot is empty, each start
+	// counts as a start after a power loss.
 	Boot string
 
 	// SectionBytes is the largest section that is written as one frame; longer sections are cut
@@ -94,7 +94,7 @@ type Log struct {
 // found is a segment of an earlier process.
 type found struct {
 	segment.File
-	size int64 // of what is left of it, in bytes
+	size int64 // in bytes, without a torn tail
 }
 
 // sealed is a segment that is complete but not synced. Its descriptor stays open, since the kernel
@@ -213,7 +213,7 @@ func (l *Log) syncFiles() error {
 		return err == nil
 	}
 	for _, s := range found {
-		// To sync them is not enough: a sync by the process that wrote them may have failed.
+		// Syncing these segments is not enough: a sync by the process that wrote them may have failed.
 		check(s.First, segment.Rewrite(l.fs, s.Name, s.size))
 	}
 	for _, s := range done {
@@ -253,9 +253,9 @@ func (l *Log) Size() int64 {
 	return l.sinceBytes.Load()
 }
 
-// Unsynced counts from the last checkpoint for which all stores were synced. It returns how many frames
-// lie between this checkpoint and the newest one, and the size of all frames since this checkpoint, which
-// the journal keeps.
+// Unsynced returns how many frames lie between the last checkpoint for which all stores were synced and
+// the newest checkpoint. It also returns the size of all frames since the former checkpoint, which the
+// journal keeps.
 func (l *Log) Unsynced() (frames uint64, sizeBytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

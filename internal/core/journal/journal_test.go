@@ -173,7 +173,8 @@ func TestCheckpointFails(t *testing.T) {
 			}
 			fs.Fail = nil
 			if fs.Files[checkpointTemp] != nil || l.Size() != size {
-				t.Errorf("the size is %d, want %d as before, and no temporary file; files %v", l.Size(), size, fs.Files)
+				t.Errorf("after a failed checkpoint the size is %d, want %d; files %v, want no temporary file",
+					l.Size(), size, fs.Files)
 			}
 			again, report := mustOpen(t, fs.Crash(), 250)
 			if len(report.Damage) > 0 || count(recovered(t, again)) != count(want) {
@@ -284,8 +285,8 @@ func TestSyncFails(t *testing.T) {
 }
 
 // A sync may fail, and the process may die before the next checkpoint. The next process cannot know
-// that, and finds all frames in the page cache. Its first Sync must save them even so, and on a full
-// disk, too.
+// that, and finds all frames in the page cache. Its first Sync must save these frames all the same, even
+// on a full disk.
 func TestTheLastProcessFailedToSync(t *testing.T) {
 	for _, space := range []int{memfs.Plenty, 0} {
 		failedToSync(t, space)
@@ -550,7 +551,7 @@ func TestSizeWaitsForNoDisk(t *testing.T) {
 	}
 	close(fs.goesOn)
 	if err := <-appended; err != nil || l.Size() == 0 {
-		t.Errorf("once the disk goes on, Size returns %d, want more than 0; error %v", l.Size(), err)
+		t.Errorf("once the disk works again, Size returns %d, want more than 0; error %v", l.Size(), err)
 	}
 }
 

@@ -33,8 +33,8 @@ func frame(mark uint32, shard uint16, typ uint8, pos Position, payload []byte) [
 // The shards of tests: both ends, neighbours, and one in the middle.
 var testShards = []uint16{0, 1, 517, 1023}
 
-// entry returns frame number id: its shard, type and payload follow from the number, so that an
-// invented or garbled frame is noticed at once.
+// entry returns the frame with the number id. Its shard, type and payload follow from the number, so
+// that an invented or garbled frame is noticed at once.
 func entry(id uint64) Frame {
 	rng := rand.New(rand.NewPCG(id, 7))
 	payload := binary.BigEndian.AppendUint64(nil, id)
@@ -199,7 +199,7 @@ func (m *model) append() {
 		return
 	}
 	if pos != before+Position(len(frames)) {
-		m.t.Fatalf("after %d frames behind position %d, the position is %d", len(frames), before, pos)
+		m.t.Fatalf("Append of %d frames after position %d returned position %d", len(frames), before, pos)
 	}
 	for _, r := range frames {
 		m.state.fold(m.t, r)

@@ -34,7 +34,7 @@ func spanOf(f *segment.Frame) span { return span{f.Offset, len(f.Payload)} }
 
 func (s span) end() int64 { return s.offset + segment.FrameBytes + int64(s.length) }
 
-// segmentFile is a segment, and how many of its frames count and are whole.
+// segmentFile is a segment, with the number of its frames that count and are whole.
 type segmentFile struct {
 	segment.File
 	frames int
@@ -109,7 +109,8 @@ func (l *Log) counting(checkpoints []segment.File, report *Report) ([]segment.Fi
 			return nil, err
 		}
 		if !whole {
-			// The newer checkpoints have all but the samples that some stores lost. Older ones have less.
+			// The newer checkpoints lack only the samples that some stores lost. Older checkpoints lack
+			// more.
 			return checkpoints, nil
 		}
 	}
@@ -132,8 +133,8 @@ func (l *Log) isWhole(checkpoints []segment.File, at Position) (bool, error) {
 	return readCheckpoint(l.fs, checkpoints[n-1], &ignored, func(uint16, section) {})
 }
 
-// measureBehind adds up the frames between the last checkpoint for which all stores were synced and the newest
-// one.
+// measureBehind adds up the sizes of the frames between the last checkpoint for which all stores were
+// synced and the newest checkpoint.
 func (l *Log) measureBehind(segments []segment.File) error {
 	for _, s := range segments {
 		if s.First > l.base {
@@ -245,7 +246,7 @@ func (l *Log) findFrames(files []segment.File, report *Report) error {
 		if f.Limit == segment.NoLimit {
 			l.tail.Last, size = l.endTail(f.Name, r, report)
 		}
-		if f.First <= l.tail.Last || f.Limit != segment.NoLimit { // else the next segment gets the name
+		if f.First <= l.tail.Last || f.Limit != segment.NoLimit { // else the next segment takes this name
 			l.found = append(l.found, found{f, size})
 		}
 	}

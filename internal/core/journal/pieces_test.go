@@ -110,6 +110,7 @@ func TestDamageToAPieceCostsTheSection(t *testing.T) {
 		lost[len(want)-len(got)]++
 	}
 	if lost[1] < 100 || lost[0] == 0 {
-		t.Errorf("one section was lost %d times, want at least 100; none %d times, want at least 1", lost[1], lost[0])
+		t.Errorf("one section was lost in %d cases, want at least 100; no section was lost in %d cases, want at "+
+			"least 1", lost[1], lost[0])
 	}
 }

@@ -53,23 +53,25 @@ func (u *unsyncedLog) append() {
 	u.next++
 }
 
-// starts(base, powerLoss) opens the journal as the next process does, and checks at which frame the
-// replay begins.
+// starts opens the journal as the next process does. It checks that the replay begins behind frame
+// `base`, and that report.Unsynced equals powerLoss.
 func (u *unsyncedLog) starts(base uint64, powerLoss bool) {
 	u.t.Helper()
 	report := u.open()
 	if got := uint64(u.base); got != base || report.Unsynced != powerLoss || len(report.Damage) > 0 {
-		u.t.Errorf("the start begins behind frame %d, want %d; power loss %t; %+v", got, base, powerLoss, report)
+		u.t.Errorf(
+			"the start begins behind frame %d, want %d; want Unsynced %t; report %+v", got, base, powerLoss, report)
 	}
 	if report.Frames != u.next-base || report.Last != Position(u.next) {
-		u.t.Errorf("%d frames to %d are replayed, want %d to %d", report.Frames, report.Last, u.next-base, u.next)
+		u.t.Errorf(
+			"%d frames up to %d are replayed, want %d frames up to %d", report.Frames, report.Last, u.next-base, u.next)
 	}
 }
 
 // A checkpoint counts until the machine goes down, even if some stores were not synced for it. After
 // that, all frames since the last checkpoint for which all stores were synced are replayed.
 func TestCheckpointsWithoutAllStores(t *testing.T) {
-	for _, synced := range []uint64{0, 1} { // checkpoints that had all stores
+	for _, synced := range []uint64{0, 1} { // checkpoints with all stores synced
 		u := &unsyncedLog{t: t, fs: memfs.New(), boot: "first"}
 		u.open()
 		for range synced {
@@ -91,7 +93,7 @@ func TestCheckpointsWithoutAllStores(t *testing.T) {
 		u.fs = u.fs.Crash()
 		u.starts(newest, false)
 		if f, s := u.Unsynced(); f != frames || s != size {
-			t.Errorf("after a kill %d frames, %d bytes are kept, want %d and %d", f, s, frames, size)
+			t.Errorf("after a kill %d frames with %d bytes are kept, want %d frames with %d bytes", f, s, frames, size)
 		}
 		u.fs, u.boot = u.fs.PowerLoss(rand.New(rand.NewPCG(synced, 1))), "second"
 		u.next = newest + 1 // the frame behind the checkpoint was never synced
@@ -143,8 +145,8 @@ func TestTheSyncedCheckpointIsDamaged(t *testing.T) {
 	u.starts(u.next-1, false)
 }
 
-// While frames may not survive a power loss, no start may need them. So the next checkpoint needs all
-// stores.
+// After a failed sync, frames may be lost in a power loss, so no start may depend on them. The next
+// checkpoint then needs all stores.
 func TestAFailedSyncNeedsACheckpointWithAllStores(t *testing.T) {
 	u := &unsyncedLog{t: t, fs: memfs.New(), boot: "first"}
 	u.open()

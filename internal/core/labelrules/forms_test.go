@@ -10,7 +10,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// A series is the same in every form of request: remote write 1.0, 2.0, or built.
+// A series is the same in every form of request: remote write 1.0, remote write 2.0, or made by a
+// Builder.
 func TestTheFormOfARequestDoesNotMatter(t *testing.T) {
 	want := labels.FromStrings("__name__", "up", "job", "a", "zone", "ä")
 	var first, second, built remotewrite.Request

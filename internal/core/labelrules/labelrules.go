@@ -98,8 +98,8 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 // are cut to maxText.
 const maxText = 1 << 10
 
-// Text returns a series as sent, for people. If the series has many labels, the text has only the
-// first ones.
+// Text returns a series as the sender wrote it, for people to read. If the series has many labels, the
+// text has only the first ones.
 func Text(request *remotewrite.Request, series *remotewrite.Series) string {
 	all, err := request.Labels(nil, series)
 	if err != nil && !errors.Is(err, remotewrite.ErrTooManyLabels) {

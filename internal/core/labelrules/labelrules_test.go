@@ -140,7 +140,7 @@ func TestLabelsAreACopy(t *testing.T) {
 		}
 		if refusal != nil || ls.String() != strings.Clone(before) || strings.Contains(ls.String(), "\xdb") ||
 			ls.Get("job") != "a" {
-			t.Errorf("%q after the request's memory was overwritten, %v", ls.String(), refusal)
+			t.Errorf("labels %q after the request's memory was overwritten; refusal %v", ls.String(), refusal)
 		}
 	}
 }

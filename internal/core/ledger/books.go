@@ -126,7 +126,7 @@ func (a *accounts) book() Samples {
 	return s
 }
 
-// difference returns what came less all states.
+// difference returns the samples that came, minus all states.
 func (s *Samples) difference() int64 {
 	d := int64(s.Received + s.Restored + s.Collected - s.HandedOver - s.Window - s.Tile - s.Stored)
 	for _, l := range s.Lost() {

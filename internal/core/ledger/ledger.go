@@ -33,7 +33,7 @@ const (
 	Discarded // in whole windows, by a process that stores nothing
 
 	// States on the way to the store, and the store.
-	HandedOver // acknowledged by the leader of the group, whose members have the samples from its log
+	HandedOver // acknowledged by the group's leader; the members get the samples from the group's log
 	Window     // in a window of the collector
 	Tile       // in a tile of the aggregator
 	Stored

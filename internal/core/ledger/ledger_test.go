@@ -160,8 +160,8 @@ func TestClientCountOf(t *testing.T) {
 	}
 }
 
-// In a cluster, samples leave the process that received them once the leader has them, and each node gets
-// them from the log. The books of the process and of the node have no difference.
+// In a cluster, a process that received samples hands them over to the leader, and each node gets them
+// from the log. The books of the process and of the node have no difference.
 func TestTheBooksOfACluster(t *testing.T) {
 	l := New()
 	l.Post("a", Transfer{From: Outside, To: Received, Samples: 5}, Transfer{From: Received, To: Window, Samples: 5},
@@ -174,13 +174,14 @@ func TestTheBooksOfACluster(t *testing.T) {
 	}
 }
 
-// Three nodes get the same windows from the log, and requests come in at one node each. The sum counts each sample
-// once as received and once as collected, and has the difference of a node that makes a mistake.
+// Three nodes get the same windows from the log, and requests come in at one node each. The sum counts
+// each sample once as received and once as collected. If a node makes a mistake, the sum has the
+// difference of that node.
 func TestSumOfACluster(t *testing.T) {
 	nodes := make([]*Ledger, 3)
 	for i := range nodes {
 		nodes[i] = New()
-		came := uint64(i + 1) // windows, in samples; a separate collector has 10 more
+		came := uint64(i + 1) // samples in windows; a separate collector has 10 more
 		nodes[i].Post("a", Transfer{From: Outside, To: Received, Samples: came + 103},
 			Transfer{From: Received, To: Malformed, Reason: "no_type", Samples: 3},
 			Transfer{From: Received, To: Stored, Samples: 90}, // a request
@@ -215,13 +216,13 @@ func TestSumOfACluster(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got.Samples, want)
 	}
 	if d := got.Samples.difference(); d != 0 {
-		t.Errorf("the figures of the sum have the difference %d", d)
+		t.Errorf("the sum of correct books has the difference %d, want 0", d)
 	}
 	if d := got.Datagrams; d.Received != 24 || d.Read != 21 || d.KernelDropped != 3 || got.Clients["packets_sent"] != 6 {
 		t.Errorf("%+v, clients %v", d, got.Clients)
 	}
-	nodes[2].Post("a", received(4)) // and what became of it is not posted
+	nodes[2].Post("a", received(4)) // the fate of these samples is not posted
 	if d := sum().Samples.Difference; d != 4 {
-		t.Errorf("a node has the difference 4, and the sum %d", d)
+		t.Errorf("a node has the difference 4, but the sum has %d", d)
 	}
 }

@@ -81,7 +81,7 @@ func (b *bounds) longest() int {
 	return maxKey
 }
 
-// long is true if a series is too long: by the bytes of its name and tags, or by its key.
+// long reports whether a series is too long, by the bytes of its name and tags or by its key.
 func (b *bounds) long(length int, key []byte) bool { return length > b.longest() || len(key) > maxKey }
 
 // Of returns the limits of a tenant: its overrides, and the general limits for the rest.

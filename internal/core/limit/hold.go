@@ -41,11 +41,11 @@ func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
 	}
 }
 
-// Load makes a series known that was live before a restart, even over a limit. The series has no
-// holder: a table must claim it within the claim time. An up/down counter keeps its place until its
-// total is forgotten. That time runs from `seen`, the time of the last sample. Call Load in the
-// order of `seen`. The series counts as a passer-by until it comes again, because how often it came is not
-// known. Times are Unix nanoseconds.
+// Load makes known a series that was live before a restart, even if it is over a limit. The series has
+// no holder: a table must claim it within the claim time. An up/down counter keeps its place until its
+// total is forgotten. The time until then runs from `seen`, the time of the last sample. Call Load in
+// the order of `seen`. It is not known how often the series came before the restart, so it counts as a
+// passer-by until it comes again. Times are Unix nanoseconds.
 func (t *Tenant) Load(now, seen int64, key []byte, source uint64) {
 	if len(key) > maxKey { // Claim will refuse the series as too long
 		return
@@ -139,8 +139,8 @@ func (t *Tenant) expireAll(now int64) {
 	}
 }
 
-// late is true if a place has been in the queue for too long. `since` is when the place lost its
-// holder, in Unix seconds.
+// late reports whether a place has been in the queue for too long. `since` is the time at which the
+// place lost its holder, in Unix seconds.
 func (t *Tenant) late(queue int, now int64, since uint32) bool {
 	return now-int64(since)*1e9 > t.times[queue]
 }
@@ -173,8 +173,8 @@ func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place
 	return behind
 }
 
-// Crowded reports whether a new series exceeded a limit after `since`, in Unix nanoseconds. Only the
-// limits count that apply to the series in place p. Crowded takes no lock.
+// Crowded reports whether a new series exceeded a limit after `since`, in Unix nanoseconds. Only limits
+// that apply to the series in place p count. Crowded takes no lock.
 func (t *Tenant) Crowded(p Place, since int64) bool {
 	return t.tenantOver.Load() > since || t.places.metrics.at(t.places.at(p).metric).over.Load() > since
 }

@@ -71,10 +71,10 @@ type Limiter struct {
 	config  Config
 	times   times
 	tenants map[string]*Tenant
-	shared  usage.Answer // of the leader of a cluster; empty on one machine
+	shared  usage.Answer // the cluster leader's answer; empty on one machine
 }
 
-// times is how long places are kept without a holder, by queue, in nanoseconds.
+// times has the time for which a place is kept without a holder, by queue, in nanoseconds.
 type times [numQueues]int64
 
 // New returns a limiter that knows no series. A known series without a holder must be claimed
@@ -161,7 +161,7 @@ type Tenant struct {
 	own       bounds       // of the configuration
 	leaders   usage.Bounds // of the leader's configuration
 	bounds    bounds       // the tighter ones
-	others    usage.Use    // of other processes of the cluster
+	others    usage.Use    // use by other processes of the cluster
 	isNew     int          // series that got a place since Limiter.Use was last called
 	times     times
 	places    places

@@ -17,7 +17,7 @@ import (
 
 const second = int64(time.Second)
 
-// begin is when tests begin.
+// begin is the time when tests begin.
 const begin = 1_763_680_000 * second
 
 func key(kind series.Kind, name string, id int) []byte {
@@ -200,20 +200,20 @@ func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 	for _, source := range []uint64{0, 7} {
 		v := tenant.Admit(begin, &Claim{Key: longest, Source: source, Length: len(longest)})
 		if v.Fate != Admitted || !bytes.Equal(tenant.Key(v.Place), longest) {
-			t.Errorf("a key of the greatest length, source %d: %+v", source, v)
+			t.Errorf("the longest key, source %d: got %+v, want Admitted", source, v)
 		}
 	}
 	for _, length := range []int{100, len(longer)} { // constant labels may make the key longer than Length
 		if v := tenant.Admit(begin, &Claim{Key: longer, Length: length}); v !=
 			(Verdict{Fate: FoldedMetric, Reason: SeriesBytes}) {
-			t.Errorf("a key that is too long, with Length %d: %+v", length, v)
+			t.Errorf("a too long key, Length %d: got %+v, want FoldedMetric", length, v)
 		}
 		if p := l.Peek(begin, "a", longer, 0, length); p.Fate != FoldedMetric || p.Reason != SeriesBytes {
 			t.Errorf("a key that is too long, with Length %d: Peek returns %+v", length, p)
 		}
 	}
 	if tenant.TooLong(maxKey) || !tenant.TooLong(maxKey+1) {
-		t.Error("TooLong does not allow names and tags of exactly maxKey bytes")
+		t.Error("TooLong must allow maxKey bytes, and refuse one byte more")
 	}
 	tenant.Load(begin, begin, longer, 0)
 	if n := tenant.Report(begin).Series; n != 2 {
@@ -252,7 +252,7 @@ func TestTheOffenderItsLabelAndItsSenderAreNamed(t *testing.T) {
 		t.Errorf("example %s, want %s", o.Example, want)
 	}
 	if r = tenant.Report(begin + second + forgetAfter); len(r.Offenders) != 0 {
-		t.Error("offenders are named for ever")
+		t.Error("an offender is reported for too long")
 	}
 }
 
@@ -301,13 +301,13 @@ func TestReloadsDoNotAddUp(t *testing.T) {
 		}
 	}
 	if n := len(tenant.unclaimed[ordinary]); n != 10 {
-		t.Errorf("%d wait, of 10 series", n)
+		t.Errorf("%d places wait, want 10", n)
 	}
 	if n := tenant.Report(begin + 399*second).Series; n != 10 {
-		t.Errorf("%d series before the claim time of the last reload is over, want 10", n)
+		t.Errorf("got %d series shortly before the end of the last reload's claim time, want 10", n)
 	}
 	if n := tenant.Report(begin + 401*second).Series; n != 0 {
-		t.Errorf("%d series after that claim time, want 0", n)
+		t.Errorf("%d series after the last reload's claim time, want 0", n)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 		t.Error("there is no room although all other series are late")
 	}
 	if left := tenant.places.taken - 1; left != loaded-expireAtOnce {
-		t.Errorf("%d wait after a claim, want all but %d of %d", left, expireAtOnce, loaded)
+		t.Errorf("a claim leaves %d late series, want %d removed of %d", left, expireAtOnce, loaded)
 	}
 	if n := tenant.Report(begin + 301*second).Series; n != 1 {
 		t.Errorf("%d series, want only the claimed one", n)
@@ -375,6 +375,6 @@ func TestAnUpDownCounterKeepsItsPlace(t *testing.T) {
 	tenant.Leave(begin, tenant.Admit(begin, &Claim{Key: open}).Place)
 	tenant.Leave(begin+hour/2, tenant.Admit(begin+hour/2, &Claim{Key: open}).Place)
 	if v := tenant.Admit(begin+hour+minute, &Claim{Key: key(series.Gauge, "other", 0)}); v.Fate != Refused {
-		t.Errorf("half an hour after the counter's last sample: %+v", v)
+		t.Errorf("a new series half an hour after the sample: %+v, want Refused", v)
 	}
 }

@@ -18,7 +18,7 @@ func (l *list[T]) at(number uint32) *T {
 	return &(*l.chunks.Load())[number/chunkLen][number%chunkLen]
 }
 
-// add returns the number of a new value, which is zero.
+// add adds a zero value, and returns its number.
 func (l *list[T]) add() uint32 {
 	if n := len(l.free); n > 0 {
 		number := l.free[n-1]

@@ -79,7 +79,7 @@ func TestAMillionSeries(t *testing.T) {
 		t.Errorf("%.1f bytes a series besides its key, want 48 at most", each)
 	}
 	if more := scannedThen - scanned; more > 500_000 {
-		t.Errorf("%d more bytes to scan, want at most half a byte a series, for lists of chunks", more)
+		t.Errorf("the garbage collector scans %d more bytes, want at most half a byte for each series", more)
 	}
 	for id := 0; id < million; id += 997 {
 		key := string(f.key(id))
@@ -88,7 +88,7 @@ func TestAMillionSeries(t *testing.T) {
 		}
 	}
 	if n := tenant.MetricSeries("http_requests_42"); n != million/100 {
-		t.Errorf("%d series of a metric, want a hundredth", n)
+		t.Errorf("%d series of a metric, want a hundredth of all", n)
 	}
 }
 

@@ -57,7 +57,7 @@ func (m *naive) expire(t *testing.T, tenant *Tenant, now int64) {
 			time = tenant.times[total]
 		}
 		if !known && waited <= time || known && waited > 2*time+2*second {
-			t.Fatalf("%q without a holder for %d ns: known %t", k.key, waited, known)
+			t.Fatalf("%q has had no holder for %d ns, but known is %t", k.key, waited, known)
 		}
 		if !known {
 			m.remove(k)
@@ -168,7 +168,7 @@ func (m *naive) check(t *testing.T, tenant *Tenant, now int64) {
 	}
 	for key, n := range keys {
 		if n != 0 {
-			t.Fatalf("%q is there %d times too often", key, n)
+			t.Fatalf("Keys has %q %d times too often", key, n)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestOnlyWhoStaysIsSteady(t *testing.T) {
 			}
 		}
 		if got := strings.Join(steady, " "); got != want {
-			t.Errorf("steady is %q, want %q", got, want)
+			t.Errorf("steady metrics: %q, want %q", got, want)
 		}
 	}
 	flood(begin, 1, "")
@@ -83,7 +83,7 @@ func TestWhatIsRememberedOfAnOffenderIsShort(t *testing.T) {
 	o := tenant.Report(begin).Offenders[0]
 	if len(o.Labels) != 2 || len(o.Labels[1].Name) != maxText || len(o.Senders[0].Container) != maxText ||
 		len(o.Example) > maxText+3 {
-		t.Errorf("the label has %d bytes and the container %d, want %d; the example has %d",
+		t.Errorf("the label has %d bytes and the container has %d, want %d each; the example has %d",
 			len(o.Labels[1].Name), len(o.Senders[0].Container), maxText, len(o.Example))
 	}
 }

@@ -18,7 +18,7 @@ func TestPeek(t *testing.T) {
 	}
 	if p := l.Peek(now, "t", key(series.Counter, "a", "1"), 0, 0); p !=
 		(Prospect{MaxSeries: 3, MaxMetricSeries: 2, New: 100, MaxNew: 100}) || len(l.tenants) > 0 {
-		t.Errorf("a tenant without samples: %+v, %d tenants", p, len(l.tenants))
+		t.Errorf("a tenant without samples: got %+v; %d tenants, want 0", p, len(l.tenants))
 	}
 	for _, step := range []struct {
 		why    string

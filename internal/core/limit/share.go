@@ -8,12 +8,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
-// reported is the part of max_series_per_metric from which a metric is in a report. Many processes with
-// fewer series of it each can exceed that limit together, but not max_series.
+// reported sets which metrics a report has: those with at least this part of max_series_per_metric. Many
+// processes with fewer series of a metric can exceed that limit together, but not max_series.
 const reported = 256
 
 // Use returns what each tenant uses of its limits. Call it once for each report to the leader of a
-// cluster: New has the series since the call before.
+// cluster: the field New counts the series since the previous call.
 func (l *Limiter) Use() map[string]usage.Use {
 	l.mu.Lock()
 	tenants := maps.Clone(l.tenants)
@@ -55,7 +55,7 @@ func (t *Tenant) use() usage.Use {
 func (l *Limiter) Share(a usage.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !a.Whole { // the sums before were of all processes
+	if !a.Whole { // only the previous sums have all processes
 		for name, before := range l.shared.Others {
 			u := a.Others[name]
 			u.Series, u.Metrics = before.Series, before.Metrics

@@ -45,7 +45,8 @@ func TestSeriesOfOtherProcessesTakePlaces(t *testing.T) {
 	}
 }
 
-// A new leader has not heard of all processes. Until it has, the sums of the one before hold.
+// A new leader has not heard from all processes at first. Until it has, the sums of the previous leader
+// hold.
 func TestANewLeaderFreesNoPlaces(t *testing.T) {
 	l := New(Config{MaxSeries: 10}, time.Hour, time.Hour)
 	l.Share(shared(true, usage.Use{Series: 10}, usage.Bounds{}))
@@ -62,7 +63,7 @@ func TestANewLeaderFreesNoPlaces(t *testing.T) {
 	}
 }
 
-// A report has all series, the new ones once, and the metrics with most series.
+// A report counts all series, counts new series once, and lists the metrics with the most series.
 func TestUse(t *testing.T) {
 	l := New(Config{MaxSeries: 10_000, MaxSeriesPerMetric: 512}, time.Hour, time.Hour)
 	tenant := l.Tenant("t")
@@ -72,7 +73,7 @@ func TestUse(t *testing.T) {
 	tenant.Admit(begin, claim(key(series.Counter, "small", 1)))
 	got := l.Use()["t"]
 	if got.Series != 4 || got.New != 4 || len(got.Metrics) != 1 || got.Metrics["m"] != 3 {
-		t.Errorf("got %+v, want 4 series, 4 new ones, and 3 of the metric m alone", got)
+		t.Errorf("got %+v, want 4 series, 4 new ones, and only the metric m, with 3 series", got)
 	}
 	if got = l.Use()["t"]; got.Series != 4 || got.New != 0 {
 		t.Errorf("the second report: got %+v, want 4 series and no new ones", got)

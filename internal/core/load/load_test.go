@@ -63,7 +63,7 @@ var kindOfType = map[dogstatsd.Type]Kind{
 func (r *reading) add(t *testing.T, line dogstatsd.Line, m *dogstatsd.Metric) {
 	t.Helper()
 	if line != dogstatsd.MetricLine {
-		t.Fatalf("line %v in a load of metrics", line)
+		t.Fatalf("got line %v, want only metrics", line)
 	}
 	kind := kindOfType[m.Type]
 	if known, ok := r.kinds[string(m.Name)]; ok && known != kind.String() {
@@ -122,7 +122,7 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 			for k, n := range totals.Kinds {
 				want := float64(totals.Metrics) * float64(c.Kinds[k]) / float64(c.Kinds.total())
 				if diff := float64(n) - want; diff > float64(each) || diff < -float64(each) {
-					t.Errorf("%d metrics of kind %v, about %.0f were asked for", n, Kind(k), want)
+					t.Errorf("%d metrics of kind %v, want about %.0f", n, Kind(k), want)
 				}
 			}
 			checkPackets(t, c, packets)
@@ -145,7 +145,7 @@ func checkPackets(t *testing.T, c Config, p Packets) {
 		for line := range bytes.SplitSeq(packet, []byte("\n")) {
 			if len(line) != c.LineBytes() || bytes.Count(line, []byte(",")) != tags ||
 				bytes.Contains(line, []byte("#")) != (c.Tags > 0) {
-				t.Fatalf("a line has %d bytes, want %d, and %d commas: %q", len(line), c.LineBytes(), tags, line)
+				t.Fatalf("a line has %d bytes, want %d bytes and %d commas: %q", len(line), c.LineBytes(), tags, line)
 			}
 		}
 	}
@@ -234,7 +234,8 @@ func TestNewContextsComeOnce(t *testing.T) {
 				}
 			}
 			if news != int(totals.NewContexts) || len(seen)-news != c.Contexts {
-				t.Errorf("%d new contexts and %d others; the totals have %d", news, len(seen)-news, totals.NewContexts)
+				t.Errorf("%d new contexts and %d others; the totals have %d new contexts",
+					news, len(seen)-news, totals.NewContexts)
 			}
 			if got := float64(news) / float64(totals.Metrics); got < share*0.98 || got > share*1.02 {
 				t.Errorf("%.4f of the metrics are of new contexts", got)

@@ -16,8 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// checker compiles a Config into rules and collects all its mistakes, so that a user can correct
-// all of them at once.
+// checker compiles a Config into rules and collects all mistakes in it, so that a user can correct all
+// of them at once.
 type checker struct {
 	m        *Mapper
 	problems []problem

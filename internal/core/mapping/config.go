@@ -18,7 +18,7 @@ type Config struct {
 	Rules        []Rule   `yaml:"rules" help:"rules; only the first that matches applies"`
 }
 
-// Rule is one entry of mapping.rules. Keys that statsd_exporter has too have the same names here.
+// Rule is one entry of mapping.rules. Keys that also exist in statsd_exporter have the same names here.
 type Rule struct {
 	Match      string `yaml:"match" help:"raw names that the rule is for: app.*.time, where * is one part between dots, or a regular expression for the whole name"`
 	MatchType  string `yaml:"match_type" help:"form of match: glob (default) or regex"`
@@ -42,9 +42,9 @@ type Rule struct {
 	Help  string  `yaml:"help" help:"help text for the metadata"`
 }
 
-// Relabel is one step of Prometheus' relabelling, with Prometheus' defaults. It is text so that New
-// can report a bad expression together with all other problems. Prometheus' own type would stop the
-// reading of the file at the first problem.
+// Relabel is one step of Prometheus' relabelling, with Prometheus' defaults. Its expressions are plain
+// text, so that New can report a bad expression together with all other problems. With Prometheus' own
+// type, reading the file would stop at the first problem.
 type Relabel struct {
 	SourceLabels []string `yaml:"source_labels" help:"labels whose values are joined; __name__ is the metric's name"`
 	Separator    Optional `yaml:"separator" help:"text between the joined values; default: a semicolon"`

@@ -59,7 +59,7 @@ func FuzzMap(f *testing.F) {
 			m.MapInto(&used, &in)
 			again := used
 			if !labels.Equal(out.Labels(), again.Labels()) || out.Source != again.Source {
-				t.Fatalf("%q gives %s, %q gives %s", tags, out.Labels(), shuffled, again.Labels())
+				t.Fatalf("tags %q give %s, shuffled %q give %s", tags, out.Labels(), shuffled, again.Labels())
 			}
 		}
 	})
@@ -100,7 +100,7 @@ func valid(t *testing.T, scheme model.ValidationScheme, out Output) {
 	}
 	key := out.AppendKey(nil)
 	if !bytes.Equal(key, series.AppendKey(nil, out.Kind, ls)) {
-		t.Fatalf("the key of %s is %q, which AppendKey of package series does not give", ls, key)
+		t.Fatalf("the key of %s is %q, but series.AppendKey returns another one", ls, key)
 	}
 	if _, back, err := series.ParseKey(key); err != nil || !labels.Equal(back, ls) {
 		t.Fatalf("the key of %s is read as %s, error %v", ls, back, err)

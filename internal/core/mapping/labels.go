@@ -79,8 +79,8 @@ func (set labelSet) merge() labelSet {
 	return out
 }
 
-// join returns the values of pairs that have the same name. An empty value sorts first and adds
-// nothing to the others.
+// join returns the values of pairs that have the same name, joined with commas. An empty value sorts
+// first, and is left out if there are others.
 func (set labelSet) join() string {
 	if len(set) > 1 && set[0].value == "" {
 		set = set[1:]
@@ -126,10 +126,10 @@ func (set labelSet) drop(name string) labelSet {
 	return set
 }
 
-// restoreBound restores the label le of a bucket that a sender counted itself. labelName has
-// renamed it, since a label le may be a forgery. The bound is written as Freshet writes its own
-// bounds, so that 10 and 10.0 are one bucket. Counters cannot join the buckets of a timer, since
-// the timer owns their name.
+// restoreBound restores the label le of a bucket that a sender counted itself. labelName has renamed the
+// label, since a label le may be a forgery. The bound is written as Freshet writes its own bounds, so
+// that 10 and 10.0 are one bucket. Counters cannot join the buckets of a timer, since the timer owns the
+// name of its buckets.
 func (set labelSet) restoreBound() {
 	i := set.index("tag_" + model.BucketLabel)
 	if i < 0 {
@@ -140,8 +140,8 @@ func (set labelSet) restoreBound() {
 	}
 }
 
-// finish sorts the labels and leaves out empty ones. Merged labels are sorted already, and only a
-// few were added later.
+// finish sorts the labels and leaves out empty ones. It sorts by insertion, since merged labels are
+// sorted already and only a few were added later.
 func (set labelSet) finish() labelSet {
 	set = slices.DeleteFunc(set, func(p pair) bool { return p.value == "" })
 	for i := 1; i < len(set); i++ {

@@ -58,8 +58,8 @@ type rule struct {
 	unit, help string
 }
 
-// metricType is the kind that a rule matches. Of the timers, it may match only those that are
-// timings on the wire, whose unit is the millisecond. Zero matches any kind.
+// metricType is the kind that a rule matches. If wire is set, the rule matches only timers of this type
+// on the wire: timings, whose unit is the millisecond. The zero value matches any kind.
 type metricType struct {
 	kind series.Kind
 	wire dogstatsd.Type
@@ -81,7 +81,7 @@ type Input struct {
 	Check  bool           // a service check, which has no Type
 	Name   []byte
 	Tags   []byte // raw, comma-separated
-	Host   []byte // h: of a service check
+	Host   []byte // field h: of a service check
 	Origin dogstatsd.Origin
 }
 
@@ -218,8 +218,8 @@ func (m *Mapper) apply(r *rule, captures []string, out *Output) {
 	}
 }
 
-// source returns a number for the series that there would be without the rule. The number is the
-// same in every process, since journals contain it.
+// source returns a number for the series that the context would have without the rule. The number must
+// be the same in every process, since journals contain it.
 func source(ls labels.Labels) uint64 {
 	return max(1, xxhash.Sum64(series.AppendKey(nil, series.Gauge, ls)))
 }
@@ -238,7 +238,7 @@ func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
 		switch {
 		case l.Name == model.MetricNameLabel:
 			name = m.metricName(l.Value)
-		case l.Name == "" || strings.HasPrefix(l.Name, "__"): // as in Prometheus, scratch labels end here
+		case l.Name == "" || strings.HasPrefix(l.Name, "__"): // as in Prometheus, scratch labels are dropped here
 		default:
 			out.set = append(out.set, pair{m.labelName(l.Name), validUTF8(l.Value)})
 		}

@@ -227,7 +227,7 @@ func TestRulesBeyondLabels(t *testing.T) {
 	}
 	out = as("fine", dogstatsd.Timing)
 	if p := out.Policy; p.Schema != -1 || p.MaxBuckets != 20 || p.Bounds != nil || !out.Named {
-		t.Errorf("fine: got %+v with %+v", out, p)
+		t.Errorf("metric fine: got %+v with %+v", out, p)
 	}
 	if !as("renamed", dogstatsd.Count).Named {
 		t.Error("a name that relabelling chose is not Named")

@@ -86,8 +86,8 @@ func (p templatePart) expand(captures []string) string {
 // Go's Expand would look for a capture called 1_total, which users do not expect.
 var reference = regexp.MustCompile(`\$(?:\$|[0-9]+|\{[A-Za-z0-9_]+\})`)
 
-// parseTemplate reads s, which may refer to captures by number or by their names in groups. Capture
-// 0 is the whole name.
+// parseTemplate reads s, which may refer to captures by number, or by name as listed in `groups`.
+// Capture 0 is the whole name.
 func parseTemplate(s string, groups []string) (template, error) {
 	var t template
 	text := func(s string) error {

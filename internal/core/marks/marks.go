@@ -24,7 +24,7 @@ const (
 	// Every is the number of entries between two marks. An idle cluster makes a few entries a second.
 	Every = 64
 
-	// most is the largest number of marks that are kept, and of marks that wait for stores.
+	// most bounds the number of marks that are kept, and the number of marks that wait for stores.
 	most = 64
 )
 
@@ -35,10 +35,10 @@ type Marks struct {
 	done  []Mark // by index, the newest last
 
 	open  int               // number of marks that wait for a tenant
-	waits map[string][]*One // by index, for each tenant whose requests they wait for
+	waits map[string][]*One // marks by index, for each tenant whose requests they wait for
 }
 
-// One is a mark that is not complete yet.
+// One holds a mark that is not complete yet.
 type One struct {
 	mark  Mark
 	waits int // number of tenants whose digests are missing
@@ -47,8 +47,9 @@ type One struct {
 // All returns the newest marks, by index. The caller owns the slice.
 func (m *Marks) All() []Mark { return slices.Clone(m.done) }
 
-// Closed adds closed tiles to the next mark. The sum does not depend on their order. It does not show
-// whether two series have swapped their values: a hash of the labels would cost too much.
+// Closed adds the hashes of closed tiles to the next mark. Their sum does not depend on the order of the
+// tiles. It does not show whether two series have swapped their values: a hash of the labels would cost
+// too much.
 func (m *Marks) Closed(closed []*tile.Waiting) {
 	for _, w := range closed {
 		for _, samples := range w.Samples {
@@ -185,8 +186,8 @@ func (c *Compared) judge(node string, index uint64, odd, agree map[string]uint64
 	}
 }
 
-// Verdict returns the first entry at whose mark a node differed from most others, and the last one at whose mark it
-// agreed with them; 0 for none.
+// Verdict returns the entry of the first mark in which a node differed from most others, and that of the
+// last mark in which the node agreed with them; 0 for none.
 func (c *Compared) Verdict(node string) (differed, agreed uint64) {
 	odd, agree := map[string]uint64{node: c.odd[node]}, map[string]uint64{node: c.agree[node]}
 	for index := range c.all {

@@ -2,7 +2,7 @@ package marks
 
 import "testing"
 
-// marksOf returns a mark for each hash, from an index on.
+// marksOf returns a mark for each hash, the first one for the entry `from`.
 func marksOf(from uint64, hashes ...uint64) (all []Mark) {
 	for i, h := range hashes {
 		all = append(all, Mark{from + uint64(i)*Every, h})

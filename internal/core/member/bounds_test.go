@@ -9,9 +9,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// The clock of the node where a request came in may be wrong. If its time decided, a request from an
-// hour ahead would elect a server of an HA pair for an hour, and the group would forget deltas that may
-// come again. A request from an hour ago would make the samples of the present too far ahead.
+// The clock of the node where a request came in may be wrong. If that clock decided, a request stamped
+// an hour ahead would keep a server of an HA pair elected for an hour, and the group would forget deltas
+// that may come again. With a request stamped an hour ago, samples of the present would count as too far
+// ahead.
 func TestTheLeaderTellsWhenARequestArrived(t *testing.T) {
 	const hour = 3_600_000
 	g := newThree(t, 3)
@@ -39,7 +40,7 @@ func TestTheLeaderTellsWhenARequestArrived(t *testing.T) {
 	write(requestEntry(t, g.now), hour, "a")
 	g.pass(10_000)
 	if a := write(requestEntry(t, g.now), 0, "b"); a.Outcome.Dropped.Samples > 0 {
-		t.Error("a server that is gone for 10 s stays elected, since its last request came from an hour ahead")
+		t.Error("a server that is gone for 10 s stays elected, since its last request was stamped an hour ahead")
 	}
 	deltas := func(hash uint64, off int64) {
 		g.pass(1000) // a total treats a second increment with the same time as a repeat
@@ -99,19 +100,19 @@ func TestRequestsThatWaitAreBounded(t *testing.T) {
 	}
 	if err := fill("one"); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), `tenant "one"`) ||
 		!strings.Contains(err.Error(), "1000 are allowed") {
-		t.Errorf("at the limit of the tenant: %v", err)
+		t.Errorf("a write at the tenant's limit: %v", err)
 	}
 	if w := n.State().Waiting("one"); w.RequestsBytes < 1000 || w.RequestsBytes > 1500 {
 		t.Errorf("%+v waits", w)
 	}
 	for range 20 {
 		if err := write("two"); err != nil || n.answers[id].Outcome == nil {
-			t.Fatalf("the other tenant: %v", err)
+			t.Fatalf("a write of the other tenant: %v", err)
 		}
 	}
 	n.sick["two"] = true
 	if err := fill("two"); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "all tenants") {
-		t.Errorf("at the limit of all: %v", err)
+		t.Errorf("a write at the limit of all: %v", err)
 	}
 	n.sick = nil
 	g.pass(1000)
@@ -205,7 +206,8 @@ func TestReadersThatWaitAreBounded(t *testing.T) {
 	}
 }
 
-// Leaders need the senders of the last 10 s. Members do not remember all collectors that ever pushed.
+// A member remembers the senders of the last 10 s, since leaders need them. It does not remember all
+// collectors that ever pushed.
 func TestOldSendersAreForgotten(t *testing.T) {
 	m := New(group, &config)
 	for i := range uint64(1000) {
@@ -246,7 +248,7 @@ func TestALeaderWaitsForAQuorumToApply(t *testing.T) {
 	others[0].hangs = true
 	for range 200 {
 		if err := write(); err != nil {
-			t.Fatalf("a write while one of three members takes nothing returns %v", err)
+			t.Fatalf("while one of three members takes nothing, a write returns %v", err)
 		}
 	}
 	if behind := n.leader.backlog.of(2) + n.leader.backlog.of(3); behind < 10_000 {
@@ -257,7 +259,7 @@ func TestALeaderWaitsForAQuorumToApply(t *testing.T) {
 	for ; written < 200; written++ {
 		if err := write(); err != nil {
 			if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "10000 are allowed") {
-				t.Errorf("a write while two of three members take nothing returns %v", err)
+				t.Errorf("while two of three members take nothing, a write returns %v, want ErrFull", err)
 			}
 			break
 		}
@@ -269,7 +271,7 @@ func TestALeaderWaitsForAQuorumToApply(t *testing.T) {
 	n.Push(g.now, id, pushOf(g.now, "one", 9, 1, 1))
 	g.settle()
 	if err := n.answers[id].Err; !errors.Is(err, ErrFull) {
-		t.Errorf("a push while two of three members take nothing: %v", err)
+		t.Errorf("while two of three members take nothing, a push returns %v", err)
 	}
 	others[0].hangs = false
 	g.pass(1000)

@@ -19,8 +19,8 @@ const (
 	// clock is 5 s slow, a window of the present still lies in one of tile.MaxAhead open tiles.
 	maxApart = 5000
 
-	// leapt is the longest step of our clock between two events, in milliseconds, that is not a
-	// leap.
+	// leapt is the longest step of our clock between two events, in milliseconds, that does not count as
+	// a leap.
 	leapt = 1000
 
 	// fresh is how long, in milliseconds, a reading of another member's clock may be used.
@@ -112,8 +112,9 @@ func (c *clocks) right() int64 {
 	return c.now
 }
 
-// bounded returns our time, bounded by the median. Of two clocks, the slower one bounds it: if that one is
-// wrong, tiles only close late, but a tile that closes too early refuses its gauges for good.
+// bounded returns our time, bounded by the median. If only two clocks are known, the slower one is the
+// bound: if it is wrong, tiles only close late. A tile that closed too early would refuse its gauges for
+// good.
 func (c *clocks) bounded() int64 {
 	if mutant.WrongClock {
 		return c.now
@@ -122,8 +123,8 @@ func (c *clocks) bounded() int64 {
 	return min(c.now, c.now+all[(len(all)-1)/2]+maxAhead)
 }
 
-// latest is the latest time that it may be now. Of two clocks, the faster one shows it. With more
-// clocks, it is the bounded time.
+// latest returns the latest time that it may be now. Of two clocks, the faster one shows this time. With
+// any other number of clocks, it is the bounded time.
 func (c *clocks) latest() int64 {
 	if all := c.ahead(); len(all) == 2 {
 		return c.now + all[1]

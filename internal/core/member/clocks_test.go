@@ -63,8 +63,8 @@ func TestALeap(t *testing.T) {
 	}
 }
 
-// Another member's clock that was set back counts within some seconds, though its earlier messages
-// looked faster.
+// If another member's clock is set back, its new time counts within some seconds, though its earlier
+// messages looked faster.
 func TestAnotherClockIsSetBack(t *testing.T) {
 	var c clocks
 	c.tell(base)
@@ -81,8 +81,9 @@ func TestAnotherClockIsSetBack(t *testing.T) {
 	}
 }
 
-// Of two clocks nobody can tell which one is wrong. The leader closes tiles at most a second ahead of the slower
-// one, and the faster one says how late it may be. A clock that was not heard for long is of no use.
+// Of two clocks nobody can tell which one is wrong. The leader closes tiles at most a second ahead of
+// the slower one. The faster one shows the latest time that it may be now. A clock that was not heard
+// for long is of no use.
 func TestTwoClocks(t *testing.T) {
 	for _, x := range []struct{ ahead, bounded, latest, apart int64 }{
 		{-3_600_000, maxAhead - 3_600_000, 0, 3_600_000},

@@ -24,15 +24,15 @@ type Deltas struct {
 	New      []delta.New // series that had no total
 }
 
-// deltas has the state, besides the tiles, that decides which deltas count.
+// deltas is the state, besides the tiles, that decides which deltas count.
 type deltas struct {
 	seen   seen.Seen
 	writer batch.Writer
 
-	// refused has the series that were refused because of the totals in all shards. Sections of shards
+	// refused lists the series that were refused because of the totals in all shards. Sections of shards
 	// are saved one after the other, so after a restart the totals of all shards are not as they were
-	// when an entry was first applied. Up to the entry `decided`, the member repeats the first
-	// decisions.
+	// when an entry was first applied. Therefore, up to the entry `decided`, the member repeats its
+	// earlier decisions.
 	refused []decision
 	decided uint64
 }
@@ -43,9 +43,8 @@ type decision struct {
 	series []delta.Refused
 }
 
-// applyDeltas adds the increments of a request to their tiles. A request that comes again counts
-// once, and has the same outcome. A request of which no increment counts does not admit
-// its tenant.
+// applyDeltas adds the increments of a request to their tiles. A request that comes again counts once,
+// and has the same outcome. If none of its increments counts, a request does not admit its tenant.
 func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) error {
 	m.deltas.seen.Advance(e.Arrival)
 	r := Request{Index: index, entry: *e}
@@ -72,7 +71,7 @@ func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) erro
 // takeDeltas is applyDeltas for a tenant that is admitted, or that may be admitted.
 func (m *Member) takeDeltas(index uint64, e *entry.Request, r *Request, done *Applied) error {
 	d := &m.deltas
-	known := m.has.Has(e.Tenant) // only admitted tenants have elections of HA pairs, too
+	known := m.has.Has(e.Tenant) // elections of HA pairs, too, are only for admitted tenants
 	if known && !m.takes(e, done) {
 		r.Write.Outcome.Dropped = r.body.Counts()
 		return nil

@@ -81,7 +81,7 @@ func TestDeltasInTheLog(t *testing.T) {
 	}
 	before, stored := m.Digests("one")
 	if before.Index != m.Index() || stored != (Digest{}) {
-		t.Errorf("the digests are %+v and %+v, want one of entry %d and none", before, stored, m.Index())
+		t.Errorf("the digests are %+v and %+v, want one with index %d and an empty one", before, stored, m.Index())
 	}
 }
 
@@ -129,13 +129,14 @@ func TestARepeatIsRefusedLikeTheFirst(t *testing.T) {
 		f := again.Windows.Folded["one"]
 		if again.Outcome.Refused != o.Refused || again.Outcome.Written != o.Written || texts[0] != texts[1] ||
 			!strings.Contains(again.Outcome.First.Cause, "when the request came for the first time") {
-			t.Errorf("at first %s\nagain    %s", o.Text(), again.Outcome.Text())
+			t.Errorf("first outcome  %s\nrepeat outcome %s", o.Text(), again.Outcome.Text())
 		}
 		if f.Samples != 0 || f.Repeated != 2 || len(again.Deltas.New) > 0 {
 			t.Errorf("the repeat counts: %+v", f)
 		}
 	}
-	// The rules of the proposer drop all series but one now, so fewer samples come than were refused.
+	// The proposer's rules now drop all series but one, so fewer samples come than were refused at
+	// first.
 	e = deltaOf(t, "a", remotewrite.CounterType, base+1, 1)
 	again, _ := apply(t, m, e)
 	if got := again.Outcome; got.Written != (outcome.Counts{}) || got.Refused != o.Refused ||

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// The leader notes in the log up to which entry a backend has what is forwarded, and all members know it. The next
-// leader sends nothing before it knows what the last one noted.
+// The leader notes in the log up to which entry a backend has the forwarded data, and all members know
+// it. The next leader sends nothing before it knows the notes of the last leader.
 func TestTheLogKnowsWhatIsForwarded(t *testing.T) {
 	g := newThree(t, 3)
 	first := g.leader()
 	for _, n := range g.nodes {
 		if n.Sends() != (n == first) {
-			t.Error("a member that does not lead sends")
+			t.Error("a member other than the leader sends")
 		}
 	}
 	for _, n := range g.others(first) {
@@ -20,7 +20,7 @@ func TestTheLogKnowsWhatIsForwarded(t *testing.T) {
 	}
 	g.settle()
 	first.Forwarded(map[string]uint64{"mimir": 2, "thanos": 0})
-	first.Forwarded(map[string]uint64{"mimir": 3}) // while the first is under way
+	first.Forwarded(map[string]uint64{"mimir": 3}) // while the first entry is under way
 	g.settle()
 	ends := first.log.Last()
 	first.Forwarded(map[string]uint64{"mimir": 2})
@@ -40,18 +40,18 @@ func TestTheLogKnowsWhatIsForwarded(t *testing.T) {
 	}
 	g.pass(5000)
 	if next := g.leader(); next == first || next.Sends() {
-		t.Error("a leader sends before it knows that it has all entries of the last one")
+		t.Error("a leader sends before it knows that it has all entries of the last leader")
 	}
 	for _, n := range g.others(first) {
 		n.muffled = false
 	}
 	g.pass(5000)
 	if next := g.leader(); !next.Sends() || next.State().Forwarded("mimir") != 2 {
-		t.Errorf("the next leader sends: %v, entry %d", next.Sends(), next.State().Forwarded("mimir"))
+		t.Errorf("the next leader sends: %v, entry %d; want true, 2", next.Sends(), next.State().Forwarded("mimir"))
 	}
 }
 
-// What is forwarded is in the section of the group. A section of an earlier version lacks it.
+// The section of the group says what is forwarded. A section of an earlier version does not.
 func TestTheSectionHasWhatIsForwarded(t *testing.T) {
 	g := newThree(t, 1)
 	g.leader().Forwarded(map[string]uint64{"mimir": 2, "thanos": 1})
@@ -76,12 +76,12 @@ func TestTheSectionHasWhatIsForwarded(t *testing.T) {
 	}
 }
 
-// Unstored is the first entry whose samples a store may lack: of any tenant.
+// Unstored is the first entry whose samples the store of any tenant may lack.
 func TestUnstored(t *testing.T) {
 	g := newThree(t, 1)
 	n := g.leader()
 	if n.State().Unstored() != n.State().Index()+1 {
-		t.Errorf("nothing waits, and unstored is %d after entry %d", n.State().Unstored(), n.State().Index())
+		t.Errorf("nothing waits, but Unstored() is %d after entry %d", n.State().Unstored(), n.State().Index())
 	}
 	n.hangs = true
 	n.Write(g.now, 1, requestEntry(t, g.now))
@@ -91,7 +91,7 @@ func TestUnstored(t *testing.T) {
 	n.Forwarded(map[string]uint64{"mimir": 1})
 	g.settle()
 	if n.State().Unstored() != waits || n.State().Index() != waits+2 {
-		t.Errorf("unstored is %d, and entry %d waits", n.State().Unstored(), waits)
+		t.Errorf("Unstored() is %d, but entry %d waits", n.State().Unstored(), waits)
 	}
 	n.hangs = false
 	g.settle()

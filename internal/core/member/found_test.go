@@ -15,8 +15,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// A group goes on with the data of one machine: with its totals, with its tiles that wait, in the order of their
-// time, and with what decides about requests. The positions of the machine's journal mean nothing in the group.
+// A group goes on with the data of one machine: with its totals, with its waiting tiles in the order of
+// their time, and with the state that decides about requests. The positions of the machine's journal
+// mean nothing in the group.
 func TestFound(t *testing.T) {
 	const index = 2
 	shards := tile.NewShards(&config)
@@ -49,7 +50,7 @@ func TestFound(t *testing.T) {
 	m := again(t, Found(group, index, &config, shards, map[string]*write.State{"one": state, "two": {}},
 		[]catalogue.Metric{{Tenant: "one", Name: "c", Base: "c", Kind: series.Counter, LastSeen: base}}))
 	if name, _, known := m.Names().Of("one").Find([]byte("c"), series.Counter, ""); name != "c" || !known {
-		t.Errorf("the counter c has the name %q, %v", name, known)
+		t.Errorf("the counter c has the name %q, known: %v", name, known)
 	}
 
 	if m.Index() != index || m.Reaches() != index || m.Shards().Len() != 20 {

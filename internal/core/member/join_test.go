@@ -76,7 +76,8 @@ func TestALearnerThatLagsDoesNotVote(t *testing.T) {
 	}
 }
 
-// A known name with another member is an emptied directory, or a name that two nodes have.
+// If a known name comes with another member, the node's directory was emptied, or two nodes have the
+// same name.
 func TestAKnownNodeIsRefused(t *testing.T) {
 	g := found(t)
 	a := g.nodes[0]

@@ -18,7 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// leader is what a member needs while it leads. All fields except the clocks and the backlog belong to one term.
+// leader is the state that a member needs while it leads. All fields except the clocks and the backlog
+// belong to one term.
 type leader struct {
 	clocks  clocks
 	backlog backlog
@@ -36,7 +37,7 @@ type leader struct {
 	joins   []join          // nodes that wait to become learners
 	names   uint64          // index of the last entry under way that names a node
 	notes   uint64          // index of the last entry under way that says what is forwarded
-	claims  uint64          // index of the last entry under way that claims names without which pushes wait
+	claims  uint64          // index of the last entry under way that claims names for which pushes wait
 	stall   stall
 }
 
@@ -53,8 +54,8 @@ const (
 	// windows that the last leader did not take come again, and their gauges must not be too late.
 	cautious = 5000 // ms
 
-	// recently is a time before an election. The new leader waits for the senders whose windows came in
-	// that time.
+	// recently is how far back from its election a new leader looks: it waits for the senders whose
+	// windows came in that time.
 	recently = 10_000 // ms
 
 	// spread is the time over which the shards close the same tile, one after the other, so that a
@@ -121,7 +122,7 @@ type stall struct {
 	at    int
 	ends  [stallTicks]uint64 // where the log ended at each of the last ticks; 0 before the election
 	asked []uint64           // members that were asked to lead, each once
-	wait  int                // ticks until the next one is asked
+	wait  int                // ticks until the next member is asked
 	began bool               // one was asked
 }
 
@@ -222,9 +223,10 @@ func (n *Node) proposeWindows() {
 	}
 }
 
-// nameQueue gives the series of the first pushes the names under which they are stored, and returns the size of these
-// pushes in bytes. It returns 0 if they must wait until names that are unknown yet are claimed. All windows that were
-// ever proposed are applied, so the state has the owners that this leader's next entry meets.
+// nameQueue gives the series of the first pushes the names under which they are stored, and returns the
+// size of these pushes in bytes. It returns 0 if they must wait until names that are unknown yet are
+// claimed. All windows that were ever proposed are applied, so the owners in the state are those that
+// this leader's next entry will find.
 func (n *Node) nameQueue() (size int) {
 	l := &n.leader
 	if l.claims > n.state.Index() {
@@ -273,7 +275,7 @@ type naming struct {
 	names   *catalogue.Shared
 	terms   catalogue.Terms
 	entry   entry.Names
-	claimed map[entry.Claim]struct{} // by owners without a name, and of names that were not claimed lately
+	claimed map[entry.Claim]struct{} // claims by owners without a name, and of names not claimed lately
 	bytes   int                      // of the names in these claims
 	unknown bool                     // an owner has no name
 	buckets map[string]string        // as text, by the encoded policy
@@ -336,8 +338,9 @@ func (x *naming) find(names catalogue.Names, tenant string, kind series.Kind, na
 	return stored
 }
 
-// sorted returns the claims. Of several kinds in the same windows, nobody knows which one came first. The order of the
-// kinds decides then, counters first, and native timers before others.
+// sorted returns the claims in order. If several kinds claim a name in the same windows, nobody knows
+// which one came first. Then the order of the kinds decides, counters first, and native timers before
+// other timers.
 func (x *naming) sorted() (all entry.List) {
 	claims := slices.SortedFunc(maps.Keys(x.claimed), func(a, b entry.Claim) int {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind),
@@ -639,7 +642,7 @@ func boundaryOf(end int64, shards entry.Shards, config *tile.Config, full []stri
 	return b
 }
 
-// ErrKnown means that a node wants to join whose name already belongs to another member: the node's
+// ErrKnown means that a node wants to join, but its name already belongs to another member: the node's
 // directory was emptied, or two nodes have the same name.
 var ErrKnown = errors.New("the cluster knows another directory of this node")
 
@@ -702,7 +705,7 @@ func (n *Node) admitNodes() {
 	n.promote()
 }
 
-// nameNode proposes the member of a node, unless such an entry is under way.
+// nameNode proposes an entry that names the member of a node, unless such an entry is under way.
 func (n *Node) nameNode(node entry.Node) {
 	if n.leader.names > n.state.Index() {
 		return
@@ -713,12 +716,12 @@ func (n *Node) nameNode(node entry.Node) {
 	}
 }
 
-// Sends reports whether this member sends what is forwarded to other servers: it leads, and knows what earlier
-// leaders have noted as sent.
+// Sends reports whether this member sends the forwarded data to other servers: it leads, and it knows
+// what earlier leaders have noted as sent.
 func (n *Node) Sends() bool { return n.leadership.Leads && n.term == n.leadership.Term }
 
-// Forwarded tells the leader up to which entry each backend has what is forwarded. It proposes an entry that says
-// so, unless the log has it or such an entry is under way.
+// Forwarded tells the leader up to which entry each backend has the forwarded data. It proposes an entry
+// that notes this, unless the log already says so or such an entry is under way.
 func (n *Node) Forwarded(reached map[string]uint64) {
 	if !n.Sends() || n.leader.notes > n.state.Index() {
 		return
@@ -737,7 +740,7 @@ func (n *Node) Forwarded(reached map[string]uint64) {
 	}
 }
 
-// has reports whether a member gets all entries.
+// has(member) reports whether the member gets all entries.
 func (n *Node) has(member uint64) bool {
 	return slices.Contains(n.members.Voters, member) || slices.Contains(n.members.Learners, member)
 }
@@ -762,7 +765,8 @@ func (n *Node) promote() {
 // write before it has applied them all, which may take half a minute.
 const MaxBehind = 256 << 20
 
-// backlogSteps is how many places of the log are remembered between MaxBehind and the last entry applied.
+// backlogSteps is how many places are remembered in the last MaxBehind bytes of the log before the last
+// entry applied.
 const backlogSteps = 64
 
 // backlog knows, for each other member, how many bytes of entries it still has to apply. It counts only
@@ -779,7 +783,8 @@ type place struct {
 	sum   int64
 }
 
-// applied is called with an entry that this member applies. The members may be `most` bytes behind.
+// applied is called with each entry that this member applies. The other members may be at most `most`
+// bytes behind.
 func (b *backlog) applied(index uint64, bytes int, most int64) {
 	b.sum += int64(bytes)
 	last := len(b.places) - 1
@@ -800,8 +805,9 @@ func (b *backlog) heard(member, applied uint64) {
 	b.others[member] = applied
 }
 
-// of returns how many bytes of entries a member is at least behind. The true number may be higher by the
-// distance of two places, and entries from before the start of this process are not counted.
+// of(member) returns a lower bound for how many bytes of entries the member is behind. The true number
+// may be higher by the distance of two places, and entries from before the start of this process are not
+// counted.
 func (b *backlog) of(member uint64) int64 {
 	applied := b.others[member]
 	i := sort.Search(len(b.places), func(i int) bool { return b.places[i].index > applied })

@@ -16,7 +16,8 @@ func marksOf(m *Member) map[uint64]uint64 {
 	return all
 }
 
-// Members that apply one log have the same marks, whenever their stores take the work, and after restarts.
+// Members that apply one log have the same marks, no matter when their stores take the work, and also
+// after restarts.
 func TestMarks(t *testing.T) {
 	compared, restarts := 0, 0
 	for seed := range uint64(20) {
@@ -38,7 +39,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// Another outcome changes all later marks, and another tile changes the next one.
+// A different outcome changes all later marks. A different tile changes only the next mark.
 func TestMarksDiffer(t *testing.T) {
 	log := logOf(t, 3, 400)
 	want := marksOf(plainly(t, log).member)
@@ -60,7 +61,7 @@ func TestMarksDiffer(t *testing.T) {
 	}
 	for index, hash := range marksOf(other.member) {
 		if differs := want[index] != hash; differs != (index >= spoilt) {
-			t.Errorf("another outcome of entry %d: the mark of entry %d differs: %v", spoilt, index, differs)
+			t.Errorf("with another outcome of entry %d, the mark of entry %d differs: %v", spoilt, index, differs)
 		}
 	}
 
@@ -74,7 +75,7 @@ func TestMarksDiffer(t *testing.T) {
 	}
 	for index, hash := range marksOf(value.member) {
 		if differs := want[index] != hash; differs != (index == 256) {
-			t.Errorf("another tile closed by entry 202: the mark of entry %d differs: %v", index, differs)
+			t.Errorf("with another tile closed by entry 202, the mark of entry %d differs: %v", index, differs)
 		}
 	}
 }

@@ -1,8 +1,8 @@
-// Package member is one member of a group, without goroutines, clock or I/O. A Node is the whole of
-// it: its part in the order of the log, its state, and the leader's work while it leads. A Member is
-// the state alone, a state machine. Entries go in, in the order of the log. Work for the stores and
-// answers for the proposers come out. Equal entries give equal states, equal work and equal answers
-// on every member, whenever its stores take the work.
+// Package member is one member of a group, without goroutines, clock or I/O. A Node is the whole member:
+// its part in the order of the log, its state, and the leader's work while it leads. A Member is the
+// state alone, a state machine. Entries go in, in the order of the log. Work for the stores and answers
+// for the proposers come out. Equal entries give equal states, equal work and equal answers on every
+// member, no matter when its stores take the work.
 //
 // This is what a Node does with its Member:
 //
@@ -135,7 +135,7 @@ type Applied struct {
 	Windows Windows          // of KindWindows and KindDeltas
 	Closed  Closed           // of KindBoundary
 	Names   []Conflict       // of KindNames: claims that got another name
-	Request *Request         // of KindRequest: its outcome is known once Done has its work; nil if Outcome has it
+	Request *Request         // of KindRequest: the outcome is known once Done gets the work; nil if Outcome is set
 	Outcome *outcome.Outcome // of a request that no store needs to see, and of events, each of which counts as a sample
 	Deltas  *Deltas          // of KindDeltas; points into the entry
 	Elected *Elected         // the request elected its sender, the other replica of its HA pair; points into the entry
@@ -267,14 +267,14 @@ func (m *Member) VisibleTiles(tenant string) uint64 {
 // Shards returns the tiles. Other goroutines may query them while the member changes them.
 func (m *Member) Shards() *tile.Shards { return m.shards }
 
-// Names returns the names of DogStatsD metrics. Other goroutines may peek, and ask for metadata.
+// Names returns the names of DogStatsD metrics. Other goroutines may call its Peek and Metadata.
 func (m *Member) Names() *catalogue.Shared { return m.names }
 
 // Nodes returns the member of each node that ever joined, by the node's name.
 func (m *Member) Nodes() map[string]uint64 { return m.nodes.All() }
 
-// Forwarded returns the index of the last entry whose samples a backend has, by its name: see entry.KindForwarded. It
-// is 0 for a backend that is not known.
+// Forwarded returns the index of the last entry whose samples the named backend has: see
+// entry.KindForwarded. It is 0 for an unknown backend.
 func (m *Member) Forwarded(backend string) uint64 { return m.sent.Of(backend) }
 
 // applyVersion raises the version. It never falls.

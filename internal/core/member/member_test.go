@@ -36,9 +36,9 @@ var config = tile.Config{
 	CounterTTL: time.Hour, GaugeTTL: 30 * time.Second, CheckTTL: time.Hour, UpDownTTL: 24 * time.Hour,
 }
 
-// logOf makes a log from a seed: windows of three collectors with repeats, boundaries for some or all
-// shards, some of them repeated, requests and deltas of two tenants, of which one has an HA pair, events,
-// what backends have, and empty entries. The first entry has index 2.
+// logOf makes a log from a seed. It has windows of three collectors with repeats; boundaries for some or
+// all shards, some of them repeated; requests and deltas of two tenants, one of them with an HA pair;
+// events; entries that say what backends have; and empty entries. The first entry has index 2.
 func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	now := int64(base)
@@ -51,7 +51,7 @@ func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 		now += rnd.Int64N(2500)
 		e := entry.Entry{Group: group, Shape: 1}
 		tenant := []string{"one", "two"}[rnd.IntN(2)]
-		if rnd.IntN(10) == 0 { // some of them find no place
+		if rnd.IntN(10) == 0 { // some tenants find no place
 			tenant = fmt.Sprint("more", rnd.IntN(6))
 		}
 		places := 2 + rnd.IntN(4)
@@ -133,7 +133,7 @@ func logOf(t testing.TB, seed uint64, entries int) (all [][]byte) {
 	return all
 }
 
-// namesOf returns claims of a few names by several kinds, of which the tenant has room for six.
+// namesOf returns claims of a few names by several kinds. The tenant has room for six names.
 func namesOf(rnd *rand.Rand, tenant string, now int64, places int) entry.Names {
 	e := entry.Names{Clock: now, MaxNames: 6, MaxTenants: places, Unused: 300_000, CounterTTL: 20_000, GaugeTTL: 10_000,
 		CheckTTL: 5000, UpDownTTL: 40_000}
@@ -159,7 +159,8 @@ func incrementOf(rnd *rand.Rand, now int64) batch.Increment {
 	return inc
 }
 
-// deltasOf returns deltas of some series that windows have, too, and of others. Some have another kind.
+// deltasOf returns deltas of some series that windows also have, and of other series. Some of the series
+// have another kind.
 func deltasOf(t testing.TB, rnd *rand.Rand, tenant string, now int64) entry.Request {
 	var in write.Incoming
 	var b remotewrite.Builder
@@ -678,7 +679,7 @@ func TestASectionWithoutIndexes(t *testing.T) {
 		closing.shards.CloseUpTo(number, c.index, base+10_000, &config)
 		section, _, _ := closing.AppendShard(nil, number)
 		if err := New(group, &config).RestoreShard(number, 2, section); (err == nil) != c.good {
-			t.Errorf("closed by entry %d: %v", c.index, err)
+			t.Errorf("a tile closed by entry %d: error %v", c.index, err)
 		}
 	}
 }
@@ -702,8 +703,8 @@ func TestASectionDuringAReplay(t *testing.T) {
 	}
 }
 
-// After a restart the tiles of a shard may wait before earlier ones of another shard. The lowest index
-// decides up to where all tiles are stored.
+// After a restart the tiles of a shard may be queued before earlier tiles of another shard. The lowest
+// index decides up to which entry all tiles are stored.
 func TestTilesWaitInOrder(t *testing.T) {
 	one := &tenant{}
 	add := func(indexes ...uint64) {
@@ -728,7 +729,7 @@ func TestTilesWaitInOrder(t *testing.T) {
 	}
 }
 
-// An entry for other shards than the group has does nothing, and Apply reports that.
+// An entry that was made for shards other than those of the group does nothing, and Apply reports that.
 func TestAnEntryOfAnotherShape(t *testing.T) {
 	m := withGauge(t)
 	e := boundary(base + 10_000)
@@ -751,7 +752,7 @@ func TestWhatIsVisible(t *testing.T) {
 		t.Fatal(err)
 	}
 	if one, two := m.Visible("one"), m.Visible("two"); one != 1 || two != 2 {
-		t.Errorf("visible are entries up to %d for tenant one and up to %d for tenant two, want 1 and 2", one, two)
+		t.Errorf("entries up to %d are visible for tenant one and up to %d for tenant two, want 1 and 2", one, two)
 	}
 	m.Done(m.Work()[0])
 	if one := m.Visible("one"); one != 2 {
@@ -822,8 +823,8 @@ func TestASectionWhileAStoreHangs(t *testing.T) {
 	}
 }
 
-// FuzzRestoreNote checks that a malformed note changes nothing, and that any other leaves a tenant that can
-// be saved.
+// FuzzRestoreNote checks that a malformed note changes nothing, and that after any other note the tenant
+// can be saved and restored.
 func FuzzRestoreNote(f *testing.F) {
 	r := plainly(f, logOf(f, 1, 60))
 	for _, n := range r.notes {
@@ -839,7 +840,7 @@ func FuzzRestoreNote(f *testing.F) {
 		for _, name := range m.Tenants() {
 			section := m.AppendTenant(nil, name, 1)
 			if err := New(group, &config).RestoreTenant(name, section); err != nil {
-				t.Fatalf("%x cannot be read: %v", section, err)
+				t.Fatalf("the section %x cannot be read: %v", section, err)
 			}
 		}
 		if counts, _ := m.RestoreNote(note); counts {
@@ -848,7 +849,8 @@ func FuzzRestoreNote(f *testing.F) {
 	})
 }
 
-// FuzzRestore checks that a section of the group is refused, or saved again as a section that is restored.
+// FuzzRestore checks that a section of the group is either refused, or restored and saved again as a
+// section that can be restored, too.
 func FuzzRestore(f *testing.F) {
 	r := newRun()
 	for i, data := range logOf(f, 1, 100) {

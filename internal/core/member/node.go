@@ -65,9 +65,9 @@ const (
 	maxReads = 1 << 14
 )
 
-// Node is a whole member: the replica, which has a part in the order of the log, the state, which the
-// entries make, and the leader's work while this member leads. Like its parts it has no goroutine, no
-// clock and no I/O. Times are Unix milliseconds of this machine's clock.
+// Node is a whole member. It has the replica, which takes part in the order of the log; the state, which
+// results from the entries; and the leader's work while this member leads. Like its parts, it has no
+// goroutine, no clock and no I/O. Times are Unix milliseconds of this machine's clock.
 //
 //	for each event {
 //		n.Tick(now), n.Step(now, message), n.Push(now, …), n.Write(now, …), n.Barrier(…),
@@ -160,8 +160,9 @@ func (n *Node) Tick(now int64) {
 func (n *Node) tell(now int64) {
 	leap := n.leader.clocks.tell(now)
 	if n.now = now; n.leader.since != 0 {
-		// The time of the election is compared with times in the log. If our clock leaps ahead, it may be wrong from
-		// now on, and those times stay right. An election that seems too early only makes the leader wait longer.
+		// The time of the election is compared with times in the log. If our clock leaps ahead, it may
+		// be wrong from now on, but the times in the log stay right. So only a leap back moves the
+		// election. An election that seems too early only makes the leader wait longer.
 		n.leader.since += min(leap, 0)
 	}
 }
@@ -536,7 +537,7 @@ func (n *Node) lost(index uint64) {
 	}
 }
 
-// follow notes who leads. A leader's queue belongs to its term.
+// follow notes who leads. A new leadership ends the queue, which belongs to one term.
 func (n *Node) follow(l replica.Leadership) {
 	if l == n.leadership {
 		return
@@ -554,7 +555,7 @@ func (n *Node) follow(l replica.Leadership) {
 	n.leadership = l
 }
 
-// releaseReads answers the barriers of a tenant whose index is visible in its stores.
+// releaseReads answers those barriers of a tenant whose indexes have become visible.
 func (n *Node) releaseReads(tenant string) {
 	visible, events := n.state.Visible(tenant), n.state.VisibleEvents()
 	var ended []*read
@@ -599,8 +600,8 @@ func PushOf(batches []batch.Batch) ([]byte, error) {
 	return bytes, CheckPush(bytes)
 }
 
-// LeaveOf returns the push after which no push of a producer follows under its incarnation: see entry.Push. `last` is
-// the producer's last push, which is acknowledged.
+// LeaveOf returns the last push of a producer under its incarnation: see entry.Push. `last` is the push
+// before it, which is acknowledged.
 func LeaveOf(last entry.Push) []byte {
 	return entry.AppendPush(nil, &entry.Push{Producer: last.Producer, Incarnation: last.Incarnation,
 		Sequence: last.Sequence + 1, Stream: last.Stream, Shape: last.Shape, Leaves: true})

@@ -27,8 +27,8 @@ import (
 var settings = Settings{Lateness: 2 * time.Second, Tiles: config, MaxPending: 1 << 20,
 	MaxQueued: 1 << 20, MaxQueuedSum: 1 << 20, MaxBehind: 1 << 20}
 
-// three are the nodes of a group. A message arrives at once, and a Write is stored at once, unless
-// the node is cut off or slow.
+// three is a group with its nodes. A message arrives at once, and a Write is stored at once, unless the
+// node is cut off or slow.
 type three struct {
 	t     *testing.T
 	now   int64
@@ -80,7 +80,7 @@ func (g *three) add(founders []uint64, s Settings) *testNode {
 	return n
 }
 
-// loses reports whether a message of the node is one of the requests to lead that are lost.
+// loses reports whether a message of the node is lost, since it is a request to lead: see unheard.
 func (n *testNode) loses(m *replica.Message) bool {
 	if n.unheard == 0 || !strings.Contains(m.String(), "MsgTimeoutNow") {
 		return false
@@ -197,7 +197,8 @@ func namedThree(t *testing.T) *three {
 	return g
 }
 
-// windowOf makes a push with series of tenant "one": each a kind and a name. Classic timers have one bound.
+// windowOf makes a push with series of tenant "one". Each string in `all` is a kind and a name. Classic
+// timers have one bound.
 func windowOf(now int64, producer, sequence uint64, all ...string) []byte {
 	var w batch.Writer
 	w.Begin(batch.Header{Tenant: []byte("one"), Producer: producer, Incarnation: 1, Sequence: sequence,
@@ -239,8 +240,9 @@ func (n *testNode) totals() map[string]float64 {
 	return all
 }
 
-// A name has one owner in the whole group, whichever collectors claim it, at whatever leader, and all members store
-// the same series. A window that comes again counts once, though its series have other names in the log.
+// A name has one owner in the whole group, whichever collectors claim it at whichever leader. All
+// members store the same series. A window that comes again counts once, though its series have other
+// names in the log.
 func TestANameHasOneOwner(t *testing.T) {
 	g := namedThree(t)
 	first := g.leader()
@@ -258,7 +260,7 @@ func TestANameHasOneOwner(t *testing.T) {
 	g.pass(60_000)
 	for id, n := range map[ID]*testNode{1: first, 2: first, 3: second, 4: second} {
 		if answer, answered := n.answers[id]; !answered || answer.Err != nil {
-			t.Errorf("push %d: answered %v, %v", id, answered, answer.Err)
+			t.Errorf("push %d: answered %v, error %v", id, answered, answer.Err)
 		}
 	}
 	hashed := "y_gauge_" + fmt.Sprintf("%08x", uint32(xxhash.Sum64String("y\x00")))
@@ -315,7 +317,7 @@ func TestANameInUseIsClaimedAgain(t *testing.T) {
 		}
 	}
 	if len(times) != 3 {
-		t.Errorf("within 30 min, it was claimed at %d", times)
+		t.Errorf("within 30 min, the name was claimed at %d", times)
 	}
 }
 
@@ -368,8 +370,8 @@ func TestAGroupOfThree(t *testing.T) {
 	}
 }
 
-// A leader that is cut off answers its callers when it learns that another member leads. Its
-// proposals count nowhere, and count once when they are sent again.
+// A leader that is cut off answers its callers when it learns that another member leads. Its proposals
+// count nowhere. When they are sent again, they count once.
 func TestALeaderIsParted(t *testing.T) {
 	g := newThree(t, 3)
 	old := g.leader()
@@ -382,7 +384,7 @@ func TestALeaderIsParted(t *testing.T) {
 	g.pass(5000)
 	for id := range ID(3) {
 		if a, answered := old.answers[id+1]; !answered || !errors.Is(a.Err, ErrLost) {
-			t.Errorf("call %d: answered %v, error %v", id+1, answered, a.Err)
+			t.Errorf("call %d: answered %v, error %v, want ErrLost", id+1, answered, a.Err)
 		}
 	}
 	leader := g.leader()
@@ -403,8 +405,9 @@ func TestALeaderIsParted(t *testing.T) {
 	}
 }
 
-// A leader whose entries do not get onto its disk, or through its network, lets another member lead within
-// three seconds, though its heartbeats arrive. What the leader was asked to count is sent again, and counts once.
+// A leader whose entries do not get onto its disk, or through its network, lets another member lead
+// within three seconds, though its heartbeats arrive. A push that the old leader could not count is sent
+// again, and counts once.
 func TestAStuckLeaderYields(t *testing.T) {
 	for name, begin := range map[string]func(g *three, leader *testNode){
 		"its disk is frozen":              func(_ *three, leader *testNode) { leader.frozen = true },
@@ -416,7 +419,7 @@ func TestAStuckLeaderYields(t *testing.T) {
 			old := g.leader()
 			g.pass(10_000) // nothing is stuck
 			if g.leader() != old {
-				t.Fatal("a leader without entries under way yielded")
+				t.Fatal("a leader yielded without entries under way")
 			}
 			begin(g, old)
 			takes := int64(2200)
@@ -429,17 +432,17 @@ func TestAStuckLeaderYields(t *testing.T) {
 			g.pass(takes)
 			leader := g.leader()
 			if leader == old {
-				t.Fatalf("it leads after %d ms", takes)
+				t.Fatalf("the old leader leads after %d ms", takes)
 			}
 			for id := range ID(2) {
 				if a, answered := old.answers[id+1]; !answered || !errors.Is(a.Err, ErrLost) {
-					t.Errorf("call %d: answered %v, error %v", id+1, answered, a.Err)
+					t.Errorf("call %d: answered %v, error %v, want ErrLost", id+1, answered, a.Err)
 				}
 			}
 			leader.Push(g.now, 1, push)
 			g.pass(500)
 			if a, answered := leader.answers[1]; !answered || a.Err != nil {
-				t.Errorf("sent again: answered %v, error %v", answered, a.Err)
+				t.Errorf("the repeated push: answered %v, error %v", answered, a.Err)
 			}
 			for _, n := range g.nodes {
 				n.frozen, n.muffled = false, false
@@ -476,12 +479,12 @@ func TestSlowMembersYieldSeldom(t *testing.T) {
 		}
 	}
 	if sum < minutes {
-		t.Errorf("the members yielded %d times, which shows nothing", sum)
+		t.Errorf("the members yielded only %d times, too few to show anything", sum)
 	}
 }
 
-// A barrier of a tenant waits until the tenant's stores on this member have what was acknowledged.
-// Another tenant's stores, and the other members', do not hold it up.
+// A barrier of a tenant waits until the tenant's stores on this member have what was acknowledged. The
+// stores of other tenants, and those of other members, do not hold it up.
 func TestABarrierWaitsForStores(t *testing.T) {
 	g := newThree(t, 3)
 	leader := g.leader()
@@ -490,7 +493,7 @@ func TestABarrierWaitsForStores(t *testing.T) {
 	leader.Write(g.now, 1, requestEntry(t, g.now))
 	g.settle()
 	if a, answered := leader.answers[1]; !answered || a.Err != nil {
-		t.Fatalf("answered %v, error %v", answered, a.Err)
+		t.Fatalf("the write: answered %v, error %v", answered, a.Err)
 	}
 	behind.Barrier(2, "one")
 	behind.Barrier(3, "two")
@@ -574,7 +577,7 @@ func TestNobodyWaitsForASenderThatLeft(t *testing.T) {
 		old.Push(g.now, 1, LeaveOf(entry.Push{Producer: 9, Incarnation: 1, Sequence: sequence, Shape: shape}))
 		g.settle()
 		if a, answered := old.answers[1]; !answered || a.Err != nil {
-			t.Fatalf("the leave is answered: %v, %v", answered, a.Err)
+			t.Fatalf("the leave: answered %v, error %v", answered, a.Err)
 		}
 		old.parted = true
 		g.pass(2500)
@@ -606,7 +609,7 @@ func TestANewLeaderThatRestartedWaitsLonger(t *testing.T) {
 		push(g.leader())
 		g.pass(11_000)
 		old := g.leader()
-		g.pass(9000 - g.now%10_000 + 4000 - 1000) // one is due soon
+		g.pass(9000 - g.now%10_000 + 4000 - 1000) // a tile is due soon
 		if restarted {
 			for _, n := range g.nodes {
 				n.state.senders, n.state.since = map[uint64]lastWindows{}, g.now
@@ -728,7 +731,7 @@ func TestTwoClocksDiffer(t *testing.T) {
 			leader.clock = off
 			g.pass(1000)
 			if g.leader() != leader {
-				t.Fatal("it leads no more, and nobody knows whether its clock is wrong")
+				t.Fatal("the leader no longer leads, although nobody knows whether its clock is wrong")
 			}
 			at := g.now
 			leader.Push(g.now+off, 2, pushOf(g.now, "one", 9, 2, 1))
@@ -886,7 +889,7 @@ func TestAMemberWhoseStoreHangsIsBounded(t *testing.T) {
 			}
 		}
 		if tenant, held := sick.Held(); !held || tenant != "one" {
-			t.Errorf("the member takes more: held %v by tenant %q, want true and one", held, tenant)
+			t.Errorf("the member takes more: held %v by tenant %q, want true and tenant one", held, tenant)
 		}
 		if w := sick.state.Waiting("one"); w.Bytes+w.RequestsBytes > 8000 {
 			t.Errorf("%d bytes wait", w.Bytes+w.RequestsBytes)
@@ -913,7 +916,7 @@ func TestAMemberWhoseStoreHangsIsBounded(t *testing.T) {
 		leader.parted, sick.sick = false, nil
 		g.pass(2000)
 		if _, held := sick.Held(); held || sick.state.Index() != g.leader().state.Index() {
-			t.Errorf("the stores go on: held %v, want false; entries up to %d, want %d",
+			t.Errorf("the stores work again: held %v, want false; applied up to entry %d, want %d",
 				held, sick.state.Index(), g.leader().state.Index())
 		}
 		if _, answered := sick.answers[1]; !answered {
@@ -936,7 +939,7 @@ func TestALeaderTakesWhatItProposed(t *testing.T) {
 	leader.Push(g.now, 2, pushOf(g.now, "two", 9, 1, 1))
 	g.pass(1000)
 	if a, answered := leader.answers[2]; !answered || a.Err != nil {
-		t.Errorf("answered %v, error %v", answered, a.Err)
+		t.Errorf("the push: answered %v, error %v", answered, a.Err)
 	}
 }
 
@@ -995,8 +998,9 @@ func TestAWindowUnderWayIsNotRefused(t *testing.T) {
 	}
 }
 
-// A leader that gets deltas moves the shards that hold no series. A window under way brings series to one of
-// them. If the boundary closed that shard's tile, a new leader would not have waited for the other senders.
+// A leader that gets deltas moves the shards without series to the present. A window under way brings
+// series to one of these shards. If the boundary closed that shard's tile, a new leader would not have
+// waited for the other senders.
 func TestDeltasCloseNoTile(t *testing.T) {
 	g := newThree(t, 1)
 	n := g.leader()
@@ -1020,8 +1024,8 @@ func TestDeltasCloseNoTile(t *testing.T) {
 	}
 }
 
-// Deltas are counted once by all members, in the tiles of their time even if their shard has held no
-// series for long.
+// Each member counts deltas once, and in the tiles of their time, even if their shard has held no series
+// for long.
 func TestDeltasOfAGroup(t *testing.T) {
 	g := newThree(t, 3)
 	for round := range ID(2) {

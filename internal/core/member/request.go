@@ -62,7 +62,7 @@ func (m *Member) addRequest(t *tenant, r *Request) {
 	m.requestsBytes += int64(len(r.data))
 }
 
-// dropRequests removes the first n requests of a queue, which the store has.
+// dropRequests removes the first n requests of a queue. The store has these requests.
 func (m *Member) dropRequests(t *tenant, n int) {
 	for _, r := range t.requests[:n] {
 		t.requestsBytes -= int64(len(r.data))
@@ -136,7 +136,7 @@ func (m *Member) notTaken(e *entry.Request) *outcome.Outcome {
 	return o
 }
 
-// decoded are the terms of every request of the log. They have no rules, since the request's
+// decoded has the terms for every request of the log. The terms have no rules, since the request's
 // proposer has applied them.
 var decoded = &write.Terms{Generation: 1, Rules: labelrules.Rules{}}
 
@@ -192,7 +192,7 @@ func (r *Request) Release() {
 // MaxEvents bounds the events of an entry.
 const MaxEvents = 1000
 
-// Events are events of the log that wait for the event log.
+// Events are the events of one entry. They wait for the event log.
 type Events struct {
 	Index uint64
 	entry.Events
@@ -200,7 +200,8 @@ type Events struct {
 	data []byte // the whole entry
 }
 
-// CheckEvents reports whether events can be proposed. No member can apply events that it refuses.
+// CheckEvents reports whether events can be proposed. No member can apply events that CheckEvents
+// refuses.
 func CheckEvents(e *entry.Events) error {
 	if err := tenantname.Check(e.Tenant); err != nil {
 		return err
@@ -251,7 +252,7 @@ func (m *Member) addEvents(e *Events) {
 	m.eventsBytes += int64(len(e.data))
 }
 
-// workEvents bounds the entries with events of one Work.
+// workEvents bounds the number of entries with events in one Work.
 const workEvents = 64
 
 // takeEvents returns the next events for the event log, unless it has some under way.
@@ -273,7 +274,7 @@ func (m *Member) doneEvents(w *Work) {
 	m.events = append([]*Events(nil), m.events[len(w.Events):]...) // a copy, which frees the stored events
 }
 
-// VisibleEvents returns the index up to which the event log has what the entries brought.
+// VisibleEvents returns the index up to which the event log has the events of all entries.
 func (m *Member) VisibleEvents() uint64 {
 	if len(m.events) == 0 {
 		return m.applied

@@ -19,9 +19,10 @@ import (
 // errSection means that a section was damaged, or is not one of ours.
 var errSection = errors.New("the section is damaged")
 
-// The first byte of a section. Notes have the version of tenants, and shards the version of their tiles.
+// These are the first bytes of sections. Notes have the version of tenants, and shards have the version
+// of their tiles.
 const (
-	sectionVersion = 1 // of a tenant, of the decisions, and of a group without what later versions have
+	sectionVersion = 1 // of a tenant, of the decisions, and of a group without the additions of later versions
 	withEvents     = 2 // of a group: events that wait for the event log
 	withForwarded  = 3 // of a group: what is forwarded, and such events
 	withNames      = 4 // of a group: names of metrics, and all of that
@@ -30,9 +31,10 @@ const (
 // noNames are the names of a group without names.
 var noNames = catalogue.NewShared().Append(nil)
 
-// Found returns the state of a group that goes on with the data of one machine: its shards, for each tenant the
-// state that the requests to its store left, and the names of its metrics. All of that counts as the entry
-// `index`. The tenants are admitted. The shards and the states belong to the member from now on.
+// Found returns the state of a group that goes on with the data of one machine. These data are the
+// machine's shards, for each tenant the state that requests left, and the names of metrics. All of that
+// counts as the entry `index`. The tenants are admitted. The shards and the states belong to the member
+// from now on.
 func Found(
 	group, index uint64, config *tile.Config, shards *tile.Shards, tenants map[string]*write.State,
 	names []catalogue.Metric,

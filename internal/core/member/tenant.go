@@ -14,12 +14,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// tenant has the tiles and requests that wait for a tenant's stores, and the state that decides about
-// its requests.
+// tenant holds the tiles and requests of one tenant that wait for its stores, and the state that decides
+// about the requests.
 type tenant struct {
 	name string
 
-	tiles        []Tile // the tiles under way, then the others; both parts by index
+	tiles        []Tile // tiles under way, then the others; each part sorted by index
 	tilesBytes   int64
 	tilesSamples uint64 // values on the wire
 	tilesWork    *Work  // under way, or nil
@@ -27,7 +27,7 @@ type tenant struct {
 	requests      []*Request
 	requestsBytes int64        // of their entries
 	requestsWork  *Work        // under way, or nil
-	state         *write.State // after the last request that left the queue, and perhaps after some of requestsWork
+	state         *write.State // state after the last request that left the queue; it may include some of requestsWork
 	written       uint64       // index of the last request that left the queue
 	folded        uint64       // State.Requests after that request
 	newest        int64        // State.Newest after that request
@@ -47,8 +47,8 @@ func (t *tenant) setState(s *write.State) {
 	s.Recent.Record()
 }
 
-// note returns a note of the requests after the entry `from` that have left the queue: see
-// Member.RestoreNote. It has the state's changes since the last note.
+// note returns a note of the requests that came after the entry `from` and have left the queue: see
+// Member.RestoreNote. The note has the state's changes since the last note.
 func (t *tenant) note(from uint64) []byte {
 	b := appendBytes([]byte{sectionVersion}, []byte(t.name))
 	b = binary.AppendUvarint(b, from)
@@ -85,7 +85,7 @@ func (t *tenant) first() uint64 {
 	return min(t.firstTile(), t.requested())
 }
 
-// requested is the lowest index of the requests that wait.
+// requested returns the lowest index of the requests that wait.
 func (t *tenant) requested() uint64 {
 	if len(t.requests) == 0 {
 		return never
@@ -109,9 +109,9 @@ func (m *Member) addTile(x Tile) {
 	m.tilesBytes += x.Bytes
 }
 
-// addTile adds a tile to the queue, by the index of its entry. After a restart, an entry may close a
-// tile of one shard while a restored tile of another shard, which a later entry closed, already
-// waits.
+// addTile adds a tile to the queue, which is sorted by the index of the closing entry. After a restart,
+// an entry may close a tile of one shard while the queue already has a restored tile of another shard
+// that a later entry closed.
 func (t *tenant) addTile(x Tile) {
 	at := len(t.tiles)
 	for at > t.tilesUnderWay() && t.tiles[at-1].Index > x.Index {
@@ -185,8 +185,8 @@ func appendCounts(b []byte, c *outcome.Counts) []byte {
 	return b
 }
 
-// note adds an outcome that is known when its entry is applied. The tenant is admitted, or is refusedTenants:
-// so there are at most store.max_tenants + 1 digests.
+// note adds an outcome that is known when its entry is applied. `tenant` is an admitted tenant or
+// refusedTenants, so there are at most store.max_tenants + 1 digests.
 func (m *Member) note(tenant string, index uint64, o *outcome.Outcome) {
 	d := m.digests[tenant]
 	if d == nil {

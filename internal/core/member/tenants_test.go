@@ -79,14 +79,14 @@ func TestTheLogAdmitsTenants(t *testing.T) {
 			t.Error(err)
 		}
 		if got, _ := filepath.Glob(filepath.Join(dir, "tsdb", "*")); len(got) != 1 || filepath.Base(got[0]) != "first" {
-			t.Errorf("requests first %v: there are stores of %v, want first alone", requestsFirst, got)
+			t.Errorf("requests first %v: got the stores %v, want only those of the tenant first", requestsFirst, got)
 		}
 	}
 }
 
-// Metadata alone, and deltas that were all refused, once admitted their tenant, so invented names took
-// all places. Such tenants leave nothing in the state that grows with their number, and after a restart
-// the same entries admit the same tenants.
+// Requests with metadata alone, or with deltas that were all refused, used to admit their tenant, so
+// invented names took all places. Now such tenants leave nothing in the state that grows with their
+// number, and after a restart the same entries admit the same tenants.
 func TestAnEntryThatStoresNothingAdmitsNoTenant(t *testing.T) {
 	requestOf := func(name string, samples ...remotewrite.Sample) entry.Request {
 		var in write.Incoming
@@ -143,7 +143,7 @@ func TestAnEntryThatStoresNothingAdmitsNoTenant(t *testing.T) {
 		done, _ := apply(t, m, entry.Entry{Kind: entry.KindDeltas, Request: requestOf("first", early, good)})
 		if o := done.Outcome; done.Deltas == nil || done.Elected == nil ||
 			o.Written.Samples != 1 || o.Refused[outcome.TooFarAhead].Samples != 1 {
-			t.Errorf("deltas that count: outcome %+v, effect %+v", o, done)
+			t.Errorf("deltas with one good sample: outcome %+v, effect %+v", o, done)
 		}
 		done, _ = apply(t, m, entry.Entry{Kind: entry.KindRequest, Request: requestOf("first")})
 		if done.Request == nil {
@@ -161,7 +161,7 @@ func TestAnEntryThatStoresNothingAdmitsNoTenant(t *testing.T) {
 	}
 }
 
-// take gives work to TSDBs.
+// take writes the work w to TSDBs.
 func take(t *testing.T, stores *tsdb.Stores, w *Work) {
 	t.Helper()
 	for width := range tile.Width(tile.NumWidths) {
@@ -210,6 +210,6 @@ func TestWorkIsInTheOrderOfTenants(t *testing.T) {
 		}
 	}
 	if want := "aa+bb+cc+dd+ee+ff+gg+hh+"; order != want {
-		t.Errorf("the work is of tenants %s, want %s (requests have a +)", order, want)
+		t.Errorf("the order of the work is %s, want %s (a + marks requests)", order, want)
 	}
 }

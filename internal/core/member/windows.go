@@ -16,13 +16,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Windows are the fates of the samples of an entry's windows.
+// Windows says what became of the samples in an entry's windows.
 type Windows struct {
 	Pushes  int                     // in the entry
 	Batches int                     // that were folded now
 	Folded  map[string]*tile.Folded // by tenant
 	Damaged int                     // damaged batches: only their readable parts count
-	Clock   int64                   // the leader's, of KindWindows
+	Clock   int64                   // the leader's clock, in KindWindows
 	Ends    []End                   // of the windows, in the order of the pushes
 }
 
@@ -71,7 +71,8 @@ func (m *Member) applyWindows(index uint64, w *entry.Windows) (done Windows, err
 	return done, nil
 }
 
-// leave notes that a producer sends nothing more under an incarnation. The next one may have begun.
+// leave handles the word of a producer that it sends nothing more under an incarnation. The producer's
+// next incarnation may have begun.
 func (m *Member) leave(index uint64, p *entry.Push) {
 	if m.senders[p.Producer].incarnation == p.Incarnation {
 		delete(m.senders, p.Producer)
@@ -127,15 +128,15 @@ func (m *Member) fold(index uint64, b []byte, maxTenants int, done *Windows) err
 	return nil
 }
 
-// Conflict is a claim of a name that another kind, or another form of timers, owns.
+// Conflict is a claim of a name that already belongs to another kind, or to another form of timers.
 type Conflict struct {
 	Tenant   string
 	StoredAs string
 	catalogue.Report
 }
 
-// applyNames gives names to their owners, in the order of the claims. A claim of an owner that has its name says
-// that the name is in use. Claims of tenants that are not admitted do nothing.
+// applyNames gives names to their owners, in the order of the claims. If the claimant already owns the
+// name, the claim says that the name is in use. Claims of tenants that are not admitted do nothing.
 func (m *Member) applyNames(e *entry.Names) (conflicts []Conflict, err error) {
 	terms := termsOf(e)
 	for b := range e.Claims.All() {
@@ -184,7 +185,7 @@ func termsOf(e *entry.Names) catalogue.Terms {
 
 // Closed is what a boundary closed.
 type Closed struct {
-	Samples    uint64            // on the wire, in the closed tiles
+	Samples    uint64            // values on the wire, in the closed tiles
 	Duplicates map[string]uint64 // as in tile.Closed
 }
 

@@ -9,15 +9,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// Bounds of one Work, so that the first of a long queue does not wait for the last.
+// Bounds of one Work, so that the first items of a long queue do not wait for the last.
 const (
 	workSamples  = 128 << 10 // of tiles, about 7 MB
 	workRequests = 64
 )
 
-// Work is what a store of a tenant takes next: the first tiles or the first requests of its queue. Or it is
-// what the event log takes next, of any tenants.
-// Until Done has it, it belongs to the caller, who may try it again as often as needed.
+// Work is what a tenant's stores take next: the first tiles or the first requests of the tenant's queue.
+// Or it is the events, of any tenants, that the event log takes next. Until the caller passes it to
+// Done, a Work belongs to the caller, who may retry it as often as needed.
 type Work struct {
 	Tenant   string
 	Tiles    []Tile
@@ -28,8 +28,8 @@ type Work struct {
 	tenant *tenant
 }
 
-// Work returns the next Work of each queue that is not empty and has no Work under way, sorted by tenant,
-// tiles first, and the events last. So equal events give equal outputs.
+// Work returns the next Work of each queue that is not empty and has no Work under way. They are sorted
+// by tenant, tiles first, and the event log's Work comes last. So equal inputs give equal outputs.
 func (m *Member) Work() (all []*Work) {
 	for _, t := range m.tenants {
 		if w := t.takeTiles(); w != nil {
@@ -70,8 +70,8 @@ func (t *tenant) takeRequests() *Work {
 	return t.requestsWork
 }
 
-// Done takes back work that the tenant's stores have. Each width of its tiles is stored, or each of
-// its requests has its outcome. It returns a note of requests, for RestoreNote.
+// Done takes back work that the tenant's stores have: each width of the work's tiles is stored, or each
+// of its requests has its outcome. For requests, Done returns a note for RestoreNote.
 func (m *Member) Done(w *Work) (note []byte) {
 	if w == m.eventsWork {
 		m.doneEvents(w)
@@ -121,7 +121,7 @@ func (w *Work) Samples(width tile.Width) (all []tile.Sample) {
 // Tiles returns the samples of one width.
 func (t *Tile) Tiles(width tile.Width) []tile.Sample { return t.Waiting.Samples[width] }
 
-// full returns the tenants for whose stores too many bytes of tiles wait, sorted.
+// full returns the tenants whose waiting tiles have `most` bytes or more. The names are sorted.
 func (m *Member) full(most int64) (names []string) {
 	for name, t := range m.tenants {
 		if t.tilesBytes >= most {
@@ -132,9 +132,9 @@ func (m *Member) full(most int64) (names []string) {
 	return names
 }
 
-// overfull returns a tenant for which a bound is reached, or "": the one for whose stores the most bytes
-// wait. The bounds are bytes of a tenant's tiles, of a tenant's requests, and of the requests of all
-// tenants.
+// overfull returns the tenant with the most waiting bytes among those for which a bound is reached, or
+// "" if there is none. The bounds are bytes of a tenant's tiles, of a tenant's requests, and of the
+// requests of all tenants.
 func (m *Member) overfull(tiles, requests, sum int64) (name string) {
 	most := int64(0)
 	for _, t := range m.tenants {

@@ -15,5 +15,5 @@ var (
 	PastCommit   bool // a restart replays all entries in the log, committed or not
 	Reopened     bool // the cache's newest sample of a series is trusted, however old it is
 	UnstoredLost bool // a restart forgets closed tiles that the stores do not have
-	WrongClock   bool // a member whose clock is far off leads, and closes tiles by it
+	WrongClock   bool // a member with a wrong clock leads, and closes tiles by that clock
 )

@@ -38,7 +38,7 @@ type File struct {
 	buf  []byte         // scratch
 }
 
-// In returns a file of notes in the directory of a log.
+// In(fs, name) returns a file of notes in the directory of a log.
 func In(fs segment.FS, name string) File { return File{fs: fs, name: name} }
 
 var errFull = fmt.Errorf("the notes have reached %d MiB; the next checkpoint rewrites them", maxBytes>>20)

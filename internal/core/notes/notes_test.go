@@ -40,7 +40,7 @@ func TestNotesSurviveTheProcess(t *testing.T) {
 	fs := memfs.New()
 	l := opened(fs)
 	if got := notesIn(t, fs); got != "" {
-		t.Errorf("notes %q in a new directory", got)
+		t.Errorf("got the notes %q in a new directory, want none", got)
 	}
 	begin(t, l, "a b")
 	for i := range 3 {
@@ -97,7 +97,7 @@ func TestAFailedNote(t *testing.T) {
 	begin(t, l, "a")
 	fs.Space = 3
 	if err := l.Note([]byte("longer")); err == nil {
-		t.Error("a note is written to a full disk")
+		t.Error("a note on a full disk: got no error, want one")
 	}
 	fs.Space = memfs.Plenty
 	if err := l.Note([]byte("lost")); err != nil {

@@ -63,7 +63,7 @@ func TestNotesSinceACheckpoint(t *testing.T) {
 	note("i")
 	for _, boot := range []string{"another", ""} {
 		if _, got := since(t, fs.Crash(), boot); got != "" {
-			t.Errorf("boot %q has the notes %q", boot, got)
+			t.Errorf("boot %q: got the notes %q, want none", boot, got)
 		}
 	}
 }
@@ -75,12 +75,12 @@ func TestNotesThatFail(t *testing.T) {
 	s, _ := since(t, fs, "boot")
 	fs.Space = 3
 	if err := s.Note([]byte("longer")); err == nil {
-		t.Error("a note is written to a full disk")
+		t.Error("a note on a full disk: got no error, want one")
 	}
 	fs.Space = memfs.Plenty
 	s.Begin()
 	if err := s.Note([]byte("a")); err != nil {
-		t.Errorf("the second failed note returns %v", err)
+		t.Errorf("the note after a failed one: got the error %v, want nil", err)
 	}
 	if _, got := since(t, fs.Crash(), "boot"); got != "" {
 		t.Errorf("notes %q after a partly written note, want none", got)

@@ -65,7 +65,7 @@ func tooMany(attributes pcommon.Map, what string) *outcome.Refusal {
 	return nil
 }
 
-// name returns why an attribute's name cannot be a label.
+// name returns an error if an attribute's name cannot be a label.
 func (c *check) name(of string) error {
 	err, known := c.names[of]
 	if !known {
@@ -236,7 +236,7 @@ func (c *check) point(m pmetric.Metric, attributes pcommon.Map, t pcommon.Timest
 	return true
 }
 
-// valid returns what is wrong with a single point.
+// valid returns a refusal if a single point is not valid, or nil.
 func (c *check) valid(attributes pcommon.Map, t pcommon.Timestamp) *outcome.Refusal {
 	switch {
 	case t == 0:

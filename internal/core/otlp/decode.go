@@ -54,7 +54,7 @@ func Size(body []byte, form Form) (int, error) {
 // message describes a protobuf message: its size in memory, and which of its fields are
 // messages.
 type message struct {
-	bytes  int // including the pointer to the message; twice as many if lists of the message grow by doubling
+	bytes  int // including the pointer to the message; doubled if lists of the message grow by doubling
 	fields map[protowire.Number]*message
 	packed protowire.Number // field with numbers that take 1 byte or more on the wire and 8 bytes in memory
 }

@@ -170,7 +170,7 @@ func TestDeltasThatCannotBeAdded(t *testing.T) {
 		// The same value is accepted as a cumulative value. Even a negative counter is accepted,
 		// since nothing checks for it.
 		if _, converted, err := convert(one(c.fill), escaping); err != nil || converted.Refused.AnyRefused() {
-			t.Errorf("%s, cumulative: %v, %s", c.why, err, converted.Refused.Text())
+			t.Errorf("%s, cumulative: error %v, refused %s", c.why, err, converted.Refused.Text())
 		}
 	}
 	falling := one(func(m pmetric.Metric) { counter(m, -1); m.Sum().SetIsMonotonic(false); setDelta(m) })

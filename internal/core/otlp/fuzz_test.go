@@ -72,8 +72,8 @@ func compare(t *testing.T, fuzz, name string, seed []byte, err error) {
 	}
 }
 
-// FuzzProtobuf checks that any body is refused as a whole, or that each data point is either
-// refused or in the request, and that the request can be read.
+// FuzzProtobuf checks that any body is either refused as a whole or converted. After a conversion each
+// data point is either refused or in the request, and the request can be read.
 func FuzzProtobuf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { everyPointIsSomewhere(t, body, Protobuf) })
 }
@@ -144,7 +144,7 @@ func readBack(t *testing.T, r *remotewrite.Request) (all, targets int) {
 			}
 		}
 		if len(r.Samples(series))+len(r.Histograms(series)) != 1 {
-			t.Errorf("series %d has %d samples and %d histograms, want one",
+			t.Errorf("series %d has %d samples and %d histograms, want one in all",
 				i, len(r.Samples(series)), len(r.Histograms(series)))
 		}
 	}

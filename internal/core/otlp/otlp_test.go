@@ -27,7 +27,7 @@ func stamp(ms int64) pcommon.Timestamp { return pcommon.Timestamp(ms * 1e6) }
 
 var escaping = Settings{Strategy: otlptranslator.UnderscoreEscapingWithSuffixes, Lookback: 5 * time.Minute}
 
-// one returns metrics with one metric of a service.
+// one returns metrics with a single metric of one service, as filled by `fill`.
 func one(fill func(m pmetric.Metric)) pmetric.Metrics {
 	all := pmetric.NewMetrics()
 	r := all.ResourceMetrics().AppendEmpty()
@@ -260,7 +260,7 @@ __name__=http_requests_total http_method=M0 job=shop otel_scope_name=net/http se
 	} {
 		r, converted, err := convert(c.metrics, c.settings)
 		if got := "\n" + lines(r); got != c.want || err != nil || converted.Refused.AnyRefused() {
-			t.Errorf("%s: %v, %s\ngot %swant %s", c.why, err, converted.Refused.Text(), got, c.want)
+			t.Errorf("%s: error %v, refused %s\ngot %swant %s", c.why, err, converted.Refused.Text(), got, c.want)
 		}
 	}
 }
@@ -308,7 +308,8 @@ func TestRefusedPointsSpareTheirNeighbours(t *testing.T) {
 		r, converted, err := convert(m, escaping)
 		if err != nil || converted.Points != c.left+1 || converted.Samples != c.left+5 || r.Counts().Samples != c.left+5 ||
 			!strings.Contains(converted.Refused.Text(), c.text) || (c.text == "") != (converted.Refused.Text() == "") {
-			t.Errorf("%s: %v, %d points, want %d; %d samples, and %d in the request, want %d; refused %s", c.why, err,
+			t.Errorf("%s: error %v; %d points, want %d; %d samples converted and %d in the request, want %d; refused "+
+				"%s", c.why, err,
 				converted.Points, c.left+1, converted.Samples, r.Counts().Samples, c.left+5, converted.Refused.Text())
 		}
 		if refused := converted.Refused.AllRefused(); refused.Samples+c.left != 3 {
@@ -324,7 +325,8 @@ func TestWholeResourcesAndHistogramsAreRefused(t *testing.T) {
 	}
 	if r, c, err := convert(m, escaping); err != nil || len(r.Series) != 0 ||
 		!strings.Contains(c.Refused.Text(), "2 of 2 were refused (2 too_many_labels)") {
-		t.Errorf("want no series and 2 refused: got %s, refused %s, error %v", lines(r), c.Refused.Text(), err)
+		t.Errorf("too many attributes: got %s, refused %s, error %v; want no series and 2 refused",
+			lines(r), c.Refused.Text(), err)
 	}
 	for kind, m := range map[string]pmetric.Metrics{
 		"explicit": one(func(m pmetric.Metric) {
@@ -338,13 +340,15 @@ func TestWholeResourcesAndHistogramsAreRefused(t *testing.T) {
 	} {
 		if _, c, err := convert(m, escaping); err != nil || c.Points != 0 ||
 			!strings.Contains(c.Refused.Text(), "(1 delta)") {
-			t.Errorf("%s: converted %+v, want no points and 1 delta refused: %s, error %v", kind, c, c.Refused.Text(), err)
+			t.Errorf("%s: converted %+v, refused %s, error %v; want no points and 1 delta refused",
+				kind, c, c.Refused.Text(), err)
 		}
 	}
 	coarse := one(func(m pmetric.Metric) { addExponential(m).SetScale(-5) })
 	if _, c, err := convert(coarse, escaping); err != nil || c.Points != 0 ||
 		!strings.Contains(c.Refused.Text(), "(1 bad_histogram)") {
-		t.Errorf("a scale that is too coarse: want 1 bad_histogram refused, got %q, error %v", c.Refused.Text(), err)
+		t.Errorf(
+			"a scale that is too coarse: refused %q, error %v; want 1 bad_histogram refused", c.Refused.Text(), err)
 	}
 }
 

@@ -43,7 +43,7 @@ func TestOutcomesOfOtherVersions(t *testing.T) {
 		newer := append([]byte(nil), b...)
 		newer[at]++
 		if err := o.Parse(newer); !errors.Is(err, ErrNewer) {
-			t.Errorf("more %s: got %v, want ErrNewer", name, err)
+			t.Errorf("%s raised by one: got %v, want ErrNewer", name, err)
 		}
 	}
 }
@@ -56,8 +56,8 @@ func TestLongTextsAreCut(t *testing.T) {
 	}
 }
 
-// Bytes are refused, or they are the only encoding of their outcome. Bytes of an older program may
-// lack reasons.
+// Parse refuses bytes, or they are the only encoding of their outcome. Only bytes of an older program
+// differ: they may lack reasons.
 func FuzzOutcome(f *testing.F) {
 	f.Add((&Outcome{}).Append(nil))
 	f.Add(example().Append(nil))

@@ -21,7 +21,7 @@ const (
 	TooFarAhead                // more than 10 minutes in the future
 	Duplicate                  // the series has another value at this time
 	Delta                      // an increment that cannot be added to a total
-	NoSamples                  // a series of remote write 2.0 without samples, histograms and exemplars
+	NoSamples                  // a series of remote write 2.0 without samples, histograms or exemplars
 	TooManySeries
 	TooManyLabels
 	TooLongLabel
@@ -49,8 +49,8 @@ func (r Reason) IsLimit() bool { return r >= firstLimit }
 type Counts struct {
 	Samples, Histograms, Exemplars int
 
-	// Series counts refused series without samples, histograms and exemplars. If metadata alone is
-	// dropped, it counts the families.
+	// Series counts refused series that have no samples, histograms or exemplars. If metadata alone is
+	// dropped, Series counts its families.
 	Series int
 }
 

@@ -106,6 +106,6 @@ func TestRejectedPointsOfSeveralSamples(t *testing.T) {
 	var o Outcome
 	refuse(TooOld, Counts{Samples: 2})(&o) // one sample is of target_info, which belongs to no point
 	if rejected, _ := o.OTLP(1, 1); rejected != 1 {
-		t.Errorf("%d points are rejected, and only one was sent", rejected)
+		t.Errorf("OTLP rejects %d points, want 1, since only one was sent", rejected)
 	}
 }

@@ -49,9 +49,9 @@ func (m *Mark) Datagram(at time.Time) []byte {
 	return append(strconv.AppendFloat([]byte(m.prefix), Seconds(at), 'f', 6, 64), "|g"...)
 }
 
-// On reports whether a datagram is a probe of this Freshet: a single line as written by Datagram. A
-// datagram with further lines comes from an application, and these lines must be counted. For a nil
-// Mark, On returns false.
+// On(packet) reports whether a datagram is a probe of this Freshet: a single line as written by
+// Datagram. A datagram with further lines comes from an application, and these lines must be counted.
+// For a nil Mark, On returns false.
 func (m *Mark) On(packet []byte) bool {
 	if m == nil || len(packet) <= len(m.prefix) || string(packet[:len(m.prefix)]) != m.prefix {
 		return false

@@ -16,8 +16,8 @@ const DefaultStep = time.Minute
 // the finest tiles.
 const sampleSpacing = 10 * time.Second
 
-// CheckStatement refuses a query whose steps would take more memory or time than the limits allow.
-// The engine must have prepared s, since that wraps the parts that are the same at each step.
+// CheckStatement refuses a query whose steps would take more memory or time than the limits allow. The
+// engine must have prepared s, since the preparation wraps the parts that are the same at each step.
 //
 // The steps of a subquery cover its own range and all ranges around it, because the engine
 // evaluates the subquery once for all ranges. Each step takes 16 bytes before any sample is read.

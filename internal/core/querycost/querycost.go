@@ -47,7 +47,7 @@ func AskerOf(from sender.Sender, dashboard, panel string) Asker {
 	return Asker{from, dashboard[:min(len(dashboard), maxHeader)], panel[:min(len(panel), maxHeader)]}
 }
 
-// String describes the asker: 10.0.0.1 (Grafana/12.1), dashboard ab12, panel 3.
+// String describes the asker, for example: 10.0.0.1 (Grafana/12.1), dashboard ab12, panel 3.
 func (a Asker) String() string {
 	text := a.Sender.String()
 	if a.Dashboard != "" {
@@ -100,7 +100,7 @@ type row struct {
 	askers           []askerCost
 }
 
-// counted has the sums of one step.
+// counted holds the sums of one step.
 type counted struct {
 	at                int64 // Unix seconds, a multiple of step
 	queries, failed   uint64

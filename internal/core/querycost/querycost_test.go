@@ -22,8 +22,8 @@ func (t *Table) ask(now int64, tenant, text string, from Asker, running time.Dur
 		&Cost{Running: running, Waited: time.Second, Samples: 1000, Series: 10, Failed: running == 0})
 }
 
-// The costliest query comes first, with its askers and its longest example. Values do not matter.
-// Tenants have separate rows.
+// The costliest query comes first, with its askers and its longest example. Queries that differ only in
+// values share a row. Tenants have separate rows.
 func TestCosts(t *testing.T) {
 	table := New()
 	for second := int64(0); second < 120; second++ {
@@ -110,7 +110,7 @@ func TestNormal(t *testing.T) {
 		`x{le=~"` + strings.Repeat("x", 100_000) + `"}`: `x{le=~?}`,
 	} {
 		if got := Normal(text); got != want {
-			t.Errorf("%.100q is %q, want %q", text, got, want)
+			t.Errorf("Normal(%.100q) = %q, want %q", text, got, want)
 		}
 	}
 }

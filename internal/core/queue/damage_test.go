@@ -49,8 +49,8 @@ func lostOf(damage []segment.Damage) (n uint64) {
 	return n
 }
 
-// The process may die at any byte of an append. Afterwards all acknowledged frames are there, and
-// of the torn write only the first few whole frames.
+// The process may die at any byte of an append. Afterwards the queue has all acknowledged frames. Of the
+// torn write, it has only the whole frames before the cut.
 func TestTornAppendAtEveryByte(t *testing.T) {
 	cuts, torn := 0, 0
 	before := memfs.New()
@@ -124,15 +124,17 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 					}
 				}
 				if !slices.IsSorted(got) || len(got) != len(want)-lost {
-					t.Fatalf("%s byte %d: got %v, want nothing but frames of %v, in order", name, at, got, want)
+					t.Fatalf("%s byte %d: got %v, want only frames of %v, in order", name, at, got, want)
 				}
 				if lost > most {
-					t.Fatalf("%s byte %d: %d frames are lost, at most %d need be: %v", name, at, lost, most, *damage)
+					t.Fatalf(
+						"%s byte %d: %d frames are lost, want at most %d; damage %v", name, at, lost, most, *damage)
 				}
 				// The reader cannot know whether the end of the last segment is torn.
 				last := len(*damage) == 1 && strings.Contains((*damage)[0].Reason, "torn")
 				if lost > 0 && (len(*damage) == 0 || uint64(lost) > lostOf(*damage) && !last) {
-					t.Fatalf("%s byte %d (segment of %d): %d frames are lost, and the report says %v", name, at, first, lost, *damage)
+					t.Fatalf("%s byte %d (the segment begins at frame %d): %d frames are lost, but the report says %v",
+						name, at, first, lost, *damage)
 				}
 			}
 		}
@@ -265,7 +267,7 @@ func TestUnreadableSector(t *testing.T) {
 			t.Fatalf("Done counted the frame: %v, want true; error %v", counted, err)
 		}
 		if sum, _ := q.Waiting(); sum.Frames > 4 || sum.Bytes > 4*1<<20 {
-			t.Fatalf("waiting %+v of 5 frames", sum)
+			t.Fatalf("%+v wait, want at most 4 of 5 frames", sum)
 		}
 	}
 	if got := takeAll(t, q); !slices.Equal(got, []uint64{1}) {
@@ -299,7 +301,7 @@ func TestForgedFrame(t *testing.T) {
 	}
 }
 
-// The reader finds a misplaced frame by its position.
+// The reader recognizes a misplaced frame by the position in the frame.
 func TestMisplacedFrame(t *testing.T) {
 	fs := memfs.New()
 	q, damage := open(t, fs, Options{SegmentBytes: 1 << 20})
@@ -409,7 +411,7 @@ func TestAppendFails(t *testing.T) {
 			fs.Fail = nil
 			crashed, crashDamage := open(t, fs.Crash(), Options{})
 			if got := takeAll(t, crashed); len(got) > 0 || len(*crashDamage) > 0 {
-				t.Errorf("%s: after a crash %v, damage %v", op, got, *crashDamage)
+				t.Errorf("%s: after a crash: got %v, damage %v; want none", op, got, *crashDamage)
 			}
 			appendIDs(t, q, id+1)
 			takeOnly(t, q, id+1)

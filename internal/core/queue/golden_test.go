@@ -59,8 +59,8 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// A directory that an older program wrote opens. All waiting frames come out except the damaged
-// one, with the same reports as then.
+// The queue opens a directory that an older program wrote. All waiting frames come out except the
+// damaged one, and the reports are the same as when the directory was written.
 func TestGoldenOpens(t *testing.T) {
 	q, damage := open(t, goldenFiles(t), Options{SegmentBytes: 500})
 	appendIDs(t, q, 16) // so that the reader passes the end of the torn segment

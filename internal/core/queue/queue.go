@@ -17,8 +17,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// MaxPayload limits a payload, in bytes. A reader takes a greater length for damage, so the limit
-// bounds its memory.
+// MaxPayload limits a payload, in bytes. A reader treats a greater length as damage, so the limit bounds
+// the reader's memory.
 const MaxPayload = 32 << 20
 
 // A segment has a 16th of the queue's limit, at most 64 MiB. A full queue gives up that many bytes
@@ -96,7 +96,7 @@ type Queue struct {
 
 	mu       sync.Mutex
 	segments []*segmentFile   // the oldest first
-	tail     segment.Appender // appends to the last segment; to none until the next Append begins one
+	tail     segment.Appender // appends to the last segment, or has none until an Append begins one
 	done     segment.Position // frames up to this position are no longer needed
 	kept     segment.Position // the position in the file "done"
 	hasFile  bool             // there is a file "done"
@@ -254,8 +254,9 @@ func (q *Queue) Peek() (Frame, bool, error) {
 	}
 }
 
-// Ahead returns the oldest frames that wait, up to a number of payload bytes, and at least one if any waits. It
-// passes over damage, which Peek reports. The payloads are copies. The caller of Peek and Done may call it.
+// Ahead returns the oldest frames that wait: as many as fit into `bytes` bytes of payload, but at least
+// one if any waits. It passes over damage, which Peek reports. The payloads are copies. The goroutine
+// that calls Peek and Done may call Ahead.
 func (q *Queue) Ahead(bytes int) (frames []Frame, err error) {
 	q.mu.Lock()
 	done, segments := q.done, make([]segmentFile, len(q.segments))

@@ -117,7 +117,7 @@ func take(t testing.TB, q *Queue) uint64 {
 	}
 	id := idOf(t, r)
 	if counted, err := q.Done(); !counted || err != nil {
-		t.Fatalf("done with frame %d: counted %v, %v", id, counted, err)
+		t.Fatalf("Done for frame %d: counted %v, want true; error %v", id, counted, err)
 	}
 	return id
 }
@@ -185,7 +185,7 @@ func TestFirstInFirstOut(t *testing.T) {
 			t.Errorf("%d segments are left of an empty queue", n)
 		}
 		if sum, oldest := q.Waiting(); sum != (Amount{}) || oldest != 0 {
-			t.Errorf("an empty queue has %+v, oldest %d", sum, oldest)
+			t.Errorf("an empty queue has %+v waiting, oldest time %d", sum, oldest)
 		}
 	}
 }
@@ -212,11 +212,12 @@ func TestAtLeastOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, oldest := q.Waiting(); oldest != 2000 {
-		t.Errorf("then the oldest frame has the time %d, want 2000", oldest)
+		t.Errorf("after frame 1 is done, the oldest frame has the time %d, want 2000", oldest)
 	}
 }
 
-// A queue that is empty most of the time can remove its last segment at once. Positions go on.
+// A queue that is empty most of the time can remove its last segment at once. The next segment continues
+// the positions.
 func TestTrim(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{})
@@ -262,7 +263,7 @@ func TestAhead(t *testing.T) {
 		want  []uint64
 	}{{1 << 20, upTo(12)[1:]}, {0, []uint64{2}}, {len(entry(2).Payload) + len(entry(3).Payload), []uint64{2, 3}}} {
 		if ids := ahead(c.bytes); !slices.Equal(ids, c.want) {
-			t.Errorf("%d bytes ahead are frames %v, want %v", c.bytes, ids, c.want)
+			t.Errorf("Ahead(%d) returned the frames %v, want %v", c.bytes, ids, c.want)
 		}
 	}
 	if id := take(t, q); id != 2 {
@@ -342,7 +343,7 @@ func TestGivenUpWhileSent(t *testing.T) {
 		t.Errorf("Done of a frame that was given up: counted %v, %v", counted, err)
 	}
 	if id := take(t, q); id != lost.Frames+1 {
-		t.Errorf("frame %d comes after %d frames were given up, want %d", id, lost.Frames, lost.Frames+1)
+		t.Errorf("frame %d comes after %d given-up frames, want frame %d", id, lost.Frames, lost.Frames+1)
 	}
 }
 
@@ -356,14 +357,14 @@ func TestOneLargeFrame(t *testing.T) {
 		t.Errorf("given up %+v, want %+v; error %v", givenUp, amountOf(upTo(2)), err)
 	}
 	if _, err := q.Append(Frame{Payload: make([]byte, 1001-segment.HeaderBytes-headBytes)}); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("beyond the limit: %v", err)
+		t.Errorf("beyond the limit: got error %v", err)
 	}
 	if r, ok, err := q.Peek(); err != nil || !ok || len(r.Payload) != len(large.Payload) {
 		t.Errorf("Peek returned %d bytes, want %d; found %v, error %v", len(r.Payload), len(large.Payload), ok, err)
 	}
 	q, _ = open(t, fs, Options{})
 	if _, err := q.Append(Frame{Payload: make([]byte, MaxPayload+1)}); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("beyond MaxPayload: %v", err)
+		t.Errorf("beyond MaxPayload: got error %v", err)
 	}
 }
 
@@ -384,10 +385,10 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// With Sync, a frame whose sync failed is not acknowledged. Later syncs of the same segment would
-// return nil without saving what the failed sync should have saved, and the frame's repeat does not
-// depend on them. So acknowledged frames survive a power loss, whatever failed before, also in an
-// earlier process.
+// With Sync, a frame whose sync failed is not acknowledged. Later syncs of the same segment would return
+// nil without saving what the failed sync should have saved. The repeat of the frame does not depend on
+// such syncs. So acknowledged frames survive a power loss, whatever failed before, even in an earlier
+// process.
 func TestPowerLossAfterFailedSyncs(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 4))
@@ -473,7 +474,7 @@ func TestTogether(t *testing.T) {
 		t.Errorf("%d taken and %d given up of %d; damage %v", taken, lost.Frames, n, *damage)
 	}
 	if err := q.Close(); err != nil || fs.Handles != 0 {
-		t.Fatalf("%d files are open, %v", fs.Handles, err)
+		t.Fatalf("%d files are open after Close, error %v", fs.Handles, err)
 	}
 }
 
@@ -577,7 +578,7 @@ func (m *model) take() {
 		return // the segment cannot be opened at this moment
 	}
 	if ok != (len(m.waiting) > 0) {
-		m.t.Fatalf("Peek found a frame: %v, and the frames %v wait", ok, m.waiting)
+		m.t.Fatalf("Peek found a frame: %v, but the frames %v wait", ok, m.waiting)
 	}
 	if !ok {
 		return
@@ -624,8 +625,8 @@ func (m *model) restart() {
 	m.open()
 }
 
-// On a full disk, new positions replace old ones in the file "done". A torn write leaves the position
-// from before it.
+// On a full disk, new positions replace old ones in the file "done". After a torn write, the previous
+// position is still there.
 func TestAFullDiskKeepsPositions(t *testing.T) {
 	fs := memfs.New()
 	q, err := Open(fs, Options{MaxBytes: 1 << 20})

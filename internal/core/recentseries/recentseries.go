@@ -34,7 +34,8 @@ const (
 // Hash is the hash of a series' labels. Its upper half is not 0.
 type Hash uint64
 
-// Of returns the hash of a series. It is part of the saved form, so it never changes.
+// Of(ls) returns the hash of a series with the labels ls. The hash is part of the saved form, so it
+// never changes.
 func Of(ls labels.Labels) Hash { return hashOf(labels.StableHash(ls)) }
 
 func hashOf(h uint64) Hash {
@@ -44,8 +45,8 @@ func hashOf(h uint64) Hash {
 	return Hash(h)
 }
 
-// number returns the upper half of the hash, which the index stores as its number. The index itself
-// keeps the lower half, so both together are the whole hash.
+// number returns the upper half of the hash, which the index stores as the series' number. The index
+// itself keeps the lower half, so both together are the whole hash.
 func (h Hash) number() uint32 { return uint32(h >> 32) }
 
 // Set has the recent series of one tenant. Its changes are provisional until Keep. The zero value is
@@ -66,7 +67,7 @@ type Set struct {
 	recorded []uint64 // final changes: hashes of noted series, and numbers of epochs that began, which are below any hash
 }
 
-// series are the series that count.
+// series holds the series that count as recent.
 type series struct {
 	epoch   int64       // number of the present epoch, counted from 1970; 0 before the first request
 	present index.Index // series that were written to in the present epoch
@@ -90,7 +91,7 @@ const (
 	begun                // the first epoch
 )
 
-// dropped is what a step to the next epoch dropped.
+// dropped holds what a step to the next epoch removed.
 type dropped struct {
 	epoch  int64
 	before index.Index
@@ -223,7 +224,7 @@ func (s *Set) Keep() {
 	s.settled()
 }
 
-// settled forgets the changes, so Undo cannot take them back any more.
+// settled forgets the changes. Undo can then no longer take them back.
 func (s *Set) settled() {
 	if s.changes = s.changes[:0]; cap(s.changes) > keepChanges {
 		s.changes = nil

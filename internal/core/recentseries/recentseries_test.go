@@ -79,7 +79,7 @@ func TestMembersAgree(t *testing.T) {
 				for range r.IntN(6) {
 					h := hashes[r.IntN(len(hashes))]
 					if to.Has(h) != on.has(h) {
-						t.Fatalf("seed %d: %x: %v, want %v", seed, h, to.Has(h), on.has(h))
+						t.Fatalf("seed %d: Has(%x) = %v, want %v", seed, h, to.Has(h), on.has(h))
 					}
 					to.Note(h)
 					on.last[h] = on.epoch
@@ -142,7 +142,7 @@ func TestForgotten(t *testing.T) {
 		wrote    int64 // milliseconds after the start of the epoch
 		now      int64
 		forgets  bool
-		restored bool // wrote before the first request that is known here
+		restored bool // the write was before the first request that is known here
 	}{
 		{"2 h after a sample at the end of an epoch", Epoch - 1, 2*Epoch - 1, false, false},
 		{"and a moment later", Epoch - 1, 2 * Epoch, true, false},
@@ -159,7 +159,7 @@ func TestForgotten(t *testing.T) {
 		s.Keep()
 		s.Advance(epoch + c.now)
 		if s.Has(1<<32) == c.forgets || s.Len() == 1 == c.forgets {
-			t.Errorf("%s: known %v, %d series", c.why, s.Has(1<<32), s.Len())
+			t.Errorf("%s: series known: %v, %d series in all", c.why, s.Has(1<<32), s.Len())
 		}
 	}
 }
@@ -213,7 +213,8 @@ func TestMemory(t *testing.T) {
 		after := float64(heap()-before) / n
 		t.Logf("epoch %d: %.1f bytes a series, at most %.1f meanwhile", epoch, after, most)
 		if after > 16.5 || most > 20 {
-			t.Errorf("epoch %d: %.1f bytes a series, at most %.1f meanwhile, want at most 16.5, 20", epoch, after, most)
+			t.Errorf("epoch %d: %.1f bytes a series, and at most %.1f while it began; want at most 16.5 and 20",
+				epoch, after, most)
 		}
 	}
 	runtime.KeepAlive(&s)
@@ -253,7 +254,7 @@ func TestGolden(t *testing.T) {
 	}
 	want, err := os.ReadFile(file)
 	if err != nil || hex.Dump(saved) != string(want) {
-		t.Errorf("%v: saved as\n%swant\n%s", err, hex.Dump(saved), want)
+		t.Errorf("error %v: saved as\n%swant\n%s", err, hex.Dump(saved), want)
 	}
 	var s Set
 	if err := s.Parse(saved); err != nil || s.Len() != 4 || s.older != 2 || !s.Has(5<<32) || s.Has(6<<32) {
@@ -306,7 +307,7 @@ func FuzzParse(f *testing.F) {
 		s.Note(1 << 32)
 		s.Undo()
 		if got := s.Append(nil); !bytes.Equal(got, b) {
-			t.Fatalf("%x is %x after an undo", b, got)
+			t.Fatalf("the set %x is %x after an undo", b, got)
 		}
 	})
 }
@@ -353,8 +354,8 @@ func BenchmarkNote(b *testing.B) {
 	}
 }
 
-// While one goroutine changes the series, another saves them as they were at the last Keep. A store may
-// write, or hang in a write, meanwhile.
+// While one goroutine changes the series, another saves them as they were at the last Keep. So a save
+// can run while a store writes, or hangs in a write.
 func TestSavedDuringChanges(t *testing.T) {
 	var s Set
 	s.Advance(base)

@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/index"
 )
 
-// maxTime bounds the log's time, as in entries.
+// maxTime bounds the log's time. Package entry has the same bound.
 const maxTime = 9_000_000_000_000
 
 var errMalformed = errors.New("recent series: malformed")
@@ -171,8 +171,8 @@ func (s *Set) AppendRecorded(b []byte) []byte {
 	return b
 }
 
-// Repeat repeats recorded changes, in a set that equals the recording set before these changes.
-// After an error nothing is changed. There must be no provisional changes.
+// Repeat repeats recorded changes. The set must equal the recording set as it was before these changes,
+// and must have no provisional changes. After an error nothing is changed.
 func (s *Set) Repeat(b []byte) error {
 	if len(b)%8 != 0 {
 		return errMalformed

@@ -140,7 +140,7 @@ type Node struct {
 // Seconds is the time between begin and end.
 func (r *Record) Seconds() float64 { return r.Ended.Sub(r.Began).Seconds() }
 
-// Values are a number's values at begin and at end.
+// Values holds the values of a number at the begin and at the end of a record.
 type Values struct {
 	Begin float64 `json:"begin"`
 	End   float64 `json:"end"`

@@ -156,8 +156,8 @@ func (r *renderer) version1(first, last int) {
 	}
 }
 
-// version2 encodes an io.prometheus.write.v2.Request. Symbols come first, and labels are numbers of
-// symbols. Each series has metadata, as from real senders of version 2.
+// version2 encodes an io.prometheus.write.v2.Request. Symbols come first, and labels refer to the
+// symbols by index. Each series has metadata, as from real senders of version 2.
 func (r *renderer) version2(first, last int) {
 	symbols := map[string]uint64{"": 0}
 	r.raw = appendString(r.raw, 4, "")
@@ -173,7 +173,7 @@ func (r *renderer) version2(first, last int) {
 		}
 		return n
 	}
-	refs := make([][]byte, last-first) // for each series, the numbers of its symbols
+	refs := make([][]byte, last-first) // for each series, the indexes of its symbols
 	helps := make([]uint64, last-first)
 	for i := first; i < last; i++ {
 		r.labels = r.Config.labels(r.labels, i)

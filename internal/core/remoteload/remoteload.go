@@ -112,7 +112,7 @@ func New(c Config) (*Load, error) {
 	return l, nil
 }
 
-// request is a request with the content of its last round.
+// request holds a request with the content of its last round.
 type request struct {
 	first   int       // index of its first series
 	values  []float64 // value of each series in the last round

@@ -36,7 +36,7 @@ func mustNew(t testing.TB, c Config) *Load {
 	return l
 }
 
-// sample is what a receiver reads of a sample.
+// sample is one sample of a request, as a receiver reads it.
 type sample struct {
 	labels string
 	time   int64
@@ -122,7 +122,7 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 					made += r.New
 					got := read(t, c.Version, r.Body)
 					if len(got) != r.Samples || len(got) != c.Batch && k < c.Requests()-1 {
-						t.Fatalf("request %d has %d samples, want %d as it claims, %d if it is full",
+						t.Fatalf("request %d: %d samples, want %d as it claims, and %d unless it is the last",
 							k, len(got), r.Samples, c.Batch)
 					}
 					for _, s := range got {
@@ -166,7 +166,7 @@ func TestValues(t *testing.T) {
 			case known && s.value < before:
 				t.Fatalf("%s fell from %v to %v", s.labels, before, s.value)
 			case !known && round > 0 && s.value >= 8:
-				t.Fatalf("a new %s began at %v", s.labels, s.value)
+				t.Fatalf("the new series %s began at %v, want less than 8", s.labels, s.value)
 			case strings.Contains(s.labels, "_bucket"):
 				kinds["bucket"]++
 			default:
@@ -262,7 +262,7 @@ func TestCompressWithRoles(t *testing.T) {
 			}
 		}
 		if got, err := snappy.Decode(nil, body); err != nil || !bytes.Equal(got, src) {
-			t.Fatalf("%d: %d bytes changed: %v", n, len(src), err)
+			t.Fatalf("input %d of %d bytes is decoded to other bytes: %v", n, len(src), err)
 		}
 	}
 }
@@ -274,7 +274,7 @@ func TestTimes(t *testing.T) {
 		message := append([]byte{timeTag}, b[:]...)
 		var s prompb.Sample
 		if err := s.Unmarshal(message); err != nil || s.Timestamp != at {
-			t.Errorf("%d is read as %d, %v", at, s.Timestamp, err)
+			t.Errorf("time %d is read as %d, error %v", at, s.Timestamp, err)
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// kind is the type of a series, which decides how values follow each other. Remote write 2.0 has
-// the same numbers.
+// kind is the type of a series, which decides how values follow each other. The constants have the
+// numbers of remote write 2.0.
 type kind byte
 
 const (

@@ -8,7 +8,7 @@ type role byte
 const (
 	constant role = 0 // the byte is the same in all rounds
 
-	// Roles of the bytes of a time, one for each byte: that byte is the same in all samples of a
+	// Roles of the bytes of a time, one role for each byte. The byte is the same in all samples of a
 	// round.
 	firstTime role = 1
 	lastTime  role = timeBytes
@@ -16,15 +16,15 @@ const (
 	free role = 255 // the byte differs in each place and round
 )
 
-// written is a byte that changes. It is part of a literal in the output.
+// written is the place of a byte that changes. The output has that byte in a literal.
 type written struct {
 	from uint32 // position in the input
 	at   uint32 // position in the output
 }
 
-// compressor writes snappy's block format, in which some bytes are overwritten afterwards. So it
-// never copies free bytes, and copies a byte of a time only from the same byte of another time.
-// Like other compressors it looks for the last place with the same four bytes.
+// compressor writes snappy's block format. Some bytes of its output are overwritten afterwards. So it
+// never copies free bytes, and copies a byte of a time only from the same byte of another time. Like
+// other compressors it looks for the last place with the same four bytes.
 type compressor struct {
 	places [1 << 14]int32 // position in the input plus 1, by hash of four bytes
 }

@@ -52,7 +52,7 @@ func (b *Builder) Series() {
 	b.exemplar = false
 }
 
-// Type sets the type of the last series, as in version 2.
+// Type sets the metric type of the last series, where version 2 has it.
 func (b *Builder) Type(t MetricType) {
 	b.request.Series[len(b.request.Series)-1].Metadata.Type = t
 }

@@ -55,7 +55,8 @@ func TestABuiltRequestIsOneOfVersion1(t *testing.T) {
 		for range 2 { // first in new memory, then in the same memory again
 			b := build(&built, body[:0], &sent)
 			if body = b.Body; built.Version2() || built.Counts() != sent.Counts() {
-				t.Errorf("%s: version 2: %v, %+v", name, built.Version2(), built.Counts())
+				t.Errorf("%s: version 2: %v, counts %+v, want false and the source's counts",
+					name, built.Version2(), built.Counts())
 			}
 			if got, want := fmt.Sprintf("%+v", plainOf(&built)), fmt.Sprintf("%+v", plainOf(&sent)); got != want {
 				t.Errorf("%s: got  %s\nwant %s", name, got, want)
@@ -91,7 +92,7 @@ func TestABuiltRequestIsACopy(t *testing.T) {
 	}
 }
 
-// Start times, as in version 2, are kept.
+// A built request keeps the start times of version 2.
 func TestStartsAreBuilt(t *testing.T) {
 	var sent, built Request
 	if err := sent.DecodeV2(marshal(t, fullV2())); err != nil {

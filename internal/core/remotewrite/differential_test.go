@@ -307,7 +307,7 @@ func seedsV1(t testing.TB) [][]byte {
 	}
 	sample := marshal(t, &prompb.Sample{Value: 1, Timestamp: 2})
 	exemplar := slices.Concat(pair("trace", "1"), []byte{0x18, 5}, pair("span", "2"))
-	group := []byte{0x3b, 0x08, 1, 0x3c} // field 7, as proto2 wrote messages
+	group := []byte{0x3b, 0x08, 1, 0x3c} // field 7, a group as in proto2
 	return [][]byte{
 		nil, whole, whole[:len(whole)/2], bytes.Repeat(marshal(t, plainRequestV1()), 2),
 		// The series' labels are not adjacent.

@@ -49,8 +49,8 @@ const (
 	GaugeReset // the histogram goes up and down
 )
 
-// buckets is memory for the lists of histograms, one for each kind of list, since a message may
-// interleave them.
+// buckets is memory for the lists of histograms. Each kind of list has its own memory, since a message
+// may interleave the kinds.
 type buckets struct {
 	negativeSpans, positiveSpans                 []Span
 	negativeDeltas, positiveDeltas               []int64
@@ -68,7 +68,7 @@ func (r *Request) histogramRoom() int { return fewParts + len(r.body)/histogramB
 
 // histogram reads the Histogram in b from i on.
 func (r *Request) histogram(b []byte, i int) bool {
-	// Each number of its fields takes at least a byte.
+	// Each number in the histogram's lists takes at least a byte.
 	if len(r.histograms) == r.histogramRoom() || !r.takes(histogramMemory+numberMemory*(len(b)-i)) {
 		return false
 	}

@@ -37,8 +37,8 @@ type Request struct {
 	keys       []byte // copies of keys whose fields are not adjacent in the body
 	buckets    buckets
 
-	// exemplarRefs and exemplarKeys are refs and keys for exemplars, which may come between the labels
-	// of a series.
+	// exemplarRefs and exemplarKeys are separate from refs and keys, since exemplars may come between
+	// the labels of a series.
 	exemplarRefs []uint32
 	exemplarKeys []byte
 }
@@ -79,7 +79,7 @@ type labels struct {
 type Sample struct {
 	Value float64
 	Time  int64 // Unix milliseconds
-	Start int64 // Unix milliseconds when counting began; 0 if unknown, and always in version 1
+	Start int64 // Unix milliseconds when counting began; 0 if unknown, as always in version 1
 }
 
 // Exemplar is one observation, with labels of its own, such as the id of a trace.
@@ -89,7 +89,7 @@ type Exemplar struct {
 	Time   int64 // Unix milliseconds
 }
 
-// Metadata is a series' metadata in version 2. Help and Unit are numbers of symbols.
+// Metadata is a series' metadata in version 2. Help and Unit are indexes of symbols.
 type Metadata struct {
 	Type       MetricType
 	Help, Unit uint32
@@ -153,14 +153,14 @@ const (
 	familyMemory    = 80
 	symbolMemory    = 8
 	refMemory       = 4 // a reference; takes at least 1 byte on the wire
-	numberMemory    = 8 // number of a bucket; takes at least 1 byte on the wire
+	numberMemory    = 8 // a number in a histogram; takes at least 1 byte on the wire
 )
 
 // Label is a name and its value.
 type Label struct{ Name, Value []byte }
 
-// Key returns the labels of a series in version 1 as sent: bytes of the body, whole fields of the
-// message. Equal keys mean equal labels, but equal labels may have different keys.
+// Key returns the labels of a series in version 1 as sent: the bytes of whole fields of the message.
+// Equal keys mean equal labels, but equal labels may have different keys.
 func (r *Request) Key(s *Series) []byte { return s.labels.key(r.body, r.keys) }
 
 func (l *labels) key(body, copies []byte) []byte {
@@ -170,11 +170,10 @@ func (l *labels) key(body, copies []byte) []byte {
 	return body[l.from:l.to:l.to]
 }
 
-// Refs returns the labels of a series in version 2, as numbers of symbols: name, value, name,
-// value, …
+// Refs returns the labels of a series in version 2, as indexes of symbols: name, value, name, value, …
 func (r *Request) Refs(s *Series) []uint32 { return r.refs[s.labels.from:s.labels.to] }
 
-// Symbol returns a symbol of version 2 by its number.
+// Symbol returns a symbol of version 2 by its index.
 func (r *Request) Symbol(ref uint32) []byte {
 	if ref == 0 && len(r.symbols) == 0 {
 		return nil // missing metadata refers to symbol 0
@@ -288,7 +287,8 @@ func (r *Request) endSeries(s *Series) {
 	s.histograms.to = uint32(len(r.histograms))
 }
 
-// sample reads the Sample in b from i on, of either version. Only version 2 has a start.
+// sample reads the Sample in b from i on. The Sample may be of either version, but only version 2 has a
+// start.
 func (r *Request) sample(b []byte, i int) bool {
 	if len(r.samples) == r.room || !r.takes(sampleMemory) {
 		return false
@@ -339,7 +339,7 @@ func (r *Request) Version2() bool { return r.v2 }
 // Symbols returns how many symbols a request of version 2 has.
 func (r *Request) Symbols() int { return len(r.symbols) }
 
-// Counts returns the parts of all series together.
+// Counts returns how many parts of each kind all series have together.
 func (r *Request) Counts() outcome.Counts {
 	return outcome.Counts{Samples: len(r.samples), Histograms: len(r.histograms), Exemplars: len(r.exemplars)}
 }

@@ -67,7 +67,7 @@ func TestABoundEndsWithTheDecode(t *testing.T) {
 				t.Errorf("version %s: error %v after %d calls, want %v after one", version, err, calls, result)
 			}
 			if r.more != nil {
-				t.Errorf("version %s, %v: the request keeps the function", version, result)
+				t.Errorf("version %s, result %v: the request keeps Bound's function", version, result)
 			}
 			if err := decode(body); err != nil || calls != 1 {
 				t.Errorf("version %s: another body: error %v and %d calls in all, want none and 1", version, err, calls)

@@ -26,8 +26,8 @@ func (e *SizeError) Error() string {
 		e.Size, e.Limit)
 }
 
-// DecompressedSize returns how many bytes Decompress will return. It refuses a body if that number
-// is above `limit`, or above what a body of this length can become.
+// DecompressedSize returns how many bytes Decompress will return. It refuses a body if that number is
+// above `limit`, or more than a body of this length can yield.
 func DecompressedSize(body []byte, limit int) (int, error) {
 	if len(body) >= 10 && string(body[:10]) == "\xff\x06\x00\x00sNaPpY" {
 		return 0, ErrFramed

@@ -65,7 +65,7 @@ func TestDecompress(t *testing.T) {
 		make([]byte, 70), make([]byte, 65536)} {
 		got, err := Decompress(memory, snappy.Encode(nil, want), 1<<20)
 		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%d bytes become %d, %v", len(want), len(got), err)
+			t.Errorf("%d bytes are decompressed to %d, error %v, want the same bytes", len(want), len(got), err)
 		}
 		if len(got) > 0 && &got[0] != &memory[:1][0] {
 			t.Errorf("the %d bytes are not in the given memory", len(got))

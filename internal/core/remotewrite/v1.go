@@ -129,8 +129,8 @@ func (r *Request) exemplarV1(b []byte, i int) bool {
 	return true
 }
 
-// add adds the field b[from:to]. Every encoder writes the fields next to each other, and then they
-// stay where they are. Otherwise all of them are appended to `copies`.
+// add adds the field b[from:to]. Every encoder writes the label fields next to each other. Such fields
+// stay where they are in the body. Otherwise add appends all of them to `copies`.
 func (l *labels) add(copies, b []byte, from, to int) []byte {
 	if int(l.to) == from && !l.copied {
 		l.to = uint32(to)

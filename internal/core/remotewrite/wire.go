@@ -17,10 +17,10 @@ const (
 	wire32     = 5
 )
 
-// The functions below read b from i on and return where they ended, or bad. They accept and refuse
-// the same bytes as Prometheus' generated decoders, even where the format does not say: numbers of
-// more than 64 bits lose the upper bits, groups are skipped, and a packed list may end inside its
-// last number, which then ends beyond the list.
+// The functions below read b from i on, and return the position where they ended, or `bad`. They accept
+// and refuse the same bytes as Prometheus' generated decoders, even where the format does not say:
+// numbers of more than 64 bits lose the upper bits, groups are skipped, and the last number of a packed
+// list may end beyond the list.
 
 // bad is the position that means malformed input.
 const bad = -1
@@ -49,8 +49,9 @@ func longField(b []byte, i int) (tag uint64, from, next int) {
 	return uint64(number)<<3 | wire, at, bad
 }
 
-// other is for a field that the caller has no case for. It skips a field whose number is not in the
-// bit set `known`. For a number in the set it returns `bad`: such a field has the wrong wire type.
+// other handles a field for which the caller has no case. It skips a field whose number is not in the
+// bit set `known`. If the number is in the set, the field has the wrong wire type, and other returns
+// `bad`.
 func other(b []byte, i int, tag uint64, known uint32) (next int) {
 	if number := tag >> 3; number == 0 || number < 32 && known>>number&1 != 0 {
 		return bad
@@ -143,8 +144,8 @@ func double(b []byte, i int) (v float64, next int) {
 	return math.Float64frombits(binary.LittleEndian.Uint64(b[i:])), i + 8
 }
 
-// one is for a repeated field with a single value, which it appends to the list `to`. packed
-// appends all values up to `end`.
+// one reads a single value of a repeated field, and appends it to the list `to`. packed appends all
+// values up to `end`.
 func one[T any](to []T, b []byte, i int, read func(b []byte, i int) (T, int)) ([]T, int) {
 	v, next := read(b, i)
 	return append(to, v), next

@@ -22,7 +22,7 @@ var ErrChanging = errors.New("another change of the group's members is under way
 // Leaving.
 type Members struct{ Voters, Learners, Leaving []uint64 }
 
-// members are the members as a replica knows them.
+// members is a replica's knowledge of the group's members.
 type members struct {
 	now      *raftpb.ConfState
 	proposed uint64 // index of the last entry that changes the members, applied or not
@@ -73,7 +73,7 @@ func (r *Replica) Members(voters, learners []uint64) error {
 	return err
 }
 
-// changeTo returns the change from the present members to others.
+// changeTo returns the change from the present members to these voters and learners.
 func changeTo(now *raftpb.ConfState, voters, learners []uint64) *raftpb.ConfChangeV2 {
 	change := &raftpb.ConfChangeV2{Transition: raftpb.ConfChangeTransitionAuto.Enum()}
 	add := func(what raftpb.ConfChangeType, id uint64) {
@@ -107,7 +107,7 @@ func (r *Replica) changeMembers(data []byte) {
 	r.members.changed(&r.out)
 }
 
-// Progress says how far the log of a member is, as the leader knows it.
+// Progress says how far the log of a member has got, as the leader knows it.
 type Progress struct {
 	Member uint64
 	Match  uint64 // index of the last entry that the member is known to have stored

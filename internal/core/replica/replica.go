@@ -100,7 +100,7 @@ type Group interface {
 	// acknowledged anywhere before the call is applied here. A barrier waits while there is no leader.
 	Barrier() (number uint64, err error)
 
-	// Cancel ends a barrier. Its number does not come in a later Output, unless Take has it already.
+	// Cancel gives up a barrier. Its number is in no later Output, unless the barrier has already ended.
 	Cancel(number uint64)
 
 	// Members asks for a change of the members. The change is done when Output.Members has the new
@@ -129,8 +129,8 @@ type Output struct {
 	Members    *Members   // nil if they have not changed
 }
 
-// Write holds entries and state to be stored. The caller then calls Stored with its number. The
-// Write of a Replica belongs to the caller, so another goroutine may store it.
+// Write holds entries and state that the caller stores. After that, the caller calls Stored with the
+// number of the Write. The Write of a Replica belongs to the caller, so another goroutine may store it.
 type Write struct {
 	Number uint64
 	entrylog.Write
@@ -158,8 +158,9 @@ type Config struct {
 	Rand    *rand.Rand
 	Log     entrylog.Options
 
-	// New is where the log of a new member begins. It is nil for a member that comes back. If its
-	// directory is empty, such a member has forgotten its votes, and Open returns entrylog.ErrNone.
+	// New is where the log of a new member begins. It is nil for a member that comes back. If the
+	// directory of a returning member is empty, the member has forgotten its votes, and Open returns
+	// entrylog.ErrNone.
 	New *entrylog.Base
 }
 
@@ -260,7 +261,7 @@ func (r *Replica) guard(err *error) {
 	}
 }
 
-// do is a call into the library: it runs f, and collects the library's output.
+// do makes a call into the library: it runs f, and collects the library's output.
 func (r *Replica) do(f func() error) (err error) {
 	if r.damaged != nil {
 		return r.damaged
@@ -323,7 +324,7 @@ func (r *Replica) Tick() {
 		}
 		r.elapsed++
 		if r.elapsed >= electionTicks && r.leadership.Leader != raft.None {
-			_ = r.node.ForgetLeader() // its lease ends: others may get this member's vote
+			_ = r.node.ForgetLeader() // the leader's lease ends: others may get this member's vote
 		}
 		if r.elapsed >= r.timeout {
 			r.restartTimeout()
@@ -335,7 +336,7 @@ func (r *Replica) Tick() {
 	})
 }
 
-// Candidate says whether this member may campaign. It may at first. It votes in any case.
+// Candidate says whether this member may campaign. Until the first call it may. It votes in any case.
 func (r *Replica) Candidate(may bool) { r.spectator = !may }
 
 func (r *Replica) restartTimeout() {
@@ -480,7 +481,7 @@ func (r *Replica) tells(m *raftpb.Message) bool {
 	return r.acks && r.asked == 0 && m.GetType() == raftpb.MsgApp && len(m.GetEntries()) == 0
 }
 
-// follow notes term, vote and leadership.
+// follow takes over term, vote and leadership from Raft.
 func (r *Replica) follow(ready *raft.Ready) {
 	before := r.leadership
 	if !raft.IsEmptyHardState(ready.HardState) {
@@ -576,8 +577,7 @@ func (r *Replica) storeCommit() {
 	}
 }
 
-// after is for messages that depend on writes: it delivers them once all writes up to now are
-// stored.
+// after delivers messages that depend on writes, once all writes up to now are stored.
 func (r *Replica) after(messages []*raftpb.Message) {
 	if len(r.writes) == 0 {
 		r.deliver(messages)
@@ -587,9 +587,10 @@ func (r *Replica) after(messages []*raftpb.Message) {
 	w.then = append(w.then, messages...)
 }
 
-// deliver sends the messages for other members, and handles the messages for this one. Raft passes on
-// another member's question for the end of the order, under the name of that member, if this member no longer
-// leads. Such a message is dropped, since others refuse it as forged: the member asks again.
+// deliver sends the messages for other members, and handles the messages for this one. If this member no
+// longer leads, Raft passes on another member's question for the end of the order, with that member as
+// the sender. deliver drops such a message, since others refuse it as forged. The member that asked asks
+// again.
 func (r *Replica) deliver(messages []*raftpb.Message) {
 	for _, m := range messages {
 		switch {

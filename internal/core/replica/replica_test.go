@@ -167,7 +167,7 @@ func TestPropose(t *testing.T) {
 	g.settle()
 	g.tick(1) // the heartbeat says that they are committed
 	if second != first+1 || !slices.Equal(leader.applied, []string{"one true", "two true"}) {
-		t.Errorf("entries %d and %d: %q", first, second, leader.applied)
+		t.Errorf("entries %d and %d: the leader applied %q, want both as its own", first, second, leader.applied)
 	}
 	for _, m := range others {
 		if !slices.Equal(m.applied, []string{"one false", "two false"}) {
@@ -177,7 +177,7 @@ func TestPropose(t *testing.T) {
 			t.Errorf("member %d: %v", m.id, err)
 		}
 		if m.leadership.Leader != leader.id {
-			t.Errorf("for member %d, member %d leads, want %d", m.id, m.leadership.Leader, leader.id)
+			t.Errorf("member %d takes member %d for the leader, want %d", m.id, m.leadership.Leader, leader.id)
 		}
 	}
 }
@@ -271,7 +271,7 @@ func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 	slow.slow = false
 	g.settle()
 	if g.tick(1); len(slow.applied) != 3 || writes < 3 {
-		t.Errorf("%d writes; applied %q", writes, slow.applied)
+		t.Errorf("%d writes waited for the slow disk, then applied %q, want at least 3 and 3", writes, slow.applied)
 	}
 
 	// The same holds for the leader and its own disk.
@@ -319,7 +319,7 @@ func TestVotesWaitForTheDisk(t *testing.T) {
 		}
 	}
 	if n := len(g.members[0].writes); n == 0 {
-		t.Fatal("the candidate has nothing to write")
+		t.Fatal("the candidate has nothing to write, want its vote")
 	}
 	for _, m := range g.members {
 		m.slow = false
@@ -354,7 +354,7 @@ func TestProposalsEndWithTheTerm(t *testing.T) {
 	for _, out := range leader.out {
 		lost = append(lost, out.Lost...)
 	}
-	if len(lost) == 0 { // the leader had stepped down before it could hear the others
+	if len(lost) == 0 { // empty if the leader stepped down before it heard the others
 		t.Error("no proposal is reported lost, want both")
 	}
 	if !slices.Equal(leader.applied, []string{"another false"}) || leader.leadership.Leads {
@@ -425,7 +425,7 @@ func TestFull(t *testing.T) {
 	others[0].parted = false
 	g.tick(3)
 	if len(leader.applied) != n {
-		t.Errorf("%d of %d were applied", len(leader.applied), n)
+		t.Errorf("%d of %d proposals were applied, want all", len(leader.applied), n)
 	}
 	g.propose(leader, "again")
 }
@@ -456,7 +456,8 @@ func TestBarrier(t *testing.T) {
 	m.slow = false
 	g.settle()
 	if got := m.reads(); len(got) != 1 || got[0].Barrier != number || got[0].Index < index {
-		t.Errorf("after the index is applied, %v ended, want barrier %d at index %d or higher", got, number, index)
+		t.Errorf("after the index is applied, the ended barriers are %v, want barrier %d at index %d or higher",
+			got, number, index)
 	}
 
 	// A leader that was cut off from the others cannot know where the order ends.
@@ -473,9 +474,10 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
-// A member asks another one for the end of the order, which no longer leads. That one does not pass the
-// question on: its node would send a message of another member, and all nodes refuse such messages. The
-// question of a barrier once stayed at the front of a node's queue like that, and nothing followed it.
+// A member asks another one, which no longer leads, for the end of the order. The asked member does not
+// pass the question on: its node would send a message in the name of another member, and all nodes
+// refuse such messages. A question that was passed on once stayed at the front of a node's queue, and
+// nothing followed it.
 func TestAQuestionIsNotPassedOn(t *testing.T) {
 	g := newGroup(t, 3)
 	_, others := g.elect()
@@ -490,7 +492,7 @@ func TestAQuestionIsNotPassedOn(t *testing.T) {
 	questions[0].To, questions[0].body.To = asked.id, &asked.id
 	g.deliver(asking, questions[0])
 	if sent := g.take(asked); len(sent) > 0 {
-		t.Errorf("member %d passes on %v", asked.id, sent)
+		t.Errorf("member %d passes on %v, want nothing", asked.id, sent)
 	}
 	g.tick(askAgain)
 	if got := asking.reads(); len(got) != 1 {
@@ -498,7 +500,7 @@ func TestAQuestionIsNotPassedOn(t *testing.T) {
 	}
 }
 
-// A cancelled barrier does not end, and takes no place any more. That holds for whatever it was waiting
+// A cancelled barrier does not end, and takes no place any more, no matter what the barrier was waiting
 // for.
 func TestACancelledBarrier(t *testing.T) {
 	g := newGroup(t, 3)
@@ -647,12 +649,12 @@ func TestAnAnswerToAnOldTermIsNoAcknowledgement(t *testing.T) {
 	}
 	for _, m := range g.take(leader) {
 		if m.To == others[1].id && m.body.GetType() == raftpb.MsgApp && m.body.GetIndex() < 100 {
-			t.Errorf("the leader sends entries from %d on, want only the end of its %d",
+			t.Errorf("the leader sends entries from %d on, want only the last of its %d entries",
 				m.body.GetIndex()+1, leader.last)
 		}
 	}
 	if next := leader.node.Status().Progress[others[1].id].Next; next < 100 {
-		t.Errorf("the leader goes back to entry %d of its %d, want at least 100", next, leader.last)
+		t.Errorf("the leader goes back to entry %d of its %d entries, want at least entry 100", next, leader.last)
 	}
 }
 
@@ -680,7 +682,7 @@ func TestMembers(t *testing.T) {
 	g.propose(leader, "one")
 	g.tick(5)
 	if !slices.Equal(fourth.applied, []string{"one false"}) {
-		t.Errorf("the learner applied %q", fourth.applied)
+		t.Errorf("the learner applied %q, want only the first entry", fourth.applied)
 	}
 	gone := others[0]
 	voters := []uint64{leader.id, others[1].id, 4}
@@ -716,8 +718,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// After a transfer another member leads within a round of messages. If that member does not answer,
-// the old leader leads on.
+// After a transfer another member leads within a round of messages. If that member does not answer, the
+// old leader keeps the leadership.
 func TestTransfer(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -753,7 +755,7 @@ func TestAReturnDisturbsNobody(t *testing.T) {
 	others[0].parted = false
 	g.tick(30)
 	if !leader.leadership.Leads || leader.term != term || others[0].term != term {
-		t.Errorf("term %d became %d; %+v", term, leader.term, leader.leadership)
+		t.Errorf("the term went from %d to %d, with %+v, want no change", term, leader.term, leader.leadership)
 	}
 }
 
@@ -788,13 +790,13 @@ func TestTimeoutsFollowTheSource(t *testing.T) {
 	for seed := range uint64(100) {
 		n := campaign(seed)
 		if n < electionTicks || n >= 2*electionTicks || campaign(seed) != n {
-			t.Errorf("seed %d: a campaign after %d ticks, and the next time after %d, want the same",
+			t.Errorf("seed %d: a campaign after %d ticks, and with the same seed again after %d, want the same",
 				seed, n, campaign(seed))
 		}
 		seen[n] = true
 	}
 	if len(seen) != electionTicks {
-		t.Errorf("%d different timeouts", len(seen))
+		t.Errorf("%d different timeouts, want all that are possible", len(seen))
 	}
 }
 
@@ -837,7 +839,7 @@ func TestMessages(t *testing.T) {
 	urgent := newMessage(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum()})
 	bulk := newMessage(&raftpb.Message{Type: raftpb.MsgApp.Enum()})
 	if !urgent.Urgent || bulk.Urgent {
-		t.Error("want a heartbeat to be urgent, and entries not")
+		t.Error("a heartbeat is not urgent, or a message with entries is")
 	}
 }
 

@@ -165,7 +165,8 @@ func (s *sim) crashNow(n *simNode, lasts int64, left func(*memfs.FS) *memfs.FS) 
 	})
 }
 
-// pendingInOrder returns the operations that wait for a node, in order, so that a seed repeats.
+// pendingInOrder returns the operations that wait for a node, in the order of their indexes, so that a
+// seed repeats the same run.
 func (n *simNode) pendingInOrder() (list []*operation) {
 	for _, index := range slices.Sorted(maps.Keys(n.pending)) {
 		list = append(list, n.pending[index])
@@ -176,7 +177,7 @@ func (n *simNode) pendingInOrder() (list []*operation) {
 // breakOff does a part of the write that is under way: the process dies at one of the write's
 // calls.
 func (s *sim) breakOff(n *simNode) {
-	calls := []int{0, 1, 1, 1, 2, 4}[s.Rand.IntN(6)] // most writes are a write and a sync
+	calls := []int{0, 1, 1, 1, 2, 4}[s.Rand.IntN(6)] // most writes take two calls: write and sync
 	if world.BreakOff(n.disk, calls, func() { _ = n.log.Append(&n.toWrite[0].Write) }) {
 		s.covered.torn++
 	}

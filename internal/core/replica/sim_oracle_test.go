@@ -22,7 +22,7 @@ type ack struct {
 	index uint64
 }
 
-// seen is what a read returned.
+// seen is the result of a read.
 type seen struct{ index, value uint64 }
 
 func (o *oracle) begin() {

@@ -21,8 +21,8 @@ var soaking = os.Getenv("FRESHET_SOAK") != ""
 
 var oneSeed = flag.Uint64("seed", 0, "run TestGroup with this seed alone, and print its story")
 
-// least has the number of events of each kind that all runs in CI together must reach. With fewer
-// events, the runs have not tested enough. They reach about twice as many.
+// least is the number of events of each kind that all runs in CI together must reach. With fewer events,
+// the runs have not tested enough. At present they reach about twice as many.
 var least = coverage{acknowledged: 30_000, reads: 10_000, retries: 2_000, lost: 100, elections: 120,
 	truncations: 12, restarts: 80, kills: 35, powerLosses: 40, outages: 8, torn: 25, pauses: 30,
 	parts: 60, transfers: 25, swaps: 6, slow: 25, full: 10}
@@ -44,7 +44,7 @@ func TestGroup(t *testing.T) {
 			t.Log(s.Story.String())
 		}
 		if s.Failed != nil {
-			t.Fatalf("seed %d: %v; again: go test -run TestGroup -v -seed %d", seed, s.Failed, seed)
+			t.Fatalf("seed %d: %v; to repeat it: go test -run TestGroup -v -seed %d", seed, s.Failed, seed)
 		}
 		world.Sum(sum.each(), s.covered.each())
 	}

@@ -308,7 +308,7 @@ func (st *state) apply(e *Committed) {
 	}
 }
 
-// saveCheckpoint saves the node's state, with which a restart then begins, and shortens the log.
+// saveCheckpoint saves the node's state for the next restart, and shortens the log.
 func (s *sim) saveCheckpoint(n *simNode) {
 	n.checkpoint = n.state
 	if err := n.log.Compact(n.checkpoint.applied, simKeep); err != nil {
@@ -461,8 +461,8 @@ func (s *sim) beginSwap(n *simNode) {
 	s.At(second, nil, s.goOnSwapping)
 }
 
-// goOnSwapping takes an operator's steps, and repeats those that fail: fill the new member, let it
-// learn, and then swap it for the old one in one change.
+// goOnSwapping does the steps of an operator, and repeats those that fail: it fills the new member, lets
+// it learn, and then puts it in the place of the old one in one change.
 func (s *sim) goOnSwapping() {
 	w, n, leader := s.swap, s.swap.node, s.leader()
 	defer func() {

@@ -51,7 +51,8 @@ func (s *Solo) Propose(data []byte) (index uint64, err error) {
 	return s.last, nil
 }
 
-// Barrier implements Group. An acknowledged entry is stored, so all stored entries must be applied.
+// Barrier implements Group. An acknowledged entry is stored. So the barrier ends once all entries that
+// are stored now are applied.
 func (s *Solo) Barrier() (number uint64, err error) {
 	s.barrier++
 	s.known = append(s.known, Read{s.barrier, s.stored})

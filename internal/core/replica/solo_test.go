@@ -28,7 +28,7 @@ func TestSolo(t *testing.T) {
 	}
 	out := take()
 	if out.Write == nil || len(out.Write.Entries) != 2 || &out.Write.Entries[1].Data[0] != &two[0] || len(out.Apply) > 0 {
-		t.Fatalf("write %+v, applied %v, want both entries uncopied, and none applied", out.Write, out.Apply)
+		t.Fatalf("write %+v, to apply %v, want both entries uncopied, and none to apply", out.Write, out.Apply)
 	}
 	first := out.Write.Number
 	if _, err := g.Propose(three); err != nil {
@@ -43,11 +43,12 @@ func TestSolo(t *testing.T) {
 		t.Errorf("stored: %+v", out.Apply)
 	}
 	if len(out.Reads) != 1 || out.Reads[0].Barrier != barrier || out.Reads[0].Index != 7 {
-		t.Errorf("ended before anything was stored: %v, want barrier %d at index 7", out.Reads, barrier)
+		t.Errorf(
+			"the barrier began before anything was stored: ended %v, want barrier %d at index 7", out.Reads, barrier)
 	}
 	later, _ := g.Barrier()
 	if out := take(); len(out.Reads) > 0 {
-		t.Errorf("ended before the entry was applied: %v, want no barrier", out.Reads)
+		t.Errorf("barriers ended before the entry was applied: %v, want none", out.Reads)
 	}
 	g.Applied(9)
 	if out := take(); len(out.Reads) != 1 || out.Reads[0] != (Read{later, 9}) {

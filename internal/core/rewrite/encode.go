@@ -15,8 +15,8 @@ import (
 // encoder encodes series as bodies of remote write 2.0, as many as are needed. Field numbers:
 // types.proto of the specification.
 //
-// It leaves out integers that are zero, since a reader treats a missing integer as zero. It always
-// writes doubles: -0 is not 0, and a reader refuses a body with too many short parts
+// It leaves out integers that are zero, since a reader treats a missing integer as zero. It writes
+// doubles even if they are zero: -0 is not 0, and a reader refuses a body with too many short parts
 // (remotewrite.ErrTooManyParts).
 type encoder struct {
 	request      *remotewrite.Request
@@ -179,8 +179,8 @@ func (e *encoder) open(s *remotewrite.Series, ls labels.Labels) (message int) {
 	return message
 }
 
-// text returns the number that a symbol of the request has in this body. Symbol 0 means that there
-// is no text, so an empty text with another number in the request gets a number here, too.
+// text returns the index that a symbol of the request has in this body. Symbol 0 means that there is no
+// text. So if an empty text has another index in the request, it gets an index of its own here, too.
 func (e *encoder) text(of uint32) uint64 {
 	text := e.request.Symbol(of)
 	if of == 0 && len(text) == 0 {
@@ -211,8 +211,8 @@ func (e *encoder) sample(s *remotewrite.Sample) {
 func (e *encoder) exemplar(x *remotewrite.Exemplar) {
 	m := e.message(4)
 	refs := e.message(1)
-	// A member checks the labels when it applies the exemplar, and refuses it if they are malformed.
-	// So malformed labels are replaced by `unreadable`.
+	// A member checks the labels when it applies the exemplar. It refuses an exemplar with malformed
+	// labels, and in the same way one with `unreadable` in their place.
 	all, err := e.request.ExemplarLabels(nil, x)
 	if err != nil {
 		all = unreadable

@@ -49,20 +49,20 @@ type Rewriter struct {
 	target, most int // size of a body in bytes: usually target; up to most if a single part is larger
 }
 
-// Sized returns a Rewriter for entries of another size than ours, for tests. `target` and `most` are bytes
-// of a body: usually a body has at most target bytes, and at most `most` if one part is larger.
+// Sized returns a Rewriter for entries of another size than ours, for tests. A body usually has at most
+// `target` bytes, and at most `most` bytes if a single part is larger.
 func Sized(target, most int) *Rewriter { return &Rewriter{target: target, most: most} }
 
 // Rewrite returns a request as bodies, in the order in which to propose them, and the outcome of
 // the parts that the rules drop or refuse. That outcome and the outcomes of the bodies add up to
 // the request's outcome.
 //
-// If the rules change no series and the request's body fits into an entry, Rewrite returns that
-// body, without a copy or an allocation. Otherwise it makes bodies of remote write 2.0, and cuts a
-// series between its samples if the series fits into no body. Families, the metadata of remote
-// write 1.0, then follow in bodies of version 1. Rewrite leaves out a series of version 1 without
-// samples, since version 2 refuses it. So such a series is not counted as refused for a tenant that
-// has no room for it.
+// If the rules change no series and the request's body fits into an entry, Rewrite returns that body,
+// without a copy or an allocation. Otherwise it makes bodies of remote write 2.0, and cuts a series
+// between its samples if the series fits into no body. Families, the metadata of remote write 1.0, then
+// follow in bodies of version 1. Rewrite leaves out a series of version 1 without samples, since version
+// 2 refuses it. So even if the tenant has no room for such a series, the series is not counted as
+// refused.
 //
 // The bodies are valid until the next call, and only while the request is.
 func (w *Rewriter) Rewrite(in *write.Incoming, rules *labelrules.Rules) ([]Body, outcome.Outcome) {
@@ -180,7 +180,7 @@ func (w *Rewriter) relabelsNothing(r *remotewrite.Request, rules *labelrules.Rul
 	return true
 }
 
-// same is true if a series came with exactly these labels, in any order. It ignores labels without
+// same reports whether a series came with exactly these labels, in any order. It ignores labels without
 // a value.
 func (w *Rewriter) same(r *remotewrite.Request, s *remotewrite.Series, ls labels.Labels) bool {
 	var err error
@@ -252,6 +252,6 @@ func labelsFit(all []remotewrite.Label, rules *labelrules.Rules) bool {
 func compress(to, body []byte) []byte { return snappy.Encode(to[:cap(to)], body) }
 
 func tooLarge(most int) error {
-	return fmt.Errorf("with the labels of its series it takes more than %d bytes, the most that fits "+
+	return fmt.Errorf("the part and the labels of its series take more than %d bytes, the most that fits "+
 		"into an entry of the log", most)
 }

@@ -314,7 +314,7 @@ func (r random) histogram(t int64) remotewrite.Histogram {
 	return h
 }
 
-// rules returns the rules of a seed: each kind alone, and all together.
+// rules returns the rules of a seed: none, one kind alone, or all kinds together.
 func (r random) rules() *labelrules.Rules {
 	rules := &labelrules.Rules{}
 	kind := r.IntN(6)
@@ -463,7 +463,7 @@ func dropping(label string) []*relabel.Config {
 	}
 }
 
-// itself reports whether the request's own body, not a copy, is the only body.
+// itself reports whether the only body is the request's own, not a copy.
 func itself(bodies []rewrite.Body, sent *write.Incoming) bool {
 	return len(bodies) == 1 && sent.Compressed != nil && &bodies[0].Bytes[0] == &sent.Compressed[0]
 }
@@ -565,13 +565,13 @@ func TestSizes(t *testing.T) {
 	sent := request(t, version2, all, nil)
 	bodies, o := w.Rewrite(sent, &labelrules.Rules{})
 	if len(bodies) < 4 || len(bodies) > 8 {
-		t.Errorf("%d bodies of %d bytes", len(bodies), len(sent.Compressed))
+		t.Errorf("%d bodies from a request of %d bytes, want 4 to 8", len(bodies), len(sent.Compressed))
 	}
 	var applied []*remotewrite.Request
 	for _, b := range bodies {
 		e := entry.Entry{Kind: entry.KindRequest, Shape: 1, Request: entry.Request{Tenant: "t", Form: b.Form, Body: b.Bytes}}
 		if size := len(e.Append(nil)); size > entry.TargetSize {
-			t.Errorf("an entry has %d bytes", size)
+			t.Errorf("an entry has %d bytes, want at most entry.TargetSize", size)
 		}
 		applied = append(applied, decoded(t, b))
 	}
@@ -627,7 +627,7 @@ func TestTooLargeForTheLog(t *testing.T) {
 }
 
 // A reader refuses a request with too many small parts for its length. A rewritten body can be shorter
-// than its request. A reader must not refuse the body for that: no member could apply it.
+// than its request. A reader must not refuse the body for that, or no member could apply it.
 func TestManySmallParts(t *testing.T) {
 	named := series{labels: [][2]string{{"__name__", "x"}, {"replica", "a"}}}
 	samples, histograms, exemplars, all := named, named, named, named
@@ -673,7 +673,7 @@ func TestEmptyMetadata(t *testing.T) {
 		var w rewrite.Rewriter
 		bodies, _ := w.Rewrite(r, &labelrules.Rules{})
 		if got, _ := lines(&labelrules.Rules{}, decoded(t, bodies[0])); len(got["metadata"]) != want {
-			t.Errorf("help is symbol %d: %q", help, got["metadata"])
+			t.Errorf("help is symbol %d: metadata %q, want it only for a symbol above 0", help, got["metadata"])
 		}
 	}
 }
@@ -708,7 +708,7 @@ func TestARewriterIsUsedAgain(t *testing.T) {
 		want, wanted := rewrite.Sized(200, 1<<20).Rewrite(sent, rules)
 		same := func(a, b rewrite.Body) bool { return a.Form == b.Form && bytes.Equal(a.Bytes, b.Bytes) }
 		if !slices.EqualFunc(got, want, same) || o != wanted {
-			t.Fatalf("seed %d: after earlier requests, the bodies or the outcome are others than from a new Rewriter",
+			t.Fatalf("seed %d: after earlier requests, the bodies or the outcome differ from those of a new Rewriter",
 				seed)
 		}
 	}

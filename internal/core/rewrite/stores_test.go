@@ -23,9 +23,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// Two stores get the same random requests, one after the other. The first applies the rules itself. The
-// second has no rules, and gets entries with the rewritten bodies. Both end with the same samples. The
-// first refuses the same parts as the rewriting and the second together.
+// Two stores get the same random requests, one after the other. The first store applies the rules
+// itself. The second store has no rules, and gets entries whose bodies were rewritten. In the end both
+// hold the same samples. The first store refuses the parts that the rewriting and the second store
+// refuse between them.
 func TestTheSameStores(t *testing.T) {
 	config := tsdb.DefaultConfig()
 	config.MaxTenants = 1000
@@ -83,12 +84,13 @@ func TestTheSameStores(t *testing.T) {
 				Arrival: said.Arrival, Window: 30 * time.Minute,
 			})
 			if fates(got) != fates(want) || got.AnyRefused() != want.AnyRefused() {
-				t.Fatalf("seed %d, request %d: rewriting and store together: %+v\nwant %+v", seed, n, got, want)
+				t.Fatalf("seed %d, request %d: rewriting and store together have the outcome %+v\nwant %+v",
+					seed, n, got, want)
 			}
 			sum.Add(&got)
 		}
 		if got, want := stored(t, stores, rewritten), stored(t, stores, direct); got != want {
-			t.Fatalf("seed %d: from bodies\n%s\nwant\n%s", seed, got, want)
+			t.Fatalf("seed %d: stored from bodies\n%s\nwant\n%s", seed, got, want)
 		}
 	}
 	for _, reason := range []outcome.Reason{
@@ -101,7 +103,7 @@ func TestTheSameStores(t *testing.T) {
 	}
 	w := sum.Written
 	if sum.Dropped.Total() == 0 || w.Samples == 0 || w.Histograms == 0 || w.Exemplars == 0 {
-		t.Errorf("the requests lacked parts of some kind, written or dropped: %+v", sum)
+		t.Errorf("no part was dropped, or no sample, histogram or exemplar was written: %+v", sum)
 	}
 }
 
@@ -122,8 +124,9 @@ func throughTheLog(t *testing.T, said entry.Request, b rewrite.Body) *write.Requ
 	}
 }
 
-// fates returns an outcome without the example, and without the fates of exemplars, which depend on
-// commits: the store does not keep a series' second exemplar if the first is committed by then.
+// fates returns an outcome without its example, and counts exemplars that were not kept as written.
+// Whether an exemplar is kept depends on commits: the store does not keep a series' second exemplar if
+// the first is committed by then.
 func fates(o outcome.Outcome) outcome.Outcome {
 	o.Written.Exemplars += o.NotKept
 	o.NotKept = 0
@@ -154,7 +157,7 @@ func stored(t *testing.T, stores *tsdb.Stores, tenant string) string {
 				v = h.Sum
 			}
 			if value.IsStaleNaN(v) {
-				h = nil // tsdb turns one form into the other, depending on commits
+				h = nil // tsdb may store a float marker as a histogram one, or vice versa
 			}
 			fmt.Fprintf(&b, "  %d %x %v\n", at-base, math.Float64bits(v), h)
 		}

@@ -30,8 +30,8 @@ func appendRefused(b []byte, o *outcome.Outcome) []byte {
 	return append(b, o.First.Series...)
 }
 
-// parseRefused sets the refusals of an outcome, and reports whether the text is one that appendRefused
-// appends.
+// parseRefused sets the refusals of an outcome from a text, and reports whether appendRefused can have
+// written the text.
 func parseRefused(text string, o *outcome.Outcome) bool {
 	b := []byte(text)
 	next := outcome.Reason(0)

@@ -25,9 +25,9 @@ const (
 	// earlier: the OpenTelemetry Collector after 5 minutes.
 	Keep = 10 * 60 * 1000
 
-	// MaxRequests is how many requests of a tenant are known: 109 a second for all of Keep. If more
-	// come, the oldest are forgotten early. MaxRequests requests take 5 MiB of memory, and 0.7 MiB in
-	// a saved state. store.max_tenants bounds the tenants.
+	// MaxRequests is how many requests of a tenant are known. This is enough for 109 requests a second
+	// during all of Keep. If more come, the oldest are forgotten early. MaxRequests requests take 5 MiB
+	// of memory, and 0.7 MiB in a saved state. store.max_tenants bounds the tenants.
 	MaxRequests = 1 << 16
 
 	// MaxRefused bounds the memory, in bytes, of the refusals of a tenant's requests. It has room for
@@ -63,8 +63,8 @@ func Of(from sender.Sender, body []byte) Hash {
 }
 
 // Part returns the hash of the nth part, from 0, of a request that is too large for one entry. If a
-// request comes again after the rules have changed, its parts may differ. Then only the times of
-// its increments show that they are repeats.
+// request comes again after the rules have changed, its parts may differ. Then only the times of the
+// increments show that the increments are repeats.
 func (h Hash) Part(n int) Hash { return h + Hash(n) }
 
 // Seen has the requests of all tenants. The zero value is empty and ready.
@@ -220,7 +220,7 @@ const (
 	withRefused = 2
 )
 
-// maxTime bounds the log's time in Unix milliseconds, as in entries.
+// maxTime is the largest log's time, in Unix milliseconds. Entries have the same bound.
 const maxTime = 9_000_000_000_000
 
 var errMalformed = errors.New("the state of the seen requests is malformed")
@@ -245,8 +245,8 @@ func (s *Seen) Append(b []byte) []byte {
 	return b
 }
 
-// AppendTenant appends the section of a tenant, the form in which it moves to another group. It
-// appends nothing if the tenant has no requests.
+// AppendTenant appends a tenant's section, the form in which the tenant's requests move to another
+// group. It appends nothing if the tenant has no requests.
 func (s *Seen) AppendTenant(b []byte, name string) []byte {
 	return s.appendTenant(b, name, withRefused)
 }
@@ -298,8 +298,8 @@ func (s *Seen) Parse(b []byte) error {
 	return nil
 }
 
-// ParseTenant replaces a tenant's requests by a section, which may come from another group. If
-// that group's time is ahead, its requests get this group's time. After an error nothing is
+// ParseTenant replaces a tenant's requests by those of a section, which may come from another group. If
+// the other group's time is ahead, the requests get this group's time. After an error nothing is
 // replaced.
 func (s *Seen) ParseTenant(name string, section []byte) error {
 	return s.parseTenant(name, section, withRefused)

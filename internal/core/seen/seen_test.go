@@ -103,7 +103,7 @@ func TestMembersAgree(t *testing.T) {
 				partial++
 			}
 			if a, b := steady.Has(tenant, hash), restless.Has(tenant, hash); a != want || b != want {
-				t.Fatalf("seed %d, step %d: known %v and %v, want %v", seed, step, a, b, want)
+				t.Fatalf("seed %d, step %d: request known: %v and %v, want %v", seed, step, a, b, want)
 			}
 			if a, b := refusedOf(&steady, tenant, hash), refusedOf(&restless, tenant, hash); a != refused || b != refused {
 				t.Fatalf("seed %d, step %d: refusals %q and %q, want %q", seed, step, a, b, refused)
@@ -164,7 +164,7 @@ func TestForgotten(t *testing.T) {
 	}
 	s.Advance(base + Keep + sweepEvery)
 	if len(s.tenants) != 0 || s.Early != 0 {
-		t.Errorf("%d tenants take memory", len(s.tenants))
+		t.Errorf("%d idle tenants left, want 0", len(s.tenants))
 	}
 }
 
@@ -212,7 +212,7 @@ func TestBound(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if mib := float64(after.HeapAlloc-before.HeapAlloc) / (1 << 20); mib > 5 {
-		t.Errorf("a tenant takes %.1f MiB", mib)
+		t.Errorf("a tenant takes %.1f MiB, want at most 5", mib)
 	}
 	if s.Has("a", 2*MaxRequests-1) || !s.Has("a", 2*MaxRequests) || !s.Has("other", 0) || s.Early != 2*MaxRequests {
 		t.Errorf("requests other than the oldest are forgotten; %d were forgotten early, want %d",
@@ -250,7 +250,7 @@ func TestRefusedIsBounded(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if mib := float64(after.HeapAlloc-before.HeapAlloc) / (1 << 20); mib > 5 {
-		t.Errorf("a tenant takes %.1f MiB", mib)
+		t.Errorf("a tenant takes %.1f MiB, want at most 5", mib)
 	}
 	kept := Hash(MaxRefused / (96 + len(long) + 16)) // at least
 	if !s.Has("a", 0) || refusedOf(&s, "a", 0) != "" || refusedOf(&s, "other", 0) != "first 1 0" ||
@@ -306,7 +306,7 @@ func TestHash(t *testing.T) {
 	}
 	plain := Hash(xxhash.Sum64String("\x04\x0a\x00\x00\x01\x06\x00\x00\x00OTel/1body"))
 	if Of(four, []byte("body")) != plain {
-		t.Errorf("the hash is not %#x, as computed from the layout", plain)
+		t.Errorf("the hash differs from %#x, which was computed from the layout", plain)
 	}
 	if h := Of(four, nil); h.Part(0) != h || h.Part(1) == h {
 		t.Errorf("parts %#x, %#x", h.Part(0), h.Part(1))
@@ -328,7 +328,7 @@ func golden() *Seen {
 	return &s
 }
 
-// refusing returns the state of golden and one request that was refused in part.
+// refusing returns the state that golden returns, with one more request, which was refused in part.
 func refusing() *Seen {
 	s := golden()
 	s.Add("b", 3, partly(`up{job="é"}`, 300, 1))
@@ -360,7 +360,7 @@ func check(t *testing.T, file string, state *Seen) *Seen {
 	}
 	want, err := os.ReadFile(file)
 	if err != nil || hex.Dump(saved) != string(want) {
-		t.Errorf("%v: saved as\n%swant\n%s", err, hex.Dump(saved), want)
+		t.Errorf("%v: the state is saved as\n%swant\n%s", err, hex.Dump(saved), want)
 	}
 	s := new(Seen)
 	if err := s.Parse(saved); err != nil || !s.Has("default", 1<<63) || !s.Has("a", 1) || s.Has("a", 2) {
@@ -374,7 +374,7 @@ func TestMalformed(t *testing.T) {
 	for n := range whole {
 		s := golden()
 		if s.Parse(whole[:n]) == nil && n != 7 && n != 24 { // there a whole state ends: without tenants, or with tenant a
-			t.Errorf("%d of %d bytes are read", n, len(whole))
+			t.Errorf("the first %d of %d bytes parse", n, len(whole))
 		} else if !s.Has("default", 2) && n != 7 && n != 24 {
 			t.Errorf("the first %d of %d bytes are malformed, but replaced the state", n, len(whole))
 		}

@@ -14,11 +14,11 @@ import (
 // to read.
 const copyAttempts = 3
 
-// Copy writes files of one directory to another one, which must be empty. `choose` returns the files to copy,
-// in that order, among the names of the directory. A log may be in use meanwhile: if it removes one of
-// the files, Copy starts over. A file that grows is copied with its present content, so a frame may be cut
-// in two, which is a torn tail to a reader. Copy returns the number of bytes written. The copy survives a
-// power loss.
+// Copy copies files of one directory to another one, which must be empty. `choose` gets the names in the
+// directory, and returns the files to copy, in order. A log may use the directory meanwhile: if the log
+// removes one of the files, Copy starts over. A file that grows is copied with its present content. So a
+// frame may be cut in two, which a reader sees as a torn tail. Copy returns the number of bytes written.
+// The copy survives a power loss.
 func Copy(from, to FS, choose func(names []string) []File) (sizeBytes int64, err error) {
 	for range copyAttempts {
 		sizeBytes, err = copyOnce(from, to, choose)
@@ -50,8 +50,8 @@ func copyOnce(from, to FS, choose func(names []string) []File) (sizeBytes int64,
 	return sizeBytes, to.SyncDir()
 }
 
-// empty removes what an earlier attempt copied: the log may have a gap between those files and the
-// files that the next attempt copies.
+// empty removes the files that an earlier attempt copied to `dir`: the log may have a gap between those
+// files and the files that the next attempt copies.
 func empty(dir FS) error {
 	names, err := dir.List()
 	for _, name := range names {
@@ -68,11 +68,12 @@ const rewriteTemp = "segment.tmp"
 // once, and later syncs of the file succeed without saving the bytes. So Rewrite writes them to a new
 // file, which takes the place of the old one.
 //
-// A full disk has no room for a new file. Then Rewrite writes the same bytes to the places where they are.
-// If that is interrupted, old and new bytes mix, and they are equal. The copy is still preferred, since a
-// disk that fails may damage the bytes that it replaces.
+// A full disk has no room for a new file. Then Rewrite writes the same bytes over the old ones. An
+// interruption does no harm, since the old and the new bytes are equal. Rewrite still prefers a new
+// file, since a disk that fails may damage the bytes that it replaces.
 //
-// After an error, or if the process dies, the file has the same first bytes, and may lack the rest.
+// After an error, or if the process dies, the file still has its first sizeBytes bytes, and may lack the
+// rest.
 func Rewrite(fs FS, name string, sizeBytes int64) error {
 	n, err := copyFile(fs, name, fs, rewriteTemp, sizeBytes)
 	if err == nil && n < sizeBytes {
@@ -87,13 +88,13 @@ func Rewrite(fs FS, name string, sizeBytes int64) error {
 			return err
 		}
 		if err := overwrite(fs, name, sizeBytes); err != nil {
-			return fmt.Errorf("overwrite it by the same bytes, since its disk is full: %w", err)
+			return fmt.Errorf("overwrite the file by the same bytes, since its disk is full: %w", err)
 		}
 	}
 	return fs.SyncDir()
 }
 
-// overwrite writes the first sizeBytes bytes of a file to their own places, cuts off the rest, and syncs the
+// overwrite writes the first sizeBytes bytes of a file over themselves, cuts off the rest, and syncs the
 // file.
 func overwrite(fs FS, name string, sizeBytes int64) error {
 	r, size, err := fs.Open(name)

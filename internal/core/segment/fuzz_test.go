@@ -43,7 +43,7 @@ func FuzzScanner(f *testing.F) {
 			return // only a newer version of the file is an error
 		}
 		if (s.End == 0) != (s.Err != nil) {
-			t.Fatalf("the header ends at %d, error %v, want one of the two", s.End, s.Err)
+			t.Fatalf("header end %d and error %v, want only one of the two", s.End, s.Err)
 		}
 		for {
 			end, last := s.End, s.Last
@@ -53,11 +53,11 @@ func FuzzScanner(f *testing.F) {
 			}
 			if f.Pos <= last || f.Pos >= segment.Position(limit) ||
 				f.Pos-last-1 > segment.Position(f.Offset-end)/segment.Position(format.HeadBytes()) {
-				t.Fatalf("position %d follows %d after %d bytes, limit %d, want a plausible one",
+				t.Fatalf("position %d follows %d after %d bytes, with limit %d, want a plausible position",
 					f.Pos, last, f.Offset-end, limit)
 			}
 			if format.Accept != nil && !format.Accept(f.Tag) {
-				t.Fatalf("frame %d has the tag %d", f.Pos, f.Tag)
+				t.Fatalf("frame %d has the refused tag %d", f.Pos, f.Tag)
 			}
 			// Each file has its own mark, so the comparison skips the mark.
 			whole := format.AppendFrame(nil, 0, &f)

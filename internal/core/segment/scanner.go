@@ -14,7 +14,7 @@ const readAhead = 1 << 20
 // bytes, however long the file is.
 type Scanner struct {
 	First Position // of the file, from its name
-	Last  Position // of the frame that was read last; First-1 before the first
+	Last  Position // of the frame that was read last; before the first frame, First-1
 	End   int64    // end of that frame, or of the header; 0 without a good header
 	Size  int64    // of the file when it was opened
 	Err   error    // why the file, or the file after End, cannot be read
@@ -55,9 +55,9 @@ func (f *Format) Open(fs FS, first Position) (*Scanner, error) {
 	return s, nil
 }
 
-// Next returns the next good frame below limit, or false if there is none in the first size bytes.
-// The file may have grown since Open. If the frame's Offset is not the previous End, the bytes in
-// between are damaged.
+// Next returns the next good frame below `limit`, or false if there is none in the first `size` bytes of
+// the file. The file may have grown since Open. If the frame's Offset is not the previous End, the bytes
+// in between are damaged.
 func (s *Scanner) Next(size int64, limit Position) (Frame, bool) {
 	if s.End == 0 {
 		return Frame{}, false
@@ -112,8 +112,8 @@ func (s *Scanner) find(off int64) int64 {
 	return -1
 }
 
-// bytes returns the bytes of the file from offset `off` on that are in memory: at least n, or fewer at the end
-// of the readable part. That part ends where a read fails.
+// bytes returns the part of the file from offset `off` on that is in memory. It has at least n bytes, or
+// fewer at the end of the readable part of the file. The readable part ends where a read fails.
 func (s *Scanner) bytes(off, n int64) []byte {
 	n = min(n, max(0, s.readable-off))
 	if off < s.at || off+n > s.at+int64(len(s.buf)) {

@@ -49,8 +49,8 @@ type FS interface {
 	SyncDir() error // makes created, renamed and removed names survive a power loss
 }
 
-// Writer is a file open for writing. Sync makes the bytes written so far survive a power loss.
-// Another goroutine may write meanwhile.
+// Writer is a file open for writing. Sync makes the bytes written so far survive a power loss. Another
+// goroutine may write during a Sync.
 type Writer interface {
 	io.WriteCloser
 	Sync() error

@@ -136,17 +136,17 @@ func TestFailedWrite(t *testing.T) {
 				}
 			}
 			if cut := a.CutBack(); cut == truncateFails {
-				t.Errorf("CutBack returns %v, while truncate fails: %v", cut, truncateFails)
+				t.Errorf("CutBack returns %v, want the opposite; truncate fails: %v", cut, truncateFails)
 			} else if !cut {
 				if err := a.Seal().Close(); err != nil {
 					t.Error(err)
 				}
 			}
 			if began, err := appendAll(a, "three"); err != nil || began != truncateFails {
-				t.Errorf("the next write began a segment: %v, %v, want %v", began, err, truncateFails)
+				t.Errorf("the next write began a segment: %v, error %v, want %v", began, err, truncateFails)
 			}
 			if got := contents(t, fs, format); !slices.Equal(got, []string{"one", "two", "three"}) || a.Last != 3 {
-				t.Errorf("truncate fails %v: frames %q up to %d, want one, two, three up to 3",
+				t.Errorf("truncate fails %v: the frames are %q, up to position %d, want one, two, three, up to 3",
 					truncateFails, got, a.Last)
 			}
 		}
@@ -238,13 +238,14 @@ func TestForeignFrames(t *testing.T) {
 			}
 		}
 		if n != 2 || s.Last != 6 || s.End != s.Size {
-			t.Errorf("%s: %d frames up to position %d, end at byte %d of %d, want 2 up to position 6, the end of the file",
+			t.Errorf("%s: %d frames up to position %d, which end at byte %d of %d, want 2 frames up to position 6 "+
+				"and the end of the file",
 				name, n, s.Last, s.End, s.Size)
 		}
 		fs.Files[plain.Name(8)] = fs.Files[plain.Name(5)]
 		if s, err = plain.Open(fs, 8); err != nil || s.End != 0 ||
 			!strings.HasSuffix(fmt.Sprint(s.Err), "it says position 5") {
-			t.Errorf("a renamed file: %v, %+v", err, s)
+			t.Errorf("a renamed file: Open returns %v, %+v", err, s)
 		}
 	}
 }
@@ -263,7 +264,7 @@ func TestMarkAcrossReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f, ok := s.Next(s.Size, segment.NoLimit); !ok || string(f.Payload) != "found" {
-			t.Errorf("%d bytes of the mark are in the first read: frame found %v, want true", cut, ok)
+			t.Errorf("with %d bytes of the mark in the first read: frame found %v, want true", cut, ok)
 		}
 	}
 }
@@ -300,7 +301,7 @@ func TestUnreadable(t *testing.T) {
 		t.Fatalf("%v, %+v", err, s)
 	}
 	if _, ok := s.Next(s.Size, segment.NoLimit); ok || s.End != 0 || s.Err == nil {
-		t.Errorf("the header is unreadable: %+v, want an error and no frame", s)
+		t.Errorf("with an unreadable header: scanner %+v, want an error and no frame", s)
 	}
 	fs.Fail = nil
 	if s, err = plain.Open(fs, 1); err != nil {
@@ -309,14 +310,14 @@ func TestUnreadable(t *testing.T) {
 	mustAppend(t, a, "two") // beyond the bytes that the scanner has in memory
 	fs.Fail = broken
 	if f, ok := s.Next(a.Size(), segment.NoLimit); !ok || string(f.Payload) != "one" {
-		t.Errorf("a frame read before the fault: found %v, %v, want true", ok, s.Err)
+		t.Errorf("a frame read before the fault: found %v, error %v, want true", ok, s.Err)
 	}
 	if _, ok := s.Next(a.Size(), segment.NoLimit); ok || !errors.Is(s.Err, memfs.ErrInjected) {
-		t.Errorf("Next on a broken disk: found %v, %v, want the injected error", ok, s.Err)
+		t.Errorf("Next on a broken disk: found %v, error %v, want the injected error", ok, s.Err)
 	}
 	fs.Fail = nil
 	if f, ok := s.Next(a.Size(), segment.NoLimit); !ok || string(f.Payload) != "two" || s.Err != nil {
-		t.Errorf("Next on a repaired disk: found %v, %v, want frame two", ok, s.Err)
+		t.Errorf("Next on a repaired disk: found %v, error %v, want frame two", ok, s.Err)
 	}
 }
 
@@ -336,7 +337,8 @@ func TestCopyStartsOver(t *testing.T) {
 		return []segment.File{{Name: "3"}}
 	})
 	if err != nil || n != 6 || attempts != 2 || len(to.Files) != 1 || string(to.Files["3"].Data) != "file 3" {
-		t.Errorf("%d bytes in %d attempts, %v, files %v, want only file 3 in 2 attempts", n, attempts, err, to.Files)
+		t.Errorf("Copy wrote %d bytes in %d attempts, error %v, files %v, want only file 3 in 2 attempts",
+			n, attempts, err, to.Files)
 	}
 	if len(to.Durable) != 1 || to.Files["3"].Synced != 6 {
 		t.Error("the copy would not survive a power loss")
@@ -361,7 +363,7 @@ func TestRewrite(t *testing.T) {
 	fs.Fail = nil
 	if err := segment.Rewrite(fs, "1", 11); !errors.Is(err, io.ErrUnexpectedEOF) || len(fs.Files) != 1 ||
 		string(fs.Files["1"].Data) != "kept, torn" {
-		t.Errorf("a file that is too short: %v, files %v, want an error and the old file", err, fs.Files)
+		t.Errorf("a file that is too short: error %v, files %v, want an error and the old file", err, fs.Files)
 	}
 	if err := segment.Rewrite(fs, "1", 4); err != nil {
 		t.Fatal(err)
@@ -371,8 +373,9 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// A full disk has no room for a copy. Then Rewrite writes the bytes over themselves, which also saves
-// them after a sync that failed. After any other error it leaves them alone.
+// A full disk has no room for a copy. Then Rewrite writes the bytes over themselves. This saves the
+// bytes even if an earlier sync failed. After an error other than a full disk, Rewrite leaves the bytes
+// alone.
 func TestRewriteOnAFullDisk(t *testing.T) {
 	failing := func(bad string, err error) func(*memfs.FS) {
 		return func(fs *memfs.FS) {

@@ -31,7 +31,7 @@ type Sender struct {
 // Of returns the sender of a request with a remote address and a User-Agent. It allocates
 // nothing. Its text belongs to the request: Clone it to keep it.
 func Of(remote, agent string) Sender {
-	at, _ := netip.ParseAddrPort(remote) // a Unix socket has none
+	at, _ := netip.ParseAddrPort(remote) // a Unix socket has no address
 	return Sender{Addr: netip.AddrPortFrom(at.Addr().Unmap(), 0), Agent: agent[:min(len(agent), maxAgent)]}
 }
 

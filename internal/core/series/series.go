@@ -125,8 +125,8 @@ func ParseKey(key []byte) (Kind, labels.Labels, error) {
 	return kind, ls, nil
 }
 
-// Name returns the value of __name__ in a key of AppendKey, nil if there is none. It points
-// into `key`, and costs a fraction of ParseKey.
+// Name returns the value of __name__ in a key that AppendKey wrote, or nil if there is none. The value
+// points into `key`. Name costs a fraction of ParseKey.
 func Name(key []byte) []byte {
 	for name, value := range KeyLabels(key) {
 		if string(name) == model.MetricNameLabel {
@@ -136,7 +136,7 @@ func Name(key []byte) []byte {
 	return nil
 }
 
-// Renamed returns a key in its own memory that has another value of __name__.
+// Renamed returns a copy of a key, with `name` as the value of __name__.
 func Renamed(key []byte, name string) []byte {
 	renamed := append(make([]byte, 0, len(key)+len(name)), key[0])
 	for label, value := range KeyLabels(key) {

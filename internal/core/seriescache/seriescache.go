@@ -143,8 +143,8 @@ func (c *Cache) isV1(n uint32, key []byte) bool {
 	return int(p.length) == len(key) && string(c.keys.Bytes(p.key, len(key))) == string(key)
 }
 
-// isV2 reports whether a key of version 2 has the symbols of refs. In the key, each symbol follows
-// its length.
+// isV2 reports whether spelling n has a key of version 2 with the symbols that refs stand for. In the
+// key, each symbol follows its length.
 func (c *Cache) isV2(n uint32, r *remotewrite.Request, refs []uint32) bool {
 	p := &c.spellings[n]
 	if p.length&version2 == 0 {

@@ -4,7 +4,7 @@ import "context"
 
 type key struct{}
 
-// NewContext returns ctx with the trip under way.
+// NewContext returns ctx with t, the trip under way.
 func NewContext(ctx context.Context, t *Trip) context.Context {
 	return context.WithValue(ctx, key{}, t)
 }

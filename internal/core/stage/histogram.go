@@ -50,7 +50,7 @@ func (h *histogram) observe(d time.Duration) {
 	h.buckets[min(bucketOf(seconds)-firstBucket, numBuckets-1)].Add(1)
 }
 
-// bucketOf returns the bucket's number in Prometheus' numbering.
+// bucketOf returns the number of a duration's bucket, in Prometheus' numbering.
 func bucketOf(seconds float64) int {
 	fraction, exponent := math.Frexp(seconds)
 	i := 0

@@ -29,7 +29,7 @@ const (
 	Distribute              // until the stores get them: rules, limits, replicas
 	Queue                   // until a worker of the ingester takes the request
 	Append                  // committed in the store
-	Visible                 // all stages, from birth until queries see it
+	Visible                 // all stages, from birth until queries see the batch
 	NumStages
 )
 

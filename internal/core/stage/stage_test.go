@@ -25,7 +25,7 @@ func stats(t *testing.T, w *stage.Watch, s stage.Stage, i stage.Input) stage.Sta
 			return got
 		}
 	}
-	t.Fatalf("no trip was counted for stage %v, input %v", i, s)
+	t.Fatalf("no trip was counted for input %v, stage %v", i, s)
 	return stage.Stats{}
 }
 
@@ -53,7 +53,8 @@ func TestATripIsCountedInTheStagesItPassed(t *testing.T) {
 	}
 }
 
-// The samples of a batch count in a stage that another process timed, and its times only there.
+// If another process timed a stage, the samples of a batch count here, too, but the times count only
+// there.
 func TestAStageElsewhere(t *testing.T) {
 	w := stage.NewWatch()
 	trip := &stage.Trip{Input: stage.RemoteWrite, Born: born, Samples: 7}
@@ -65,7 +66,7 @@ func TestAStageElsewhere(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if _, _, timed := trip.Passed(stage.Append); timed {
-		t.Error("a trace would show the stage")
+		t.Error("a trace would show the untimed stage")
 	}
 }
 
@@ -130,7 +131,7 @@ func TestOverBudget(t *testing.T) {
 	pass(100 * time.Millisecond)
 	slow := pass(101 * time.Millisecond)
 	if len(over) != 1 || over[0] != slow {
-		t.Fatalf("%d trips are over budget", len(over))
+		t.Fatalf("%d trips are over budget, want only 1", len(over))
 	}
 	if s, spent, ok := budgets.Over(slow); s != stage.Journal || spent != 101*time.Millisecond || !ok {
 		t.Errorf("%v %v %v", s, spent, ok)
@@ -167,8 +168,8 @@ func TestOfManyTripsSomeAreTimed(t *testing.T) {
 	}
 }
 
-// Sockets close their windows together, always in the same order. So every window is timed. If one in
-// four were timed, they would always come from the same sockets.
+// Sockets close their windows together, always in the same order. So every window is timed. If only one
+// in four were timed, the timed windows would always come from the same sockets.
 func TestEachWindowIsTimed(t *testing.T) {
 	w := stage.NewWatch()
 	for second := range 100 {
@@ -286,12 +287,12 @@ func passAll(w *stage.Watch, trip *stage.Trip) {
 func TestATripTakesNoMemory(t *testing.T) {
 	w, trip := stage.NewWatch(), new(stage.Trip)
 	if n := testing.AllocsPerRun(1000, func() { *trip = stage.Trip{Born: born}; passAll(w, trip) }); n != 0 {
-		t.Errorf("%v allocations a trip", n)
+		t.Errorf("%v allocations a trip, want 0", n)
 	}
 }
 
-// Bound: 400 ns on a quiet machine, which is below 1 % of the time for a request of 100 samples, 60
-// us or more.
+// Bound: 400 ns on a quiet machine. This is below 1 % of the time that a request of 100 samples takes,
+// 60 us or more.
 func BenchmarkTrip(b *testing.B) {
 	w := stage.NewWatch()
 	trip := new(stage.Trip) // allocated once: a request holds its trip in its own memory
@@ -302,7 +303,7 @@ func BenchmarkTrip(b *testing.B) {
 }
 
 // Bound: 400 ns for the eleven observations of a request, a third of the time of Prometheus' own
-// histogram. At many requests a second, only some are timed: 200 ns.
+// histogram. The bound is 200 ns if requests are so many that only some are timed.
 func BenchmarkEnd(b *testing.B) {
 	for _, apart := range []time.Duration{time.Second, time.Millisecond} {
 		b.Run(fmt.Sprintf("ours/apart=%v", apart), func(b *testing.B) {

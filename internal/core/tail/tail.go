@@ -92,8 +92,8 @@ func (f *Filter) sender(s sender.Sender) bool {
 	return (f.PID == nil || known && *f.PID == s.PID) && (f.UID == nil || known && *f.UID == s.UID)
 }
 
-// passes reports whether a line passes, and describes the line in s.line. Type is empty if the line
-// is malformed.
+// passes reports whether a line passes the filter, and describes the line in s.line. There, Type is
+// empty if the line is malformed.
 func (s *Selector) passes(text []byte) bool {
 	p := &s.parser
 	p.Reset(text)

@@ -75,8 +75,8 @@ func storedNames(t testing.TB) Stored {
 	}
 }
 
-// Rules may choose a name by a tag, so the Selector asks Stored for each context. It asks once,
-// until Forget.
+// Rules may choose a name by a tag, so the Selector asks Stored for each context. It asks once for a
+// context, and again only after Forget.
 func TestStoredNamesAreAskedOnce(t *testing.T) {
 	asked := map[string]int{}
 	s := New(Filter{Name: "a_home"}, func(in *mapping.Input) []string {
@@ -91,7 +91,7 @@ func TestStoredNamesAreAskedOnce(t *testing.T) {
 		}
 		if want := "a:1|c|#page:home a:2|c|#page:home"; strings.Join(got, " ") != want || asked["page:home"] != round ||
 			asked["page:cart"] != round {
-			t.Errorf("%q, want %q; asked %v", got, want, asked)
+			t.Errorf("%q, want %q; calls of Stored: %v", got, want, asked)
 		}
 		s.Forget()
 	}
@@ -100,7 +100,7 @@ func TestStoredNamesAreAskedOnce(t *testing.T) {
 		for range s.Lines(&d) {
 		}
 		if len(s.known) > maxKnown {
-			t.Fatalf("%d contexts are remembered", len(s.known))
+			t.Fatalf("%d contexts are remembered: too many", len(s.known))
 		}
 	}
 }

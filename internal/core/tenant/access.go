@@ -11,9 +11,9 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Access decides to which tenant a request belongs, and what it may do there. It is
-// immutable: a reload makes a new one. A nil *Access ignores the request's claims and uses
-// the tenant of its address.
+// Access decides to which tenant a request belongs, and what it may do there. It is immutable: a reload
+// makes a new one. A nil *Access ignores the request's claims, and uses the tenant of the address at
+// which the request came in.
 type Access struct {
 	trusted bool            // requests authenticate by the header; otherwise by tokens
 	known   map[string]bool // names that the header may give; nil for any

@@ -67,7 +67,7 @@ func TestHeader(t *testing.T) {
 		why     string
 		access  *Access
 		headers []string
-		want    string // tenant, empty if it is refused
+		want    string // tenant; empty if the request is refused
 	}{
 		{"a tenant that is known", known, []string{"shop"}, "shop"},
 		{"no header: the address decides, known or not", known, nil, "default"},

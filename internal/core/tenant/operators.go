@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Operators are the tokens whose holders may see and change the whole process, with all its
-// tenants. It is immutable: a reload makes a new one. A nil *Operators has no tokens.
+// Operators holds the tokens of those who may see and change the whole process, with all its tenants. It
+// is immutable: a reload makes a new one. A nil *Operators has no tokens.
 type Operators struct{ hashes [][sha256.Size]byte }
 
 // OperatorsByTokens reads the hashes in `text`, the contents of `file`. Its errors name the file

@@ -38,7 +38,7 @@ func Check(name string) error {
 
 type contextKey struct{}
 
-// NewContext returns ctx with the name of the tenant for which it is used.
+// NewContext returns ctx with `name`, the tenant for which ctx is used.
 func NewContext(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, contextKey{}, name)
 }

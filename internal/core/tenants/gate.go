@@ -45,7 +45,7 @@ func (g *Gate) Leave(name string, stores bool) {
 	switch {
 	case stores:
 		delete(g.trying, name)
-		g.set.Admit(name, 0) // it had a place
+		g.set.Admit(name, 0) // no limit: it had a place
 	case g.trying[name] > 1:
 		g.trying[name]--
 	default:
@@ -53,8 +53,8 @@ func (g *Gate) Leave(name string, stores bool) {
 	}
 }
 
-// Has reports whether a tenant is admitted. Data per tenant that has no other bound may be kept for
-// admitted tenants only, since senders can invent any number of names.
+// Has reports whether a tenant is admitted. Senders can invent any number of names. So if data per
+// tenant has no other bound, keep it for admitted tenants only.
 func (g *Gate) Has(name string) bool {
 	if g == nil {
 		return true

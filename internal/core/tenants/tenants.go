@@ -59,7 +59,7 @@ func (s *Set) Refusal(name string, limit int) error {
 // version is the version of the saved form. Layout: docs/format/entry.md.
 const version = 1
 
-// maxName bounds a name in bytes, as in entries.
+// maxName is the maximum bytes of a name, also in entries.
 const maxName = 255
 
 var errMalformed = errors.New("the admitted tenants are malformed")

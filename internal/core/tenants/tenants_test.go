@@ -44,7 +44,7 @@ func TestMembersAgree(t *testing.T) {
 				refused++
 			}
 			if a, b := steady.Admit(name, limit), restless.Admit(name, limit); a != want || b != want {
-				t.Fatalf("seed %d, step %d: admitted %v and %v, want %v", seed, step, a, b, want)
+				t.Fatalf("seed %d, step %d: tenant admitted: %v and %v, want %v", seed, step, a, b, want)
 			}
 			if saved := restless.Append(nil); r.IntN(4) == 0 {
 				restless = Set{}
@@ -143,7 +143,7 @@ func TestGate(t *testing.T) {
 	}
 	all.Wait()
 	if admitted.Load() != 8 {
-		t.Errorf("%d tenants were admitted", admitted.Load())
+		t.Errorf("%d tenants were admitted, want 8", admitted.Load())
 	}
 	err := g.Enter("one-more")
 	if err == nil || !strings.Contains(err.Error(), "store.max_tenants (8)") {

@@ -72,7 +72,7 @@ func canonicalRun(t *testing.T, all [][producers][]string, rng *rand.Rand) (stat
 			}
 			for n, tenant := range tenants {
 				for part := range parts {
-					// The last part always has the same sequence, however many parts there are.
+					// The last part always has the same sequence number, however many parts there are.
 					h := batch.Header{Tenant: []byte(tenant), Producer: uint64(10*n + from + 1), Incarnation: 7,
 						Sequence: uint64(second*10 + 9 - (parts - 1 - part)), Second: base/1000 + int64(second), UpDown: true}
 					b := batch.Begin(nil, &h)

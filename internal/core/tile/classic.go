@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// classic counts a timer's values in the classic buckets of its policy. The stores see it as
+// classic counts a timer's values in the classic buckets of its policy. The stores see such a timer as
 // several series.
 type classic struct{}
 

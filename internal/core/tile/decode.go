@@ -62,7 +62,7 @@ func (d *decoder) fail() {
 	d.b = nil
 }
 
-// rest continues with b, after another package has read a part.
+// rest makes b the unread rest of the input, after another package has read a part.
 func (d *decoder) rest(b []byte, err error) {
 	if err != nil {
 		d.fail()

@@ -69,7 +69,7 @@ type amount struct {
 	classic  []float64 // timer in classic buckets: counts per bound, not cumulative
 	sum      float64   // of the values counted in classic
 	set      *distinct.Set
-	sources  map[uint64]sourceValue // of a gauge that is merged from several
+	sources  map[uint64]sourceValue // of a gauge that is merged from several sources
 }
 
 // sourceValue is the last value of one source of a merged gauge.

@@ -17,7 +17,7 @@ type Folded struct {
 	Unfit     uint64 // refused: values that earlier batches put into open tiles, before the series got other buckets
 	Repeated  uint64 // refused: a sender's own delta, whose interval ends no later than one already counted
 	NoTenant  uint64 // refused: their tenant is not admitted, see Refuse
-	Again     uint64 // batches, not samples: already folded, by their producer's sequence
+	Again     uint64 // batches, not samples: already folded, as their sequences show
 }
 
 // Add adds the counts of another batch.
@@ -40,7 +40,7 @@ type producer struct{ id, incarnation uint64 }
 // received is the last batch of a producer.
 type received struct {
 	sequence uint64
-	boundary int64 // Unix ms, of the shard at that time
+	boundary int64 // Unix ms, of the shard when the batch came
 }
 
 func (p producer) compare(q producer) int {
@@ -101,7 +101,7 @@ func (s *Shard) Refuse(b []byte) (f Folded, err error) {
 	return f, r.Err()
 }
 
-// again is true if the batch with this header came before. It notes that the batch came.
+// again reports whether the batch with this header came before, and notes that the batch came.
 func (s *Shard) again(h *batch.Header) bool {
 	from := producer{h.Producer, h.Incarnation}
 	last := s.producers[from]

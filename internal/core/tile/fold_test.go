@@ -7,15 +7,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 )
 
-// A stamped gauge is taken if it is in the window of the last boundary. The window of the configuration does
-// not matter, because members of a group may have different ones.
+// A stamped gauge is taken if its time is in the timed window that the last boundary set. The window of
+// the present configuration does not matter, because members of a group may have different ones.
 func TestTheLastBoundaryHasTheTimedWindow(t *testing.T) {
 	then := &Config{CounterTTL: time.Hour, GaugeTTL: time.Hour, OutOfOrder: 20 * time.Second}
 	for how, move := range map[string]func(*Shard){
 		"closed": func(s *Shard) { s.Close(base+60_000, then) },
 		"skipped": func(s *Shard) {
 			if !s.Skip(base+60_000, then) {
-				t.Error("the shard has series")
+				t.Error("Skip finds series in the shard")
 			}
 		},
 	} {
@@ -23,13 +23,13 @@ func TestTheLastBoundaryHasTheTimedWindow(t *testing.T) {
 		p.shard = New(p.config, base+50_000)
 		move(p.shard)
 		if got := p.run("window start=61s\ngauge g 7 T=40s\ngauge g 8 T=39s"); got != "samples=1 late gauges=1\n" {
-			t.Errorf("the shard was %s: %s", how, got)
+			t.Errorf("after the shard was %s: %s", how, got)
 		}
 	}
 }
 
-// A silent producer is remembered for an hour, and one that has left for five minutes. It leaves under one
-// incarnation.
+// A silent producer is remembered for an hour. After its incarnation has left, it is remembered for only
+// five minutes.
 func TestSilentProducersAreForgotten(t *testing.T) {
 	for _, c := range []struct {
 		left, after int64 // the incarnation that has left

@@ -51,7 +51,8 @@ func (v *view) append(samples []Sample, e *entry) []Sample {
 	return out[w]
 }
 
-// never is the time to live for queries, in ms: a series expires only when a tile really closes.
+// never is a time to live without an end, in ms. Queries use it: a series expires only when a tile
+// really closes.
 const never = math.MaxInt64
 
 // cut gives the copy c the open tiles of e up to the stamp of the view. The last tile gets the
@@ -104,8 +105,8 @@ func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
 	return out
 }
 
-// appendWaiting adds series of which only waiting samples are left, because they ended or their
-// buckets have changed. A series with the same labels may exist again.
+// appendWaiting adds series that ended or whose buckets have changed, so that only waiting samples of
+// these series are left. A series with the same labels may exist again.
 func appendWaiting(out []Live, left map[*Series][]Sample) []Live {
 	if len(left) == 0 {
 		return out

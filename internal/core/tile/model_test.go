@@ -130,7 +130,7 @@ func TestTotalsAreExact(t *testing.T) {
 			step()
 		}
 		if folded != closed {
-			t.Fatalf("seed %d: closed tiles have %d samples, want %d as folded", seed, closed, folded)
+			t.Fatalf("seed %d: closed tiles have %d samples, want the %d that were folded", seed, closed, folded)
 		}
 	}
 }
@@ -235,8 +235,8 @@ func TestStateWithoutUpDownsIsOfVersion5(t *testing.T) {
 	}
 }
 
-// messyHistory is a random history with every way in which a sample can leave the tiles without
-// being stored: stamped gauges that coincide with another or with a tile, sums that overflow,
+// messyHistory is a random history with every way in which a sample can leave the tiles without being
+// stored: stamped gauges that coincide with another stamped gauge or with a tile, sums that overflow,
 // timers whose buckets change.
 func messyHistory(seed uint64) history {
 	rng := rand.New(rand.NewPCG(seed, 3))
@@ -270,7 +270,7 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 			t.Helper()
 			f := &p.folded
 			if p.sent != f.Samples+f.LateGauge+f.Refused+f.Repeated {
-				t.Fatalf("seed %d: %d sent, %+v", seed, p.sent, *f)
+				t.Fatalf("seed %d: %d sent, but folded %+v", seed, p.sent, *f)
 			}
 			if held := p.shard.Raw()["default"]; f.Samples != held+stored+duplicates+f.Unfit {
 				t.Fatalf("seed %d: %d in tiles, %d stored, %d duplicates, %d unfit, want %d together",
@@ -323,7 +323,8 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 		}
 		if held := p.shard.Raw()["default"]; held != 0 || duplicates == 0 || p.folded.Unfit == 0 || p.folded.Refused == 0 ||
 			p.folded.Repeated == 0 {
-			t.Fatalf("seed %d: %d values are left in tiles, %d duplicates, %+v, want 0 left, and some of each other fate",
+			t.Fatalf("seed %d: %d values are left in tiles, %d duplicates, other fates %+v, want 0 left, and some of "+
+				"each other fate",
 				seed, held, duplicates, p.folded)
 		}
 	}
@@ -447,7 +448,7 @@ func TestTimesOfASeriesGrow(t *testing.T) {
 						for _, s := range samples {
 							key := fmt.Sprint(w, s.Series.Labels)
 							if s.T <= newest[key] {
-								t.Fatalf("seed %d: %s: time %d follows %d", seed, key, s.T, newest[key])
+								t.Fatalf("seed %d: %s: time %d is not after %d", seed, key, s.T, newest[key])
 							}
 							newest[key] = s.T
 						}
@@ -495,7 +496,7 @@ func TestFoldOfKnownSeriesDoesNotAllocate(t *testing.T) {
 			t.Fatal(f, err)
 		}
 	}); n > 1 { // the tenant's name
-		t.Errorf("%v allocations a batch", n)
+		t.Errorf("%v allocations a batch, want at most 1", n)
 	}
 }
 
@@ -516,13 +517,13 @@ func TestASeriesThatLeftIsNotExpected(t *testing.T) {
 	}
 	p.window(map[string]string{"start": fmt.Sprintf("%ds", second+5)}, both)
 	if out := p.close(nil); p.shard.Len() != 2 || !strings.Contains(out, "leaves") {
-		t.Errorf("the shard has %d series, want 2; the stored samples, want some of the gauge that left:\n%s",
+		t.Errorf("the shard has %d series, want 2, and a sample of the gauge that left among the stored ones:\n%s",
 			p.shard.Len(), out)
 	}
 }
 
-// The states are small, since the fuzzer minimizes its finds, which takes a minute for a large
-// input.
+// The states are small, since the fuzzer minimizes each input that it finds, which takes a minute for a
+// large one.
 func FuzzParseState(f *testing.F) {
 	for _, increment := range []string{
 		"counter c 1", "counter d 1 delta=2s", "updown o -1", "gauge g 1", "gauge m 1 source=3 merge=sum",
@@ -604,8 +605,8 @@ func BenchmarkFold(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*count), "ns/increment")
 }
 
-// Bound: 1 us a series on one core of the CI machine, each with a sample in its tile. So closing
-// the tiles of 100,000 series every 10 s costs 1 % of a core.
+// Bound: 1 us a series that has a sample in its tile, on one core of the CI machine. So closing the
+// tiles of 100,000 series every 10 s costs 1 % of a core.
 func BenchmarkClose(b *testing.B) {
 	const count = 10_000
 	shard, p := New(testConfig(), base), &player{config: testConfig()}

@@ -49,7 +49,7 @@ const MaxAhead = 6
 // Stores identify a Series by its address (see adapter/tsdb), and never change it.
 type Series struct {
 	Labels labels.Labels
-	Kind   series.Kind // 0 if only waiting samples of the series were left at a restart
+	Kind   series.Kind // 0 if a restart restored it from waiting samples alone
 }
 
 // Sample is a value of a series on its way to the store of one width. It has 56 bytes, 8 of them
@@ -59,7 +59,7 @@ type Sample struct {
 	T      int64                     // Unix milliseconds
 	V      float64                   // value.StaleNaN marks the end of a series
 	H      *histogram.FloatHistogram // instead of V; never changed once handed out
-	Raw    uint64                    // values on the wire; each is in one sample of the finest width
+	Raw    uint64                    // number of wire values; each counts in one finest-width sample
 	Timed  bool                      // the sender chose T (DogStatsD's |T), so two samples with one T may differ
 
 	Exemplar *batch.Exemplar // of the tile of the finest width, or nil; never changed once handed out
@@ -72,8 +72,8 @@ type Point struct {
 	H *histogram.FloatHistogram // never changed once handed out
 }
 
-// Live has the points of a series that are not stored yet: one or a few in order of time, the last
-// at the end of the last complete window.
+// Live has the points of a series that are not stored yet: one or a few, in order of time. The last
+// point is at the end of the last complete window.
 type Live struct {
 	Labels labels.Labels
 	Points []Point
@@ -86,5 +86,5 @@ type Held struct {
 	Source uint64
 
 	LastSeen int64 // Unix ms, end of the last window with a sample
-	Delta    bool  // its increments are deltas that the sender counted, and came by OTLP
+	Delta    bool  // its increments are the sender's own deltas, received by OTLP
 }

@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 				return
 			}
 			if got != string(text) {
-				t.Errorf("the script does not have its actual output, which is\n%s", got)
+				t.Errorf("the script's output differs from the actual output, which is\n%s", got)
 			}
 		})
 	}
@@ -256,9 +256,9 @@ func (p *player) floats(s string) (values []float64) {
 	return values
 }
 
-// close [until=60s] [leap] [width=1m] [quiet] [unstored] closes the next tile, or with until all tiles
-// up to that time: one after the other, or in one step with leap. Their samples then count as stored,
-// unless unstored is given.
+// close [until=60s] [leap] [width=1m] [quiet] [unstored] closes the next tile. With until, it closes all
+// tiles up to that time: one after the other, or with leap in one step. The samples of these tiles then
+// count as stored, unless unstored is given.
 func (p *player) close(args map[string]string) string {
 	until := p.shard.Closed() + finest.Millis()
 	if args["until"] != "" {

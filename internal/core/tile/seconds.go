@@ -78,10 +78,10 @@ func (s *seconds) close(end int64) {
 	}
 }
 
-// at is for a tile as it was earlier: it fills `past`, which is empty, with the increments that
-// tile t of a series had at the time `at`. That time is within the tile, in Unix ms. It uses the
-// reader r, which must not be reading a batch. It reports whether these increments are known: they
-// are not if the tile is older than the process, or if the trail was too long.
+// at restores a tile as it was earlier. It fills `past`, which is empty, with the increments that tile t
+// of a series had at the time `at`. That time is within the tile, in Unix ms. It uses the reader r,
+// which must not be reading a batch. `known` is false if these increments are not known: the tile is
+// older than the process, or the trail was too long.
 func (s *seconds) at(r *batch.Reader, e *entry, t *openTile, at int64, past *openTile) (known bool) {
 	if t.newest == nothing {
 		return t.samples == 0

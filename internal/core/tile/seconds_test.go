@@ -10,8 +10,8 @@ import (
 )
 
 // For any second of an open tile, a query gets the same answer as when that second was the last complete
-// one, although more seconds have come since. That also holds if only this shard has a later second,
-// which other shards lack: then rate(x[20s]) of 100 a second once returned 109.
+// one, although more seconds have come since. That also holds if only this shard has a later second and
+// other shards lack it. In that case, rate(x[20s]) once returned 109 for a rate of 100 a second.
 func TestAnySecondOfAnOpenTile(t *testing.T) {
 	for seed := range uint64(2) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -32,11 +32,13 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 					asked++
 					got, want := p.at(w, second, base+int64(s)*1000+rng.Int64N(1000)), was[fmt.Sprint(w, s)]
 					if !slices.Equal(got, want) {
-						t.Fatalf("seed %d, width %v: at %d s, a query that ends at %d s returns\n%s\nwant, as at that second,\n%s",
+						t.Fatalf("seed %d, width %v: at %d s, a query that ends at %d s returns\n%s\nwant the answer "+
+							"of that second:\n%s",
 							seed, w, second, s, strings.Join(got, ""), strings.Join(want, ""))
 					}
 					if got := p.at(w, s, base+int64(second)*1000); !slices.Equal(got, want) {
-						t.Fatalf("seed %d, width %v: with %d s folded here, %d s everywhere, got\n%s\nwant, as with %[4]d s here,\n%s",
+						t.Fatalf("seed %d, width %v: %d s are folded here and %d s everywhere: got\n%s\nwant the "+
+							"answer with %[4]d s here:\n%s",
 							seed, w, second, s, strings.Join(got, ""), strings.Join(want, ""))
 					}
 				}
@@ -64,7 +66,7 @@ func (p *player) at(w Width, second int, until int64) (lines []string) {
 	return lines
 }
 
-// increments returns what one producer counts in a second, of all kinds.
+// increments returns the increments of one producer in a second, of all kinds.
 func increments(rng *rand.Rand, second, producer int) (lines []string) {
 	for n := range 4 {
 		if rng.IntN(3) == 0 {
@@ -112,7 +114,7 @@ func TestLogOfAnOpenTileIsBounded(t *testing.T) {
 		t.Errorf("beyond the bound, %d series are known at 4 s, want 0", len(got))
 	}
 	if got := p.at(Width10s, 9, base+9000); len(got) != 100 {
-		t.Errorf("%d series are known now", len(got))
+		t.Errorf("now, %d series are known, want 100", len(got))
 	}
 	if size() > 2*maxTrail {
 		t.Errorf("%d bytes are kept", size())

@@ -145,19 +145,19 @@ func (s *Shards) each(fn func(*Shard)) {
 	}
 }
 
-// Len returns the number of series held. Others may call it.
+// Len returns the number of series held. Other goroutines may call it.
 func (s *Shards) Len() (n int) {
 	s.each(func(one *Shard) { n += one.Len() })
 	return n
 }
 
-// TenantLen returns how many series of a tenant are held. Others may call it.
+// TenantLen returns how many series of a tenant are held. Other goroutines may call it.
 func (s *Shards) TenantLen(tenant string) (n int) {
 	s.each(func(one *Shard) { n += one.TenantLen(tenant) })
 	return n
 }
 
-// Raw returns how many values on the wire are in tiles, by tenant. Others may call it.
+// Raw returns how many values on the wire are in tiles, by tenant. Other goroutines may call it.
 func (s *Shards) Raw() map[string]uint64 {
 	held := map[string]uint64{}
 	s.each(func(one *Shard) {
@@ -168,8 +168,8 @@ func (s *Shards) Raw() map[string]uint64 {
 	return held
 }
 
-// Unstored returns the end of each tenant's oldest tile that is not stored, Unix ms. Others may call
-// it.
+// Unstored returns the end of each tenant's oldest tile that is not stored, in Unix ms. Other goroutines
+// may call it.
 func (s *Shards) Unstored() map[string]int64 {
 	oldest := map[string]int64{}
 	s.each(func(one *Shard) {
@@ -198,8 +198,8 @@ func (s *Shards) Series() iter.Seq[Held] {
 	}
 }
 
-// Kinds returns, for each key of series.AppendKey, the kind of the tenant's total that has the
-// key's labels: the key's own kind or another kind, or 0 if there is no such total. Others may call
+// Kinds returns, for each key of series.AppendKey, the kind of the tenant's total that has the key's
+// labels: the key's own kind or another kind, or 0 if there is no such total. Other goroutines may call
 // it.
 func (s *Shards) Kinds(tenant string, keys [][]byte) []series.Kind {
 	kinds := make([]series.Kind, len(keys))
@@ -230,7 +230,8 @@ func (s *Shards) holds(tenant string, key []byte) bool {
 }
 
 // Live returns the points of a tenant's matching series that are not stored yet, between `mint` and
-// `maxt`, Unix milliseconds, both included: see Shard.Live for `stamp`. Others may call it.
+// `maxt`, in Unix milliseconds and both included. For `stamp`, see Shard.Live. Other goroutines may call
+// it.
 func (s *Shards) Live(tenant string, w Width, stamp, mint, maxt int64, matchers []*labels.Matcher) (out []Live) {
 	var found []Live
 	s.each(func(one *Shard) {

@@ -56,7 +56,7 @@ func (e *entry) append(dst []byte) []byte {
 	return dst
 }
 
-// parseEntry reads a series that append of this or an older program wrote.
+// parseEntry reads a series that entry.append of this or an older program wrote.
 func parseEntry(d *decoder) *entry {
 	flags := d.byte()
 	key, policy := d.bytes(), d.bytes()

@@ -182,7 +182,7 @@ func (t *tenant) append(dst []byte) []byte {
 	return appendTiles(dst, t.waiting)
 }
 
-// parse reads what append wrote, after the name.
+// parse reads the part of tenant.append's output that follows the name.
 func (t *tenant) parse(d *decoder, closed int64) {
 	for range d.count(8) {
 		e := parseEntry(d)

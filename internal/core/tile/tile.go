@@ -4,8 +4,8 @@
 // it, and two machines with one journal can be compared. The aggregator decides when a boundary is
 // due, and where the samples go.
 //
-// These are the states of a series, which is an entry here. For the store of each width, it is
-// owed, live or stale separately:
+// These are the states of a series, which is an entry here. A series is owed, live or stale for the
+// store of each width separately:
 //
 //	       increment        its tile closes      boundary of the width       time to live
 //	absent ────────▶ open ─────────────▶ owed ─────────────────▶ live ─────────────▶ stale
@@ -181,7 +181,7 @@ const producerTTL = 3_600_000 // ms
 // less than a minute.
 const leftTTL = 300_000 // ms
 
-// Left says that no batch of a producer follows under an incarnation, but for copies of those that came.
+// Left says that an incarnation of a producer sends no more batches, except copies of earlier ones.
 func (s *Shard) Left(id, incarnation uint64) {
 	if last := s.producers[producer{id, incarnation}]; last != nil {
 		last.boundary = min(last.boundary, s.closed-producerTTL+leftTTL)

@@ -28,7 +28,7 @@ func TestBytesOfAWaitingHistogram(t *testing.T) {
 	}
 	d := decoder{b: b}
 	if got := d.histogram(); d.err != nil || len(d.b) > 0 || !reflect.DeepEqual(got, h) {
-		t.Errorf("read as %+v, %v, with %d bytes left, want %+v", got, d.err, len(d.b), h)
+		t.Errorf("the histogram is read as %+v, error %v, with %d bytes left, want %+v", got, d.err, len(d.b), h)
 	}
 }
 
@@ -65,7 +65,7 @@ func TestWhatWaitsDecidesNothing(t *testing.T) {
 		shards[i] = p.shard
 	}
 	if !slices.Equal(outs[0], outs[1]) {
-		t.Errorf("stored at once\n%s\nstored late\n%s", strings.Join(outs[0], ""), strings.Join(outs[1], ""))
+		t.Errorf("stored at once, got\n%s\nstored late, got\n%s", strings.Join(outs[0], ""), strings.Join(outs[1], ""))
 	}
 	if !bytes.Equal(shards[0].AppendState(nil), shards[1].AppendState(nil)) {
 		t.Error("the states differ")

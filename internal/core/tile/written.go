@@ -35,6 +35,6 @@ type Written struct {
 	Repeated Count             // already stored, or twice in this write, with the same value
 	Refused  [NumReasons]Count // for good, by Reason
 
-	Exemplars        int // of stored or repeated samples: new, or already there
+	Exemplars        int // exemplars of stored or repeated samples, new or already there
 	ExemplarsNotKept int // of such samples: store.exemplars is 0, or the time is ahead of the clock or too old
 }

@@ -60,7 +60,7 @@ func TestMalformedIsBounded(t *testing.T) {
 	}
 	s.Add(100, tally)
 	if len(tally.examples) > maxBadLines || len(s.examples) > maxBadLines || s.Len() > 2*maxSenders {
-		t.Errorf("%d and %d examples, %d rows, want at most %d each, %d",
+		t.Errorf("examples: %d and %d, rows: %d; want at most %d examples each and %d rows",
 			len(tally.examples), len(s.examples), s.Len(), maxBadLines, 2*maxSenders)
 	}
 	rows := s.Malformed(100, 101, 10_000)

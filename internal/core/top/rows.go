@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// How many rows of each list a person is shown: by default, and at most.
+// These are the numbers of rows of each list that a person is shown: by default, and at most.
 const (
 	DefaultRows = 20
 	MaxRows     = 100

@@ -74,7 +74,7 @@ func (t *Tally) Reset() {
 // Senders counts the datagrams of a tenant by sender.
 type Senders struct {
 	rows     rows[sender.Sender]
-	hosts    rows[sender.Sender] // for ports that have no place in rows: their traffic by host
+	hosts    rows[sender.Sender] // traffic of the ports that have no place in rows, by host
 	others   recent
 	examples []example // of malformed lines, the oldest first
 }

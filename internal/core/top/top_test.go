@@ -37,12 +37,12 @@ func TestMetrics(t *testing.T) {
 		{"in the future", 120, 130, nil},
 	} {
 		if got, rest := m.Busiest(test.from, test.to, 10); !slices.Equal(got, test.want) || rest != (Rest{}) {
-			t.Errorf("%s: got %v and %v, want %v", test.why, got, rest, test.want)
+			t.Errorf("%s: got %v and rest %v, want %v and no rest", test.why, got, rest, test.want)
 		}
 	}
 	kept, rest := m.Busiest(117, 119, 1)
 	if len(kept) != 1 || kept[0].Name != "b" || rest != (Rest{1, Amount{Count: 10}}) {
-		t.Errorf("cut to one row: %v and %v, want b, and the 10 samples of a", kept, rest)
+		t.Errorf("cut to one row: got %v and rest %v, want b and a rest of the 10 samples of a", kept, rest)
 	}
 }
 
@@ -53,13 +53,13 @@ func TestMetricsAreBounded(t *testing.T) {
 		m.Add(100, key(series.Counter, "__name__", fmt.Sprint("m", i)), 1)
 	}
 	if _, rest := m.Busiest(100, 101, 10); m.Len() != maxMetrics || rest.Count != maxMetrics+5-10 {
-		t.Errorf("%d metrics, %d samples beyond the ten busiest, want %d, %d",
+		t.Errorf("%d metrics, %d samples beyond the ten busiest; want %d metrics, %d samples",
 			m.Len(), rest.Count, maxMetrics, maxMetrics-5)
 	}
 	m.Add(100+Span, key(series.Counter, "__name__", "m1"), 1)
 	m.Add(101+Span, key(series.Counter, "__name__", "new"), 1)
 	if kept, _ := m.Busiest(101+Span, 102+Span, 10); m.Len() != 2 || len(kept) != 1 || kept[0].Name != "new" {
-		t.Errorf("%d metrics, of which %v are busy, want 2, the new one", m.Len(), kept)
+		t.Errorf("%d metrics, of which %v are busy; want 2, only the new one busy", m.Len(), kept)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// Bound: 150 ms for 100,000 series of four labels; it runs every 5 s while a client asks for it.
+// Bound: 150 ms for 100,000 series of four labels. Labels runs every 5 s while a client asks for it.
 func BenchmarkLabels(b *testing.B) {
 	keys := make([][]byte, 100_000)
 	for i := range keys {

@@ -2,8 +2,8 @@ package top
 
 import "github.com/prometheus/prometheus/model/labels"
 
-// View has the busiest metrics, senders and labels of a tenant. Servers return it as JSON, and
-// records keep it for core/diagnose. Rates cover the Seconds whole seconds before End.
+// View has the busiest metrics, senders and labels of a tenant. Servers return it as JSON, and records
+// keep it for core/diagnose. Rates cover whole seconds before End; the field Seconds is their number.
 type View struct {
 	Tenant    string          `json:"tenant"`
 	End       int64           `json:"end"` // Unix seconds

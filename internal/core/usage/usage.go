@@ -3,7 +3,7 @@
 // second, and the leader answers with the use of all other processes.
 //
 // The sums are up to a second old. So a burst that begins in many processes at once may exceed a limit
-// by what they admit in this second. No decision of the log depends on them.
+// by what they admit in this second. No decision of the log depends on the sums.
 package usage
 
 import (
@@ -18,7 +18,7 @@ type Use struct {
 	Samples int64          // of remote write and OTLP, since the report before
 	Series  int            // DogStatsD series that have a place
 	New     int            // series that got their place since the report before
-	Metrics map[string]int // series by metric, only of the metrics with most of them
+	Metrics map[string]int // series by metric, only for the metrics with the most series
 }
 
 // Bounds are limits of a tenant. 0 means no limit.
@@ -64,7 +64,7 @@ type Table struct {
 type process struct {
 	at    time.Time // of the last report
 	uses  map[string]Use
-	marks map[string]flows // the totals' flows when they were last told to this process
+	marks map[string]flows // the totals' flows at the last answer to this process
 }
 
 // flows are sums over time.
@@ -143,7 +143,8 @@ func (t *Table) add(tenant string, u Use, sign int) *total {
 	return sum
 }
 
-// others returns a tenant's sum without a process' own use, and notes what it was told.
+// others returns a tenant's sum without the process's own use, and notes the sum that the process was
+// told.
 func (t *Table) others(p *process, tenant string, own Use) Use {
 	sum := t.totals[tenant]
 	u := Use{Series: sum.series - own.Series}

@@ -77,13 +77,13 @@ func TestATableIsBounded(t *testing.T) {
 		exchange(t, &table, 1, at, from, nil)
 	}
 	if _, err := table.Exchange(1, at, MaxProcesses, nil); !errors.Is(err, ErrFull) {
-		t.Errorf("process %d gets the error %v", MaxProcesses, err)
+		t.Errorf("process %d gets the error %v, want ErrFull", MaxProcesses, err)
 	}
 	exchange(t, &table, 1, at.Add(silence+1), MaxProcesses, nil) // the others are forgotten
 }
 
-// Whatever the order of the reports, series are those of the last reports, and what the processes were told
-// of others' samples adds up to what the others reported meanwhile.
+// In whatever order the processes report, the answers have the series of the last reports. The samples
+// of others that a process was told add up to the samples that the others reported meanwhile.
 func TestSumsAgreeWithAModel(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -73,8 +73,8 @@ func BenchmarkTable(b *testing.B) {
 
 // BenchmarkNewContexts measures a metric of a new context, whose series gets a place or none.
 //
-// Bound: 1.5 us with a place and 0.7 us without, resolver not included, so a storm of 100,000 new
-// contexts a second costs 15 % of a core, and about half of that once the limits are reached.
+// Bound: 1.5 us with a place and 0.7 us without one, not counting the resolver. So a storm of 100,000
+// new contexts a second costs 15 % of a core, and about half of that once the limits are reached.
 func BenchmarkNewContexts(b *testing.B) {
 	for _, test := range []struct {
 		name   string
@@ -103,8 +103,8 @@ func BenchmarkNewContexts(b *testing.B) {
 // BenchmarkFlush measures a window of a million series: how long the flusher takes for a series, and how
 // long the reader takes to close the window.
 //
-// Bound: 150 ns a series, so a million a second cost the flusher 15 % of a core; and 2 ms for the
-// reader.
+// Bounds: 150 ns a series for the flusher, so a million series a second cost 15 % of a core; and 2 ms
+// for the reader to close the window.
 func BenchmarkFlush(b *testing.B) {
 	const contexts = 1_000_006
 	table := benchmarkTable(limit.Config{})

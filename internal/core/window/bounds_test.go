@@ -16,9 +16,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// rules resolves the contexts of one series as rules would: names that begin with "ms." have a
-// scale, tags are sources of a merged gauge, and names that begin with "classic" have classic
-// buckets.
+// rules is a resolver that gives several contexts one series, as configured rules would: names that
+// begin with "ms." have a scale, tags are sources of a merged gauge, and names that begin with "classic"
+// have classic buckets.
 type rules struct{ resolver }
 
 var classicPolicy = series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1, 10}}
@@ -76,7 +76,7 @@ func TestSpellingsOfAMergedGaugeAreBounded(t *testing.T) {
 		flush(t, table, at(float64(window)+1))
 	}
 	if s := table.Stats(); s.Series != 0 || s.Contexts != 0 {
-		t.Errorf("after all were idle: %+v", s)
+		t.Errorf("after all series were idle: %+v, want none", s)
 	}
 }
 
@@ -178,7 +178,8 @@ func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 			out += refused
 		}
 		if in != out || read != s.Samples || s.Folded > s.Samples {
-			t.Errorf("%d samples came, want %d as counted; %d were read back, want %d; %+v", in, out, read, s.Samples, s)
+			t.Errorf(
+				"%d samples came, but %d were counted; %d were read back, want %d; %+v", in, out, read, s.Samples, s)
 		}
 	})
 }

@@ -55,8 +55,8 @@ func (t *Table) hashOf(kind byte, name, tags, rest []byte) uint64 {
 // or a source changes the upper bits of a hash, too.
 const hashFactor = 0x9e3779b97f4a7c15
 
-// rest returns the other fields that distinguish contexts. It is nearly always empty. The table
-// owns the result, and overwrites it in the next call.
+// rest returns the fields besides name and tags that distinguish contexts. The result is nearly always
+// empty. The table owns the result, and overwrites it in the next call.
 func (t *Table) rest(host []byte, o *dogstatsd.Origin) []byte {
 	if host == nil && !t.options.OriginLabels {
 		return nil

@@ -66,7 +66,8 @@ func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
 			send(t, table, at(0.5), test.lines...)
 			expect(t, flush(t, table, at(1)), test.want...)
 			if s := table.Stats(); s.Exemplars != test.seen || s.ExemplarsRefused != test.refused {
-				t.Errorf("%d exemplars, %d refused, want %d, %d", s.Exemplars, s.ExemplarsRefused, test.seen, test.refused)
+				t.Errorf("%d exemplars, %d refused, want %d exemplars, %d refused",
+					s.Exemplars, s.ExemplarsRefused, test.seen, test.refused)
 			}
 		})
 	}

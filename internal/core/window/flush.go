@@ -71,7 +71,7 @@ func (w *Window) key(r *record) []byte {
 	return keyOf(r, r.marks[w.index]&ownKey != 0, w.limits, w.keys)
 }
 
-// Series is a series of a window, with its samples there.
+// Series is a series of a window, with its samples in that window.
 type Series struct {
 	Key     []byte // valid until the window is flushed
 	Samples uint64 // values on the wire
@@ -114,8 +114,9 @@ func (w *Window) InUse() iter.Seq[[]byte] {
 		*w.noted = append(*w.noted, make(noted, max(0, len(w.touched)*64-len(*w.noted)))...)
 		for number := range w.numbers() {
 			r := w.records.at(number)
-			// The record's number shifts the turn, so that series do not all come in the same window. A new
-			// series may have the number of a series that left.
+			// The record's number shifts the turn, so that series do not all come in the same window. A
+			// series in its first window always comes, since its number may be that of a series that
+			// left.
 			turn := uint8((w.ordinal+number)/noteWindows) | 1<<7
 			if (*w.noted)[number] != turn || r.marks[w.index]&passerBy != 0 {
 				(*w.noted)[number] = turn

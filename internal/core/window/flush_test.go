@@ -55,7 +55,7 @@ func TestAWindowIsFlushedInPortions(t *testing.T) {
 	var out batch.Writer
 	out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second})
 	if w.Flush(&out, 1000) || out.Size() < 1000 || out.Size() > 1100 {
-		t.Fatalf("a portion of %d bytes", out.Size())
+		t.Fatalf("a portion of %d bytes, want about 1000", out.Size())
 	}
 	send(t, table, at(1.5), "m0:1|c")
 	if _, ok := table.Close(at(2)); ok {
@@ -131,14 +131,14 @@ func TestANewSeriesIsInUseAtOnce(t *testing.T) {
 		}
 	}
 	if table.last != 1 || told["old"] != 1 || told["new"] != 1 {
-		t.Errorf("%d records, in use %v", table.last, told)
+		t.Errorf("%d records, in use: %v; want 1, old and new once", table.last, told)
 	}
 }
 
-// TestTableAndFlusherAgainstAModel compares the table, as a listener and a flusher use it, with a map.
-// Contexts come and go and come again. Windows stretch while the flusher has one. New rules bring
-// another table. Series get timed values in some windows. Each window agrees with the map, and unused
-// places are given up.
+// TestTableAndFlusherAgainstAModel uses the table as a listener and a flusher do, and compares it with a
+// map. Contexts come, go and come again. Windows stretch while the flusher has one. New rules bring
+// another table. Series get timed values in some windows. Each window must agree with the map, and
+// unused places must be given up.
 func TestTableAndFlusherAgainstAModel(t *testing.T) {
 	for seed := range uint64(4) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -177,7 +177,7 @@ func TestTableAndFlusherAgainstAModel(t *testing.T) {
 			free := !busy()
 			w, ok := table.Close(now)
 			if ok != free || ok && (w == nil) != (len(open) == 0) {
-				t.Fatalf("seed %d: Close reports %t, want %t, and a window only if samples came", seed, ok, free)
+				t.Fatalf("seed %d: Close reports %t, want %t, with a window only if samples came", seed, ok, free)
 			}
 			if !ok {
 				return
@@ -226,7 +226,7 @@ func TestTableAndFlusherAgainstAModel(t *testing.T) {
 // nameFrom returns the name in a line.
 func nameFrom(line string) string { return line[:strings.IndexByte(line, ':')] }
 
-// keysOf turns types and names of lines with the tags b,a into keys.
+// keysOf replaces the lines, each a type and a name, by keys with the tags b,a.
 func keysOf(lines map[string]uint64) map[string]uint64 {
 	keys := map[string]uint64{}
 	for line, n := range lines {

@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/arena"
 )
 
-// Bounds of the work when a window closes, since packets wait for it.
+// These constants bound the work at the close of a window, since packets wait for it.
 const (
 	// Each window checks 1/sweepShare of the series for idleness, so a full round takes sweepShare
 	// windows.
@@ -21,8 +21,8 @@ const (
 	recoverLook = 64 * chunkRecords
 )
 
-// idle reports whether a series or context with its last sample in window `used` is idle. That
-// takes more than one window, whatever the options say, since the flusher may still have the
+// idle reports whether a series or context with its last sample in window `used` is idle. It is idle
+// only after more than one window, whatever the options say, since the flusher may still have the
 // previous window.
 func (t *Table) idle(used uint32) bool { return t.ordinal-used > max(t.options.IdleWindows, 1) }
 
@@ -68,7 +68,7 @@ func (t *Table) forgetIdle(r *record) {
 	}
 }
 
-// remove removes a series, or a context that a rule drops, from the table. It must be in no
+// remove removes a series, or a context that a rule drops, from the table. A series must be in no
 // window.
 func (t *Table) remove(number uint32, now int64) {
 	r := t.records.at(number)

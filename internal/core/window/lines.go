@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/prefetch"
 )
 
-// MaxLines is how many metrics Metrics takes at once: about as many as a datagram of 1,432 bytes
-// holds. Memory serves as many cache misses in parallel.
+// MaxLines is how many metrics a call of Metrics takes: about as many as a datagram of 1,432 bytes
+// holds. Memory can serve about that many cache misses in parallel.
 const MaxLines = 16
 
 // Metrics counts at most MaxLines metrics that were read at `now`, in Unix nanoseconds.

@@ -48,7 +48,7 @@ func TestAMillionContexts(t *testing.T) {
 	scan := int64(scanned[0].Value.Uint64()) - int64(scanBefore)
 	t.Logf("%.0f bytes a context, %d kB to scan", bytes, scan>>10)
 	if bytes > 400 {
-		t.Errorf("%.0f bytes a context", bytes)
+		t.Errorf("%.0f bytes a context, want at most 400", bytes)
 	}
 	if scan > 5<<20 {
 		t.Errorf("the garbage collector scans %d bytes, want at most 5 MiB", scan)

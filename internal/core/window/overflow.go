@@ -22,7 +22,7 @@ func (t *Table) overLimit(v limit.Verdict, resolved *Resolution, samples uint64,
 	}
 	kind := series.Kind(resolved.Key[0])
 	var name []byte
-	policy := &series.DefaultPolicy // for all native timers: a metric's timers may differ in policy
+	policy := &series.DefaultPolicy // for all native timers, since a metric's timers may differ in policy
 	if v.Fate == limit.FoldedMetric {
 		name = series.Name(resolved.Key)
 		if resolved.Policy.Bounds != nil {

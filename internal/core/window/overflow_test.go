@@ -261,7 +261,7 @@ func TestWhoComesAfterAFloodIsNoPasserBy(t *testing.T) {
 	send(t, table, at(1.6), "a:1|c|#after") // by now the limit allows one more series
 	flush(t, table, at(2))
 	if r := tenant.Report(at(2)); r.Series != 1 || table.Stats().Series != 1 {
-		t.Errorf("%d series have a place, want 1, which came after the flood", r.Series)
+		t.Errorf("%d series have a place, want 1: the one that came after the flood", r.Series)
 	}
 }
 

@@ -24,7 +24,7 @@ type record struct {
 	ats     [2]int64   // Unix nanoseconds at which a gauge or check was read
 	samples [2]uint32  // values on the wire without a time of their own; saturates at math.MaxUint32
 
-	place uint32    // limit.Place; with ownKey the arena.Ref of the key
+	place uint32    // limit.Place; with ownKey, the arena.Ref of the key
 	first arena.Ref // its newest context
 	used  uint32    // ordinal of the last window with a sample, in any spelling; in a free record, the next free record
 	extra uint32    // see Table.extras; 0 for none

@@ -7,9 +7,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// maxTimed is how many different times of their own (|T, d:) the values of one series may have in
-// one window: enough for 17 minutes of a client that stamps each second. It bounds the memory and
-// the search time that a client with random times can cost.
+// maxTimed is how many different times (|T, d:) the lines of one series may give in one window. It is
+// enough for 17 minutes of a client that stamps each second. It bounds the memory and the search time
+// that a client with random times can cost.
 const maxTimed = 1024
 
 // MaxAhead is how many seconds the time of a gauge or a check may lie ahead of the clock: the value
@@ -20,8 +20,8 @@ const MaxAhead = 60
 // keepTimed is the number of timed values for which a series keeps memory from window to window.
 const keepTimed = 64
 
-// timedValue is the sum of all lines of a counter with the same time, or the last such value of
-// a gauge or a check.
+// timedValue is the sum of all lines of a counter with the same time, or the last value of a gauge or a
+// check with that time.
 type timedValue struct {
 	time    int64 // Unix seconds
 	value   float64
@@ -29,7 +29,7 @@ type timedValue struct {
 	at      int64 // Unix nanoseconds at which value was read
 }
 
-// timed is the values with times of their own, ordered by time.
+// timed holds the values that have times of their own, ordered by time.
 type timed []timedValue
 
 // timedMetric notes values with their sender's time. Only counters and gauges can have such a time.

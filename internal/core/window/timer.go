@@ -28,9 +28,9 @@ type timer struct {
 	classic []float64             // counts by bound, the last for +Inf
 }
 
-// observe notes each value as often as `weight` says, or none of them if the count or the sum would
-// not be finite. So every bucket stays finite, too, since none holds more than the count. The
-// record holds the sum as its value, and the count in place of a gauge's time.
+// observe notes each value as often as `weight` says. If the count or the sum would not be finite, it
+// notes none of the values. So every bucket stays finite, too, since no bucket holds more than the
+// count. The record holds the sum as its value, and the count in place of a gauge's time.
 func (t *Table) observe(number uint32, r *record, values []float64, weight, scale float64) (ok bool) {
 	i := t.open & 1
 	sum, count := r.values[i], math.Float64frombits(uint64(r.ats[i]))

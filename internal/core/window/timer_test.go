@@ -66,12 +66,12 @@ func TestTimersHaveTheirOwnBuckets(t *testing.T) {
 					t.Errorf("window %d, timer %d: %v, want %v", window, timer, inc.Timer.Float(), want.Float())
 				}
 				if policy.Bounds != nil && (!slices.Equal(inc.Classic, classic[timer]) || inc.Sum != want.Sum) {
-					t.Errorf("window %d, timer %d: %v and %v, want %v and %v",
+					t.Errorf("window %d, timer %d: buckets %v and sum %v, want %v and %v",
 						window, timer, inc.Classic, inc.Sum, classic[timer], want.Sum)
 				}
 			})
 			if seen != timers {
-				t.Errorf("window %d has %d timers", window, seen)
+				t.Errorf("window %d has %d timers, want 7", window, seen)
 			}
 		}
 	}

@@ -76,7 +76,7 @@ type Stats struct {
 	AheadRefused uint64                   // refused: gauges and checks whose own time is more than MaxAhead ahead
 	Overflowed   uint64                   // refused: they would make the series infinite
 	LimitRefused [limit.NumReasons]uint64 // gauges and checks of new series without a place
-	Folded       uint64                   // part of Samples: in overflow series, up to the last closed window
+	Folded       uint64                   // samples of overflow series, part of Samples, up to the last closed window
 	Contexts     uint64                   // contexts held now
 	Series       uint64                   // series held now, counting each source of a merged gauge
 	Resolved     uint64                   // contexts that were new
@@ -110,8 +110,8 @@ func (s Stats) Plus(later Stats) Stats {
 // counting a sample of a known context touches a slot, the context and the series' record, a cache
 // line or two each. The garbage collector finds next to nothing to scan.
 //
-// Shape: about 370 bytes for a counter or gauge of 4 tags, including the memory of the limits. A
-// series gets all memory that windows need when it is made, so a flush allocates nothing.
+// Shape: about 370 bytes for a counter or gauge of 4 tags, including the memory of the limits. When a
+// series is made, it gets all the memory that windows need, so a flush allocates nothing.
 type Table struct {
 	resolver Resolver
 	options  Options
@@ -285,7 +285,7 @@ func (t *Table) touch(number uint32, now int64) *record {
 	return r
 }
 
-// enter puts a series that is not in the open window into it.
+// enter puts a series into the open window. The series must not be in it yet.
 func (t *Table) enter(number uint32, r *record, now int64) {
 	r.used = t.ordinal
 	if !r.is(drops) {
@@ -315,8 +315,8 @@ func (t *Table) Close(now int64) (w *Window, ok bool) {
 		w.begin(now)
 		return nil, true
 	}
-	// A stretched window gets the time of its end, since its increments are not late. If the clock
-	// went back, the stamp stays where the window began.
+	// A stretched window gets the time of its end, since its increments are not late. If the clock went
+	// back, the window keeps the time at which it began.
 	w.Second = max(w.Second, now/1e9-1)
 	w.ordinal, w.records, w.extras, w.policies = t.ordinal, t.records, t.extras, t.policies
 	w.flushing.Store(true)

@@ -274,8 +274,8 @@ func TestHowValuesCombine(t *testing.T) {
 	}
 }
 
-// The values of a bucket keep their place in the distribution, whatever their unit and the
-// resolution of the series.
+// The values of a bucket keep their place in the distribution, whatever unit they have and whatever
+// resolution the series has.
 func TestBucketsKeepTheirPlace(t *testing.T) {
 	for _, test := range []struct {
 		schema int8
@@ -344,7 +344,7 @@ func TestSpellingsShareASeries(t *testing.T) {
 	expect(t, flush(t, table, at(1)), "counter m{a,b,c,d} n=400 400")
 	s := table.Stats()
 	if len(sent) != 24 || s.Contexts != maxSpellings || s.Series != 1 || s.Respellings == 0 {
-		t.Errorf("%d spellings of one series were sent, want 24, of which %d are remembered: %+v",
+		t.Errorf("%d spellings of one series were sent, want 24 sent and %d remembered: %+v",
 			len(sent), maxSpellings, s)
 	}
 }
@@ -393,7 +393,7 @@ func TestContextsAreComparedByteForByte(t *testing.T) {
 		table.contexts.Insert(table.hashOf(other.kind, other.name, other.tags, other.rest), uint32(ref))
 		if number, _ := table.find(table.hashOf(other.kind, other.name, other.tags, other.rest), other.kind, other.name,
 			other.tags, other.rest); number != 0 {
-			t.Errorf("the table takes %q for another context", other)
+			t.Errorf("the table mistakes %q for another context", other)
 		}
 	}
 	send(t, table, at(0.5), "abc:1|c|#x:1,y:2|c:id1")
@@ -402,7 +402,7 @@ func TestContextsAreComparedByteForByte(t *testing.T) {
 	}
 }
 
-// A window's contents do not reappear in the next window but one, which reuses its memory.
+// The contents of a window do not reappear two windows later, when its memory is reused.
 func TestEachWindowBeginsAnew(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300, RelativeGauges: true})
 	table.Start(at(0))
@@ -452,7 +452,7 @@ func TestAClockThatWentBackKeepsTheWindowsStamp(t *testing.T) {
 	send(t, table, at(0.5), "a:1|c")
 	w, _ := table.Close(at(-3600))
 	if w.Second != second || table.Second() != second-3600 {
-		t.Errorf("closed %d, opened %d", w.Second-second, table.Second()-second)
+		t.Errorf("closed %d, opened %d, want 0, -3600", w.Second-second, table.Second()-second)
 	}
 }
 
@@ -487,7 +487,7 @@ func TestTableAgainstAModel(t *testing.T) {
 		flush(t, table, at(float64(window)+1))
 	}
 	if s := table.Stats(); s.Contexts != 0 || s.Series != 0 || s.Samples != uint64(total) {
-		t.Errorf("after all were idle: %+v", s)
+		t.Errorf("after all series were idle: %+v, want none", s)
 	}
 	if table.contexts.Len()+table.series.Len() != 0 {
 		t.Error("the index still has a context or a series that left")

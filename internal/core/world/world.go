@@ -28,7 +28,7 @@ type World struct {
 	order  int64
 	events events
 	digest uint64
-	cut    map[[2]int]bool // links between nodes, from the first to the second
+	cut    map[[2]int]bool // cut links, from the first node to the second
 }
 
 // New returns the world of a seed.

@@ -33,13 +33,13 @@ func (s *State) AppendKept(b []byte, requests uint64, newest int64) []byte {
 	return s.Recent.AppendKept(appendNumbers(append(b, stateVersion), requests, newest))
 }
 
-// AppendRecorded appends what has changed since the last call, if the state records it: see
+// AppendRecorded appends the changes since the last call, if the state records changes: see
 // recentseries.Set.Record.
 func (s *State) AppendRecorded(b []byte) []byte {
 	return s.Recent.AppendRecorded(appendNumbers(b, s.Requests, s.Newest))
 }
 
-// Repeat repeats recorded changes, in a state that equals the recording state before these changes.
+// Repeat applies recorded changes to a state that equals the recording state as it was before them.
 // After an error nothing is changed.
 func (s *State) Repeat(b []byte) error {
 	requests, newest, b, ok := cutNumbers(b)
@@ -76,7 +76,7 @@ func appendNumbers(b []byte, requests uint64, newest int64) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(b, requests), uint64(newest))
 }
 
-// cutNumbers reads the numbers of appendNumbers, and cuts them off the front of b.
+// cutNumbers reads the numbers that appendNumbers wrote, and cuts them off the front of b.
 func cutNumbers(b []byte) (requests uint64, newest int64, rest []byte, ok bool) {
 	requests, b, ok = cutNumber(b)
 	v, b, okToo := cutNumber(b)

@@ -43,7 +43,7 @@ func TestGoldenState(t *testing.T) {
 	}
 	for n := range len(saved) - 16 { // without hashes it is malformed, too
 		if _, err := ParseState(saved[:n]); err == nil {
-			t.Errorf("%d of %d bytes are read", n, len(saved))
+			t.Errorf("the first %d of %d bytes are read", n, len(saved))
 		}
 	}
 	newer := slices.Concat([]byte{2}, saved[1:])
@@ -89,7 +89,7 @@ func FuzzRepeat(f *testing.F) {
 	})
 }
 
-// A state that repeats the changes which another state recorded equals that state.
+// One state records its changes, and another state repeats them. Then both states are equal.
 func TestRepeat(t *testing.T) {
 	s, other := golden(), golden()
 	s.Recent.Record()

@@ -2,9 +2,9 @@
 // it, and its outcome. All of it is plain data. The store calls nothing back while it writes, so a
 // request can be written in this process or in another.
 //
-// adapter/receive reads an Incoming request, and role/distributor decides about it and makes a
-// Request of it. Incoming has the fields that no store needs, such as the compressed body. The trip
-// is in the context of each call.
+// adapter/receive reads an Incoming request, and role/distributor decides about it and makes a Request
+// of it. Incoming has the fields that no store needs, such as the compressed body. The request's
+// stage.Trip is in the context of each call.
 //
 // Receiver, distributor and ingester hand a request on by Push(ctx, request). When Push returns
 // nil, the outcome is known, and the written parts survive the death of the process. After an error
@@ -49,7 +49,7 @@ type Request struct {
 	MaxSeries int           // how many recent series the tenant may have; 0 for no limit
 	Terms     *Terms
 
-	// Used only by a group, which puts them into the entries of its log.
+	// Only a group uses these fields. It puts them into the entries of its log.
 	Compressed []byte // as in Incoming
 	Hash       uint64 // as in Incoming
 	Pair       Pair
@@ -61,13 +61,13 @@ type Request struct {
 	// Outcome has the fate of each part. The store fills it in.
 	Outcome outcome.Outcome
 
-	// Copies counts two sorts of parts in Outcome.Dropped: parts that the replica of an HA pair
-	// sent while it was not elected, and metadata without samples for a tenant that is not
-	// admitted. A group sets them.
+	// Copies counts two sorts of parts in Outcome.Dropped: parts that the replica of an HA pair sent
+	// while it was not elected, and metadata without samples for a tenant that is not admitted. A group
+	// sets Copies.
 	Copies outcome.Counts
 
-	// Described has the series whose metadata is new to the store, written or not. The store
-	// appends to it.
+	// Described has the series whose metadata is new to the store, whether or not the series are
+	// written. The store appends to Described.
 	Described []Description
 }
 
@@ -113,5 +113,5 @@ type Terms struct {
 // Description is the metadata that a request has for one of its series.
 type Description struct {
 	Metric   string
-	Metadata remotewrite.Metadata // as numbers of the request's symbols
+	Metadata remotewrite.Metadata // as indexes into the request's symbols
 }

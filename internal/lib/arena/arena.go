@@ -45,10 +45,10 @@ const MaxLen = 512 << 10
 // One goroutine at a time may call Alloc, Free and Size. Other goroutines may call Bytes and From
 // meanwhile, for a block that Alloc has returned and that nobody frees during the call.
 //
-// All blocks of a slab have one size. A freed block is reused for blocks of this size, and an
-// empty slab is reused for blocks of any size. So an arena takes as much memory as its blocks did
-// at their largest total, and not the sum of the largest totals of each size. Blocks above 8 KiB
-// are allocated separately and released when freed. An arena holds up to 16 GiB of smaller blocks.
+// All blocks of a slab have one size. A freed block is reused for blocks of this size, and an empty slab
+// is reused for blocks of any size. So an arena takes as much memory as all its blocks together took at
+// their peak, and not the sum of the peaks of each size. Blocks above 8 KiB are allocated separately and
+// released when freed. An arena holds up to 16 GiB of smaller blocks.
 type Arena struct {
 	chunks atomic.Pointer[[][]byte] // the first chunk is nil, so no block has Ref 0
 	large  atomic.Pointer[[][]byte] // large blocks; nil where one was freed
@@ -64,13 +64,12 @@ type Arena struct {
 // slab is the state of 16 KiB of blocks. Number 0 is no slab.
 type slab struct {
 	free       Ref    // the first freed block; each freed block holds the Ref of the next
-	prev, next uint32 // in the list of roomy slabs of the class, or of empty slabs, which has no prev
+	prev, next uint32 // in the class's list of roomy slabs, or in the list of empty slabs (next only)
 	fresh      uint16 // units that were ever used
 	live       uint16 // blocks in use
 }
 
-// Alloc returns a block of n bytes, at least 1 and at most MaxLen, whose content
-// is undefined.
+// Alloc returns a block of n bytes, whose content is undefined. n is at least 1 and at most MaxLen.
 func (a *Arena) Alloc(n int) (Ref, []byte) {
 	if n > maxSmall {
 		return a.allocLarge(n)

@@ -34,7 +34,8 @@ func TestBlocksKeepTheirBytes(t *testing.T) {
 		}
 		ref, b := a.Alloc(n)
 		if ref == 0 || len(b) != n {
-			t.Fatalf("Alloc(%d) returned %d bytes at Ref %d, want its length, and not Ref 0", n, len(b), ref)
+			t.Fatalf(
+				"Alloc(%d) returned %d bytes at Ref %d, want the given length and a Ref other than 0", n, len(b), ref)
 		}
 		for j := range b {
 			b[j] = byte(i + j)
@@ -76,12 +77,12 @@ func TestFreedMemoryIsUsedAgain(t *testing.T) {
 		}
 	}
 	if a.Size() != size {
-		t.Errorf("after ten rounds the arena has %d bytes, want %d as after one", a.Size(), size)
+		t.Errorf("after ten rounds the arena has %d bytes, want the %d that it had after one", a.Size(), size)
 	}
 }
 
-// Keys become ever longer, as when each deployment of a fleet adds a label. The arena used to keep
-// memory for the keys of each length.
+// Blocks become ever longer, as keys do when each deployment of a fleet adds a label. An earlier arena
+// then kept memory for the blocks of each length.
 func TestMemoryFollowsWhatIsLive(t *testing.T) {
 	const blocks = 5000
 	var a Arena
@@ -107,10 +108,10 @@ func TestMemoryFollowsWhatIsLive(t *testing.T) {
 	}
 }
 
-// An empty slab takes blocks of any size. Any other slab takes only more blocks of its own size.
-// The order in which blocks are freed does not matter.
+// An empty slab takes blocks of any size. Any other slab takes only blocks of the size that it already
+// holds. The order in which blocks are freed does not matter.
 func TestASlabServesWhoNeedsIt(t *testing.T) {
-	const all = slabUnits / 2 // blocks of two units in a slab
+	const all = slabUnits / 2 // number of two-unit blocks in a slab
 	var a Arena
 	var refs []Ref
 	for range 3 * all {
@@ -171,6 +172,6 @@ func TestNoAllocation(t *testing.T) {
 		a.Free(ref, 100)
 	})
 	if allocs != 0 {
-		t.Errorf("%v allocations a block", allocs)
+		t.Errorf("got %v allocations a block", allocs)
 	}
 }

@@ -53,8 +53,8 @@ func Open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, damaged *Damag
 	return db, damaged, nil
 }
 
-// open turns bbolt's panics, and faults from reading past the end of a truncated file, into errors.
-// A panic inside bbolt.Open leaks a descriptor. That can happen once each time the process starts.
+// open returns an error when bbolt panics, or faults by reading past the end of a truncated file. A
+// panic inside bbolt.Open leaks a descriptor, at most one per start of the process.
 func open(path string, options *bbolt.Options, read func(*bbolt.Tx) error) (db *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

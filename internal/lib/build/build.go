@@ -21,7 +21,7 @@ type Info struct {
 	Platform string `json:"platform"`
 }
 
-// This is the Info of the running binary, as the linker and the Go command recorded it.
+// This returns the Info of the running binary, as the linker and the Go command recorded it.
 func This() Info {
 	b := Info{Version: Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

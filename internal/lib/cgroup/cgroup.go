@@ -17,10 +17,10 @@ type Group struct {
 	Version int    // 1 or 2
 }
 
-// Of returns the cgroups that limit the process for a controller: its own first, then their parents.
-// `root` is the root of the file system. In a container, /proc/self/cgroup may have the path on the
-// host, of which the container sees only the end. So Of also returns each shorter path, and a
-// returned directory need not exist.
+// Of returns the cgroups that limit the process for a controller: the process's own cgroups first, then
+// their parents. `root` is the root of the file system. In a container, /proc/self/cgroup may have the
+// path on the host, but the container sees only the end of this path. So Of also returns each shorter
+// path, and a returned directory need not exist.
 func Of(root fs.FS, controller string) (found []Group, err error) {
 	file, err := root.Open("proc/self/cgroup")
 	if err != nil {
@@ -40,7 +40,7 @@ func Of(root fs.FS, controller string) (found []Group, err error) {
 			mounts, version = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, 2
 		case slices.Contains(strings.Split(fields[1], ","), controller):
 			mounts = []string{"sys/fs/cgroup/" + controller}
-			if _, err := fs.Stat(root, mounts[0]); err != nil { // usually a link to the directory with all names
+			if _, err := fs.Stat(root, mounts[0]); err != nil { // usually a link to the one named after all controllers
 				mounts[0] = "sys/fs/cgroup/" + fields[1]
 			}
 		}
@@ -56,8 +56,8 @@ func Of(root fs.FS, controller string) (found []Group, err error) {
 	return found, lines.Err()
 }
 
-// Number returns the number in a file of a cgroup, and false if there is none: "max" means no
-// limit.
+// Number returns the number in a file of a cgroup. It returns false if the file has no number: "max",
+// for example, means no limit.
 func (g Group) Number(root fs.FS, file string) (int64, bool) {
 	text, err := fs.ReadFile(root, g.Dir+"/"+file)
 	if err != nil {

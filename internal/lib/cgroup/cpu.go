@@ -8,7 +8,7 @@ import (
 
 // CPU is the quota of a cgroup, and how often processes have used up the quota so far.
 type CPU struct {
-	Dir       string  // its directory, with a slash at the front
+	Dir       string  // the cgroup's directory, with a slash at the front
 	File      string  // the file in Dir that has the quota
 	Cores     float64 // the quota: the processors that the cgroup may use on average
 	Periods   float64 // periods in which something ran
@@ -16,7 +16,7 @@ type CPU struct {
 	Seconds   float64 // time for which threads were throttled, summed over all processors
 }
 
-// CPUs returns the cgroups of the process that have a quota, its own first.
+// CPUs returns the cgroups with a quota that limit the process, the process's own cgroup first.
 func CPUs(root fs.FS) (found []CPU, err error) {
 	groups, err := Of(root, "cpu")
 	if err != nil {

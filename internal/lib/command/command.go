@@ -30,7 +30,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	parsed := false // an error before parsing ends is a mistake on the command line
+	parsed := false // until it is true, an error is a mistake on the command line
 	before := root.PersistentPreRun
 	root.PersistentPreRun = func(cmd *cobra.Command, args []string) {
 		parsed = true

@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// AddressProblem says what is wrong with the address of a socket, "" if nothing is. The example is
-// a valid address. AddressProblem does not check that the host belongs to this machine, nor that the
-// port is free: only using the address shows that.
+// AddressProblem returns what is wrong with the address of a socket, or "" if nothing is wrong. The
+// example is a valid address. AddressProblem does not check that the host belongs to this machine, nor
+// that the port is free: only using the address shows that.
 func AddressProblem(address, example string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {

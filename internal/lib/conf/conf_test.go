@@ -386,7 +386,8 @@ func TestLoadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.DataDir != tt.dataDir || !reflect.DeepEqual(got.Roles, []string{"querier"}) {
-			t.Errorf("after %q: data_dir %q, role %q, want %q, querier", tt.text, got.DataDir, got.Roles, tt.dataDir)
+			t.Errorf("after %q: got data_dir %q and role %q, want %q and querier",
+				tt.text, got.DataDir, got.Roles, tt.dataDir)
 		}
 	}
 	if _, err := s.Load("", none); err != nil {
@@ -395,7 +396,7 @@ func TestLoadAgain(t *testing.T) {
 	_, err := s.Load("missing.yaml", none)
 	if want := "missing.yaml: read the configuration: no such file or directory; name another file, " +
 		"or none to run on defaults"; err == nil || err.Error() != want {
-		t.Errorf("a named file that does not exist: %v, want %s", err, want)
+		t.Errorf("loading a named file that does not exist: got %v, want %s", err, want)
 	}
 }
 
@@ -536,7 +537,7 @@ func TestOptionalInt(t *testing.T) {
 		}
 	}
 	if Some(0).Or(7) != 0 || (OptionalInt{}).Or(7) != 7 {
-		t.Error("Or takes the number 0 for missing, or ignores its default")
+		t.Error("OptionalInt.Or takes the number 0 for missing, or ignores its argument")
 	}
 	type tenant struct {
 		Series OptionalInt `yaml:"series" help:"most series"`
@@ -617,17 +618,17 @@ func FuzzLoad(f *testing.F) {
 				t.Fatalf("Render wrote\n%s\nwhich loads as %+v, %v\nwant          %+v", file, again, err, cfg)
 			}
 			if changes := Diff(cfg, again); len(changes) > 0 {
-				t.Fatalf("differs from itself: %v", changes)
+				t.Fatalf("equal configurations differ: %v", changes)
 			}
 			return
 		}
 		var problems Problems
 		if !errors.As(err, &problems) || len(problems) == 0 {
-			t.Fatalf("an error that is not a list of problems: %v", err)
+			t.Fatalf("the error is not a list of problems: %v", err)
 		}
 		for _, p := range problems {
 			if line := p.Error(); strings.ContainsAny(line, "\n\r") || line == "" {
-				t.Fatalf("a problem of several lines, or an empty one: %q", line)
+				t.Fatalf("a problem is empty or has several lines: %q", line)
 			}
 		}
 	})

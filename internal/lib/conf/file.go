@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// readFile sets the values of the file in `root`. It walks the parsed file itself, since the YAML
+// readFile copies the values of the file into `root`. It walks the YAML nodes one by one: the YAML
 // library would stop at the first duplicate key and give no line numbers of values.
 func (l *loader) readFile(text []byte, root reflect.Value) {
 	documents := yaml.NewDecoder(bytes.NewReader(text))

@@ -18,7 +18,7 @@ type key struct {
 	flag    []string      // the values on the command line; nil if the flag is not given
 }
 
-// collect appends the keys of the struct v; `around` describes the section that v is.
+// collect appends the keys of the struct v. v is a section, and `around` describes this section.
 func collect(keys []*key, v reflect.Value, around key) []*key {
 	for _, f := range fieldsOf(v.Type()) {
 		k := &key{
@@ -107,8 +107,8 @@ func elements(t reflect.Type, path string, restart bool) (all []Key) {
 	return all
 }
 
-// EnvTypos returns a sentence for each variable in `environ` ("NAME=value") whose name is likely a
-// misspelt variable of a key, or a misspelt name in `known`. All other variables are ignored.
+// EnvTypos returns a sentence for each variable in `environ` ("NAME=value") whose name looks like a
+// misspelling, either of a key's variable or of a name in `known`. All other variables are ignored.
 func (s *Schema[T]) EnvTypos(environ []string, known ...string) (typos []string) {
 	prefix := s.env + "_"
 	var names, before []string

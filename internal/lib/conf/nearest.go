@@ -17,7 +17,7 @@ func Nearest(word string, words []string) string {
 // distance counts the edits that turn a into b. An edit inserts, deletes or replaces a letter, or
 // swaps it with the next one.
 func distance(a, b string) int {
-	var before []int // distances from a[:i-1] to each b[:j], the row before a[:i]
+	var before []int // the previous row: distances from a[:i-1] to each b[:j]
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

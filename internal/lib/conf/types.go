@@ -91,7 +91,8 @@ func fieldsOf(t reflect.Type) []field {
 	return fields
 }
 
-// pathsOf appends the paths of all keys and sections of the struct t and of its elements.
+// pathsOf appends the paths of all keys and sections of the struct t, including those in elements of
+// lists and maps.
 func pathsOf(paths []string, t reflect.Type, path string) []string {
 	for _, f := range fieldsOf(t) {
 		inner, ft := join(path, f.name), t.Field(f.index).Type
@@ -171,7 +172,7 @@ func wrongNumber(text string, err error, low int64, high uint64) error {
 	return errors.New(text)
 }
 
-// format returns the text of v that setScalar reads back, or for a list splitList and setScalar.
+// format returns v as a text that setScalar reads back. For a list, splitList splits the text first.
 func format(v reflect.Value) string {
 	if shapeOf(v.Type()) == list {
 		parts := make([]string, v.Len())
@@ -324,7 +325,7 @@ type OptionalInt struct {
 	n     int
 }
 
-// Some returns the OptionalInt n.
+// Some returns n as an OptionalInt.
 func Some(n int) OptionalInt { return OptionalInt{given: true, n: n} }
 
 // Or returns the number, or `other` if the number is missing.

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// veil says how much of a value others than the owner may see. The tag `show:"..."` sets the veil
+// veil says how much of a value people other than the owner may see. The tag `show:"..."` sets the veil
 // of a field and of everything in it.
 type veil int
 
@@ -32,7 +32,8 @@ func veilOf(tag string) (veil, error) {
 	return plainly, fmt.Errorf(`only show:"url" and show:"secret" are known`)
 }
 
-// of is the veil of a field in a value with veil v; `own` is the veil that the field's tag sets.
+// of returns the veil of a field inside a value with the veil v. `own` is the veil that the field's tag
+// sets.
 func (v veil) of(own veil) veil {
 	if v == plainly {
 		return own
@@ -93,7 +94,7 @@ func hideUser(text string) string {
 	return text
 }
 
-// written is true if a text was copied from output in which the secret was hidden.
+// written reports whether a text was copied from output in which the secret was hidden.
 func (v veil) written(text string) bool {
 	return (v == asURL || v == asKey) && strings.Contains(text, hidden)
 }

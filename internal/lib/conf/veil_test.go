@@ -84,7 +84,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 	for _, changes := range [][]Change{Diff(old, vault{}), Diff(vault{}, old)} {
 		if len(changes) != 3 || strings.Contains(fmt.Sprint(changes), secret) {
-			t.Errorf("secrets are removed or added: Diff reports %v, want 3 changes without the secret", changes)
+			t.Errorf("after secrets are removed or added, Diff reports %v, want 3 changes without the secret", changes)
 		}
 	}
 

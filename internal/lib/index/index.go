@@ -8,8 +8,8 @@ import "unsafe"
 // Index holds a number other than 0 for each inserted hash; hashes and numbers may repeat. The zero
 // Index is empty. It belongs to one goroutine at a time.
 //
-// It is divided into segments by hash, so that growth moves only one segment at a time: with a
-// million numbers, 16,000 of them in a tenth of a millisecond.
+// An Index has many segments, and the hash selects the segment. So growth moves only one segment at a
+// time: of a million numbers, it moves 16,000, in a tenth of a millisecond.
 //
 // Size: 2 kB, plus 11 to 16 bytes per number, or up to 20 bytes after many numbers were removed.
 type Index struct {
@@ -35,7 +35,7 @@ const minSlots = 8
 
 func (x *Index) segment(hash uint64) *segment { return &x.segments[hash>>(64-segmentBits)] }
 
-// Search is a search for the numbers with one hash. A change of the Index ends it.
+// Search is a search for the numbers with one hash. It is no longer valid after the Index changes.
 type Search struct {
 	slots []slot
 	at    int

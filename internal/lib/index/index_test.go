@@ -84,7 +84,7 @@ func TestAgainstAMap(t *testing.T) {
 		t.Errorf("All yielded %d numbers, want %d", len(got), len(want))
 	}
 	for range x.All {
-		break // All must end here
+		break // the iterator must stop here
 	}
 	for hash, numbers := range model {
 		for _, n := range numbers {
@@ -106,7 +106,7 @@ func TestEqualNumbers(t *testing.T) {
 	}
 	for hash := range uint64(20) {
 		if x.Remove(hash, 1); len(x.all(hash)) != 0 || hash < 19 && len(x.all(hash+1)) != 1 {
-			t.Errorf("after Remove, hash %d has the numbers %v, the next hash %v, want none, and one",
+			t.Errorf("after Remove, hash %d has the numbers %v, want none; the next hash has %v, want one",
 				hash, x.all(hash), x.all(hash+1))
 		}
 	}

@@ -28,7 +28,7 @@ const (
 
 // Options are the size of a pool.
 type Options struct {
-	Workers int // number of goroutines, and so of pieces worked on at the same time
+	Workers int // number of goroutines; each works on one piece at a time
 	Queue   int // limit of pieces that are accepted but not yet taken by a worker
 }
 
@@ -93,7 +93,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 // Push hands over an item. It reports false if the queue is full or the pool has ended. It never
 // blocks, and may be called before Run and after it.
 func (p *Pool[T]) Push(item T) bool {
-	first := rand.IntN(fanout) // random, since all cores would write to a counter
+	first := rand.IntN(fanout) // random, not a counter, to which all cores would write
 	pushing := &p.queues[first].pushing
 	pushing.Add(1)
 	accepted := !p.ended.Load() && p.offer(first, item)

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 )
 
-// gate is work that begins and then waits. Each value sent to open ends one piece of work.
+// gate is work that begins and then waits. Each value sent to the channel `open` ends one piece of work.
 type gate struct {
 	open                 chan struct{}
 	begun, ended, atOnce atomic.Int64
@@ -110,7 +110,7 @@ func TestBounds(t *testing.T) {
 func TestNoneWaitsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const queue = 10 * fanout
-		left := map[int]bool{} // pieces of the first work that are not done yet
+		left := map[int]bool{} // which of the first pieces are not done yet
 		var p *Pool[int]
 		pieces, last := 0, 0
 		p = New(Options{Workers: 1, Queue: queue}, func(i int) {
@@ -129,7 +129,8 @@ func TestNoneWaitsForEver(t *testing.T) {
 		synctest.Wait()
 		stop()
 		if last >= 2*queue {
-			t.Errorf("%d pieces were done before the first %d were, want less than %d", last, queue, 2*queue)
+			t.Errorf(
+				"%d pieces were done when the last of the first %d was done, want less than %d", last, queue, 2*queue)
 		}
 	})
 }
@@ -321,7 +322,7 @@ func TestPanicEndsTheProcess(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || !strings.Contains(string(out), "panic: disk on fire") {
-		t.Errorf("the process ended with %v, want a panic, and printed\n%s", err, out)
+		t.Errorf("want a panic: the process ended with %v and printed\n%s", err, out)
 	}
 }
 

@@ -17,7 +17,7 @@ func TestLinesTakesAnyAddress(t *testing.T) {
 	}
 }
 
-// Lines takes a list of any length.
+// Lines allocates nothing for a list.
 func TestLinesAllocatesNothing(t *testing.T) {
 	var block [256]byte
 	var at [4]unsafe.Pointer

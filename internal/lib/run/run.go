@@ -13,14 +13,14 @@ import (
 type Part struct {
 	Name string
 
-	// Run works until ctx ends. Then it hands everything that it still holds to the parts listed before
-	// it, which run until it has returned. When it returns, nothing that it started is still running.
-	// If it returns before ctx ends, with or without an error, all parts are stopped.
+	// Run works until ctx ends. Then it hands everything that the part still holds to the parts listed
+	// before this part, which run until Run has returned. When Run returns, nothing that it started is
+	// still running. If Run returns before ctx ends, with or without an error, all parts are stopped.
 	Run func(ctx context.Context) error
 
-	// After is closed when everything that the part needs is ready. Only then is Run called. A nil After
-	// means at once. Other parts do not wait for this part. If the stop comes first, Run is never
-	// called.
+	// After is closed when everything that the part needs is ready. Run is called only then, or at once
+	// if After is nil. Other parts do not wait for this part. If all parts are stopped before After is
+	// closed, Run is never called.
 	After <-chan struct{}
 }
 

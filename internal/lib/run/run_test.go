@@ -48,7 +48,7 @@ func (p part) in(j *journal) Part {
 		time.AfterFunc(p.after, func() { close(after) }) // on synctest's clock
 	}
 	return Part{Name: p.name, After: after, Run: func(ctx context.Context) error {
-		if p.after > 0 { // other parts start together, in any order
+		if p.after > 0 { // parts without `after` start in any order
 			j.note("start " + p.name)
 		}
 		var over <-chan time.Time
@@ -194,7 +194,7 @@ func TestRunWithoutWaiting(t *testing.T) {
 	}
 }
 
-// errors.Is must find the error that a part returned in the error that Run returns.
+// In the error that Run returns, errors.Is must find the error that a part returned.
 func TestRunWrapsErrors(t *testing.T) {
 	own := errors.New("own")
 	err := Run(t.Context(), time.Second, Part{Name: "a", Run: func(context.Context) error { return own }})

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// SignalError is the cause with which the context that WithSignals returns ends.
+// SignalError is the cause of the context from WithSignals once a signal has ended it.
 type SignalError struct{ Signal os.Signal }
 
 func (e SignalError) Error() string { return "received " + e.Signal.String() }

@@ -67,7 +67,7 @@ func TestASecondSignalSoonIsTheSameStop(t *testing.T) {
 					t.Errorf("the stops are %v, want %v once", stops, tt.signals[0].signal)
 				}
 				if ok != (tt.again != 0) || ok && (again != tt.again || time.Since(begun) != tt.at) {
-					t.Errorf("a second signal %v (%t) ended the process after %v, want %v after %v",
+					t.Errorf("watch returned the second signal %v (%t) after %v, want %v after %v",
 						again, ok, time.Since(begun), tt.again, tt.at)
 				}
 			})

@@ -21,7 +21,7 @@ type Shares struct {
 
 	mu      sync.Mutex
 	used    int64
-	late    int64             // the part of used that parties have kept for too long
+	late    int64             // the part of `used` that parties have kept for too long
 	served  int64             // turns given so far
 	parties map[string]*party // parties that have pieces or wait for some
 	wanting []*party          // parties that wait, in order of arrival
@@ -40,7 +40,7 @@ type waiter struct {
 	granted chan struct{}
 }
 
-// New returns Shares of a capacity. A party may have at most `each` pieces, and at most `waiting`
+// New returns Shares of `capacity` pieces. A party may have at most `each` pieces, and at most `waiting`
 // requests in its queue.
 func New(capacity, each int64, waiting int) *Shares {
 	return &Shares{capacity: capacity, each: each, waiting: waiting, parties: map[string]*party{}}

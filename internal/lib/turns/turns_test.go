@@ -55,14 +55,14 @@ func TestTurns(t *testing.T) {
 					c.why, c.come, got, c.want)
 			}
 			if len(s.parties) > 0 || len(s.wanting) > 0 || s.used != 0 {
-				t.Errorf("%s: in the end slots or waiters are left: %+v", c.why, s)
+				t.Errorf("%s: in the end, slots or waiters are left: %+v", c.why, s)
 			}
 		})
 	}
 }
 
 // TestAlternating has two parties that request a slot again after each turn. One of them has several
-// waiters. It once got two of three turns, since it never left the queue.
+// waiters. That party once got two of three turns, since it never left the queue.
 func TestAlternating(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1, 1, 10)
@@ -134,7 +134,7 @@ func TestOnePartyLeavesRoom(t *testing.T) {
 			t.Errorf("Take of another party returned %v", err)
 		}
 		if s.Wanted("a") || !s.Wanted("b") {
-			t.Error("want Wanted false for a, which itself waits, and true for b")
+			t.Error("Wanted is true for a, which itself waits, or false for b; want the opposite")
 		}
 		leave()
 		if err := <-waited; !errors.Is(err, context.Canceled) {
@@ -156,7 +156,8 @@ func TestLaws(t *testing.T) {
 			var all int64
 			s.Each(func(name string, used int64, _ int) {
 				if all += used; used > each || all > capacity {
-					t.Errorf("%s has %d slots, all parties have %d, want at most %d, %d", name, used, all, each, capacity)
+					t.Errorf("%s has %d slots and all parties together have %d, want at most %d and %d",
+						name, used, all, each, capacity)
 				}
 			})
 		}
@@ -231,7 +232,8 @@ func TestLate(t *testing.T) {
 			}
 			over := s.used > 2
 			if s.used > 3 || over && !s.Wanted("a") {
-				t.Errorf("%s: %d of 2 slots are taken, Wanted(a) is %v, want 2, or 3 and true", c.why, s.used, s.Wanted("a"))
+				t.Errorf("%s: %d of 2 slots are taken and Wanted(a) is %v, want 2 slots, or 3 slots and true",
+					c.why, s.used, s.Wanted("a"))
 			}
 			leave()
 			synctest.Wait()

@@ -55,7 +55,7 @@ type Aggregator struct {
 	backlogs map[string]*backlog // by tenant; only tenants that wait for a store have one
 	full     int                 // number of backlogs without room for more
 
-	positions [series.Shards]journal.Position // by shard, of its last frame
+	positions [series.Shards]journal.Position // the last frame of each shard
 
 	frames     []journal.Frame // frames of the current append; memory is reused
 	entered    []string        // tenants of these frames; they keep their places until the append
@@ -129,8 +129,9 @@ func New(o Options) (*Aggregator, error) {
 	return a, nil
 }
 
-// Restore returns the shards that have had frames, as the journal has them. A group takes them over from then
-// on. Restore posts nothing in the ledger and counts nothing. It does not close the journal.
+// Restore returns the shards that have had frames, in their state at the end of the journal. A group
+// then takes over these shards. Restore posts nothing in the ledger and counts nothing. It does not
+// close the journal.
 func Restore(o Options) (*tile.Shards, error) {
 	o.Ledger, o.Registry = ledger.New(), prometheus.NewRegistry()
 	a, err := New(o)

@@ -190,18 +190,18 @@ var sequence uint64
 // count adds n to a counter, in the window of the present second.
 func (p *process) count(name string, n float64) error { return p.countIn(p.now(), name, n) }
 
-// countIn adds n to a counter, in the window of a second.
+// countIn adds n to a counter, in the window of `second`.
 func (p *process) countIn(second time.Time, name string, n float64) error {
 	return p.Push(p.t.Context(), []batch.Batch{p.batch(second, name, n)})
 }
 
-// batch returns a batch that increments a counter by n, in the window of a second.
+// batch returns a batch that increments a counter by n, in the window of `second`.
 func (p *process) batch(second time.Time, name string, n float64) batch.Batch {
 	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", name))
 	return p.batchOf(second, batch.Increment{Key: key, Samples: 1, Value: n})
 }
 
-// batchOf returns one increment in the window of a second.
+// batchOf returns a batch with one increment, in the window of `second`.
 func (p *process) batchOf(second time.Time, inc batch.Increment) batch.Batch {
 	shard := series.Shard("default", inc.Key)
 	sequence++
@@ -237,7 +237,7 @@ func checkCounterOf(t *testing.T, s *store, tenant, name string, total float64) 
 	}
 	for i := 1; i < len(values); i++ {
 		if values[i] < values[i-1] || times[i]-times[i-1] != 10_000 {
-			t.Fatalf("counter %s: the sample %g at %d is followed by %g at %d, want no fall, 10 s later",
+			t.Fatalf("counter %s: after the sample %g at %d comes %g at %d, want no smaller value, and 10 s later",
 				name, values[i-1], times[i-1], values[i], times[i])
 		}
 	}
@@ -449,7 +449,7 @@ func TestReplayKeepsTheTimesToLive(t *testing.T) {
 	})
 }
 
-// A replay judges a gauge with its own time by the window that was in force when the gauge came.
+// A replay accepts or drops a timed gauge by the timed window that was in force when the gauge came.
 // Otherwise it would lose an acknowledged gauge, or store a dropped one.
 func TestReplayKeepsTheTimedWindow(t *testing.T) {
 	for _, c := range []struct {
@@ -487,7 +487,7 @@ func TestReplayKeepsTheTimedWindow(t *testing.T) {
 	}
 }
 
-// A repeated batch counts once, and is counted in the metric of repeats.
+// A repeat of a batch changes no total. The metric of repeats counts it.
 func TestRepeatedBatchesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
@@ -561,7 +561,8 @@ func TestClockJumps(t *testing.T) {
 					}
 				}
 				if total != 90 || resets > 1 {
-					t.Errorf("%g increments are stored, with %d resets, want 90, at most 1: %v", total, resets, values)
+					t.Errorf("%g increments are stored, with %d resets, want 90 increments and at most 1 reset: %v",
+						total, resets, values)
 				}
 				p.terminate()
 			})
@@ -633,8 +634,8 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 	})
 }
 
-// Answers are complete up to a time. It moves only when windows are counted or reported as empty, so the
-// answers age while the collector stalls. A jump of the clock does not move it.
+// Answers are complete up to a time that moves only when windows are counted or reported as empty. So
+// the answers age while the collector stalls. A jump of the clock does not move this time.
 func TestAStallIsSeenAsAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leap atomic.Int64

@@ -52,10 +52,10 @@ type applied struct {
 	closed []tile.Closed // closed by a boundary, in order
 }
 
-// apply changes a shard as a frame of the journal says. `at` is the frame's position. This process may
-// have just appended the frame, or an earlier process did. apply reads no clock and no store. It uses
-// the configuration only for values that frames of older programs lack. So the same frames always give
-// the same tiles. It fails only for a frame of a newer program.
+// apply changes a shard as a frame of the journal says. `at` is the frame's position. Either this
+// process or an earlier one appended the frame. apply reads no clock and no store. It uses the
+// configuration only for values that frames of older programs lack. So the same frames always give the
+// same tiles. It fails only for a frame of a newer program.
 func (a *Aggregator) apply(at journal.Position, f journal.Frame) (done applied, err error) {
 	switch f.Type {
 	case frameBatch:

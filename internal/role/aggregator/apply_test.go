@@ -15,9 +15,9 @@ import (
 )
 
 // A process whose clock is an hour ahead folds the frames of another process, several frames of a shard
-// at once. The clock must not decide where the first tile of an empty shard begins, as it once did.
-// Another fault was that a tile counted as closed by a later frame: the last frame of its shard in the
-// same append. So a note of what is stored could name a frame that is too new.
+// at once. The clock must not decide where the first tile of an empty shard begins, as it once did. The
+// tile must also name the frame that closed it. It once named the last frame of its shard in the same
+// append, so a note of what is stored could name a frame that is too new.
 func TestFramesDecideAlone(t *testing.T) {
 	log, _, err := journal.Open(memfs.New(), journal.Options{Mark: 1})
 	if err != nil {
@@ -47,6 +47,6 @@ func TestFramesDecideAlone(t *testing.T) {
 	a.fold(frames)
 	tiles := a.backlogOf("default").tiles
 	if len(tiles) != 1 || tiles[0].Index != 3 || tiles[0].Samples[tile.Width10s][1].V != 1 {
-		t.Errorf("the waiting tiles are %+v, want one of frame 3 with the value 1", tiles)
+		t.Errorf("the waiting tiles are %+v, want one with the value 1, closed by frame 3", tiles)
 	}
 }

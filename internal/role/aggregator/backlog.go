@@ -80,7 +80,7 @@ func (b *backlog) reason() error {
 	return b.err
 }
 
-// errStalled is the reason if a write in progress has neither ended nor failed for too long.
+// errStalled is the reason when a write has been in progress for too long.
 var errStalled = fmt.Errorf("a write has been running for more than %v", stalled)
 
 // publish updates whether the backlog has room for more, and its summary for other goroutines.

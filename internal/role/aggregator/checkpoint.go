@@ -121,7 +121,8 @@ func (a *Aggregator) commitCheckpoint(c *checkpoint) error {
 		_, size := a.log.Unsynced()
 		_, doubtful := a.log.Doubtful()
 		if !doubtful && size <= a.unsyncedBytes {
-			a.logger.Warn("some stores cannot be synced: the journal keeps the frames since the last checkpoint of all",
+			a.logger.Warn("some stores cannot be synced: the journal keeps the frames since the last checkpoint with "+
+				"all stores synced",
 				"bytes", size, "error", err)
 			return c.CommitUnsynced()
 		}

@@ -21,8 +21,8 @@ const (
 
 // boundaryFrame returns the frame that closes the tile up to `boundary`. It also has the times to live
 // in force, the largest age of timed gauges from then on, and the full tenants. So a replay does the
-// same, also with another configuration and whatever the stores do. The payload is in a.boundaries
-// until a.boundaries is reused: a varint of Unix ms, varints of ms, then names.
+// same, even with another configuration and whatever the stores do. a.boundaries holds the payload until
+// the next reuse: a varint of Unix ms, varints of ms, then names.
 func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []string) journal.Frame {
 	from := len(a.boundaries)
 	a.boundaries = binary.AppendVarint(a.boundaries, boundary)

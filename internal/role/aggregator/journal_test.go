@@ -147,7 +147,8 @@ func TestAnotherJournal(t *testing.T) {
 		checkCounter(t, s, "a", 42)
 		p.terminate()
 		if len(log.sections) == 0 || len(log.frames) < 42 {
-			t.Errorf("the journal has %d sections, %d frames, want some, at least 42", len(log.sections), len(log.frames))
+			t.Errorf("the journal has %d sections and %d frames, want at least 1 section and 42 frames",
+				len(log.sections), len(log.frames))
 		}
 	})
 }
@@ -183,7 +184,8 @@ func TestRestore(t *testing.T) {
 				}
 			}
 			if raw := shards.Raw()["default"]; begun != 1 || waiting < 2 || waiting > 4 || raw != 2 {
-				t.Errorf("try %d: %d shards have begun, %d tiles wait, %d values are in tiles, want 1, 2 to 4, 2",
+				t.Errorf("try %d: %d shards have begun, %d tiles wait, %d values are in tiles, want 1 shard, 2 to 4 "+
+					"tiles and 2 values",
 					try, begun, waiting, raw)
 			}
 			if n := log.Size(); n != frames {

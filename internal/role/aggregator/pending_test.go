@@ -55,7 +55,7 @@ func (p *partly) breakIt(hangs bool) {
 	p.mended, p.hangs = make(chan struct{}), hangs
 }
 
-// take lets that many writes succeed, and waits until they have ended.
+// take lets the given number of writes succeed, and waits until they have ended.
 func (p *partly) take(writes int) {
 	p.mu.Lock()
 	p.takes = writes
@@ -180,7 +180,8 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 				said, again := strings.Count(log.String(), "samples wait until the store takes them"),
 					strings.Count(log.String(), "the store takes samples again")
 				if !how.hangs && (said < 10 || said > 16 || again != 1) {
-					t.Errorf("the log reports %d times that samples wait, want 10 to 16, and %d times the end, want 1: %s",
+					t.Errorf("the log reports %d times that samples wait, want 10 to 16, and %d times that the store "+
+						"takes samples again, want 1: %s",
 						said, again, log.String())
 				}
 			})
@@ -400,7 +401,8 @@ func TestAStopDoesNotWaitForAWriteThatHangs(t *testing.T) {
 }
 
 // A store is too slow to catch up, though each of its writes succeeds. The tiles of a downtime must not
-// wait for it: it would get new samples meanwhile, so the tiles of every tenant would wait for ever.
+// wait for this store. New samples for it would come meanwhile, so the tiles of every tenant would wait
+// for ever.
 func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Aggregator{backlogs: map[string]*backlog{}, metrics: tiling.NewMetrics(prometheus.NewRegistry())}

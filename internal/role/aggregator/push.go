@@ -24,7 +24,7 @@ type push struct {
 	done    chan error
 }
 
-// Push journals the batches of one window and counts them. Package batch has its contract.
+// Push journals the batches of one window and counts them. Package batch defines the contract of Push.
 func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	p := &push{ctx: ctx, batches: batches, trip: stage.FromContext(ctx), done: make(chan error, 1)}
 	select {
@@ -37,8 +37,9 @@ func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	return <-p.done
 }
 
-// line returns the channels on which Run waits for pushes. While no push is held, Run waits for the
-// next push. While a push is held, Run waits until its caller gives up; later pushes wait in Push.
+// line returns the channels on which Run waits for pushes. While no push is held, Run waits for the next
+// push. While a push is held, Run waits until the caller of this push gives up; later pushes wait in
+// Push.
 func (a *Aggregator) line() (pushes <-chan *push, givenUp <-chan struct{}) {
 	if a.held != nil {
 		return nil, a.held.ctx.Done()
@@ -143,9 +144,9 @@ func (a *Aggregator) countTogether(pushes []*push, now time.Time) {
 	a.answer(pushes)
 }
 
-// frame adds the frames of a window to a.frames. If a shard is empty, it has closed no tiles since it
-// became empty, so its boundary comes first. The first frame of a shard is also a boundary, since a
-// replay begins there.
+// frame adds the frames of a window to a.frames. An empty shard has closed no tiles since it became
+// empty, so frame adds a boundary of this shard first. The first frame of a shard is also a boundary,
+// since a replay begins there.
 func (a *Aggregator) frame(batches []batch.Batch, now time.Time) {
 	for _, b := range batches {
 		tiles := a.shards.Of(b.Shard)
@@ -202,7 +203,7 @@ func readable(batches []batch.Batch) error {
 	return nil
 }
 
-// refusal has the samples that admit refused, by reason.
+// refusal has the samples that the method `admit` refused, by reason.
 type refusal struct {
 	samples  map[string]uint64 // number of samples of full tenants, by tenant
 	cause    error

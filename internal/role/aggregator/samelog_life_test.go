@@ -38,7 +38,7 @@ import (
 	"github.com/freshet-io/freshet/internal/tiling"
 )
 
-// entry is a frame of the log, with its effect in the plain life.
+// entry is a frame of the log, with the frame's effect in the plain life.
 type entry struct {
 	frame  journal.Frame
 	fates  [fates]float64    // number of samples of a batch by fate
@@ -86,7 +86,8 @@ const (
 	moods
 )
 
-// moody stands between a process and its stores. It lets writes and syncs through as the moods of the life say.
+// moody stands between a process and its stores. The moods of the life decide whether a write or a sync
+// gets through.
 type moody struct {
 	life *life
 
@@ -181,7 +182,7 @@ type life struct {
 	log     []*entry
 	placed  map[uint16][]place // by shard, in order of position
 	effects []*effect          // effects that are not compared yet
-	starts  []*effect          // what each start has found: see restored
+	starts  []*effect          // what each start found: see life.restored
 
 	differences int
 }
@@ -236,8 +237,8 @@ func (l *life) tell(format string, args ...any) {
 	l.story = append(l.story, fmt.Sprintf("%d entries: ", n)+fmt.Sprintf(format, args...))
 }
 
-// newConfig returns settings that differ between lives. Only the settings in the log may make a
-// difference.
+// newConfig returns settings that differ between lives. Only the settings that are in the log may change
+// the results of a life.
 func (l *life) newConfig() settings.Aggregator {
 	some := func(of ...time.Duration) time.Duration { return of[l.rnd.IntN(len(of))] }
 	c := settings.DefaultAggregator()
@@ -323,7 +324,7 @@ func (l *life) restored(replayed []journal.Position, checkpoint bool) {
 	for _, at := range replayed {
 		n, known := byPosition[at]
 		if !known {
-			l.t.Fatalf("%s: frame %d is replayed, want only appended frames", l, at)
+			l.t.Fatalf("%s: frame %d was replayed, want only frames that were appended", l, at)
 		}
 		e.entries = append(e.entries, n)
 	}
@@ -364,7 +365,7 @@ func (l *life) compareStart(e *effect) {
 func (l *life) openStores() {
 	c := tsdb.DefaultConfig()
 	c.Exemplars = 0
-	c.MaxTenants = 1 // no limit for the stores
+	c.MaxTenants = 1 // the stores ignore this limit
 	stores, err := tsdb.Open(c, l.dir, func() time.Time { return time.UnixMilli(l.storeAt.Load()) },
 		prometheus.NewRegistry(), slog.New(l.faults))
 	if err != nil {
@@ -539,7 +540,7 @@ func (l *life) storeAll() {
 	}
 }
 
-// apply appends entries of the log to the journal at once, and folds them.
+// apply appends entries of the log to the journal in one go, and folds them.
 func (l *life) apply(entries []int) {
 	frames := make([]journal.Frame, len(entries))
 	for i, n := range entries {
@@ -618,7 +619,7 @@ func (l *life) wrong(format string, args ...any) {
 	}
 }
 
-// lastOf returns the last entry of the log that a shard has; -1 for none.
+// lastOf returns the last entry of the log that a shard has, or -1 if it has none.
 func (l *life) lastOf(shard uint16) int {
 	places := l.placed[shard]
 	if len(places) == 0 {

@@ -31,10 +31,10 @@ var (
 	logShards  = []uint16{0, 500, series.Shards - 1}
 )
 
-// The members of a cluster fold one log. Each member appends it to its journal in groups of its own.
-// Stores take tiles at different times. Members are killed, lose power and start again from checkpoints,
-// with different settings and clocks. All members must still count the same, close the same tiles and
-// store the same samples.
+// The members of a cluster fold one log. Each member appends the entries to its own journal, in groups
+// of its own. Stores take tiles at different times. Members are killed, lose power and start again from
+// checkpoints, with different settings and clocks. All members must still count the same, close the same
+// tiles and store the same samples.
 //
 // One life of an aggregator decides the log: it gets windows, and closes tiles when they are due. A
 // plain life folds the frames of that log one by one. A varied life folds them in groups that the seed
@@ -69,7 +69,7 @@ func TestTheSameLogGivesTheSameTiles(t *testing.T) {
 	if *oneSeed > 0 {
 		return
 	}
-	for what, atLeast := range map[string]int{ // the least number for each seed
+	for what, atLeast := range map[string]int{ // minimum for each seed
 		"late samples": 10, "late gauges": 2, "repeated batches": 3, "repeated deltas": 3, "ahead": 2, "refused": 2,
 		"boundaries that did nothing": 3, "stamped gauges": 5, "stale markers": 20, "windows refused for a full tenant": 2,
 		"full boundaries": 1, "kills": 1, "power losses": 1, "stops": 1, "replays": 2, "replays behind a checkpoint": 1,
@@ -341,14 +341,14 @@ func (d *deciding) decide() {
 	d.storeAll()
 }
 
-// again ends the process and starts another one, with other settings at the same time.
+// again ends the process and starts another one, with other settings and the same clock.
 func (d *deciding) again(end func()) {
 	end()
 	d.config = d.newConfig()
 	d.start()
 }
 
-// note adds the frames that were just appended to the log.
+// note adds to the log the frames that were just appended to the journal.
 func (d *deciding) note(before [fates]float64) {
 	w := d.watch()
 	if len(w.appended) == 0 {
@@ -401,7 +401,7 @@ func (d *deciding) boundaryAgain() {
 	d.note(before)
 }
 
-// push pushes the windows of some producers at once.
+// push pushes windows of some producers together.
 func (d *deciding) push() {
 	var pushes []*push
 	for range 1 + d.rnd.IntN(3) {
@@ -424,7 +424,7 @@ func (d *deciding) push() {
 			d.t.Fatal(err)
 		}
 	}
-	for what, n := range d.books { // of samples that are not in the log
+	for what, n := range d.books { // books of samples that are not in the log
 		if strings.HasSuffix(what, "too_many_tenants") {
 			d.did["samples of strangers refused"] += int(n)
 			delete(d.books, what)
@@ -483,7 +483,7 @@ func (d *deciding) increment(shard uint16, h *batch.Header) *batch.Increment {
 	case 0, 1:
 		name, inc.Value = "counter", float64(rnd.IntN(50))/8
 		if rnd.IntN(12) == 0 {
-			inc.Value = []float64{-1, math.MaxFloat64}[rnd.IntN(2)] // one is refused, the other sometimes
+			inc.Value = []float64{-1, math.MaxFloat64}[rnd.IntN(2)] // -1 is always refused, MaxFloat64 sometimes
 		}
 	case 2:
 		name, kind, inc.Value = "updown", series.UpDown, float64(rnd.IntN(50)-25)/8

@@ -39,8 +39,8 @@ func (a *Aggregator) abandonCheckpoint() {
 	}
 }
 
-// finishWrites waits until the stores have all tiles, except for hanging stores. Then an older program
-// can read the checkpoint: it cannot read shards with waiting tiles.
+// finishWrites waits until all stores except hanging ones have all their tiles. An older program cannot
+// read shards with waiting tiles, so without them it can read the checkpoint.
 func (a *Aggregator) finishWrites() {
 	deadline := time.After(stopTime)
 	check := time.NewTicker(tick)

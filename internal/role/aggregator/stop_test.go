@@ -20,7 +20,7 @@ func (s slowly) WriteTiles(ctx context.Context, tenant string, w tile.Width, all
 	return s.store.WriteTiles(ctx, tenant, w, all)
 }
 
-// Whenever a process stops regularly, its stores get all closed tiles. So older programs can read its
+// Whenever a process stops normally, its stores get all closed tiles. So older programs can read its
 // state: they do not know state 7, which only a shard with waiting tiles has.
 func TestAStopStoresAllTiles(t *testing.T) {
 	// `after` is the time from the end of a tile to the stop.

@@ -60,7 +60,7 @@ func TestATenantWithoutAPlace(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		checkCounterOf(t, s, "first", "c", 1)
 		if times, _ := s.valuesOf("second", "c"); len(times) > 0 {
-			t.Error("the samples are stored")
+			t.Error("refused samples were stored")
 		}
 		p.terminate()
 	})

@@ -14,7 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// hangingDisk is a store that Sync leaves out, and reports as left out, while `hangs` is true.
+// hangingDisk is a store. While `hangs` is true, Sync does not sync the store, and reports that it left
+// the store out.
 type hangingDisk struct {
 	*store
 	hangs atomic.Bool
@@ -58,7 +59,7 @@ func TestAPowerLossWhileAStoreCannotBeSynced(t *testing.T) {
 			if err := p.log.Sync(); err != nil { // as the loop does each second
 				t.Fatal(err)
 			}
-			synctest.Wait() // that loop may write
+			synctest.Wait() // the loop may still write
 			after := fs.PowerLoss(rand.New(rand.NewPCG(1, 1)))
 			p.writer.(*mortal).dead.Store(true)
 			p.terminate()
@@ -78,7 +79,7 @@ func TestAPowerLossWhileAStoreCannotBeSynced(t *testing.T) {
 	}
 }
 
-// A store that is never synced does not fill the disk: from some size on, the journal does not keep
+// A store that is never synced does not fill the disk: beyond some size, the journal no longer keeps
 // everything that the store may lose.
 func TestTheJournalIsBoundedThoughAStoreIsNeverSynced(t *testing.T) {
 	for _, bound := range []int64{10_000, unsyncedBytes} {
@@ -93,7 +94,8 @@ func TestTheJournalIsBoundedThoughAStoreIsNeverSynced(t *testing.T) {
 			}
 			synctest.Wait()
 			if _, size := p.log.Unsynced(); (size < 20_000) != (bound == 10_000) {
-				t.Errorf("bound %d: the journal keeps %d bytes, want less than 20000 only with bound 10000", bound, size)
+				t.Errorf("bound %d: the journal keeps %d bytes, want less than 20000 with bound 10000, and more with "+
+					"the other", bound, size)
 			}
 			p.terminate()
 		})

@@ -210,7 +210,7 @@ func TestAJournalOfANewerVersionStopsTheStart(t *testing.T) {
 }
 
 // A boundary names all times to live that are in force. Older programs left out the time to live of
-// up/down counters if a shard had none.
+// up/down counters if a shard had no such counters.
 func TestBoundariesHaveAllTimes(t *testing.T) {
 	was := tile.Config{CounterTTL: time.Minute, GaugeTTL: 2 * time.Minute, CheckTTL: 3 * time.Minute,
 		UpDownTTL: 4 * time.Minute, OutOfOrder: 5 * time.Minute}
@@ -219,7 +219,7 @@ func TestBoundariesHaveAllTimes(t *testing.T) {
 	was.Full = []string{"full"}
 	boundary, config, ok := is.parseBoundary(f)
 	if f.Type != frameBoundary || !ok || boundary != 10_000 || !reflect.DeepEqual(config, was) {
-		t.Errorf("type %d, %d, %+v, %t", f.Type, boundary, config, ok)
+		t.Errorf("type %d, boundary %d, %+v, %t", f.Type, boundary, config, ok)
 	}
 
 	var old []byte

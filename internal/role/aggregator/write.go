@@ -23,9 +23,9 @@ const (
 	portionSamples = 128 << 10
 )
 
-// Writer stores the samples of closed tiles. It is always in the same process, because a sample points
-// to its series, and the stores recognize a series by that address. That is enough for a cluster,
-// since each member writes its own stores.
+// Writer stores the samples of closed tiles. It is always in the same process, because a sample has a
+// pointer to its series, and the stores recognize a series by this pointer. That is enough for a
+// cluster, since each member writes its own stores.
 type Writer interface {
 	// WriteTiles stores samples of one width. After an error none of them counts as stored, and the
 	// caller writes the same samples again. Repeating a write must be harmless.
@@ -34,8 +34,8 @@ type Writer interface {
 	Sync(ctx context.Context) error
 }
 
-// resume prepares the writes that the last process may not have finished, in the order of closing.
-// Tiles that an older program saved come first, by their boundaries.
+// resume prepares the writes that the last process may not have finished, in the order in which the
+// tiles were closed. Tiles that an older program saved come first, in the order of their boundaries.
 func (a *Aggregator) resume() {
 	var all []closedTile
 	for i := range uint16(series.Shards) {
@@ -66,7 +66,7 @@ func (a *Aggregator) writeDue() {
 	}
 }
 
-// portion returns the first tiles, at least one, up to portionSamples.
+// portion returns the first waiting tiles, at least one, until they reach portionSamples.
 func (b *backlog) portion() []closedTile {
 	n, samples := 0, 0
 	for n < len(b.tiles) && (n == 0 || samples < portionSamples) {

@@ -57,14 +57,14 @@ func TestListenerDoesNotAllocate(t *testing.T) {
 		l := newBusyListener(t, packet, looking)
 		now := time.Now().UnixNano()
 		if allocs := testing.AllocsPerRun(100, func() { l.Packet(packet, now) }); allocs != 0 {
-			t.Errorf("freshet top runs: %t: %v allocations for each datagram, want 0", looking, allocs)
+			t.Errorf("freshet top running = %t: %v allocations for each datagram, want 0", looking, allocs)
 		}
 	}
 }
 
 // A listener keeps memory for the values of each of its lines, but not for long packed lines. A client
-// could once make every line keep such memory, well-formed or not: it sent a long line after one short
-// line, then after two, and so on. Packed lines of a usual length allocate nothing.
+// used to be able to make every line keep such memory: it sent a long line, well-formed or not, after
+// one short line, then after two, and so on. Packed lines of a usual length allocate nothing.
 func TestListenerKeepsNoLongLines(t *testing.T) {
 	l := newFixture(t, nil).listeners()[0]
 	packed := func(before, values int, end string) []byte {

@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// Reasons in the ledger for which the collector did not hand a sample on. docs/ledger.md explains
-// them. The reasons for malformed lines are in the parser.
+// Reasons in the ledger why the collector did not hand on a sample. docs/ledger.md explains them. The
+// reasons for malformed lines are in the parser.
 const (
 	reasonRule     = "rule"           // a mapping rule drops the metric
 	reasonNegative = "negative"       // a counter cannot go down, unless a rule has updown

@@ -121,7 +121,7 @@ func (f *fixture) expectClients(t *testing.T, want map[string]float64) {
 	got := f.Ledger.Books().Tenants["default"].Clients
 	maps.DeleteFunc(got, func(_ string, n float64) bool { return n == 0 })
 	if !maps.Equal(got, want) {
-		t.Errorf("clients say %v, want %v", got, want)
+		t.Errorf("client counts are %v, want %v", got, want)
 	}
 }
 

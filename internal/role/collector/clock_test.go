@@ -102,7 +102,7 @@ func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
 		}
 		f.flushAll(t.Context())
 		if got := len(f.aggregator.taken()); got != step+1 {
-			t.Fatalf("step %d, jump %d s: %d windows, want one more", step, jump, got)
+			t.Fatalf("step %d, jump %d s: %d windows, want one for each step", step, jump, got)
 		}
 	}
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != float64(sent) {
@@ -138,7 +138,8 @@ func TestWhatIsGivenUpIsCounted(t *testing.T) {
 			t.Errorf("%d samples are counted as unsent, want 30", got)
 		}
 		if got := f.flusher.pushErrors.Load(); got < 5 || got != uint64(len(f.aggregator.refusals())) {
-			t.Errorf("%d push errors are counted, want %d as refused, and at least 5", got, len(f.aggregator.refusals()))
+			t.Errorf("%d push errors are counted, want %d, one for each refusal, and at least 5",
+				got, len(f.aggregator.refusals()))
 		}
 		if got := f.logs.count("level=ERROR msg=\"samples are lost"); got != 2 {
 			t.Errorf("the loss was logged %d times, want once for each window", got)
@@ -198,7 +199,7 @@ func TestEventsOfAWindowAreBounded(t *testing.T) {
 	}
 	if first, last := events[0], events[maxEvents]; first.Title != "00000" || first.Time != second*1000 ||
 		last.Title != "next" || last.Alert != "error" {
-		t.Errorf("the first event is %+v, the last %+v, want 00000 and next", first, last)
+		t.Errorf("the first event is %+v, the last is %+v, want the titles 00000 and next", first, last)
 	}
 	for name, want := range map[string]float64{"events_total": maxEvents + 6, "refused_events_total": 5} {
 		if got := f.metric(t, name); got != want {
@@ -246,7 +247,8 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 				t.Errorf("%s: while events wait, %v samples are counted, want %d as sent", c.why, got, c.packets)
 			}
 			if f.logs.count("msg=\"events wait until they can be written\"") == 0 || f.logs.count("disk full") != 1 {
-				t.Errorf("%s: the log lacks the line that events wait, or does not have its cause once", c.why)
+				t.Errorf(
+					"%s: the log lacks the line about waiting events, or does not have the cause exactly once", c.why)
 			}
 			if c.mend {
 				f.events.mend()
@@ -318,9 +320,9 @@ func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 	}
 }
 
-// A name in constant use stays, even if its context is resolved only once. It also stays if its series
-// is in one window a minute, and never in the first window of an hour. The catalogue used to forget such
-// a name after 40 days, and then another kind could own the name.
+// The catalogue keeps a name in constant use, even if its context is resolved only once. It also keeps a
+// name whose series is in one window a minute, and never in the first window of an hour. The catalogue
+// used to forget such a name after 40 days, and then another kind could own the name.
 func TestNamesInUseAreTouched(t *testing.T) {
 	clock := time.Unix(second-second%3600, 0)
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })
@@ -336,7 +338,7 @@ func TestNamesInUseAreTouched(t *testing.T) {
 		f.flushAll(t.Context())
 	}
 	if got := l.table.Stats().Resolved; got != 2 {
-		t.Fatalf("%d contexts were resolved, want each once", got)
+		t.Fatalf("%d contexts were resolved, want 2, each once", got)
 	}
 	if forgotten := f.Catalogue.Forget(clock.UnixMilli(), clock.Add(-2*time.Hour).UnixMilli()); len(forgotten) > 0 {
 		t.Errorf("the catalogue forgot %v, which is in use", forgotten)

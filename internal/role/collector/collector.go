@@ -47,7 +47,7 @@ func (c *Collector) listeners() (all []*listener) {
 	return all
 }
 
-// Listening is one bound socket, for log and API.
+// Listening describes one bound socket, for the log and the API.
 type Listening struct {
 	Network, Address, Tenant string
 	Warnings                 []string
@@ -62,8 +62,8 @@ func (c *Collector) Listening() []Listening {
 	return all
 }
 
-// read starts reading a listener, until ctx is done or a reload removes it. A read failure
-// stops the whole collector, so that an operator notices the failure.
+// read starts to read a listener in a goroutine, which ends when ctx is done or a reload removes the
+// listener. A read failure stops the whole collector, so that an operator notices the failure.
 func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 	ctx, l.stop = context.WithCancel(ctx)
 	c.watchNew(l)

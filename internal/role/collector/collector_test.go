@@ -82,7 +82,7 @@ func TestWindowsArriveOnceASecond(t *testing.T) {
 			t.Errorf("window %d is %+v", i, w)
 		}
 		if i > 0 && w.second <= windows[i-1].second {
-			t.Errorf("window %d is of second %d, but the previous one of second %d, want them in order",
+			t.Errorf("window %d is of second %d, and the previous one is of second %d, want rising seconds",
 				i, w.second, windows[i-1].second)
 		}
 		if end := time.Unix(w.second+1, 0); w.at.Before(end) || w.birth < begun.UnixNano() || w.birth > end.UnixNano() {
@@ -227,7 +227,7 @@ func TestNewGivesBackWhatItBound(t *testing.T) {
 	o.Config.Listeners = nil
 	c, err := New(o)
 	if err != nil {
-		t.Fatalf("New after the port is free: %v", err)
+		t.Fatalf("after the port is free, New returned %v", err)
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)

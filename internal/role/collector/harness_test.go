@@ -95,7 +95,7 @@ func decode(batches []batch.Batch) (w pushed, err error) {
 			return w, err
 		}
 		h := r.Header
-		h.Sequence >>= 16 // the lower 16 bits number the batches of a shard in this window
+		h.Sequence >>= 16 // the lower 16 bits count the batches of a shard in this window
 		if i > 0 && (h.Sequence != w.sequence || string(h.Tenant) != w.tenant || h.Second != w.second) {
 			return w, errors.New("a push has batches of several windows")
 		}
@@ -145,7 +145,7 @@ func (a *aggregator) refusals() []uint64 {
 	return slices.Clone(a.refused)
 }
 
-// totals adds up the counts of all windows. Of a gauge it returns the last value.
+// totals adds up the values of all windows. For a gauge or a check, it returns the last value.
 func (a *aggregator) totals() map[string]float64 {
 	all := map[string]float64{}
 	for _, w := range a.taken() {
@@ -290,7 +290,7 @@ func newFixture(t testing.TB, change func(*Options)) *fixture {
 	return f
 }
 
-// start runs the collector until stop or the end of the test.
+// start runs the collector until stop is called or the test ends.
 func (f *fixture) start(t *testing.T) *fixture {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -321,7 +321,7 @@ func (f *fixture) address(network string) string {
 	return ""
 }
 
-// dial connects to an address; streams get a frame for each write.
+// dial connects to an address. On a stream, each write becomes one frame.
 func dial(t *testing.T, network, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial(network, address)

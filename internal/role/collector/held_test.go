@@ -75,7 +75,7 @@ func TestHoldingLinesChangesNothing(t *testing.T) {
 				b.Packet(line, second*1e9)
 				b.countHeld(second * 1e9)
 			}
-			// The packet's slice has spare capacity, as in the buffers of a socket, or none.
+			// The packet's slice either has spare capacity, as in the buffers of a socket, or has none.
 			packet = append(make([]byte, 0, len(packet)+256*rng.IntN(2)), packet...)
 			a.from.PID = int32(rng.IntN(2)) // one of two senders at random, so that the held lines may have another sender
 			a.Packet(packet, second*1e9)

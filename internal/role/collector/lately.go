@@ -6,15 +6,16 @@ import "github.com/freshet-io/freshet/internal/core/dogstatsd"
 // interval of clients, 10 s.
 const latelySeconds = 15
 
-// lately has a listener's counts of each of the last seconds. It takes some kB.
+// lately holds a listener's counts for each of the last seconds. It takes some kB.
 type lately [latelySeconds + 1]struct {
 	second    int64 // Unix seconds
 	received  uint64
 	malformed [dogstatsd.NumReasons]uint64
 }
 
-// add counts a window that ended in a second: the lines received in it, and the totals of
-// malformed lines at its end and at the end of the previous window.
+// add counts a window that ended in `second`. `received` is the number of values received in it.
+// `malformed` and `before` are the totals of malformed lines at its end and at the end of the previous
+// window.
 func (l *lately) add(second int64, received uint64, malformed, before *[dogstatsd.NumReasons]uint64) {
 	s := &l[uint64(second)%uint64(len(l))]
 	if s.second != second {
@@ -27,7 +28,7 @@ func (l *lately) add(second int64, received uint64, malformed, before *[dogstats
 	}
 }
 
-// since is the sum of the counts of all seconds after the given second.
+// since returns the sum of the counts of all seconds after the given second.
 func (l *lately) since(second int64) (received uint64, malformed [dogstatsd.NumReasons]uint64) {
 	for i := range l {
 		if s := &l[i]; s.second > second {

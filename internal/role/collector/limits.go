@@ -75,7 +75,7 @@ type telling struct {
 	over    bool   // whether the metric was named and has been over a limit ever since
 }
 
-// LimitReport is the state of a tenant's limits, for answers.
+// LimitReport is the state of a tenant's limits, for the API.
 type LimitReport struct {
 	Tenant string
 	limit.Report
@@ -90,7 +90,7 @@ func (l *limits) last() []LimitReport {
 	return slices.Clone(l.reports)
 }
 
-// run calls look once in lookTime until ctx is done.
+// run calls look every lookTime until ctx is done.
 func (l *limits) run(ctx context.Context) {
 	tick := time.NewTicker(lookTime)
 	defer tick.Stop()
@@ -267,8 +267,8 @@ func loudest(o *limit.Offender) string {
 	return describeSender(o.Senders[0].Sender, o.Senders[0].Container)
 }
 
-// describeSender describes a sender for people: an address, or a process by its number, user
-// and command, and the container.
+// describeSender describes a sender for people: by its address, or by the number, user and command of
+// its process, and by its container.
 func describeSender(s sender.Sender, container string) string {
 	var parts []string
 	if address := s.Address(); address != "" {

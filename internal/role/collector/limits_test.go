@@ -18,8 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// A flood goes through the whole collector. Totals stay exact. The log and the metrics name the metric,
-// the label and the sender, whatever kind of sender it is.
+// A flood goes through the whole collector. Totals stay exact. The log and the server's own metrics name
+// the flooded metric, the label and the sender, whatever kind of sender it is.
 func TestWhoIsOverALimitIsNamed(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 10}, time.Minute, time.Hour)
@@ -123,8 +123,8 @@ func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
 }
 
 // However many metrics are over a limit, the log names three a minute, and reports all others in one
-// line. A metric with many samples is among the named ones. The server's metrics do not show other
-// offenders at each scrape.
+// line. A metric with many samples is among the named ones. The offenders in the server's metrics do not
+// change from scrape to scrape.
 func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 	for _, test := range []struct {
 		why           string
@@ -166,7 +166,8 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 			}
 			named, others := f.logs.count("msg=\"new series are over"), f.logs.count("msg=\"further metrics are over")
 			if named != test.named || others != test.others || len(shown) != test.shown {
-				t.Errorf("%d metrics are named, others reported %d times, want %d, %d; the metrics show %v\n%s",
+				t.Errorf("%d metrics are named, and others are reported %d times, want %d, %d; the server's metrics "+
+					"show %v\n%s",
 					named, others, test.named, test.others, shown, f.logs.buf.String())
 			}
 			if n := len(f.limits.told); n > 16*11 {
@@ -273,8 +274,8 @@ func flooded(t testing.TB, c limit.Config) (*window.Table, *catalogue.Catalogue)
 }
 
 // Bound: at most 1.2 us of CPU for a line with a new context over a limit, including parsing, so that
-// 100,000 lines a second cost an eighth of a core. The lines leave nothing in memory. Most of the time
-// goes into the key by which the table finds out that the series is new.
+// 100,000 lines a second cost an eighth of a core. The lines leave nothing in memory. The table spends
+// most of this time to make the key, by which it finds out that the series is new.
 func BenchmarkFlood(b *testing.B) {
 	table, _ := flooded(b, limit.Config{MaxSeriesPerMetric: 1000})
 	var lines [][]byte
@@ -296,7 +297,7 @@ func BenchmarkFlood(b *testing.B) {
 	}
 }
 
-// A context that is too long for a place keeps its name out of the catalogue, whether the host of a
+// If a context is too long for a place, its name does not enter the catalogue, whether the host of a
 // check or the check's name is too long.
 func TestLongContextsDoNotFillTheCatalogue(t *testing.T) {
 	table, names := flooded(t, limit.Config{MaxSeriesBytes: 1000})

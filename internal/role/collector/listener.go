@@ -25,8 +25,7 @@ const keptValues = 1024
 // busy with the previous window, in nanoseconds.
 const busyRetry = int64(10 * time.Millisecond)
 
-// listener counts what one socket receives. The fields up to next belong to the reading
-// goroutine.
+// listener counts what one socket receives. The fields before `next` belong to the reading goroutine.
 type listener struct {
 	shared        *shared
 	socket        *sockets.Listener
@@ -97,7 +96,7 @@ func (l *listener) run(ctx context.Context) error {
 	return err
 }
 
-// timed gets the times of some batches of all listeners.
+// timed receives the times of some batches, from all listeners.
 func (c *Collector) timed(t sockets.Timing) {
 	trip := &stage.Trip{Input: stage.DogStatsD, Born: t.Read.Add(-t.Reading - t.Waited)}
 	if t.Reading > 0 {
@@ -250,7 +249,7 @@ func (l *listener) close(now int64, last bool) bool {
 	}
 	empty := w == nil && probed == nil
 	if empty {
-		l.shared.flusher.tell() // with no window to push, the flusher might not report the progress for a second
+		l.shared.flusher.tell() // without a window to push, the flusher might report progress a second later
 	}
 	if empty && len(l.events) == 0 && closed.left == nil {
 		return true
@@ -295,7 +294,7 @@ func (l *listener) publish(now int64) {
 	l.lately.add(now/1e9, next.received-last.received, &next.malformed, &last.malformed)
 	l.mu.Unlock()
 	l.post(&next, &last)
-	// Count the samples here, since timed sees only some of the batches.
+	// Count the samples here, because `timed` sees only some of the batches.
 	for _, s := range []stage.Stage{stage.Read, stage.Parse} {
 		l.shared.Watch.Count(s, stage.DogStatsD, next.received-last.received)
 	}

@@ -24,8 +24,8 @@ import (
 type Aggregator interface {
 	// Push hands over the batches of a window: see package batch.
 	Push(ctx context.Context, batches []batch.Batch) error
-	// Through reports that all windows that end at or before t, Unix milliseconds, were pushed.
-	// Any goroutine may call it, about once a second, and it does not wait.
+	// Through tells the aggregator that all windows that end at or before t were pushed. t is in Unix
+	// milliseconds. Any goroutine may call Through, about once a second, and it does not wait.
 	Through(t int64)
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// probes counts the datagrams that Freshet sends to a listener, beside the datagrams of
-// applications. Probes share the socket, the reader, the window's second and the flusher, so they
-// measure the path of applications. They belong to Freshet's own tenant, so they do not appear in
-// the names, limits, books and rules of the listener's tenant, nor in freshet tail.
+// probes counts the datagrams that Freshet sends to a listener, apart from the datagrams of
+// applications. Probes and applications share the socket, the reader, the window's second and the
+// flusher, so probes measure the path of applications. They belong to Freshet's own tenant, so they do
+// not appear in the names, limits, books and rules of the listener's tenant, nor in freshet tail.
 type probes struct {
 	terms  *terms // the listener's terms when the probes were made
 	parser dogstatsd.Parser
@@ -22,7 +22,7 @@ type probes struct {
 	posted uint64         // samples that are already in the ledger
 }
 
-// probe counts a datagram if it is a probe, and reports whether it is.
+// probe counts a datagram that is a probe.
 func (l *listener) probe(packet []byte, now int64) {
 	l.probed++
 	if l.probes == nil || l.probes.terms != l.terms { // a reload may have given the socket to another tenant

@@ -124,7 +124,7 @@ func TestProbesWaitLikeSamples(t *testing.T) {
 	first.handed.Store(false) // the flusher does this before it pushes
 	read(second + 1)
 	if l.close((second+2)*1e9, true) {
-		t.Fatal("the window was closed while the flusher still has the previous window")
+		t.Fatal("the window was closed although the flusher still had the previous window")
 	}
 	read(second + 2)
 	f.flusher.flush(t.Context(), tenant.Own, first.probed, first.at)
@@ -141,8 +141,8 @@ func TestProbesWaitLikeSamples(t *testing.T) {
 	}
 }
 
-// A closed window of probes waits until the listener can close its own window. The listener cannot close
-// that while the flusher still has the previous one.
+// A closed window of probes waits until the listener can close its own window. The listener cannot do so
+// while the flusher still has the previous window.
 func TestAClosedWindowOfProbesIsKept(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })
@@ -158,7 +158,7 @@ func TestAClosedWindowOfProbesIsKept(t *testing.T) {
 	l.Packet([]byte("a:1|c"), (second+1)*1e9)
 	for range 2 {
 		if l.close((second+2)*1e9, false) {
-			t.Fatal("the window was closed while the flusher still has the previous window")
+			t.Fatal("the window was closed although the flusher still had the previous window")
 		}
 	}
 	f.flusher.flush(t.Context(), first.tenant, first.window, first.at)
@@ -171,7 +171,7 @@ func TestAClosedWindowOfProbesIsKept(t *testing.T) {
 	}
 }
 
-// A reload gives a socket to another tenant. Then probes measure the socket for that tenant.
+// After a reload gives a socket to another tenant, probes measure the socket for that tenant.
 func TestProbesAfterAReload(t *testing.T) {
 	mark := probe.NewMark(7)
 	f := newFixture(t, func(o *Options) { o.Probe = mark })

@@ -45,13 +45,13 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	refused := f.aggregator.refusals()
 	windows := f.aggregator.taken()
 	if slices.Max(refused) != 1 || windows[0].sequence != 1 {
-		t.Errorf("windows %v were refused, and window %d was taken first, want window 1 in both",
+		t.Errorf("windows %v were refused, and window %d was the first taken, want 1 and 1",
 			refused, windows[0].sequence)
 	}
 	stretched := false
 	for i, w := range windows[1:] {
 		if w.sequence != windows[i].sequence+1 || w.second <= windows[i].second {
-			t.Errorf("window %d of second %d follows window %d of second %d, want the next one",
+			t.Errorf("window %d of second %d follows window %d of second %d, want the next number and a later second",
 				w.sequence, w.second, windows[i].sequence, windows[i].second)
 		}
 		stretched = stretched || w.birth/1e9 < w.second
@@ -140,7 +140,8 @@ func TestNamesAreSavedBeforeTheirFirstBatch(t *testing.T) {
 	f.aggregator.before = func() {
 		pushes++
 		if !f.catalogueFile.has("a") || pushes > 1 && !f.catalogueFile.has("b_gauge") {
-			t.Errorf("before push %d, the saved names are %v, want those of its batches", pushes, f.catalogueFile.saved)
+			t.Errorf(
+				"before push %d, the saved names are %v, want the names in its batches", pushes, f.catalogueFile.saved)
 		}
 	}
 	l.Packet([]byte("a:1|c"), second*1e9)
@@ -172,7 +173,7 @@ func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 	l.Packet([]byte("a:1|c"), (second+2)*1e9)
 	f.flush(t, l, (second+3)*1e9)
 	if !f.catalogueFile.has("a") {
-		t.Error("a is still not saved")
+		t.Error("name a is still not saved")
 	}
 }
 
@@ -196,19 +197,20 @@ func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
 	f.catalogueFile.err = errors.New("disk full")
 	count("b:1|c")
 	if !f.catalogueFile.has("a") || f.logs.count("disk full") != 2 {
-		t.Fatalf("the saved names are %v, want a among them, and the cause logged twice", f.catalogueFile.saved)
+		t.Fatalf(
+			"the saved names are %v, want the name a among them, and the cause logged twice", f.catalogueFile.saved)
 	}
 	f.catalogueFile.err = nil
 	count("b:1|c")
 	if f.catalogueFile.has("a") || !f.catalogueFile.has("b") {
-		t.Errorf("saved %v, want b alone", f.catalogueFile.saved)
+		t.Errorf("saved names %v, want b alone", f.catalogueFile.saved)
 	}
 	if got := f.metric(t, "given_back_names_total"); got != 1 {
 		t.Errorf("given_back_names_total is %v, want 1", got)
 	}
 }
 
-// A window of more than some megabytes is pushed in portions. Each portion has its own sequence number.
+// A window of more than a few megabytes is pushed in portions. Each portion has its own sequence number.
 // So a repeated portion is recognized, and counts once.
 func TestALargeWindowIsPushedInPortions(t *testing.T) {
 	f := newFixture(t, nil)

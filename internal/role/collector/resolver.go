@@ -61,7 +61,8 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	if r.Shared {
 		out.Name = mapped
 		if out.Buckets != "" {
-			// Timers of another form have the same key. The source keeps them apart in the table. It means nothing in tiles.
+			// Timers of different forms have the same key. Their sources keep them apart in the table.
+			// In tiles, the source of a timer means nothing.
 			out.Source = xxhash.Sum64String(out.Buckets)
 		}
 	}

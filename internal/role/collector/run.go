@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// New binds the sockets. It starts nothing. Close releases them if Run is never called.
+// New binds the sockets, and starts nothing. If Run is never called, Close releases the sockets.
 func New(o Options) (*Collector, error) {
 	c := &Collector{
 		shared: shared{

@@ -166,7 +166,7 @@ func (t *Tap) Next(ctx context.Context) (all []capture.Datagram, missed uint64, 
 	return t.take(), missed, nil
 }
 
-// take converts the full buffer into its final form.
+// take converts the datagrams of the full buffer to capture.Datagram.
 func (t *Tap) take() []capture.Datagram {
 	t.datagrams = t.datagrams[:0]
 	start := 0

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// topLease is how long counting continues after a request. Counting must end without a
-	// request, since clients do not report when they stop watching.
+	// topLease is how long counting continues after a request. Counting must end by itself, since
+	// clients do not report when they stop watching.
 	topLease = 15 * time.Second
 
 	// topSlack is how long the windows of a second may take to reach the flusher before the

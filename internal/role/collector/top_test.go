@@ -81,7 +81,7 @@ func TestTop(t *testing.T) {
 		t.Errorf("quiet sender: %+v", s)
 	}
 	if v.Series != 7 || len(v.Newest) != 7 || v.Newest[0].At == 0 {
-		t.Errorf("%d series, the newest %+v, want 7 of each", v.Series, v.Newest)
+		t.Errorf("%d series, and the newest are %+v, want 7 of each", v.Series, v.Newest)
 	}
 	f.checkLabels(t)
 
@@ -221,7 +221,7 @@ func TestTopCountsEachDatagramOnce(t *testing.T) {
 			l.Tick(now)
 			l.Packet([]byte("x:"), now) // malformed, so that no window waits for a flusher
 		}
-		// The first tick begins the counting, and the last window is still open.
+		// The first tick begins the counting. The last of the six windows is still open.
 		if v := f.mostBusy(t, 10); in(v, v.Datagrams) != 5 || in(v, v.Bytes) != 5*len("x:") {
 			t.Errorf("%v datagrams/s in %d s", v.Datagrams, v.Seconds)
 		}

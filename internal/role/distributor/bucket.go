@@ -22,7 +22,7 @@ type bucket struct {
 	used    int64  // samples that this process took since Distributor.Use was last called
 }
 
-// wait returns the time until the bucket is not empty, or 0 if it is not empty now.
+// wait returns how long the bucket stays empty, or 0 if it is not empty now.
 func (b *bucket) wait(rate int, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,7 +48,7 @@ func (b *bucket) take(samples, rate int, now time.Time) {
 	b.used += int64(samples)
 }
 
-// use returns what this process took since the call before.
+// use returns how many samples this process took since the previous call.
 func (b *bucket) use() (samples int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,14 +56,14 @@ func (b *bucket) use() (samples int64) {
 	return samples
 }
 
-// share takes what other processes of the cluster took.
+// share takes out the samples that other processes of the cluster took.
 func (b *bucket) share(samples int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.samples -= float64(samples)
 }
 
-// Use adds to a report what tenants with a rate have sent since the call before.
+// Use adds to a report how many samples each tenant with a rate has sent since the previous call.
 func (d *Distributor) Use(report map[string]usage.Use) {
 	d.buckets.Range(func(tenant, b any) bool {
 		u := report[tenant.(string)]
@@ -73,7 +73,8 @@ func (d *Distributor) Use(report map[string]usage.Use) {
 	})
 }
 
-// Share counts against each tenant's rate what the tenant sent to other processes of the cluster.
+// Share counts the samples that each tenant sent to other processes of the cluster against the tenant's
+// rate.
 func (d *Distributor) Share(a usage.Answer) {
 	for tenant, u := range a.Others {
 		if b, ok := d.buckets.Load(tenant); ok {

@@ -94,7 +94,7 @@ func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.In
 		d.Metadata.Families(tenant, r.Families)
 	}
 	rest := o
-	rest.Written = outcome.Counts{} // the aggregator has put these into the books
+	rest.Written = outcome.Counts{} // the aggregator has posted the written samples
 	d.metrics.written.Add(float64(samples(o.Written)))
 	all := rest.AllRefused()
 	all.Add(rest.Dropped)
@@ -130,7 +130,7 @@ func (d *Distributor) pushToGroup(
 	return w.Outcome, nil
 }
 
-// lockDeltas waits until no other request of a tenant is counted.
+// lockDeltas waits until no other request of a tenant is being counted.
 func (d *Distributor) lockDeltas(tenant string) *deltas {
 	for {
 		of, ok := d.deltas.Load(tenant)

@@ -105,7 +105,8 @@ func (a *aggregator) TenantSeries(_ context.Context, tenant string) (n int, err 
 	return n, nil
 }
 
-// totals returns the totals as a query would: by the series' name, the value, or a histogram's count.
+// totals returns the totals as a query would, by the names of the series. A total is a value, or a text
+// for a histogram.
 func (a *aggregator) totals() map[string]string {
 	all := map[string]string{}
 	for _, s := range a.shards {
@@ -217,7 +218,7 @@ func TestDeltasBecomeTotals(t *testing.T) {
 	for round := range 3 {
 		o, err := w.PushDeltas(t.Context(), "a", w.increments(w.everyKind))
 		if err != nil || o.AnyRefused() || o.Written != (outcome.Counts{Samples: samples, Histograms: histograms}) {
-			t.Fatalf("round %d: %v, %+v: %s", round, err, o.Written, o.Text())
+			t.Fatalf("round %d: error %v, %+v: %s", round, err, o.Written, o.Text())
 		}
 		if got := a.totals(); !maps.Equal(got, want) {
 			t.Errorf("round %d: got %v\nwant %v", round, got, want)
@@ -368,7 +369,7 @@ func TestDeltasOfTwoKinds(t *testing.T) {
 	}
 	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 ||
 		!strings.Contains(o.Text(), "(1 mixed_series)") || !strings.Contains(o.Text(), "is already a counter here") {
-		t.Errorf("two kinds in one request: %v, %+v: %s", err, o.Written, o.Text())
+		t.Errorf("two kinds in one request: error %v, written %+v: %s", err, o.Written, o.Text())
 	}
 	w.now = w.now.Add(5 * time.Second)
 	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 ||

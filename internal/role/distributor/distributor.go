@@ -49,7 +49,7 @@ type Group interface {
 // later step failed. The samples that are sent again are then repeats.
 var errWritten = errors.New("it was written")
 
-// RetryError asks the sender to send the same request again: nothing of it was written, or its fate is
+// RetryError asks the sender to send the same request again: the request was not written, its fate is
 // not known, or a later step failed.
 type RetryError struct {
 	Cause  error
@@ -220,7 +220,7 @@ func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
 	if len(r.Series) == 0 && !d.Tenants.Has(tenant) {
-		return outcome.Outcome{}, nil // a write would make a store, and senders repeat metadata anyway
+		return outcome.Outcome{}, nil // do not make a store for metadata alone; senders repeat it anyway
 	}
 	if err := d.Tenants.Enter(tenant); err != nil {
 		return d.notAdmitted(tenant, r, err), nil
@@ -265,8 +265,8 @@ func (d *Distributor) notPushed(tenant string, parts outcome.Counts, cause error
 	return d.retry(unavailable, retryAfter, cause)
 }
 
-// write hands a request over with the terms that apply to it, and ends the work that Enter began. It
-// returns the outcome and the request's Copies.
+// write hands a request to the ingester or the group, with the terms that apply to it. It ends the work
+// that Enter began, and returns the outcome and the request's Copies.
 func (d *Distributor) write(
 	ctx context.Context, t *terms, tenant string, r *write.Incoming, pair write.Pair,
 ) (outcome.Outcome, outcome.Counts, error) {

@@ -104,7 +104,7 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 	}
 }
 
-// request has one sample for each series, "name{a=b,c=d}".
+// request has one sample for each series, written as "name{a=b,c=d}".
 func (w *world) request(series ...string) *write.Incoming {
 	w.t.Helper()
 	symbols := writev2.NewSymbolTable()
@@ -264,7 +264,7 @@ func TestARequestThatStoresNothingTakesNoPlace(t *testing.T) {
 	refused := w.request("up{a=1,a=2}")
 	refused.Families = families
 	if o, err := w.PushDeltas(t.Context(), "refused", refused); err != nil || !o.AnyRefused() {
-		t.Fatalf("deltas have a label twice: %+v, %v, want a refusal", o, err)
+		t.Fatalf("deltas with a label twice: outcome %+v, error %v, want a refusal", o, err)
 	}
 	for _, name := range []string{"empty", "waiting", "refused"} {
 		w.Metadata.All(name, func(string, prom.Metadata) bool { t.Errorf("%s has metadata", name); return false })
@@ -351,7 +351,7 @@ func TestRate(t *testing.T) {
 		!strings.Contains(err.Error(), "more than the 10 samples a second that distributor.rate allows") {
 		t.Fatalf("%v", err)
 	}
-	// 31 samples are missing, at 10 a second: 3.1 s, plus jitter of at most as much.
+	// The bucket lacks 31 samples. At 10 a second that takes 3.1 s, plus a jitter of at most 3.1 s.
 	if again.After < 3*time.Second || again.After > 7*time.Second {
 		t.Errorf("the request is to be sent again in %v, want 3 to 7 s", again.After)
 	}
@@ -406,7 +406,7 @@ func TestOneOfAPair(t *testing.T) {
 		t.Errorf("after the elected server is gone: %+v, want 2 written", o)
 	}
 	if n := w.series("a"); n != 2 {
-		t.Errorf("there are %d series, want 2, which both replicas send", n)
+		t.Errorf("both replicas send the same series, and %d are stored, want 2", n)
 	}
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["replica"] != 2 || books.Refused["rule"] != 0 ||
 		books.Difference != 0 {

@@ -28,7 +28,7 @@ type Backend interface {
 	TakesTiles(width tile.Width) bool
 }
 
-// forwardedSamples is how many samples of tiles a request has. Prometheus sends as many.
+// forwardedSamples is the number of samples of tiles in a request. Prometheus sends the same number.
 const forwardedSamples = 2000
 
 // forwarded is a request for backends.
@@ -74,8 +74,9 @@ func (d *Distributor) forwardRequest(tenant string, r *write.Incoming) error {
 	})
 }
 
-// ForwardRequest forwards a request of the log of a group, in the form in which the log has it: as the rules of the
-// node left it where it came in. A backend whose queue cannot be written misses it, and counts it as unsent.
+// ForwardRequest forwards a request from the log of a group, in the form in which the log has it: after
+// the rules of the node that received it. A backend whose queue cannot be written misses the request,
+// and counts it as unsent.
 func (d *Distributor) ForwardRequest(from entry.Span, tenant string, version int, parts outcome.Counts, body []byte) {
 	err := d.forward(from, tenant, Backend.TakesRequests, func() (forwarded, error) {
 		return forwarded{version, parts, body}, nil

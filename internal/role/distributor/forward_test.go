@@ -220,7 +220,7 @@ func TestTilesAreForwarded(t *testing.T) {
 	}
 	ten.bodies = nil
 	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); err != nil || len(ten.bodies) != 3 {
-		t.Errorf("the backend got %d requests, error %v, want 3, none", len(ten.bodies), err)
+		t.Errorf("the backend got %d requests, error %v, want 3 requests and no error", len(ten.bodies), err)
 	}
 	w.err = errors.New("our own disk")
 	ten.bodies = nil

@@ -108,7 +108,7 @@ func TestAGroupElects(t *testing.T) {
 }
 
 // The answer to a refused request says that nothing was written. If a group may have the request anyway,
-// the answer says that, and that sending it again does no harm.
+// the answer says so, and says that sending it again does no harm.
 func TestTheTextOfARefusal(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	g := &group{world: w}
@@ -129,7 +129,8 @@ func TestTheTextOfARefusal(t *testing.T) {
 	}
 }
 
-// In a group, the distributor keeps no metadata and forwards nothing: each member does when it stores a request.
+// In a group, the distributor keeps no metadata and forwards no requests. Each member does both when it
+// stores a request.
 func TestAGroupKeepsMetadataAndForwards(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.Group = &group{world: w}

@@ -4,8 +4,9 @@
 //
 // The callers of Push decide what is forwarded, and to which backends.
 //
-// In a group, each member puts the same into its queue, only the leader sends, and the log says up to which entry
-// the backend has everything: see entry.KindForwarded. The other members drop that from their queues.
+// In a group, each member puts the same requests into its queue, and only the leader sends them. The log
+// says up to which entry the backend has everything: see entry.KindForwarded. The other members then
+// drop these requests from their queues.
 package forwarder
 
 import (
@@ -40,8 +41,9 @@ type Options struct {
 	// sends these requests, but puts no new requests into those directories.
 	Dirs []segment.FS
 
-	// Group says that Push gets what the log of a group brought: see Lead and Settle. Requests without a span are
-	// sent even so: they are from a time before the group, and no other node has them.
+	// Group says that Push gets requests from the log of a group: see Lead and Settle. Requests without
+	// a span are sent even if this member does not lead: they are from a time before the group, and no
+	// other node has them.
 	Group bool
 
 	UserAgent string // such as freshet/1.2.3
@@ -75,7 +77,7 @@ type lane struct {
 
 	turned  chan struct{} // signals that another member leads
 	reached atomic.Uint64 // everything up to this entry has left the queue
-	ended   atomic.Uint64 // the last entry of what has left the queue
+	ended   atomic.Uint64 // the last entry of the requests that left the queue
 	gaveUp  atomic.Bool   // the queue gave something up while this member led
 	missed  missed
 }
@@ -225,8 +227,8 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// try makes one attempt with a frame, whose request is r unless err is set. The caller must call Peek again before the
-// next attempt, since the queue may give up the frame meanwhile.
+// try makes one attempt with a frame. r is the frame's request, unless err is set. The caller must call
+// Peek again before the next attempt, since the queue may give up the frame meanwhile.
 func (l *lane) try(ctx context.Context, frame queue.Frame, r Request, err error) {
 	a := answer{verdict: refused, reason: reasonFrame}
 	if err == nil {
@@ -259,12 +261,13 @@ func (l *lane) try(ctx context.Context, frame queue.Frame, r Request, err error)
 		if counted {
 			l.metrics.refused.add(frame.Amount(), a.reason)
 		}
-	case counted: // false if the queue gave the request up meanwhile and counted it as such
+	case counted: // false if the queue has given the request up meanwhile, and counted that
 		l.metrics.acknowledged.add(frame.Amount())
 	}
 }
 
-// done removes the oldest frame. It reports whether the frame counts here: not if the queue gave it up meanwhile.
+// done removes the oldest frame. It reports whether the caller should count the frame: false if the
+// queue gave it up meanwhile.
 func (l *lane) done(of entry.Span) (counted bool) {
 	counted, err := l.queue.Done()
 	if err != nil {

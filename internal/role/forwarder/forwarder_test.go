@@ -107,7 +107,8 @@ func TestRestartLosesNothing(t *testing.T) {
 		t.Errorf("after %d restarts, the backend took %q, want %q", restarts, got, bodies(1, n))
 	}
 	if again > restarts || restarts < 4 {
-		t.Errorf("%d requests arrived twice after %d restarts, want at most one a restart, and 4 restarts", again, restarts)
+		t.Errorf("%d requests arrived twice after %d restarts, want at most one for each restart, and at least 4 "+
+			"restarts", again, restarts)
 	}
 }
 
@@ -130,7 +131,8 @@ func TestFullQueue(t *testing.T) {
 	}
 	if got := x.counts("requests_total"); !maps.Equal(got,
 		map[string]float64{"acknowledged_requests_total": 200 - lost, "unsent_requests_total queue_full": lost}) {
-		t.Errorf("the counts are %v, want %v given up, and the others of 200 acknowledged", got, lost)
+		t.Errorf("200 requests were pushed, and the counts are %v, want %v given up and the rest acknowledged",
+			got, lost)
 	}
 	if got := x.counts("samples_total"); got["unsent_samples_total queue_full"] != 4*lost {
 		t.Errorf("counted are %v", got)
@@ -164,10 +166,11 @@ func TestGivenUpWhileSent(t *testing.T) {
 	})
 	counts := x.counts("requests_total")
 	if sum := counts["acknowledged_requests_total"] + counts["unsent_requests_total queue_full"]; sum != 200 {
-		t.Errorf("counted are %v of 200", counts)
+		t.Errorf("200 requests count as %v", counts)
 	}
 	if got := b.all(); float64(len(got)) != counts["acknowledged_requests_total"]+1 {
-		t.Errorf("the backend took %d requests, want one more than acknowledged: %v", len(got), counts)
+		t.Errorf("the backend took %d requests, want one more than was acknowledged; the counts are %v",
+			len(got), counts)
 	}
 }
 
@@ -219,7 +222,8 @@ func TestEarlyAnswer(t *testing.T) {
 	x.runUntilEmpty() // the race detector checks the memory of the body
 }
 
-// After any other failure, the request is retried until the backend takes it. The order stays.
+// After a failure that is not a refusal, the request is retried until the backend takes it. The requests
+// stay in order.
 func TestRetries(t *testing.T) {
 	codes := []int{500, 502, 503, 429, 302, 307, 500}
 	b := newBackend(t, func(w http.ResponseWriter, r *http.Request, _ string) {
@@ -306,7 +310,7 @@ func TestConnections(t *testing.T) {
 	for _, body := range b.all() {
 		name, n, _ := strings.Cut(body, " ")
 		if n != fmt.Sprint(next[name]) {
-			t.Fatalf("%s came, want request %d", body, next[name])
+			t.Fatalf("%s came next, want request %d", body, next[name])
 		}
 		next[name]++
 	}
@@ -330,7 +334,8 @@ func TestFewerConnections(t *testing.T) {
 	before, _ := x.lanes[0].queue.Waiting()
 	push(x)
 	if after, _ := x.lanes[0].queue.Waiting(); after.Frames != before.Frames+16 || before.Frames == 16 {
-		t.Errorf("the first connection's queue has %d of 16 requests, and then %d, want some, and all 16 new ones",
+		t.Errorf("the first connection's queue has %d of 16 requests, and %d after 16 more pushes, want fewer than "+
+			"16, then 16 more",
 			before.Frames, after.Frames)
 	}
 	x.runUntilEmpty()

@@ -12,7 +12,8 @@ import (
 // Name returns the backend's name, by which the log of a group knows it.
 func (f *Forwarder) Name() string { return f.config.Name }
 
-// Lead says whether this member sends: see member.Node's Sends. Settle must have told first what earlier leaders sent.
+// Lead says whether this member sends: see member.Node's Sends. The caller must first tell Settle what
+// earlier leaders sent.
 func (f *Forwarder) Lead(leads bool) {
 	if f.leads.Swap(leads) == leads {
 		return
@@ -30,7 +31,7 @@ func (f *Forwarder) Lead(leads bool) {
 	}
 }
 
-// Settle says that the backend has everything that the entries up to an index brought.
+// Settle says that the backend has everything from the entries up to an index.
 func (f *Forwarder) Settle(index uint64) {
 	if !raise(&f.settled, index) {
 		return
@@ -40,9 +41,9 @@ func (f *Forwarder) Settle(index uint64) {
 	}
 }
 
-// Reached returns the index of the last entry for which everything has left the queue, or 0 if the log does not have
-// to know it, since nothing has left the queue since it was told. All that entries before `unstored` brought has been
-// pushed.
+// Reached returns the index of the last entry up to which everything has left the queues. It returns 0
+// if the log already covers everything that has left them. Everything from entries before `unstored` has
+// been pushed.
 func (f *Forwarder) Reached(unstored uint64) uint64 {
 	reached, ended := uint64(math.MaxUint64), uint64(0)
 	for _, l := range f.lanes {
@@ -61,36 +62,37 @@ func (f *Forwarder) Reached(unstored uint64) uint64 {
 // has reports whether the backend is known to have all of a span.
 func (f *Forwarder) has(s entry.Span) bool { return s.Last != 0 && s.Last <= f.settled.Load() }
 
-// turn notes that the oldest request has a span, and reports whether it leaves the queue now.
+// turn notes the span of the oldest request, and reports whether the request leaves the queue now.
 func (l *lane) turn(s entry.Span) bool {
 	if s == (entry.Span{}) {
 		return true
 	}
 	raise(&l.reached, s.First-1)
 	if l.gaveUp.Swap(false) {
-		raise(&l.ended, s.First-1) // otherwise the queues of the other members would wait for it
+		raise(&l.ended, s.First-1) // otherwise the other members' queues would keep what was given up
 	}
 	l.missed.before(s.First-1, l.settled.Load())
 	return l.leads.Load() || l.has(s)
 }
 
-// drop removes the oldest frame, which the backend has by what the log says.
+// drop removes the oldest frame, which the backend already has according to the log.
 func (l *lane) drop(frame queue.Frame, of entry.Span) {
 	if l.done(of) {
 		l.metrics.elsewhere.add(frame.Amount())
 	}
 }
 
-// missed is what a queue has lost while another member led. That member may send it. So it counts as unsent only if
-// this member leads before it is known to be sent.
+// missed counts the requests that a queue lost while another member led. That member may send them. So
+// they count as unsent only if this member leads before it is known that they were sent.
 type missed struct {
 	mu         sync.Mutex
 	full, disk queue.Amount
 	upTo       uint64 // the last entry of all that is lost; valid unless `unknown`
-	unknown    bool   // the queue's next oldest request shows what came before it
+	unknown    bool   // upTo is unknown until the next look at the oldest request
 }
 
-// lost counts what the queue gave up, or could not take. upTo is the last entry of it; 0 if it is not known.
+// lost counts the requests that the queue gave up or could not take. upTo is their last entry; 0 if it
+// is not known.
 func (l *lane) lost(a queue.Amount, reason string, upTo uint64) {
 	if a.Frames == 0 {
 		return
@@ -112,7 +114,8 @@ func (l *lane) lost(a queue.Amount, reason string, upTo uint64) {
 	m.unknown = m.unknown || upTo == 0
 }
 
-// before notes that all that is lost came before the entry after `index`, and forgets it once it is settled.
+// before notes that everything that is lost came from entries up to `index`, and forgets the losses once
+// these entries are settled.
 func (m *missed) before(index, settled uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,7 +127,7 @@ func (m *missed) before(index, settled uint64) {
 	}
 }
 
-// count counts as unsent what was lost, since this member leads from now on.
+// count counts the lost requests as unsent, because this member leads from now on.
 func (l *lane) count() {
 	m := &l.missed
 	m.mu.Lock()

@@ -44,7 +44,7 @@ func (x *fixture) begin() (end func()) {
 	return end
 }
 
-// await waits until something is so.
+// await waits until `so` returns true.
 func await(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
@@ -56,8 +56,9 @@ func await(t *testing.T, what string, so func() bool) {
 
 func (x *fixture) empty() bool { sum, _ := x.waiting(); return sum.Frames == 0 }
 
-// All members of a group have the same in their queues, and only the leader sends. What the log says to be sent
-// leaves the other queues. The next leader sends the rest, and what the last one sent without a note.
+// All members of a group have the same requests in their queues, and only the leader sends them.
+// Requests that are sent according to the log leave the other queues. The next leader sends the rest,
+// including the requests that the last leader sent without a note.
 func TestOnlyTheLeaderSends(t *testing.T) {
 	b := newBackend(t, nil)
 	b.Start()
@@ -72,7 +73,7 @@ func TestOnlyTheLeaderSends(t *testing.T) {
 	}
 	await(t, "the leader has sent all", first.empty)
 	if n := first.Reached(11); n != 10 {
-		t.Errorf("the backend has all up to entry %d", n)
+		t.Errorf("the backend has all up to entry %d, want 10", n)
 	}
 	const noted = 7 // when the leader dies
 	end()
@@ -80,7 +81,7 @@ func TestOnlyTheLeaderSends(t *testing.T) {
 	await(t, "the other queue lacks what is noted", func() bool { sum, _ := next.waiting(); return sum.Frames == 3 })
 	next.expect("acknowledged", map[string]float64{})
 	next.expect("elsewhere_requests", map[string]float64{"elsewhere_requests_total": noted})
-	next.push(entryRequest(5)) // a start repeats what it cannot know to be in the queue
+	next.push(entryRequest(5)) // a start repeats what may be missing in the queue
 	next.Lead(true)
 	next.push(entryRequest(11))
 	await(t, "the next leader has sent all", next.empty)
@@ -88,12 +89,13 @@ func TestOnlyTheLeaderSends(t *testing.T) {
 		t.Errorf("the backend got %q, want %q", b.all(), want)
 	}
 	if next.Settle(11); next.Reached(12) != 0 {
-		t.Error("the log is to note again what it has")
+		t.Error("the log is asked to note what it already has")
 	}
 }
 
-// A restart finds its queue, and sends of it what the log does not say to be sent. What is from a time before the
-// group is sent by the node that has it, even if another one leads.
+// After a restart, the forwarder finds its queue, and sends the requests that are not yet sent according
+// to the log. Requests from a time before the group are sent by the node that has them, even if another
+// node leads.
 func TestAQueueFromBeforeTheGroup(t *testing.T) {
 	b := newBackend(t, nil)
 	b.Start()
@@ -118,8 +120,8 @@ func TestAQueueFromBeforeTheGroup(t *testing.T) {
 	}
 }
 
-// The stores of one tenant hang. What came later for others is sent. But the log does not say so, since the queue does
-// not have everything before it.
+// The stores of one tenant hang. Later requests of other tenants are sent. But the log does not say so,
+// since the queue does not have everything before them.
 func TestTheLogNotesOnlyWhatIsWhole(t *testing.T) {
 	b := newBackend(t, nil)
 	b.Start()
@@ -133,16 +135,16 @@ func TestTheLogNotesOnlyWhatIsWhole(t *testing.T) {
 	}
 	await(t, "all is sent", x.empty)
 	if n := x.Reached(5); n != 4 {
-		t.Errorf("the backend is said to have all up to entry %d, and entry 5 waits for a store", n)
+		t.Errorf("entry 5 waits for a store, and the backend is said to have everything up to entry %d, want 4", n)
 	}
 	if n := x.Reached(21); n != 20 {
-		t.Errorf("the backend is said to have all up to entry %d", n)
+		t.Errorf("the backend is said to have all up to entry %d, want 20", n)
 	}
 }
 
-// The backend is away until the queues are full. The leader counts what it gives up, and the log says so. The other
-// member gives up the same without a count. It counts what it lacks only if it leads before the log says that the
-// backend has it.
+// The backend is away until the queues are full. The leader counts the requests that it gives up, and
+// the log notes them. The other member gives up the same requests without counting them. It counts the
+// requests that it lacks only if it leads before the log says that the backend has them.
 func TestGivenUpCountsOnce(t *testing.T) {
 	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request, _ string) {
 		http.Error(w, "", http.StatusServiceUnavailable)
@@ -177,11 +179,11 @@ func TestGivenUpCountsOnce(t *testing.T) {
 	}
 	other.expect("unsent", map[string]float64{})
 	if got := smaller.counts("unsent_requests"); got[unsent] <= lost || len(got) != 1 {
-		t.Errorf("the member whose queue was smaller counts %v", got)
+		t.Errorf("the member with the smaller queue counts %v, want more", got)
 	}
 }
 
-// A member that no longer leads stops to try, however long the backend asked it to wait.
+// A member that no longer leads stops trying, however long the backend asked it to wait.
 func TestAnotherLeads(t *testing.T) {
 	arrived := make(chan struct{}, 100)
 	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request, _ string) {

@@ -69,7 +69,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	all.acknowledged.add(queue.Amount{})
 	all.elsewhere.add(queue.Amount{})
-	// with the value 0, so that queries see the first increase
+	// Each reason begins at 0, so that queries see the first increase.
 	for _, reason := range []string{unsentFull, unsentDamaged, unsentDisk} {
 		all.unsent.add(queue.Amount{}, reason)
 	}

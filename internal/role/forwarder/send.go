@@ -58,8 +58,8 @@ func (f *Forwarder) send(ctx context.Context, r Request) answer {
 		}
 		r.Version, r.Body = 1, body
 	} else {
-		// After an early answer the transport may still read the body, while the queue reuses
-		// its memory.
+		// After an early answer, the transport may still read the body while the queue reuses the body's
+		// memory.
 		r.Body = bytes.Clone(r.Body)
 	}
 	a, unknown := f.attempt(ctx, r)

@@ -23,7 +23,7 @@ import (
 type Member interface {
 	// Leader returns the name of the node that leads, as far as this member knows; empty if there is none.
 	Leader() string
-	// Leaderless returns how long ago this member last knew a leader; 0 while it does.
+	// Leaderless returns how long ago this member last knew a leader; 0 while it knows one.
 	Leaderless() time.Duration
 	// PushBytes and Write propose at this member: see group.Group. Their error is replica.ErrNotLeader if
 	// another member leads.
@@ -84,9 +84,9 @@ const (
 // New returns a Gateway.
 func New(o Options) *Gateway { return &Gateway{Options: o} }
 
-// Push hands over a push in the form of entry.AppendPush, and waits until it counts: see package batch
-// for the errors. From the second call of a node on, the push is marked as sent before. `sent` reports
-// whether a node was called: then the push may count even after an error.
+// Push hands over a push in the form of entry.AppendPush, and waits until the push counts: see package
+// batch for the errors. After the first call of any node, the push is marked as sent before. `sent`
+// reports whether a node was called. If so, the push may count even after an error.
 func (g *Gateway) Push(ctx context.Context, push []byte) (sent bool, err error) {
 	err = g.atLeader(ctx, func(ctx context.Context, node string) error {
 		if sent {
@@ -108,7 +108,8 @@ func (g *Gateway) Push(ctx context.Context, push []byte) (sent bool, err error) 
 	return sent, err
 }
 
-// counts notes that another node's member has acknowledged a batch, which then survives and is visible.
+// counts tells the trip that another node's member has acknowledged a batch: the batch survives and is
+// visible.
 func counts(trip *stage.Trip, waited stage.Stage) {
 	now := time.Now()
 	trip.Leave(waited, now)
@@ -191,7 +192,7 @@ func (g *Gateway) leaderless(ctx context.Context) error {
 		}
 	} else if g.inVain() > 0 {
 		if g.stale() {
-			_, _ = g.find(ctx) // inVain knows the result
+			_, _ = g.find(ctx) // inVain below has the result
 		}
 		since = g.inVain()
 	}
@@ -297,8 +298,8 @@ func again(err error) bool {
 	return false
 }
 
-// find returns the node that leads, as this process' own member or another node knows it. Its error is
-// ErrNoLeader.
+// find returns the node that leads, according to this process' own member or to another node. Its error
+// is ErrNoLeader.
 func (g *Gateway) find(ctx context.Context) (node string, err error) {
 	if g.Member != nil {
 		if node = g.Member.Leader(); node == "" {
@@ -329,8 +330,8 @@ func (g *Gateway) find(ctx context.Context) (node string, err error) {
 	}
 }
 
-// begin returns the leader if it is known. Otherwise one caller searches for it, and then calls found. The
-// other callers wait until looking is closed.
+// begin returns the leader if it is known. Otherwise one caller gets `mine`, searches for the leader,
+// and then calls found. The other callers wait until looking is closed.
 func (g *Gateway) begin() (leader string, looking <-chan struct{}, mine bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -344,7 +345,7 @@ func (g *Gateway) begin() (leader string, looking <-chan struct{}, mine bool) {
 func (g *Gateway) ask(ctx context.Context) (leader string) {
 	for range g.Names {
 		asked := g.Names[g.next%len(g.Names)]
-		g.next++ // only the caller that searches uses g.next
+		g.next++ // g.next belongs to the searching caller
 		ctx, cancel := context.WithTimeout(ctx, askTime)
 		leader, err := g.Nodes.Leader(ctx, asked)
 		cancel()

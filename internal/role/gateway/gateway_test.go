@@ -31,7 +31,7 @@ type cluster struct {
 	lose   int      // number of answers that are lost after the call counted
 	called []string // the calls, each as node and method
 	counts map[string]int
-	again  []bool // of the pushes that came
+	again  []bool // for each push: sent before
 
 	leaderless time.Duration // the answer of node a's member
 	fails      []error       // errors of the next writes, which then do not count
@@ -163,7 +163,8 @@ func TestCallsGoToTheLeader(t *testing.T) {
 				}
 			}
 			if from == "" && asked != 1 || from == "a" && asked != 0 {
-				t.Errorf("from %q, while node %s leads: nodes were asked for the leader %d times, want 0 from a node, else 1",
+				t.Errorf("from %q, while node %s leads: nodes were asked for the leader %d times, want 0 if the "+
+					"caller is a node, else 1",
 					from, leader, asked)
 			}
 		}
@@ -268,8 +269,8 @@ func (full) Write(context.Context, *entry.Entry) (*outcome.Outcome, error) {
 	return nil, member.ErrFull
 }
 
-// An error says whether the entry may count anyway. It may as soon as the answer to one try was lost,
-// whatever later tries return.
+// An error says whether the entry may count anyway. Once the answer to one try was lost, the entry may
+// count, whatever later tries return.
 func TestTheFateOfAWrite(t *testing.T) {
 	broken := errors.New("the disk is full")
 	for name, c := range map[string]struct {
@@ -351,7 +352,8 @@ func TestALongTimeWithoutALeader(t *testing.T) {
 			c.set(func() { c.leader, c.leaderless = "b", 0 })
 			time.Sleep(2 * time.Second)
 			if took, err := write(); err != nil || took != 0 {
-				t.Errorf("from %q: there is a leader, but a write returned %v after %v, want no error at once", from, err, took)
+				t.Errorf("from %q: there is a leader, but a write returned %v after %v, want success at once",
+					from, err, took)
 			}
 			c.set(func() { c.leader = "" })
 			g.forget("b")
@@ -422,8 +424,8 @@ func TestWindowsGoToTheLeader(t *testing.T) {
 	})
 }
 
-// A node that does not lead counts what came in there in the stages that it passes at the leader, too, so that the
-// rates of all nodes add up. A call that fails passes none.
+// A node that does not lead also counts the stages that its windows and requests pass at the leader, so
+// that the rates of all nodes add up. A call that fails passes none of them.
 func TestStagesAtAnotherNode(t *testing.T) {
 	passed := func(leader string, fails error) string {
 		c := newCluster(leader)
@@ -465,6 +467,6 @@ func TestStagesAtAnotherNode(t *testing.T) {
 		t.Errorf("after errors: %s", got)
 	}
 	if got := passed("a", nil); got != "" { // its member would note the stages
-		t.Errorf("the leader itself: %s", got)
+		t.Errorf("the leader itself noted %s", got)
 	}
 }

@@ -51,7 +51,7 @@ const (
 	// dialTime bounds the wait for a connection to a node. After it, the next node is tried.
 	dialTime = time.Second
 
-	// connections bounds the unused connections to a node that are kept.
+	// connections is the largest number of unused connections that are kept to a node.
 	connections = 256
 )
 
@@ -105,8 +105,9 @@ func (y *Relay) handler(k kind) http.Handler {
 		FlushInterval: -1, // at once
 		ErrorLog:      slog.NewLogLogger(y.Logger.Handler(), slog.LevelWarn),
 		Rewrite: func(r *httputil.ProxyRequest) {
-			// These headers show the node that the request came through a gateway. If this process runs on the node's
-			// machine, the request would otherwise seem to come from there, and have an operator's rights.
+			// These headers tell the node that the request came through a gateway. If this process runs
+			// on the node's machine, the request would otherwise seem to come from that machine, and
+			// have an operator's rights.
 			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
 			r.SetXForwarded()
 			r.Out.Header.Add("Via", "1.1 freshet")

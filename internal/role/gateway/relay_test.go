@@ -117,7 +117,7 @@ func TestWhereRequestsGo(t *testing.T) {
 	}
 	a, b, c := y.nodes["a"].number(), y.nodes["b"].number(), y.nodes["c"].number()
 	if a <= 10 || b == 0 || a+b != 20 || c > 0 {
-		t.Errorf("the nodes got %d, %d and %d requests, want more than 10, some, none, 20 in all", a, b, c)
+		t.Errorf("the nodes got %d, %d and %d requests, want more than 10, at least 1, and 0, and 20 in all", a, b, c)
 	}
 	if got := y.nodes["b"].came[0]; got != "POST /api/v1/query?x=1 query=up" {
 		t.Errorf("node b got %q", got)
@@ -231,7 +231,8 @@ func TestNoNodeAnswers(t *testing.T) {
 	y.nodes["a"].answer, y.nodes["b"].answer = cut, cut
 	if w := y.write(); w.Code != 503 || !strings.HasPrefix(w.Body.String(), "it may be written, in whole or in part") ||
 		w.Header().Get("Retry-After") == "" {
-		t.Errorf("a write is cut off after it was sent: status %d, %s, want 503 and that it may be written", w.Code, w.Body)
+		t.Errorf("a write is cut off after it was sent: status %d, %s, want 503 and a text that it may be written",
+			w.Code, w.Body)
 	}
 	y.dies("a")
 	y.dies("b")
@@ -314,7 +315,7 @@ func TestTheMemoryOfRequests(t *testing.T) {
 		t.Errorf("a second request that does not fit beside the first: status %d, want 503", w.Code)
 	}
 	if w := large(600 << 10); w.Code != 200 {
-		t.Errorf("after the first request ended, the memory must be free: status %d, %s", w.Code, w.Body)
+		t.Errorf("after the first request ended, another one got status %d, %s, want 200", w.Code, w.Body)
 	}
 }
 
@@ -340,6 +341,6 @@ func TestNodesAreAsked(t *testing.T) {
 	stop()
 	go func() { asked <- nil }()
 	if err := <-ended; err != nil || a.gone.Err() == nil {
-		t.Errorf("%v; requests still wait", err)
+		t.Errorf("error %v, or requests wait", err)
 	}
 }

@@ -73,9 +73,9 @@ func (b *backends) look() toBackends {
 	return all
 }
 
-// Requests and tiles are forwarded once stores have them, each with its entry. What a hanging store holds up is not
-// forwarded, and the log notes nothing behind it. A restart knows what was noted, and repeats what the
-// stores were not known to have.
+// Requests and tiles are forwarded once stores have them, each with its entry. Requests and tiles that
+// wait for a hanging store are not forwarded, and the log notes no entry behind them. A restart knows
+// what was noted, and repeats the requests that the stores were not known to have.
 func TestWhatIsStoredIsForwarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, s, b := memfs.New(), newStores(t), new(backends)
@@ -94,12 +94,12 @@ func TestWhatIsStoredIsForwarded(t *testing.T) {
 		}
 		time.Sleep(2 * noteEvery)
 		if got := b.look(); got.settled != one.requests[0].Last {
-			t.Errorf("the log notes entry %d of %+v", got.settled, one.requests)
+			t.Errorf("noted entry %d, want the last of %+v", got.settled, one.requests)
 		}
 		ends := p.Applied()
 		time.Sleep(5 * noteEvery)
 		if p.Applied() != ends {
-			t.Errorf("%d entries note nothing new", p.Applied()-ends)
+			t.Errorf("%d entries came with nothing to note", p.Applied()-ends)
 		}
 
 		s.make("b", true, nil) // its store hangs
@@ -118,12 +118,12 @@ func TestWhatIsStoredIsForwarded(t *testing.T) {
 			t.Errorf("no tile is forwarded: %+v", got)
 		}
 		if got.settled != before-1 {
-			t.Errorf("the log notes entry %d, and a store lacks entry %d", got.settled, before)
+			t.Errorf("the log notes entry %d, though a store lacks entry %d", got.settled, before)
 		}
 
 		fs = p.kill(crash)
 		if b.look().leads {
-			t.Error("a process that has ended sends")
+			t.Error("a process that has ended still sends")
 		}
 		s.make("b", false, nil)
 		next := new(backends)
@@ -131,7 +131,7 @@ func TestWhatIsStoredIsForwarded(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(2 * noteEvery)
 		if got := next.look(); got.settled < before || len(got.requests) != 1 || got.requests[0].Last != before {
-			t.Errorf("after a restart: %+v, and the store lacked entry %d", got, before)
+			t.Errorf("after a restart: %+v, want only entry %d, which the store lacked", got, before)
 		}
 		p.terminate()
 	})

@@ -41,8 +41,8 @@ func (nowhere) LogEnds(uint64) error { return nil }
 
 // BenchmarkWindow measures what a window of 2,000 series costs in a group of one. For comparison it
 // measures two machines without a group: one syncs its journal before each acknowledgement, the other
-// each second. There is no bound: the difference is the price of the same path for one and for three
-// machines, and no release has a group of one.
+// each second. There is no bound: the difference is the price of using the same path for one machine as
+// for three, and no release has a group of one.
 func BenchmarkWindow(b *testing.B) {
 	type role interface {
 		Push(context.Context, []batch.Batch) error

@@ -26,7 +26,7 @@ type push struct {
 	answer chan member.Answer
 }
 
-// call is a question for the member that is not a push.
+// call is any question for the member except a push.
 type call struct {
 	ctx      context.Context // of the caller
 	timed    bool            // it waits until the clock is believed
@@ -35,10 +35,10 @@ type call struct {
 	requests string // tenant whose raw store must take requests before the answer comes; empty for none
 	tiles    string // tenant whose stores must take tiles before the answer comes; empty for none
 	answer   chan member.Answer
-	begun    time.Time // when the try began that stored the request; set before the answer
+	begun    time.Time // start of the try that stored the request; set before the answer
 	refused  bool      // the member was not asked; set before the answer
 
-	handed, answered bool // only the caller uses these: Run has the call; the answer has come
+	handed, answered bool // for the caller alone: Run has the call; the answer has come
 }
 
 // waiting is a caller that waits for an answer. It has either a push or a call.
@@ -122,7 +122,7 @@ func (g *Group) push() {
 	g.node.Push(g.now, g.id, p.bytes)
 }
 
-// result counts what was refused of a push, and returns its error.
+// result counts the refused samples of a push, and returns its error.
 func (g *Group) result(p *push, err error) error {
 	seen := g.Now()
 	if full := (*batch.FullError)(nil); errors.As(err, &full) {
@@ -169,8 +169,8 @@ func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, er
 	return a.Outcome, err
 }
 
-// mayCount reports whether the entry of a call may count although the call ended with err. The errors of
-// the member itself say so already.
+// mayCount reports whether the entry of a call may count although the call ended with err. The member's
+// own errors already say whether it may count.
 func (c *call) mayCount(err error) bool {
 	if !c.handed || c.answered && c.refused {
 		return false
@@ -231,7 +231,8 @@ func (g *Group) CurrentEvents(ctx context.Context, tenant string) error {
 	return g.missing("events", err)
 }
 
-// missing adds to the error of a query's barrier since when something may be missing in the answer.
+// missing adds a time to the error of a query's barrier: after that time, something may be missing in
+// the answer.
 func (g *Group) missing(what string, err error) error {
 	if err == nil {
 		return nil

@@ -40,7 +40,7 @@ func machine(t *testing.T, now time.Time) *tile.Shards {
 	return shards
 }
 
-// founded returns the directory of a group to which its founder's data have yet to be copied.
+// founded returns the directory of a new group. The data of its founder have yet to be copied there.
 func founded(t *testing.T) *memfs.FS {
 	dir := memfs.New()
 	if _, err := identity.Found(memfs.New(), dir, "a", identity.DataIndex); err != nil {
@@ -49,7 +49,7 @@ func founded(t *testing.T) *memfs.FS {
 	return dir
 }
 
-// asFounder makes a group of the member that founded the group in fs.
+// asFounder returns an option that makes a Group the member that founded the group in fs.
 func asFounder(t *testing.T, fs *memfs.FS) func(*Options) {
 	log, err := entrylog.Open(fs, entrylog.Options{})
 	if err != nil {
@@ -87,7 +87,7 @@ func foundInterrupted(t *testing.T, calls int, powerLoss bool) (whole bool) {
 			}))
 	}
 	if lacks, err := LacksData(dir); err != nil || !lacks {
-		t.Fatalf("before Found, the group lacks the data: %v, %v, want true", lacks, err)
+		t.Fatalf("before Found, LacksData returned %v, %v, want true", lacks, err)
 	}
 	type end struct{}
 	dir.Fail = func(string, string) error {
@@ -109,7 +109,7 @@ func foundInterrupted(t *testing.T, calls int, powerLoss bool) (whole bool) {
 	}
 	lacks, err := LacksData(dir)
 	if err != nil || whole && lacks {
-		t.Fatalf("after a whole Found, the group lacks the data: %v, %v, want false", lacks, err)
+		t.Fatalf("after a whole Found, LacksData returned %v, %v, want false", lacks, err)
 	}
 	if lacks {
 		if err := found(); err != nil {
@@ -124,7 +124,7 @@ func foundInterrupted(t *testing.T, calls int, powerLoss bool) (whole bool) {
 	time.Sleep(30 * time.Second)
 	p.terminate()
 	if lacks, err := LacksData(p.fs); err != nil || lacks {
-		t.Errorf("after a start, the group lacks the data: %v, %v, want false", lacks, err)
+		t.Errorf("after a start, LacksData returned %v, %v, want false", lacks, err)
 	}
 	s.check("a", "hits", 67)
 	if times, values := s.values("a", "hits"); len(times) < 2 || values[1] != 10 {
@@ -151,7 +151,7 @@ func TestALostFoundation(t *testing.T) {
 		delete(fs.Files, name)
 		for what, fs := range map[string]*memfs.FS{"gone": fs, "damaged": damaged} {
 			if lacks, err := LacksData(fs); err != nil || lacks {
-				t.Errorf("the checkpoint is %s: the group lacks the data: %v, %v, want false", what, lacks, err)
+				t.Errorf("the checkpoint is %s: LacksData returned %v, %v, want false", what, lacks, err)
 			}
 			o := optionsOf(fs, s)
 			asFounder(t, fs)(&o)

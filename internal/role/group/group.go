@@ -82,7 +82,7 @@ type Group struct {
 	pushes    chan *push
 	held      *push // the first waiting push, or nil
 	calls     chan *call
-	early     []*call // that wait until the clock is believed
+	early     []*call // calls that wait until the clock is believed
 	gathering gathering
 	received  chan member.Message
 	written   chan *job // writes that came back from the stores
@@ -107,7 +107,7 @@ type Group struct {
 	requested map[string]*job // requests, by tenant
 	events    *job            // of the event log, or nil
 	tried     time.Time       // start of the try that stored the requests to be answered next
-	replays   map[string]int  // by tenant: requests from before the start that its store lacks
+	replays   map[string]int  // by tenant: pre-start requests that its store lacks
 	broke     error           // an entry has a request that cannot be read
 	restarted []*member.Work  // work that the start found
 
@@ -142,7 +142,7 @@ type Options struct {
 	// tenants: see member.Settings.
 	MaxQueued, MaxQueuedSum int64
 
-	MaxBehind int64 // bytes of entries that a quorum may not have applied yet
+	MaxBehind int64 // bound of the bytes of entries that a quorum has not applied
 
 	Mark     uint32 // as in journal.Options
 	Seed     uint64 // of the timeouts of elections
@@ -174,7 +174,8 @@ type Writer interface {
 	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
 	// WriteRequests stores requests and sets their outcomes: see tsdb.Stores.
 	WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error
-	// WriteEvents stores the events of entries, each once: a start may write some again.
+	// WriteEvents stores the events of entries. It stores each event once, although a start may write
+	// some again.
 	WriteEvents(ctx context.Context, events []*member.Events) error
 	// Sync makes everything that is stored survive a power loss.
 	Sync(ctx context.Context) error
@@ -189,7 +190,7 @@ type Writer interface {
 // Network carries messages to the other members. It may lose, delay and repeat them.
 type Network interface {
 	Send(messages []member.Message)
-	// Left says that no push of a collector follows under an incarnation.
+	// Left says that no more pushes of a collector follow under an incarnation.
 	Left(producer, incarnation uint64)
 	// Route says which member each node has, by the node's name. It is called when the log names more nodes.
 	Route(members map[string]uint64)
@@ -224,7 +225,7 @@ func (g *Group) Run(ctx context.Context) error {
 		for _, f := range g.files {
 			f.Close()
 		}
-		_ = g.log.Close() // all that counts is synced
+		_ = g.log.Close() // the log is already synced
 	}()
 	wg.Go(g.runLog)
 

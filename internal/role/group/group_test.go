@@ -207,7 +207,7 @@ func (s *stores) CutBack(boot string, requests map[string]uint64) {
 	s.cut = fmt.Sprint(boot, " ", requests)
 }
 
-// WriteEvents keeps the events of later entries than those that it has.
+// WriteEvents keeps only events of entries after the last one that it has events from.
 func (s *stores) WriteEvents(ctx context.Context, all []*member.Events) error {
 	if err := s.healthy(ctx, "events"); err != nil {
 		return err
@@ -292,7 +292,7 @@ func (s *stores) check(tenant, name string, total float64) {
 	}
 	for i := 1; i < len(values); i++ {
 		if values[i] < values[i-1] || times[i]-times[i-1] != 10_000 {
-			s.t.Fatalf("%s: the sample %g at %d is followed by %g at %d, want no fall, 10 s later",
+			s.t.Fatalf("%s: the sample %g at %d is followed by %g at %d, want a value that is not lower, 10 s later",
 				name, values[i-1], times[i-1], values[i], times[i])
 		}
 	}
@@ -487,7 +487,7 @@ func sickDisk(t *testing.T, hangs bool) {
 	case hangs && (!errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, member.ErrUnknown)):
 		t.Errorf("a request that the hanging disk may still take: %v, want DeadlineExceeded and ErrUnknown", err)
 	case !hangs && (!errors.Is(err, memfs.ErrInjected) || errors.Is(err, member.ErrUnknown)):
-		// The windows have shown that the disk takes nothing.
+		// The disk has refused the windows, so the request cannot count.
 		t.Errorf("a request that the disk refuses: %v, want its error without ErrUnknown", err)
 	}
 	synctest.Wait()
@@ -709,7 +709,7 @@ func restarts(t *testing.T, end string, seed uint64) {
 		}
 	}
 	if !maps.Equal(found, wrote) {
-		t.Errorf("%d samples of requests are stored, want the same %d as acknowledged", len(found), len(wrote))
+		t.Errorf("%d samples of requests are stored, want exactly the %d acknowledged ones", len(found), len(wrote))
 	}
 	if s.known > 0 && end != "power" {
 		t.Errorf("requests came again with %d samples that the store had, want 0", s.known)
@@ -745,7 +745,8 @@ func TestWhatIsStoredIsNotWrittenAgain(t *testing.T) {
 				p = start(t, p.kill(crash), s, func(o *Options) { o.Boot = boot })
 				time.Sleep(20 * time.Second)
 				if synctest.Wait(); s.again > most || most > 0 && s.again == 0 {
-					t.Errorf("%d samples were written again, want at most %d, and some if that is not 0", s.again, most)
+					t.Errorf("%d samples were written again, want at most %d, and at least 1 unless that limit is 0",
+						s.again, most)
 				}
 				s.check("a", "c", 95)
 				p.terminate()
@@ -868,7 +869,7 @@ func TestStoredRequestsAreNotLookedUp(t *testing.T) {
 				}
 				synctest.Wait()
 				if s.known > 0 != some || p.Restored().Notes > 0 == some {
-					t.Errorf("%d samples came again that the store had, want some: %v; %d notes count, want some: %v",
+					t.Errorf("%d samples that the store had came again, want any: %v; %d notes count, want any: %v",
 						s.known, some, p.Restored().Notes, !some)
 				}
 				if after := p.sections(); after != before {
@@ -900,8 +901,8 @@ func eventsOf(tenant string, hash uint64, titles ...string) *entry.Entry {
 	return e
 }
 
-// An acknowledged event is in the event log once, with the bounds of the leader's configuration: also if the
-// event log hangs or fails, if the process dies meanwhile, and if the event is sent again.
+// An acknowledged event is in the event log once, with the bounds of the leader's configuration. This
+// holds even if the event log hangs or fails, the process dies meanwhile, or the event is sent again.
 func TestEvents(t *testing.T) {
 	for name, sick := range map[string]error{"hangs": nil, "fails": errors.New("no space left on device")} {
 		t.Run(name, func(t *testing.T) {
@@ -998,7 +999,7 @@ func sickStore(t *testing.T, sick error) {
 	s.check("a", "c", total)
 	if pending := p.Pending(); refused == 0 || pending["b"].Samples == 0 || pending["b"].Err == nil || len(pending) != 1 ||
 		p.FoldedThrough("b") >= p.FoldedThrough("a") {
-		t.Errorf("%d were refused, %+v", refused, pending)
+		t.Errorf("%d refused; pending: %+v", refused, pending)
 	}
 	select {
 	case err := <-slow:
@@ -1022,7 +1023,7 @@ func sickStore(t *testing.T, sick error) {
 		t.Errorf("the stored values are %v, want %g last", values, taken+1)
 	}
 	if len(p.Pending()) > 0 {
-		t.Errorf("there still wait %+v", p.Pending())
+		t.Errorf("%+v still waits", p.Pending())
 	}
 	p.terminate()
 }
@@ -1112,7 +1113,7 @@ func panicking(t *testing.T, requests bool) {
 	s.check("a", "c", 120)
 	s.check("b", "d", 1)
 	if n := p.node.State().Waiting("b"); n.Requests > 0 || n.Tiles > 0 {
-		t.Errorf("there still wait %+v", n)
+		t.Errorf("%+v still waits", n)
 	}
 	p.terminate()
 }
@@ -1222,7 +1223,8 @@ func TestTheLogIsBoundedThoughAStoreIsNeverSynced(t *testing.T) {
 			unsyncedFor(t, p, s)
 			synctest.Wait()
 			if size := p.log.Bytes(); (size < 20_000) != (bound == 10_000) {
-				t.Errorf("the log has %d bytes with a bound of %d, want less than 20000 only with 10000", size, bound)
+				t.Errorf("the log has %d bytes with a bound of %d, want less than 20000 if the bound is 10000, else "+
+					"more", size, bound)
 			}
 			p.terminate()
 		})
@@ -1401,7 +1403,7 @@ func requestsWait(t *testing.T, sick error) {
 	small := func(o *Options) { o.Config.Checkpoint = 2000 }
 	p := start(t, memfs.New(), s, small)
 	s.make("b", true, sick)
-	waiting := 100 // more than one work
+	waiting := 100 // more than one Work holds
 	for i := range waiting {
 		e := request(t, "b", "r", time.Now().Add(time.Duration(i)*time.Millisecond), 1)
 		go func() { _, _ = p.Write(t.Context(), e) }()
@@ -1627,7 +1629,7 @@ func TestQueriesWaitForAReplay(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStores(t)
 				p := start(t, memfs.New(), s)
-				const most = 100 // more than one work
+				const most = 100 // more than one Work holds
 				for i := range most {
 					at := time.Now().Add(time.Duration(i) * time.Millisecond)
 					if _, err := p.Write(t.Context(), request(t, "b", "r", at, 1)); err != nil {
@@ -1665,8 +1667,8 @@ func TestQueriesWaitForAReplay(t *testing.T) {
 	}
 }
 
-// Again and again, a member starts although its disk is full, and the stores take what the log has.
-// Queries answer, and writes fail with the reason. Once there is space, everything goes on.
+// A member starts again and again although its disk is full, and the stores take what the log has.
+// Queries get answers, and writes fail with the reason. Once there is space, everything goes on.
 func TestAStartOnAFullDisk(t *testing.T) {
 	for name, names := range map[string]bool{"no space": true, "no names": false} {
 		t.Run(name, func(t *testing.T) {
@@ -1701,13 +1703,14 @@ func startOnAFullDisk(t *testing.T, names bool) {
 		}
 		p = start(t, fs, s)
 		if err := p.count("a", "c", 1); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("a window at once: %v", err)
+			t.Errorf("a window at the start: %v", err)
 		}
 		time.Sleep(5 * time.Minute)
 		_, stored := s.values("a", "c")
 		open, err := p.Shards.Raw()["a"], p.Current(t.Context(), "a")
 		if stored[len(stored)-1]+float64(open) != 20 || err != nil || !p.Ready() {
-			t.Errorf("%g values are stored, %d in open tiles, want 20 in all; %v, ready: %t", stored, open, err, p.Ready())
+			t.Errorf("%g values are stored, %d are in open tiles, want 20 in all; error %v, ready %t",
+				stored, open, err, p.Ready())
 		}
 		if _, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), 1)); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("a request: %v", err)
@@ -1728,8 +1731,8 @@ func startOnAFullDisk(t *testing.T, names bool) {
 	p.terminate()
 }
 
-// After a power loss, a sole member knows which of its last entries are committed only when it leads. On
-// a full disk it cannot lead, so its queries fail with the reason.
+// After a power loss, a sole member must lead before it knows which of its last entries are committed.
+// On a full disk it cannot lead, so its queries fail with the reason.
 func TestAFullDiskHidesTheLastEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, memfs.New(), newStores(t))
@@ -1752,7 +1755,7 @@ func TestAFullDiskHidesTheLastEntries(t *testing.T) {
 		fs.SetSpace(memfs.Plenty)
 		time.Sleep(retryPause + 3*time.Second)
 		if n, err := p.Shards.Raw()["a"], p.Current(t.Context(), "a"); n != 5 || err != nil {
-			t.Errorf("with space, there are %d values, want 5: %v", n, err)
+			t.Errorf("the disk has space again: %d values, want 5; error %v", n, err)
 		}
 		p.terminate()
 	})
@@ -1799,15 +1802,15 @@ func TestATornLogIsTold(t *testing.T) {
 			t.Errorf("the log says\n%s", text)
 		}
 		if n := p.Shards.Raw()["a"]; n != 30 {
-			t.Errorf("%d values are left of 30", n)
+			t.Errorf("%d values are left, want all 30", n)
 		}
 		p.terminate()
 	})
 }
 
 // A running member is copied. The copy uses the stores as they were a moment before. It has everything
-// that was acknowledged then, and goes on. It has no notes: they would say that its stores have tiles
-// that they lack.
+// that was acknowledged then, and goes on. It has no notes, because they would name tiles that its
+// stores lack.
 func TestACopyGoesOn(t *testing.T) {
 	for _, checkpoint := range []int{1000, 1 << 20} {
 		synctest.Test(t, func(t *testing.T) {
@@ -1933,8 +1936,8 @@ func TestTheCheckpointBeforeCounts(t *testing.T) {
 	})
 }
 
-// After a downtime, its tiles are closed before windows count. So no window is too far ahead of the open
-// tiles.
+// After a downtime, the tiles of that time are closed before windows count. So no window is too far
+// ahead of the open tiles.
 func TestADowntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStores(t)
@@ -2006,32 +2009,34 @@ func TestAClockThatLeaps(t *testing.T) {
 		}
 		times, _ := s.values("a", "c")
 		if last := times[len(times)-1]; last > time.Now().UnixMilli() {
-			t.Errorf("a sample with the time %v is stored, but it is only %v", time.UnixMilli(last), time.Now())
+			t.Errorf("a sample with the time %v is stored, but the clock is only at %v",
+				time.UnixMilli(last), time.Now())
 		}
 		p.terminate()
 	})
 }
 
-// The log of a member hangs, or refuses each try of a write. Such a member once reported no lag, since it
-// learnt of nothing that it lacked, and stayed ready. Now the time of the write is its lag.
+// The log of a member hangs, or refuses each try of a write. Such a member once reported no lag, since
+// it learnt of nothing that it lacked, and stayed ready. Now its lag is how long the write has been
+// stuck.
 func TestTheTimeOfAStuckWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := appends{histogram: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "append_seconds"})}
 		a.begin()
 		time.Sleep(stuckAfter / 2)
 		if stuck := a.stuck(); stuck != 0 {
-			t.Errorf("a write of half a second is stuck for %v", stuck)
+			t.Errorf("stuck is %v for a write of half a second, want 0", stuck)
 		}
 		a.end(time.Now()) // it failed
 		time.Sleep(time.Minute)
 		a.end(a.begin())
 		if stuck := a.stuck(); stuck != time.Minute+stuckAfter/2 {
-			t.Errorf("a write that fails again is stuck for %v, not for the time since the first try", stuck)
+			t.Errorf("stuck is %v for a write that failed again, want the time since the first try", stuck)
 		}
 		a.written()
 		a.begin()
 		if stuck := a.stuck(); stuck != 0 {
-			t.Errorf("the next write is stuck for %v", stuck)
+			t.Errorf("stuck is %v for the next write, want 0", stuck)
 		}
 	})
 }

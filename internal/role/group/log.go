@@ -33,7 +33,7 @@ func (g *Group) firstJob() *logJob {
 	return g.queue[0]
 }
 
-// sent notes that the log has taken the first job.
+// sent removes the first job from the queue: the log has taken it.
 func (g *Group) sent() {
 	g.queue, g.appending = g.queue[1:], true
 }
@@ -89,8 +89,9 @@ func (g *Group) do(j *logJob) {
 	}
 }
 
-// fail notes that the log cannot be written, and answers the callers that need not wait. Their windows and
-// requests may still count, and are repeats if the callers send them again: the member keeps them.
+// fail remembers that the log cannot be written, and answers the callers that need not wait. The member
+// keeps their windows and requests: these may still count, and are repeats if the callers send them
+// again.
 func (g *Group) fail(err error) {
 	g.sick = cannotWrite(err)
 	for id, asked := range g.waiting {
@@ -102,12 +103,12 @@ func (g *Group) fail(err error) {
 	}
 }
 
-// takeover is longer than it takes until another member leads in place of a stuck leader.
+// takeover is more than the time until another member leads in place of a stuck leader.
 const takeover = 5 * time.Second
 
-// sickness returns why a call need not wait: the log cannot be written. Only what is proposed at one of
-// several members has to wait, for the next leader, at most for the time takeover: a leader whose log is
-// stuck asks another member to lead, and then the member tells the callers so.
+// sickness returns why a call need not wait: the log cannot be written. Only a proposal in a group of
+// several members has to wait for the next leader, at most for `takeover`: a leader whose log is stuck
+// asks another member to lead, and then the member tells the callers so.
 func (g *Group) sickness(proposes bool) error {
 	if proposes && !g.alone && (!g.leads || g.appends.stuck() < takeover) {
 		return nil

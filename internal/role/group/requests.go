@@ -90,7 +90,7 @@ func (q *Requests) push(ctx context.Context, kind entry.Kind, r *write.Request) 
 		}
 		ctx = stage.NewContext(ctx, nil) // the trip goes with the first entry
 		o.Add(one)
-		copies.Add(one.Dropped) // only copies: the rules have already been applied to the bodies
+		copies.Add(one.Dropped) // an entry drops only copies: the rules were applied to the bodies before
 	}
 	r.Outcome, r.Copies = o, copies
 	return nil
@@ -143,7 +143,8 @@ func again(err error) bool {
 	return errors.Is(err, replica.ErrNotLeader) || errors.Is(err, member.ErrLost) || errors.Is(err, member.ErrMoved)
 }
 
-// Told gets, on every member, what requests brought besides samples. The goroutine of Run calls it.
+// Told gets, on every member, the metadata, totals and elections that requests bring. The goroutine of
+// Run calls it.
 type Told interface {
 	// Families and Series get the metadata of metrics: see metadata.Store.
 	Families(tenant string, families []remotewrite.Family)
@@ -154,7 +155,7 @@ type Told interface {
 	Elected(tenant, cluster, replica string)
 }
 
-// tellStored tells of requests that the stores have.
+// tellStored tells `to` of requests that the stores have.
 func tellStored(to Told, w *member.Work) {
 	for _, r := range w.Requests {
 		if r.Write.Outcome.NoTenant() {
@@ -167,7 +168,7 @@ func tellStored(to Told, w *member.Work) {
 	}
 }
 
-// tellApplied tells of an entry that is applied.
+// tellApplied tells `to` of an entry that is applied.
 func tellApplied(to Told, done *member.Applied) {
 	if e := done.Elected; e != nil {
 		to.Elected(e.Tenant, e.Cluster, e.Replica)

@@ -23,8 +23,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// log applies the proposed entries to a member. It first returns its `errors`, one for each entry. An
-// error that says that the answer was lost is returned after the entry was applied.
+// log applies the proposed entries to a member. The first entries get its `errors`, one each. An entry
+// is not applied if it gets an error, unless the error says that the answer was lost.
 type log struct {
 	t       *testing.T
 	member  *member.Member
@@ -79,7 +79,7 @@ func (l *log) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, er
 	return o, nil
 }
 
-// told is a list of everything that its methods are told.
+// told lists the calls of its methods.
 type told []string
 
 func (t *told) Families(tenant string, families []remotewrite.Family) {
@@ -121,7 +121,7 @@ func incoming(samples int, names ...string) *write.Request {
 	return r
 }
 
-// The outcome of a request is the sum of the outcomes of its entries, and of what the rules drop.
+// The outcome of a request is the sum of its entries' outcomes and of the samples that the rules drop.
 func TestARequestOfManyEntries(t *testing.T) {
 	l := newLog(t)
 	r := incoming(150_000, "a", "b", "dropped")
@@ -140,8 +140,8 @@ func TestARequestOfManyEntries(t *testing.T) {
 	}
 }
 
-// The log decides whose turn it is. Samples that it drops are counted apart from those that the rules
-// drop.
+// The log decides which replica of a pair is taken. Samples dropped by the log and by the rules are
+// counted separately.
 func TestAPairInTheLog(t *testing.T) {
 	l := newLog(t)
 	for i, c := range []struct {
@@ -163,7 +163,8 @@ func TestAPairInTheLog(t *testing.T) {
 	}
 }
 
-// A request without series and metadata has no entry, so it takes no place of store.max_tenants.
+// A request without series and metadata has no entry, so its tenant does not count for
+// store.max_tenants.
 func TestAnEmptyRequestHasNoEntry(t *testing.T) {
 	l := newLog(t)
 	q := NewRequests(l)

@@ -146,7 +146,8 @@ func (g *Group) newest() (*checkpoint.File, []error, error) {
 	}
 	file, damage, err := checkpoint.Newest(g.FS, most)
 	if err == nil && most != never && (file != nil || most == 0) {
-		// Another start, or a copy, must not use the checkpoints beyond it instead of the next checkpoint.
+		// A later start, or a copy, must not use a checkpoint beyond `most` instead of the next
+		// checkpoint.
 		err = checkpoint.RemoveBeyond(g.FS, most)
 	}
 	return file, damage, err
@@ -260,8 +261,8 @@ func (g *Group) replaySome() error {
 	return nil
 }
 
-// storeFirst stores a write of the start. A full disk does not stop the start: Run then tries the write until
-// there is space, and the member takes nothing else meanwhile.
+// storeFirst stores a write during the start. A full disk does not stop the start: Run then tries the
+// write until there is space, and until then the member takes nothing else.
 func (g *Group) storeFirst(w *replica.Write) error {
 	if g.sick == nil {
 		err := g.log.Append(&w.Write)
@@ -278,9 +279,9 @@ func (g *Group) storeFirst(w *replica.Write) error {
 	return nil
 }
 
-// replayed counts what an entry of an earlier process did. That process has posted it. Metadata of metrics
-// are in memory only, so this process learns them again. The metadata of a request come with its work. If the
-// stores are noted to have the request, its metadata come when the sender repeats them.
+// replayed counts the effects of an entry that an earlier process has applied and posted. Metadata of
+// metrics are in memory only, so this process learns them again. The metadata of a request come with its
+// work. If the stores are noted to have the request, its metadata come when the sender repeats them.
 func (g *Group) replayed(done *member.Applied) {
 	for _, f := range done.Windows.Folded {
 		g.metrics.Count(f)
@@ -292,8 +293,8 @@ func (g *Group) replayed(done *member.Applied) {
 	}
 }
 
-// LacksData reports whether a group was founded by a directory with data and does not have these data yet: see
-// identity.DataIndex. The data are then in the journal, as before, and the caller calls Found.
+// LacksData reports whether a directory with data founded the group, and the group does not have the
+// data yet: see identity.DataIndex. The data are then still in the journal, and the caller calls Found.
 func LacksData(dir segment.FS) (bool, error) {
 	names, err := dir.List()
 	if err != nil {

@@ -33,7 +33,7 @@ type Status struct {
 	// and leads or has applied its whole log. On a full disk it may not be able to lead.
 	Whole bool
 
-	// Lag is how long ago the member last had applied all entries that it knew to be committed, while it
+	// Lag is the time since the member last had applied all entries that it knew to be committed, and
 	// was whole or knew the leader. While a write to its log does not end, a member learns of no further
 	// entries: then Lag is at least the time since this write began.
 	Lag time.Duration
@@ -42,8 +42,8 @@ type Status struct {
 	Members  replica.Members
 	Progress []replica.Progress // of all members' logs; nil if another member leads
 
-	// Leaderless is how long ago the leader was last known; 0 while it is. LeaderlessSum is the time without a
-	// leader since the start.
+	// Leaderless is how long ago the leader was last known; 0 while one is known. LeaderlessSum is the
+	// time without a leader since the start.
 	Leaderless, LeaderlessSum time.Duration
 
 	LogBytes int64
@@ -70,7 +70,7 @@ func (g *Group) logPins() []string {
 	return nil
 }
 
-// appends measures the writes to the log. A disk that hangs shows before its write ends.
+// appends measures the writes to the log. It shows a write on a hanging disk before the write ends.
 type appends struct {
 	histogram prometheus.Histogram
 
@@ -111,7 +111,7 @@ func (a *appends) written() {
 	a.first = time.Time{}
 }
 
-// stuckAfter is longer than a write takes on a disk in order.
+// stuckAfter is longer than a write takes on a healthy disk.
 const stuckAfter = time.Second
 
 // stuck returns how long ago the write under way was tried first; 0 for less than stuckAfter.
@@ -220,7 +220,7 @@ func (g *Group) Ready() bool {
 	return s.votes(g.Member) && s.Lag < maxLag
 }
 
-// Leaderless returns how long ago the member last knew a leader; 0 while it does.
+// Leaderless returns how long ago the member last knew a leader; 0 while it knows one.
 func (g *Group) Leaderless() time.Duration { return g.Status().Leaderless }
 
 // Status returns what the member knew at the last tick.
@@ -305,7 +305,7 @@ func (g *Group) report() {
 	}
 }
 
-// counted notes windows that count now: open tiles answer up to the end of these windows.
+// counted handles windows that count now: open tiles then answer up to the end of these windows.
 func (g *Group) counted(w *member.Windows) {
 	if g.Node == "" || len(w.Ends) == 0 {
 		return // the only collector is in this process, and calls Through

@@ -37,7 +37,7 @@ type job struct {
 	saidAt   time.Time // time of the last log line; zero if there was none since the last success
 }
 
-// begin begins to write.
+// begin begins to store `all`.
 func (g *Group) begin(all []*member.Work) {
 	if len(all) == 0 {
 		return
@@ -62,7 +62,7 @@ func (g *Group) begin(all []*member.Work) {
 	}
 }
 
-// retry tries again what a store refused a while ago, and shows what waits.
+// retry repeats the writes that a store refused a while ago, and publishes the backlogs.
 func (g *Group) retry() {
 	again := func(j *job) {
 		if j != nil && !j.onItsWay && !j.stuck && !time.Now().Before(j.retryAt) {
@@ -271,8 +271,8 @@ func (g *Group) tellFailure(j *job) {
 	}
 }
 
-// breaks leaves a job and its tenant's queue alone after a panic, until the next start. The job would
-// panic again, and the panic may have left locks of the store held. The other tenants go on.
+// breaks takes a job and its tenant's queue out of use after a panic, until the next start. The job
+// would panic again, and the panic may have left locks of the store held. The other tenants go on.
 func (g *Group) breaks(j *job, panicked *panicError) {
 	j.stuck = true
 	g.metrics.WriteErrors.WithLabelValues(j.Tenant).Inc()
@@ -353,8 +353,7 @@ const (
 	// A try fails each second, and many tenants may have stores on one broken disk.
 	complaint = time.Minute
 
-	// stalled is the duration of a write after which the end of the process does not wait for it any
-	// more.
+	// stalled is how long a write may run before the end of the process no longer waits for it.
 	stalled = 5 * time.Second
 )
 
@@ -427,15 +426,15 @@ type Backends interface {
 	ForwardRequest(from entry.Span, tenant string, version int, parts outcome.Counts, body []byte)
 	// Lead says whether this member sends.
 	Lead(leads bool)
-	// Settle tells up to which entry each backend has everything, by the log.
+	// Settle tells the queues up to which entry each backend has everything, as the log says.
 	Settle(of func(backend string) uint64)
-	// Reached returns up to which entry each backend has everything, by its name. All that entries before `unstored`
-	// brought is in the queues.
+	// Reached returns, by the name of each backend, up to which entry the backend has everything. The
+	// queues already have everything that entries before `unstored` brought.
 	Reached(unstored uint64) map[string]uint64
 }
 
-// noteEvery is how often a leader notes in the log what is forwarded. After its death the next one sends again what
-// was forwarded since.
+// noteEvery is how often a leader notes in the log what is forwarded. If it dies, the next leader
+// repeats everything forwarded since the last note.
 const noteEvery = time.Second
 
 // noteForwarded notes in the log up to which entry backends have everything. It is called at each tick.
@@ -454,7 +453,7 @@ func (g *Group) settleForwarded() {
 	}
 }
 
-// send notes whether this member sends what is forwarded.
+// send sets whether this member sends to the backends.
 func (g *Group) send(sends bool) {
 	if g.Backends != nil && sends != g.sends {
 		g.Backends.Lead(sends)
@@ -462,7 +461,7 @@ func (g *Group) send(sends bool) {
 	g.sends = sends
 }
 
-// unstored returns the first entry of the spans of work that begins now.
+// unstored returns the first entry in the span of any work that begins now.
 func (g *Group) unstored() uint64 {
 	if g.Backends == nil {
 		return 0

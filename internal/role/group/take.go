@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/tiling"
 )
 
-// take hands on what the member wants done.
+// take takes the member's output and passes it on.
 func (g *Group) take() error {
 	out, err := g.node.Take()
 	if err != nil {

@@ -245,7 +245,8 @@ func (g *Ingester) write(t *tenant, group []*push, requests []*write.Request) {
 	}
 }
 
-// writeStore writes requests of a tenant. The first time it asks the store for the tenant's state.
+// writeStore writes requests of a tenant. Before the first write, it asks the store for the tenant's
+// state.
 func (g *Ingester) writeStore(ctx context.Context, t *tenant, requests []*write.Request) error {
 	if t.state == nil {
 		state, err := g.store.State(ctx, t.name)

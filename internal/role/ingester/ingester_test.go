@@ -149,7 +149,7 @@ func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 	})
 }
 
-// The time of a request is its own wait and the commit of its group.
+// The time of a request is its own wait plus the commit of its group.
 func TestPushSeconds(t *testing.T) {
 	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
 		wait(pushAll(g, "a", 1+maxGroup+3), 1+maxGroup+3)
@@ -182,7 +182,8 @@ func TestATripHasTheStagesOfAPush(t *testing.T) {
 			entered, written, stored := trip.Passed(stage.Append)
 			if waited := time.Duration(i) * time.Second; !ok || !stored || left-queued != waited ||
 				written-entered != time.Second {
-				t.Errorf("request %d waited %v (known: %v), its commit took %v (known: %v), want as many s as its number, and 1 s",
+				t.Errorf("request %d waited %v (known: %v), its commit took %v (known: %v), want a wait of its "+
+					"number in s, and a commit of 1 s",
 					i, left-queued, ok, written-entered, stored)
 			}
 		}
@@ -223,7 +224,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		known := 0
 		g.tenants.Range(func(any, any) bool { known++; return true })
 		if known != 8 {
-			t.Errorf("%d tenants are remembered, want those of the 8 requests with room", known)
+			t.Errorf("%d tenants are remembered, want 8, one for each request that found room", known)
 		}
 	})
 }
@@ -306,7 +307,7 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 		of := g.tenant("stuck")
 		of.mu.Lock()
 		if n := len(of.next); n > 0 || g.waiting.Load() != 1 {
-			t.Errorf("%d requests are left, and %d count as waiting, want 0, and 1 under way", n,
+			t.Errorf("%d requests are left, and %d count as waiting, want 0 left and 1 waiting", n,
 				g.waiting.Load())
 		}
 		of.mu.Unlock()

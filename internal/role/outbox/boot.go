@@ -21,7 +21,7 @@ type boot struct {
 	known map[uint64]bool
 }
 
-// readBoot reads the file. An error of the disk means that no incarnation is known, which is always right.
+// readBoot reads the file. After an error of the disk no incarnation is known, which is always safe.
 func readBoot(fs segment.FS, name string) boot {
 	b := boot{name: name, notes: notes.In(fs, bootFile), known: map[uint64]bool{}}
 	all, err := b.notes.Notes()
@@ -36,7 +36,7 @@ func readBoot(fs segment.FS, name string) boot {
 	return b
 }
 
-// keep forgets the incarnations of which no window waits.
+// keep keeps only the incarnations of which a window waits.
 func (b *boot) keep(waiting []held) {
 	known := map[uint64]bool{}
 	for _, h := range waiting {

@@ -39,8 +39,8 @@ const (
 	// eventsBytes bounds an entry with events. A single event is much smaller.
 	eventsBytes = 512 << 10
 
-	// forgettingEvents is the age, since the first try whose answer was lost, at which events are not sent again.
-	// The group recognizes events that it has for seen.Keep, which is 10 minutes.
+	// forgettingEvents bounds the time from the first try whose answer was lost to the last try. The
+	// group recognizes repeated events for seen.Keep, which is 10 minutes.
 	forgettingEvents = 9 * time.Minute
 )
 
@@ -166,7 +166,7 @@ func (e *Events) lose(n int, reason string, cause error) {
 	}
 }
 
-// Run hands over what waits until ctx is done, and a little longer.
+// Run hands over the waiting events until ctx is done, and a little longer.
 func (e *Events) Run(ctx context.Context) error {
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -199,7 +199,8 @@ func (e *Events) Run(ctx context.Context) error {
 	return nil
 }
 
-// Drain waits until nothing waits, or until stopTime is over. What waits then is lost with the process.
+// Drain waits until no events are left, or until stopTime is over. The remaining events are lost with
+// the process.
 func (e *Events) Drain() {
 	for deadline := time.Now().Add(stopTime); e.first() != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -92,7 +92,8 @@ func appendTitles(t *testing.T, e *Events, tenant string, titles ...string) {
 	}
 }
 
-// Events reach the leader once and in order, also if answers are lost, and while there is no leader for a while.
+// Events reach the leader once and in order, even if answers are lost, or there is no leader for a
+// while.
 func TestEventsReachTheLeaderOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, e, stop := startEvents(t)
@@ -122,7 +123,7 @@ func TestEventsReachTheLeaderOnce(t *testing.T) {
 	})
 }
 
-// What cannot reach a leader is counted.
+// Events that cannot reach a leader are counted.
 func TestLostEventsAreCounted(t *testing.T) {
 	many := strings.Split(strings.Repeat("x,", maxEvents/10-1)+"x", ",")
 	for reason, lost := range map[string]func(g *eventsGroup, e *Events) (want float64){

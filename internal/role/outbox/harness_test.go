@@ -38,7 +38,7 @@ type group struct {
 	refuses error // the answer to each push
 	leaves  int   // if not 0, nobody leads after that many pushes
 	pushes  []entry.Push
-	left    []entry.Push      // that said that their producer leaves
+	left    []entry.Push      // pushes that say that their producer leaves
 	counted map[string]uint64 // samples that count, by series
 }
 

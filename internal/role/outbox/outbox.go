@@ -9,9 +9,10 @@
 //
 // # Windows that a leader may have
 //
-// A window that a leader may have is sent again as it was, so that the group recognizes it. It is never coalesced with
-// others, since they would count twice. In the process that made them, these are the windows up to the last one whose
-// answer was lost. In the next process, these are:
+// A window that a leader may have is sent again unchanged, so that the group recognizes it. It is never
+// coalesced with others: the group would not recognize it, and it would count twice. In the process that
+// made them, such windows are those up to the last one whose answer was lost. In the next process, they
+// are:
 //
 //   - the first window that it finds. It is the only one that may be acknowledged and still in the file, since the
 //     next one is sent once the file's position is saved.
@@ -129,7 +130,7 @@ func New(o Options) (*Outbox, error) {
 	seconds = seconds[contained:]
 	for range contained {
 		if _, found, err := out.seconds.queue.Peek(); err == nil && found {
-			_, _ = out.seconds.queue.Done() // if it fails, the method saved tries again
+			_, _ = out.seconds.queue.Done() // if it fails, `saved` tries again
 		}
 	}
 	out.restored(slices.Concat(tiles, seconds))
@@ -151,7 +152,8 @@ func (i id) after(other id) bool {
 	return i.incarnation != other.incarnation || i.sequence > other.sequence
 }
 
-// described returns what is in a frame, even if it cannot be read: then send refuses it.
+// described returns the content of a frame. A frame that cannot be read has one window, and send refuses
+// it.
 func described(f queue.Frame, h held, err error) held {
 	if err != nil {
 		h.windows = []window{{tenant: ledger.Others, samples: uint64(f.Samples)}}
@@ -336,7 +338,7 @@ func (o *Outbox) post(w window, t ledger.Transfer) {
 	o.Ledger.Post(w.tenant, t)
 }
 
-// Run hands over what waits until ctx is done, and a little longer. Then it closes the files.
+// Run hands over the waiting windows until ctx is done, and a little longer. Then it closes the files.
 func (o *Outbox) Run(ctx context.Context) error {
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -430,7 +432,8 @@ func (o *Outbox) reads() (f *file, begin, end uint64) {
 	return f, f.taken, f.taken + uint64(len(f.waiting))
 }
 
-// unreadable gives up the frames before an ordinal: the file was read to its end without them.
+// unreadable gives up the frames before an ordinal: they were not found although the file was read to
+// its end.
 func (o *Outbox) unreadable(f *file, end uint64) {
 	o.mu.Lock()
 	var gone []held
@@ -515,7 +518,7 @@ func (o *Outbox) resolved(f *file, of id) bool {
 // done removes the oldest frame, whose windows all have their fates.
 func (o *Outbox) done(f *file, of id) {
 	if _, err := f.queue.Done(); err != nil {
-		o.metrics.errors.Inc() // the method saved tries again
+		o.metrics.errors.Inc() // `saved` tries again
 	}
 	o.mu.Lock()
 	if len(f.waiting) > 0 && f.waiting[0].last() == of { // otherwise it was given up meanwhile

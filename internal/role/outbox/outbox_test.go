@@ -35,7 +35,7 @@ func TestWindowsGoToTheLeader(t *testing.T) {
 			t.Errorf("a window without batches: %v", err)
 		}
 		if len(p.fs.Files) > 0 || g.samples() != 6 {
-			t.Errorf("%d files, and %d samples count, want 0, 6", len(p.fs.Files), g.samples())
+			t.Errorf("got %d files and %d counted samples, want 0 and 6", len(p.fs.Files), g.samples())
 		}
 		p.books(0, 6, 0, 0)
 		p.terminate()
@@ -43,8 +43,8 @@ func TestWindowsGoToTheLeader(t *testing.T) {
 }
 
 // Without a leader, a window waits in memory for a second, and then in the file. The next windows go to
-// the file at once. When there is a leader, it gets all windows in order, some at a time, and the file
-// goes.
+// the file at once. When a leader comes, it gets all windows in order, some at a time, and the file is
+// removed.
 func TestWithoutALeaderWindowsWaitInTheFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
@@ -71,14 +71,14 @@ func TestWithoutALeaderWindowsWaitInTheFile(t *testing.T) {
 			t.Errorf("%v windows were coalesced within 10 s, want 0", n)
 		}
 		if len(p.segments()) == 0 || p.log.count("windows wait in the outbox until") != 1 {
-			t.Errorf("the directory has %v, want some; the log, want one line that windows wait: %s",
+			t.Errorf("the segments are %v, want some; the log is %s, want one line that windows wait",
 				p.segments(), p.log.text.String())
 		}
 		g.set(func() { g.away = false })
 		time.Sleep(time.Second)
 		p.books(0, 24, 0, 0)
 		if got := g.sequences(); !slices.IsSorted(got) || len(got) != 8 || g.samples() != 24 {
-			t.Errorf("windows %v came, and %d samples count, want 8 in order, 24", got, g.samples())
+			t.Errorf("windows %v came, and %d samples count, want 8 windows in order and 24 samples", got, g.samples())
 		}
 		if got := entry.AppendPush(nil, &g.pushes[0]); !bytes.Equal(got, want) {
 			t.Error("the bytes of the first window changed on the way")
@@ -89,7 +89,7 @@ func TestWithoutALeaderWindowsWaitInTheFile(t *testing.T) {
 			}
 		}
 		if names := p.segments(); len(names) > 0 || p.log.count("the outbox is empty") != 1 {
-			t.Errorf("the directory has %v, want nothing; the log, want one line that the outbox is empty: %s",
+			t.Errorf("the segments are %v, want none; the log is %s, want one line that the outbox is empty",
 				names, p.log.text.String())
 		}
 		if took := p.push(3); took != 0 || len(p.segments()) > 0 {
@@ -141,8 +141,8 @@ func TestTheNextProcessSendsWhatWaits(t *testing.T) {
 	})
 }
 
-// A process that stops takes its leave once the leader has all its windows. It does not if windows stay in the
-// file, since the next process sends them under the same incarnation.
+// A process that stops tells the leader so once the leader has all its windows. It tells nothing if
+// windows stay in the file, since the next process sends them under the same incarnation.
 func TestAStopTakesItsLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
@@ -234,7 +234,7 @@ func TestALeaderComesDuringTheStop(t *testing.T) {
 	})
 }
 
-// Over the limit the oldest windows are given up, and counted.
+// If the outbox is over its limit, its oldest windows are given up and counted.
 func TestAFullOutboxGivesUpTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
@@ -297,7 +297,8 @@ func TestTheWindowsOfATileAreCoalesced(t *testing.T) {
 			t.Errorf("%d of 300 samples count", g.samples())
 		}
 		if again := g.pushes[1]; again.Sequence != g.pushes[0].Sequence || !again.Again || g.pushes[2].Again {
-			t.Errorf("the push after the first one is window %d, again %v, want its repeat, and no repeat after it",
+			t.Errorf("the second push is window %d, again %v, want a repeat of the first push, and a third push that "+
+				"is no repeat",
 				again.Sequence>>16, again.Again)
 		}
 		for _, push := range g.pushes[2:] {
@@ -349,7 +350,8 @@ func TestTheNextProcessCoalesces(t *testing.T) {
 		time.Sleep(tryTime)
 		last.books(60, 60, 0, 0)
 		if s := last.Ledger.Books().Tenants["other"].Samples; s.HandedOver != 60 || g.samples() != 120 {
-			t.Errorf("the books of the other tenant are %+v, and %d samples count, want 60 handed over, 120", s, g.samples())
+			t.Errorf("the books of the other tenant are %+v, and %d samples count, want 60 handed over and 120 counted",
+				s, g.samples())
 		}
 		last.terminate()
 	})
@@ -369,11 +371,11 @@ func TestALostAnswer(t *testing.T) {
 		p.books(0, 1, 0, 0)
 		for i, push := range g.pushes {
 			if push.Again != (i > 0) {
-				t.Errorf("try %d says again %v", i, push.Again)
+				t.Errorf("try %d has Again = %v", i, push.Again)
 			}
 		}
 		if len(g.pushes) < 3 || g.samples() != 1 {
-			t.Errorf("%d tries, and %d samples count, want at least 3, 1", len(g.pushes), g.samples())
+			t.Errorf("%d tries, and %d samples count, want at least 3 tries, and 1 sample", len(g.pushes), g.samples())
 		}
 		p.terminate()
 	})
@@ -419,14 +421,14 @@ func TestKilledWhileWindowsAreCoalesced(t *testing.T) {
 		time.Sleep(tryTime)
 		next.books(restored, restored, 0, 0)
 		if g.samples() != restored || restored < 10 {
-			t.Errorf("%d samples count, want %d as restored, and at least 10", g.samples(), restored)
+			t.Errorf("%d samples count, want %d as restored, which must be at least 10", g.samples(), restored)
 		}
 		next.terminate()
 	})
 }
 
-// A coalesced frame has a window of each tenant, and each window has a fate of its own. If the frame is
-// given up, windows that a leader has taken are not.
+// A coalesced frame has a window of each tenant, and each window has its own fate. If the frame is given
+// up, windows that a leader has taken still count as handed over.
 func TestAPartOfAFrameIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
@@ -477,7 +479,8 @@ func TestRefusedWindows(t *testing.T) {
 			p := start(t, memfs.New(), g, 1)
 			g.set(func() { g.refuses = refusal })
 			if err := p.Push(t.Context(), p.window(3)); !errors.Is(err, refusal) || len(p.fs.Files) > 0 {
-				t.Errorf("a window that is refused at once: %v, %d files, want the refusal, 0", err, len(p.fs.Files))
+				t.Errorf("a window was refused at once: got %v and %d files, want the refusal and no file",
+					err, len(p.fs.Files))
 			}
 			g.set(func() { g.away = true })
 			p.push(3)
@@ -618,16 +621,16 @@ func TestAcknowledgedWindowsThatComeBackCountOnce(t *testing.T) {
 				}
 				before := p.fs.Crash()
 				c.sick(p.fs)
-				g.set(func() { g.away, g.leaves = false, 4 }) // it takes four windows
+				g.set(func() { g.away, g.leaves = false, 4 }) // the leader takes four windows
 				p.begin()
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
 				image, boot := p.fs.Crash(), "first"
-				if c.power { // nothing since then is on the disk
+				if c.power { // nothing written after `before` is on disk
 					image, boot = before, strings.TrimPrefix("second", strings.Repeat("second", strings.Count(name, "''")))
 				}
 				if n := g.samples(); n != uint64(2*c.answers) {
-					t.Errorf("before the kill %d samples count, want %d", n, 2*c.answers)
+					t.Errorf("before the kill, %d samples counted, want %d", n, 2*c.answers)
 				}
 				g.set(func() { g.away = true })
 				p.terminate()

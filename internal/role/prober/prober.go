@@ -89,7 +89,7 @@ func New(o Options) *Prober {
 	return p
 }
 
-// Run probes until ctx is done.
+// Run sends probes until ctx is done.
 func (p *Prober) Run(ctx context.Context) error {
 	var ways sync.WaitGroup
 	defer ways.Wait()
@@ -208,7 +208,7 @@ func (p *Prober) probe(ctx context.Context, w *way, at time.Time) error {
 	return errors.Join(fmt.Errorf("no query returned it within %v", patience), asking)
 }
 
-// tell logs why probes are lost, at most once in toldAgain.
+// tell writes into the log why probes are lost, at most once in toldAgain.
 func (p *Prober) tell(w *way, lost int, err error) {
 	w.lost += lost
 	if !w.told.IsZero() && time.Since(w.told) < toldAgain {

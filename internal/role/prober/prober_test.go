@@ -119,7 +119,8 @@ func TestFreshness(t *testing.T) {
 		h := freshness(t, p, tenant.Own, probe.RemoteWrite)
 		mean := h.GetSampleSum() / float64(h.GetSampleCount())
 		if h.GetSampleCount() < 19 || h.GetSampleCount() > 21 || mean < 0.030 || mean > 0.030+betweenWrites.Seconds() {
-			t.Errorf("%d probes, which took %v s on average, want about 20, 30 ms or a little more", h.GetSampleCount(), mean)
+			t.Errorf("%d probes took %v s on average, want about 20 probes, and 30 ms or a little more",
+				h.GetSampleCount(), mean)
 		}
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n != 0 {
 			t.Errorf("%v probes are lost", n)
@@ -161,7 +162,7 @@ func TestASlowProbeStandsForThoseThatItKept(t *testing.T) {
 		mean := h.GetSampleSum() / float64(h.GetSampleCount())
 		// Each probe takes 9 s, and one is due every two seconds. The end cuts some probes off.
 		if h.GetSampleCount() < 22 || mean < 4 || mean > 6 {
-			t.Errorf("%d probes, which took %v s on average, want at least 22, 4 to 6 s", h.GetSampleCount(), mean)
+			t.Errorf("%d probes took %v s on average, want at least 22 probes, and 4 to 6 s", h.GetSampleCount(), mean)
 		}
 	})
 }
@@ -206,7 +207,8 @@ func TestProbesAreFew(t *testing.T) {
 		s := &store{t: t}
 		probing(t, s, time.Minute)
 		if s.written < 29 || s.written > 31 || s.asked > 2*s.written {
-			t.Errorf("in a minute there were %d probes by remote write and %d queries, want about 30, at most twice as many",
+			t.Errorf("in a minute there were %d probes by remote write and %d queries, want about 30 probes, and at "+
+				"most twice as many queries",
 				s.written, s.asked)
 		}
 	})
@@ -303,14 +305,16 @@ func TestTargetsOfAReload(t *testing.T) {
 		lost := func(of string) float64 { return testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)) }
 		time.Sleep(time.Minute)
 		if lost("a") < 28 || lost("b") != 0 {
-			t.Errorf("before the reload %v probes went to a and %v to b, want at least 28, 0", lost("a"), lost("b"))
+			t.Errorf("before the reload, %v probes went to a and %v to b, want at least 28 to a and 0 to b",
+				lost("a"), lost("b"))
 		}
 		now.Store(&[]Target{b})
 		time.Sleep(betweenTargets + time.Second)
 		before := lost("a")
 		time.Sleep(time.Minute)
 		if lost("a") != before || lost("b") < 28 {
-			t.Errorf("after the reload %v probes went to a and %v to b, want 0, at least 28", lost("a")-before, lost("b"))
+			t.Errorf("after the reload, %v probes went to a and %v to b, want 0 to a and at least 28 to b",
+				lost("a")-before, lost("b"))
 		}
 		stop()
 		if err := <-ended; err != nil {

@@ -180,9 +180,8 @@ func TestAStaleNodeAnswersOnlyInPart(t *testing.T) {
 	}
 }
 
-// Queries of exemplars wait like queries of samples. If the store lacks some exemplars, the query
-// fails, because the answer has no field for a warning. It does not fail if it accepts a partial
-// answer.
+// Queries of exemplars wait like queries of samples. If the store lacks some exemplars, a query fails
+// unless it accepts a partial answer, because the answer has no field for a warning.
 func TestExemplarsWait(t *testing.T) {
 	w := newWorld(t, "b@-10=2")
 	for _, lacks := range []*error{&w.open.stale, &w.open.lacks} {

@@ -56,7 +56,7 @@ type answer struct {
 	width tile.Width
 }
 
-// LiveSample looks whether a series' sample at time `at` is inside an open tile. It returns the tile's
+// LiveSample checks whether a series' sample at time `at` is inside an open tile. It returns the tile's
 // width, or 0 if the sample is in no open tile. Most samples are at the end of a tile, and need no
 // search.
 func (a answer) LiveSample(of labels.Labels, at int64) (width int64) {
@@ -74,7 +74,7 @@ func (a answer) LiveSample(of labels.Labels, at int64) (width int64) {
 	return width
 }
 
-// liveSeries is a series of the open tiles, on top of its stored samples.
+// liveSeries combines a series of the open tiles with its stored samples.
 type liveSeries struct {
 	live   tile.Live
 	stored storage.Series // nil if the series has no stored samples

@@ -129,7 +129,7 @@ func TestMergeIteratorHistograms(t *testing.T) {
 	var got []string
 	it := series.Iterator(nil)
 	for typ := it.Next(); typ != chunkenc.ValNone; typ = it.Next() {
-		if it.Seek(it.AtT()) != typ || typ != chunkenc.ValFloatHistogram { // such a Seek changes nothing
+		if it.Seek(it.AtT()) != typ || typ != chunkenc.ValFloatHistogram { // a Seek to this time changes nothing
 			t.Fatalf("type %v", typ)
 		}
 		for _, into := range []*histogram.FloatHistogram{nil, {}} {

@@ -76,7 +76,7 @@ func (s *server) Live(name string, w tile.Width, mint, maxt int64, matchers []*l
 	return open.Live(name, w, mint, maxt, matchers)
 }
 
-// until advances the clock.
+// until advances the clock to `ms`.
 func (s *server) until(ms int64) {
 	for ; s.now <= ms; s.now += 50 {
 		for s.closed+10_000+s.close <= s.now {
@@ -169,9 +169,9 @@ func constant(int64) []batch.Increment {
 }
 
 // At any time of a query, rate returns the constant rate of a counter. Prometheus extrapolates by the
-// mean distance between samples. A live sample may be anywhere in a tile, and used to shorten this
-// distance. So in the second after each tile's end, rate(x[20s]) was 69 in place of 100, and
-// rate(x[40s]) was 87.
+// mean distance between samples. A live sample, which may be anywhere in a tile, made this distance
+// shorter: in the second after each tile's end, rate(x[20s]) was 69 instead of 100, and rate(x[40s]) was
+// 87.
 func TestRateOfAConstant(t *testing.T) {
 	const quarter, tolerance = 250, 0.01
 	for _, c := range []struct {
@@ -274,8 +274,8 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 			second := min(at-behind, at-delay.Milliseconds())/1000 - now/1000 - 1
 			n := second + 1
 			sum := float64(second*n*(2*second+1)) / 6
-			// users is the number of users in this tile: one for each second since its start, and
-			// root.
+			// users is the number of users in this tile: one for each second since the tile's start, and
+			// the user root.
 			users := float64(second%10 + 2)
 			for expr, want := range map[string]float64{
 				"bytes_total":                         sum,
@@ -289,7 +289,8 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 			} {
 				for _, step := range []time.Duration{0, 15 * time.Second} {
 					if got := s.ask(expr, at-behind, step); !(math.Abs(got-want) < 1e-6) {
-						t.Fatalf("%s with step %v, asked %.2f s after the start for %.2f s before, is %g; want %g",
+						t.Fatalf("%s with step %v, asked %.2f s after the start for a time %.2f s earlier, is %g; "+
+							"want %g",
 							expr, step, float64(at-now)/1000, float64(behind)/1000, got, want)
 					}
 				}
@@ -323,7 +324,7 @@ func TestAnchoredIncreaseIsOver(t *testing.T) {
 	}
 }
 
-// sumUntil returns the total of the counter that `bursts` sends, as it is before a second.
+// sumUntil returns the total, before the given second, of the counter that `bursts` sends.
 func sumUntil(second int64) float64 { return float64((second-1)*second*(2*second-1)) / 6 }
 
 // steps returns the steps with which the tests query a range. The step 0 stands for an instant query.

@@ -19,7 +19,7 @@ func TestResolution(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	for _, c := range []struct {
 		why       string
-		step, rng time.Duration // from the hints; 0 for an instant query, or for an instant selector
+		step, rng time.Duration // from the hints; step is 0 for an instant query, rng for an instant selector
 		age       time.Duration // how long ago the query starts
 		lookback  time.Duration
 		retention [tile.NumWidths]time.Duration

@@ -50,7 +50,7 @@ func TestTheFlightRecorderRests(t *testing.T) {
 			r.Stir()
 			synctest.Wait()
 			if !r.flight.running.Load() {
-				t.Fatal("the flight recorder does not run while a client sends")
+				t.Fatal("a client sends, but the flight recorder does not run")
 			}
 			time.Sleep(time.Second)
 		}
@@ -59,7 +59,7 @@ func TestTheFlightRecorderRests(t *testing.T) {
 		if !r.flight.running.Load() {
 			t.Error("the flight recorder stopped less than a minute after the last samples")
 		}
-		time.Sleep(time.Minute + 20*time.Second) // the recorder looks once a minute whether samples came
+		time.Sleep(time.Minute + 20*time.Second) // once a minute, the recorder checks whether samples came
 		synctest.Wait()
 		if r.flight.running.Load() || f.starts.Load() != 1 || f.stops.Load() != 1 {
 			t.Errorf("after two minutes without senders: started %d times, stopped %d times, want 1 each",
@@ -83,7 +83,7 @@ func TestARecordOfAnIdleServerHasATrace(t *testing.T) {
 	r.flight.tracer = f
 	defer run(t, r)()
 	r.duration = 20 * time.Millisecond
-	for range 2 { // the first record starts the tracer, and the trace of the second begins before it
+	for range 2 { // the first record starts the tracer, which already runs when the second begins
 		made, err := r.Record(t.Context(), "to see")
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,8 @@ import (
 func checkUnkept(t *testing.T, r *Recorder, made record.Listed, why string) {
 	t.Helper()
 	if !strings.Contains(made.NotKept, why) || testutil.ToFloat64(r.notKept) == 0 || testutil.ToFloat64(r.failed) != 0 {
-		t.Errorf("NotKept is %q, and the metrics count %v records not kept, %v failed, want some and 0",
+		t.Errorf("NotKept is %q, and the metrics count %v records not kept and %v failed, want some not kept and 0 "+
+			"failed",
 			made.NotKept, testutil.ToFloat64(r.notKept), testutil.ToFloat64(r.failed))
 	}
 	if f := read(t, r, made.ID); f.Reason != made.Reason || len(f.Runtime) == 0 {
@@ -54,7 +55,7 @@ func TestARecordOnAFullDisk(t *testing.T) {
 	}
 	checkUnkept(t, r, first, "no space left on device")
 	if left, err := os.ReadDir(r.Dir); err != nil || len(left) != 0 {
-		t.Errorf("the directory has %v, %v, want no part of a record", left, err)
+		t.Errorf("the directory has %v, error %v, want no part of a record", left, err)
 	}
 
 	full = false
@@ -117,7 +118,8 @@ func TestARecordOnADiskThatHangs(t *testing.T) {
 	r.writing <- struct{}{} // waits until the first record is written
 	all, err := r.List()
 	if err != nil || len(all) != 2 || all[0].ID != second.ID || all[1].ID != first.ID || all[1].NotKept != "" {
-		t.Errorf("after the disk worked again, the list is %+v, %v, want both records, the first as kept", all, err)
+		t.Errorf("after the disk worked again, the list is %+v, error %v, want both records, the first as kept",
+			all, err)
 	}
 }
 

@@ -1,6 +1,6 @@
-// Package recorder is the role that records a moment, when a stage exceeds its budget or on
-// request. A record has profiles, an execution trace of the seconds before, and metrics;
-// core/diagnose interprets them.
+// Package recorder is the role that makes a record if a stage exceeds its budget, or on request. A
+// record has profiles, an execution trace of the seconds before it, and metrics; core/diagnose
+// interprets them.
 package recorder
 
 import (

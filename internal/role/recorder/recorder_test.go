@@ -28,7 +28,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// newRecorder returns a recorder whose records take almost no time.
+// newRecorder returns a recorder that makes a record in almost no time.
 func newRecorder(t *testing.T, c settings.Recorder, log io.Writer) *Recorder {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -135,8 +135,8 @@ func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 	}
 }
 
-// counting is a file system with a cgroup. Each read of it finds one more period, in which the cgroup
-// was throttled.
+// counting is a file system with a cgroup. Each time cpu.stat is opened, it shows one more period, in
+// which the cgroup was throttled.
 type counting struct {
 	files fstest.MapFS
 	looks int
@@ -151,7 +151,7 @@ func (c *counting) Open(name string) (fs.File, error) {
 	return c.files.Open(name)
 }
 
-// A record has the throttling of the cgroups from its beginning to its end.
+// A record shows how much the cgroups were throttled from the record's beginning to its end.
 func TestARecordHasCPUQuotas(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.root = &counting{files: fstest.MapFS{

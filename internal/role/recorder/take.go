@@ -35,8 +35,8 @@ func (t *taking) put(name string, text []byte, err error) {
 	t.files[name] = text
 }
 
-// added has the profiles that count from the start of the process. A record has only their increase
-// while the record is made.
+// added maps the profiles that count from the start of the process to their files. A record has only
+// their increase while the record is made.
 var added = map[string]string{"allocs": record.Allocs, "mutex": record.Mutex, "block": record.Block}
 
 // take makes a record of the present state and of the next seconds.
@@ -70,7 +70,7 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 		defer close(looking)
 		_, _ = r.Top(ctx) // ignored, since the answer covers only a second or two
 	}()
-	// Making a record takes processor time, too, so measure only the time of the CPU profile.
+	// Making a record takes processor time, too, so measure the throttling only during the CPU profile.
 	quotas, _ := cgroup.CPUs(r.root) // empty if the cgroups cannot be read
 	t.cpu(ctx, r.duration)
 	after, _ := cgroup.CPUs(r.root)
@@ -114,7 +114,7 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	return *rec, text, err
 }
 
-// throttling returns the throttling of cgroups with a quota.
+// throttling returns how much each cgroup with a quota was throttled.
 func throttling(begin, end []cgroup.CPU) (all []record.CPUQuota) {
 	for _, e := range end {
 		i := slices.IndexFunc(begin, func(b cgroup.CPU) bool { return b.Dir == e.Dir })
@@ -227,8 +227,8 @@ func readRuntime() []metrics.Sample {
 	return all
 }
 
-// difference returns the runtime's figures at two reads, and the spread of its histograms between
-// them.
+// difference returns the values of the runtime's metrics at two reads, and the spread of each histogram
+// between the reads.
 func difference(begin, end []metrics.Sample) (map[string]record.Values, map[string]record.Spread) {
 	values, spreads := map[string]record.Values{}, map[string]record.Spread{}
 	for i := range begin {

@@ -42,7 +42,7 @@ func (s *Scraper) add(families []*dto.MetricFamily, t int64, b *remotewrite.Buil
 	}
 }
 
-// stored is called when the samples of the last scrape have been stored.
+// stored notes that the last scrape has been stored, and forgets series that are gone.
 func (s *Scraper) stored() {
 	for key, k := range s.known {
 		if k.stored = k.scrape == s.scrapes; !k.stored {
@@ -111,7 +111,8 @@ func (s *Scraper) sample(b *remotewrite.Builder, t int64, name, suffix string, m
 	b.Sample(remotewrite.Sample{Value: v, Time: t})
 }
 
-// series begins a metric's series. The series may have a suffix to its name, and one more label.
+// series begins a series of a metric. `suffix` is added to the metric's name, and `more` is one more
+// label, if any.
 func (s *Scraper) series(b *remotewrite.Builder, name, suffix string, m *dto.Metric, more label) {
 	s.key = append(append(s.key[:0], name...), suffix...)
 	for _, p := range m.GetLabel() {

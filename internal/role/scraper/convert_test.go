@@ -93,15 +93,15 @@ func TestScrapesAsPrometheusDoes(t *testing.T) {
 	}
 }
 
-// parsed returns the samples that Prometheus' parser reads, as text in the form of type
-// taken.
+// parsed returns the samples that Prometheus' parser reads, as text in the form that the type taken
+// uses.
 func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 	t.Helper()
 	var text bytes.Buffer
 	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeProtoDelim))
 	for _, f := range families {
-		// Parse one histogram at a time. From several histograms, the parser skips as many exemplars of
-		// the next histogram as it has read of the previous one.
+		// Parse one histogram at a time. When histograms follow each other, the parser skips as many
+		// exemplars of the next histogram as it has read of the previous one.
 		for _, m := range f.Metric {
 			one := &dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type, Metric: []*dto.Metric{m}}
 			if err := encoder.Encode(one); err != nil {
@@ -142,7 +142,8 @@ func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 	}
 }
 
-// Known series allocate nothing, since an idle server does little more than keep its own metrics.
+// A scrape of known series must allocate nothing, since an idle server does little more than keep its
+// own metrics.
 func TestKnownSeriesAllocateNothing(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	of := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"code"})

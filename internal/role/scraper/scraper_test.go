@@ -111,7 +111,7 @@ func TestScrapes(t *testing.T) {
 		begun := time.Now().Unix()
 		time.Sleep(5*time.Second + time.Millisecond)
 		shelves.DeleteLabelValues("baker")
-		d.full.Store(true) // only this scrape is lost
+		d.full.Store(true) // the next scrape is refused
 		time.Sleep(5 * time.Second)
 		d.full.Store(false)
 		time.Sleep(5 * time.Second)

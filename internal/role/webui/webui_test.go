@@ -66,7 +66,7 @@ func TestAssets(t *testing.T) {
 		}
 		text, err := io.ReadAll(body)
 		if err != nil || string(text) != plain {
-			t.Errorf("Accept-Encoding %q: %v, %q", accept, err, text)
+			t.Errorf("Accept-Encoding %q: error %v, body %q", accept, err, text)
 		}
 		if kind := w.Header().Get("Content-Type"); !strings.HasPrefix(kind, "text/javascript") ||
 			!strings.Contains(w.Header().Get("Cache-Control"), "immutable") {

@@ -174,7 +174,7 @@ func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 			r.Labels[name] = t.String()
 			continue
 		}
-		// The sender's label wins, so the rule first sets its value under another name.
+		// The sender's label wins, so the rule first sets its own value under another name.
 		own := "mapped_" + name
 		r.Labels[own] = t.String()
 		r.Relabel = append(r.Relabel, ours.Relabel{

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// header lists the differences that every file has.
+// header lists the differences that all converted files have.
 const header = `# Converted from a mapping file of statsd_exporter. The same line gets the same
 # name and labels. Whatever the file, this is not as before:
 #

@@ -174,8 +174,8 @@ func (l *Log) remember(e *Entry) {
 func cost(e *Entry) int64 { return int64(len(e.Data)) + 48 }
 
 // Compact removes the oldest segments that hold no entry above upTo, until the others take at most
-// keepBytes. Entries up to upTo that remain let another member catch up after it was away. This
-// member must be able to restore the effects of all entries up to upTo by other means.
+// keepBytes. The remaining entries up to upTo let another member catch up after it was away. This member
+// must be able to restore the effects of all entries up to upTo by other means.
 func (l *Log) Compact(upTo uint64, keepBytes int64) error {
 	if n, first := l.removable(upTo, keepBytes); n > 0 {
 		l.forget(n, first)
@@ -216,9 +216,9 @@ func (l *Log) forget(n int, first *part) {
 	}
 }
 
-// removable returns how many segments can be removed, and the segment with which the log then
-// begins. That is not always the oldest remaining segment, since a later segment may have replaced
-// all of its entries.
+// removable returns how many segments can be removed, and the segment with which the log then begins.
+// That segment is not always the oldest remaining one, since a later one may have replaced all entries
+// of the oldest.
 func (l *Log) removable(upTo uint64, keepBytes int64) (n int, first *part) {
 	size := l.Bytes()
 	for i := 1; i < len(l.segments) && size > keepBytes; i++ {

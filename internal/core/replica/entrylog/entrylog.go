@@ -1,6 +1,6 @@
-// Package entrylog keeps the entries of a group on the disk of one member, with the term, the vote
-// and the commit index that Raft must not forget. It is the storage under package replica, which
-// says what to write and when it counts.
+// Package entrylog keeps the entries of a group on the disk of one member, with the term, the vote and
+// the commit index that Raft must not forget. It is the storage of package replica, which decides what
+// to write, and when a write counts.
 //
 // A log is a directory of segments (core/segment). A new leader replaces entries that are not
 // committed, so an index can be written twice. Such a write begins a new segment, and the head of the
@@ -109,7 +109,7 @@ type part struct {
 	base    uint64
 	members *raftpb.ConfState // as of base
 	offsets []uint32          // of the entries in the file
-	end     int64             // of the last entry in the file; states may stand before it
+	end     int64             // of the last entry in the file, or of states behind it
 	size    int64             // of the file
 }
 
@@ -121,7 +121,7 @@ type change struct {
 	data  []byte
 }
 
-// run says that entries have this term, from index `from` up to the next run.
+// run is a run of entries with one term, from index `from` up to the next run.
 type run struct{ from, term uint64 }
 
 // Torn says which bytes Open cut off, since they are the rest of a write that did not end.

@@ -72,11 +72,11 @@ func story(t testing.TB, l *Log) string {
 	for i := l.Base() + 1; i <= l.Last(); i++ {
 		one, err := l.Entries(i, i+1, 0)
 		if err != nil || len(one) != 1 {
-			t.Fatalf("entry %d: %d entries, %v", i, len(one), err)
+			t.Fatalf("entry %d: Entries returns %d entries, error %v, want 1", i, len(one), err)
 		}
 		term, err := l.Term(i)
 		if err != nil || term != one[0].GetTerm() || one[0].GetIndex() != i {
-			t.Fatalf("entry %d: its term is %d, %v, want the term and index of %v", i, term, err, one[0])
+			t.Fatalf("entry %d: term %d, error %v, want this index and the term of %v", i, term, err, one[0])
 		}
 		if one[0].GetType() == raftpb.EntryConfChangeV2 {
 			fmt.Fprintf(&b, " change")
@@ -145,7 +145,7 @@ func TestOnlyBegun(t *testing.T) {
 	begun := func(want bool, when string) {
 		t.Helper()
 		if is, err := OnlyBegun(fs); err != nil || is != want {
-			t.Errorf("%s: only begun %v, %v, want %v", when, is, err, want)
+			t.Errorf("%s: OnlyBegun returns %v, %v, want %v", when, is, err, want)
 		}
 	}
 	begun(false, "an empty directory")
@@ -195,16 +195,16 @@ func TestRefused(t *testing.T) {
 		mustAppend(t, l, entries(2, 2, 4), &State{2, 0, 3})
 		size := l.Bytes()
 		if err := l.Append(&Write{Entries: list}); !errors.Is(err, ErrDamaged) || l.Bytes() != size || l.Last() != 4 {
-			t.Errorf("%s: %v, the log has %d bytes, want ErrDamaged, %d bytes", name, err, l.Bytes(), size)
+			t.Errorf("%s: %v, and the log has %d bytes, want ErrDamaged and %d bytes", name, err, l.Bytes(), size)
 		}
 	}
 	if _, err := Create(memfs.New(), testOptions,
 		Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: make([]uint64, 500)}}); !errors.Is(err, errMembers) {
-		t.Errorf("too many members: %v", err)
+		t.Errorf("Create with too many members: %v, want errMembers", err)
 	}
 	fs := memfs.New()
 	if _, err := Open(fs, testOptions); !errors.Is(err, ErrNone) {
-		t.Errorf("an empty directory: %v", err)
+		t.Errorf("Open of an empty directory: %v, want ErrNone", err)
 	}
 	mustCreate(t, fs)
 	if _, err := Create(fs, testOptions, testBase); err == nil {
@@ -241,8 +241,9 @@ func TestTornAtEachByte(t *testing.T) {
 				if hole == 0 {
 					f.Data = f.Data[:cut]
 				} else if cut+hole <= len(f.Data) {
-					// The disk keeps a hole of zeros and the bytes behind it. The header and the head of a new segment
-					// are synced before the rest is written. So a hole in either of them ends the file.
+					// The disk keeps a hole of zeros and the bytes behind it. The header and the head of
+					// a new segment are synced before the rest is written. So if the hole begins in
+					// either of them, the file ends with the head.
 					clear(f.Data[cut : cut+hole])
 					if name != format.Name(1) && cut < beginBytes {
 						f.Data = f.Data[:beginBytes]
@@ -353,16 +354,16 @@ func TestFailedWrite(t *testing.T) {
 			w := &Write{Entries: entries(2, from, 6), State: &State{2, 3, 3}}
 			err := l.Append(w)
 			fs.Fail = nil
-			fails := from == 4 || op != "create" && op != "syncdir" // such a write begins no segment
+			fails := from == 4 || op != "create" && op != "syncdir" // entry 5 begins no segment
 			if (err != nil) != fails || err != nil && !errors.Is(err, memfs.ErrInjected) {
 				t.Errorf("%s of entry %d: %v", op, from, err)
 			}
 			if err != nil {
 				if _, err := Open(fs.Crash(), testOptions); err != nil {
-					t.Errorf("failed %s of entry %d, then a kill: %v", op, from, err)
+					t.Errorf("failed %s of entry %d, then a kill: error %v, want none", op, from, err)
 				}
 				if err := l.Append(w); err != nil {
-					t.Errorf("failed %s of entry %d, the same write again: %v", op, from, err)
+					t.Errorf("failed %s of entry %d, the same write again: %v, want no error", op, from, err)
 				}
 			}
 			want := "term 2 vote 3 commit 3, [1 2 3]: 2/1 3/1 4/1 5/2 6/2"
@@ -504,7 +505,8 @@ func openKilled(t *testing.T, space int, cut ...string) {
 	}
 }
 
-// If the last segment cannot be written anew, Open fails, leaves the log as it was, and keeps no space.
+// If Open cannot write the last segment anew, it fails, leaves the log as it was, and leaves no other
+// file behind.
 func TestOpenCannotSync(t *testing.T) {
 	openCannotSync(t, memfs.Plenty, "create", "write", "sync", "rename", "syncdir")
 	openCannotSync(t, 0, "overwrite", "truncate", "sync", "syncdir")
@@ -608,12 +610,12 @@ func TestCompact(t *testing.T) {
 		return nil
 	}
 	if err := l.Compact(40, 0); !errors.Is(err, memfs.ErrInjected) || len(fs.Files) != left {
-		t.Fatalf("files cannot be removed: %v, want the injected error", err)
+		t.Fatalf("Compact while no file can be removed: %v, want the injected error", err)
 	}
 	mustOpen(t, fs.Crash())
 	fs.Fail = nil
 	if err := l.Compact(40, 0); err != nil || l.Base() > 40 || l.Base() < 35 || len(fs.Files) != len(l.segments) {
-		t.Fatalf("compacted up to 40: %v, base %d, want 35 to 40; %d files", err, l.Base(), len(fs.Files))
+		t.Fatalf("Compact up to entry 40: %v, base %d, want base 35 to 40; %d files", err, l.Base(), len(fs.Files))
 	}
 	base := l.Base()
 	if _, err := l.Entries(base, base+2, 0); !errors.Is(err, raft.ErrCompacted) {
@@ -632,15 +634,15 @@ func TestCompact(t *testing.T) {
 	check(t, mustOpen(t, fs.Crash()), want)
 	check(t, mustOpen(t, powerLoss(fs)), want)
 
-	// If one segment replaced all entries of the earlier segments, Compact removes those, and the log
-	// begins with it.
+	// If one segment replaced all entries of the earlier segments, Compact removes the earlier segments,
+	// and the log begins with the remaining one.
 	fs = memfs.New()
 	l = mustCreate(t, fs)
 	mustAppend(t, l, entries(1, 2, 30), nil)
 	mustAppend(t, l, entries(1, 31, 50), nil)
 	mustAppend(t, l, entries(2, 10, 12), &State{2, 0, 12})
 	if err := l.Compact(9, 0); err != nil || l.Base() != 9 || len(fs.Files) != 1 {
-		t.Fatalf("%v, base %d, %d files", err, l.Base(), len(fs.Files))
+		t.Fatalf("after Compact: %v, base %d, %d files, want no error, base 9, 1 file", err, l.Base(), len(fs.Files))
 	}
 	check(t, l, "term 2 vote 0 commit 12, [1 2 3]: 10/2 11/2 12/2")
 	check(t, mustOpen(t, fs), "term 2 vote 0 commit 12, [1 2 3]: 10/2 11/2 12/2")
@@ -666,7 +668,8 @@ func TestReadBack(t *testing.T) {
 		for _, bytes := range []uint64{0, 150, 1 << 40} {
 			got, err := l.Entries(lo, 51, bytes)
 			if err != nil || len(got) == 0 || bytes == 0 && len(got) > 1 || bytes == 150 && len(got) > 3 {
-				t.Fatalf("from entry %d on, a limit of %d bytes: %d entries, %v", lo, bytes, len(got), err)
+				t.Fatalf("from entry %d on, limit %d bytes: %d entries, %v, want entries within the limit",
+					lo, bytes, len(got), err)
 			}
 			for i, e := range got {
 				if want := fmt.Sprintf("%d of 1", lo+uint64(i)); string(e.GetData()) != want || e.GetIndex() != lo+uint64(i) {

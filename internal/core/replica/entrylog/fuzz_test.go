@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// The last segment has any bytes. Then the log either does not open, or returns only entries that are in
+// Whatever bytes the last segment has, the log either does not open, or returns only entries that are in
 // the files byte for byte, in order. A log that opens takes further entries.
 func FuzzOpen(f *testing.F) {
 	// The fuzzer changes the last of three segments. This segment replaced an entry of the second.
@@ -75,7 +75,7 @@ func FuzzOpen(f *testing.F) {
 			}
 			last = term
 			if payload := appendEntry(nil, &Entry{Term: term, Data: e.GetData()}); !bytes.Contains(all, payload) {
-				t.Fatalf("entry %d was invented", e.GetIndex())
+				t.Fatalf("entry %d is not in the files", e.GetIndex())
 			}
 		}
 		state, end := l.state, l.Last()
@@ -88,7 +88,7 @@ func FuzzOpen(f *testing.F) {
 		mustAppend(t, l, []Entry{{Index: end + 1, Term: last + 1, Data: []byte("more")}}, nil)
 		again, err := Open(fs, testOptions)
 		if err != nil || again.Last() != end+1 || again.Base() != l.Base() || again.state != state {
-			t.Fatalf("after one more: %v, %+v", err, again)
+			t.Fatalf("reopened after one more entry: %v, %+v", err, again)
 		}
 	})
 }

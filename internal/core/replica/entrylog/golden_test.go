@@ -12,8 +12,8 @@ import (
 )
 
 // goldenStory repeats the calls that wrote testdata/golden. The directory must not change: every later
-// program must open it, and a program that makes the same calls writes the same bytes. There are a
-// change of the members, entries that a new leader replaced, a restart, removed segments, a failed
+// program must open it, and a program that makes the same calls writes the same bytes. The calls lead to
+// a change of the members, entries that a new leader replaced, a restart, removed segments, a failed
 // write that could not be cut back, and a kill in the middle of the last write.
 func goldenStory(t *testing.T) *memfs.FS {
 	t.Helper()
@@ -72,7 +72,7 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// A directory that an older program wrote opens, with all entries that counted.
+// Open opens a directory that an older program wrote, with all entries that counted.
 func TestGoldenOpens(t *testing.T) {
 	check(t, mustOpen(t, goldenFiles(t)), goldenContents)
 }

@@ -15,8 +15,8 @@ import (
 
 var _ raft.Storage = (*Log)(nil)
 
-// Start tells the log the last entry in the member's state. Call it before Raft reads InitialState.
-// All entries up to it are committed, though the log may not know it, since commit indexes need no
+// Start tells the log the last entry in the member's state. Call it before Raft reads InitialState. All
+// entries up to that entry are committed, though the log may not know this, since commit indexes need no
 // sync.
 func (l *Log) Start(applied uint64) error {
 	l.mu.Lock()
@@ -45,8 +45,8 @@ func (l *Log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	return &raftpb.HardState{Term: new(l.state.Term), Vote: new(l.state.Vote), Commit: new(l.state.Commit)}, members, nil
 }
 
-// Snapshot implements raft.Storage. Raft's messages do not fill a member that lags behind the first
-// entry.
+// Snapshot implements raft.Storage. It returns no snapshot: Raft's messages do not fill a member that
+// lags behind the first entry.
 func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
 	return nil, raft.ErrSnapshotTemporarilyUnavailable
 }

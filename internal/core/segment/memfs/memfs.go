@@ -39,7 +39,7 @@ type FS struct {
 type File struct {
 	Data   []byte
 	Synced int  // bytes that survive a power loss
-	lost   bool // a Sync failed: as with a real kernel, later ones save only what is overwritten since
+	lost   bool // a Sync failed: as with a real kernel, later Syncs save only bytes overwritten since
 
 	overwritten int    // how many of the first bytes were overwritten since the last Sync
 	before      []byte // the bytes that the disk may still have in place of overwritten ones
@@ -112,12 +112,12 @@ func (m *FS) Crash() *FS {
 	return c
 }
 
-// PowerLoss returns the directory after a power loss: the synced names, with the synced bytes and a
-// random number of the bytes written since. Each byte that was overwritten since the last Sync may be the old
-// one.
+// PowerLoss returns the directory after a power loss. It has the synced names, with the synced bytes,
+// and some of the bytes written since, as many as rng chooses. A byte that was overwritten since the
+// last Sync may have its old value.
 func (m *FS) PowerLoss(rng *rand.Rand) *FS {
 	c := New()
-	for _, name := range slices.Sorted(maps.Keys(m.Durable)) { // so that a seed repeats its run
+	for _, name := range slices.Sorted(maps.Keys(m.Durable)) { // so that a seed always gives the same run
 		f := m.Durable[name]
 		keep := f.Synced + rng.IntN(len(f.Data)-f.Synced+1)
 		data := slices.Clone(f.Data[:keep])
@@ -158,7 +158,7 @@ func (m *FS) find(op, name string) (*File, error) {
 	return f, nil
 }
 
-// List returns the names, sorted, so that a seed repeats its run.
+// List returns the names. They are sorted, so that a seed always gives the same run.
 func (m *FS) List() ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -268,7 +268,7 @@ type handle struct {
 	closed bool
 
 	overwrites bool
-	at         int // where the next byte goes, if it overwrites
+	at         int // where the next byte goes, if overwrites is set
 }
 
 func (h *handle) Write(b []byte) (int, error) {
@@ -281,7 +281,7 @@ func (h *handle) Write(b []byte) (int, error) {
 	if h.overwrites {
 		at = h.at
 	}
-	n, err, places := len(b), error(nil), min(len(f.Data)-at, len(b)) // bytes that need no space
+	n, err, places := len(b), error(nil), min(len(f.Data)-at, len(b)) // places: bytes that need no space
 	if n > h.fs.Space+places {
 		n, err = h.fs.Space+places, ErrNoSpace
 	}
