@@ -188,8 +188,8 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 		handle.Add(1)
 		flush(t, c)
 		if got := parse(t, w.take()); len(got) != 91 || got.sum("c later 0") != 1 || got.sum("c handle ") != 1 {
-			t.Errorf("after the eviction of idle series, got %d series or wrong values, want 91 series and the right "+
-				"values", len(got))
+			t.Errorf("after the eviction of idle series, got %d series, and the counters later %v and handle %v; want 91, 1, 1",
+				len(got), got.sum("c later 0"), got.sum("c handle "))
 		}
 	})
 }

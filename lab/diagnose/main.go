@@ -36,7 +36,7 @@ import (
 	"github.com/freshet-io/freshet/lab/repository"
 )
 
-// none is the name of the row without a fault.
+// The constant none names the row of the table that has no fault.
 const none = "none"
 
 // faults are the first rows of the table.

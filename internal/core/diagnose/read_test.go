@@ -220,7 +220,8 @@ func TestMissing(t *testing.T) {
 				record.Summary: []byte(summary), record.CPU: []byte("not a profile"), record.MetricsEnd: []byte("freshet_x 1\n"),
 			}))
 	if len(d.Causes) > 0 || len(d.Checked) != len(looks) {
-		t.Errorf("%d causes and %d checks without a fault, want 0 and %d", len(d.Causes), len(d.Checked), len(looks))
+		t.Errorf("a record without a fault has %d causes after %d checks, want 0 after %d", len(d.Causes), len(d.Checked),
+			len(looks))
 	}
 	if why := d.Missing[record.Trace]; why != "the flight recorder is not running" {
 		t.Errorf("trace.out is missing because %q", why)

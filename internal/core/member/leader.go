@@ -840,6 +840,6 @@ func (n *Node) lagging() error {
 	if behind <= n.settings.MaxBehind {
 		return nil
 	}
-	return fmt.Errorf("%w: they have at least %d bytes of the log to apply yet, and %d are allowed; "+
+	return fmt.Errorf("%w: each of them must still apply %d bytes of the log or more, and %d are allowed; "+
 		"`freshet diagnose` finds slow nodes", ErrBehind, behind, n.settings.MaxBehind)
 }

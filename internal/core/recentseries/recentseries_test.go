@@ -173,8 +173,8 @@ func TestBound(t *testing.T) {
 	s.size = Most // as if the set were full
 	s.Note(2 << 32)
 	if s.Has(2<<32) || s.Len() != Most || !s.Full(1<<30) || s.Full(0) {
-		t.Errorf("one series beyond the bound: known %v, %d series, full %v, want false, %d, true",
-			s.Has(2<<32), s.Len(), s.Full(1<<30), Most)
+		t.Errorf("one series beyond the bound: known %v, want false; %d series, want %d; full %v, want true",
+			s.Has(2<<32), s.Len(), Most, s.Full(1<<30))
 	}
 	s.Note(1 << 32)
 	s.Advance(base + Epoch)

@@ -476,8 +476,8 @@ func TestBarrier(t *testing.T) {
 
 // A member asks another one, which no longer leads, for the end of the order. The asked member does not
 // pass the question on: its node would send a message in the name of another member, and all nodes
-// refuse such messages. A question that was passed on once stayed at the front of a node's queue, and
-// nothing followed it.
+// refuse such messages. When questions were still passed on, one of them stayed at the front of a node's
+// queue, and no message behind it was sent.
 func TestAQuestionIsNotPassedOn(t *testing.T) {
 	g := newGroup(t, 3)
 	_, others := g.elect()
