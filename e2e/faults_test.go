@@ -270,9 +270,9 @@ func TestDamagedGroup(t *testing.T) {
 		{"a bit in the middle is flipped", (*process).kill, "*.segment", flipMiddle, ""},
 		{"the log is gone", (*process).terminate, "*.segment", nil, ""},
 		{"a bit of the checkpoint is flipped", (*process).terminate, "*.checkpoint", flipMiddle,
-			"a checkpoint of the group does not count"},
+			"a checkpoint of the group cannot be used"},
 		{"the checkpoint is empty", (*process).terminate, "*.checkpoint", empty,
-			"a checkpoint of the group does not count"},
+			"a checkpoint of the group cannot be used"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel() // it mostly waits for windows
