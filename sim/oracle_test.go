@@ -456,14 +456,14 @@ func (s *sim) sameStores(a, b *node) {
 }
 
 // checkMixed checks that two kinds that claim a name have two names, and returns the name of the counter.
-func (s *sim) checkMixed(n *node, tenant string) (counter string) {
+func (s *sim) checkMixed(n *node, tenant, name string) (counter string) {
 	names := n.node.State().Names()
-	counter, known, _ := names.Peek(&catalogue.Claim{Tenant: tenant, Name: mixed, Kind: series.Counter})
-	gauge, gaugeKnown, _ := names.Peek(&catalogue.Claim{Tenant: tenant, Name: mixed, Kind: series.Gauge})
-	if known && gaugeKnown && (counter == mixed) == (gauge == mixed) {
-		s.Fail("the counter %s of tenant %s is stored as %s, and the gauge as %s", mixed, tenant, counter, gauge)
+	counter, known, _ := names.Peek(&catalogue.Claim{Tenant: tenant, Name: name, Kind: series.Counter})
+	gauge, gaugeKnown, _ := names.Peek(&catalogue.Claim{Tenant: tenant, Name: name, Kind: series.Gauge})
+	if known && gaugeKnown && (counter == name) == (gauge == name) {
+		s.Fail("the counter %s of tenant %s is stored as %s, and the gauge as %s", name, tenant, counter, gauge)
 	}
-	if gauge == mixed {
+	if known && gauge == name {
 		s.covered.conflicts++
 	}
 	return counter
@@ -490,8 +490,8 @@ func (s *sim) expected(n *node) {
 		if strings.HasPrefix(name, "level") {
 			continue
 		}
-		if name == mixed {
-			name = s.checkMixed(n, tenant)
+		if isMixed(name) {
+			name = s.checkMixed(n, tenant, name)
 		}
 		if got := n.total(tenant, name); got != o.sent[key] || o.acked[key] != o.sent[key] {
 			s.Fail("%s of tenant %s ends at %v, its collectors sent %v, and %v was acknowledged", name, tenant, got, o.sent[key],

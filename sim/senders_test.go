@@ -119,7 +119,7 @@ func (s *sim) collect(c *collector) {
 			Sequence: c.portions, Second: p.second, Birth: p.second * 1e9})
 		p.sums[tenant] = map[string]float64{}
 		add := func(kind series.Kind, name string, v float64) {
-			if name != mixed {
+			if !isMixed(name) {
 				name = crowded(tenant, kind, name)
 			}
 			inc := batch.Increment{Key: series.AppendKey(nil, kind, labels.FromStrings("__name__", name)),
@@ -141,7 +141,7 @@ func (s *sim) collect(c *collector) {
 			add(series.Gauge, fmt.Sprint("gauge", c.n), float64(s.Between(0, 1000)))
 		}
 		if c.n == 0 || c.n == 1 && s.Chance(70) { // two kinds claim one name
-			add([]series.Kind{series.Counter, series.Gauge}[c.n], mixed, float64(s.Between(1, 100)))
+			add([]series.Kind{series.Counter, series.Gauge}[c.n], mixed(p.second), float64(s.Between(1, 100)))
 		}
 		for _, b := range c.writer.End() {
 			p.Batches = p.Batches.Append(b.Bytes)
@@ -152,8 +152,11 @@ func (s *sim) collect(c *collector) {
 	s.pushNext(c)
 }
 
-// mixed is the name of a counter of one collector, and of a gauge of another one.
-const mixed = "mixed"
+// mixed returns the name of a counter of one collector, and of a gauge of another one. Every ten seconds, both
+// claim another name.
+func mixed(second int64) string { return fmt.Sprint("mixed", second/10) }
+
+func isMixed(name string) bool { return strings.HasPrefix(name, "mixed") }
 
 // crowds is the number of shards in which all series of windows lie, so that a shard has several
 // series, tenants and senders. These shards are far apart, so that their tiles are closed at different
