@@ -1,6 +1,6 @@
-// Package freshet_test checks the rules of this repository that no compiler
-// checks: which packages may import each other, which functions core may not
-// call, and that every dependency has a reason. CONTRIBUTING.md explains them.
+// Package freshet_test checks the rules of this repository that no compiler checks: which packages may
+// import each other, which functions core may not call, and which dependencies have a reason.
+// CONTRIBUTING.md explains the rules.
 package freshet_test
 
 import (
@@ -86,7 +86,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// The tree under testdata breaks each rule at least once. The rest of the tree is allowed.
+// The tree under testdata breaks each rule at least once. Its other code breaks no rule.
 func TestImportRulesCatch(t *testing.T) {
 	want := []string{
 		"internal/adapter/sideways/sideways.go: imports internal/adapter/files: parts of internal/adapter do not " +
@@ -210,7 +210,7 @@ func check(dir string, file *ast.File) (broken []string) {
 // clockUses finds the functions of clock that a file calls or uses as values. The file may import their
 // packages under any name.
 func clockUses(file *ast.File) (broken []string) {
-	names := map[string]string{} // import paths of packages in clock, by their names in file
+	names := map[string]string{} // import paths of the packages in clock, by the file's names for them
 	for _, spec := range file.Imports {
 		name, _ := strconv.Unquote(spec.Path.Value)
 		if clock[name] == nil {
@@ -247,7 +247,7 @@ func layerOf(dir string) int {
 	return -1
 }
 
-// part returns the directory directly below the layer's directory: internal/role/collector for
+// part returns the name of the directory directly below the layer's directory: collector for
 // internal/role/collector/x.
 func part(dir string, layer int) string {
 	rest := strings.TrimPrefix(dir, layers[layer].dir+"/")

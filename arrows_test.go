@@ -26,9 +26,9 @@ import (
 // lists all of them in its package comment, in indented lines that begin with one or more file names.
 // The file to read first is at the top. A file uses declarations (functions, types, variables,
 // constants, methods, fields) only from the files below it. There is one exception, since a method may
-// stand in a file below its type: two uses in a method do not count, that of the receiver's type, and
-// that of a field taken directly from the receiver. So a reader understands a file without the files
-// above it, but may have to look up a field of the receiver in one of them.
+// stand in a file below its type: a method may use the type of its receiver, and fields that it takes
+// directly from the receiver, even if a file above declares them. So a reader understands a file without
+// the files above it, but may have to look up a field of the receiver in one of them.
 const manyFiles = 10
 
 func TestFilesPointDown(t *testing.T) {
@@ -133,7 +133,7 @@ func arrowsOf(t *testing.T, names []string, typed *packageTypes) (found arrows) 
 			declared[name] = base // any one of the files, if several declare the name under different build constraints
 		}
 	}
-	at := map[string]int{} // places in the order, from 1
+	at := map[string]int{} // a file's place in the order, from 1
 	for _, row := range regexp.MustCompile(`(?m)^\t\w+\.go(, \w+\.go)*`).FindAllString(doc, -1) {
 		for name := range strings.SplitSeq(strings.TrimSpace(row), ", ") {
 			if at[name] != 0 {

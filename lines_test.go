@@ -15,8 +15,9 @@ import (
 // widest is the largest number of columns in a line of Go. A tab counts as one column.
 const widest = 120
 
-// Lines are narrow enough to show two files beside each other on a screen. The tag of a field and a
-// text between backquotes cannot be broken, so these lines may be wider. Nobody wraps generated files.
+// Lines are narrow enough to show two files beside each other on a screen. The tag of a field and a text
+// between backquotes cannot be broken, so these lines may be wider. Generated files are exempt, since
+// nobody wraps them.
 func TestCodeIsWrapped(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "git", "ls-files", "--cached", "--others", "--exclude-standard",
 		"*.go").Output()

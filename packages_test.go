@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// nobody is the id of the user that runs the script if the test runs as root. This user must not be able
-// to install packages.
+// nobody is a user id. If the test runs as root, the script runs as this user, who must not be able to
+// install packages.
 const nobody = 65534
 
 // packages runs .ci/packages as a user who is not root. The script finds only the given programs and
@@ -96,8 +96,8 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 			delete(got, name)
 		}
 		for name := range got {
-			if !strings.HasPrefix(name, "lib") && name != "iproute2" { // looked up in /sbin, so this machine decides
-				t.Errorf("%s: %s is listed twice, or although it is installed: %s", c.why, name, list)
+			if !strings.HasPrefix(name, "lib") && name != "iproute2" { // these are looked up in /sbin of this machine
+				t.Errorf("%s: %s is listed twice, or is listed although it is installed: %s", c.why, name, list)
 			}
 		}
 	}

@@ -403,7 +403,7 @@ func TestLittleIsLostToAnotherHost(t *testing.T) {
 			}
 		})
 		got := parse(t, w.take())
-		// Each of the two packets of the first flush holds one call.
+		// The two packets of the first flush without a server hold one call each.
 		n := got.sum("c a "+strings.Repeat("x", 1000)) + got.sum("c b "+strings.Repeat("x", 1000))
 		if w.lost != 2 || n != 1798 {
 			t.Errorf("%d datagrams are lost, want 2; %v of 1800 calls arrived, want 1798", w.lost, n)

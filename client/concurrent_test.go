@@ -95,7 +95,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 			c.Set("a", "x")
 			c.Set("a", "y")
 		}
-		// The same holds when such goroutines occupy all cells but one.
+		// A stopped goroutine in every cell but one delays no other goroutine, either.
 		c.table.Load().each(func(s *series) {
 			more := s.more.Load()
 			for i := range more[1:] {

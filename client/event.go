@@ -189,7 +189,7 @@ func (c *Client) respell(s, bad string) string {
 	return clean
 }
 
-// tagsField returns the text with the tags, which ends every line.
+// tagsField returns the end of a line: its tags, and the client's constant text.
 func (c *Client) tagsField(tags []string) string {
 	if !isClean("", "", tags) {
 		_, tags = cleaned("", "", tags)

@@ -282,7 +282,7 @@ func (f *flusher) report() {
 		return
 	}
 	own := ",client:freshet,client_version:" + version + ",client_transport:" + f.socket.transport()
-	constant := "|#" + own[1:] + f.c.tags // c.tags begins with a comma before more tags, or with the next field
+	constant := "|#" + own[1:] + f.c.tags // c.tags begins with a comma if more tags follow, or else with the next field
 	f.telemetry.report(&f.c.counts, func(name string, n uint64, tag string) {
 		line := name + ":" + string(appendNumber(nil, float64(n))) + "|c" + constant
 		if tag != "" {

@@ -230,7 +230,7 @@ func (r received) readMetric(text string) error {
 		_, rest, _ = strings.Cut(field, "|")
 	}
 	if rest != "" {
-		return fmt.Errorf("fields are in another order, or unknown: %q", rest)
+		return fmt.Errorf("fields are unknown or in the wrong order: %q", rest)
 	}
 	key := fmt.Sprintf("%s %s %s", letter, name, tags)
 	l := r[key]

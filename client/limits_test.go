@@ -110,7 +110,7 @@ func TestSampled(t *testing.T) {
 		// standard errors, since the values are also thinned to 2,000.
 		for _, key := range []string{"ms t k:v", "h h ", "d d ", "ms handle "} {
 			if l := got[key]; math.Abs(l.count-calls) > 2800 || len(l.values) < 2000 || len(l.values) > 2100 {
-				t.Errorf("%s: got %d values that count for %v, want 2000 to 2100 that count for about %v",
+				t.Errorf("%s: got %d values for a count of %v, want 2000 to 2100 values for a count of about %v",
 					key, len(l.values), l.count, calls)
 			}
 		}
@@ -188,7 +188,8 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 		handle.Add(1)
 		flush(t, c)
 		if got := parse(t, w.take()); len(got) != 91 || got.sum("c later 0") != 1 || got.sum("c handle ") != 1 {
-			t.Errorf("after the eviction of idle series, got %d series, and the counters later %v and handle %v; want 91, 1, 1",
+			t.Errorf("after the eviction of idle series, got %d series, %v for the counter named later and %v for "+
+				"the one named handle; want 91, 1, 1",
 				len(got), got.sum("c later 0"), got.sum("c handle "))
 		}
 	})
@@ -395,8 +396,9 @@ func TestMemoryIsBounded(t *testing.T) {
 				time.Sleep(time.Second) // the client tries to flush
 			}
 		}
-		// The bytes hold 1,000 series of 128 bytes, their text and the first values of their cells, and
-		// a map for each set. Another 2 MiB are allowed for the maps, since MaxBytes is an estimate.
+		// The bytes in use hold 1,000 series of 128 bytes, their text and the first values of their
+		// cells, and a map for each set. Another 2 MiB are allowed for the maps, since MaxBytes is an
+		// estimate.
 		if grown := heap() - before; grown > 4<<20 {
 			t.Errorf("%d bytes are held, want at most 4 MiB", grown)
 		}

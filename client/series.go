@@ -111,9 +111,9 @@ func newSeries(hash uint64, k kind, rate float64, name string, tags []string) *s
 	return &series{hash: hash, text: b.String(), rate: rate, name: uint16(len(name)), tags: n, kind: k}
 }
 
-// is reports whether the series has this kind, rate, name and tags. The name and the tags may contain
-// separators. A tag with a comma never matches: the series would hold it as two tags, so the numbers of
-// tags differ.
+// is compares the series with a kind, rate, name and tags, and reports whether they are the same. The
+// name and the tags may contain separators. A tag with a comma never matches: the series would hold it
+// as two tags, so the numbers of tags differ.
 func (s *series) is(k kind, rate float64, name string, tags []string) bool {
 	if s.kind != k || s.rate != rate || int(s.name) != len(name) || int(s.tags) != len(tags) ||
 		s.text[:len(name)] != name {
@@ -189,8 +189,8 @@ func (s *series) add(n float64) bool {
 	return true
 }
 
-// record keeps a value. If there are too many values, it replaces a random one, so that each value since
-// the last flush is kept with the same probability.
+// record keeps a value. If there are too many values, the new value may replace a random one, so that
+// each value since the last flush is kept with the same probability.
 func (s *series) record(v float64, l *limits) bool {
 	c := s.lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// The names of the networks, as in package net. The network guess is a Unix socket of unknown type.
+// The names of the networks, as in package net. The constant guess stands for a Unix socket of unknown
+// type.
 const (
 	udp      = "udp"
 	unixgram = "unixgram"
@@ -139,7 +140,7 @@ type socket struct {
 	probes int  // probes sent since the flusher last read this count
 }
 
-// startFlush must be called before the packets of a flush.
+// startFlush must be called before the packets of a flush are written.
 func (s *socket) startFlush() {
 	s.asks = s.loopback
 	s.took = time.Now()
@@ -226,7 +227,7 @@ func (s *socket) named(now time.Time) bool {
 	return err != nil
 }
 
-// broken decides whether to keep the connection after an error.
+// broken decides after an error whether to keep the connection.
 func (s *socket) broken(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMSGSIZE):

@@ -216,9 +216,9 @@ func TestServerComesBack(t *testing.T) {
 	}
 }
 
-// The server does not read, so its queue fills up and the kernel accepts no more packets. Callers do not
-// notice that: the server begins to read only after their last call. Each call is sent, held, or counted
-// as lost.
+// The server does not read, so its queue fills up and the kernel accepts no more packets. Calls do not
+// wait for the server, which begins to read only after the last call. Each call is sent, held, or
+// counted as lost.
 func TestServerDoesNotRead(t *testing.T) {
 	for _, network := range []string{unixgram, unix} {
 		t.Run(network, func(t *testing.T) {

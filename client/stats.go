@@ -117,7 +117,7 @@ type telemetry struct {
 
 const telemetryPrefix = "datadog.dogstatsd.client."
 
-// report calls `line` with every count, and its increase since the last report.
+// report calls `line` for every count, with its increase since the last report.
 func (t *telemetry) report(c *counts, line func(name string, n uint64, tag string)) {
 	tell := func(name string, n uint64, tag string) {
 		key := name + tag

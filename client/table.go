@@ -51,7 +51,8 @@ func (t *table) each(f func(*series)) {
 	}
 }
 
-// with puts s into t, or into a larger copy of t if t may be full, and returns the table that has s.
+// with is a method that puts s into t, or into a larger copy of t if t may be full, and returns the
+// table that has s.
 func (t *table) with(s *series) *table {
 	if 2*(t.n+1) > len(t.slots) {
 		grown := newTable(2 * len(t.slots))

@@ -98,7 +98,8 @@ func TestDockerfile(t *testing.T) {
 		for _, replaced := range regexp.MustCompile(`(?m) => \./(\S+)$`).FindAllSubmatch(mod, -1) {
 			dir := string(replaced[1])
 			if want := (instruction{"COPY", dir + "/go.mod " + dir + "/"}); !slices.Contains(instructions, want) {
-				t.Errorf("go mod download needs the directories of the replace directives in go.mod; missing: %v", want)
+				t.Errorf("the Dockerfile lacks %v: go mod download needs the directories of the replace directives "+
+					"in go.mod", want)
 			}
 		}
 		if !slices.ContainsFunc(instructions, func(in instruction) bool {
@@ -237,7 +238,8 @@ func TestSocketUnit(t *testing.T) {
 
 	t.Run("outlives the service, where everybody can reach it", func(t *testing.T) {
 		if !slices.Equal(service["RuntimeDirectoryPreserve"], []string{"yes"}) {
-			t.Error("RuntimeDirectoryPreserve is not yes: systemd removes the sockets' directory with the service")
+			t.Error("the value of RuntimeDirectoryPreserve is not yes, so systemd removes the sockets' directory " +
+				"with the service")
 		}
 		if service["DynamicUser"] != nil {
 			t.Error("DynamicUser is set: systemd puts the preserved directory of such a service into /run/private, " +

@@ -79,7 +79,8 @@ func TestBenchClosesTheBooks(t *testing.T) {
 			}
 			if sum := r.Measured["cpu_user_us_per_metric"] + r.Measured["cpu_system_us_per_metric"]; sum <
 				0.99*r.Measured["cpu_us_per_metric"] || sum > 1.01*r.Measured["cpu_us_per_metric"] {
-				t.Errorf("user and system time add up to %v, want cpu_us_per_metric in %v", sum, r.Measured)
+				t.Errorf("user and system time add up to %v, want the value of cpu_us_per_metric in %v",
+					sum, r.Measured)
 			}
 		})
 	}

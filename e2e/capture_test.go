@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A capture that is killed under load can be replayed: another server gets exactly the lines in the
-// file, at full speed.
+// A capture file can be replayed even if its capture was killed under load: another server gets exactly
+// the lines in the file, at full speed.
 func TestCaptureAndReplay(t *testing.T) {
 	first, second := start(t, dataDir(t)), start(t, dataDir(t))
 	file := filepath.Join(t.TempDir(), "bug.capture")
@@ -58,7 +58,7 @@ func TestCaptureAndReplay(t *testing.T) {
 			Name, Type string
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Type != "counter" {
-			t.Fatalf("printed %s, want a counter: %v", line, err)
+			t.Fatalf("replay printed %s, want a counter: %v", line, err)
 		}
 		printed++
 	}

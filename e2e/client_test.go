@@ -33,7 +33,8 @@ func TestOwnClient(t *testing.T) {
 	each(func(s *ownSender) { s.use() })
 	flushed := make(chan error, len(senders))
 	each(func(s *ownSender) {
-		// The client notices the missing server only when a send fails. Over UDP its probe fails.
+		// The client notices the missing server only when a send fails. Over UDP, this is the send of a
+		// probe.
 		go func() { flushed <- s.client.Flush(context.WithoutCancel(t.Context())) }()
 		select {
 		case err := <-s.trouble:

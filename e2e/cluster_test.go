@@ -25,7 +25,7 @@ type trio struct {
 	extra    map[string][]string // additional flags, by node
 
 	mu    sync.Mutex
-	nodes map[string]*process // the latest process of each node that became ready
+	nodes map[string]*process // each node's latest process that became ready
 
 	parted map[string]bool // nodes that are cut off, so that they may answer 503
 }
@@ -339,7 +339,8 @@ func (w *writer) check(node string) {
 	}
 }
 
-// increments sends increments of a counter and values of a gauge to a socket until it is stopped.
+// increments is a sender: until it is stopped, it sends increments of a counter and values of a gauge to
+// a socket.
 type increments struct {
 	quit chan struct{}
 	done chan struct{}

@@ -40,7 +40,7 @@ func TestDiagnoseNamesAPartedNode(t *testing.T) {
 	eventually(t, 30*time.Second, "node a notices the cut", unreachable)
 	found := diagnosis(t, "--server", operator)
 	if found.Record.Node != "a" {
-		t.Errorf("the record is of node %q, want a", found.Record.Node)
+		t.Errorf("the record comes from node %q, want node a", found.Record.Node)
 	}
 	if len(found.Causes) == 0 || found.Causes[0].Name != diagnose.Parted || found.Causes[0].Score < diagnose.Clear ||
 		!strings.Contains(found.Causes[0].Title, "Nodes that cannot be reached: c; the others go on, and node") {
@@ -60,7 +60,7 @@ func TestDiagnoseNamesAPartedNode(t *testing.T) {
 		Node string `json:"node"`
 	}
 	if err := p.ask("/api/v1/status/top", nil, &page); err != nil || page.Node != "a" {
-		t.Errorf("top names node %q, want a; error %v", page.Node, err)
+		t.Errorf("status/top names node %q, want node a: %v", page.Node, err)
 	}
 	c.tailNamesItsNode(operator)
 }

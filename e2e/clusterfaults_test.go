@@ -23,7 +23,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/peer"
 )
 
-// samples returns all samples of the last hour before a time, by series.
+// samples returns all samples of the hour before a time, by series.
 func (p *process) samples(at time.Time) (map[string][]point, error) {
 	var data struct {
 		Result []result `json:"result"`
@@ -39,7 +39,7 @@ func (p *process) samples(at time.Time) (map[string][]point, error) {
 	return all, nil
 }
 
-// equal waits until all nodes have the same samples, and at least one sample.
+// equal is a check that waits until all nodes have the same samples, and at least one sample.
 func (c *trio) equal() {
 	c.t.Helper()
 	at := time.Now()
@@ -61,7 +61,7 @@ func (c *trio) equal() {
 	})
 }
 
-// differ returns an error if a node's samples differ from the samples of node a.
+// differ is a check that returns an error if a node's samples differ from the samples of node a.
 func differ(want, got map[string][]point, node string) error {
 	for _, series := range slices.Sorted(maps.Keys(want)) {
 		if a, b := want[series], got[series]; !reflect.DeepEqual(a, b) {
@@ -222,7 +222,7 @@ func TestTwoOfThreeGone(t *testing.T) {
 		return err
 	})
 	if v, err := p.value("late"); err != nil || v != 1 {
-		t.Errorf("the series late has the value %v, want 1; error %v", v, err)
+		t.Errorf("the series named late has the value %v, want 1; error %v", v, err)
 	}
 	c.begin(leader)
 	c.caughtUp()

@@ -137,8 +137,8 @@ func TestTheLeaderForwards(t *testing.T) {
 	}
 }
 
-// has returns an error unless the backend has all acknowledged samples of a writer, and all increments
-// of a counter.
+// has is a check that returns an error unless the backend has all acknowledged samples of a writer, and
+// all increments of a counter.
 func (r *receiver) has(w *writer, hits float64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +159,7 @@ func (r *receiver) has(w *writer, hits float64) error {
 	return nil
 }
 
-// check fails the test if a sample came again that was not sent shortly before or after a kill.
+// check fails the test if a sample came again although it was not sent shortly before or after a kill.
 func (r *receiver) check(t *testing.T, kills []time.Time) {
 	t.Helper()
 	r.mu.Lock()
@@ -187,6 +187,6 @@ func (r *receiver) check(t *testing.T, kills []time.Time) {
 		t.Errorf("%d samples came again although no leader was killed within 8 s of them", early)
 	}
 	if float64(r.sent) > 1.5*float64(distinct) {
-		t.Errorf("%d samples were sent, want at most half more than the %d different samples", r.sent, distinct)
+		t.Errorf("%d samples were sent, want at most 1.5 times the %d different samples", r.sent, distinct)
 	}
 }

@@ -21,7 +21,8 @@ func invoke(t *testing.T, args ...string) (code int, stdout, stderr string) {
 }
 
 // Before a reload, an operator can check a file, print the configuration in force, and see what the
-// reload would change. Settings from flags do not count as changes. The file in force shows no change.
+// reload would change. Settings from flags do not count as changes. The comparison with the file in
+// force shows no change.
 func TestConfigurationTools(t *testing.T) {
 	dir := dataDir(t)
 	file := filepath.Join(dir, "freshet.yaml")

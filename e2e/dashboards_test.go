@@ -67,7 +67,8 @@ func TestDashboards(t *testing.T) {
 	noneFires(t, askers)
 }
 
-// TestAlertsOfACluster checks the same for the alerts of clusters, with three nodes and a collector.
+// TestAlertsOfACluster does the checks of TestDashboards for the alerts of clusters, with three nodes
+// and a collector.
 func TestAlertsOfACluster(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {

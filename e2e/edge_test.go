@@ -239,7 +239,7 @@ func (n *nginx) ledger(p *process) {
 			return err
 		}
 		if s := now.Samples; s.Difference != 0 || len(s.Malformed) > 0 || len(s.Refused) > 0 {
-			return fmt.Errorf("the ledger has %+v, want no difference, malformed or refused sample", s)
+			return fmt.Errorf("the ledger has %+v, want no difference, and no malformed or refused sample", s)
 		}
 		return nil
 	})

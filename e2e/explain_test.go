@@ -41,7 +41,7 @@ func TestExplain(t *testing.T) {
 	}
 	if e := ask("latency:1|g"); e.Lines[0].Becomes.Query != "latency" || len(e.Lines[0].Warnings) > 0 ||
 		!strings.Contains(strings.Join(e.Arrives, " "), p.UDP) {
-		t.Errorf("before anything was sent, the explanation is %+v, want the series latency without a warning", e)
+		t.Errorf("before anything was sent, the explanation is %+v, want the series named latency, and no warning", e)
 	}
 
 	sendOne(t, p, "latency:1|c")
@@ -81,7 +81,7 @@ func TestExplain(t *testing.T) {
 	var a struct{ Data explanation }
 	if err := json.Unmarshal(body, &a); err != nil || len(a.Data.Lines) != 2 || a.Data.Tenant != "other" ||
 		a.Data.Lines[0].Becomes.Query != "latency" || a.Data.Lines[1].WellFormed {
-		t.Errorf("the datagram posted for another tenant: %v\n%s", err, body)
+		t.Errorf("wrong answer for another tenant: error %v\n%s", err, body)
 	}
 
 	out, err := exec.CommandContext(t.Context(), freshet, "explain", "latency:1|g", "--server", p.HTTP).Output()

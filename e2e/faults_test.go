@@ -118,7 +118,7 @@ func TestAFailedStartSaysWhy(t *testing.T) {
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			if got := refused(t, c.code, c.args...); got != "freshet: "+c.want+"\n" {
-				t.Errorf("printed\n %swant\n freshet: %s", got, c.want)
+				t.Errorf("freshet printed\n %swant\n freshet: %s", got, c.want)
 			}
 		})
 	}

@@ -103,8 +103,8 @@ func firstDifference(got, want string) string {
 }
 
 // TestFederatesAsPrometheus checks that /federate returns the same bytes as a Prometheus with the same
-// samples, in each format. A real Prometheus can federate from Freshet, also samples that came by
-// DogStatsD.
+// samples, in each format. A real Prometheus can federate from Freshet, and also gets samples that came
+// by DogStatsD.
 func TestFederatesAsPrometheus(t *testing.T) {
 	t.Parallel() // the test mostly waits
 	p := start(t, dataDir(t))

@@ -76,7 +76,7 @@ forward:
 		}
 		v, err := other.value("increase(tiled[10m] anchored)")
 		if err == nil && v != 7 {
-			err = fmt.Errorf("the counter tiled grew by %v, want 7", v)
+			err = fmt.Errorf("the counter named tiled grew by %v, want 7", v)
 		}
 		return err
 	})

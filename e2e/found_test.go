@@ -62,7 +62,7 @@ type founder struct {
 	machines map[string]*machine
 	dir      string
 	secret   string
-	at       time.Time // of the first samples
+	at       time.Time // time of the first samples
 	deltas   string    // a request of OTLP
 }
 

@@ -42,8 +42,8 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	freshet = filepath.Join(dir, "freshet")
-	// The binary is stripped like a release. Its build overwrites released buffers, so that a use
-	// after release becomes visible.
+	// The binary is stripped like a release. With the tag poison, it overwrites released buffers, so
+	// that a use after release becomes visible.
 	if out, err := exec.Command("go", "build", "-C", "..", "-tags", "poison", "-ldflags", "-s -w", "-o", freshet,
 		"./cmd/freshet").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build freshet: %v\n%s", err, out)
@@ -75,7 +75,7 @@ type listening struct {
 // environment of the tests.
 const groupVariable = "FRESHET_GROUP_OF_ONE"
 
-// withoutGroup returns an environment without the variable, for a server that is in no group.
+// withoutGroup returns an environment without groupVariable, for a server that is in no group.
 func withoutGroup(environment []string) []string {
 	return slices.DeleteFunc(environment, func(v string) bool { return strings.HasPrefix(v, groupVariable+"=") })
 }
@@ -159,7 +159,7 @@ func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	return p
 }
 
-// begin runs a command like launch, but does not wait.
+// begin runs a command as launch does, but does not wait.
 func begin(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	t.Helper()
 	chosen := filepath.Join(dir, "listening.json")
@@ -374,7 +374,7 @@ func eventually(t *testing.T, limit time.Duration, what string, cond func() erro
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("waited %v until %s: %v", limit, what, err)
+			t.Fatalf("not true after %v: %s: %v", limit, what, err)
 		}
 	}
 }

@@ -222,8 +222,8 @@ func overload(t *testing.T, p *process, s *bookSender) {
 	}
 }
 
-// settled waits until every datagram is in the ledger of one of the processes and every tile is
-// stored. It returns the ledger of the last process.
+// settled is a check that waits until every datagram is in the ledger of one of the processes and every
+// tile is stored. It returns the ledger of the last process.
 func settled(t *testing.T, p *process, before []books, sent uint64) (now books) {
 	t.Helper()
 	eventually(t, time.Minute, "the books settle", func() (err error) {
@@ -304,7 +304,7 @@ func checkBooks(t *testing.T, lives []books, s *bookSender) {
 }
 
 // TestTheLedgerHasWhatClientsDropped checks that the ledger has exactly as many dropped datagrams as a
-// real client reports. The server is paused while the client sends, so that its socket is full.
+// real client reports. The server is paused while the client sends, so that the server's socket is full.
 func TestTheLedgerHasWhatClientsDropped(t *testing.T) {
 	t.Parallel() // the test mostly waits, since clients report every ten seconds
 	p := start(t, dataDir(t))

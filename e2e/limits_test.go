@@ -44,9 +44,9 @@ func unique(metric string) func([]byte, int) []byte {
 	}
 }
 
-// TestAFloodOfLabels checks that a flood of unique labels harms no other series. It sends one flood
-// over UDP and one to a Unix socket. The totals are exact. The log and a metric name the sender within
-// ten seconds. After the flood there are places for new series again.
+// TestAFloodOfLabels checks that a flood of unique labels harms no other series. It sends one flood over
+// UDP and one to a Unix socket. The totals are exact. Within ten seconds, the sender's name is in the
+// log and in a metric. After the flood, new series get places again.
 func TestAFloodOfLabels(t *testing.T) {
 	const lines, perMetric = 20_000, 50
 	const udpLines = 5000 // 75 datagrams, which fit any receive buffer
@@ -107,7 +107,7 @@ func TestAFloodOfLabels(t *testing.T) {
 		}
 		if want := fmt.Sprintf(`reason="metric_series",tenant="default"} %d`,
 			perMetric+1); !hasLine(string(body), `freshet_limit_samples_total{fate="refused",`, want) {
-			return fmt.Errorf("the metrics have no refused samples with %s", want)
+			return fmt.Errorf("/metrics has no line of refused samples with %s", want)
 		}
 		return nil
 	})
@@ -153,8 +153,9 @@ const seriesBytes = 10_000
 // TestAFloodTakesNoMoreMemory checks that a flood of series takes no more memory than the series that
 // the limit allows. Two servers get equally many lines at the same time. The first server gets as many
 // series as the limit allows, again and again. The second server gets a new series with each line; its
-// heap may be 5 % larger. Its resident memory, which depends on the time of the last garbage
-// collection, may be 5 % above what docs/limits.md says for a full limit.
+// heap may be 5 % larger than the first server's. Its resident memory depends on the time of the last
+// garbage collection. It may be 5 % above what docs/limits.md says for as many series as the limit
+// allows.
 //
 // 20,000 lines a second for 8 s in CI; 100,000 for a minute in `make soak`.
 func TestAFloodTakesNoMoreMemory(t *testing.T) {
@@ -199,7 +200,8 @@ func TestAFloodTakesNoMoreMemory(t *testing.T) {
 			heaps[1]>>20, heaps[0]>>20)
 	}
 	if peaks[1] > worth+worth/20 {
-		t.Errorf("a flood took %d MiB of resident memory, more than 5 %% above the %d MiB of a full limit",
+		t.Errorf("after a flood the resident memory was %d MiB, more than 5 %% above the %d MiB for all series that "+
+			"the limit allows",
 			peaks[1]>>20, worth>>20)
 	}
 	for _, p := range servers {

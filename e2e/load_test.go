@@ -22,10 +22,10 @@ import (
 //   - a sender of remote write (1.0 in one tenant, 2.0 in the other) sends samples in order, samples up to
 //     28 minutes late, and new series, in 2.0 with start times.
 //
-// In addition, a pair of senders sends everything twice. A writer has a reader at each node, which
-// queries the node right after each acknowledgement. Senders use nodes that are ready, as behind a load
-// balancer, and repeat a request until it is acknowledged. So at the end each node must have exactly
-// what was sent.
+// In addition, both senders of a pair send the same samples. For a writer, there is a reader at each
+// node, which queries the node right after each acknowledgement. Senders use nodes that are ready, as
+// behind a load balancer, and repeat a request until it is acknowledged. So at the end each node must
+// have exactly what was sent.
 type loaded struct {
 	*trio
 	collectors map[string]*process // by tenant
@@ -159,7 +159,7 @@ func (l *loaded) finish(twoInOrder bool) {
 		}
 		l.writer.check(n)
 	}
-	// In CI, a collector may get no processor for the 2 s after which its gauges are too late.
+	// In CI, a collector may get no processor for 2 s, and its gauges are too late after that time.
 	if late := l.lateGauges(); late != 0 && soak {
 		t.Errorf("%v values of gauges were too late, want none", late)
 	} else if late != 0 {
@@ -248,7 +248,7 @@ type remote struct {
 	name     string
 	kind     string // of the requests
 	tenant   string
-	replicas []string // of a pair: each request is sent by each of them
+	replicas []string // names of a pair's senders; each sends every request
 	prefers  int      // index of the node that gets the requests while that node is ready
 	sent     map[string]map[int64]float64
 }
@@ -310,7 +310,7 @@ func (r *remote) note(s single, at int64, value float64) {
 // senderWaits is longer than a node waits for a leader, so that a sender sees the 503.
 const senderWaits = 12 * time.Second
 
-// send sends a request until it is acknowledged. After a failure it goes to another node.
+// send sends a request until it is acknowledged. After a failure it sends the request to another node.
 func (r *remote) send(samples []single, more ...string) {
 	symbols, m := writev2.NewSymbolTable(), &writev2.Request{}
 	for _, s := range samples {

@@ -61,7 +61,7 @@ func TestTheSameInputGivesTheSameTiles(t *testing.T) {
 		end := time.Now().Truncate(tileWidth).Add(2 * tileWidth)
 		reach(end.Add(-tileWidth).Add(50 * time.Millisecond))
 		sendAll(t, try, func(v variant) *process { return servers[at(v)] }, restart)
-		if time.Now().Add(1100 * time.Millisecond).Before(end) { // the last windows belong to the tile, too
+		if time.Now().Add(1100 * time.Millisecond).Before(end) { // so the tile includes the last windows, too
 			compareTiles(t, try, end, func(v variant) *process { return servers[at(v)] })
 			return
 		}

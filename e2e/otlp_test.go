@@ -236,7 +236,7 @@ func TestDeltaOverOTLP(t *testing.T) {
 			p.terminate(t)
 			p = start(t, p.dataDir)
 		}
-		for _, name := range names { // check them before the next round adds to them
+		for _, name := range names { // check the totals before the next round adds to them
 			eventually(t, 30*time.Second, "the totals are right after a restart", func() error {
 				return p.checkAdded(name, round)
 			})

@@ -89,7 +89,8 @@ func TestUsersDoNotMeetTheProbe(t *testing.T) {
 	p = begin()
 	if n, err := p.self(`count(count_over_time(freshet_probe[10m])) by (path)`); err != nil || len(n) != 2 ||
 		n[0].Value.V != 1 || n[1].Value.V != 1 {
-		t.Errorf("after two restarts, the probe's series by input are %v, want one for each of two inputs; error %v",
+		t.Errorf("after two restarts, the counts of the probe's series by input are %v, want 1 for each of two "+
+			"inputs; error %v",
 			n, err)
 	}
 }

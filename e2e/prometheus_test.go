@@ -112,8 +112,8 @@ func startPrometheus(t *testing.T, settings string) *process {
 	return p
 }
 
-// matrix returns the text of every sample up to a time, with all buckets of histograms, by series of
-// the job.
+// matrix returns, for each series of the job, the text of every sample up to a time. Histograms have all
+// their buckets.
 func (p *process) matrix(at time.Time) (map[string][]string, error) {
 	var data struct {
 		Result []struct {

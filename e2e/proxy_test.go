@@ -61,7 +61,7 @@ func (d *door) ask(method, path, headers string) (status int, body string, err e
 	return resp.StatusCode, string(text), err
 }
 
-// operates is a check that operator endpoints are answered through a door, or refused if `want` is
+// operates checks that operator endpoints answer requests through a door, or refuse them if `want` is
 // false.
 func (d *door) operates(t *testing.T, headers string, want bool) {
 	t.Helper()

@@ -43,7 +43,7 @@ func TestQueryMemory(t *testing.T) {
 	}
 	write("wide", series)
 
-	// All steps are within the look-back of the one sample that each series has.
+	// Each series has one sample. All steps are within its look-back.
 	ask := func(query string, steps int) (status int, text string) {
 		params := url.Values{
 			"query": {query}, "start": {fmt.Sprint(at.Unix() + 1)},

@@ -170,7 +170,8 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An opening reads the segment twice: the pipe, and then the file that replaces it.
+	// When the store opens, it reads the segment twice: first the pipe, and then the file that replaces
+	// the pipe.
 	if err := cmp.Or(os.Remove(segment), os.WriteFile(segment, content, 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +252,7 @@ func TestABrokenStore(t *testing.T) {
 	}
 	p.mustWrite(t, requestV2(now+11, 1, "broken_0"))
 	if w := p.warnings(t, "whole"); len(w) > 0 {
-		t.Errorf("unexpected warnings: %v", w)
+		t.Errorf("after the repair, got warnings %v", w)
 	}
 	if status, r, err := p.readiness(); err != nil || status != http.StatusOK || r.Broken != 0 {
 		t.Errorf("/-/ready: %d %+v %v", status, r, err)
@@ -353,7 +354,7 @@ func TestAStopThatIsSignalledTwice(t *testing.T) {
 		}
 	}
 	p.signal(t, syscall.SIGTERM)
-	p.signal(t, syscall.SIGINT) // at once; two signals of one kind could arrive as one
+	p.signal(t, syscall.SIGINT) // at once; two equal signals could arrive as one
 	eventually(t, stopLimit, "the stop has begun", func() error {
 		c, err := net.Dial("tcp", p.HTTP)
 		if err == nil {

@@ -109,7 +109,7 @@ func (p *process) post(t *testing.T, path string) (int, string) {
 }
 
 // TestABadFileChangesNothing checks that a reload of a bad file changes nothing, and says why in the
-// answer and in the log. A good file is also loaded if the reload is by SIGHUP.
+// answer and in the log. After that, SIGHUP makes the server load a good file.
 func TestABadFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

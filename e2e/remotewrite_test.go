@@ -153,7 +153,7 @@ func TestBadRequests(t *testing.T) {
 		}
 		if written := header.Get("X-Prometheus-Remote-Write-Samples-Written"); status != c.status ||
 			!strings.Contains(text, c.text) || written != c.written {
-			t.Errorf("%s: got status %d and %s samples written, want %d and %s and the text %q in: %s",
+			t.Errorf("%s: got status %d and %s samples written, want %d and %s; want the text %q in: %s",
 				c.why, status, written, c.status, c.written, c.text, text)
 		}
 		if after, err := p.metric(c.counter); err != nil || after <= before {
@@ -164,7 +164,7 @@ func TestBadRequests(t *testing.T) {
 		t.Errorf("there are %v series, want 20; %v", v, err)
 	}
 	if v, err := p.value("first"); err != nil || v != 1 {
-		t.Errorf("the series first is %v, want 1; error %v", v, err)
+		t.Errorf("the series `first` is %v, want 1; error %v", v, err)
 	}
 }
 
@@ -183,8 +183,8 @@ func (p *process) metric(series string) (v float64, err error) {
 	return 0, fmt.Errorf("/metrics has no %s", series)
 }
 
-// acknowledged are the samples that the server acknowledged in a kill test: each series has a sample
-// at each of these times, whose value is the time.
+// acknowledged has the times of the samples that the server acknowledged in a kill test. Each series has
+// one sample at each of these times, with the time as its value.
 type acknowledged struct {
 	mu    sync.Mutex
 	times []int64 // Unix ms
@@ -192,9 +192,8 @@ type acknowledged struct {
 
 const killSeries = 40
 
-// TestAcknowledgedSamplesSurvive checks that every sample that was answered with 204 is there after
-// kill -9, SIGTERM and SIGSTOP, once and with its value. Samples come by versions 1 and 2, in order
-// and late.
+// TestAcknowledgedSamplesSurvive checks that kill -9, SIGTERM and SIGSTOP neither lose, repeat nor
+// change a sample that was answered with 204. Samples come by versions 1 and 2, in order and late.
 //
 // 4 rounds in CI, 50 in `make soak`.
 func TestAcknowledgedSamplesSurvive(t *testing.T) {
@@ -294,7 +293,7 @@ func TestDamagedWAL(t *testing.T) {
 			p.kill(t)
 			segments, err := filepath.Glob(filepath.Join(p.dataDir, "tsdb/default/raw/wal/0*"))
 			if err != nil || len(segments) != 1 {
-				t.Fatalf("there are the segments %v, want one; error %v", segments, err)
+				t.Fatalf("the WAL has the segments %v, want one; error %v", segments, err)
 			}
 			content, err := os.ReadFile(segments[0])
 			if err == nil {
@@ -384,7 +383,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t)
 	p := start(t, d.dir)
-	at := time.Now().Add(-time.Minute).UnixMilli() // there may be more than one request per millisecond
+	at := time.Now().Add(-time.Minute).UnixMilli() // more than one request may come per millisecond
 	send := func() (int, string, string) {
 		t.Helper()
 		at++

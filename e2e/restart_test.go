@@ -184,8 +184,8 @@ func (p *process) restart(t *testing.T) (r restarted, stderr string, err error) 
 // all processes add up to the kernel's number. If the socket's buffer is large enough for the gap,
 // nothing is dropped.
 //
-// 5 restarts under 10,000 UDP datagrams a second in CI, 100 under 50,000 in `make soak`, and half
-// as many on a Unix socket.
+// In CI, 5 restarts under 10,000 UDP datagrams a second; in `make soak`, 100 restarts under 50,000. A
+// Unix socket gets half as many datagrams.
 func TestRestartInPlaceLosesNothing(t *testing.T) {
 	restarts, perSecond := 5, 10_000
 	if soak {
@@ -298,7 +298,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	install(config, []byte("http: {listeners: [{listen: '"+p.HTTP+"', tenant: other}]}\n"))
 	refused("the port is in use")
 	if err := os.Mkdir(filepath.Join(dir, "restart.probe"), 0o755); err != nil {
-		// The directory causes the same error as a disk that cannot be written.
+		// A directory named restart.probe causes the same error as a disk that cannot be written.
 		t.Fatal(err)
 	}
 	install(config, []byte("log_level: debug\n"))
@@ -419,7 +419,8 @@ func TestRestartSignalsOnlyTheServer(t *testing.T) {
 	}
 	out, err := exec.Command(freshet, "restart", "--data-dir", p.dataDir).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "no process holds it; is it running") {
-		t.Errorf("freshet restart without a server ended with %v, want an error that asks whether the server runs: %s",
+		t.Errorf("freshet restart without a server returned %v, want an error with the question whether the server "+
+			"runs: %s",
 			err, out)
 	}
 	if err := other.Process.Kill(); err != nil {

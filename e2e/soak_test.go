@@ -30,7 +30,7 @@ func planSoak(t *testing.T) soakPlan {
 		// for 4 min.
 		d, err := time.ParseDuration(text)
 		if err != nil {
-			t.Fatalf("FRESHET_SOAK_TIME = %s: is not a duration; write 2m", text)
+			t.Fatalf("FRESHET_SOAK_TIME = %s is not a duration; write one like 10m", text)
 		}
 		plan = soakPlan{d, 20_000, 50_000, min(d/12, 10*time.Second)}
 	}

@@ -69,7 +69,7 @@ func TestStages(t *testing.T) {
 		for input, want := range passed {
 			slices.Sort(stages[input])
 			if got := strings.Join(stages[input], " "); got != want {
-				if tries++; tries%100 == 0 { // a busy machine makes few large reads, and only some are timed
+				if tries++; tries%100 == 0 { // a busy machine makes few, large reads; the server times only some
 					visit(1000)
 				}
 				return fmt.Errorf("%s passed the stages %q, want %q", input, got, want)
@@ -146,9 +146,9 @@ func TestOwnMetricsOff(t *testing.T) {
 
 // TestProbesCostATenantNothing checks that probes do not affect a tenant's own samples. The test writes
 // six hours of samples by remote write, oldest first, and the store must accept all of them. Earlier
-// versions wrote probes to the tenant's store. The present samples of the probes then made the store
-// refuse 85 % of the past as too old. A tenant with a limit of five series can have five of its own,
-// beside the probe's series.
+// versions wrote probes to the tenant's store. The probes had the present time, so the store then
+// refused 85 % of the older samples as too old. A tenant with a limit of five series can have five
+// series of its own, beside the probe's series.
 func TestProbesCostATenantNothing(t *testing.T) {
 	t.Parallel()
 	const (

@@ -32,10 +32,10 @@ func (p *process) sumOfBooks(local bool) (s sumOfBooks, err error) {
 	return s, p.ask("/api/v1/status/ledger", url.Values{"local": {strconv.FormatBool(local)}}, &s)
 }
 
-// The ledger at any node is the sum over all nodes. The samples that nodes and the collector handed over
-// equal the samples that the nodes collected, even if a leader was paused and windows were sent twice.
-// The ledger names a dead node, and the sum includes its last known books. A node shows the outbox of a
-// collector that finds no leader.
+// The ledger at any node is the sum over all nodes. The nodes and the collector together handed over as
+// many samples as the nodes collected, even if a leader was paused and windows were sent twice. The
+// ledger names a dead node, and the sum includes the last known books of that node. A node shows the
+// outbox of a collector that finds no leader.
 func TestTheLedgerOfACluster(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -82,7 +82,7 @@ func TestTheLedgerOfACluster(t *testing.T) {
 			for _, m := range nodeNames {
 				alone, err := c.nodes[m].sumOfBooks(true)
 				if err != nil || len(alone.Nodes) > 0 {
-					return fmt.Errorf("node %s alone: %+v, error %v", m, alone, err)
+					return fmt.Errorf("node %s alone has the books %+v, error %v", m, alone, err)
 				}
 				received += alone.Samples.Received
 			}

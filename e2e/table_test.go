@@ -17,7 +17,7 @@ import (
 // The tests of this file inject the faults of one table. Each fault happens under the load of
 // load_test.go, and the cluster must keep the same promises for all faults.
 
-// trouble is a fault of one node. It begins when do is called, and ends with undo.
+// trouble is a fault of one node. A call of `do` begins the fault, and a call of `undo` ends it.
 type trouble struct {
 	name  string
 	lasts time.Duration // in `make soak`; CI waits for inCI

@@ -100,8 +100,8 @@ http: {listeners: [{listen: "127.0.0.1:0", tenant: b}]}
 	p.terminate(t)
 }
 
-// checkHealthy checks that no tile of the healthy tenant waits longer than 12 s for its store, and
-// that the tenant's answers are fresh. 6 s are usual: 2 s of lateness, and 4 s over which the shards
+// checkHealthy checks that no tile of the healthy tenant waits longer than 12 s for its store, and that
+// the tenant's answers are fresh. A wait of 6 s is usual: 2 s of lateness, and 4 s over which the shards
 // close.
 func checkHealthy(t *testing.T, p *process) {
 	t.Helper()
@@ -131,8 +131,8 @@ func mustSend(t *testing.T, conn net.Conn, packet string) int {
 	return 1
 }
 
-// ofTenant returns the sum of one of the process's own metrics. It adds only the series of a tenant that
-// have all `texts` in their labels.
+// ofTenant returns the sum of one of the process's own metrics. It adds only series that belong to the
+// tenant and have all `texts` in their labels.
 func (p *process) ofTenant(name, tenant string, texts ...string) (sum float64, err error) {
 	body, err := p.get("/metrics", url.Values{})
 	if err != nil {

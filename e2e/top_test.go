@@ -47,7 +47,7 @@ type newest struct {
 	Labels map[string]string
 }
 
-// in is a conversion: it returns the number of events in b.Seconds at a rate per second.
+// in returns how many events a rate per second gives in b.Seconds.
 func (b *busiest) in(rate float64) int { return int(math.Round(rate * float64(b.Seconds))) }
 
 // TestTop checks that status/top shows a known load: its total, its senders and its metrics. Two
@@ -171,7 +171,7 @@ func TestTopOnATerminal(t *testing.T) {
 	const page = "\x1b[H\x1b[1mtenant default at "
 	eventually(t, 30*time.Second, "top has drawn three pages", func() error {
 		if n := strings.Count(shown.String(), page); n < 3 {
-			return fmt.Errorf("there are %d pages, want at least 3, in %q", n, shown)
+			return fmt.Errorf("top drew %d pages, want at least 3, in %q", n, shown)
 		}
 		return nil
 	})

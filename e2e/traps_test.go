@@ -93,14 +93,14 @@ func TestTrapTypeConflictHarmsNobodyElse(t *testing.T) {
 	}
 }
 
-// rate and increase see the first increment of a series, in the open tile and in the stored one.
+// `rate` and `increase` see the first increment of a series, in the open tile and in the stored one.
 // Prometheus cannot compare the first value with an earlier one, and so shows nine of the first ten
 // requests after a deployment (trap 9). Freshet puts a zero before the first tile.
 func TestTrapFirstIncrementIsSeen(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
 	if end := time.Now().Truncate(tileWidth).Add(tileWidth); time.Until(end) < 6*time.Second {
-		reach(end) // leave the tile open long enough to ask
+		reach(end) // the next tile stays open long enough to query it
 	}
 	end := time.Now().Truncate(tileWidth).Add(tileWidth)
 	sendOne(t, p, "trap.first:7|c", "trap.timer:5:6|ms")
@@ -112,7 +112,8 @@ func TestTrapFirstIncrementIsSeen(t *testing.T) {
 		}{
 			{"increase(trap_first[1m] anchored)", 7}, {"trap_first", 7},
 			{"histogram_count(increase(trap_timer[1m] anchored))", 2},
-			// rate and plain increase extrapolate as in Prometheus, but see the first increment.
+			// `rate` and `increase` without `anchored` extrapolate as in Prometheus, but see the first
+			// increment.
 			{"rate(trap_first[1m]) > bool 0", 1}, {"increase(trap_first[1m]) >= bool 7", 1},
 			{"histogram_count(rate(trap_timer[1m])) > bool 0", 1},
 		} {

@@ -53,7 +53,8 @@ func TestP99Between(t *testing.T) {
 		}
 		got, n, err := p99Between(before, look())
 		if err != nil || n != 1000 || math.Abs(got-.99) > within {
-			t.Errorf("with %d buckets: the p99 of %d observations is %v, want 0.99 of 1000; error %v", maxBuckets, n, got, err)
+			t.Errorf("with %d buckets: got %d observations with a p99 of %v, want 1000 with a p99 of 0.99; error %v",
+				maxBuckets, n, got, err)
 		}
 	}
 }

@@ -39,7 +39,7 @@ type clusterLoad struct {
 	run   clusterRun
 }
 
-// clusterRun sends a load to the first of the nodes, which leads, and adds its cost.
+// clusterRun sends a load to the first of the nodes, which leads, and adds the cost of the load to `to`.
 type clusterRun func(ctx context.Context, nodes []*freshet, to *report.ClusterCost) error
 
 func clusterLoads() []clusterLoad {

@@ -55,7 +55,7 @@ func standardDashboards() dashboardPlan {
 	}
 }
 
-// takes returns the approximate time of a run.
+// takes is the approximate duration of a run.
 func (p dashboardPlan) takes() time.Duration { return 2*p.warmUp + p.alone + p.beside + 4*time.Second }
 
 // dashboardSteps writes the history of each database, and then measures the databases in turns. A database
@@ -242,7 +242,7 @@ type timedWrites struct {
 	own     map[string]float64 // milliseconds, as Freshet's own probes measured them, by path
 }
 
-// measure measures writes first alone, and then beside the dashboards.
+// measure times writes: first alone, and then beside the dashboards.
 func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase,
 	seed uint64) (m besideMeasurement, others float64, err error) {
 	if err := p.settle(ctx, b.plan.settles); err != nil {
@@ -294,8 +294,8 @@ func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loa
 	begun := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		// The phase ends after a number of rounds and not at a time, so that it also sends requests that
-		// are late.
+		// The phase ends after a number of rounds, not at a fixed time, so that late requests are sent,
+		// too.
 		rounds := int(math.Ceil(b.plan.rate * end.Seconds() / float64(b.plan.series)))
 		t.writes, err = w.Run(ctx, loadgen.WriterPace{Rate: b.plan.rate, Rounds: rounds, WarmUp: warmUp})
 		return err
@@ -311,8 +311,8 @@ func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loa
 	return t, a, group.Wait()
 }
 
-// server is a helper: after the warm-up it measures the database's process, and reads its own probes if
-// it has any.
+// server is a helper: after the warm-up it measures the database's process, and reads the database's own
+// probes, if any.
 func (t *timedWrites) server(ctx context.Context, p *runningDatabase, begun time.Time, warmUp,
 	end time.Duration) error {
 	look := func(at time.Duration) (used time.Duration, found probes, when time.Time, err error) {

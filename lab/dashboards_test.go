@@ -58,7 +58,8 @@ func TestWritesBesideDashboards(t *testing.T) {
 			}
 		}
 		if len(c.Others) != 1 || c.Repeated != 0 {
-			t.Errorf("%s: others took %v, want one value; repeated %d times, want 0", c.Name, c.Others, c.Repeated)
+			t.Errorf("%s: the shares of other processes are %v, want one value; the run was repeated %d times, want 0",
+				c.Name, c.Others, c.Repeated)
 		}
 	}
 	if left := strings.Join(l.results.LeftOut, "\n"); len(l.results.LeftOut) != 1 ||
@@ -103,14 +104,15 @@ func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 			return tries - 1, c.others[tries-1], nil
 		})
 		if err != nil || best != c.best || others != c.others[c.best] || repeated != c.repeated || tries != len(c.others) {
-			t.Errorf("%s: try %d of %d counts, with the share %v of others, after %d repeats, error %v; want try %d",
+			t.Errorf("%s: the result is from try %d of %d, with the share %v of other processes, after %d repeats, "+
+				"error %v; want try %d",
 				name, best, tries, others, repeated, err, c.best)
 		}
 	}
 	cause := errors.New("does not start")
 	if _, _, _, err := undisturbed(t.Context(), 2,
 		func(context.Context) (int, float64, error) { return 0, 1, cause }); !errors.Is(err, cause) {
-		t.Errorf("a failed run returned %v, want %v", err, cause)
+		t.Errorf("for a run that fails, got the error %v, want %v", err, cause)
 	}
 }
 
@@ -194,7 +196,8 @@ func TestSlowRefreshesDelayTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.delayed == 0 || len(a.took) != 2*len(d.panels) {
-		t.Errorf("%d refreshes were delayed and %d queries answered; want some delayed, and the queries of two refreshes",
+		t.Errorf("got %d delayed refreshes and %d answered queries, want at least one delayed refresh, and the "+
+			"queries of two refreshes",
 			a.delayed, len(a.took))
 	}
 }
@@ -204,7 +207,7 @@ func TestDashboardsOfASeed(t *testing.T) {
 	phases := func(seed uint64) (all []time.Duration) {
 		for _, d := range dashboards(10, "http://127.0.0.1", "shop", 5*time.Second, seed) {
 			if d.phase < 0 || d.phase >= 5*time.Second {
-				t.Errorf("the first refresh is after %v, want less than 5s", d.phase)
+				t.Errorf("the first refresh comes after %v, want less than 5s", d.phase)
 			}
 			all = append(all, d.phase)
 		}
@@ -214,11 +217,11 @@ func TestDashboardsOfASeed(t *testing.T) {
 	differ := false
 	for i := range one {
 		if one[i] != same[i] {
-			t.Errorf("dashboard %d is refreshed at %v, and with the same seed at %v", i, one[i], same[i])
+			t.Errorf("dashboard %d is first refreshed after %v, but with the same seed after %v", i, one[i], same[i])
 		}
 		differ = differ || one[i] != other[i]
 	}
 	if !differ {
-		t.Error("another seed has the same refreshes")
+		t.Error("with another seed, the dashboards are refreshed at the same times")
 	}
 }

@@ -22,8 +22,8 @@ const (
 	writeConnections = 2
 	quickWriteRuns   = 2
 
-	// afterwards is how long the lab waits before it reads a database's CPU time: the price includes
-	// work that the database has postponed.
+	// afterwards is how long the lab waits before it reads a database's CPU time, so that the cost
+	// includes work that the database has postponed.
 	afterwards = 500 * time.Millisecond
 
 	// manySeries is large enough to show in the memory of a process, which varies by 20 MB for other
@@ -42,8 +42,8 @@ type writeWorkload struct {
 	takes   time.Duration // the approximate time for the first peer, which is the slowest
 }
 
-// writeWorkloads returns the loads of the page. Each lasts for several garbage collections. Five
-// runs of all loads take about five minutes.
+// writeWorkloads returns the loads whose results are on the page. Each lasts for several garbage
+// collections. Five runs of all loads take about five minutes.
 func writeWorkloads() []writeWorkload {
 	return []writeWorkload{
 		{WriteLoad: report.WriteLoad{ID: "v1-100k", Name: "Remote write 1.0, 100,000 series, 2,000 samples a request",
@@ -85,7 +85,7 @@ type runningDatabase struct {
 }
 
 // databases returns the peers, of which the first is the base of comparison, and then Freshet with the
-// settings.
+// given settings.
 func (l *lab) databases(settings ...string) (all []database) {
 	for _, p := range l.tsdbs {
 		all = append(all, database{name: p.Name, group: report.Peer, version2: p.Version2,
@@ -149,7 +149,7 @@ func indexOf(p peerstsdb.Peer) int {
 	return slices.IndexFunc(peerstsdb.All(), func(q peerstsdb.Peer) bool { return q.Name == p.Name })
 }
 
-// write sends rounds, and returns their cost.
+// write sends some rounds of a load, and returns their cost.
 func (p *runningDatabase) write(ctx context.Context, w *loadgen.Writer,
 	rounds int) (r loadgen.WriterResult, cost time.Duration, err error) {
 	before, err := report.CPUTime(p.pid)

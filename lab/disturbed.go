@@ -18,9 +18,9 @@ const (
 // tick is the kernel's unit of /proc/stat.
 const tick = 10 * time.Millisecond
 
-// undisturbed repeats a measurement if other processes took more than the allowed share. It repeats it
-// at most `repeats` times. It returns the least disturbed measurement, the share that other processes
-// took in it, and the number of repeats.
+// undisturbed repeats a measurement, at most `repeats` times, while other processes take more than the
+// allowed share. It returns the least disturbed measurement, the share of other processes during that
+// measurement, and the number of repeats.
 func undisturbed[T any](ctx context.Context, repeats int,
 	measure func(context.Context) (m T, others float64, err error)) (best T, others float64, repeated int, err error) {
 	for ; ; repeated++ {

@@ -34,7 +34,7 @@ const (
 	oneBatch       = 2000
 	oneConnections = 8 // most requests are refused at once; the rest take as long as those of other tenants
 
-	fairSeries      = 40_000 // series of all other tenants together, and of the tenant "one"
+	fairSeries      = 40_000 // series of the other tenants together; the tenant "one" has as many
 	fairBatch       = 200
 	fairConnections = 16
 
@@ -52,7 +52,7 @@ type fairPlan struct {
 }
 
 // standardFairness has many short pairs: other work on the machine spoils some of them, but not the
-// median of 30. A p99 of 2,000 requests depends on the 20 slowest.
+// median of 30. Each half has at least 2,000 requests, so its p99 depends on the 20 slowest.
 func standardFairness() fairPlan {
 	return fairPlan{flatOut: 2 * time.Second, pairs: 5, half: 1500 * time.Millisecond, requests: 2000}
 }
@@ -141,8 +141,7 @@ func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fair
 	part.Capacity = append(part.Capacity, capacity)
 	rate := capacity / 2
 	seconds := fairWarmUp.Seconds() + max(plan.half.Seconds(), plan.requests*fairBatch/rate)
-	// A half ends after a number of rounds and not at a time, so that it also sends requests that are
-	// late.
+	// A half ends after a number of rounds, not at a fixed time, so that late requests are sent, too.
 	pace := loadgen.WriterPace{Rate: rate, Rounds: int(math.Ceil(rate * seconds / fairSeries)), WarmUp: fairWarmUp}
 	// Turn off the lab's own garbage collection, which would delay the timed requests. A half makes
 	// 16 MB of garbage.

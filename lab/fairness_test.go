@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// In two short pairs, most samples of the tenant "one" are refused, and none of the other tenants' samples.
-// Times do not matter here.
+// In two short pairs, most samples of the tenant "one" are refused, but no samples of the other tenants
+// are. Times do not matter here.
 func TestFairPairs(t *testing.T) {
 	part := &report.Fairness{Tenants: 4, Batch: fairBatch, OneBatch: oneBatch, Limit: oneLimit, Times: oneTimes}
 	if err := serverLab(t).fairServer(t.Context(), part,

@@ -114,7 +114,7 @@ func startFreshet(ctx context.Context, program, dir string, on cpus, settings ..
 	}
 	defer log.Close()
 	// The self-observing features are off, since the books would count their samples together with the
-	// load's.
+	// samples of the load.
 	f.cmd = exec.CommandContext(ctx, program,
 		append([]string{"serve", "--self-probe=false", "--self-metrics=false", "--data-dir", dir, "--http-listen",
 			"127.0.0.1:0",
@@ -172,7 +172,7 @@ func (f *freshet) get(ctx context.Context, path string, header http.Header) ([]b
 	return body, err
 }
 
-// ask decodes an answer of the API.
+// ask sends a request to the API, and decodes the answer.
 func (f *freshet) ask(ctx context.Context, path string, header http.Header, data any) error {
 	body, err := f.get(ctx, path, header)
 	if err != nil {

@@ -135,7 +135,7 @@ func TestHighest(t *testing.T) {
 
 func TestHighestRateOfAReceiverThatAlwaysLoses(t *testing.T) {
 	if rate, _, err := highest(func(float64) (tried, error) { return tried{1e6, true}, nil }); err == nil {
-		t.Errorf("highest returned %.0f, want an error", rate)
+		t.Errorf("for a receiver that always loses packets, the highest rate is %.0f, want an error", rate)
 	}
 }
 
@@ -169,11 +169,11 @@ func TestTechniquesTakeTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(part.Pools.All); n != 8 || len(part.Pools.Others) != 2 {
-		t.Fatalf("%d techniques and %d rounds, want 8 and 2", n, len(part.Pools.Others))
+		t.Fatalf("got %d techniques and %d rounds, want 8 and 2", n, len(part.Pools.Others))
 	}
 	for _, technique := range part.Pools.All {
 		if len(technique.Nanoseconds) != 2 || len(technique.Growths) != 2 {
-			t.Errorf("%s, %s: %d turns, want 2", technique.Group, technique.Name, len(technique.Nanoseconds))
+			t.Errorf("%s, %s: got %d turns, want 2", technique.Group, technique.Name, len(technique.Nanoseconds))
 		}
 	}
 	for _, others := range part.Pools.Others {
@@ -195,12 +195,12 @@ func TestParts(t *testing.T) {
 	}
 	if have = append(have, "idle", "rates", "scale", techniquesPart, remoteWritePart, fairnessPart,
 		dashboardsPart, clusterPart); !slices.Equal(parts, have) {
-		t.Errorf("-only accepts %v, but the lab has %v", parts, have)
+		t.Errorf("-only accepts %v, but the lab has the parts %v", parts, have)
 	}
 }
 
-// stolenBy returns the share of time that the hypervisor gave to other machines. This share explains odd
-// figures.
+// stolenBy returns the share of time that the hypervisor gave to other machines. A large share explains
+// odd figures.
 func TestStolenTime(t *testing.T) {
 	read := func(stat string) processors {
 		p, err := readProcessors(stat)

@@ -89,7 +89,7 @@ type answered struct {
 	failed  uint64    // queries that failed in any other way
 	empty   uint64    // answers without a series
 	delayed uint64    // refreshes that had to wait for the previous one
-	why     string    // the reason why the first such query was refused, failed or was empty
+	why     string    // the cause for the first query that was refused, failed or was empty
 }
 
 // refresh refreshes a dashboard until `end`, and returns when all queries are answered. It does not count

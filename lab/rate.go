@@ -19,7 +19,7 @@ const (
 
 	ratePrecision = 0.05 // the search ends when the interval is this fraction of the rate
 	rateTries     = 4    // number of tries at a rate that the sender does not reach
-	rateLeast     = 1000 // metrics a second; the search fails below it
+	rateLeast     = 1000 // metrics a second; below this rate the search fails
 )
 
 // tried is the result of sending at a rate.

@@ -54,7 +54,8 @@ func TestRemoteWriteRun(t *testing.T) {
 			t.Errorf("%s has %s, want %s", load.ID, got, want)
 		}
 		if peer := load.Costs[0]; peer.Ratio[0] != 1 {
-			t.Errorf("a peer is %v times as expensive as itself, want 1", peer.Ratio[0])
+			t.Errorf("the cost of the first peer is %v times the base, want 1, since this peer is the base",
+				peer.Ratio[0])
 		}
 	}
 	if left := strings.Join(l.results.LeftOut, "\n"); len(l.results.LeftOut) != 2 ||
@@ -63,7 +64,7 @@ func TestRemoteWriteRun(t *testing.T) {
 	}
 }
 
-// The loads of the published page are valid.
+// The write loads whose results are on the published page are valid.
 func TestWriteWorkloads(t *testing.T) {
 	for _, w := range writeWorkloads() {
 		c := w.config()
@@ -71,7 +72,7 @@ func TestWriteWorkloads(t *testing.T) {
 			t.Errorf("%s: %v", w.ID, err)
 		}
 		if ago := time.Since(time.UnixMilli(c.Time(w.Rounds - 1))); ago < writeEnds || ago > 2*writeEnds {
-			t.Errorf("the samples of %s end %v ago, want %v to %v", w.ID, ago, writeEnds, 2*writeEnds)
+			t.Errorf("the last samples of the load %s are %v old, want %v to %v", w.ID, ago, writeEnds, 2*writeEnds)
 		}
 	}
 }

@@ -35,9 +35,9 @@ func (l *lab) scaleSteps() []step {
 	}
 }
 
-// million fills a collector without limits with a million contexts of counters and gauges, and
-// measures its memory. Then it sends more load, and the collector must flush the window of each
-// second meanwhile.
+// million fills a collector without limits with a million contexts of counters and gauges, and measures
+// its memory. Then it sends more load. Under this load, the collector must flush the window of each
+// second.
 func (l *lab) million(ctx context.Context) error {
 	c := load.Standard()
 	c.Contexts, c.Kinds = manyContexts, load.Mix{load.Counter: 1, load.Gauge: 1}

@@ -25,9 +25,9 @@ type road struct {
 	on        cpus // the cores of the sending thread
 }
 
-// send starts sending at a rate, until end is called or the pace's duration is over. It sends
-// evenly, since bursts would save a blocking receiver some wake-ups. Only segmented datagrams are
-// sent in a burst.
+// send starts to send at a rate. It stops when the caller calls `end` or when the pace's duration is
+// over. It sends evenly, since bursts would save a blocking receiver some wake-ups. Only segmented
+// datagrams are sent in a burst.
 func send(ctx context.Context, p *running, by road, traffic *load.Load, pace loadgen.Pace) (*sending, error) {
 	sender, err := loadgen.Open(loadgen.Config{Network: by.network, Address: p.addresses[by.network], GSO: by.segmented})
 	if err != nil {

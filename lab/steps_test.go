@@ -22,7 +22,7 @@ func TestStepsSayWhichFailed(t *testing.T) {
 		t.Errorf("got the error %v", err)
 	}
 	if got := strings.Join(done, " "); got != "first second" {
-		t.Errorf("run did the steps %s, want first and second", got)
+		t.Errorf("the steps %s ran, want first and second", got)
 	}
 }
 
@@ -36,7 +36,7 @@ func TestStepsSayThatTheyWereInterrupted(t *testing.T) {
 			{what: "measure more", do: func(context.Context) error { t.Error("a step after the interruption ran"); return nil }},
 		})
 		if got == nil || got.Error() != "interrupted in step 1 of 2, measure" {
-			t.Errorf("%s: got the error %v", what, got)
+			t.Errorf("%s: got the error %v, want an interruption in step 1", what, got)
 		}
 	}
 }

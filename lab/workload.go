@@ -20,7 +20,8 @@ const (
 	local = 8192
 )
 
-// workloads returns the loads of the page. The goals are ratios to the first bare receiver of the same run.
+// workloads returns the loads whose results are on the page. The goals are ratios to the first bare
+// receiver of the same run.
 func workloads() ([]*workload, error) {
 	all := []*workload{
 		{Load: report.Load{

@@ -14,7 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// saving is a checkpoint that is being written. The files and their order are those of role/group.
+// saving is a checkpoint that is being written. It has the same files in the same order as a checkpoint
+// that role/group writes.
 type saving struct {
 	*checkpoint.Writer
 	shards  []uint16 // not written yet

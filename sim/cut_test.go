@@ -23,7 +23,7 @@ func (n *node) logsOf(tenant string, dirs ...string) map[string][]byte {
 		files, _ := os.ReadDir(dir) // no error matters: a store may lack the directory
 		for _, f := range files {
 			path := filepath.Join(dir, f.Name())
-			if b, err := os.ReadFile(path); err == nil { // left out: a checkpoint, which is a directory
+			if b, err := os.ReadFile(path); err == nil { // a checkpoint is a directory, so it is left out
 				all[strings.TrimPrefix(path, n.stores.dir)] = b
 			}
 		}
@@ -80,7 +80,7 @@ func (s *sim) crashInCut(n *node, before map[string][]byte, synced map[string]bo
 	s.At(s.Between(100, second), nil, func() { s.start(n, nil) })
 }
 
-// undo undoes some changes to files of the databases that are not synced.
+// undo restores some changed files of the databases, and so undoes changes that are not synced.
 func (n *node) undo(before map[string][]byte, synced map[string]bool) {
 	// A directory of chunks comes back whole or not at all, since it is renamed before it is removed.
 	chunks := map[string]bool{} // whether a directory is back

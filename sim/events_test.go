@@ -9,7 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/member"
 )
 
-// eventSender hands over events, one entry at a time, until a node answers: see role/outbox.
+// eventSender hands over events, one entry at a time, as role/outbox does. It repeats an entry until a
+// node answers.
 type eventSender struct {
 	n      int
 	tenant string
@@ -21,10 +22,10 @@ type eventSender struct {
 // eventLog is the event log of a node. A crash loses nothing of it: each write is synced.
 type eventLog struct {
 	events  []string
-	reached uint64 // the last entry with events that it has
+	reached uint64 // index of the last entry whose events it has
 }
 
-// nextEvents makes an entry with events, and hands it over until it is acknowledged.
+// nextEvents makes an entry with events, and hands it over again and again until it is acknowledged.
 func (s *sim) nextEvents(e *eventSender) {
 	if s.Now > s.end-quietFor {
 		return

@@ -15,8 +15,8 @@ func TestMistakesAreFound(t *testing.T) {
 	for _, m := range []struct {
 		name string
 
-		// set switches the mistake on in production code. These switches exist only in builds with the tag
-		// sim. set is nil if the simulated world makes the mistake: see mistakes.
+		// set switches the mistake on in production code. These switches exist only in builds with the
+		// tag sim. set is nil if the simulated world makes the mistake: see the type mistakes.
 		set *bool
 
 		mistakes
@@ -47,7 +47,7 @@ func TestMistakesAreFound(t *testing.T) {
 			s := simulate(t, m.seed, ciSeconds, m.mistakes)
 			found := func(s *sim) bool { return s.Failed != nil && strings.Contains(s.Failed.Error(), m.want) }
 			if !found(s) {
-				t.Errorf("seed %d finds %v, want %q", m.seed, s.Failed, m.want)
+				t.Errorf("seed %d fails with %v, want %q", m.seed, s.Failed, m.want)
 			}
 			if !soaking {
 				return

@@ -28,7 +28,7 @@ const (
 	maxPending   = 500     // bytes of tiles that may wait for a tenant's stores on the first node; more on others
 )
 
-// node is a machine, with the process on it if it is up.
+// node is a machine and, if the node is up, its process.
 type node struct {
 	sim    *sim
 	n      int
@@ -75,7 +75,8 @@ func newNode(s *sim, i int) *node {
 // clock returns what the node's clock shows, in Unix milliseconds.
 func (n *node) clock() int64 { return base + n.sim.Now + n.off }
 
-// settings returns settings that differ between nodes, as while an operator changes them.
+// settings returns the settings of a node. They differ between nodes, as happens while an operator
+// changes them.
 func (n *node) settings() member.Settings {
 	more, pending := int64(n.n+1), int64(maxPending)
 	if n.sim.mistakes.impatient {
@@ -329,8 +330,8 @@ func (s *sim) writeLog(n *node) {
 	s.drain(n)
 }
 
-// notLogged tries a write again later, since the member cannot take it back. Callers get an error at once,
-// but their requests may still count.
+// notLogged handles a failed write to the log. It tries the write again later, since the member cannot
+// take it back. Callers get an error at once, but their requests may still count.
 func (s *sim) notLogged(n *node, err error) {
 	if errors.Is(err, entrylog.ErrDamaged) || !n.sick() {
 		s.Fail("node %d: %v", n.n, err)

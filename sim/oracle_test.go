@@ -26,7 +26,7 @@ type oracle struct {
 	effects  map[uint64]string
 	outcomes map[uint64]outcome.Outcome
 	digests  map[decisions]uint64
-	taken    string // the replica of the pair that was taken last
+	taken    string // the pair's replica whose requests were taken last
 
 	acked, sent map[string]float64                   // totals of counters, by tenant and name
 	offered     map[string]map[int64]map[uint64]bool // bits of values that requests have, by tenant, name and time
@@ -37,7 +37,7 @@ type oracle struct {
 	events []string // titles of acknowledged events
 
 	deltas  map[string]*bounds // bounds of totals of deltas, by tenant and name
-	counted map[string]uint64  // increments of deltas that the books have as counted, by tenant
+	counted map[string]uint64  // number of delta increments that the books count, by tenant
 }
 
 // stored has the names of a tenant's stores.
@@ -198,8 +198,8 @@ func (o *oracle) outcome(s *sim, n *node, index uint64, got *outcome.Outcome) {
 	}
 }
 
-// decisions is the key of a tenant's decisions up to an entry. They are the decisions known when the
-// entry is applied or, if stored is true, the decisions about the requests that the stores have.
+// decisions identifies a tenant's decisions up to an entry: those known when the entry is applied or, if
+// stored is true, those about the requests that the stores have.
 type decisions struct {
 	tenant string
 	index  uint64
@@ -219,7 +219,7 @@ func (o *oracle) decided(s *sim, n *node, tenant string) {
 	}
 }
 
-// sends counts a window as sent, before the window is pushed.
+// sends is called before a window is pushed, and counts the window as sent.
 func (o *oracle) sends(p *pushed) {
 	for tenant, sums := range p.sums {
 		for name, v := range sums {
@@ -228,7 +228,7 @@ func (o *oracle) sends(p *pushed) {
 	}
 }
 
-// refused counts a tenant's part of a window as not sent, since the part was refused.
+// refused is called when a tenant's part of a window was refused. It counts the part as not sent.
 func (o *oracle) refused(p *pushed, tenant string) {
 	for name, v := range p.sums[tenant] {
 		o.sent[tenant+"/"+name] -= v
@@ -244,7 +244,7 @@ func (o *oracle) acknowledged(p *pushed) {
 	}
 }
 
-// offers notes the samples of a request before the request is sent.
+// offers is called before a request is sent, and notes the request's samples.
 func (o *oracle) offers(tenant string, samples []offered) {
 	for _, x := range samples {
 		o.offer(tenant+"/"+x.name, x.t, x.v)
@@ -264,7 +264,7 @@ func (o *oracle) offer(key string, t int64, v float64) {
 	o.offered[key][t][math.Float64bits(v)] = true
 }
 
-// written notes the answer to a request, and checks it.
+// written is given the answer to a request, which it notes and checks.
 func (o *oracle) written(s *sim, r *request, got outcome.Outcome) {
 	tenant, all := r.parts[0].Tenant, o.writtenOf(s, r, &got)
 	if all < len(r.samples) {
@@ -336,7 +336,7 @@ func (o *oracle) deltasWritten(s *sim, r *request, got outcome.Outcome) {
 	}
 }
 
-// question returns a check of what a read that begins now finds.
+// question returns a check of the result of a read that begins now.
 func (o *oracle) question(s *sim, tenant string) (check func(*node)) {
 	if all := o.news[tenant]; len(all) > 0 && s.Chance(50) {
 		x := all[len(all)-1-s.Rand.IntN(min(len(all), 20))]
@@ -455,7 +455,8 @@ func (s *sim) sameStores(a, b *node) {
 	}
 }
 
-// checkMixed checks that two kinds that claim a name have two names, and returns the name of the counter.
+// checkMixed checks that the counter and the gauge that claim the same name are stored under two names.
+// It returns the name of the counter.
 func (s *sim) checkMixed(n *node, tenant, name string) (counter string) {
 	names := n.node.State().Names()
 	counter, known, _ := names.Peek(&catalogue.Claim{Tenant: tenant, Name: name, Kind: series.Counter})

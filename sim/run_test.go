@@ -15,8 +15,8 @@ import (
 )
 
 // ciSeeds is the number of runs in CI, and ciSeconds the virtual seconds of each. A run takes 0.7 s of
-// processor time. `make soak` has more and longer runs. Another freshSeeds runs have seeds that nobody
-// has tried before.
+// processor time. `make soak` has more and longer runs. freshSeeds is the number of further runs, with
+// seeds that nobody has tried before.
 const ciSeeds, freshSeeds, ciSeconds = 60, 5, 60
 
 // soaking reports whether `make soak` runs the tests, with larger numbers.
@@ -37,7 +37,8 @@ var least = coverage{windows: 3000, leaves: 30, requests: 4000, reads: 5000, ret
 	checkpointErrors: 3, storeErrors: 40, waited: 4, held: 30, cutCrashes: 20, openingKills: 25, yields: 10, behind: 15,
 	events: 1500, eventsAgain: 100, conflicts: 140}
 
-// failedSeeds has seeds that failed once, one a line. A fresh seed that fails is added.
+// failedSeeds is the file of the seeds that failed in earlier runs, one a line. A fresh seed that fails
+// is added.
 var failedSeeds = filepath.Join("testdata", "seeds")
 
 // A group of three whole members loses nothing that it acknowledged and counts nothing twice. Its members
@@ -90,7 +91,7 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// kept returns the seeds that failed once.
+// kept returns the seeds in failedSeeds.
 func kept(t *testing.T) (all []uint64) {
 	b, err := os.ReadFile(failedSeeds)
 	if err != nil {
@@ -121,7 +122,7 @@ func keep(t *testing.T, seed uint64) {
 	}
 }
 
-// The promises also hold with impatient collectors: see mistakes.
+// The promises also hold with impatient collectors: see mistakes.impatient.
 func TestImpatientCollectors(t *testing.T) {
 	for seed := range uint64(4) {
 		if s := simulate(t, seed+1, ciSeconds, mistakes{impatient: true}); s.Failed != nil {
@@ -151,7 +152,7 @@ func TestSameSeedSameStory(t *testing.T) {
 		stories[all[0]] = true
 	}
 	if len(stories) < 5 {
-		t.Errorf("five seeds have %d stories, want 5", len(stories))
+		t.Errorf("five seeds gave %d different stories, want 5", len(stories))
 	}
 }
 

@@ -96,7 +96,7 @@ func (s *sim) collect(c *collector) {
 		return
 	}
 	s.At(second, nil, func() { s.collect(c) })
-	if s.Chance(1) { // the collector was killed, and its outbox is on disk; or it stopped in order
+	if s.Chance(1) { // the collector was killed, with its outbox on disk, or it stopped in good order
 		if len(c.outbox) == 0 {
 			c.outbox = append(c.outbox, &pushed{Push: entry.Push{Producer: c.producer, Incarnation: c.incarnation,
 				Sequence: c.sequence + 1, Shape: 1, Leaves: true}})
@@ -112,9 +112,9 @@ func (s *sim) collect(c *collector) {
 	p.Push = entry.Push{Producer: c.producer, Incarnation: c.incarnation, Sequence: c.sequence, Shape: 1}
 	for i, tenant := range tenants {
 		c.portions++
-		// Each tenant has a producer of its own, since a push may come again when another of its tenants
-		// has room. With one producer for all tenants, a shard that has a later batch would then treat
-		// the earlier batch as a repeat.
+		// Each tenant has a producer of its own, since a push is repeated when another tenant in it has
+		// room again. With one producer for all tenants, a shard that already has a later batch would
+		// take the earlier batch in that push for a repeat.
 		c.writer.Begin(batch.Header{Tenant: []byte(tenant), Producer: c.producer + uint64(i)<<32, Incarnation: c.incarnation,
 			Sequence: c.portions, Second: p.second, Birth: p.second * 1e9})
 		p.sums[tenant] = map[string]float64{}
@@ -273,7 +273,7 @@ type writer struct {
 	tenant  string
 	prefix  string // of its series
 	series  int
-	most    int   // samples of a request
+	most    int   // largest request, in samples
 	limit   int   // the tenant's max_series
 	body    int   // size of a body, in bytes, at which the next body begins; 0 for the usual size
 	behind  int64 // how old its samples are at first, in ms
@@ -324,7 +324,7 @@ func (s *sim) nextRequest(w *writer) {
 	}
 	r := &request{kind: entry.KindRequest, until: s.Now + 6*second}
 	if w.deltas {
-		r.kind, r.until = entry.KindDeltas, math.MaxInt64 // only an answered request has a known effect
+		r.kind, r.until = entry.KindDeltas, math.MaxInt64 // no time limit: unanswered deltas have unknown effects
 		r.samples = s.deltasOf(w)
 	} else {
 		r.samples = s.samplesOf(w)
@@ -548,7 +548,7 @@ func (s *sim) written(w *writer, r *request, o *outcome.Outcome, err error, lead
 	s.oracle.written(s, r, *o)
 }
 
-// reader asks any node, and checks that it sees what was acknowledged before.
+// reader reads from any node, and checks that the read finds what was acknowledged before.
 type reader struct {
 	n     int
 	asked int

@@ -46,7 +46,7 @@ type sim struct {
 	mistakes   mistakes
 }
 
-// mistakes are the mistakes that the simulation itself makes, where it stands in for a program.
+// mistakes says which mistakes the simulation itself makes, where it stands in for a program.
 type mistakes struct {
 	pipelined bool // a collector has several pushes in flight
 	noSync    bool // a checkpoint does not wait until the stores are synced

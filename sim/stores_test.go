@@ -116,8 +116,8 @@ func (n *node) torn(name string, b []byte, lost map[string]bool) []byte {
 	return b
 }
 
-// unsynced reports whether only our own sync makes the bytes of a file survive a power loss. tsdb
-// syncs its blocks and the checkpoints of its log.
+// unsynced reports whether tsdb leaves a file unsynced, so that only our own sync makes its bytes
+// survive a power loss. tsdb itself syncs its blocks and the checkpoints of its log.
 func unsynced(name string) bool {
 	return !strings.Contains(name, "checkpoint.") &&
 		(strings.Contains(name, "/wal/") || strings.Contains(name, "/wbl/") || strings.Contains(name, "/chunks_head/"))
@@ -194,7 +194,7 @@ func (n *node) writeRequests(w *member.Work) {
 	}
 }
 
-// compact does what tsdb does each minute. A raw store is synced before it puts a block into place.
+// compact does what tsdb does each minute. A raw store is synced before tsdb puts a block into place.
 func (n *node) compact() {
 	n.noteEnds(func() {
 		before := n.blocks()
@@ -243,7 +243,7 @@ func (n *node) blocks() (blocks int) {
 	return blocks
 }
 
-// all returns the samples of a store, by series, with the bits of each value.
+// all is a read of a whole store: it returns the samples by series, with the bits of each value.
 func (n *node) all(tenant, store string) map[string]string {
 	found := map[string]string{}
 	n.read(tenant, store, math.MinInt64, math.MaxInt64, func(ls labels.Labels, it chunkenc.Iterator) {

@@ -46,7 +46,7 @@ func TestNoAllocations(t *testing.T) {
 			{"an error", func() { plain.LogAttrs(ctx, slog.LevelError, "message", slog.Any("error", errRefused)) }},
 		} {
 			if n := testing.AllocsPerRun(200, c.call); n != 0 {
-				t.Errorf("%s, %s: %v allocations", name, c.name, n)
+				t.Errorf("%s, %s: %v allocations, want 0", name, c.name, n)
 			}
 		}
 		out.unblock()

@@ -24,8 +24,8 @@ func call(l *slog.Logger) {
 }
 
 // BenchmarkHandle measures the cost of Handle for its caller. Bounds: no allocation. A repeat, or a
-// record while the output is blocked, costs a tenth of the time in which slog's handler formats the
-// record. A written record costs no more than slog's handler with an output that discards it.
+// record while the output is blocked, takes at most a tenth of the time that slog's handler takes to
+// format the record. A written record costs no more than slog's handler with an output that discards it.
 //
 // The benchmark flushes now and then so that nothing is lost: ns/op includes the writer's time.
 func BenchmarkHandle(b *testing.B) {

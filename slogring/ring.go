@@ -104,7 +104,7 @@ func (r *ring) end() uint64 { return r.tail.Load() }
 // passed reports whether all records before `end` have been released.
 func (r *ring) passed(end uint64) bool {
 	left := between(r.head.Load(), end)
-	return left == 0 || left > len(r.words) // a number larger than the ring means that head has passed end
+	return left == 0 || left > len(r.words) // more records than words mean that head has passed end
 }
 
 // len returns the number of records that have not been released.
@@ -138,7 +138,8 @@ func (r *ring) take(most int) (lines []byte, n int) {
 }
 
 // release removes the `n` lines of the last take from the ring. The writer wrote the first `written`
-// bytes of them. release returns how many lines were written whole, and how many were written cut.
+// bytes of them. release counts the lines that were written to their end: it returns how many of these
+// are whole, and how many are cut.
 func (r *ring) release(n, written int) (whole, cut uint64) {
 	number := uint32(r.head.Load() >> 32)
 	var end uint32

@@ -44,7 +44,8 @@ func TestRingModel(t *testing.T) {
 		}
 		fail := func(format string, args ...any) {
 			t.Helper()
-			t.Fatalf("seed %d, %d records from %d to %d: %s", seed, len(waiting), head, tail, fmt.Sprintf(format, args...))
+			t.Fatalf("seed %d, %d records in the ring, %d to %d: %s",
+				seed, len(waiting), head, tail, fmt.Sprintf(format, args...))
 		}
 		for range 500 {
 			if full := tail-head+line > size || len(waiting) == words; r.full() != full {
@@ -109,7 +110,7 @@ func TestClosedRing(t *testing.T) {
 	r.push([]byte("line"), false)
 	r.close()
 	if pushed, _ := r.push([]byte("line"), false); pushed || !r.full() || r.len() != 1 {
-		t.Errorf("a closed ring with one line must be full and accept no lines; it holds %d", r.len())
+		t.Errorf("a closed ring with one line accepted another, was not full, or holds %d lines, want 1", r.len())
 	}
 	if lines, n := r.take(100); string(lines) != "line" || n != 1 {
 		t.Errorf("take returned %d lines, %q, want the one line that was pushed", n, lines)
@@ -162,12 +163,12 @@ func TestRingTogether(t *testing.T) {
 			n--
 		}
 		if n != 0 {
-			t.Fatalf("take: %d lines too few: %q", n, lines)
+			t.Fatalf("take returned %d lines too few: %q", n, lines)
 		}
 		r.release(bytes.Count(lines, []byte{'\n'}), len(lines))
 	}
 	if taken != pushed {
-		t.Errorf("%v lines were taken, want the %v that were pushed", taken, pushed)
+		t.Errorf("lines taken, by goroutine: got %v, want %v, as pushed", taken, pushed)
 	}
 }
 

@@ -54,7 +54,7 @@ func TestSamplerTogether(t *testing.T) {
 			sum += n
 		}
 		if sum != goroutines*each || s.suppressed() != said {
-			t.Errorf("%d messages: %d records were counted, want %d; summaries have %d, want the %d that were "+
+			t.Errorf("with %d messages: counted %d records, want %d; the summaries report %d, want all %d that were "+
 				"suppressed; passed: %v",
 				known, sum, goroutines*each, said, s.suppressed(), passed)
 		}

@@ -198,8 +198,8 @@ func classOf(l slog.Level) int {
 	return 3
 }
 
-// Levels are counts by level. A record whose level lies between two of the four counts as one of the
-// lower level.
+// Levels are counts by level. A record with a level between two of these four is counted under the lower
+// one.
 type Levels struct{ Debug, Info, Warn, Error uint64 }
 
 // Sum returns the count of all levels.

@@ -95,7 +95,7 @@ func (o *output) expect(t *testing.T, want ...string) {
 	}
 }
 
-// sum adds up the attribute `number` of all lines with the message.
+// sum adds up the attribute that `number` names, over all lines with the message.
 func (o *output) sum(message, number string) (n uint64) {
 	for _, line := range o.lines() {
 		if !strings.Contains(line, message) {
@@ -117,7 +117,7 @@ func (o *output) lost() (n uint64) {
 	return n
 }
 
-// own matches the beginning of the handler's own lines.
+// own is the pattern of the beginning of the handler's own lines.
 var own = regexp.MustCompile(`^level=\S+ msg="log records (lost|not written|suppressed)"`)
 
 // logged returns the lines that the test logged.
@@ -172,7 +172,7 @@ func TestWhenLinesAreWritten(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if state := h.writer.state.Load(); state != asleep {
-			t.Errorf("the writer has state %d after an hour without lines, want asleep, %d", state, asleep)
+			t.Errorf("after an hour without lines, the writer has state %d, want asleep (%d)", state, asleep)
 		}
 		l.Info("much later")
 		synctest.Wait()
@@ -198,7 +198,7 @@ func TestHalfFullWakesTheWriter(t *testing.T) {
 			for i := range half + 1000/max(line, 1) + 2 {
 				if i == half-2 {
 					if synctest.Wait(); out.writes != 1 {
-						t.Errorf("%s: the writer was woken by record %d, want %d", name, i, half)
+						t.Errorf("%s: the writer woke before record %d, want at record %d", name, i, half)
 					}
 				}
 				_ = h.Handle(ctx, r)
@@ -325,7 +325,7 @@ func TestManyMessages(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		for i := range h.sampler.places {
 			if h.sampler.places[i].Load() != nil {
-				t.Fatal("a message is not forgotten")
+				t.Fatal("an unused message is not forgotten")
 			}
 		}
 		finish(t, h)
@@ -347,7 +347,7 @@ func TestLongMessages(t *testing.T) {
 			line := fmt.Sprintf(`level=INFO msg="log records suppressed" count=%d within=0s message=x%s`,
 				count, strings.Repeat("ö", textKept/2-1))
 			if !slices.Contains(out.lines(), line) {
-				t.Errorf("no line has the count %d:\n%s", count, out.all.String())
+				t.Errorf("no correct summary of %d records:\n%s", count, out.all.String())
 			}
 		}
 	})
@@ -398,7 +398,11 @@ func TestBlockedOutput(t *testing.T) {
 			repeat(2, func() { l.Error("e") })
 			time.Sleep(delay)
 		}
-		l.Warn("w", "value", func1(func() slog.Value { t.Error("a line was formatted in vain"); return slog.Value{} }))
+		l.Warn("w", "value", func1(func() slog.Value {
+			t.Error("a lost record's line was " +
+				"formatted")
+			return slog.Value{}
+		}))
 		s := h.Stats()
 		if s.Handled() != 2401 || s.Suppressed != 1990 || s.Written != 0 || s.Waiting == 0 || s.Lost.Warn == 0 ||
 			s.Lost.Error == 0 {
@@ -501,7 +505,7 @@ func TestNoLineIsOverslept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sink{ring: newRing(1024, 256)}
 		s.writer.init(newOutput())
-		s.ring.push([]byte("line"), false) // the writer was still awake
+		s.ring.push([]byte("line"), false) // pushed while the writer was awake
 		s.rest(asleep, nil)
 	})
 }
@@ -595,7 +599,7 @@ func TestLongPeriod(t *testing.T) {
 		repeat(2, func() { l.Info("a") })
 		time.Sleep(2 * linger)
 		if state := h.writer.state.Load(); state != asleep {
-			t.Errorf("the writer has state %d, want asleep, %d", state, asleep)
+			t.Errorf("the writer has state %d, want asleep (%d)", state, asleep)
 		}
 		time.Sleep(time.Hour - 2*linger - 1)
 		synctest.Wait()

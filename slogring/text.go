@@ -182,7 +182,8 @@ func (f *formatter) value(v slog.Value) {
 	}
 }
 
-// any appends a value of any other type. It calls the value's methods, which may panic.
+// any is the fallback for all other types: it appends a value. It calls the value's methods, which may
+// panic.
 func (f *formatter) any(v any) {
 	defer func() {
 		if r := recover(); r != nil {

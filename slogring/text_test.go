@@ -103,7 +103,7 @@ var (
 	here    = time.FixedZone("here", -(3*3600 + 30*60))
 )
 
-// values has values of every kind, with every way to convert them to text.
+// values lists a slog.Value of every kind, with every way to convert one to text.
 var values = []slog.Value{
 	slog.StringValue(""), slog.StringValue("plain"), slog.StringValue("two words"), slog.StringValue("a=b"),
 	slog.StringValue(`C:\temp`), slog.StringValue(`C:\my temp`), slog.StringValue(`"quoted"`),
@@ -151,8 +151,8 @@ var keys = []string{
 	"a long key that has to be copied when it stands in a group",
 }
 
-// Each value, under each key, in a record, in a group, and by WithAttrs, gives the same bytes as
-// slog.TextHandler.
+// Each value gives the same bytes as with slog.TextHandler, under each key: in a record, in a group, and
+// in WithAttrs.
 func TestSameBytes(t *testing.T) {
 	at := time.Date(2026, 11, 21, 21, 14, 47, 123_900_000, here)
 	for _, v := range values {

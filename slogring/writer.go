@@ -179,7 +179,8 @@ func (s *sink) run() {
 		if wrote {
 			continue
 		}
-		// If a Flush or Close is still unanswered here, a caller is just copying a line into the ring.
+		// If a Flush or Close is still unanswered here, some call of Handle is still copying its line
+		// into the ring.
 		if now.Sub(last) < linger || flush.asked > w.answered || closing {
 			timer.Reset(delay)
 			s.rest(resting, timer.C)
@@ -308,7 +309,7 @@ func (s *sink) endPeriod(now time.Time, length time.Duration, last bool) bool {
 	return any
 }
 
-// say writes a line of the handler itself. It bypasses the ring, which may be full.
+// say writes one of the handler's own lines. It bypasses the ring, which may be full.
 func (s *sink) say(now time.Time, level slog.Level, message string, attrs ...slog.Attr) error {
 	r := slog.NewRecord(now, level, message, 0)
 	r.AddAttrs(attrs...)

@@ -36,7 +36,7 @@ func TestTheBundleIsFresh(t *testing.T) {
 func TestImportsMakeNoCycle(t *testing.T) {
 	imports := importsOf(t, os.DirFS("src"))
 	if len(imports["main.tsx"]) == 0 || !slices.Contains(imports["query.tsx"], "editor.ts") {
-		t.Fatalf("the test does not find imports: main.tsx has %v, query.tsx has %v",
+		t.Fatalf("importsOf finds too few imports: main.tsx has %v, query.tsx has %v",
 			imports["main.tsx"], imports["query.tsx"])
 	}
 	if cycle := cycleIn(imports); cycle != nil {

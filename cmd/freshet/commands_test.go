@@ -121,7 +121,8 @@ func TestExamplesAreTaken(t *testing.T) {
 
 var (
 	shellWord = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
-	// behind matches the rest of a line after the command: a remark, a pipe or a redirection.
+	// behind is a pattern that matches the rest of a line after the command: a remark, a pipe or a
+	// redirection.
 	behind = regexp.MustCompile(`( {3,}| \| | > | >> | && |;).*$`)
 	inside = regexp.MustCompile(`<\((freshet [^)]*)\)`)
 )

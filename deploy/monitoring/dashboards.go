@@ -27,7 +27,7 @@ type panel struct {
 
 type query struct{ Expr, Legend string }
 
-// of is the selector of the process that the user chose in the dashboard.
+// of is a PromQL selector: it selects the process that the user chose in the dashboard.
 const of = `job="freshet",instance=~"$instance"`
 
 // about holds the descriptions of the stages, as in docs/stages.md.

@@ -27,9 +27,9 @@ const (
 // elastic reads a whole index of an Elasticsearch cluster as of one point in time. It reads slices
 // at the same time, each page by page, and holds one page of each slice in memory.
 //
-// It uses only the transport of the official client, because it needs only three requests:
-// compiling the client's API takes 48 s of processor time, and compiling its typed API takes
-// four minutes. The function genuine repeats the client's check of the product.
+// It needs only three requests, so it uses only the transport of the official client. Compiling the
+// client's API takes 48 s of processor time, and compiling its typed API takes four minutes. The
+// function genuine repeats the client's check of the product.
 type elastic struct {
 	index    string
 	pageSize int // documents

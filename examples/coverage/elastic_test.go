@@ -151,7 +151,7 @@ func TestElasticLoad(t *testing.T) {
 		documents int
 		bad       int
 		opened    int
-		took      time.Duration // the least time allowed, with waits between tries
+		took      time.Duration // shortest time allowed, including waits between tries
 		err       string
 	}{
 		{"all pages of all slices", func(*standIn) {}, 95, 0, 1, 0, ""},

@@ -132,8 +132,8 @@ func (x *index) bytes() int {
 const maxNames = 1<<16 - 1
 
 // builder collects the documents of an index. Its rows become the rows of the index, and it reserves
-// room for a sixteenth more rows than the previous index had. So there are two indexes in memory
-// while one is replaced, and no third copy.
+// room for a sixteenth more rows than the previous index had. So memory holds two indexes, but no third
+// copy, while a new index replaces an old one.
 type builder struct {
 	most               int // how many documents there may be
 	rows               []row

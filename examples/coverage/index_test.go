@@ -143,7 +143,7 @@ func TestBuilderIsBounded(t *testing.T) {
 	d := document{carrier: "acme", service: "express"}
 	for i := range 3 {
 		if err := b.add(&d); (err != nil) != (i == 2) {
-			t.Errorf("document %d, limit 2: %v", i+1, err)
+			t.Errorf("adding document %d, limit 2: error %v", i+1, err)
 		}
 	}
 	b = newBuilder(0, 1<<20)

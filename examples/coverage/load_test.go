@@ -128,7 +128,7 @@ func FuzzNDJSON(f *testing.F) {
 				appendString(nil, d.carrier), appendString(nil, d.service), d.days, d.priceCents, d.origin.from, d.origin.to,
 				d.destination.from, d.destination.to))
 			if err != nil || again != d {
-				t.Fatalf("%+v became %+v, error %v", d, again, err)
+				t.Fatalf("%+v was read back as %+v, error %v", d, again, err)
 			}
 		}
 		into := newSink(1 << 20)
@@ -142,7 +142,7 @@ func FuzzNDJSON(f *testing.F) {
 				}
 			}
 			if got := len(into.builder.rows) + into.bad; got != lines {
-				t.Fatalf("%d documents and bad lines, want %d", got, lines)
+				t.Fatalf("got %d documents and bad lines, want %d", got, lines)
 			}
 		}
 	})

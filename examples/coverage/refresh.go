@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// refresher keeps an index fresh. It builds a new index while the old index is in use, and then
-// stores the new index in current. Readers load current and never wait.
+// refresher keeps an index fresh. It builds a new index while the old index is in use, and then stores
+// the new index in the field `current`. Readers load `current` and never wait.
 type refresher struct {
 	source   source
 	interval time.Duration // 0: refreshes only on request
@@ -21,7 +21,7 @@ type refresher struct {
 
 	current atomic.Pointer[index]
 	loaded  atomic.Int64     // Unix nanoseconds of the last success
-	asked   chan chan result // unbuffered: if run does not receive, a refresh is running
+	asked   chan chan result // unbuffered: while `run` does not receive, it is in a refresh
 }
 
 // result is the result of a refresh.

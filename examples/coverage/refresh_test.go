@@ -58,8 +58,8 @@ func TestRefresh(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.run(ctx) }()
-		// at is a helper that waits until the time d after the start, and checks how many documents the index
-		// has.
+		// at is a helper: it waits until `d` has passed since the start, and checks how many documents
+		// the index has.
 		start := time.Now()
 		at := func(d time.Duration, want int) {
 			t.Helper()

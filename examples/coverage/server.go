@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// maxQuery is the longest query of a URL: three short parameters.
+// maxQuery is the limit of a URL's query, in bytes: three short parameters fit.
 const maxQuery = 1024
 
 // server answers HTTP requests.

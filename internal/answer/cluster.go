@@ -92,7 +92,7 @@ type ClusterGroup struct {
 	Members []string `json:"members"` // the nodes that vote
 }
 
-// Parts of a node in its group.
+// Parts that a node can have in its group.
 const (
 	PartVoter   = "voter"
 	PartLearner = "learner"

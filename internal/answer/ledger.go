@@ -17,8 +17,9 @@ type Ledger struct {
 	Previous *Previous `json:"previous,omitempty"`
 
 	// In a cluster, Node is the node that answers. If Nodes is empty, the books are those of this node
-	// alone. Otherwise the books are a sum over all nodes: it counts what came in at any node, and what
-	// the log brought only once, as this node has it.
+	// alone. Otherwise the books are a sum over all nodes. Samples that came in at a node count from
+	// that node's books. Samples that came by the log count only once, from the books of the answering
+	// node.
 	Node   string          `json:"node,omitempty"`
 	Nodes  []LedgerNode    `json:"nodes,omitempty"`
 	Short  bool            `json:"short,omitempty"`  // the sum lacks a node, or has old books of one

@@ -167,8 +167,7 @@ func (b *packetBench) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// A run that is shorter or has fewer packets measures nothing, because bench looks at the clock
-// only every 50 ms.
+// A run below one of these limits measures nothing, because bench looks at the clock only every 50 ms.
 const (
 	shortestMeasurement = 100 * time.Millisecond
 	fewestPackets       = 10

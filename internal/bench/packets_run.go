@@ -60,8 +60,8 @@ func (m *packetMeasurement) now(ctx context.Context) (moment, error) {
 	return moment{time.Now(), m.sender.Progress(), figures}, err
 }
 
-// warmUp is how long a load runs before it is measured. In this time connections open, the first
-// windows pass, and the receiver learns the rate.
+// warmUp is how long a load runs before it is measured. Meanwhile, connections open, the first windows
+// pass, and the receiver learns the rate.
 const warmUp = time.Second
 
 // A new context costs a receiver much more than a known context. If a load has many contexts, bench
@@ -182,7 +182,7 @@ func (m *packetMeasurement) observe(ctx context.Context, d time.Duration,
 	return from, to, err
 }
 
-// until waits for `done` and shows the progress of the load.
+// until waits for `done` to return true, and shows the load's progress.
 func (m *packetMeasurement) until(ctx context.Context, ended chan sendingEnd, doing string, done func() bool) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()

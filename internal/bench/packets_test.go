@@ -200,7 +200,7 @@ func TestBenchBooksOfWhatTheSenderDropped(t *testing.T) {
 	}
 	waited := bookRows([]packetRun{{SentPackets: 10, SentSamples: 810, RefusedTimes: 3}})
 	if len(waited) != len(rows)-1 {
-		t.Errorf("the report has %q although nothing was dropped", waited)
+		t.Errorf("without drops, the report has %q, want no row for them", waited)
 	}
 }
 

@@ -103,8 +103,8 @@ func (b *writeBench) setRate(text string) error {
 }
 
 const (
-	// fastest is a rate, in samples a second, that no server can store. The times of the samples begin
-	// early enough even for this rate.
+	// fastest is a rate, in samples a second, that no server can store. Without a --rate, the load has
+	// enough rounds for this rate.
 	fastest = 5e6
 
 	// longestSpan is how old the first sample may be. Servers keep 40 days.

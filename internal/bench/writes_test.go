@@ -51,8 +51,8 @@ func TestBenchRemoteWriteNeedsItsServer(t *testing.T) {
 	}
 }
 
-// No matter how the number of samples is set, their times end at about the present, so that a server
-// accepts them. With --live, the times begin at the present.
+// However the number of samples is set, the times of the samples end at about the present, so that a
+// server accepts them. With --live, the times begin at the present.
 func TestBenchRemoteWriteTimes(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*writeBench)

@@ -95,8 +95,8 @@ func socketsOf(c settings.Config) int {
 	return n
 }
 
-// readConfigFile returns the text of a file, or of standard input for -, and a name for the file in
-// messages.
+// readConfigFile returns the text of a file, and a name for the file in messages. For the file -, it
+// reads standard input.
 func readConfigFile(file string, stdin io.Reader) (name string, text []byte, err error) {
 	if file == "-" {
 		text, err = io.ReadAll(stdin)

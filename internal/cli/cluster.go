@@ -197,7 +197,7 @@ func printCluster(out io.Writer, c *answer.Cluster) error {
 	return err
 }
 
-// printCollectors prints a line for each process that is a collector alone.
+// printCollectors prints a line for each process that is only a collector.
 func printCollectors(b *strings.Builder, all []answer.ClusterCollector) error {
 	if len(all) == 0 {
 		return nil

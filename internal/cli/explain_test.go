@@ -224,7 +224,7 @@ func FuzzExplainer(f *testing.F) {
 				var b strings.Builder
 				printLine(&b, &e.Lines[next], colour, line)
 				if text := b.String(); !colour && steers.MatchString(text) {
-					t.Errorf("%q steers the terminal", text)
+					t.Errorf("%q has control characters", text)
 				}
 			}
 			next++

@@ -85,8 +85,8 @@ func TestLedgerNamesTheRuleForDecrements(t *testing.T) {
 	}
 }
 
-// On a terminal, losses and the verdict are coloured. Each page replaces the previous page, and shows
-// the changes since then.
+// On a terminal, losses and the verdict are coloured. Each page replaces the page before it, and shows
+// what has changed since that page.
 func TestLedgerOnATerminal(t *testing.T) {
 	books := ledger.New()
 	fill(books)
@@ -144,7 +144,7 @@ func TestLedgerSaysWhatWaits(t *testing.T) {
 			t.Errorf("missing %q in\n%s", want, text)
 		}
 	}
-	l.seen[0].Waiting.Error = "" // samples also wait, every 10 s, for a store that works
+	l.seen[0].Waiting.Error = "" // a store that works has waiting samples every 10 s, too
 	if text, _ := l.page(); strings.Contains(text, "wait for a store") {
 		t.Errorf("the page reports waiting samples for a store that works\n%s", text)
 	}

@@ -98,8 +98,8 @@ func (q query) run(ctx context.Context) error {
 	return nil
 }
 
-// parseError matches the text that Prometheus' API writes before a query's problem. It has the line
-// and the column of the problem, both counted from 1, the column in bytes.
+// parseError matches the text that Prometheus' API writes before a query's problem. This text has the
+// line and the column of the problem. Both are counted from 1, the column in bytes.
 var parseError = regexp.MustCompile(`(?:^|: )(\d+):(\d+): parse error: `)
 
 // pointed adds the faulty line of the query to `err`, with a caret below the place of the fault. If

@@ -217,8 +217,8 @@ func (r *replay) send(ctx context.Context, to string, loops int, view terminal.V
 	return nil
 }
 
-// wait waits until a datagram is due, and notes the datagram's delay. A round is one pass through the
-// capture.
+// wait waits until a datagram is due, and notes the datagram's delay. `round` is when the present pass
+// through the capture began.
 func (r *replay) wait(ctx context.Context, round time.Time, sent float64, after time.Duration) {
 	var due time.Time
 	switch {

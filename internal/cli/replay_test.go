@@ -98,8 +98,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// Over UDP, the kernel reports a datagram that nobody received only when the next datagram is sent.
-// After the last datagram, replay must ask the kernel. A datagram without a receiver does not count as
+// Over UDP, the kernel does not report a datagram without a receiver until the next datagram is sent. So
+// replay must ask the kernel after the last datagram. A datagram without a receiver does not count as
 // sent.
 func TestReplayToNobody(t *testing.T) {
 	file, _ := aCapture(t)

@@ -77,8 +77,8 @@ const (
 	// place never reacts.
 	signalTime = 10 * time.Second
 
-	// holderTime is how long the data directory may have no owner, as when another restart is
-	// replacing the image at this moment.
+	// holderTime is how long the data directory may have no owner. It has none, for example, while
+	// another restart replaces the image.
 	holderTime = time.Second
 )
 

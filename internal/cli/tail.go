@@ -61,7 +61,7 @@ because there are too many or the server had no time, are counted and reported.`
 			"name": {*name}, "tag": *tags, "malformed": {strconv.FormatBool(*malformed)}, "max_rate": {strconv.Itoa(*rate)},
 		}
 		for _, key := range []string{"sender", "pid", "uid", "listener", "sample"} {
-			if flags.Changed(key) { // 0 is a valid user ID
+			if flags.Changed(key) { // --uid 0 is a valid filter
 				params.Set(key, flags.Lookup(key).Value.String())
 			}
 		}

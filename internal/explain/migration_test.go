@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// The examples of docs/migration.md hold: the file of statsd_exporter converts to the file shown
+// The examples of docs/migration.md hold: the statsd_exporter file converts to the Freshet file shown
 // there, and under each configuration each line becomes what the table says.
 func TestMigrationManual(t *testing.T) {
 	text, err := os.ReadFile("../../docs/migration.md")
@@ -61,7 +61,7 @@ func TestMigrationManual(t *testing.T) {
 		}
 	}
 	if examples != 9 {
-		t.Errorf("found %d examples, want 9; does the test still read the form of the tables?", examples)
+		t.Errorf("found %d examples, want 9; did the form of the tables change?", examples)
 	}
 }
 

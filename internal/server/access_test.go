@@ -167,7 +167,8 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 		})
 		resp, text := s.answer(t, method, q.path, alpha, q.body, true)
 		if leaked := ofBeta.FindString(text); resp.StatusCode != http.StatusOK || leaked != "" {
-			t.Errorf("%s: team-alpha gets the status %s and the foreign text %q, want 200 and no foreign text, in\n%s",
+			t.Errorf("%s: team-alpha gets the status %s and the foreign text %q, want 200 and no foreign text; the "+
+				"answer is\n%s",
 				path, resp.Status, leaked, text)
 		}
 		for token, want := range map[string]int{
@@ -295,7 +296,7 @@ func (s *server) streamsAreApart(t *testing.T, path string) {
 	readTo(own, "beta_level") // by now the other tenant's stream could have shown the line, too
 	s.send(t, "team-alpha", linesOfAlpha)
 	if text := readTo(ofAlpha, "alpha_level", "beta_level"); ofBeta.MatchString(text) {
-		t.Errorf("%s: team-alpha sees data of team-beta in\n%q", path, text)
+		t.Errorf("%s: team-alpha sees data of team-beta in the stream\n%q", path, text)
 	}
 }
 
@@ -417,7 +418,7 @@ func TestTheRightToWrite(t *testing.T) {
 	}
 }
 
-// A reload reads the file again. A broken file changes nothing.
+// A reload reads http.tenants_file again. A broken file changes nothing.
 func TestTenantsAreReloaded(t *testing.T) {
 	s := twoTenants(t)
 	status := func(token string) int {
@@ -447,7 +448,7 @@ func TestTenantsAreReloaded(t *testing.T) {
 	}
 }
 
-// A reload reads http.tenants_file again. A broken file changes nothing.
+// The tenant header names the tenant. An unknown tenant and a second header are refused.
 func TestTheTenantOfTheHeader(t *testing.T) {
 	s := running(t, `
 data_dir: `+t.TempDir()+`

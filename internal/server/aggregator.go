@@ -86,9 +86,9 @@ func (s *server) runAggregator(ctx context.Context) error {
 	return s.aggregator.Run(ctx)
 }
 
-// runMember passes the windows and events of this node's collector on to the leader. It lets this node's
-// member run until ctx is done and, as far as possible, the windows and events are handed over. The
-// member of a group of one takes windows itself.
+// runMember passes the windows and events of this node's collector on to the leader. This node's member
+// runs until ctx is done and, as far as possible, the windows and events are handed over. In a group of
+// one, the member itself takes the windows.
 func (s *server) runMember(ctx context.Context) error {
 	s.openEvents(s.writer())
 	senders := []func(context.Context) error{s.outgoing.Run}

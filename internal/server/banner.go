@@ -83,9 +83,9 @@ func (s *server) suggest(b *strings.Builder, queries bool) {
 	}
 }
 
-// tell prints commands of this program. The commands cannot connect to an address under another host
-// name, and cannot send a client certificate. If the server requires either, tell prints a comment that
-// says what is missing.
+// tell prints commands of this program. These commands must resolve the host name themselves, and cannot
+// send a client certificate. If the name does not resolve, or the server requires a certificate, tell
+// prints a comment that says what is missing.
 func (c *client) tell(b *strings.Builder, commands ...string) {
 	if c.certificate {
 		fmt.Fprintf(b, "  # http.web_config asks each client for a certificate, which the commands of %s do not have\n",

@@ -21,8 +21,8 @@ import (
 // the role collector alone.
 const reasonNoAggregator = "no_aggregator"
 
-// A file keeps the books when the process ends. After kill -9 the file is up to booksInterval old,
-// and not final.
+// The books stay in a file after the process has ended. After kill -9, this file is up to booksInterval
+// old, and not final.
 const (
 	booksFile     = "ledger.json"
 	booksInterval = 10 * time.Second
@@ -138,8 +138,8 @@ func (s *server) ownLedger(tenant string) answer.Ledger {
 	return l
 }
 
-// sumLedgers adds the books of all other nodes to those of this node. If a node does not answer, its
-// last known books count, if there are any. Only an operator sees the error.
+// sumLedgers adds the books of all other nodes to those of this node. If a node does not answer,
+// sumLedgers adds its last known books, if there are any. Only an operator sees the error.
 func sumLedgers(l *answer.Ledger, others []toldBooks, operator bool) {
 	copied := *l.Copied
 	all := []ledger.Tenant{l.Tenant}

@@ -56,7 +56,7 @@ func (s *server) nameTerms() entry.Names {
 	}
 }
 
-// longest is the longest time that the terms of names in an entry can have: a century.
+// longest is the upper bound of each time that nameTerms puts into an entry: a century.
 const longest = 100 * 365 * 24 * time.Hour
 
 // peekName returns the name that a claim would get. On a node, the answer is only what the node's member

@@ -72,7 +72,8 @@ const joinPause = time.Second
 // joinSaid is how often a node says in the log that it waits to join.
 const joinSaid = 5 * time.Second
 
-// join joins the cluster, unless the directory already belongs to it. It asks until a leader lets it in.
+// join joins the cluster, unless the data directory already belongs to it. The node asks until a leader
+// accepts it.
 func (s *server) join(ctx context.Context) error {
 	asking := s.identity.Load()
 	if asking == nil || asking.Joined() {
@@ -159,7 +160,7 @@ func (s *server) openOutbox() (*outbox.Outbox, error) {
 // outboxPath is the directory of the outbox, below the data directory.
 const outboxPath = "outbox"
 
-// transferTime bounds how long this member waits, before it stops, for another member to lead.
+// transferTime bounds how long a member that stops waits until another member leads.
 const transferTime = 3 * time.Second
 
 // untilHandedOver returns a context that is done once ctx is done, the outbox has ended and another

@@ -36,8 +36,8 @@ type seenNode struct {
 	ahead   *float64 // seconds that its clock is ahead of ours; nil if the answer took too long
 }
 
-// quickAnswer bounds the time of an answer from which another node's clock is read. The reading is wrong
-// by up to half of the time that the answer took.
+// quickAnswer is the longest time that an answer may take if another node's clock is read from it. The
+// reading is wrong by up to half of the time that the answer took.
 const quickAnswer = 500 * time.Millisecond
 
 // watchEvery is how often a node looks at the others, for its metrics.
@@ -274,8 +274,8 @@ func outboxOf(r *peer.Report) *answer.ClusterOutbox {
 	return &answer.ClusterOutbox{Bytes: r.Bytes, Samples: r.Samples, OldestSeconds: r.Oldest}
 }
 
-// compareVersions returns the versions of the nodes and collectors, or nil if all have the same. Processes whose
-// version is not known are left out.
+// compareVersions returns the versions of the nodes and collectors, or nil if all have the same version.
+// Processes with an unknown version are left out.
 func compareVersions(c *answer.Cluster) (differ []answer.ClusterVersion) {
 	all := map[string]*answer.ClusterVersion{}
 	of := func(version string) *answer.ClusterVersion {
@@ -303,8 +303,8 @@ func compareVersions(c *answer.Cluster) (differ []answer.ClusterVersion) {
 	return differ
 }
 
-// compareClocks compares the clocks if it knows three or more: of two, either may be wrong. It is called
-// with mu held.
+// compareClocks compares the clocks if it knows at least three: of two clocks, either may be wrong. It
+// is called with mu held.
 func (s *server) compareClocks(c *answer.Cluster) {
 	var all []float64
 	for i := range c.Nodes {

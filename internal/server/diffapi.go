@@ -14,8 +14,8 @@ import (
 // some hundred bytes.
 const maxConfigFile = 1 << 20
 
-// serveDiff answers what the configuration file in the request's body would change. The request itself
-// changes nothing.
+// serveDiff answers with the changes that the configuration file in the request's body would make. The
+// request itself changes nothing.
 func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxConfigFile))

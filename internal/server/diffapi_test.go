@@ -47,7 +47,8 @@ func TestDiffConsidersFlags(t *testing.T) {
 			file := writeFile(t, tt.text)
 			code, stdout, stderr := freshet(t, "diff", file, "--server", web.URL)
 			if stderr = strings.ReplaceAll(stderr, file, "FILE"); code != tt.code || stdout != tt.stdout || stderr != tt.stderr {
-				t.Errorf("exit code %d\n%s%s\nwant %d\n%s%s", code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
+				t.Errorf("got the exit code %d and\n%s%s\nwant %d and\n%s%s",
+					code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
 			}
 			code, stdout, _ = freshet(t, "diff", "--json", file, "--server", web.URL)
 			var d answer.Difference

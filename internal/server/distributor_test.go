@@ -73,10 +73,11 @@ func TestASeriesWithoutSamples(t *testing.T) {
 		resp, text := s.writeV2(t, symbols.Symbols(), c.series...)
 		if exemplars := resp.Header.Get("X-Prometheus-Remote-Write-Exemplars-Written"); resp.StatusCode != c.status ||
 			!strings.Contains(text, c.text) || exemplars != c.exemplars {
-			t.Errorf("%s: status %s, %s exemplars written: %s", c.why, resp.Status, exemplars, text)
+			t.Errorf("%s: got the status %s, the exemplars header %s and the body %s",
+				c.why, resp.Status, exemplars, text)
 		}
 		if n, err := s.refusedOf("no_samples"); err != nil || n != c.refused {
-			t.Errorf("%s: %v samples are counted as no_samples, want %v (%v)", c.why, n, c.refused, err)
+			t.Errorf("%s: %v samples are counted as no_samples, want %v; error %v", c.why, n, c.refused, err)
 		}
 	}
 	for expr, found := range map[string]bool{"full": true, "empty": false} {

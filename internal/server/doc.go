@@ -2,8 +2,8 @@
 // the process in place, and answers over HTTP. It is the only package that knows every role. The work
 // of a role is in the role's own package.
 //
-// The files are listed from the top. A file uses only names that are declared in files below it, except
-// for the fields that a method takes from its receiver. The files of the process:
+// The files are listed from the highest layer to the lowest. A file uses only names that are declared in
+// files below it, except for the fields that a method takes from its receiver. The files of the process:
 //
 //	serve.go           the command serve: load the configuration, run until a signal
 //	server.go          the state of a process, and the steps before the sockets are read
@@ -50,7 +50,7 @@
 //	clusterstatus.go   how the nodes of the cluster are
 //	nodes.go           what nodes ask each other
 //
-// Addresses, and which clients may ask there:
+// Addresses, and the rights of clients at them:
 //
 //	readiness.go       whether the server is ready, or why not
 //	opening.go         holds windows back while the aggregator opens

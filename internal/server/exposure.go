@@ -16,11 +16,11 @@ const (
 	// pages are files that are the same for all clients and show no data.
 	pages
 
-	// reads show a tenant its own data, or facts that are the same for all tenants, such as the
-	// version and the costs of the whole process.
+	// reads are routes that show a tenant its own data, or facts that are the same for all tenants, such
+	// as the version and the costs of the whole process.
 	reads
 
-	// writes add data to the request's tenant.
+	// writes are routes that add data to the request's tenant.
 	writes
 
 	// readsHere are for operators only, since they show raw bytes as they arrive.
@@ -34,7 +34,7 @@ const (
 	// of them. On other servers it is the same as `reads`.
 	operatesMany
 
-	// splits show operators the whole process, and a tenant its own part.
+	// splits are routes that show operators the whole process, and a tenant its own part.
 	splits
 )
 
@@ -101,7 +101,7 @@ type routes struct {
 	guard func(exposure, http.Handler) http.Handler
 }
 
-// Handle registers a handler for a pattern that `exposures` lists, as http.ServeMux does.
+// Handle registers a handler, like http.ServeMux.Handle. The pattern must be in `exposures`.
 func (r *routes) Handle(pattern string, h http.Handler) {
 	e, decided := exposures[pattern]
 	if !decided {
@@ -110,7 +110,7 @@ func (r *routes) Handle(pattern string, h http.Handler) {
 	r.ServeMux.Handle(pattern, r.guard(e, h))
 }
 
-// HandleFunc registers a function for a pattern that `exposures` lists, as http.ServeMux does.
+// HandleFunc registers a function, like http.ServeMux.HandleFunc. The pattern must be in `exposures`.
 func (r *routes) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
 	r.Handle(pattern, http.HandlerFunc(h))
 }

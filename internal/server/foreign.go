@@ -30,9 +30,9 @@ func foreignPage(r *http.Request) error {
 	return nil
 }
 
-// foreign refuses a request that a foreign web page may have caused. All routes have the check of
-// rebound, and routes that write also have the check of foreignPage. Senders set no headers of
-// browsers, so their writes need no check.
+// foreign refuses a request that a foreign web page may have caused. It applies rebound to requests of
+// all routes, and also foreignPage to routes that write. But a write without the headers of a browser
+// comes from a sender, and is not checked.
 func (s *server) foreign(e exposure, r *http.Request) error {
 	if e != writes {
 		return s.rebound(r)

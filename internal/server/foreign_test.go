@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// onlyHTTP starts a server that only answers over HTTP. `more` adds keys to the section http, and
-// sections adds other sections.
+// onlyHTTP starts a server that only answers over HTTP. `more` has more keys of the section http, and
+// `sections` has more sections.
 func onlyHTTP(t *testing.T, more string, sections ...string) *server {
 	t.Helper()
 	return running(t, `
@@ -194,13 +194,13 @@ func TestForeignPagesRead(t *testing.T) {
 		} {
 			resp, _ := tt.server.asked(t, http.MethodGet, path, "Sec-Fetch-Site: cross-site; Origin: "+tt.origin)
 			if got := resp.Header.Get("Access-Control-Allow-Origin"); got != tt.want {
-				t.Errorf("http.cors_origin %q, %s: the answer to %s allows %q, want %q",
+				t.Errorf("http.cors_origin %q, %s: the answer to the origin %s allows %q, want %q",
 					tt.server.config.HTTP.CORSOrigin, path, tt.origin, got, tt.want)
 			}
 			if strings.HasPrefix(path, "/api/v1/") {
 				path, _, _ := strings.Cut(path, "?")
 				if got := preflight(tt.server, path, tt.origin); got != tt.want {
-					t.Errorf("http.cors_origin %q, %s: the preflight of %s allows %q, want %q",
+					t.Errorf("http.cors_origin %q, %s: the preflight of the origin %s allows %q, want %q",
 						tt.server.config.HTTP.CORSOrigin, path, tt.origin, got, tt.want)
 				}
 			}
@@ -235,7 +235,7 @@ func overGRPC(t *testing.T, header, value string) *http.Request {
 }
 
 // Even if a header names the tenant, a sender cannot write into the tenant of Freshet's own metrics, by
-// any protocol. By gRPC this was once possible.
+// any protocol. Over gRPC, this used to be possible.
 func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 	for _, more := range []string{
 		", trust_tenant_header: true, allow_unknown_tenants: true", ", trust_tenant_header: true",

@@ -44,8 +44,9 @@ func (s *server) lookAtNodes(ctx context.Context) (all []gateway.Node) {
 	return all
 }
 
-// serveRelay registers the paths that the nodes answer. A node applies its own access rules to them. This process
-// checks only the host name, because a node cannot see under which name a web page reached this process.
+// serveRelay registers the paths whose requests go on to the nodes. A node applies its own access rules
+// to each request. This process checks only the host name, because a node cannot see under which name a
+// web page reached this process.
 func (s *server) serveRelay(mux *routes) {
 	pass := func(e exposure, h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

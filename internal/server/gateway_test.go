@@ -93,7 +93,7 @@ func TestWhereANodeAnswersHTTP(t *testing.T) {
 	s := &server{}
 	s.config.Cluster = settings.Cluster{Node: "a", Nodes: []settings.NodeAddress{{Node: "a", Address: "10.0.0.1:7126"}}}
 	if url := s.httpURL(); url != "" {
-		t.Errorf("without a listener: URL %s", url)
+		t.Errorf("without a listener: got the URL %s, want none", url)
 	}
 	for _, c := range []struct {
 		server httpServer

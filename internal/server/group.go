@@ -130,7 +130,7 @@ type groupWriter struct {
 	cut    bool // takeOver has called CutBack
 }
 
-// WriteTiles implements group.Writer. The group forwards them: see groupBackends.
+// WriteTiles implements group.Writer. The group itself forwards the tiles: see groupBackends.
 func (w groupWriter) WriteTiles(
 	ctx context.Context, tenant string, width tile.Width, samples []tile.Sample,
 ) (tile.Written, error) {

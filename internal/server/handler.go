@@ -66,8 +66,8 @@ func (s *server) ownFigures(of peer.Figures, tenant string) ([]byte, error) {
 }
 
 // ServeHTTP answers only probes while the server starts. Then it also answers routes that need no
-// stores, and once the server is ready, all routes. After a restart in place, this address has answered
-// before, so a request waits until the journal is replayed.
+// stores. Once the server is ready, it answers all routes. After a restart in place, this address has
+// answered before, so a request waits until the journal is replayed.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.noteProxy(r.Header)
 	if s.inherited.answered && !strings.HasPrefix(r.URL.Path, "/-/") {

@@ -88,7 +88,7 @@ func newHTTPServer(
 		ReadTimeout:       time.Minute,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
-		// The address names the tenant unless the request does.
+		// If the request names no tenant, the tenant of the address applies.
 		BaseContext: func(net.Listener) context.Context { return tenant.NewContext(context.Background(), l.Tenant) },
 	}
 	return &httpServer{

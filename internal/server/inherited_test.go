@@ -43,7 +43,7 @@ func TestWhoWasRestarted(t *testing.T) {
 	}
 }
 
-// A restart cannot help against a wrong socket unit, so the error is a mistake of the user.
+// A restart cannot repair a wrong socket unit, so the error counts as a mistake of the user.
 func TestAWrongSocketUnitIsAMistakeInTheConfiguration(t *testing.T) {
 	t.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	t.Setenv("LISTEN_FDS", "many")

@@ -14,9 +14,9 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// tenantLimits says how much of its limits a tenant uses, for GET /api/v1/status/limits. The first
-// fields are about DogStatsD; Distributor has the limits of remote write and OTLP.
-// /api/v1/status/top has the metrics over a limit, and the senders that cause it.
+// tenantLimits says how far a tenant uses up its limits, for GET /api/v1/status/limits. The first fields
+// are about DogStatsD; Distributor has the limits of remote write and OTLP. /api/v1/status/top has the
+// metrics over a limit, and the senders that cause it.
 type tenantLimits struct {
 	Tenant      string             `json:"tenant"`
 	Series      int                `json:"series"`                     // DogStatsD series that have a place now
@@ -27,7 +27,7 @@ type tenantLimits struct {
 	Distributor *distributorLimits `json:"distributor,omitempty"` // nil if the process stores nothing
 }
 
-// limitsJSON are limits under the names of the configuration. 0 means no limit.
+// limitsJSON has limits, named as in the configuration. 0 means no limit.
 type limitsJSON struct {
 	MaxSeries             int   `json:"max_series"`
 	MaxSeriesPerMetric    int   `json:"max_series_per_metric"`
@@ -46,7 +46,7 @@ type distributorLimits struct {
 	Limits  distributorJSON      `json:"limits"`
 }
 
-// distributorJSON are limits under the names of the configuration.
+// distributorJSON has limits, named as in the configuration.
 type distributorJSON struct {
 	Rate          int `json:"rate"`
 	MaxSeries     int `json:"max_series"`
@@ -158,9 +158,9 @@ func (a *limitsAnswer) sum(others []toldFigures, operator bool) {
 	slices.SortFunc(a.Nodes, func(a, b limitsNode) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// add adds the figures of another node. Samples and requests came to one node each, so their numbers are
-// added up. Each node knows the DogStatsD series of the whole cluster, but some nodes a second later
-// than others, so the larger number counts. Stored series are the same on all nodes.
+// add adds the figures of another node. Each sample and each request came to one node only, so their
+// numbers are added up. Each node knows the DogStatsD series of the whole cluster, but some nodes a
+// second later than others, so the larger number counts. Stored series are the same on all nodes.
 func (a *limitsAnswer) add(other *limitsAnswer) {
 	for _, t := range other.Tenants {
 		t.Series += t.Elsewhere

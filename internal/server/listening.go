@@ -37,7 +37,7 @@ type listeningTold struct {
 	announced bool
 }
 
-// first writes the file when the server announces itself.
+// first is called when the server announces itself. It writes the file.
 func (t *listeningTold) first(write func() error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,8 +45,8 @@ func (t *listeningTold) first(write func() error) error {
 	return write()
 }
 
-// again writes the file once more, after a reload. Before the announcement it writes nothing, since
-// there is no file to correct.
+// again is called after a reload. It writes the file once more, but writes nothing before the
+// announcement, since there is no file to correct.
 func (t *listeningTold) again(write func() error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

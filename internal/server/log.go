@@ -24,7 +24,7 @@ type serverLog struct {
 	level *slog.LevelVar
 }
 
-// newLog makes a log to out. The caller must close the log.
+// newLog makes a log that writes to `out`. The caller must close the log.
 func newLog(out io.Writer, level slog.Level) *serverLog {
 	l := &serverLog{level: new(slog.LevelVar)}
 	l.level.Set(level)

@@ -23,9 +23,9 @@ func (s *server) findMemory() (err error) {
 	return nil
 }
 
-// queryMemory is the memory for queries if query.max_memory is not set. According to the sizing in
-// docs/operations.md, the other three quarters are for series, at 6 kB each, for the garbage of writes
-// and for the kernel's caches.
+// queryMemory is the memory for queries if query.max_memory is not set: a quarter of the limit.
+// According to the sizing in docs/operations.md, the other three quarters are for series, at 6 kB each,
+// for the garbage of writes and for the kernel's caches.
 func queryMemory(of memory.Limit) promapi.Memory {
 	return promapi.Memory{Bytes: of.Bytes / 4, Of: "a quarter of the memory of " + of.Of, Process: of.Bytes}
 }

@@ -93,7 +93,8 @@ func (h peerHandler) Write(ctx context.Context, _ uint64, e *entry.Entry) (*outc
 	return o, h.notLeader(g, err)
 }
 
-// notLeader adds the name of the leader to an error. If the member has ended, the call may count or not.
+// notLeader adds the name of the leader to an error. If the member has ended, it is unknown whether the
+// call took effect.
 func (h peerHandler) notLeader(g *group.Group, err error) error {
 	switch {
 	case errors.Is(err, group.ErrEnded):
@@ -285,8 +286,8 @@ func (s *server) self() peer.Self {
 	return self
 }
 
-// report returns what the process tells about itself. A node tells it to nodes that ask, and a collector
-// with each call. The report is nil if the process has no outbox, or none yet.
+// report returns what the process tells about itself. A node sends the report to nodes that ask for it,
+// and a collector sends it with each call. The report is nil if the process has no outbox, or none yet.
 func (s *server) report() *peer.Report {
 	out := s.outbox.Load()
 	if out == nil {
@@ -336,9 +337,9 @@ func (n *nodes) Route(members map[string]uint64) {
 // learnEvery is how often a node asks the others for their members.
 const learnEvery = time.Second
 
-// learn asks each other node for its member, unless the log has named it here, until all members are
-// known. A node that has just joined has an empty log, and must know the leader in order to answer the
-// leader.
+// learn asks the other nodes for their members until all members are known. It does not ask for a member
+// that the log has named here. A node that has just joined has an empty log, and must know the leader in
+// order to answer the leader.
 func (n *nodes) learn(ctx context.Context, c *settings.Cluster) {
 	for {
 		missing := false
@@ -420,7 +421,7 @@ func (s *server) keepCluster(c peer.Cluster) error {
 	return s.writeOnce(clusterFile, []byte(c.String()+"\n"))
 }
 
-// tell asks another node for figures of its own, as JSON.
+// tell gets the figures of another node from that node, as JSON.
 func (n *nodes) tell(ctx context.Context, node string, of peer.Figures, tenant string) ([]byte, error) {
 	return n.peers.Figures(ctx, node, of, tenant)
 }
@@ -460,7 +461,7 @@ func (n *nodes) join(
 
 // status asks another node for its figures.
 func (n *nodes) status(ctx context.Context, node string) (of answer.ClusterNode, s peer.Status, err error) {
-	if n.server == nil { // not a node: it may only ask who leads
+	if n.server == nil { // other processes may only ask which node leads
 		l, err := n.ask(ctx, node)
 		own := &l.Self
 		return answer.ClusterNode{

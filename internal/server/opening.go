@@ -45,7 +45,8 @@ func newOpening() opening {
 	return opening{opened: make(chan struct{}), failed: make(chan struct{})}
 }
 
-// open lets all windows and events pass from now on. The caller calls either open or fail, once.
+// open lets all windows and events pass from now on. The caller must call either open or fail, and only
+// once.
 func (o *opening) open(aggregator collector.Aggregator, events collector.Events) {
 	o.aggregator, o.events = aggregator, events
 	close(o.opened)
@@ -89,8 +90,8 @@ func (o *opening) Push(ctx context.Context, batches []batch.Batch) error {
 	return o.aggregator.Push(ctx, batches)
 }
 
-// Through implements collector.Aggregator. A call before `open` is dropped, since the call of the next
-// second covers its time, too.
+// Through implements collector.Aggregator. It drops a call before `open`, since the call of the next
+// second covers the same time.
 func (o *opening) Through(t int64) {
 	if o.isOpen() {
 		o.aggregator.Through(t)

@@ -28,8 +28,9 @@ func (s *server) forOperators(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// operator reports whether r may see the whole process. With a single tenant, every request may. With
-// several tenants, only a request of an operator may, and only if it names no tenant.
+// operator reports whether r may see the whole process. On a server with a single tenant, every request
+// may see it. On a server with several tenants, only a request of an operator may, and only if it names
+// no tenant.
 func (s *server) operator(r *http.Request) bool {
 	if s.access.Load() == nil {
 		return true
@@ -42,8 +43,8 @@ func (s *server) operator(r *http.Request) bool {
 }
 
 // vouched reports whether a request comes from an operator, whatever its address: it has an operator's
-// token, or came by operator.sock. A request with a tenant's token counts as the tenant's, even by
-// operator.sock.
+// token, or came by operator.sock. A request with a tenant's token is a request of the tenant, even if
+// it came by operator.sock.
 func (s *server) vouched(r *http.Request, c tenant.Claim) bool {
 	if s.operators.Load().Has(c.Token) {
 		return true

@@ -83,7 +83,7 @@ func TestLoopbackIsForThisMachinesUsers(t *testing.T) {
 			s.forOperators(func(http.ResponseWriter, *http.Request) { answered = true })(w, r)
 			if answered != (tt.want == "") || !answered &&
 				(w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), tt.want)) {
-				t.Errorf("%s, %s: answered %t, want %t; status %d, body %s, want %q",
+				t.Errorf("%s, %s: answered %t, want %t; got the status %d and the body %s, want %q",
 					tt.why, method, answered, tt.want == "", w.Code, w.Body, tt.want)
 			}
 		}

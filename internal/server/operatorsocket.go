@@ -55,8 +55,8 @@ func (s *server) operatorSocketPaths() []string {
 		filepath.Join(runDirectory, fmt.Sprintf("operator-%.8x.sock", sha256.Sum256([]byte(dir))))}
 }
 
-// bindOperatorSocket uses the first path whose socket the previous image left open, or that can be
-// bound.
+// bindOperatorSocket uses the first path at which the previous image left a socket open, or at which a
+// socket can be bound.
 func (s *server) bindOperatorSocket(paths []string) (net.Listener, string, error) {
 	var errs []error
 	for _, path := range paths {

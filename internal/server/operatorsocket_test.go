@@ -26,7 +26,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// bySocket sends a request by operator.sock. Its headers are separated by "; ".
+// bySocket sends a request by operator.sock. `headers` are separated by "; ".
 func (s *server) bySocket(t *testing.T, method, path, headers string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, nil)
@@ -77,10 +77,10 @@ func TestWhoOperates(t *testing.T) {
 		tried++
 		if resp, text := off.asked(t, method, path, ""); resp.StatusCode != http.StatusForbidden ||
 			!strings.Contains(text, "http.operator_loopback is off; ask by operator.sock") {
-			t.Errorf("%s on loopback: status %s: %s", pattern, resp.Status, text)
+			t.Errorf("%s on loopback: got the status %s, want 403: %s", pattern, resp.Status, text)
 		}
 		if resp, text := off.asked(t, method, path, "Authorization: Bearer ann"); resp.StatusCode != http.StatusForbidden {
-			t.Errorf("%s with a wrong token: %s: %s", pattern, resp.Status, text)
+			t.Errorf("%s with a wrong token: got the status %s, want 403: %s", pattern, resp.Status, text)
 		}
 		for _, more := range []string{"", "; X-Forwarded-For: 10.0.0.7; Host: metrics.example"} {
 			resp, text := off.asked(t, method, path, "Authorization: Bearer ann's"+more)
@@ -206,7 +206,7 @@ func TestOperatorSocketElsewhere(t *testing.T) {
 	runDirectory = t.TempDir()
 	t.Cleanup(func() { // once the server has ended
 		if left, err := os.ReadDir(runDirectory); err != nil || len(left) > 0 {
-			t.Errorf("files left: %v; error %v", left, err)
+			t.Errorf("files left: %v, want none; error %v", left, err)
 		}
 		runDirectory = old
 	})
@@ -246,7 +246,7 @@ func TestCommandsAskBySocket(t *testing.T) {
 	}
 	if code, said, _ := freshet(t, "diff", writeFile(t, "log_level: debug\n")); code != command.Failure ||
 		!strings.Contains(said, "log_level: ") {
-		t.Errorf("diff: exit code %d, %s", code, said)
+		t.Errorf("diff: exit code %d, want a changed log_level: %s", code, said)
 	}
 	if code, _, said := freshet(t, "diff", writeFile(t, ""), "--server", s.http[0].addr()); code != command.Usage ||
 		!strings.Contains(said, "operator.sock") {

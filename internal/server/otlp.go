@@ -114,7 +114,8 @@ func (s *server) otlpHTTP() *http.Server {
 	}
 }
 
-// guardOTLP passes allowed writes on, with the tenant in the context, as guard does for HTTP.
+// guardOTLP passes allowed writes on, with the tenant in the context. The method guard does the same for
+// HTTP.
 func (s *server) guardOTLP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !receive.SpeaksGRPC(w, r) {

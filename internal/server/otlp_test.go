@@ -130,7 +130,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	writeIn(t, dir, "web.yaml",
 		tlsText+"basic_auth_users: {ann: $2y$10$0wZxVzNzMyBBxYBYDmWVauuOFzVvC0mQmcwyQzw3DDHGAHCjIBbSW}\n")
 	if err := s.export(t, secure, basic("ann:fakepassword")...); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("with the old password after a change, the request returned %v, want Unauthenticated", err)
+		t.Errorf("after a change of the password, a request with the old one returned %v, want Unauthenticated", err)
 	}
 }
 

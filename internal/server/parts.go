@@ -15,7 +15,7 @@ func (s *server) parts(opened func() error) []run.Part {
 	all := []struct {
 		run.Part
 		role   string // the role of the part; empty if every process has the part
-		absent bool   // nothing for it to do under this configuration or system
+		absent bool   // no work for the part under this configuration or system
 	}{
 		{Part: run.Part{Name: "traces", Run: s.tracing.Run}},
 		{Part: run.Part{Name: "ledger", Run: s.keepLedger}},

@@ -21,7 +21,7 @@ func TestReadStat(t *testing.T) {
 			t.Errorf("%q: %v", stat, err)
 		}
 		if ok && (p.Threads != 17 || p.ResidentBytes != 300*uint64(os.Getpagesize())) {
-			t.Errorf("%q: %d threads, %d bytes", stat, p.Threads, p.ResidentBytes)
+			t.Errorf("%q: got %d threads, %d bytes", stat, p.Threads, p.ResidentBytes)
 		}
 	}
 }

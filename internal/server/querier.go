@@ -82,7 +82,7 @@ func selfAPI(api http.Handler) http.Handler {
 	}))
 }
 
-// newest runs an instant query that returns at most one series, and returns its value.
+// newest runs an instant query that returns at most one series, and returns the value of this series.
 func (s *server) newest(ctx context.Context, expr string) (v float64, found bool, err error) {
 	q, err := promapi.Own{Engine: s.engine}.NewInstantQuery(ctx, s.querier, nil, expr, time.Now())
 	if err != nil {

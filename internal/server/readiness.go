@@ -70,10 +70,10 @@ func (s *server) looked() []record.BrokenStore {
 	return s.brokenStores()
 }
 
-// serveReady answers whether the server works at its usual speed, or what it still waits for. A broken
-// store does not make the server unready: otherwise one broken file would take all tenants out of
+// serveReady answers whether the server works at its usual speed, or else what it still waits for. A
+// broken store does not make the server unready: otherwise one broken file would take all tenants out of
 // service. Probes may send any Host, so every Host gets an answer. But only operators see the names of
-// tenants, so a web page whose host name was made to resolve to this address cannot read them.
+// tenants. So a web page whose host name was made to resolve to this address cannot read the names.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	state := readyState{
 		Ready: s.nodeReady(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds(),

@@ -54,7 +54,7 @@ func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 		t.Errorf("a server with one tenant, asked under a foreign host name, names the tenant or a path: %s", got)
 	}
 	if got := ask(elsewhere, address); !strings.Contains(got, "secret-team") {
-		t.Errorf("a server with one tenant does not name it: %s", got)
+		t.Errorf("a server with one tenant does not name the tenant: %s", got)
 	}
 	s.access.Store(tenant.ByHeader(nil))
 	if got := ask(elsewhere, address); strings.Contains(got, "secret-team") || strings.Contains(got, dir) {

@@ -75,7 +75,7 @@ func (s *server) queryCosts() []querycost.Row {
 const maxSent = 1000
 
 // sent returns the senders with the most requests of remote write and OTLP. If there are more than
-// maxSent, the last row is the sum of the others. Before the journal is replayed, it returns
+// maxSent, the last row is the sum of all further senders. Before the journal is replayed, it returns
 // nothing.
 func (s *server) sent() []record.Sent {
 	all := []record.Sent{}

@@ -46,7 +46,7 @@ func TestDiagnoseWithADiskThatTakesNothing(t *testing.T) {
 http: {listen: "127.0.0.1:0"}
 dogstatsd: {udp: "", unixgram: "", unix: ""}
 `)
-	if err := os.WriteFile(filepath.Join(data, "records"), nil, 0o600); err != nil { // instead of the directory
+	if err := os.WriteFile(filepath.Join(data, "records"), nil, 0o600); err != nil { // a file in place of the directory
 		t.Fatal(err)
 	}
 	ask := func(args ...string) {
@@ -58,7 +58,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		}
 	}
 	ask()
-	if err := os.Remove(filepath.Join(data, "records")); err != nil { // listing records fails on a file
+	if err := os.Remove(filepath.Join(data, "records")); err != nil { // listing fails if records is a file
 		t.Fatal(err)
 	}
 	ask("--last")

@@ -22,8 +22,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// restarter replaces the running program with the one now at its path, in the same process and with
-// the same sockets.
+// restarter replaces the running program with the program that is now at the same path. The process and
+// its sockets stay the same.
 type restarter struct {
 	asked    chan os.Signal
 	signaled context.Context         // ends when the process is asked to stop; begin sets it

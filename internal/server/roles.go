@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// role is a role of the process: what it needs, and how it is built. These files also check which roles
+// role is a role of the process: what it needs, and how it is built. Other files that check which roles
 // the process has:
 //
 //	parts.go           what each role runs, in the order of stopping

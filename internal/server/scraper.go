@@ -23,5 +23,5 @@ func (s *server) openScraper() error {
 
 func (s *server) runScraper(ctx context.Context) error { return s.scraper.Run(ctx) }
 
-// instance names this process in its own metrics if the host has no name.
+// instance is the name of this process in its own metrics if the host has no name.
 const instance = "local"

@@ -19,9 +19,9 @@ func (s *server) sharesLimits() bool {
 	return s.inCluster() && (s.has(settings.RoleCollector) || s.has(settings.RoleDistributor))
 }
 
-// shareLimits runs until ctx is done. Once a second it tells the leader of the cluster how much of their
-// limits tenants use here, and counts their use in other processes against these limits. While there is
-// no leader, each process goes on with the last sums.
+// shareLimits runs until ctx is done. Once a second it tells the leader of the cluster how much tenants
+// use of their limits in this process. It counts their use in other processes against the same limits.
+// While there is no leader, each process goes on with the last sums.
 func (s *server) shareLimits(ctx context.Context) error {
 	failed := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "freshet_limits_unshared_total",

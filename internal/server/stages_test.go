@@ -36,7 +36,7 @@ func BenchmarkStages(b *testing.B) {
 // BenchmarkFlight compares the cost of requests with and without the flight recorder.
 //
 // Bound: at 100 samples a request, the figure %-more is up to 15. Therefore the flight recorder can be
-// turned off. At 2000 samples a request, it is within the noise.
+// turned off. At 2000 samples a request, this figure is within the noise.
 func BenchmarkFlight(b *testing.B) {
 	byTurns(b, 400, func(_ *server, on bool) (end func()) {
 		if !on {
@@ -66,8 +66,8 @@ self: {metrics: false, probe: false, recorder: {flight: false, budgets: false}}
 			ratios := []float64{}
 			var spent [2]time.Duration // index 0: off, 1: on
 			for b.Loop() {
-				// Other work may slow down one place in the order, so on and off take each place equally
-				// often.
+				// Other work may slow down one place in the order. So the turns with "on" and those with
+				// "off" take each place equally often.
 				order := slices.Repeat([]int{0, 1, 1, 0, 1, 0, 0, 1}, max(1, 400/requests))
 				bodies := make([][]byte, len(order)*requests)
 				for k := range bodies {

@@ -77,8 +77,8 @@ func whyNot(err error, operator bool) string {
 // toldBooks are the books of another node.
 type toldBooks struct {
 	node  string
-	books *answer.Ledger // if err is set, the last known ones, or nil
-	age   time.Duration  // of the last known books
+	books *answer.Ledger // the last known books, or nil, if err is set
+	age   time.Duration  // age of the last known books
 	err   error
 }
 
@@ -123,7 +123,7 @@ func readLedger(text []byte) (*answer.Ledger, error) {
 	return l, nil
 }
 
-// note remembers books, or returns the last known ones and their age if there are no new ones.
+// note remembers `books`. If `books` is nil, note returns the last known books and their age instead.
 func (s *seenBooks) note(key bookKey, books *answer.Ledger) (*answer.Ledger, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// nodeWithBooks returns a node that received some samples, stored those that came in a request, and has
-// the windows of the whole cluster, which the log brought.
+// nodeWithBooks returns a node that received some samples, and stored those that came in a request. From
+// the log, the node also has the windows of the whole cluster.
 func nodeWithBooks(t *testing.T, name string, received, windows, collected uint64) *server {
 	s := bookServer(t, t.TempDir())
 	s.config.Cluster = settings.Cluster{Node: name}
@@ -49,8 +49,8 @@ func asks(t *testing.T, seen *seenBooks, other *server, err error) (all []toldBo
 	return []toldBooks{told}
 }
 
-// The sum has each node's own samples, and one copy of what the log brought. A node that does not answer is named: with
-// its last known books and their age, or as missing.
+// The sum has each node's own samples, and only one copy of the samples that came through the log. It
+// names a node that does not answer, either with its last known books and their age, or as missing.
 func TestSumOfLedgers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := nodeWithBooks(t, "a", 100, 40, 50), nodeWithBooks(t, "b", 7, 5, 50), nodeWithBooks(t, "c", 9, 5, 50)
@@ -97,7 +97,7 @@ func TestSumOfLedgers(t *testing.T) {
 	})
 }
 
-// A node of another release may leave out what the sum needs.
+// A node of another release may leave out figures that the sum needs.
 func TestBooksThatCannotBeAdded(t *testing.T) {
 	for _, text := range []string{"", "{", `{"samples":{"received":1}}`} {
 		if l, err := readLedger([]byte(text)); err == nil {
@@ -106,9 +106,9 @@ func TestBooksThatCannotBeAdded(t *testing.T) {
 	}
 }
 
-// Each sample that was folded, refused or delayed came in at one node, so these numbers add up. Each
-// node knows the DogStatsD series of the cluster that it has heard of, so the largest number counts. All
-// nodes have the same stored series.
+// Each sample that was folded, refused or delayed came in at one node, so these numbers add up. A node
+// may not know all DogStatsD series of the cluster yet, so the largest number counts. All nodes have the
+// same stored series.
 func TestSumOfLimits(t *testing.T) {
 	answerOf := func(node string, series, elsewhere int, refused uint64, requests float64) []byte {
 		text, err := json.Marshal(limitsAnswer{Node: node, Tenants: []tenantLimits{
@@ -151,7 +151,7 @@ func TestSumOfLimits(t *testing.T) {
 }
 
 func TestFiguresOfThisNodeAlone(t *testing.T) {
-	s := nodeWithBooks(t, "a", 100, 40, 50) // it has no other nodes to ask
+	s := nodeWithBooks(t, "a", 100, 40, 50) // this node has no other nodes to ask
 	for query, want := range map[string]string{
 		"local=true": `"received":100,`, "local=1": `"handed_over":40,`, "local=b": "want true",
 	} {
@@ -162,12 +162,12 @@ func TestFiguresOfThisNodeAlone(t *testing.T) {
 		}
 	}
 	if _, err := s.ownFigures(99, "default"); err == nil || !strings.Contains(err.Error(), "upgrade it") {
-		t.Errorf("unknown figures: %v, want an error", err)
+		t.Errorf("unknown figures: got %v, want an error", err)
 	}
 }
 
-// A collector pushes to some nodes, and sends reports to some. Its newest push counts, and its newest
-// report. A collector that finds no leader has pushed nowhere.
+// A collector may push to one node and report to another. Only its newest push and its newest report
+// count. A collector that finds no leader has pushed to no node.
 func TestWhatNodesKnowOfACollector(t *testing.T) {
 	report := func(bytes uint64) *peer.Report {
 		return &peer.Report{Version: "v1", Bytes: bytes, Samples: 2, Oldest: 4}

@@ -65,8 +65,8 @@ func (s *server) takeOverFrom(from, to segment.FS) error {
 	if err != nil {
 		return err
 	}
-	// The stores of a group save where their logs end. CutBack makes them do so, and must run before
-	// their first use.
+	// CutBack makes the stores save where their logs end, as in every group. It must run before their
+	// first use.
 	s.stores.CutBack(boot(), nil)
 	states, err := s.statesOf(shards)
 	if err != nil {

@@ -41,7 +41,7 @@ import (
 type machine struct {
 	*server
 	t       *testing.T
-	journal *memfs.FS   // of a process that was killed
+	journal *memfs.FS   // journal of a killed process
 	group   *memfs.FS   // founded, but without the data
 	synced  atomic.Bool // a store of tiles is synced
 }
@@ -178,7 +178,7 @@ func (m *machine) content(group *memfs.FS) string {
 }
 
 // A kill or a power loss may interrupt the takeover at any operation on the files of the journal or the
-// group. The next start then takes over the same data, once.
+// group. The next start then takes over the same data, exactly once.
 func TestATakeoverIsInterrupted(t *testing.T) {
 	m := killedMachine(t)
 	whole := m.group.Crash()
@@ -275,6 +275,6 @@ func TestATakeoverOfABrokenStore(t *testing.T) {
 		t.Errorf("the takeover with a broken store returned %v, want an error that names tenant c", err)
 	}
 	if lacks, err := group.LacksData(m.group); err != nil || !lacks {
-		t.Errorf("after the failure, LacksData returned %v, %v, want true", lacks, err)
+		t.Errorf("after the failure, LacksData returned %v, error %v, want true", lacks, err)
 	}
 }

@@ -28,8 +28,8 @@ type tapAPI struct {
 }
 
 const (
-	// tapStall is how long a client may read nothing before its tap is closed. The number of taps is
-	// small, so a stalled client must not keep one.
+	// tapStall is how long a client may read nothing before its tap is closed. Only a few taps may be
+	// open, so a stalled client must not keep one.
 	tapStall = 10 * time.Second
 
 	// tapNotice is how often a tail reports the number of lines that it did not show.
@@ -103,7 +103,7 @@ func (a tapAPI) follow(
 	}
 }
 
-// knownListener refuses an unknown socket, since the tap would never get a datagram.
+// knownListener refuses an unknown socket, since a tap of that socket would never get a datagram.
 func knownListener(o collector.TapOptions, all []collector.Listening) error {
 	var names []string
 	for _, l := range all {

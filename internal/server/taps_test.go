@@ -99,7 +99,7 @@ func TestStreamOutlivesReadTimeout(t *testing.T) {
 	_, err = (apiclient.Server{Address: web.URL}).Follow(t.Context(), "/api/v1/status/capture",
 		url.Values{"listener": {"nope"}})
 	if err == nil || !strings.Contains(err.Error(), "no such socket; it has none") {
-		t.Errorf("unknown socket: got %v, want no such socket", err)
+		t.Errorf("with an unknown socket, got the error %v, want one about the unknown socket", err)
 	}
 	body, err := apiclient.Server{Address: web.URL}.Follow(t.Context(), "/api/v1/status/capture", nil)
 	if err != nil {
@@ -140,7 +140,7 @@ func (p *printed) String() string {
 	return p.text.String()
 }
 
-// tailing starts the command freshet tail for a server; the returned function ends it.
+// tailing starts the command `freshet tail` for a server. The returned function ends the command.
 func (s *server) tailing(t *testing.T, args ...string) (lines, notes *printed, end func()) {
 	t.Helper()
 	lines, notes = new(printed), new(printed)

@@ -119,7 +119,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 			t.Fatal(err)
 		}
 		if resp.Body.Close(); resp.StatusCode != tt.want {
-			t.Errorf("address %d as %q: %s", tt.server, tt.user, resp.Status)
+			t.Errorf("address %d, user %q: got the status %s", tt.server, tt.user, resp.Status)
 		}
 	}
 	code, stdout, stderr := freshet(t, "ledger", "--server", "http://ann:fakepassword@"+s.http[1].addr())
@@ -146,7 +146,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		"forward.backends[0].password_file: open nowhere", "forward.backends[1].tls: unable to read CA cert",
 	} {
 		if !errors.As(err, new(conf.MistakeError)) || !strings.Contains(err.Error(), want) {
-			t.Errorf("with a backend's missing file, got the error %v, want %q", err, want)
+			t.Errorf("for a backend whose file is missing, got the error %v, want %q", err, want)
 		}
 	}
 }
@@ -154,11 +154,12 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 // Listeners other than HTTP also use the newest certificates, and accept the same clients.
 func TestTLSForOtherListeners(t *testing.T) {
 	if none, err := tlsConfig(""); none != nil || err != nil {
-		t.Errorf("without a file, tlsConfig returned %v, want nil; error %v", none, err)
+		t.Errorf("without a file, tlsConfig returned %v and the error %v, want nil and no error", none, err)
 	}
 	dir := t.TempDir()
 	if none, err := tlsConfig(writeIn(t, dir, "plain.yaml", "")); none != nil || err != nil {
-		t.Errorf("with a file without TLS, tlsConfig returned %v, want nil; error %v", none, err)
+		t.Errorf("for a file that configures no TLS, tlsConfig returned %v and the error %v, want nil and no error",
+			none, err)
 	}
 	writeCertificate(t, dir, 1)
 	text := strings.TrimSuffix(tlsText, "}\n") +
@@ -191,7 +192,8 @@ func TestTLSForOtherListeners(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, protocol, err := dial(own); got != serial+1 || protocol != "h2" || err != nil {
-			t.Errorf("got certificate %d by %q, want %d by h2; error %v", got, protocol, serial+1, err)
+			t.Errorf("got certificate %d over the protocol %q, want certificate %d over h2; error %v",
+				got, protocol, serial+1, err)
 		}
 	}
 	if _, _, err := dial(); err == nil {

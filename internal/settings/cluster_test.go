@@ -18,7 +18,7 @@ func nodesOf(t *testing.T, texts ...string) (all []NodeAddress) {
 	return all
 }
 
-// A node is written as NAME=HOST:PORT, and read as it was written.
+// A node is written as NAME=HOST:PORT. A node that is read and written again has the same text.
 func TestNodeAddress(t *testing.T) {
 	for _, good := range []string{"a=10.0.0.1:7126", "node-1=[::1]:7126", "b.eu=freshet.example:http"} {
 		var a NodeAddress
@@ -26,7 +26,7 @@ func TestNodeAddress(t *testing.T) {
 			t.Error(err)
 		}
 		if text, err := a.MarshalText(); err != nil || string(text) != good {
-			t.Errorf("%s is written as %s, error %v", good, text, err)
+			t.Errorf("the node %s is read and then written as %s; error %v", good, text, err)
 		}
 	}
 	for _, bad := range []string{"", "a", "a=", "a=10.0.0.1", "=10.0.0.1:1", "a=:7126", "a b=10.0.0.1:1", "a=10.0.0.1:"} {

@@ -55,8 +55,8 @@ func DefaultDogStatsD() DogStatsD {
 		ReceiveBuffer: sockets.DefaultReceiveBuffer,
 		MaxPacket:     sockets.DefaultMaxPacket,
 		SocketMode:    "0722",
-		// The aggregator keeps counters for the same time. So a series that comes back later is new
-		// for the aggregator, too.
+		// The aggregator keeps counters just as long. So a series that comes back later is new for the
+		// aggregator, too.
 		IdleContexts: 5 * time.Minute,
 		HostLabel:    true,
 	}

@@ -118,8 +118,8 @@ const Variable = "FRESHET_CONFIG"
 // process keeps its data directory until it ends.
 func (s *Source) KeepBelow(dir string) { s.inUse = dir }
 
-// Settings returns all keys with their present values. Paths below the data directory are as the file
-// has them.
+// Settings returns all keys with their present values. Paths below the data directory stay as they are
+// written in the file.
 func (s *Source) Settings() ([]conf.Setting, error) {
 	text, err := conf.ReadFile(s.file)
 	if err != nil {

@@ -41,7 +41,7 @@ func TestReloadedConfigIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range conf.Diff(now, shown) {
-		t.Errorf("this difference remains between the configuration in force and the shown one: %s", c)
+		t.Errorf("the configuration in force and the shown one differ: %s", c)
 	}
 	text := now.YAML()
 	if !strings.Contains(text, "# Set by old.yaml:1; default 2m\n") || !strings.Contains(text, "#log_level: info\n") {

@@ -62,8 +62,8 @@ func (b Books) Folded(folded map[string]*tile.Folded) {
 	}
 }
 
-// Duplicates moves gauge samples out of the ledger's state Tile if their sender stamped them with a
-// time that already has another value.
+// Duplicates posts duplicate gauge samples: if their sender stamped them with a time that already has
+// another value, they leave the ledger's state Tile.
 func (b Books) Duplicates(byTenant map[string]uint64) {
 	for tenant, n := range byTenant {
 		b.Metrics.Duplicates.Add(float64(n))

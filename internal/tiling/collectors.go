@@ -16,7 +16,7 @@ type lastWindow struct {
 }
 
 // silent is the time, in milliseconds, after which nobody waits for a collector that pushes no windows.
-// A collector pushes each second in which something happened.
+// A collector pushes a window for each second in which something happened.
 const silent = 2500
 
 // Pushed notes that a window of a collector is counted. `clock` is the leader's clock.

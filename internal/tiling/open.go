@@ -39,7 +39,7 @@ type Pending struct {
 	Bytes   int64  // the approximate memory that they take
 	Since   int64  // Unix ms, end of the oldest tile that waits
 	Err     error  // why the tiles are not stored; nil if a write is in progress
-	Refused bool   // windows are refused, since too much waits
+	Refused bool   // windows are refused, since too many samples wait
 
 	RefusedFrom int64 // Unix ms, the start of the first refused window
 }

@@ -31,7 +31,8 @@ func TestReplays(t *testing.T) {
 		o.FailReplay("b", full)
 		synctest.Wait()
 		if !ended(a) || <-a != nil || !ended(b) || !errors.Is(<-b, full) {
-			t.Error("the waiting query of a did not end without an error, or that of b with the failure")
+			t.Error("the waiting query of tenant a did not end without an error, or the one of tenant b did not end " +
+				"with the failure")
 		}
 		o.FailReplay("b", broken)
 		o.FailReplay("c", broken)

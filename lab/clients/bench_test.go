@@ -194,7 +194,7 @@ func BenchmarkBytes(b *testing.B) {
 	})
 }
 
-// serviceCall is one call of a kind: 0, 1 or 2.
+// serviceCall is one call of the service. Its kind is 0, 1 or 2.
 type serviceCall struct {
 	kind  int
 	name  string

@@ -18,7 +18,7 @@ import (
 
 const (
 	// memoryDisk is the size, in bytes, of the file system that fills up. The file system is in memory.
-	// The load alone takes longer than some seconds to fill it.
+	// The load alone needs more than a few seconds to fill it.
 	memoryDisk = 256 << 20
 
 	// loopDisk is the size, in bytes, of the sparse file that stands in for a disk that freezes.
@@ -51,7 +51,8 @@ func fill(ctx context.Context, dir string, _ *server) error {
 	}
 }
 
-// onLoop mounts a file system as the data directory. Its file is beside that directory.
+// onLoop mounts a file system as the data directory. The file that holds this file system is beside that
+// directory.
 func onLoop(dir string) (undo func() error, err error) {
 	image := dir + ".img"
 	file, err := os.Create(image)

@@ -68,6 +68,6 @@ func TestAFrozenDiskIsThawed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, untried := errors.AsType[untriedError](freeze(t.Context(), "/f", nil)); !untried {
-		t.Error("the error for a fault that the machine does not allow must be untriedError")
+		t.Error("for a fault that the machine does not allow, freeze did not return an untriedError")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 )
 
-// The code behind the build tag compiles. No release and no other test contains it.
+// The code behind the build tag `faults` compiles. No release and no other test contains this code.
 func TestFaultsCompile(t *testing.T) {
 	cmd := exec.Command("go", "build", "-C", "../..", "-tags", "faults", "-o", "/dev/null", "./internal/role/ingester")
 	if out, err := cmd.CombinedOutput(); err != nil {

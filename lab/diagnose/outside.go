@@ -13,10 +13,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 )
 
-// outside is a fault that comes from outside the process: from files, a cgroup, a setting or a client. Some
-// only look like a fault and do no harm.
+// outside is a fault that comes from outside the process: from files, a cgroup, a setting or a client.
+// Some rows only look like such a fault and do no harm.
 type outside struct {
-	cause string // the cause that must be named first, or none
+	cause string // the cause that must be named first, or `none`
 	also  string // another right answer, or empty
 	// Texts that the cause must contain. DIR is replaced by the data directory.
 	says    []string

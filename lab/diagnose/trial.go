@@ -113,7 +113,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// diagnose runs the command as a user would.
+// diagnose runs the command `freshet diagnose` as a user would.
 func (t trial) diagnose(ctx context.Context, address string) (*diagnose.Diagnosis, error) {
 	args := []string{"diagnose", "--json", "--server", address}
 	if t.keep != "" {

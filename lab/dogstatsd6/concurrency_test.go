@@ -23,7 +23,7 @@ var concurrencies = []concurrency{
 // BenchmarkConcurrency measures the path from the reader to the counted sample. All techniques use the
 // same parser.
 //
-// Bound for our technique: 0 allocs/op, and the time of the parser alone.
+// Bound for our technique: 0 allocs/op, and no more time than the parser alone takes.
 func BenchmarkConcurrency(b *testing.B) {
 	for _, c := range concurrencies {
 		b.Run(c.name, func(b *testing.B) {
@@ -39,13 +39,13 @@ func BenchmarkConcurrency(b *testing.B) {
 func TestConcurrencies(t *testing.T) {
 	for _, c := range concurrencies {
 		if n := 3*len(traffic) + 1; c.run(n) != n {
-			t.Errorf("%s: the number of samples is not %d", c.name, n)
+			t.Errorf("%s: the technique did not count %d samples", c.name, n)
 		}
 	}
 }
 
 // byGoroutines is the first version: a goroutine for each packet. Here a bound limits the number of
-// goroutines. In the Agent only the rate of packets limited it.
+// goroutines. In the Agent, only the rate of packets limited this number.
 func byGoroutines(n int) int {
 	var samples atomic.Int64
 	var all sync.WaitGroup

@@ -74,7 +74,7 @@ func TestKeys(t *testing.T) {
 			got = append(got, find(&spellings[i]))
 		}
 		if n := slices.Max(got) + 1; n != 1000 {
-			t.Errorf("%s: %d contexts, want 1000", k.name, n)
+			t.Errorf("%s: got %d contexts, want 1000", k.name, n)
 		}
 		if want == nil {
 			want = got

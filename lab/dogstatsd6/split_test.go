@@ -31,9 +31,9 @@ var splitters = []struct {
 	{"ours", func() splitter { return new(inPlace) }},
 }
 
-// BenchmarkSplit measures splitting a line into its fields. Freshet does not split the tags here: it splits
-// them once per context, not per metric. But it looks for parts that the other techniques ignore: several
-// values or lines, sampling rates, timestamps, origins.
+// BenchmarkSplit measures the time to split a line into its fields. Freshet does not split the tags
+// here: it splits them once per context, not per metric. But Freshet looks for parts that the other
+// techniques ignore: several values or lines, sampling rates, timestamps, origins.
 //
 // Bound for our technique: 0 allocs/op.
 func BenchmarkSplit(b *testing.B) {

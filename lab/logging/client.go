@@ -179,7 +179,7 @@ func (c *client) openLoop(rate float64, length time.Duration) slice {
 		due := begun.Add(time.Duration(float64(i) / rate * float64(time.Second)))
 		for wait := time.Until(due); wait > 0; wait = time.Until(due) {
 			at := unix.NsecToTimespec(int64(wait))
-			_ = unix.Nanosleep(&at, nil) // sleep again if it was interrupted
+			_ = unix.Nanosleep(&at, nil) // sleep again if the sleep was interrupted
 		}
 		queue <- request{i, due}
 	}

@@ -117,11 +117,11 @@ type result struct {
 	throughput   []float64 // requests a second, for each closed loop
 	p50, p99     []float64 // milliseconds
 	ratio        []float64 // p99 divided by the p99 without a log in the same round
-	pairs        []float64 // like ratio, but in short turns
+	pairs        []float64 // like `ratio`, but in short turns
 	cpu          []float64 // processor time a request, in microseconds
-	inLog        []float64 // microseconds a request that calls of the logger take
-	waited       []float64 // milliseconds a second that goroutines waited for a sync.Mutex
-	behind       []float64 // p99 of how late the client itself was, in milliseconds
+	inLog        []float64 // microseconds that a request spends in logger calls
+	waited       []float64 // time that goroutines waited for a sync.Mutex, in ms a second
+	behind       []float64 // 99th percentile of the client's own delay, in milliseconds
 	unanswered   int       // requests without an answer, in all rounds
 	sent         int
 	gc           float64 // share of garbage collection in the server's processor time, over its whole life
@@ -341,7 +341,7 @@ func measure(ctx context.Context, p plan, o output, dir string, rate *float64) (
 
 func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 
-// run measures and prints.
+// run measures all outputs, and prints the tables.
 func run(ctx context.Context, p plan) error {
 	dir, err := os.MkdirTemp("", "logging")
 	if err != nil {

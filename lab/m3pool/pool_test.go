@@ -95,7 +95,7 @@ func TestGrowths(t *testing.T) {
 		r.wait()
 		r.stop()
 		if each := float64(r.growths.Load()) / n; each < want.least || each > want.most {
-			t.Errorf("%s: %.3f growths a batch, want %v to %v", tt.name, each, want.least, want.most)
+			t.Errorf("%s: got %.3f growths a batch, want %v to %v", tt.name, each, want.least, want.most)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func byPool(do func(uint64)) (push func(uint64), stop func()) {
 		}
 }
 
-// round runs one technique.
+// round is one run of a technique.
 type round struct {
 	handOver     func(uint64)
 	stop         func()

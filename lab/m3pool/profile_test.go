@@ -50,7 +50,7 @@ func (p profile) growthPercent() float64 {
 	}
 	found := accounting.FindSubmatch(out)
 	if found == nil {
-		p.tb.Fatalf("%s: printed no line about all samples:\n%s", cmd, out)
+		p.tb.Fatalf("%s printed no line about all samples:\n%s", cmd, out)
 	}
 	percent, err := strconv.ParseFloat(string(found[1]), 64)
 	if err != nil {

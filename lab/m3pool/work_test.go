@@ -41,7 +41,7 @@ func deepWork(h helper) work {
 	}
 }
 
-// shallowWork returns the same work as in M3's benchmark: one call after the other.
+// shallowWork returns the same work with its calls one after the other, as in M3's benchmark.
 func shallowWork(h helper) work {
 	return func(x uint64) (uint64, stack) {
 		var s stack

@@ -44,7 +44,7 @@ func TestStartOfAPeerThatIsNotBuilt(t *testing.T) {
 	}
 	if _, err := p.Start(t.Context(), t.TempDir(), t.TempDir()); err == nil ||
 		!strings.Contains(err.Error(), "start Prometheus v0.315.0") {
-		t.Errorf("Start of a peer that is not built returned %v, want an error that names the peer", err)
+		t.Errorf("for a peer that is not built, Start returned the error %v, want one that names the peer", err)
 	}
 }
 

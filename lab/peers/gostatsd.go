@@ -15,8 +15,8 @@ var gostatsd = Peer{
 	plan:    planGostatsd,
 }
 
-// planGostatsd runs gostatsd only on UDP, since it can have just one address. gostatsd has no
-// setting for a receive buffer.
+// planGostatsd runs gostatsd only on UDP, since gostatsd can have just one address. It has no setting
+// for a receive buffer either.
 func planGostatsd(at place) (plan, error) {
 	return plan{
 		command: []string{

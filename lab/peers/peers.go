@@ -71,8 +71,8 @@ func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	return nil
 }
 
-// Received has a peer's own counts since its start. A peer counts metrics, which are lines, or datagrams
-// if it does not count lines.
+// Received has a peer's own counts since its start. A peer counts metrics, one for each line. If it does
+// not count lines, it counts datagrams.
 type Received struct {
 	Metrics, Datagrams uint64
 }

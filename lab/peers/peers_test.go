@@ -45,7 +45,7 @@ func TestReceivedEqualsSent(t *testing.T) {
 		t.Error("a peer that has ended still answers")
 	}
 	if _, err := os.Stat(r.at.dir); !os.IsNotExist(err) {
-		t.Errorf("the files of the stopped peer still exist: %v", err)
+		t.Errorf("after Stop, the peer's files still exist: %v", err)
 	}
 }
 
@@ -67,8 +67,8 @@ func send(t *testing.T, address string, packets, perPacket int) {
 	}
 }
 
-// await asks for the peer's counts until the peer has received enough, or until at least one flush must
-// have reported them.
+// await asks for the peer's counts until they reach `want`, or until so much time has passed that at
+// least one flush must have reported them.
 func await(t *testing.T, r *Running, want Received) (got Received) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Flush)
@@ -89,7 +89,7 @@ func await(t *testing.T, r *Running, want Received) (got Received) {
 func TestStartOfAPeerThatIsNotBuilt(t *testing.T) {
 	p := veneur
 	if _, err := p.Start(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not built") {
-		t.Errorf("Start of a peer that is not built returned %v, want \"not built\"", err)
+		t.Errorf("for a peer that is not built, Start returned the error %v, want \"not built\"", err)
 	}
 }
 
@@ -143,10 +143,10 @@ func TestPlans(t *testing.T) {
 			}
 			scraped := p.Name == statsdExporter.Name // scraping takes the place of a flush
 			if !scraped && !strings.Contains(settings, "10s") && !strings.Contains(settings, "10000") {
-				t.Errorf("no flush of 10 s is set:\n%s", settings)
+				t.Errorf("the settings lack the flush interval of 10 s:\n%s", settings)
 			}
 			if strings.Contains(settings, "%!") {
-				t.Errorf("a setting is missing:\n%s", settings)
+				t.Errorf("a setting has no value:\n%s", settings)
 			}
 		})
 	}
@@ -213,7 +213,7 @@ func TestAnswersOfStatsd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := statsdReceived(answer); err != nil || got != want {
-			t.Errorf("got %d, error %v; want %d in\n%s", got, err, want, answer)
+			t.Errorf("got %d, error %v; want %d from the answer\n%s", got, err, want, answer)
 		}
 	}
 	if answer, err := statsdAnswer(answers); err == nil {

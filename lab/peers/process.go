@@ -35,7 +35,7 @@ type Running struct {
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed after the process has ended
 	cancel context.CancelFunc
-	beside chan struct{} // closed after the function beside it has ended
+	beside chan struct{} // closed after the function beside the peer has ended
 }
 
 // run starts the process and waits until it receives.

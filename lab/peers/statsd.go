@@ -78,9 +78,9 @@ func planStatsd(at place) (plan, error) {
 	}, err
 }
 
-// askStatsd reads the counters at the management port. statsd's counters cover the time since the
-// last flush, and our backend keeps the sum of earlier flushes. The order of the two requests
-// matters: if a flush comes between their answers, the sum is too small once, but never too large.
+// askStatsd reads the counters at the management port. statsd's counters cover the time since the last
+// flush, and our backend keeps the sum of earlier flushes. The order of the two requests matters: if a
+// flush comes between their answers, the sum is too small for this one call, but it is never too large.
 func askStatsd(ctx context.Context, address string) (Received, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -126,5 +126,5 @@ func statsdAnswer(lines *bufio.Scanner) (string, error) {
 
 var statsdMetrics = regexp.MustCompile(`statsd\.metrics_received'?: (\d+)`)
 
-// statsdReceived finds the counter in an answer to the command stats or counters.
+// statsdReceived finds the counter in an answer to the command `stats` or `counters`.
 func statsdReceived(answer string) (uint64, error) { return submatch(statsdMetrics, []byte(answer)) }

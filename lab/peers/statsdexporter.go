@@ -54,7 +54,7 @@ func scrapeEvery(ctx context.Context, period time.Duration, page string) {
 	for {
 		select {
 		case <-tick.C:
-			_, _ = scrape(ctx, page) // Received will report errors of the peer
+			_, _ = scrape(ctx, page) // `Received` will report the peer's errors
 		case <-ctx.Done():
 			return
 		}

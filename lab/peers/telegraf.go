@@ -66,8 +66,8 @@ var (
 	telegrafDropped = regexp.MustCompile(`[ ,]udp_packets_dropped=(\d+)i`)
 )
 
-// telegrafReceived reads the last complete line. Telegraf counts the datagrams that it received,
-// and those that it dropped since its queue was full. It does not count lines.
+// telegrafReceived reads the last complete line. Telegraf counts the datagrams that it received, and the
+// datagrams that it dropped because its queue was full. It does not count lines.
 func telegrafReceived(lines []byte) (Received, error) {
 	lines = lines[:bytes.LastIndexByte(lines, '\n')+1]
 	if len(lines) == 0 {

@@ -84,7 +84,7 @@ func micros(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// two returns v as text, with two digits after the decimal point.
+// two formats v with two digits after the decimal point.
 func two(v float64) string { return fmt.Sprintf("%.2f", v) }
 
 func megabytes(bytes float64) string { return fmt.Sprintf("%.1f", bytes/1e6) }

@@ -16,7 +16,7 @@ func (r *Results) Plots() map[string]string {
 	return files
 }
 
-// The measures of the picture, in pixels.
+// The dimensions of the picture, in pixels.
 const (
 	plotWidth  = 760
 	plotTop    = 62  // room above the first bar for title and legend

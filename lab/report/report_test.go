@@ -254,7 +254,7 @@ func ours(r *Results) *WriteCost { return &r.RemoteWrite.Loads[0].Costs[2] }
 
 func besideOf(r *Results) *DashboardCost { return &r.Dashboards.Databases[1] }
 
-// The page says how many runs count although other processes disturbed them.
+// The page states the number of disturbed runs whose results still count.
 func TestDisturbedRunsAreNamed(t *testing.T) {
 	r := sample()
 	besideOf(r).Others = []float64{.06, .5}
@@ -276,7 +276,8 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 	if got := Quantile(nil, .99); got != 0 || values[0] != 4 {
-		t.Errorf("the quantile of an empty list is %v, want 0; the other list is now %v, want it in its original order",
+		t.Errorf("Quantile of an empty list returned %v, want 0; the list of the other calls is now %v, want its "+
+			"original order",
 			got, values)
 	}
 }
@@ -450,7 +451,7 @@ func TestLost(t *testing.T) {
 		750_000:   ", lost 25 %",
 	} {
 		if got := (Cost{Sent: 1_000_000, Received: received}).lost(); got != want {
-			t.Errorf("%d received of a million: %q, want %q", received, got, want)
+			t.Errorf("%d of a million received: lost is %q, want %q", received, got, want)
 		}
 	}
 }
@@ -468,7 +469,7 @@ func TestPageHasAPlaceForEachSection(t *testing.T) {
 		t.Errorf("an old table remains, or text written by hand is missing:\n%s", page)
 	}
 	if again, err := sample().Page(page); err != nil || again != page {
-		t.Errorf("the page changes when it is made again (%v)", err)
+		t.Errorf("making the page a second time changed it (error: %v)", err)
 	}
 	for what, broken := range map[string]string{
 		"a place is missing":         strings.Replace(whole.String(), "lab: idle", "lab: costs", 1),

@@ -155,7 +155,7 @@ type Storm struct {
 	Difference    int64   `json:"ledger_difference"` // 0: every sample is accounted for
 }
 
-// of returns the receivers of a group, in the order in which they took turns.
+// of is a filter: it returns the receivers of group g, in the order in which they took turns.
 func (l *Load) of(g Group) (all []Cost) {
 	for _, c := range l.Costs {
 		if c.Group == g {
@@ -192,7 +192,8 @@ func (l *Load) sorted() []Cost {
 	})
 }
 
-// millions returns the rate in millions, with "over" if the sender was the limit.
+// millions is the text of a rate, in millions of metrics a second, with "over" if the sender was the
+// limit.
 func (r Rate) millions() string {
 	text := withSpread(r.PerSecond, func(v float64) string { return fmt.Sprintf("%.2f", v/1e6) })
 	if r.Sender {

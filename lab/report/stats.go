@@ -15,8 +15,8 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// Quantile returns the smallest value for which at least a share q of all values, from 0 to 1, is not
-// larger. Without values it returns 0.
+// Quantile returns the smallest value v such that at least the share q of all values is not larger than
+// v. q is from 0 to 1. Without values it returns 0.
 func Quantile(values []float64, q float64) float64 {
 	n := len(values)
 	if n == 0 {

@@ -93,7 +93,7 @@ func percents(parts []float64) []float64 {
 	return all
 }
 
-// section returns the text about the load, and the table of some benchmarks.
+// section returns a section of the page: the sentences of load, and a table of the benchmarks b.
 func (t *Techniques) section(b Benchmarks, head []string, row func(Technique) []string) string {
 	if len(b.Others) == 0 {
 		return notMeasured

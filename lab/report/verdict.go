@@ -20,8 +20,8 @@ func verdict(reached bool) Verdict {
 	return Missed
 }
 
-// verdictOfRuns judges a figure of several runs. The bound must lie outside of their range, so that
-// either all runs keep it or none does.
+// verdictOfRuns judges a figure that was measured in several runs. The goal is reached if all runs keep
+// its bound, and missed if no run does. Otherwise the runs show neither.
 func verdictOfRuns(runs []float64, keeps func(float64) bool) Verdict {
 	kept := 0
 	for _, v := range runs {

@@ -15,8 +15,9 @@ import (
 // load is the result of one load.
 type load struct{ rate, p50, p99 float64 } // rate in requests a second, the others in ms
 
-// openLoop sends requests at a fixed rate, and measures each from the time when it was due. So a
-// service that hangs gets no fewer requests, and its pauses show in the latencies.
+// openLoop sends requests at a fixed rate, and measures the latency of each request from the time when
+// the request was due. So a service that hangs gets no fewer requests, and its pauses show in the
+// latencies.
 func openLoop(address string, rate float64, length time.Duration) (load, error) {
 	const connections = 64
 	n := int(rate * length.Seconds())

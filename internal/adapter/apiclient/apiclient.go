@@ -112,7 +112,7 @@ func (s Server) Client() (*http.Client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{RootCAs: cas}
-	transport.DisableKeepAlives = true // each request makes a client of its own
+	transport.DisableKeepAlives = true // each request has its own client and connection
 	return &http.Client{Transport: transport}, nil
 }
 

@@ -78,6 +78,6 @@ func OverSocket(path string) *http.Client {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		},
-		DisableKeepAlives: true, // each request makes a client of its own
+		DisableKeepAlives: true, // each request has its own client and connection
 	}}
 }

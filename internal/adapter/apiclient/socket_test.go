@@ -41,7 +41,7 @@ func TestCommandsTrustNoSocketOfOthers(t *testing.T) {
 			}
 		}
 		if !trusted(other, path) {
-			t.Error("a user does not trust root")
+			t.Error("a user does not trust root's files")
 		}
 	} else if trusted(other, path) || !trusted(user, path) {
 		t.Error("a user trusts another user's files, or does not trust their own")

@@ -141,7 +141,7 @@ func TestTheIdlestMakesRoom(t *testing.T) {
 		}
 		for i, want := range []bool{true, false, true, false, false, true, true, true} {
 			if all[i].open() != want {
-				t.Errorf("connection %d: open is %v, want %v", i, !want, want)
+				t.Errorf("connection %d is open: got %v, want %v", i, !want, want)
 			}
 		}
 		b.expect(t, 3, 0, 0)

@@ -36,12 +36,12 @@ func share(limit uint64) Shares {
 	return Shares{Limit: limit, TCP: int(max(8, min(ceiling, limit/8*3))), Streams: int(max(8, min(1<<20, limit/8)))}
 }
 
-// MostTCP returns TCP as if there were no default ceiling.
+// MostTCP returns the value that TCP would have without the default ceiling.
 func (s Shares) MostTCP() int { return int(s.Limit / 8 * 3) }
 
 // For is the inverse of MostTCP: it returns the limit of descriptors that leaves room for this
 // many TCP connections.
 func (s Shares) For(connections int) int { return (connections + 2) / 3 * 8 }
 
-// Few is true if the limit is low enough for a warning.
+// Few reports whether the limit is low enough for a warning.
 func (s Shares) Few() bool { return s.Limit < enough }

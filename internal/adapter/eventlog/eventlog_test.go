@@ -288,7 +288,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, err := decode("a", key(r.Time, r.ID), r.Append(nil))
 		if err != nil || !reflect.DeepEqual(again, r) {
-			t.Fatalf("%+v came back as %+v, %v", r, again, err)
+			t.Fatalf("%+v was read back as %+v, error %v", r, again, err)
 		}
 	})
 }

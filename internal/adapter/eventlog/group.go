@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/member"
 )
 
-// reachedBucket has the index of the last entry of each group whose events the file has. No tenant has
-// this name: see tenant.Check.
+// reachedBucket has, for each group, the index of the last entry whose events this file has. No tenant
+// has this name: see tenant.Check.
 const reachedBucket = "\x00groups"
 
 // AppendEntries stores the events of entries of a group's log, all or none. It skips entries whose
@@ -47,8 +47,8 @@ func (l *Log) AppendEntries(ctx context.Context, group uint64, entries []*member
 }
 
 // Reaches tells the event log that a group's log ends at the entry `last`. If this file was copied later
-// than the group's log, it may have events of entries that the copy of the group's log lacks. The group
-// will give the indexes of these entries to other entries.
+// than the group's log, it may have events of entries after `last`, which the copy of the group's log
+// lacks. The group will give the indexes of these entries to other entries.
 func (l *Log) Reaches(group, last uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

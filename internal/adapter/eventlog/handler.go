@@ -31,13 +31,13 @@ type envelope struct {
 	Warnings  []string       `json:"warnings,omitempty"`
 }
 
-// Current waits until the log has all events of a tenant that any node has acknowledged. Its error says
-// since when events may be missing.
+// Current waits until the log has all of a tenant's events that any node has acknowledged. If it fails,
+// the error says since when events may be missing.
 type Current func(ctx context.Context, tenant string) error
 
 // Handler answers GET and POST with the events that match the parameters start, end, tag, text and
 // limit. The tenant comes from the request's context. If `current` fails, the answer is 503. With the
-// parameter partial_response=true, it is instead the events that the log has, with a warning.
+// parameter partial_response=true, the answer then has a warning and the events that the log has.
 func (l *Log) Handler(current Current) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.serve(w, r, current) })
 }
@@ -70,7 +70,7 @@ func (l *Log) serve(w http.ResponseWriter, r *http.Request, current Current) {
 		a.Warnings = append(a.Warnings, err.Error())
 	}
 	limit := f.Limit
-	f.Limit++ // one more shows that there are more
+	f.Limit++ // one extra event shows that there are more
 	found, err := l.Query(r.Context(), f)
 	if err != nil {
 		respond(w, http.StatusInternalServerError, envelope{ErrorType: "internal", Error: err.Error()})

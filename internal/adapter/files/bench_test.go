@@ -116,7 +116,7 @@ func openEach(b *testing.B) []*os.File {
 }
 
 // Measures a window of all shards: a frame for each shard, all in one write. Bound: 1 us for a frame of
-// 1,000 bytes. The journal then takes a window within a millisecond.
+// 1,000 bytes, so that the journal takes a window within a millisecond.
 func BenchmarkWindow(b *testing.B) {
 	for _, size := range []int{100, 1000} {
 		b.Run(fmt.Sprint("one file/", size), func(b *testing.B) {

@@ -73,7 +73,7 @@ func TestKilled(t *testing.T) {
 		}
 		if _, err := LockDir(dir); err == nil ||
 			!strings.Contains(err.Error(), fmt.Sprintf("process %d", child.Process.Pid)) {
-			t.Errorf("while the child holds the lock, LockDir returned %v, want its PID", err)
+			t.Errorf("while the child holds the lock, LockDir returned %v, want an error with the child's PID", err)
 		}
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func TestKilled(t *testing.T) {
 		acknowledged := lines.Text()
 		for lines.Scan() { // until the output ends; the last line may be cut short
 			if _, err := strconv.Atoi(lines.Text()); err != nil {
-				t.Fatalf("round %d: the child printed %q", round, lines.Text())
+				t.Fatalf("round %d: the child printed %q, no position", round, lines.Text())
 			}
 			acknowledged = lines.Text()
 		}
@@ -89,7 +89,7 @@ func TestKilled(t *testing.T) {
 
 		lock, err := LockDir(dir)
 		if err != nil {
-			t.Fatalf("lock after the child died: %v", err)
+			t.Fatalf("LockDir after the child died: %v", err)
 		}
 		d, err := Open(filepath.Join(dir, "journal"))
 		if err != nil {
@@ -221,7 +221,7 @@ func TestList(t *testing.T) {
 		t.Errorf("List returned %v, want b; error %v", names, err)
 	}
 	if _, err := d.Create("directory"); err == nil {
-		t.Error("created a file over a directory")
+		t.Error("Create made a file over a directory")
 	}
 	if _, _, err := d.Open("missing"); err == nil {
 		t.Error("opened a missing file")
@@ -284,7 +284,7 @@ func TestDirKeepsPromises(t *testing.T) {
 	must(w.Sync())
 	must(w.Close())
 	if got := read("b"); got != "KEPT" {
-		t.Errorf("overwritten and cut, b has %q", got)
+		t.Errorf("overwritten and cut, the file b has %q", got)
 	}
 	if _, err := d.Overwrite("missing"); err == nil {
 		t.Error("overwrote a missing file")
@@ -297,6 +297,6 @@ func TestDirKeepsPromises(t *testing.T) {
 	}
 	must(d.Remove("b"))
 	if names, err := d.List(); err != nil || len(names) != 0 {
-		t.Errorf("after Remove: %v, error %v", names, err)
+		t.Errorf("after Remove, List returns %v, error %v", names, err)
 	}
 }

@@ -195,9 +195,9 @@ func (s *Sockets) Take(network, address string) (taken []Socket) {
 	return taken
 }
 
-// TakeOne is Take for a caller that reads only one socket. The remaining sockets of that
-// address stay, in the order in which they were passed, for other callers whose address has
-// the same spelling (port 0).
+// TakeOne is like Take, but takes at most one socket, for a caller that reads only one. The remaining
+// sockets of that address stay, in the order in which they were passed, for other callers whose address
+// has the same spelling (port 0).
 func (s *Sockets) TakeOne(network, address string) (one Socket, ok bool) {
 	i := slices.IndexFunc(s.left, func(l Socket) bool { return l.is(network, address) })
 	if i < 0 {

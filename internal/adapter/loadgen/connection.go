@@ -88,7 +88,7 @@ type response struct {
 	retryAfter time.Duration
 }
 
-// written returns how many of a request's `samples` samples the receiver stored.
+// written returns how many samples of a request the receiver stored, out of `samples`.
 func (r response) written(samples, version int) (int, error) {
 	ok := r.status/100 == 2
 	switch {
@@ -107,7 +107,7 @@ func (r response) written(samples, version int) (int, error) {
 	return samples, nil
 }
 
-// post sends request k of a round once.
+// post makes one attempt to send request k of a round.
 func (c *connection) post(ctx context.Context, k int, body []byte) (r response, err error) {
 	if c.Conn == nil {
 		if err := c.open(ctx); err != nil {

@@ -110,7 +110,7 @@ func expect(t *testing.T, packets <-chan []byte, want *load.Load, sent load.Tota
 }
 
 // The receiver gets exactly what the sender counts, byte by byte. This includes the short packet at the
-// end of the ring, and packets with digits that make contexts new.
+// end of the ring, and packets in which other digits make new contexts.
 func TestEverythingSentComes(t *testing.T) {
 	few := func(c *load.Config) { c.Contexts, c.NewShare, c.MetricsPerPacket = 999, 0.01, 13 }
 	for name, c := range map[string]struct {
@@ -185,7 +185,7 @@ func TestPacer(t *testing.T) {
 	}
 	slow := pacer{rate: 0.1, begun: begun}
 	if n, early := slow.due(begun.Add(time.Second)); n != 0 || early != longNap {
-		t.Errorf("a slow run sleeps %v", early)
+		t.Errorf("a slow run sleeps %v, not longNap", early)
 	}
 }
 

@@ -131,13 +131,13 @@ func (s *store) checkStored(t *testing.T, l *remoteload.Load, rounds int) {
 			}
 		}
 		if len(times) != rounds {
-			t.Fatalf("got %d samples of series %s after %d rounds", len(times), series, rounds)
+			t.Fatalf("got %d samples of series %s, want one for each of %d rounds", len(times), series, rounds)
 		}
 	}
 }
 
-// The receiver gets exactly the samples that the writer counts: each sample once, and each series
-// in order. The rule holds for any number of connections, and over several runs.
+// The receiver gets exactly the samples that the writer counts: each sample once, and the samples of
+// each series in order. This holds for any number of connections, and over several runs.
 func TestEverythingWrittenComes(t *testing.T) {
 	for name, c := range map[string]struct{ version, connections int }{
 		"version 1":                          {1, 1},
@@ -204,7 +204,8 @@ func TestRequestsAreSentAgain(t *testing.T) {
 					return c.answer(n, body, w)
 				case 5:
 					if waited := time.Since(at); !bytes.Equal(body, refused) || waited < c.atLeast {
-						t.Errorf("the retry arrived after %v, want at least %v; its bytes equal the refused ones: %t",
+						t.Errorf("the retry arrived after %v, want at least %v; it has the same bytes as the first "+
+							"attempt: %t, want true",
 							waited, c.atLeast, bytes.Equal(body, refused))
 					}
 				}
@@ -262,7 +263,8 @@ func TestAnswers(t *testing.T) {
 				return
 			}
 			if err != nil || r.Written != c.want || (r.Refused == "") != (c.want == 100) {
-				t.Errorf("%d samples written, want %d; refused for %q; error %v", r.Written, c.want, r.Refused, err)
+				t.Errorf("%d samples written, want %d; the first refusal is %q; error %v",
+					r.Written, c.want, r.Refused, err)
 			}
 		})
 	}
@@ -355,7 +357,7 @@ func TestGoingOn(t *testing.T) {
 	}
 }
 
-// Each request keeps its tenant from round to round, because its series keep theirs.
+// Each request has the same tenant in every round, because the request's series must keep their tenant.
 func TestTenantsTakeTurns(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
@@ -421,7 +423,7 @@ func TestLatencies(t *testing.T) {
 	for _, v := range []uint64{0, 1, 63, 64, 65, 127, 128, 1 << 20, 1<<63 - 1, 1<<64 - 1} {
 		i := bucketOf(v)
 		if i >= len(l.counts) || i > 0 && bucketOf(v-1) > i {
-			t.Errorf("%d is in bucket %d, and there are %d buckets", v, i, len(l.counts))
+			t.Errorf("size %d is in bucket %d, but there are %d buckets", v, i, len(l.counts))
 		}
 		if upper := uint64(upperOf(i) / time.Microsecond); v < 1<<40 && (upper < v || upper > v+v/32) {
 			t.Errorf("%d is in bucket %d, whose upper bound is %d", v, i, upper)

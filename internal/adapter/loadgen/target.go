@@ -15,7 +15,7 @@ import (
 // DefaultTarget is where DogStatsD clients send by default.
 const DefaultTarget = "udp://127.0.0.1:8125"
 
-// Target is a DogStatsD socket that takes single datagrams.
+// Target is a DogStatsD socket that takes single datagrams or frames.
 type Target struct {
 	net.Conn
 	name  string

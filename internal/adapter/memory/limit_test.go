@@ -49,10 +49,10 @@ func TestFindLimit(t *testing.T) {
 		}
 	}
 	if _, err := findLimit(fstest.MapFS{}, math.MaxInt64); err == nil {
-		t.Error("a limit was found on a machine whose files give none")
+		t.Error("for a machine whose files give no limit, findLimit returned one, want an error")
 	}
 	if got, err := FindLimit(); err != nil || got.Bytes < 1<<20 {
-		t.Errorf("this machine: %+v, %v", got, err)
+		t.Errorf("FindLimit on this machine returned %+v, error %v; want at least 1 MiB", got, err)
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 )
 
 // FreeStart returns memory that is needed only during a start: garbage, and pages of the program's file
-// that were read to initialise its packages. Most processes use hundreds of those packages only then,
-// but the pages keep 30 MB resident. Pages that are used again come back one by one from the kernel's
-// cache. FreeStart collects garbage once, and may be called at any time.
+// that were read to initialise its packages. Most processes need hundreds of these packages only at the
+// start, but their pages keep 30 MB resident. If a page is used again, the kernel brings it back from
+// its cache. FreeStart collects garbage once, and may be called at any time.
 func FreeStart() error {
 	debug.FreeOSMemory()
 	program, err := os.Readlink("/proc/self/exe")
@@ -44,11 +44,11 @@ func FreeStart() error {
 // part is a range of this process' addresses.
 type part struct{ from, to uintptr }
 
-// unchanged returns the parts that are mapped from `file`, are not writable, and have no private
-// page of this process: the kernel can read their pages again from the file. A part that is not
-// writable now may have been written before: the loader of a position-independent program writes
-// addresses, and a debugger writes breakpoints. Dirty pages do not show such writes: after a file
-// is made, all its pages are dirty until the kernel writes them to the disk.
+// unchanged returns the parts that are mapped from `file`, are not writable, and have no private page of
+// this process: the kernel can read their pages again from the file. A part that is not writable now may
+// have been written before: the loader of a position-independent program writes addresses, and a
+// debugger writes breakpoints. The number of dirty pages does not reveal such writes, because all pages
+// of a new file are dirty until the kernel writes them to the disk.
 func unchanged(smaps io.Reader, file string) (parts []part, err error) {
 	lines := bufio.NewScanner(smaps)
 	for candidate := false; lines.Scan(); {

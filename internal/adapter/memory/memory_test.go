@@ -40,7 +40,7 @@ func TestFreeStartOfAPositionIndependentProgram(t *testing.T) {
 	}
 }
 
-// residentFile returns how much of the files that this process maps is in memory, in kB.
+// residentFile returns how many kB of the files that this process maps are in memory.
 func residentFile(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
@@ -49,7 +49,7 @@ func residentFile(t *testing.T) int {
 	}
 	found := regexp.MustCompile(`RssFile:\s+(\d+) kB`).FindSubmatch(text)
 	if found == nil {
-		t.Fatalf("/proc/self/status has no line RssFile: %s", text)
+		t.Fatalf("/proc/self/status has no line for RssFile; its text is: %s", text)
 	}
 	kB, err := strconv.Atoi(string(found[1]))
 	if err != nil {

@@ -217,8 +217,8 @@ func (c *connection) send(ctx context.Context) {
 
 type stream = grpc.BidiStreamingClient[wire.Batch, wire.Ack]
 
-// streamTo sends the messages of the queue that are from and to the members in `between`. It returns
-// nil when the queue has a message between other members.
+// streamTo sends those messages of the queue whose sender and receiver are the members in `between`. It
+// returns nil when the next message is between other members.
 func (c *connection) streamTo(ctx context.Context, between ends) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -77,8 +77,8 @@ func (s *Secret) credentials(who Identity, ca ed25519.PrivateKey) (*Credentials,
 	}, nil
 }
 
-// newLeaf returns a certificate that does not expire, so clocks cannot invalidate it. Its key never
-// leaves the process, and a new secret invalidates it.
+// newLeaf returns a certificate that does not expire, so a wrong clock cannot invalidate it. The
+// certificate's key never leaves the process. A new secret invalidates the certificate.
 func newLeaf(who Identity, ca ed25519.PrivateKey) (*tls.Certificate, error) {
 	if err := cluster.CheckName(who.Name); err != nil {
 		return nil, err
@@ -220,8 +220,9 @@ func (c *Credentials) config(check func(Identity) error) *tls.Config {
 // writeBuffer is how many bytes gRPC gathers before it writes to a connection. Entries of several requests fit.
 const writeBuffer = 128 << 10
 
-// whole is an encrypted connection that gives the kernel all of a Write at once. TLS by itself writes each record
-// of 16 KiB alone, and each would wake the process at the other end.
+// whole is an encrypted connection that hands all bytes of one Write to the kernel together. TLS alone
+// writes each record of 16 KiB separately, and each of these writes would wake the process at the other
+// end.
 type whole struct {
 	net.Conn
 	raw *held
@@ -237,8 +238,8 @@ func (w *whole) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// held is the connection under a whole. It is safe for concurrent use, since TLS may answer the other end
-// during a Write.
+// held is the connection below a `whole` connection. It is safe for concurrent use, since TLS may answer
+// the other end during a Write.
 type held struct {
 	net.Conn
 

@@ -19,7 +19,7 @@ const (
 	refusedGroup      = "group"
 	refusedMember     = "member" // the hello is for another member, or names a wrong member for the sender
 	refusedVersion    = "version"
-	refusedForged     = "forged" // a message is from or for other members than the hello
+	refusedForged     = "forged" // the members of a message are not those of the hello
 	refusedMalformed  = "malformed"
 )
 

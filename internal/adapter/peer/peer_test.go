@@ -139,7 +139,7 @@ var shared = usage.Answer{
 
 func (h *handler) Share(_ context.Context, process uint64, uses map[string]usage.Use) (usage.Answer, error) {
 	if process != 99 || !reflect.DeepEqual(uses, reported) {
-		return usage.Answer{}, fmt.Errorf("process %d reports %+v", process, uses)
+		return usage.Answer{}, fmt.Errorf("got a report of process %d with the uses %+v", process, uses)
 	}
 	return shared, h.push
 }
@@ -323,7 +323,7 @@ func TestMessagesComeInOrder(t *testing.T) {
 			var body raftpb.Message
 			b, _ := m.Append(nil)
 			if err := proto.Unmarshal(b, &body); err != nil || m.Sent != 17 || m.Applied != 5 {
-				t.Fatalf("message sent at %d, applied up to %d, want 17 and 5; error %v", m.Sent, m.Applied, err)
+				t.Fatalf("the message has Sent = %d and Applied = %d, want 17 and 5; error %v", m.Sent, m.Applied, err)
 			}
 			number := body.GetCommit()
 			if !m.Urgent {
@@ -368,7 +368,7 @@ func TestACutConnectionIsDialledAgain(t *testing.T) {
 	next(t, b.handler.received)
 	next(t, b.handler.received)
 	if after := testutil.ToFloat64(a.Peers.metrics.dials.WithLabelValues("b", urgent)); after <= before {
-		t.Errorf("%v dials after the node came back, want more than the %v before", after, before)
+		t.Errorf("after the node came back, %v dials are counted, want more than the earlier %v", after, before)
 	}
 }
 
@@ -385,7 +385,7 @@ func TestAFullBufferDrops(t *testing.T) {
 	}
 	m := p.Peers.metrics.dropped
 	if n := testutil.ToFloat64(m.WithLabelValues("b", entries, droppedFull)); n != 7 {
-		t.Errorf("%v of 70 messages of 1 MiB were dropped; there is room for 63", n)
+		t.Errorf("%v of 70 messages of 1 MiB were dropped, want 7, as there is room for 63", n)
 	}
 	if n := testutil.ToFloat64(m.WithLabelValues("", urgent, droppedUnknown)); n != 70 {
 		t.Errorf("%v messages to an unknown member were dropped, want 70", n)
@@ -435,15 +435,15 @@ func TestARefusalDoesNotEndAConnection(t *testing.T) {
 	}
 }
 
-// If a node refuses the stream of the first message, the message is dropped after tooLate, and the next
-// ones are sent. Such a message once stayed at the front of the queue for ever.
+// If a node refuses the stream of the first message, the queue drops that message after tooLate, and
+// sends the next ones. Earlier, such a message stayed at the front of the queue for ever.
 func TestARefusedMessageHoldsUpNothing(t *testing.T) {
 	q, start := newQueue(1<<20), time.Unix(100, 0)
 	for i, from := range []uint64{9, 9, 1} {
 		q.put(waiting{ends{from, 2}, &wire.Message{Body: []byte{1}}, start.Add(time.Duration(i) * time.Second)})
 	}
 	if late := q.expire(start); late != 0 {
-		t.Errorf("%d messages late at start, want 0", late)
+		t.Errorf("%d messages are late at the start, want 0", late)
 	}
 	if late := q.expire(start.Add(1500 * time.Millisecond)); late != 2 {
 		t.Errorf("%d messages are late, want 2", late)

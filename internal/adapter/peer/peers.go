@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	writeTimeout = 30 * time.Second // limit for a push or a write, if its caller would wait longer
+	writeTimeout = 30 * time.Second // limit for a push or a write whose caller would wait longer
 	askTimeout   = 3 * time.Second  // limit for other calls
 )
 

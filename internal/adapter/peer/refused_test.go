@@ -62,8 +62,8 @@ func awaitRefusal(t *testing.T, p *process, reason string, before float64) {
 	}
 }
 
-// say sends batches on a stream, each as often as it takes for an acknowledgement, and returns the error with which
-// the stream ends.
+// say sends batches on a stream. It repeats each batch as many times as one acknowledgement needs. It
+// returns the error with which the stream ends.
 func say(t *testing.T, c wire.PeerClient, batches ...*wire.Batch) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -152,7 +152,7 @@ func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 		}
 	}
 	if n := len(b.handler.received); n != ackEvery {
-		t.Errorf("%d messages were received, but only those of the first stream are valid", n)
+		t.Errorf("%d messages were received, want only those of the first stream, which is valid", n)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestACollectorIsNoNode(t *testing.T) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	if all := a.server.Pushers(); len(all) != 0 {
-		t.Errorf("a process without an outbox asked for the leader, and is listed as a collector: %v", all)
+		t.Errorf("after a process without an outbox asked for the leader, the collectors are %v, want none", all)
 	}
 	report.Store(&Report{Version: "v1", Bytes: 3 << 20, Samples: 4, Oldest: 12.5})
 	if _, err := c.Leader(t.Context(), "a"); err != nil {
@@ -243,7 +243,7 @@ func TestACollectorIsNoNode(t *testing.T) {
 	own = &Credentials{own: func() (*tls.Certificate, error) { return forged, nil }}
 	_, err = dial(t, a, careless(own)).Leader(t.Context(), &wire.LeaderRequest{})
 	if status.Code(err) != codes.Unavailable {
-		t.Errorf("a forged node got the answer %v", err)
+		t.Errorf("a node with a forged certificate got %v, want Unavailable", err)
 	}
 	awaitRefusal(t, a, refusedCert, 0)
 }

@@ -11,11 +11,11 @@ func TestSecrets(t *testing.T) {
 	s := secret(t)
 	push, err := ParseSecret(s.Push())
 	if err != nil || !push.OnlyPush() || s.OnlyPush() || push.Push() != s.Push() {
-		t.Fatalf("the push secret of a push secret is %q, want %q; error %v", push.Push(), s.Push(), err)
+		t.Fatalf("the parsed push secret has the text %q, want %q; error %v", push.Push(), s.Push(), err)
 	}
 	again, err := ParseSecret("\n a secret for all tests \n")
 	if err != nil || !again.nodes.Equal(s.nodes) || !again.pushers.Equal(s.pushers) || s.nodes.Equal(s.pushers) {
-		t.Errorf("%v: space around a secret changes its keys, or its two keys are equal", err)
+		t.Errorf("a secret with space around it: error %v, keys that the space changed, or two equal keys", err)
 	}
 	if strings.Contains(s.Push(), "secret for") {
 		t.Error("the push secret contains the secret")

@@ -500,7 +500,7 @@ type pushers struct {
 
 type pusher struct {
 	called, pushed, told  time.Time // the last time of each; zero if it has not happened
-	left                  time.Time // when it left, and is no longer shown; zero if it has not
+	left                  time.Time // when it left; it is not shown after that; zero if it has not left
 	producer, incarnation uint64    // of the last push
 	report                *Report
 }
@@ -512,7 +512,7 @@ const (
 
 	// forgetPusher is how long a collector is remembered after its last call. For a collector that has
 	// pushed nothing here, the time is forgetCaller: such a collector calls each second while it looks
-	// for the leader, and Left does not reach it.
+	// for the leader, and the method Left cannot find it.
 	forgetPusher = 10 * time.Minute
 	forgetCaller = 5 * time.Second
 
@@ -520,8 +520,8 @@ const (
 	stopping = 10 * time.Second
 )
 
-// called notes a call of a collector, and the push if the call was one. A process that neither pushes
-// nor reports is a gateway, and is not noted.
+// called records a call of a collector, and its push if the call is a push. It ignores a process that
+// neither pushes nor reports, because such a process is a gateway.
 func (p *pushers) called(h *wire.Hello, push *entry.Push) {
 	if h.GetFrom() != 0 || push == nil && h.GetReport() == nil {
 		return
@@ -552,9 +552,9 @@ func (p *pushers) called(h *wire.Hello, push *entry.Push) {
 	p.last[strings.Clone(h.GetNode())] = one
 }
 
-// Left says that the collector with this producer and incarnation pushes nothing more. The collector's
-// next incarnation may already push here. Or an earlier incarnation pushed here, and this one pushed to
-// another node.
+// Left says that the collector with this producer and incarnation pushes nothing more. The last push to
+// this node may be of another incarnation. That is the next one, if it pushes already, or an earlier
+// one, if this incarnation pushed to another node.
 func (s *Server) Left(producer, incarnation uint64) {
 	p := &s.pushers
 	p.mu.Lock()

@@ -17,8 +17,8 @@ type Process struct {
 // containerID matches the container's id in the cgroup names of container runtimes.
 var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
 
-// Find looks up a process by its number. Fields that /proc does not give stay empty: the
-// process may have ended, or another process may have its number by now.
+// Find looks up a process by its number. Fields that /proc does not give stay empty, as when the process
+// has ended. If another process has the number by now, Find describes that one.
 func Find(pid int32) Process { return find("/proc", pid) }
 
 func find(proc string, pid int32) Process {

@@ -37,6 +37,6 @@ func TestFind(t *testing.T) {
 		})
 	}
 	if Find(int32(os.Getpid())).Command == "" {
-		t.Error("this process has no name")
+		t.Error("Find returned no command for this process")
 	}
 }

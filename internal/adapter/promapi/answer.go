@@ -46,9 +46,9 @@ func respond(w http.ResponseWriter, r *http.Request, status int, body *v1.Respon
 	_, _ = w.Write(text) // an error means that the client has gone
 }
 
-// A client must read its answer, which stays in memory until then. It may take answerGrace to
-// read the first byte. Then it must read answerRate bytes a second on average: 2 Mbit/s, a tenth
-// of a slow line.
+// A client must read its answer, because the answer stays in memory until it is read. The client may
+// take answerGrace to read the first byte. Then it must read answerRate bytes a second on average: 2
+// Mbit/s, a tenth of a slow line.
 const (
 	answerGrace = 30 * time.Second
 	answerRate  = 256 << 10
@@ -142,7 +142,7 @@ type encoder struct{ v1.JSONCodec }
 func (encoder) Encode(r *v1.Response) ([]byte, error) {
 	size := int64(fixedJSON)
 	if data, ok := r.Data.(*v1.QueryData); ok {
-		size = answerBytes(data.Result) / 3 // as JSON, numbers of usual length take a third
+		size = answerBytes(data.Result) / 3 // in JSON, numbers of usual length take a third of this
 	}
 	stream := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, nil, int(size))
 	stream.WriteVal(r)

@@ -23,12 +23,12 @@ type Config struct {
 	Experimental     bool          `yaml:"experimental" help:"allow experimental functions and aggregations of PromQL"`
 }
 
-// DefaultConfig uses Prometheus' limits where Prometheus has any, except for memory and
-// concurrency, which depend on the machine. A sample takes 16 bytes of memory. So, except on large
-// machines, queries reach the limit of memory before the limit of samples: see lanes. A million
-// subquery steps take 16 MB before a query reads a sample, and cover two years of minutes. A
-// billion window samples are enough for a panel of 2900 points, each over 40 days of 10 s tiles.
-// MaxWaiting allows for ten people who open dashboards of 20 panels at once.
+// DefaultConfig uses Prometheus' limits where Prometheus has any. Exceptions are memory and concurrency,
+// which depend on the machine. A sample takes 16 bytes of memory. So queries reach the limit of memory
+// before the limit of samples, except on large machines: see lanes. The million subquery steps take 16
+// MB before a query reads a sample, and cover two years in steps of a minute. The billion window samples
+// are enough for a panel of 2900 points, each over 40 days of 10 s tiles. MaxWaiting allows for ten
+// people who open dashboards of 20 panels at once.
 func DefaultConfig() Config {
 	return Config{
 		Timeout:          2 * time.Minute,

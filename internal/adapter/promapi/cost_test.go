@@ -53,7 +53,7 @@ func TestCosts(t *testing.T) {
 		}
 		<-time.After(30 * time.Second)
 		if r := row(t, s, "a"); r.Active != 2 || r.Queries != 0 || r.Query != "x" {
-			t.Errorf("while one query runs and one waits: %+v", r)
+			t.Errorf("while one query runs and one waits, the row is %+v, want 2 active queries and 0 ended ones", r)
 		}
 		<-time.After(95 * time.Second)
 		r := row(t, s, "a")

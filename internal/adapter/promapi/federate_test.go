@@ -84,7 +84,7 @@ classic_count{instance="i"} 6 1700000300000
 		}
 	}
 	if w := s.federate("", "{"); w.Code != 400 {
-		t.Errorf("a malformed match[]: %d", w.Code)
+		t.Errorf("a malformed match[] got status %d, want 400", w.Code)
 	}
 	later := newServer(db, func(_ *Config, o *Options) { o.Now = func() time.Time { return time.Unix(base+700, 0) } })
 	if w := later.federate("", `requests_total`); w.Code != 200 || w.Body.Len() != 0 {
@@ -121,7 +121,7 @@ func TestFederateWarns(t *testing.T) {
 	w := newServer(lacking{database(t)}).federate("", "requests_total")
 	if got, want := w.Header().Get("Warning"), `199 freshet "store raw cannot be opened"`; w.Code != 200 ||
 		w.Body.Len() == 0 || got != want {
-		t.Errorf("status %d, Warning: %s, want %s", w.Code, got, want)
+		t.Errorf("got status %d and the header Warning: %s, want 200 and %s", w.Code, got, want)
 	}
 	if got := newServer(database(t)).federate("", "requests_total").Header()["Warning"]; got != nil {
 		t.Errorf("got the header Warning: %s although no data is missing", got)

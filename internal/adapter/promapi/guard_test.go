@@ -185,13 +185,13 @@ func TestTimeAndConcurrency(t *testing.T) {
 			waiting.took != 10*time.Second ||
 			waiting.Error !=
 				"query timed out in the queue of the tenant: 2 short queries run at once (one more than query.max_concurrency)" {
-			t.Errorf("a query that waits longer than its own timeout: %+v", waiting)
+			t.Errorf("a query that waits longer than its own timeout got the answer %+v", waiting)
 		}
 		gone, leave := context.WithCancel(background)
 		left := ask(gone, url.Values{"query": {"1"}})
 		leave()
 		if r := <-left; r.status != 499 || r.ErrorType != "canceled" {
-			t.Errorf("a client that went away while waiting: %+v", r)
+			t.Errorf("a client that went away while it waited got the answer %+v", r)
 		}
 		second := ask(background, url.Values{"query": {"1"}})
 		answer <- struct{}{}
@@ -199,11 +199,11 @@ func TestTimeAndConcurrency(t *testing.T) {
 			t.Errorf("the first: %+v", r)
 		}
 		if r := <-second; r.status != http.StatusOK {
-			t.Errorf("the second query, after the first has ended: %+v", r)
+			t.Errorf("after the first query ended, the second got the answer %+v", r)
 		}
 		if r := <-ask(background, url.Values{"query": {"x"}}); r.status != http.StatusServiceUnavailable ||
 			r.ErrorType != "timeout" || r.took != time.Minute {
-			t.Errorf("a query that the storage does not answer: %+v", r)
+			t.Errorf("a query that the storage does not answer got %+v, want a timeout after 1m", r)
 		}
 		if got := s.failures(t, failedTimeout); got != 2 {
 			t.Errorf("%v timeouts were counted, want 2", got)
@@ -280,11 +280,12 @@ func TestConfig(t *testing.T) {
 		t.Errorf("the default: %v", problems)
 	}
 	if problems := (Config{}).Validate(); len(problems) != 8 {
-		t.Errorf("%d problems for 8 settings that allow no query: %v", len(problems), problems)
+		t.Errorf("8 settings that allow no query: got %d problems, want one of each setting: %v",
+			len(problems), problems)
 	}
 	deep := DefaultConfig()
 	deep.MaxQueryDepth = 2001
 	if problems := deep.Validate(); len(problems) != 1 || problems[0].Key != "max_query_depth" {
-		t.Errorf("problems for a depth that is too large for the parser: %v", problems)
+		t.Errorf("a depth that is too large for the parser: got the problems %v, want one of max_query_depth", problems)
 	}
 }

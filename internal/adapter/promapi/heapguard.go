@@ -27,7 +27,7 @@ type heapGuard struct {
 
 	mu      sync.Mutex
 	running map[*watched]struct{}
-	looks   bool      // whether run is running
+	looks   bool      // whether a goroutine is in `run`
 	stale   uint64    // number of the first collection after which heap.live counts no ended query
 	until   time.Time // while the query `ending` runs, no other query is ended before this time
 	ending  *watched  // the last ended query; nil once it has returned

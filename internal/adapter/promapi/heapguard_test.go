@@ -61,13 +61,13 @@ func unwatched(t *testing.T, s *server) {
 	time.Sleep(2 * heapLook)
 	synctest.Wait()
 	if g := s.options.Engine.heap; g.looks || len(g.running) > 0 {
-		t.Errorf("the guard still runs: %v; it watches %d queries", g.looks, len(g.running))
+		t.Errorf("the guard still runs: %v, and it watches %d queries; want false and 0", g.looks, len(g.running))
 	}
 	s.nothingHeld(t)
 }
 
-// TestFullHeapEndsTheLargest fills the heap while three queries run. The shares of lanes do not
-// count what the engine allocates for its results: one query once took 1.2 GB on a server with 500 MiB.
+// TestFullHeapEndsTheLargest fills the heap while three queries run. The shares of lanes do not count
+// what the engine allocates for its results. Earlier, one query took 1.2 GB on a server with 500 MiB.
 func TestFullHeapEndsTheLargest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := guarded(1<<20, map[string]int{"small": 100, "large": 10_000, "middle": 200})
@@ -91,7 +91,7 @@ func TestFullHeapEndsTheLargest(t *testing.T) {
 		w := <-answers["large"]
 		s.failedForHeap(t, "large", w)
 		if took := time.Since(filled); took > 2*heapLook {
-			t.Errorf("the largest query ended after %v", took)
+			t.Errorf("the largest query ended %v after the heap was full, want at most 100ms", took)
 		}
 		// The ended query's memory is garbage now. It must not make the guard end another query.
 		h.garbage.Store(true)
@@ -133,7 +133,7 @@ func TestHeapThatStaysFull(t *testing.T) {
 			}
 			defer q.Close()
 			if err := q.Exec(ctx).Err; err == nil || !strings.Contains(err.Error(), "nearly full") {
-				t.Errorf("Freshet's own query: %v", err)
+				t.Errorf("Freshet's own query got the error %v, want that the heap is nearly full", err)
 			}
 			order <- "own"
 		}()
@@ -146,7 +146,7 @@ func TestHeapThatStaysFull(t *testing.T) {
 			t.Errorf("%v failures were counted for the reason memory, want 3", got)
 		}
 		if got := s.gathered(t, "freshet_query_wait_seconds", "long", ""); got != 1 {
-			t.Errorf("%v long queries began, want only a's", got)
+			t.Errorf("%v long queries began, want 1, the query of tenant a", got)
 		}
 		unwatched(t, s)
 	})

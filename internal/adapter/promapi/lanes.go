@@ -34,9 +34,9 @@ type lane struct {
 	atOnce string // for errors: how many pieces of work run at once, and by which setting
 	raise  string // for errors: the setting to raise
 
-	// When its turn is over, work continues in the lane that the field `then` points to. If `then`
-	// is the same lane, waiting work of another tenant goes first. If `turn` is 0, turns do not
-	// end.
+	// When the turn of some work is over, the work continues in the lane that the field `then` points
+	// to. If `then` is the same lane, waiting work of another tenant goes first. If `turn` is 0, turns
+	// do not end.
 	turn time.Duration
 	then *lane
 	// larger is the lane where a query that needs more than its share begins again. It may be nil.

@@ -98,8 +98,8 @@ func (s *server) nothingHeld(t *testing.T) {
 }
 
 // In TestTenantsTakeTurns, 60 queries of tenant `a` wait. Each takes a minute, and one query may run at
-// a time. Queries once ran in the order in which they came, so vector(1) of another tenant waited for
-// all the queries before it.
+// a time. Earlier, queries ran in the order in which they came, so vector(1) of another tenant waited
+// for all the queries before it.
 func TestTenantsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ofTenant := selects(func(ctx context.Context) storage.SeriesSet {
@@ -201,7 +201,8 @@ func TestQueue(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if statuses[http.StatusOK] != 4 || statuses[http.StatusTooManyRequests] != 2 {
-			t.Errorf("statuses %v, want three of tenant a and one of b with 200, two of a with 429", statuses)
+			t.Errorf("the count of answers by status is %v, want 4 with 200 (three of tenant a, one of b) and 2 with "+
+				"429 (of a)", statuses)
 		}
 		if got := s.failures(t, failedQueue); got != 2 {
 			t.Errorf("%v were counted", got)
@@ -371,9 +372,9 @@ type stuckSet struct {
 
 func (s *stuckSet) At() storage.Series { return stuckSeries{s.slowSet.At(), s.during} }
 
-// In TestStuckQuery, a query of tenant `a` computes for a minute without reaching its next series.
-// More queries of `a` wait, and one may run at a time. Tenant `b` once waited for all of that
-// minute: a subquery over 20 days delayed its vector(1) by 19 s.
+// In TestStuckQuery, a query of tenant `a` computes for a minute without reaching its next series. More
+// queries of `a` wait, and one may run at a time. Earlier, tenant `b` waited until such a query reached
+// a series: a subquery over 20 days delayed vector(1) of tenant `b` by 19 s.
 func TestStuckQuery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running, most int
@@ -435,10 +436,10 @@ func TestStuckQuery(t *testing.T) {
 	})
 }
 
-// In TestSlowShortQueries, the queries of tenants `a` and `c` begin as short ones and take all memory
-// of short queries, but turn out long. In one case they read many series, in the other a function
-// computes for long. Tenant `b`'s vector(1) once waited for memory until those queries had ended or got
-// a long slot.
+// In TestSlowShortQueries, the queries of tenants `a` and `c` begin as short ones and take all memory of
+// short queries, but turn out long. In one case they read many series. In the other, a function computes
+// for a long time. Earlier, vector(1) of tenant `b` waited for memory until those queries had ended or
+// got a long slot.
 func TestSlowShortQueries(t *testing.T) {
 	for what, slow := range map[string]selects{
 		"many series": fakeSeries(600, 100*time.Millisecond),
@@ -472,7 +473,8 @@ func TestSlowShortQueries(t *testing.T) {
 						t.Errorf("b: %d %s", w.Code, w.Body)
 					}
 					if took := time.Since(asked); took > 3*time.Second {
-						t.Errorf("vector(1) of tenant b took %v, beside %s of tenants a and c", took, what)
+						t.Errorf("vector(1) of tenant b took %v beside queries of tenants a and c with %s, want at "+
+							"most 3s", took, what)
 					}
 				}
 				done.Wait()

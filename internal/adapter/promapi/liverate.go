@@ -62,8 +62,8 @@ func withLiveSample(f promql.FunctionCall, counter bool) promql.FunctionCall {
 	}
 }
 
-// inTile reports whether a sample at time t could be live: a window ends at t, and for at least one tile
-// width no tile ends at t. Only LiveSample knows the tile width of the series.
+// inTile reports whether a sample at time t could be live: a window ends at t, and t is not a multiple
+// of every tile width. Only LiveSample knows the tile width of the series.
 func inTile(t int64) bool { return t%1000 == 0 && t%60_000 != 0 }
 
 // edge is the end of a range whose last sample is live.

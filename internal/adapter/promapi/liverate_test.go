@@ -162,9 +162,9 @@ func (q liveQuerier) Select(ctx context.Context, sorted bool, hints *storage.Sel
 	return liveAt{q.Querier.Select(ctx, sorted, hints, matchers...), q.at, 10_000}
 }
 
-// The API's wrappers of series sets do not hide the live sample. The set must report the live sample,
-// not the series: if the engine needs only the counts of histograms, it wraps each series and would hide
-// it.
+// The API's wrappers of series sets do not hide the live sample. The set, not each series, must report
+// the live sample: if the engine needs only the counts of histograms, it wraps each series, and that
+// wrapper would hide the live sample.
 func TestLiveSampleThroughTheAPI(t *testing.T) {
 	db := database(t)
 	app := db.Appender(t.Context())

@@ -19,7 +19,7 @@ func checkParameters(w http.ResponseWriter, r *http.Request) (refused bool) {
 	for _, name := range []string{"time", "start", "end"} {
 		text := r.Form.Get(name)
 		seconds, err := strconv.ParseFloat(text, 64)
-		// The handlers read anything else as a date.
+		// The handlers read text that is no number as a date.
 		if err == nil && !(seconds >= float64(v1.MinTime.Unix()) && seconds <= float64(v1.MaxTime.Unix())) ||
 			outOfRange(err) {
 			refuse(w, r, http.StatusBadRequest, "bad_data",

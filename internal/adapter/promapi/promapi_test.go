@@ -157,8 +157,8 @@ func newServer(q storage.SampleAndChunkQueryable, change ...func(*Config, *Optio
 	return &server{New(o), o, reg}
 }
 
-// get and post are the two ways in which Grafana sends parameters: in the URL, or in the body as a
-// form.
+// get and post make requests. They put the parameters where Grafana puts them: get in the URL, and post
+// in the body as a form.
 func get(path string, form url.Values) *http.Request {
 	return httptest.NewRequest(http.MethodGet, path+"?"+form.Encode(), nil)
 }
@@ -579,7 +579,7 @@ func TestExperimentalFunctions(t *testing.T) {
 		var features map[string]map[string]bool
 		e := decode(t, s.ask(get(prefix+"/features", nil)))
 		if err := json.Unmarshal(e.Data, &features); err != nil || features["promql_functions"]["mad_over_time"] != on {
-			t.Errorf("experimental %v: the features list mad_over_time as %v; error %v", on,
+			t.Errorf("experimental %v: the list of features has mad_over_time as %v; error %v", on,
 				features["promql_functions"]["mad_over_time"], err)
 		}
 	}

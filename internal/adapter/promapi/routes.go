@@ -119,8 +119,8 @@ func (a *api) form(next http.Handler) http.Handler {
 	})
 }
 
-// lookup holds requests that do not use the engine back until they get a turn. A request keeps its turn
-// until the client has read the answer, because a stream is produced while it is read.
+// lookup makes each request that does not use the engine wait for a turn. A request keeps its turn until
+// the client has read the answer, because a stream is produced while it is read.
 func (a *api) lookup(next http.Handler) http.Handler {
 	lanes := a.Engine.lanes
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

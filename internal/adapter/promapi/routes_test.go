@@ -172,7 +172,7 @@ func TestRemoteReadInChunks(t *testing.T) {
 	text, err := io.ReadAll(got.Body)
 	if err != nil || !strings.HasPrefix(got.Header.Get("Content-Type"), "application/x-streamed-protobuf") ||
 		!strings.Contains(string(text), "requests_total") {
-		t.Errorf("status %d, %v, %q: %v", got.StatusCode, got.Header, text, err)
+		t.Errorf("got status %d, headers %v, body %q, error %v", got.StatusCode, got.Header, text, err)
 	}
 }
 

@@ -161,7 +161,7 @@ func TestPatience(t *testing.T) {
 				t.Fatal(err)
 			}
 			if text, err := io.ReadAll(got.Body); string(text) != "still here" {
-				t.Errorf("a second answer on the connection after an hour: %q, %v", text, err)
+				t.Errorf("after an hour, a second request on the connection got the answer %q, error %v", text, err)
 			}
 		})
 	}

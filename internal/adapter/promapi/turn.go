@@ -34,7 +34,7 @@ type turn struct {
 	begun  *lane // the lane whose memory the turn holds, until `settle` at the latest
 
 	again context.CancelFunc // ends a query that must begin again in another lane; nil if that cannot happen
-	moved atomic.Bool        // whether the turn's memory is of the lane where it continues
+	moved atomic.Bool        // whether the turn has got memory of the lane where it continues
 	read  atomic.Int64       // number of series read; the heap guard uses it, too
 }
 

@@ -24,8 +24,8 @@ const (
 	stallBytes = 16 << 10
 )
 
-// errStalled is the error of a request whose body stopped arriving. The error frees the request's
-// memory for other requests.
+// errStalled is the error of a request whose body stopped arriving. With the error the request ends, and
+// its memory is free for other requests.
 var errStalled = fmt.Errorf("fewer than %d bytes of the request came in %v, or the whole request took longer than %v",
 	stallBytes, stallTime, readTime)
 

@@ -92,7 +92,7 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 					t.Errorf("%s: %s: got %s %q after %v, want 400", c.why, path, resp.Status, text, took)
 				}
 				if n := testutil.ToFloat64(r.metrics.unread.WithLabelValues("stalled")); (n == 1) != (c.cut > 0) {
-					t.Errorf("%s: %s: %v requests counted as stalled; want the request cut off and counted: %t",
+					t.Errorf("%s: %s: %v requests are counted as stalled; whether one should be: %t",
 						c.why, path, n, c.cut > 0)
 				}
 				client.Close()
@@ -137,7 +137,7 @@ func TestABodyOfNoCallIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// deadlines is a connection that receives one piece of the body per Read.
+// deadlines acts as a connection, from which each Read gets one piece of the body.
 type deadlines struct {
 	http.ResponseWriter
 	last   time.Time

@@ -222,7 +222,7 @@ func TestOTLPAnswers(t *testing.T) {
 			}
 			counted := c.rejected > 0 && c.d.outcome.Written.Samples+c.d.added.Written.Samples == 0
 			if counted != (len(d.refused) == 1) {
-				t.Errorf("%s: got the refusals %q, want one refusal: %t", c.why, d.refused, counted)
+				t.Errorf("%s: got the refusals %q; whether one is wanted: %t", c.why, d.refused, counted)
 			}
 			if !r.memory.TryAcquire(r.MaxMemory) {
 				t.Errorf("%s: not all memory was given back", c.why)
@@ -294,7 +294,7 @@ func FuzzOTLP(f *testing.F) {
 		w := postOTLP(r, kind, encoding, bytes.NewReader(body))
 		told(t, kind, w.Code, w.Body.Bytes())
 		if (w.Code == 200) != (len(d.malformed) == 0) || !r.memory.TryAcquire(r.MaxMemory) {
-			t.Errorf("answered %d %q, counted as malformed %q", w.Code, w.Body, d.malformed)
+			t.Errorf("the answer is %d %q, and the requests counted as malformed are %q", w.Code, w.Body, d.malformed)
 		}
 	})
 }

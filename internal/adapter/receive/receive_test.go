@@ -148,7 +148,7 @@ func TestTheContextHasTheTrip(t *testing.T) {
 		} {
 			trip = new(stage.Trip)
 			if serve(); (trip != nil) != (watch != nil) || trip != nil && (trip.Input != input || trip.Tenant != "team") {
-				t.Errorf("%v, watched %v: the trip is %+v", input, watch != nil, trip)
+				t.Errorf("input %v, with a Watch %v: the trip in the context is %+v", input, watch != nil, trip)
 			}
 		}
 	}
@@ -373,7 +373,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	other.Header.Set("Content-Type", typeV2)
 	w := httptest.NewRecorder()
 	if r.RemoteWrite(w, other); w.Code != 204 {
-		t.Errorf("another tenant: %d %s", w.Code, w.Body)
+		t.Errorf("a request of another tenant got %d %s, want 204", w.Code, w.Body)
 	}
 	for range begun {
 		release <- true

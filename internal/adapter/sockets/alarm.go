@@ -17,8 +17,8 @@ type alarm struct {
 
 var longAgo = time.Unix(1, 0)
 
-// newAlarm returns an alarm that calls `set` to change the deadline. A call of `stop` ends the watch of
-// `ctx`. It returns when the watch no longer calls `set`.
+// newAlarm returns an alarm that calls `set` to change the deadline. The function `stop` ends the watch
+// of `ctx`, and returns when that watch no longer calls `set`.
 func newAlarm(ctx context.Context, set func(time.Time) error) (a *alarm, stop func()) {
 	a = &alarm{ctx: ctx, set: set}
 	done := make(chan struct{})

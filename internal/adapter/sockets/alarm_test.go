@@ -59,7 +59,7 @@ func TestTheAlarmIgnoresAStepOfTheWallClock(t *testing.T) {
 	defer stop()
 	before := stepped(time.Now())
 	if step := time.Until(before.Round(0)); step < 59*time.Minute {
-		t.Fatalf("the clock was set back by %v, so this test checks nothing", step)
+		t.Fatalf("the clock was set back by only %v, so this test checks nothing", step)
 	}
 	a.nap(before, 5*time.Millisecond, before.Add(time.Second).UnixNano())
 	if left > 5*time.Millisecond {

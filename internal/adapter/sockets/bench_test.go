@@ -15,9 +15,9 @@ import (
 // BenchmarkUDP measures the reader alone: it queues packets first, and the timer runs while
 // they are read and handed over. Look at ns/packet; ns/op includes the sender.
 //
-// Bound: 0 allocs/op. With 64 packets queued, 500 ns a packet and at most three quarters of
-// net.UDPConn.Read, so that 500k packets/s cost a quarter of a core. With one packet queued, the
-// bound is two and a half times net.UDPConn.Read, because net.UDPConn.Read copies no list of
+// Bound: 0 allocs/op. With 64 packets queued, a packet takes at most 500 ns and at most three quarters
+// of the time of net.UDPConn.Read, so that 500k packets/s cost a quarter of a core. With one packet
+// queued, the bound is two and a half times net.UDPConn.Read, because net.UDPConn.Read copies no list of
 // messages and does not ask how full the buffer is. BenchmarkRate measures the cost of waiting.
 func BenchmarkUDP(b *testing.B) {
 	for _, size := range []int{64, 1432} {

@@ -17,10 +17,10 @@ type Handler interface {
 	// for each batch and may jump forward or back.
 	Packet(p []byte, now int64)
 
-	// A call of Tick means that all packets from before the time `now` were handed over. The
-	// listener calls it when Run starts, after every batch and, when nothing arrives, at the time
-	// that the last Tick returned. `next` is the time at which the handler wants the next call,
-	// in Unix nanoseconds. The call may come earlier.
+	// Tick tells the handler that all packets from before the time `now` were handed over. The listener
+	// calls Tick when Run starts and after every batch. If nothing arrives, it calls Tick at the time
+	// that the last Tick returned. `next` is the time at which the handler wants the next call, in Unix
+	// nanoseconds. The call may come earlier.
 	Tick(now int64) (next int64)
 }
 
@@ -50,7 +50,7 @@ type Config struct {
 	GRO bool
 
 	Mode        fs.FileMode // mode of a Unix socket's file; 0 means DefaultMode
-	Connections int         // most connections open at once on a Unix stream socket; 0 means DefaultConnections
+	Connections int         // limit of connections open at once on a Unix stream socket; 0 means DefaultConnections
 
 	// Timed, if not nil, gets the timing of one batch in TimedEvery. It is called after the batch's
 	// Tick, on the goroutine that read the batch.
@@ -75,11 +75,11 @@ type Timing struct {
 const TimedEvery = 16
 
 const (
-	// DefaultMaxPacket holds any UDP datagram (65,507 bytes over IPv4, 65,527 over IPv6). A buffer
-	// of this size costs little more than one of 8 KiB. The batchSize slots of a datagram listener
-	// take 4 MiB of address space, but only pages that a datagram once reached are resident: 256
-	// KiB if no client exceeds the usual 1,432 bytes. Reading is as fast as with slots of 8 KiB. A
-	// stream connection's buffer starts at 16 KiB.
+	// DefaultMaxPacket holds any UDP datagram (65,507 bytes over IPv4, 65,527 over IPv6). A buffer of
+	// this size costs little more than one of 8 KiB. The batchSize slots of a datagram listener take 4
+	// MiB of address space, but only pages that some datagram has reached are resident: 256 KiB if no
+	// client exceeds the usual 1,432 bytes. Reading is as fast as with slots of 8 KiB. A stream
+	// connection's buffer starts at 16 KiB.
 	DefaultMaxPacket = 64 << 10
 
 	// DefaultReceiveBuffer holds about 10,000 short datagrams, or 3,600 of 1,432 bytes. The kernel

@@ -23,8 +23,8 @@ import (
 // reads it.
 const stagger = 1536
 
-// datagrams reads a UDP or a Unix datagram socket. The goroutine in run owns everything except
-// drops and close.
+// datagrams reads a UDP or a Unix datagram socket. Except for the methods `drops` and `close`, it
+// belongs to the goroutine in `run`.
 type datagrams struct {
 	socket   *descriptor
 	wait     *waiter
@@ -57,7 +57,7 @@ type datagrams struct {
 	// With the fields below, the reader computes from the rate of datagrams how long to let them gather.
 	nap    func(elapsed time.Duration, packets int, used, size uint32) time.Duration
 	empty  time.Time // when the socket was last found empty
-	since  int       // messages read since the time in empty
+	since  int       // messages read since the time `empty`
 	memory memory    // the kernel's figures at the end of the last wait
 	calm   time.Time // the reader takes no naps until this time
 }

@@ -16,9 +16,9 @@ import (
 // descriptor is a datagram socket outside the runtime's poller. The poller would wake a thread for
 // each datagram, even while no goroutine waits for it.
 //
-// Its system calls bypass Go's scheduler, because notifying the scheduler costs more than
-// the call itself. So a garbage collection may have to wait for a call, which reads one
-// batch at most.
+// The system calls of a descriptor bypass Go's scheduler, because notifying the scheduler costs more
+// than the call itself. So a garbage collection may have to wait for a call, which reads one batch at
+// most.
 type descriptor struct {
 	mu sync.RWMutex // close locks it for writing, system calls for reading
 	fd int          // -1 after close

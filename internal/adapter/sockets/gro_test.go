@@ -65,7 +65,7 @@ func TestGRODatagramsOfOneBufferAreHandedOverOneByOne(t *testing.T) {
 		}
 		d.receive()
 		if d.n != len(sends) {
-			t.Fatalf("the kernel handed over %d buffers, so this test checks nothing", d.n)
+			t.Fatalf("the kernel handed over %d buffers, want one for each send; this test checks nothing", d.n)
 		}
 		d.hand(r, 0)
 	}
@@ -97,7 +97,7 @@ func TestGROTruncatedDatagramsAreCountedOneByOne(t *testing.T) {
 	r.expect(t, []string{strings.Repeat("x", 50)})
 	r.wait(t, "the statistics", func() bool { return l.Stats().Packets == 1 })
 	if s := l.Stats(); s.Truncated != 3 || s.Bytes != 50 {
-		t.Errorf("statistics %+v, want 3 truncated and 50 bytes", s)
+		t.Errorf("the statistics are %+v, want 3 truncated datagrams and 50 bytes", s)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestGRODatagramsWithoutTheirSizeAreNotHandedOver(t *testing.T) {
 	d.msgs[0].Hdr.Flags |= unix.MSG_CTRUNC
 	d.hand(r, 0)
 	if got, s := r.got(), l.Stats(); len(got) > 0 || s.Truncated != 1 || s.Packets != 0 {
-		t.Errorf("got packets %q, statistics %+v; want none, 1 truncated", got, s)
+		t.Errorf("got packets %q and statistics %+v; want no packets and 1 truncated datagram", got, s)
 	}
 }
 

@@ -109,7 +109,7 @@ func adoptUnix(c Config, in Inherited) (*Listener, error) {
 }
 
 // Leave prepares for a successor. It returns the socket as a file that the caller owns and hands over.
-// From then on, when Run ends, it leaves three things to the successor: the data that the kernel holds
+// From then on, Run leaves three things to the successor when it ends: the data that the kernel holds
 // (for a stream socket, this is the backlog), the address, and the file of a Unix socket. Run still
 // reads the data of connected clients, and then ends their connections.
 func (l *Listener) Leave() (*os.File, error) {

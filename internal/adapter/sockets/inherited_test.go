@@ -105,7 +105,8 @@ func TestWhoeverStopsLastRemovesTheFile(t *testing.T) {
 				config.Inherited = []Inherited{{File: file, Shared: shared}}
 				run(t, listen(t, config), newRecorder())()
 				if _, err := os.Lstat(config.Address); os.IsNotExist(err) == shared {
-					t.Errorf("after Run: %v; want the file only if shared", err)
+					t.Errorf("after Run, Lstat of the file returned %v; want the file only if the socket is shared",
+						err)
 				}
 			})
 		}
@@ -128,7 +129,7 @@ func TestDropsAreToldOnceAcrossSuccessors(t *testing.T) {
 	flood()
 	cookie, booked, ok := l.Booked()
 	if told == 0 || !ok || uint64(booked) != told {
-		t.Fatalf("booked %d drops, ok %t; want %d", booked, ok, told)
+		t.Fatalf("Booked returned %d drops and ok = %t; want %d and true", booked, ok, told)
 	}
 	file, err := l.Leave()
 	if err != nil {
@@ -157,7 +158,7 @@ func TestAdoptionKeepsTheLargerReceiveBuffer(t *testing.T) {
 		config.ReceiveBuffer, config.Inherited = tt.wanted, []Inherited{{File: file}}
 		l := listen(t, config)
 		if wanted, granted := l.ReceiveBuffer(); wanted != tt.wanted || granted != tt.after || len(l.Warnings()) > 0 {
-			t.Errorf("buffer of %d, asked for %d: got %d, want %d; warnings %q",
+			t.Errorf("the old buffer has %d bytes, and %d are wanted: got %d, want %d; warnings %q",
 				tt.before, wanted, granted, tt.after, l.Warnings())
 		}
 	}

@@ -19,7 +19,7 @@ import (
 type Stats struct {
 	Packets     uint64 // datagrams or frames handed over
 	Bytes       uint64 // bytes of these packets
-	Truncated   uint64 // datagrams read, not handed over: longer than MaxPacket, or of unknown size after UDP_GRO
+	Truncated   uint64 // datagrams read but not handed over: longer than MaxPacket, or of unknown size after UDP_GRO
 	ReadErrors  uint64 // system calls that failed for lack of memory or descriptors, or because of a broken connection
 	LongFrames  uint64 // frames announced as longer than MaxPacket; each ends its connection
 	CutFrames   uint64 // frames cut short by the end of their connection

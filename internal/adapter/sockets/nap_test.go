@@ -148,7 +148,7 @@ func TestABurstDuringANapIsReceivedOrCounted(t *testing.T) {
 	}
 	stop()
 	if received, drops := r.count()-1, l.Drops(); drops == 0 || received == 0 || uint64(received)+drops != sent {
-		t.Errorf("received %d + dropped %d, sent %d", received, drops, sent)
+		t.Errorf("received %d and dropped %d datagrams, want some of each, and %d in total", received, drops, sent)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestTheSocketIsWatchedOnlyWhileArmed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := readable(); got != armed {
-			t.Errorf("armed %t, but readable %t", armed, got)
+			t.Errorf("the socket is armed: %t, but readable: %t", armed, got)
 		}
 	}
 }

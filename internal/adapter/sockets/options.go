@@ -79,7 +79,7 @@ func (d *dropCounter) read(socket *descriptor) uint64 {
 	return d.total
 }
 
-// seen is the kernel's count at the last read.
+// seen returns the kernel's count at the last read.
 func (d *dropCounter) seen() uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -19,15 +19,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkRate measures the CPU time of this whole process for reading at a given rate. Another
-// process sends. Look at cpu-us/packet. One op runs each technique for a tenth of a second.
+// BenchmarkRate measures the CPU time that this whole process takes to read at a given rate. Another
+// process sends the packets. The result is the metric cpu-us/packet. One op runs each technique for a
+// tenth of a second.
 //
 // It compares our technique with two others. The first is recvmmsg on a net.UDPConn, Freshet's
 // earlier technique: the runtime's poller wakes a thread for each datagram. The second is a bare
 // blocking recvfrom, the cheapest way to read datagrams one by one.
 //
-// Bound, as a multiple of the CPU time of bare recvfrom in the same run: 0.5 at 40k packets/s, 0.65
-// at 200k packets/s, 1 for full packets at 8.6k packets/s (120k metrics/s), 2 for unixgram.
+// Bounds of our CPU time, as multiples of the CPU time of bare recvfrom in the same run: 0.5 at 40k
+// packets/s, 0.65 at 200k packets/s, 1 for full packets at 8.6k packets/s (120k metrics/s), 2 for
+// unixgram.
 func BenchmarkRate(b *testing.B) {
 	for _, load := range []struct {
 		network    string

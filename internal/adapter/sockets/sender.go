@@ -23,7 +23,7 @@ type senders struct {
 
 	names   *[batchSize]unix.RawSockaddrInet6 // the kernel writes addresses here; nil until the first watch
 	control *[batchSize][credentialSpace]byte
-	asking  bool         // whether the messages point to names
+	asking  bool         // whether the messages point to the field names
 	used    int          // messages that the last receive filled
 	message *unix.Msghdr // message of the packet being handled
 }
@@ -51,8 +51,8 @@ func (s *senders) watch(raw controller, on bool) error {
 	return nil
 }
 
-// prepare restores the length of the space for senders before the next batch, because the kernel
-// has overwritten it with the length that it used.
+// prepare restores the length of the space for senders before the next batch, because the kernel has
+// overwritten this length with the length of the address.
 func (s *senders) prepare(msgs *[batchSize]unix.Mmsghdr) {
 	n := s.used
 	if wanted := s.wanted.Load(); wanted != s.asking {

@@ -129,7 +129,7 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 				d.hand(h, 0)
 			})
 			if allocs != 0 || lastSender == (sender.Sender{}) {
-				t.Errorf("%v allocations a packet from %+v, want none", allocs, lastSender)
+				t.Errorf("%v allocations for each packet from %+v, want none", allocs, lastSender)
 			}
 		})
 	}

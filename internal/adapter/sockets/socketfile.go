@@ -13,8 +13,7 @@ type socketFile struct {
 	info fs.FileInfo
 }
 
-// own is called for a new socket file at `path`. It sets the mode, and remembers which file it
-// is.
+// own sets the mode of a new socket file at `path`, and remembers which file it is.
 func own(path string, mode fs.FileMode) (socketFile, error) {
 	f := socketFile{path: path}
 	err := os.Chmod(path, mode)

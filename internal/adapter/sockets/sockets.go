@@ -38,8 +38,8 @@ import (
 	"fmt"
 )
 
-// Listen binds the sockets that c describes: Config.Listeners for UDP, otherwise one. It starts
-// nothing, but from now on the kernel queues packets. Each Listener must be run or closed.
+// Listen binds the sockets that c describes: as many as Config.Listeners for UDP, otherwise one. It
+// starts nothing, but from now on the kernel queues packets. Each Listener must be run or closed.
 func Listen(c Config) ([]*Listener, error) {
 	c, err := c.withDefaults()
 	if err != nil {

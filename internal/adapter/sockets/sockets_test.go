@@ -150,8 +150,8 @@ func write(t testing.TB, c net.Conn, p []byte) {
 	}
 }
 
-// send waits after each packet until r has it, so that even the smallest receive buffer does
-// not overflow.
+// send waits after every hundredth packet until r has all packets sent so far, so that even the smallest
+// receive buffer does not overflow.
 func send(t *testing.T, r *recorder, c net.Conn, packets []string, wire func(string) []byte) {
 	t.Helper()
 	before := len(r.got())
@@ -281,8 +281,8 @@ func TestTicksWhenIdle(t *testing.T) {
 	}
 }
 
-// A handler may always want its next tick at once, here at a time long past. The listener must
-// still read.
+// A handler may always want its next tick at once. In this test it asks for a time long past. The
+// listener must still read.
 func TestTickInThePastDoesNotStarveReading(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {

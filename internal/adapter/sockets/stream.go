@@ -214,7 +214,7 @@ func (s *stream) sender() sender.Sender {
 	return s.current
 }
 
-// drops is 0, because a client that writes to a full stream waits.
+// drops returns 0, because a client that writes to a full stream waits.
 func (s *stream) drops() uint64 { return 0 }
 
 func (s *stream) close() error {

@@ -245,7 +245,7 @@ func FuzzDeframer(f *testing.F) {
 				t.Fatalf("in reads of %d bytes: pending %v, want %v", step, d.pending(), left)
 			}
 			if len(d.buf) > frameHeader+limit {
-				t.Fatalf("the buffer has %d bytes, want at most a header and a packet of %d", len(d.buf), limit)
+				t.Fatalf("the buffer has %d bytes, want at most a header and a packet of %d bytes", len(d.buf), limit)
 			}
 		}
 	})

@@ -61,8 +61,8 @@ func bindUDP(c Config, address string, join bool) (*Listener, error) {
 	})
 }
 
-// newUDP makes a listener of `conn`. It owns `conn` from then on, even when it fails. `finish` sets
-// the remaining options.
+// newUDP makes a listener of `conn`. From then on newUDP or the listener owns `conn`, even after an
+// error. `finish` sets the remaining options.
 func newUDP(conn *net.UDPConn, c Config, in Inherited, finish func(l *Listener, fd int) error) (*Listener, error) {
 	d, err := newDatagrams(conn, c)
 	if err != nil {

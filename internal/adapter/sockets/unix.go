@@ -39,7 +39,8 @@ func listenUnixgram(c Config) ([]*Listener, error) {
 	return []*Listener{l}, nil
 }
 
-// newUnixgram makes a listener of `conn`. It owns `conn` from then on, even when it fails.
+// newUnixgram makes a listener of `conn`. From then on newUnixgram or the listener owns `conn`, even
+// after an error.
 func newUnixgram(conn *net.UnixConn, c Config, file socketFile) (*Listener, error) {
 	d, err := newDatagrams(conn, c)
 	if err != nil {

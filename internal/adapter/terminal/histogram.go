@@ -74,8 +74,8 @@ func quantile(q float64, h *model.SampleHistogram) float64 {
 	return math.NaN() // the rank is among observations of NaN, which no bucket counts
 }
 
-// within returns a quantile of one bucket: the value that a given fraction of the bucket's values does
-// not exceed.
+// within returns a quantile of one bucket: the given fraction of the bucket's values lies at or below
+// the result.
 func within(b *model.HistogramBucket, fraction float64, lowest bool) float64 {
 	lower, upper := float64(b.Lower), float64(b.Upper)
 	switch {

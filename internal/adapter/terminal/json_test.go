@@ -30,7 +30,7 @@ func TestWriteJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := json.Unmarshal(out.Bytes(), &after); err != nil || !reflect.DeepEqual(before, after) {
-			t.Errorf("%s: %q became %q, %v", tt.why, before, after, err)
+			t.Errorf("%s: %q became %q; error %v", tt.why, before, after, err)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func (v View) curveOf(s *model.SampleStream, start time.Time) curve {
 	return c
 }
 
-// plot draws the curves over one pair of axes, and a legend.
+// plot draws a legend and the curves. All curves share one pair of axes.
 func (v View) plot(curves []curve, start time.Time) error {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, c := range curves {

@@ -55,8 +55,8 @@ func (s *Screen) Close() error {
 	return err
 }
 
-// Draw shows lines, in one write to avoid flicker. No line may be wider than the window. Draw leaves out
-// the lines that do not fit below.
+// Draw shows lines from the top of the window, in one write to avoid flicker. No line may be wider than
+// the window. Draw leaves out the lines for which there is no row.
 func (s *Screen) Draw(lines []string) error {
 	_, rows := s.size()
 	text := topLeft + strings.Join(lines[:min(rows, len(lines))], clearLine+"\r\n") + clearLine + clearBelow

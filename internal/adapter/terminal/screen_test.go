@@ -25,7 +25,7 @@ func TestScreen(t *testing.T) {
 
 func TestNoScreen(t *testing.T) {
 	if NewScreen(new(bytes.Buffer)) != nil {
-		t.Error("took a buffer for a terminal")
+		t.Error("NewScreen took a buffer as terminal")
 	}
 }
 

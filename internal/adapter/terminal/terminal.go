@@ -86,8 +86,8 @@ func (v View) Show(kind string, result []byte) error {
 	return fmt.Errorf("this version does not know the type %q; use --json", kind)
 }
 
-// nothing is the method for an empty answer: it writes a note that no series match. The note does not go
-// to Out, where a script expects only series.
+// nothing, the method for an empty answer, writes a note that no series match. The note does not go to
+// Out, where a script expects only series.
 func (v View) nothing() error {
 	span := "at " + v.At.Format(time.RFC3339)
 	if v.Length > 0 {

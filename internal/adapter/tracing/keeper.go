@@ -32,8 +32,8 @@ type openTrace struct {
 }
 
 const (
-	maxOpen  = 10_000 // most open spans; queries never open this many
-	maxSpans = 200    // most spans of a trace; PromQL's engine makes one for each part of a query
+	maxOpen  = 10_000 // limit of open spans; queries never open this many
+	maxSpans = 200    // limit of spans of a trace; PromQL's engine makes a span for each part of a query
 )
 
 // Trace is a kept trace.

@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// waiting is the limit of slow batches that wait for their spans.
+	// waiting limits how many slow batches may wait for their spans.
 	waiting = 64
 
 	// perSecond bounds the number of traces kept in one second: when everything is slow, a few
@@ -138,7 +138,7 @@ func (t *Tracing) record(slow slowTrip) {
 		))
 	for s := range stage.NumStages {
 		entered, left, passed := trip.Passed(s)
-		if !passed || s == stage.Visible { // its span is the root
+		if !passed || s == stage.Visible { // Visible's span is the root
 			continue
 		}
 		_, span := t.tracer.Start(ctx, s.String(), trace.WithTimestamp(trip.Born.Add(entered)))

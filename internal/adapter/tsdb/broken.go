@@ -13,7 +13,7 @@ type BrokenError struct {
 	Since         time.Time // time of the first failed try
 	Cause         error
 	WayOut        string // what to do, and which data is then lost
-	Open          bool   // the store broke once open: see the method look
+	Open          bool   // the store broke while open: see the method look
 }
 
 // Error does not name the tenant and the store, because the errors that wrap it do.

@@ -61,8 +61,8 @@ func DefaultConfig() Config {
 const (
 	day = 24 * time.Hour
 
-	// blockDuration is the length of the smallest block on disk. The newest samples are in memory: those
-	// of up to 1.5 times this length.
+	// blockDuration is the length of the smallest block on disk. The newest samples, up to 1.5 times
+	// this length, are in memory.
 	blockDuration = 2 * time.Hour
 
 	// maxBlockDuration bounds the largest block. Retention deletes whole blocks, so a block may

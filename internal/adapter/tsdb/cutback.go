@@ -25,8 +25,8 @@ import (
 //
 // Therefore a group's stores are cut back after a power loss. Each sync saves where the logs ended. A
 // start on another boot of the machine removes everything behind these ends, and the group writes the
-// requests since then again, from its own log. Blocks have samples of the logs, too: before a block is
-// put into place, the logs are synced and their ends saved.
+// requests since then again, from its own log. A cut does not reach blocks, which also have samples of
+// the logs. So before a block is put into place, the logs are synced and their ends saved.
 
 // CutBack cuts the raw stores of a group back to their last sync, unless that sync was in the present
 // boot of the machine. From now on, the stores save the ends of their logs. `boot` names the present
@@ -115,8 +115,8 @@ func (s *store) cutBack(boot string) error {
 // beginEnds prepares the saved ends before the store opens. In a group, a new store gets ends at the
 // beginning of its logs. After a cut, beginEnds saves the ends for the present boot, so that no later
 // start in this boot cuts the store again: the group notes which requests the store takes, and does not
-// write them again. Outside of a group, beginEnds removes the saved ends, because nothing would write
-// the requests again that a cut removed.
+// write them again. Outside of a group, beginEnds removes the saved ends. A cut there would lose
+// requests, because nothing would write them again.
 func (s *store) beginEnds() error {
 	_, err := os.Stat(s.dir)
 	isNew := errors.Is(err, fs.ErrNotExist)
@@ -147,8 +147,8 @@ func (s *store) beginEnds() error {
 }
 
 // fitEnds saves the ends again if renumber has replaced the segment in which the log of late samples
-// ended. If the process dies before that, the next opening saves them. If the power fails before that,
-// CutBack reports the store. If a sync fails, the next Sync saves the ends.
+// ended. If the process dies before fitEnds has saved the ends, the next opening saves them. If the
+// power fails before, CutBack reports the store. If a sync fails, the next Sync saves the ends.
 func (s *store) fitEnds() {
 	if s.kind != Raw || !s.ends.kept {
 		return

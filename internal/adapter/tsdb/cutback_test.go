@@ -132,8 +132,8 @@ func TestACutIsUndoneInPart(t *testing.T) {
 	}
 }
 
-// An opening moves late samples into chunk files. A cut must also remove the late samples there that the
-// last sync does not cover.
+// An opening moves late samples into chunk files. A cut must also remove late samples from these files
+// if the last sync does not cover them.
 func TestChunksAreCutBack(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)
@@ -150,9 +150,9 @@ func TestChunksAreCutBack(t *testing.T) {
 	}
 }
 
-// A power loss may take all of both logs since the last sync, and leave the chunk files. A store that
-// kept these late samples would decide differently from the other members: it would write no zero at
-// 900.
+// A power loss may remove everything that was written to both logs since the last sync, and leave the
+// chunk files. A store that kept the late samples of these files would decide differently from the other
+// members: it would write no zero at 900.
 func TestChunksAreCutBackIfTheLogsAreLost(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)
@@ -235,8 +235,9 @@ func TestEndsAreSavedAfterAnOpening(t *testing.T) {
 	}
 }
 
-// A member starts from a checkpoint that has fewer requests than the store. The ends still count all requests in
-// front of them: if they counted fewer, a checkpoint could have more, and the store would stay uncut.
+// A member starts from a checkpoint that has fewer requests than the store. The saved ends still count
+// all requests in front of them. If they counted fewer, a checkpoint could have more requests than the
+// ends, and the store would not be cut back.
 func TestEndsCountTheRequestsOfEarlierProcesses(t *testing.T) {
 	w := newWorld(t)
 	w.startInGroup("first", 0)

@@ -88,7 +88,7 @@ func deleted(path string) bool {
 // pageBytes is the page size to which tsdb pads a log.
 const pageBytes = 32 << 10
 
-// written is the size of a segment in bytes, without the zeros in its last page.
+// written returns the size of a segment in bytes, without the zeros in its last page.
 func written(path string, size int64) int64 {
 	f, err := os.Open(path)
 	if err != nil {
@@ -192,8 +192,8 @@ func examineCheckpoint(dir string) error {
 	return nil
 }
 
-// readLog reads the log of samples in order, and returns an error of the disk, which tsdb would take
-// for damage. The log is then in the page cache, so tsdb's replay reads nothing from the disk.
+// readLog reads the log of in-order samples. It returns errors of the disk, which tsdb would take for
+// damage. Afterwards the log is in the page cache, so tsdb's replay reads nothing from the disk.
 func readLog(dir string) error {
 	wal := filepath.Join(dir, "wal")
 	found, err := segmentsOf(wal)

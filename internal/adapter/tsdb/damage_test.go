@@ -74,9 +74,9 @@ func TestALogThatCannotBeReadLosesNothing(t *testing.T) {
 	}
 }
 
-// TestATornLogHidesNoLateSamples: a power loss tears the last record of a log. tsdb repaired this log,
-// and then did not read the other log, which has the out-of-order samples. These samples were missing
-// until the next start, and a second value for one of their times was accepted.
+// TestATornLogHidesNoLateSamples: a power loss tore the last record of a log. tsdb repaired this log,
+// but then did not read the other log, which has the out-of-order samples. Until the next start these
+// samples were missing, and the store accepted a second value for the time of one of them.
 func TestATornLogHidesNoLateSamples(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@1000=1", "a@900=2")
@@ -143,7 +143,7 @@ func TestAFileInPlaceOfATenant(t *testing.T) {
 	w.open()
 	found := w.stores.Broken()
 	if len(found) != len(kinds) {
-		t.Fatalf("broken stores at the start: %v", found)
+		t.Fatalf("broken stores at the start: %v, want all", found)
 	}
 	for _, b := range found {
 		if b.Tenant != "b" || !strings.Contains(b.Error(), wayOut) || w.broken("b", b.Store) != 1 {

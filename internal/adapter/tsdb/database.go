@@ -126,8 +126,7 @@ func (d *database) at(ctx context.Context, series labels.Labels, t int64) (at *t
 	return at, err
 }
 
-// last looks for the newest stored sample of one series, and returns its time. Samples before
-// `from` do not count.
+// last returns the time of the newest stored sample of one series. Samples before `from` do not count.
 func (d *database) last(ctx context.Context, series labels.Labels, from int64) (t int64, found bool, err error) {
 	err = d.read(ctx, series, from, math.MaxInt64, func(it chunkenc.Iterator, _ chunkenc.ValueType) {
 		t, found = it.AtT(), true

@@ -16,8 +16,8 @@ import (
 	"sync/atomic"
 )
 
-// ends says where the logs of a raw store ended at its last sync: see CutBack. A file in the store's
-// directory has them, in the layout of docs/format/databases.md.
+// ends has the positions where the logs of a raw store ended at its last sync: see CutBack. A file in
+// the store's directory holds these positions, in the layout of docs/format/databases.md.
 type ends struct {
 	boot     string // name of the machine's boot at the sync; empty if unknown
 	requests uint64 // the logs have the tenant's first requests, up to this number
@@ -42,8 +42,8 @@ type keptEnds struct {
 	opening  sync.Mutex    // held while an opening may replace files of the logs
 }
 
-// has notes that the logs have the first `requests` requests of the tenant. Smaller numbers, as in a
-// replay, change nothing.
+// has is called when the logs have the first `requests` requests of the tenant. It ignores smaller
+// numbers, as in a replay.
 func (k *keptEnds) has(requests uint64) {
 	if requests > k.requests.Load() {
 		k.requests.Store(requests)
@@ -138,7 +138,7 @@ func (d *endsDecoder) logEnd() logEnd {
 	}
 }
 
-// readEnds reads the file of a store. found is false if there is none.
+// readEnds reads the saved ends of a store. `found` is false if the store has no such file.
 func readEnds(dir string) (e ends, found bool, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, endsFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -247,8 +247,9 @@ func (e logEnd) behind(log string) (n int64, err error) {
 	return n, err
 }
 
-// gapBehind reports whether a segment behind the end is missing, and a later one is there. tsdb does not
-// open such a log. A power loss during a cut leaves such a gap if it undoes some of the removals.
+// gapBehind reports whether a segment behind the end is missing although a later segment exists. tsdb
+// does not open such a log. A power loss during a cut leaves such a gap if it undoes some of the cut's
+// removals.
 func (e logEnd) gapBehind(log string) bool {
 	all, _ := segmentsOf(log) // the method behind returns the error
 	for i, number := range all.numbers {

@@ -17,8 +17,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// exemplars returns the exemplars of all series whose name has this prefix, in the notation of
-// samples.
+// exemplars returns the exemplars of all series whose name has this prefix, in the notation of the
+// method samples.
 func (w *world) exemplars(name string) string {
 	w.t.Helper()
 	q, err := w.stores.ExemplarQuerier(context.Background(), tenant.Default)

@@ -66,7 +66,8 @@ func (w *lateWorld) late(n int) {
 	}
 }
 
-// others writes samples of the 100 other series in order of time, beginning at the second `from`.
+// others is the counterpart of late: it writes samples of the 100 other series in order of time,
+// beginning at the second `from`.
 func (w *lateWorld) others(from int) {
 	for at := 0; at < 280; at += 20 {
 		var words []string
@@ -152,11 +153,11 @@ func (w *lateWorld) check() {
 	}
 }
 
-// TestLateSamplesSurviveKills: samples were lost in two ways. In the first, a marker in the log of
-// late samples named a chunk that a kill had lost. The first opening ignored the marker, but the
-// second one trusted it, because other chunks had reached the same position by then. It lost 32
-// samples. In the second, a marker without a position said that a compaction had put the samples
-// before it into a chunk, but a kill had lost this chunk, too.
+// TestLateSamplesSurviveKills: samples were lost in two ways. One way: a marker in the log of late
+// samples named a chunk that a kill had lost. The first opening ignored the marker. The second opening
+// trusted it, because other chunks had reached the same position by then, and lost 32 samples. The other
+// way: a marker without a position said that a compaction had put the samples before the marker into a
+// chunk, but a kill had lost this chunk, too.
 func TestLateSamplesSurviveKills(t *testing.T) {
 	for _, story := range []string{"kill kill", "kill kill kill", "kill restart", "restart kill kill",
 		"kill late kill late kill", "kill late restart kill", "others late kill others kill",
@@ -262,8 +263,8 @@ func TestADamagedChunkFileHasNoChunks(t *testing.T) {
 	w.check()
 }
 
-// Each opening makes new chunks of late samples without markers. Once there are too many copies, the
-// chunk files are removed.
+// If late samples have no markers, each opening puts them into new chunks again. When there are too many
+// copies, the chunk files are removed.
 func TestCopiesOfLateSamplesAreBounded(t *testing.T) {
 	w := newLateWorld(t)
 	for at := range 401 {
@@ -430,7 +431,7 @@ func TestAFullDiskSaysHowMuchItNeeds(t *testing.T) {
 }
 
 // TestAnErrorOfTheDiskIsNoDamage: to repair damage, an opening removes what it cannot read. After an
-// error of the disk, it must not.
+// error of the disk, it must remove nothing.
 func TestAnErrorOfTheDiskIsNoDamage(t *testing.T) {
 	for _, c := range []struct {
 		err      error
@@ -446,7 +447,7 @@ func TestAnErrorOfTheDiskIsNoDamage(t *testing.T) {
 	} {
 		for _, err := range []error{c.err, &wlog.CorruptionErr{Err: c.err}} {
 			if err := environment(err); (err == nil) != c.isDamage {
-				t.Errorf("%v: environment returns %v; want damage: %t", c.err, err, c.isDamage)
+				t.Errorf("for the error %v, environment returns %v; want damage: %t", c.err, err, c.isDamage)
 			}
 		}
 	}
@@ -461,7 +462,7 @@ func TestAnErrorOfTheDiskIsNoDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := renumber(w.storeRaw(), compression.None); !errors.Is(err, syscall.EISDIR) {
-			t.Errorf("%s cannot be read: got the error %v, want EISDIR", log, err)
+			t.Errorf("with a log %s that cannot be read: got the error %v, want EISDIR", log, err)
 		}
 		if err := cmp.Or(os.Remove(segment), os.Rename(segment+".away", segment)); err != nil {
 			t.Fatal(err)

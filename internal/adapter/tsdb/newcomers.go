@@ -56,8 +56,8 @@ func (n *newcomers) PostCreation(ls labels.Labels) {
 
 func (*newcomers) PostDeletion(map[chunks.HeadSeriesRef]labels.Labels) {}
 
-// newcomers returns the newcomers for the store's database. It is nil if another store has the same
-// series and notes them.
+// newcomers returns the callbacks that note the new series of the store's database. It returns nil if
+// another store has the same series and notes them.
 func (s *store) newcomers() *newcomers {
 	if s.kind != Raw && s.kind != tile.Width10s.String() {
 		return nil

@@ -48,7 +48,7 @@ func TestNewcomersAreToldOf(t *testing.T) {
 	w.write("t@10=1")
 	w.write("t@20=1")
 	if got := growing(w.stores.Growth()); !strings.HasSuffix(got, "10s t 1 0") {
-		t.Errorf("growth after a write of tiles: %s", got)
+		t.Errorf("growth is %s, want 10s t 1 0 at the end", got)
 	}
 	w.close()
 	w.open()

@@ -249,5 +249,5 @@ func reserve(dir string, number chunks.HeadSeriesRef) error {
 		Intervals: tombstones.Intervals{{Mint: math.MinInt64, Maxt: math.MaxInt64}},
 	}
 	err = log.Log(encoder.Tombstones([]tombstones.Stone{stone}, nil))
-	return errors.Join(err, log.Close()) // the close syncs it
+	return errors.Join(err, log.Close()) // Close syncs the log
 }

@@ -127,7 +127,7 @@ func (s *store) open() {
 	took := s.now().Sub(begun)
 	s.tellCut(cut) // even if the opening failed afterwards
 	if err == nil {
-		s.note(s.name()) // the opening still counts as a user, so a stop waits for the note
+		s.note(s.name()) // the opening still counts as a user, so a stop waits for this call
 	}
 
 	s.mu.Lock()
@@ -200,7 +200,8 @@ func (s *store) breaks(cause error) {
 	}
 }
 
-// mends clears the cause that the method breaks recorded. It is called when the store was opened.
+// mends clears the recorded cause of a broken store: see the method breaks. It is called after the store
+// was opened.
 func (s *store) mends() {
 	if before := s.broken.Swap(nil); before != nil {
 		s.fault.Set(0)

@@ -52,7 +52,7 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 		name        string
 		brk, mend   func(w *world) error
 		says        []string // STORE is replaced with the directory
-		left, right string   // samples in the store once it is repaired, before and after a@50
+		left, right string   // samples in the repaired store: those before and after a@50
 	}{
 		{
 			"a segment of the log is gone, and put back",
@@ -178,7 +178,8 @@ func TestBrokenNamesEachStore(t *testing.T) {
 				found := w.stores.Broken()
 				if len(found) != 1 || found[0].Tenant != tenant || found[0].Store != kind || found[0].Open ||
 					!strings.Contains(found[0].WayOut, "move the file "+inTheWay+" away") {
-					t.Errorf("tenant %s, store %s, while running %t: reported %v", tenant, kind, running, found)
+					t.Errorf("tenant %s, store %s, obstacle made while running %t: reported %v",
+						tenant, kind, running, found)
 				}
 			}
 		}

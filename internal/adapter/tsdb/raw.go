@@ -23,10 +23,10 @@ import (
 // agrees with later queries. After an error nothing counts as written, and the caller should write
 // the same requests again: parts that are stored by then are repeats.
 //
-// Fates and samples depend on the requests, on earlier requests, and on their order. They do not
-// depend on how requests are grouped, nor on when the database was opened, compacted or killed.
-// `state` has what the store does not know about earlier requests. An error leaves it unchanged. Its
-// changes can be undone until the next call.
+// Fates and samples depend on the requests, on earlier requests, and on their order. They do not depend
+// on how requests are grouped, nor on when the database was opened, compacted or killed. `state` has
+// what the store does not know about earlier requests. An error leaves `state` unchanged. Changes of
+// `state` can be undone until the next call.
 //
 // WriteRequests does not look at the labels of a known series: see core/seriescache.
 func (s *Stores) WriteRequests(

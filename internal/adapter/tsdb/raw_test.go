@@ -451,7 +451,8 @@ func TestMetadataThatComesLater(t *testing.T) {
 		heard += len(r.Described)
 		if want := min(1, max(0, i-1)); heard != want || len(r.Described) > 0 &&
 			r.Described[0] != (write.Description{Metric: "a", Metadata: r.Series[0].Metadata}) {
-			t.Fatalf("request %d: passed on %+v, %d descriptions in all, want %d", i, r.Described, heard, want)
+			t.Fatalf("request %d: passed on %+v; requests so far passed on %d descriptions, want %d",
+				i, r.Described, heard, want)
 		}
 	}
 }
@@ -613,7 +614,7 @@ func TestTooOldDependsOnTheNewestSample(t *testing.T) {
 	}
 	for _, c := range []struct {
 		state string
-		reach func(w *world) // reaches the state; no sample is newer than 10 h
+		reach func(w *world) // brings w into the state; no sample is newer than 10 h
 	}{
 		{"one sample", func(w *world) { w.writeRaw(&plain, "a@36000=1") }},
 		{"one, and a restart", func(w *world) {
@@ -905,7 +906,7 @@ func TestASeriesThatTheHeadLetGo(t *testing.T) {
 		}
 		w.writeRaw(&plain, "a@10030=5")
 		if n := w.resolved(); n != 5 { // once for each series, once when series a returned, and once for its repeat
-			t.Errorf("heard: %v: labels were resolved %d times, want 5", heard, n)
+			t.Errorf("deletion heard %v: labels were resolved %d times, want 5", heard, n)
 		}
 		for _, ref := range dropped {
 			if heard && st.db.raw.lookup.cache.ByRef(ref) != 0 {
@@ -997,7 +998,7 @@ func TestALargeStoreGetsALargerTable(t *testing.T) {
 	large := opened()
 	round(30)
 	if large == small || opened() != large {
-		t.Errorf("the databases are %p, %p, %p: want exactly one opening", small, large, opened())
+		t.Errorf("databases %p, %p, %p: want only the last two to be the same", small, large, opened())
 	}
 	if got := w.raw(); len(got) != manySeries+1 || got["s7"] != "10=7 20=7 30=7" {
 		t.Errorf("%d series, s7 is %q", len(got), got["s7"])
@@ -1049,6 +1050,6 @@ func TestSeriesInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := w.stores.InMemory(Raw), map[string]int{"a": 2, "b": 0}; !maps.Equal(got, want) {
-		t.Errorf("after one store was read: %v, want %v", got, want)
+		t.Errorf("in memory after one store was read: %v, want %v", got, want)
 	}
 }

@@ -24,7 +24,7 @@ func (b *rawBounds) begin(r *write.Request) {
 	b.latest = r.Arrival + write.MaxAhead.Milliseconds()
 }
 
-// taken notes the time of a sample that the tenant has.
+// taken is called with the time of a sample that the tenant has.
 func (b *rawBounds) taken(t int64) { b.newest = max(b.newest, t) }
 
 // tooOld reports whether a sample at time t is always refused. late reports whether the sample is
@@ -75,7 +75,7 @@ func (s *store) takeWindow(requests []*write.Request) error {
 	next.OutOfOrderTimeWindow = window
 	s.options = &next
 	if s.db == nil {
-		return nil // the next opening has the window
+		return nil // the next opening uses the window
 	}
 	return s.applyOptions()
 }

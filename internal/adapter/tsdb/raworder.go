@@ -37,9 +37,9 @@ func rawOrderOf(entry *seriescache.Series, commit uint32, onDisk int64) rawOrder
 	return rawOrder{last: entry.LastT, exact: entry.Exact, waits: entry.Commit == commit, late: math.MinInt64}
 }
 
-// place decides where a sample lies. The store decides about a late sample, but does not know the
-// samples that wait for the commit. A late sample that is newer than the late samples before it, as in a
-// backlog, cannot have the time of one of them.
+// place decides where a sample lies. Only the store knows about a late sample, but the store does not
+// have the samples that wait for the commit. A late sample that is newer than all late samples before
+// it, as in a backlog, has the time of none of them.
 func (o *rawOrder) place(entry *seriescache.Series, x rawValue) rawPlace {
 	switch {
 	case x.t > o.last:
@@ -66,8 +66,8 @@ func (o *rawOrder) known(from int64) (has, certain bool) {
 	return true, o.exact || mutant.Reopened
 }
 
-// learned notes the store's answer about samples at or after `from`. If `found` is true, the newest of
-// these samples is at `last`; otherwise there are none.
+// learned is called with the store's answer about samples at or after `from`. If `found` is true, the
+// newest of these samples is at `last`; otherwise there are none.
 func (o *rawOrder) learned(entry *seriescache.Series, from, last int64, found bool) {
 	if o.last, o.exact = from-1, found; found {
 		o.last = last
@@ -77,7 +77,7 @@ func (o *rawOrder) learned(entry *seriescache.Series, from, last int64, found bo
 	}
 }
 
-// appended notes a sample that now waits for the commit.
+// appended is called for a sample that now waits for the commit.
 func (o *rawOrder) appended(entry *seriescache.Series, commit uint32, x rawValue) {
 	if x.t <= o.last {
 		o.late = x.t
@@ -92,5 +92,5 @@ func (o *rawOrder) appended(entry *seriescache.Series, commit uint32, x rawValue
 // it.
 func (o *rawOrder) anyWaits() bool { return o.waits || o.late != math.MinInt64 }
 
-// committed notes that no sample waits any more.
+// committed is called when no sample waits any more.
 func (o *rawOrder) committed() { o.waits, o.late = false, math.MinInt64 }

@@ -116,7 +116,7 @@ func readError(tenant, store string, err error) error {
 	return fmt.Errorf("read store %s of tenant %s: %w", store, tenant, err)
 }
 
-// querier keeps its database open until it is closed.
+// querier keeps its database open until the querier is closed.
 type querier struct {
 	storage.Querier
 	release func()

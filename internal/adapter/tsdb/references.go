@@ -12,7 +12,7 @@ type reference struct {
 	series *tile.Series
 	ref    uint64     // in the head; 0 if the head does not have the series yet
 	lastT  int64      // Unix milliseconds; the database has no newer sample of the series
-	next   *reference // the series that followed it in the last write, or nil
+	next   *reference // reference of the next series in the last write, or nil
 }
 
 // references belong to one open database. Another database gives its series other references.

@@ -36,8 +36,8 @@ func TestReferencesOfSeriesThatEndedAreForgotten(t *testing.T) {
 	}
 }
 
-// References expect the series of a write in the order of the last write. In another order, they find
-// the same references.
+// References expect the series of a write in the order of the last write. If a write has another order,
+// find still returns the same references.
 func TestReferencesFollowTheOrderOfWrites(t *testing.T) {
 	w := newWorld(t)
 	for _, step := range []struct{ write, next string }{

@@ -23,10 +23,10 @@ import (
 // marker the opening drops these samples from memory. So late samples that were written under the
 // first number are lost: https://github.com/prometheus/prometheus/issues/19804.
 //
-// A second loss is rarer. The log of late samples may have the last number, while a checkpoint of the
-// other log leaves out the record of that number, because the series is kept under the first one. If the
-// process dies before it compacts the late samples, the next opening does not know to which series they
-// belong: https://github.com/prometheus/prometheus/issues/19744.
+// A second loss is rarer. The log of late samples may have samples under the last number, while a
+// checkpoint of the other log leaves out the record of that number, because the series is kept under the
+// first one. If the process dies before it compacts the late samples, the next opening does not know to
+// which series they belong: https://github.com/prometheus/prometheus/issues/19744.
 //
 // A third loss needs a kill or a power loss. tsdb writes chunks in pieces of up to 64 KiB, but logs
 // their markers at once. So a marker may name a chunk that is in no file. The next opening ignores the
@@ -100,8 +100,8 @@ const (
 	// more openings, because an opening without chunks reads all samples from the logs.
 	mostCopies = 4
 
-	// spareCopies is a number of samples, about 2000 chunks, that is too small to be worth the
-	// removal. After a compaction, the newest chunk file also has samples that are in a block by then.
+	// spareCopies is a number of samples, about 2000 chunks, that is too small to be worth the removal.
+	// It also allows for samples in the newest chunk file that a compaction has put into a block.
 	spareCopies = 64 << 10
 )
 

@@ -62,7 +62,8 @@ func (c *comeback) late(n int) {
 	}
 }
 
-// inOrder writes samples of the series in their order. tsdb begins a chunk after 120 floats or so.
+// inOrder writes newer samples of the series, in the order of time. tsdb begins a chunk after 120 floats
+// or so.
 func (c *comeback) inOrder(n int) {
 	for range n {
 		c.to++
@@ -254,8 +255,8 @@ func (c *comeback) markChunks() {
 	}
 }
 
-// chunksAreMarked reports whether the directory is the one that markChunks marked. The number of its
-// inode does not tell, since a new directory may get the number of the removed one.
+// chunksAreMarked reports whether the directory is the one that markChunks marked. The inode number does
+// not show this, because a new directory may get the number of the removed one.
 func (c *comeback) chunksAreMarked() bool {
 	_, err := os.Stat(c.chunkMark())
 	return err == nil

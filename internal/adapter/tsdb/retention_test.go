@@ -65,7 +65,7 @@ func TestSetRetention(t *testing.T) {
 		t.Errorf("with a longer retention, the oldest sample is %s, want %s as before", got, shorter)
 	}
 	if got := w.write("a@82000=7"); got != "stored 1" { // out of order, as before
-		t.Errorf("a write of a sample older than the newest one: %s", got)
+		t.Errorf("a write of a late sample: got %s, want stored 1", got)
 	}
 	if w.stores.tenants[tenant.Default]["10s"].db != db {
 		t.Error("the database was closed for the new retention")

@@ -53,9 +53,10 @@ func (e *entry) String() string {
 	return strings.Join(words, " ")
 }
 
-// logOf makes a log from a seed. Some of its requests are in the order of time. Others are late, far
-// ahead, repeated, or with other values. They have new series with start times, floats, histograms and
-// stale markers. There are two tenants, of which one has a low limit of series, and the rules change.
+// logOf makes a log from a seed. Some of its requests are in the order of time; others are late, far
+// ahead, repeated, or with other values. The requests have new series with start times, floats,
+// histograms and stale markers. There are two tenants, one of which has a low limit of series, and the
+// rules change.
 func logOf(seed uint64, entries int) (all []*entry) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	generations := []*write.Terms{{Generation: 1, Rules: plain.Rules}, {Generation: 2, Rules: plain.Rules}}
@@ -140,7 +141,7 @@ type life struct {
 	full     bool                // the tenant with a limit had no room for a series, and still has none
 	did      map[string]int
 
-	// Only for a member of a group, which survives power losses.
+	// These fields are only for a member of a group, which survives power losses.
 	group  bool
 	torn   *rand.Rand
 	boot   int
@@ -363,8 +364,8 @@ func (l *life) eachUnsynced(dir string, fn func(path string, size int64)) {
 	}
 }
 
-// losePower kills the process and goes on in another boot. Its files are those that a power loss leaves:
-// all synced bytes, and any part of the others, perhaps with a hole.
+// losePower kills the process. The life goes on in another boot, with the files that a power loss
+// leaves: all synced bytes, and any part of the others, perhaps with a hole.
 func (l *life) losePower() {
 	l.die()
 	l.did["power losses"]++

@@ -16,8 +16,8 @@ import (
 // BenchmarkDisk reports how many bytes a sample in a block takes on disk, index included, after two
 // hours of 10 s tiles. docs/operations.md uses the figures.
 //
-// Bounds in bytes a sample: 4 for a busy counter, 1 for a series that does not change, 150 for a
-// timer with 40 busy buckets. There is no bound on time.
+// Bounds on the bytes of each sample: 4 for a busy counter, 1 for a series that does not change, 150 for
+// a timer with 40 busy buckets. There is no bound on time.
 func BenchmarkDisk(b *testing.B) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for _, c := range []struct {

@@ -90,7 +90,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Remove(file); err != nil { // the file is a hard link, and a write would change both
+		if err := os.Remove(file); err != nil { // the file is a hard link: a write would change the original
 			t.Fatal(err)
 		}
 		if err := verify(); err == nil || !strings.Contains(err.Error(), filepath.Base(block)) {

@@ -114,8 +114,8 @@ func (s *store) release() {
 	s.let()
 }
 
-// let must be called when a user of the database has gone. After the last user, it wakes the goroutines
-// that wait until the database has no user. The caller holds s.mu.
+// let is called when a user of the database has gone. After the last user, let wakes the goroutines that
+// wait until the database has no user. The caller holds s.mu.
 func (s *store) let() {
 	if s.users == 0 && s.idle != nil {
 		close(s.idle)

@@ -117,7 +117,7 @@ func TestAHangingDiskHoldsUpNoSync(t *testing.T) {
 		runtime.Gosched()
 	}
 	if got, err := w.syncs(); len(got) == 0 || err != nil {
-		t.Errorf("once the disk works again: synced %v, error %v", got, err)
+		t.Errorf("after the disk works again: synced %v, error %v", got, err)
 	}
 }
 

@@ -19,9 +19,9 @@ import (
 // another tile.Series; then the first tile.Series gets no more samples. The store keeps the labels
 // and the histograms' buckets, and never changes its input.
 //
-// A sample that cannot be stored affects no other sample: Written has the fate of each. But after an
-// error nothing counts as written, and the caller should write the same samples again. The samples that
-// are already stored then count as repeats.
+// A sample that cannot be stored affects no other sample: the returned tile.Written has the fate of each
+// sample. But after an error nothing counts as written, and the caller should write the same samples
+// again. The samples that are already stored then count as repeats.
 func (s *Stores) WriteTiles(
 	ctx context.Context, tenant string, width tile.Width, samples []tile.Sample,
 ) (tile.Written, error) {
@@ -247,8 +247,8 @@ func (w *tileWrite) pendingAt(ref uint64, t int64) (at *tile.Point, newer bool) 
 	return at, newer
 }
 
-// conflict refuses a second value for a time. Computed tiles never have one, but senders that set
-// timestamps may.
+// conflict refuses a second value for a time. Computed tiles never have a second value, but a sender
+// that sets timestamps may send one.
 func (w *tileWrite) conflict(sample *tile.Sample, cause error) {
 	if sample.Timed {
 		w.refuse(sample, tile.Duplicate)

@@ -155,7 +155,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// After a compaction has taken a series out of memory, its samples are still there.
+// After a compaction has taken a series out of memory, the store still finds the samples of the series.
 func TestWriteAfterCompaction(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@0=1 b@0=1")
@@ -339,8 +339,8 @@ func limitFiles(t *testing.T) (unlimited func()) {
 	return func() { set(before) }
 }
 
-// Bound: 500 ns a sample on one core, so that 100,000 series of 10 s tiles cost a two-hundredth of
-// a core. Each pass writes the next tile of 10,000 series with known references.
+// Bound: 500 ns for each sample on one core, so that 100,000 series of 10 s tiles cost a two-hundredth
+// of a core. Each pass writes the next tile of 10,000 series with known references.
 func BenchmarkWrite(b *testing.B) {
 	const series = 10_000
 	stores, samples := benchmarkStores(b, series)

@@ -75,8 +75,8 @@ func Open(
 		return nil, fmt.Errorf("open stores: %w", err)
 	}
 	for _, e := range entries {
-		// A file in place of a tenant's directory makes all stores of the tenant broken. Hidden
-		// files belong to a file system or an editor.
+		// A file in place of a tenant's directory makes all stores of the tenant broken. Hidden files
+		// are ignored, because they belong to a file system or an editor.
 		if tenant.Check(e.Name()) == nil && (e.IsDir() || !strings.HasPrefix(e.Name(), ".")) {
 			s.tenants[e.Name()] = s.newTenant(e.Name())
 		}

@@ -171,7 +171,7 @@ func (w *world) fates(written tile.Written, of int) string {
 	add := func(name string, n tile.Count) {
 		sum += n.Samples
 		if n.Raw != rawOfEach*uint64(n.Samples) {
-			w.t.Errorf("fate %s: %d samples have %d received values in all, want %d a sample",
+			w.t.Errorf("fate %s: %d samples have %d received values in all, want %d for each sample",
 				name, n.Samples, n.Raw, rawOfEach)
 		}
 		if n.Samples > 0 {
@@ -198,7 +198,7 @@ func (w *world) fates(written tile.Written, of int) string {
 	return strings.Join(fates, ", ")
 }
 
-// stored returns all samples of a store in the notation of samples, by series.
+// stored returns all samples of a store in the notation of the method samples, by series.
 func (w *world) stored(name, store string) string {
 	w.t.Helper()
 	q, err := w.stores.Querier(name, store, math.MinInt64, math.MaxInt64)

@@ -50,8 +50,8 @@ func (u *unsyncedFiles) read(dir string) error {
 	return err
 }
 
-// failed adds the file at `path` to the list if `err` means that the sync of that file failed. A file
-// that could not be opened has lost nothing, so it is not added. failed returns err, joined with any
+// failed(dir, path, err) adds the file at `path` to the list if `err` says that its sync failed. A file
+// that could not be opened has lost nothing, so it is not added. The method returns err, joined with any
 // further error.
 func (u *unsyncedFiles) failed(dir, path string, err error) error {
 	var of *fs.PathError
@@ -71,7 +71,7 @@ func (u *unsyncedFiles) failed(dir, path string, err error) error {
 	return errors.Join(err, u.write(dir))
 }
 
-// replaced is called for a file that was written anew. It removes the file from the list.
+// replaced removes a file from the list. Its caller has just written that file anew.
 func (u *unsyncedFiles) replaced(dir, path string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -121,9 +121,9 @@ func (h syncErrors) WithGroup(name string) slog.Handler {
 	return syncErrors{h.Handler.WithGroup(name), h.failed}
 }
 
-// replace rewrites a file of a store, and syncs it. In a directory, it makes and removes a file, so
-// that the sync has something to save. The database must be closed. A missing file needs nothing: its
-// samples are in a block.
+// replace rewrites a file of a store, and syncs it. If the path is a directory, replace instead makes
+// and removes a file in it, so that the sync has something to save. The database must be closed. A
+// missing file needs nothing: its samples are in a block.
 func replace(dir, path string, fsync func(path string) error) error {
 	path = filepath.Join(dir, path)
 	info, err := os.Stat(path)
@@ -162,7 +162,7 @@ func duplicate(from, to string) error {
 		return err
 	}
 	defer r.Close()
-	_ = os.Remove(to) // left by a process that died; the new copy must not reuse its blocks
+	_ = os.Remove(to) // left by a process that died; the copy must not reuse the old file's blocks
 	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err

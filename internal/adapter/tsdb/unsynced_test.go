@@ -117,7 +117,7 @@ func TestASyncAfterAFailedOneSavesEverything(t *testing.T) {
 			w.dir = image
 			w.open()
 			if got := w.stored("default", "10s"); got != want {
-				t.Errorf("a power loss left the samples %s, want %s", got, want)
+				t.Errorf("after a power loss, the stored samples are %s, want %s", got, want)
 			}
 		})
 	}
@@ -141,8 +141,8 @@ func TestSyncsFailUntilTheFileIsWrittenAnew(t *testing.T) {
 	hangs, goes := context.WithCancel(t.Context())
 	w.stores.fsync = func(string) error { <-hangs.Done(); return syscall.EIO }
 	w.stores.syncTime = time.Millisecond
-	if err := w.stores.Sync(t.Context()); err == nil { // a store whose disk only hangs would be left out
-		t.Error("Sync succeeded without the samples of the failed sync")
+	if err := w.stores.Sync(t.Context()); err == nil { // Sync may leave out only a store whose disk just hangs
+		t.Error("the disk hangs after a failed sync: Sync returned nil, want an error")
 	}
 	goes()
 	w.stores.syncTime = syncTime

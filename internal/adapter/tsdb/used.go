@@ -39,8 +39,9 @@ type Progress struct {
 	Now   []string `json:"now"` // stores that are being opened, as TENANT/STORE
 }
 
-// noted has the contents of usedFile. While one goroutine writes the file, stores that open wait for the
-// lock, and the next write lists all of them. So opening many stores at once costs few writes.
+// noted has the contents of usedFile. While one goroutine writes the file, goroutines that open other
+// stores wait for the lock. The next write then lists all these stores. So opening many stores at once
+// costs few writes.
 type noted struct {
 	sync.Mutex
 	names map[string]int64 // used_ms of the file as it was last written
@@ -96,7 +97,7 @@ func (s *Stores) OpenUsed(ctx context.Context) {
 		group.Go(func() error {
 			s.warming.opening(st.name())
 			defer s.warming.opened(st.name())
-			if db, err := st.read(ctx); err == nil && db != nil { // Broken returns any error
+			if db, err := st.read(ctx); err == nil && db != nil { // s.Broken reports any error
 				st.release()
 			}
 			return nil
@@ -182,9 +183,9 @@ func (s *Stores) noteUsed() error {
 	return s.writeUsed()
 }
 
-// writeUsed writes the file. It does nothing until OpenUsed has read the file of the last process.
-// The file is complete at any time but not synced: after a power loss the times of the logs replace
-// it. The caller holds s.noted.
+// writeUsed writes the file. It does nothing until OpenUsed has read the file of the last process. The
+// file is complete at any time, but not synced: after a power loss, the times of the logs take its
+// place. The caller holds s.noted.
 func (s *Stores) writeUsed() error {
 	s.warming.mu.Lock()
 	begun := s.warming.begun

@@ -9,7 +9,7 @@ import (
 )
 
 // Members of a group may be configured with different windows. A request has the window of the member
-// that proposed it. tsdb once refused samples that were older than the window of the member that
+// that proposed it. tsdb used to refuse samples that were older than the window of the member that
 // stored them, so members stored different samples.
 func TestTheWindowOfARequestDecides(t *testing.T) {
 	for _, store := range []string{"open", "closed"} {
@@ -34,7 +34,7 @@ func TestTheWindowOfARequestDecides(t *testing.T) {
 				t.Errorf("a sample that is 16 h late was refused: %s", refused)
 			}
 			if refused := late(19_000); refused != "" {
-				t.Errorf("a sample that is a little older was refused: %s", refused)
+				t.Errorf("a sample that is a little older than 16 h was refused: %s", refused)
 			}
 			if refused := late(1_000); refused == "" {
 				t.Error("a sample that is 22 h late was not refused")

@@ -47,7 +47,7 @@ const maxSecond = dogstatsd.MaxTime
 type Header struct {
 	Tenant      []byte // after parsing, points into the batch
 	Shard       uint16
-	Producer    uint64 // the collector or distributor that made the batch; the same after a restart
+	Producer    uint64 // the collector or distributor that made the batch; a restart keeps the number
 	Incarnation uint64 // one life of the producer
 	Sequence    uint64 // grows with each batch of a shard and incarnation; repeats have the same number. See Writer.Begin
 	Second      int64  // Unix seconds, start of the window

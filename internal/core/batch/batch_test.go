@@ -129,7 +129,7 @@ func TestReadBack(t *testing.T) {
 		checkBrief(t, brief, &want[i])
 	}
 	if r.Next() != nil || r.Err() != nil {
-		t.Errorf("at the end: another increment, or error %v", r.Err())
+		t.Errorf("at the end: got another increment, or the error %v", r.Err())
 	}
 }
 
@@ -269,7 +269,8 @@ func TestALargeWindowIsSplit(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(b.Bytes) > frame/2 || r.Header.Shard != b.Shard {
-				t.Errorf("a batch of %d bytes for shard %d names shard %d, want the same, and at most 8 MiB",
+				t.Errorf("a batch of %d bytes for shard %d: its header has shard %d, want the same shard, and at "+
+					"most 8 MiB",
 					len(b.Bytes), b.Shard, r.Header.Shard)
 			}
 			if s := r.Header.Sequence; s <= last[b.Shard] || s>>partBits != h.Sequence {
@@ -358,9 +359,9 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// A reader refuses a batch with an unknown flag in its header, and skips an increment with an
-// unknown flag. The error names the flag. A reader from before up/down counters accepts only 1 as
-// the first byte.
+// A reader refuses a batch with an unknown flag in its header, and skips an increment with an unknown
+// flag. The error names the flag. Readers that are older than up/down counters accept only 1 as the
+// first byte.
 func TestWhatIsNewerIsRefusedByName(t *testing.T) {
 	good := increments()
 	for _, c := range []struct {

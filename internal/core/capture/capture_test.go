@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// some has one datagram of each kind of sender.
+// some is a list of datagrams, one for each kind of sender.
 var some = []Datagram{
 	{Time: 1, Network: "udp", Address: "127.0.0.1:8125",
 		Sender: sender.Sender{Addr: netip.MustParseAddrPort("127.0.0.1:5000")}, Data: []byte("a:1|c")},
@@ -76,7 +76,7 @@ func TestMissedAtTheEnd(t *testing.T) {
 	_ = w.Missed(3)
 	_ = w.Missed(4)
 	if all, missed, err := read(&b); len(all) != 1 || missed != 7 || err != io.EOF {
-		t.Errorf("read %d datagrams, want 1; %d missed after it, want 7; %v", len(all), missed, err)
+		t.Errorf("read %d datagrams, want 1; %d missed at the end, want 7; error %v", len(all), missed, err)
 	}
 }
 
@@ -218,7 +218,7 @@ func FuzzReader(f *testing.F) {
 		}
 		again, _, err := read(bytes.NewReader(written(t, all)))
 		if err != io.EOF || len(again) != len(all) {
-			t.Fatalf("%d datagrams after writing them again, want %d; error %v", len(again), len(all), err)
+			t.Fatalf("written and read again: got %d datagrams, want %d; error %v", len(again), len(all), err)
 		}
 		for i := range all {
 			if !reflect.DeepEqual(all[i], again[i]) {

@@ -26,9 +26,9 @@ type Reader struct {
 // buffered.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
 
-// Next fills d with the next datagram, whose Data is valid until the next call. It returns io.EOF
-// at the end, ErrCut where the capture breaks off, and another error where it is damaged. With an
-// error only d.Missed is valid: it counts the datagrams that are missing after the last one.
+// Next fills d with the next datagram, whose Data is valid until the next call. It returns io.EOF at the
+// end, ErrCut where the capture breaks off, and another error where it is damaged. After an error, only
+// d.Missed is valid: it counts the datagrams that are missing after the last one.
 func (r *Reader) Next(d *Datagram) error {
 	*d = Datagram{}
 	err := r.begin()
@@ -120,7 +120,7 @@ func (r *Reader) take(body []byte, d *Datagram) (done bool, err error) {
 		r.listeners = append(r.listeners, listener{c.text(), c.text()})
 	case typeMissed:
 		n := c.uint64()
-		r.missed = max(r.missed, r.missed+n) // if the sum overflows, the old count
+		r.missed = max(r.missed, r.missed+n) // keeps the old count if the sum overflows
 	case typeDatagram:
 		d.Time = int64(c.uint64())
 		n := c.uint32()

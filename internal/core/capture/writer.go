@@ -53,7 +53,7 @@ func (w *Writer) Write(d *Datagram) error {
 	return w.end(append(b, d.Data...))
 }
 
-// Missed adds a count of datagrams that arrived and are not in the capture; 0 writes nothing.
+// Missed adds a count of datagrams that arrived but are not in the capture. For 0, it writes no count.
 func (w *Writer) Missed(n uint64) error {
 	if err := w.Begin(); err != nil || n == 0 {
 		return err

@@ -30,7 +30,8 @@ const DefaultMaxNames = 100_000
 // all the time.
 const seenStep = 3_600_000
 
-// Metric is one name and its owner. An owner is a kind with a base name, for timers also with a form.
+// Metric is one name and its owner. An owner is a kind with a base name. If the kind is timer, the owner
+// also has a form.
 type Metric struct {
 	Tenant   string
 	Name     string // the name of the series
@@ -111,7 +112,7 @@ type tenant struct {
 
 type metric struct {
 	Metric
-	owned   bool // false only for timers that were classic once, and now have no owner
+	owned   bool // false only for timers that used to be classic and have no owner now
 	claimed bool // its owner claimed it in this process
 	told    bool // its conflict was reported in this process
 
@@ -198,10 +199,10 @@ func newMetric(now int64, name string, claim *Claim) *metric {
 	return m
 }
 
-// Peek returns what Resolve would return, and changes nothing. The answers may differ only for a
-// tenant without room for another name, because Resolve first gives unused names back. `known`
-// reports whether the claim has the name already. Peek reports every time what Resolve reports
-// once. Without a finding, Owner is the name's owner, if it has one.
+// Peek returns what Resolve would return, and changes nothing. The answers may differ only for a tenant
+// without room for another name, because Resolve first gives unused names back. `known` reports whether
+// the claim has the name already. Peek also repeats the findings that Resolve reports only once. Without
+// a finding, Owner is the name's owner, if it has one.
 func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,7 +234,7 @@ func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) 
 	return name, known, Report{Owner: m.Metric}
 }
 
-// report returns the report about a claim that was given m.
+// report returns the report about a claim whose owner has the metric m.
 func (c *Catalogue) report(t *tenant, m *metric, claim *Claim) Report {
 	if m.Name != m.Base && !m.told {
 		if first := t.blocked(m.Base, claim); first != nil {
@@ -256,7 +257,7 @@ func (t *tenant) free(claim *Claim) string {
 	return name
 }
 
-// beside returns the next name to try when m keeps the claim from having this name. The suffix says
+// beside returns the name to try after `name`, if m keeps the claim from having `name`. The suffix says
 // how the claim and m differ.
 func beside(name string, m *metric, claim *Claim) string {
 	switch {
@@ -325,8 +326,8 @@ func seen(m *metric, now int64) (changed bool) {
 	return true
 }
 
-// firstCollision reports whether `raw` becomes `name` for the first time. A tenant may have as many raw
-// names as names; collisions beyond that are not reported.
+// firstCollision reports whether `raw` becomes `name` for the first time. The limit on a tenant's names
+// also limits its raw names: collisions beyond the limit are not reported.
 func (c *Catalogue) firstCollision(t *tenant, name string, raw []byte) bool {
 	key := rawName{name, string(raw)}
 	if _, told := t.raws[key]; told || len(t.raws) >= c.maxNames {
@@ -347,8 +348,8 @@ func (c *Catalogue) tenant(name string) *tenant {
 	return t
 }
 
-// give makes timers of one form the owner of a metric. A metric that was ever classic keeps the
-// names of its buckets until it is forgotten, because series of these names are still stored.
+// give hands a metric over to timers of one form. A metric that was ever classic keeps the names of its
+// buckets until it is forgotten, because series of these names are still stored.
 func (t *tenant) give(m *metric, buckets string) {
 	t.disown(m)
 	m.Buckets, m.Classic = buckets, m.Classic || buckets != ""
@@ -476,7 +477,7 @@ func (c *Catalogue) Load(metrics []Metric) (refused int) {
 		}
 		m := &metric{Metric: saved}
 		t.put(m)
-		// The buckets of a timer that was classic once may be unknown. Then the timer belongs to the
+		// The buckets of a timer that used to be classic may be unknown. Then the timer belongs to the
 		// first form that claims it.
 		if !m.Classic || m.Buckets != "" {
 			t.own(m)
@@ -490,9 +491,9 @@ func (t *tenant) taken(m *Metric) bool {
 	return slices.ContainsFunc(storedNames(m.Name, m.Classic), func(name string) bool { return t.stored[name] != nil })
 }
 
-// Forget removes and returns the names that were last seen before a time, in Unix milliseconds. If
-// a claim got another name because one of these was taken, it keeps that other name. A name stays
-// for as long as KeepFor wants it kept, even if it was last seen before that time. `now` is in Unix
+// Forget removes and returns the names that were last seen before the time `before`. If a claim got
+// another name because a removed name was taken, the claim keeps the other name. A name stays for as
+// long as KeepFor wants it kept, even if it was last seen before `before`. Both times are in Unix
 // milliseconds.
 func (c *Catalogue) Forget(now, before int64) []Metric {
 	c.mu.Lock()

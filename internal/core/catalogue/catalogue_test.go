@@ -175,7 +175,7 @@ func TestBound(t *testing.T) {
 		{"counter a", "a", Nothing},
 		{"counter b", "b", Nothing},
 		{"counter c", "c_counter_ae2f6b70", Full},
-		{"counter c", "c_counter_ae2f6b70", Full}, // every time, because the name is not remembered
+		{"counter c", "c_counter_ae2f6b70", Full}, // reported every time, because the name is not remembered
 		{"gauge a", "a_gauge_99167f96", Full},
 		{"counter a", "a", Nothing},
 	} {
@@ -183,7 +183,7 @@ func TestBound(t *testing.T) {
 			t.Errorf("%d: %s: got %s, %s, want %s, %s", i, c.words, name, report.Finding, c.name, c.want)
 		}
 	}
-	// Raw names have the same bound as names.
+	// The bound on names also applies to raw names.
 	told := 0
 	for i := range 10 {
 		if _, report := cat.Resolve(0, claim("counter a", fmt.Sprint(i))); report.Finding == NameCollision {
@@ -398,7 +398,7 @@ func TestForget(t *testing.T) {
 		t.Errorf("a forgotten counter returns as %s, finding %s, want x", name, report.Finding)
 	}
 	if _, report := cat.Resolve(30, claim("counter x", "x")); report.Finding != NameCollision {
-		t.Errorf("raw names were not forgotten with the name: %s", report.Finding)
+		t.Errorf("a forgotten name's raw name: got %s, want name_collision", report.Finding)
 	}
 	if _, report := cat.Resolve(30, claim("counter y")); report.Finding != Full {
 		t.Errorf("a fourth name with room for three: got %s, want %s", report.Finding, Full)

@@ -12,8 +12,8 @@ import (
 // time. By default no series lives longer.
 const keptBriefly = 2 * time.Hour
 
-// TouchedEvery is how far Touch may lag behind the last sample of a name: every 17 min, callers
-// touch each series that never pauses.
+// TouchedEvery is the most by which Touch may lag behind the last sample of a name. Every 17 min,
+// callers touch each series that never pauses.
 const TouchedEvery = 20 * time.Minute
 
 const (
@@ -39,8 +39,8 @@ func (c *Catalogue) KeepFor(kept func(series.Kind) time.Duration) {
 // gives back names that have been unused for longer than they were in use, shortest use first. So
 // names of a flood go soon, and names that are used now and then stay.
 //
-// The samples of such a name stay stored, and another kind that claims the name later is stored
-// beside them: docs/decisions/names-owned.md says why that is accepted.
+// The samples of a name that was given back stay stored. If another kind claims the name later, its
+// samples are stored beside them: docs/decisions/names-owned.md says why that is accepted.
 func (c *Catalogue) makeRoom(t *tenant, now int64) bool {
 	if wait := t.searchAt - now; wait > 0 && wait <= searchEvery { // if wait is longer, the clock was set back
 		return false
@@ -97,7 +97,7 @@ type savedName struct{ tenant, name string }
 func (c *Catalogue) Gone() (gone []Metric) {
 	c.mu.Lock()
 	for key := range c.gone {
-		if t := c.tenants[key.tenant]; t.metric(key.name) == nil { // otherwise Dirty overwrites it
+		if t := c.tenants[key.tenant]; t.metric(key.name) == nil { // otherwise Dirty overwrites the entry
 			gone = append(gone, Metric{Tenant: key.tenant, Name: key.name})
 		}
 	}

@@ -40,7 +40,7 @@ func (s saved) restart(t *testing.T, maxNames int) *Catalogue {
 	return short(c)
 }
 
-// short sets the default time: a series is gone half an hour after its last sample.
+// short(c) sets the default time for c: a series is gone half an hour after its last sample.
 func short(c *Catalogue) *Catalogue {
 	c.KeepFor(func(series.Kind) time.Duration { return 30 * time.Minute })
 	return c
@@ -80,7 +80,7 @@ func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 			t.Fatalf("%d names of the flood found no room, want %d", beyond, want)
 		}
 		if name := resolve(now+minuteMillis, "counter early"); name == "early" {
-			t.Error("a name was given back while its series may live")
+			t.Error("the name early was given back, although its series may live")
 		}
 		if restart {
 			c = file.restart(t, DefaultMaxNames)

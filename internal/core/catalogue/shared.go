@@ -35,7 +35,8 @@ const (
 	// milliseconds. Names in use are claimed again after ClaimAgain.
 	formLives = 3 * ClaimAgain
 
-	// ClaimAgain is the time after which a name in use is claimed again, in milliseconds. So TouchedEvery holds.
+	// ClaimAgain is the time after which a name in use is claimed again, in milliseconds. It must be
+	// shorter than TouchedEvery.
 	ClaimAgain = int64(10 * time.Minute / time.Millisecond)
 
 	// forgetEvery is how often unused names are forgotten, in milliseconds.
@@ -99,8 +100,8 @@ func (n Names) Find(name []byte, kind series.Kind, buckets string) (stored strin
 	return m.Name, m.LastSeen, true
 }
 
-// Full reports whether a new claim of the tenant would find no room, and returns the name under which its series are
-// then stored.
+// Full reports whether the tenant has no room for a new claim. If so, it also returns the name under
+// which the series of the claim are stored.
 func (n Names) Full(terms *Terms, claim *Claim) (stored string, full bool) {
 	if n.t == nil || n.t.names < terms.MaxNames {
 		return "", false

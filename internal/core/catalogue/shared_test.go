@@ -97,8 +97,8 @@ func TestSharedNamesOfAFlood(t *testing.T) {
 	}
 }
 
-// A catalogue that was saved and loaded at any moments decides like one that never was. So members
-// agree, whenever they restart.
+// A catalogue that is saved and loaded at random moments decides like a catalogue that is not. So
+// members agree, whenever they restart.
 func TestSharedNamesAfterRestarts(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))

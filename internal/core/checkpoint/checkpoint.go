@@ -132,8 +132,8 @@ func (w *Writer) put(tag uint32, index uint64, payload ...[]byte) error {
 }
 
 // Commit puts the checkpoint into place, and removes all other checkpoints but those at the indexes
-// `keep`. An earlier checkpoint counts until Commit returns nil, or an error that says that the new
-// checkpoint is in place.
+// `keep`. An earlier checkpoint counts until Commit returns nil. It also stops counting if Commit
+// returns an error that says that the new checkpoint is in place.
 func (w *Writer) Commit(keep ...uint64) error {
 	defer w.Abort()
 	if err := w.finish(); err != nil {

@@ -113,7 +113,7 @@ func TestADamagedCheckpointDoesNotCount(t *testing.T) {
 				f.Data = append(f.Data, byte(i))
 			}
 			if i >= 8 && i < 12 && how == "changed" {
-				continue // the version, whose checksum is then wrong, too: see TestANewerVersion
+				continue // the version; its checksum would be wrong, too: TestANewerVersion covers it
 			}
 			if all, damaged := read(t, broken); !same(all, sections(7)) || damaged != 1 {
 				t.Fatalf("%s at byte %d: read %+v, %d damaged; want checkpoint 7, 1 damaged", how, i, all, damaged)
@@ -240,8 +240,8 @@ func appendSum(b []byte) []byte {
 	return order.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// The file "unsynced" says from which checkpoint a start after a power loss begins. Wherever a power loss breaks
-// off its writing, the file is whole or absent.
+// The file "unsynced" says from which checkpoint a start after a power loss begins. Wherever a power
+// loss interrupts the writing of this file, the file is whole or absent.
 func TestUnsynced(t *testing.T) {
 	for calls := 0; ; calls++ {
 		fs := memfs.New()

@@ -190,7 +190,8 @@ func TestCoalescedWindowsAreWorthTheSame(t *testing.T) {
 			samples += x.Samples
 		}
 		if each != together || samples != each.Samples {
-			t.Errorf("seed %d: coalesced windows fold to %+v, want %+v as the originals do", seed, together, each)
+			t.Errorf("seed %d: the coalesced windows, folded, give %+v, want %+v as the original windows give",
+				seed, together, each)
 		}
 		for _, p := range pushes {
 			if f := all.fold(t, p); f.Samples > 0 || f.Again == 0 {
@@ -205,7 +206,7 @@ func TestCoalescedWindowsAreWorthTheSame(t *testing.T) {
 		for name, times := range timed {
 			for _, at := range times {
 				if at <= begin*1000 || at%10_000 == 0 {
-					t.Errorf("seed %d: a reading of %s has the time %d, which is not its own", seed, name, at)
+					t.Errorf("seed %d: a reading of %s has the time %d, want a time inside the tile", seed, name, at)
 				}
 			}
 		}

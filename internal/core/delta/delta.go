@@ -1,6 +1,6 @@
-// Package delta turns a request of OTLP deltas into increments of totals. The caller hands in which
-// totals exist and how many series the tenant has. So equal requests and equal totals give equal
-// increments and equal outcomes, in one process and on every member of a group.
+// Package delta turns a request of OTLP deltas into increments of totals. The caller says which totals
+// exist, and how many series the tenant has. So equal requests and equal totals give equal increments
+// and equal outcomes, in one process and on every member of a group.
 package delta
 
 import (
@@ -63,8 +63,8 @@ type keyed struct {
 	refusal *outcome.Refusal
 }
 
-// Resolve finds the totals to which a request adds. Each value has the time up to which its sender
-// counted: see otlp.Convert.
+// Resolve finds the totals to which the values of a request are added. Each value has the time up to
+// which its sender counted: see otlp.Convert.
 func Resolve(r *write.Request) *Deltas {
 	d := &Deltas{request: r, all: make([]keyed, len(r.Series)), keys: make([][]byte, 0, len(r.Series))}
 	for i := range d.all {
@@ -96,9 +96,9 @@ func (d *Deltas) resolve(sent *remotewrite.Series) keyed {
 // Keys returns the keys of the totals, in the form of series.AppendKey.
 func (d *Deltas) Keys() [][]byte { return d.keys }
 
-// Count makes the increments. Afterwards each series of the request has its outcome. For each of
-// Keys, `kinds` has the kind of the existing total with the same labels, or 0. `have` is the number
-// of the tenant's series that have totals. Count returns the number of new totals.
+// Count makes the increments. Afterwards each series of the request has its outcome. For each key that
+// Keys returns, `kinds` has the kind of the existing total with the same labels, or 0. `have` is the
+// number of the tenant's series that have totals. Count returns the number of new totals.
 func (d *Deltas) Count(kinds []series.Kind, have int) (added int) {
 	d.count(func(i int, s *keyed) *outcome.Refusal {
 		held := kinds[0]

@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// A flood of series: a label takes ever new values, and each value makes a series that costs memory
-// and query time. Limits keep a flood out of the store (docs/limits.md), and notice it first.
+// A flood of series: a label takes ever new values, and each value makes a series that costs memory and
+// query time. Limits are the first to notice a flood, and keep it out of the store (docs/limits.md).
 const (
 	// New series a second. The default limit is 30,000 a minute, 500 a second. A deploy makes as many
 	// new series for some seconds, so new series alone are never a clear cause.
@@ -102,8 +102,8 @@ func cardinality(m *moment) finding {
 // as many new ones, and each value has many series. If series without such values keep coming for four
 // minutes, a deploy is not the cause.
 //
-// floodWindows are the windows, in steps of growth.Step: for a constant stream, and for scrapes
-// every 15 or 20 s, 30 s and a minute.
+// floodWindows are the windows, in steps of growth.Step. They suit, in this order, a constant stream,
+// scrapes every 15 or 20 s, scrapes every 30 s, and scrapes every minute.
 var floodWindows = []int{1, 2, 4, windowSteps}
 
 // floodSteps is the length of two of the shortest windows, in steps of growth.Step.
@@ -174,9 +174,9 @@ func everNew(of *growth.Metric, steps int) bool {
 		histogramShare*countedNew(of.Counted, of.New, steps)
 }
 
-// mostNew returns the tenant with the most new series, including refused ones, in the last
-// floodSteps steps. If there were none, it looks at the last minute, and returns nil if no tenant
-// has new series there.
+// mostNew returns the tenant with the most new series, including refused ones, in the last floodSteps
+// steps. If no tenant has any, mostNew looks at the last minute instead. It returns nil if no tenant has
+// new series in that minute.
 func (m *moment) mostNew() (most *grown) {
 	for _, steps := range []int{floodSteps, windowSteps} {
 		highest := 0.0

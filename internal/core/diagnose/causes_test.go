@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// healthy returns five seconds of a server with some load: 0.4 of 2 processors.
+// healthy returns five seconds of a healthy server with some load: it uses 0.4 of 2 processors.
 func healthy() *moment {
 	return &moment{
 		File: &record.File{Record: record.Record{
@@ -98,11 +98,11 @@ func TestThrottlingSaysWho(t *testing.T) {
 	}
 	if !strings.Contains(f.Next, "Raise the quota: it is set in /sys/fs/cgroup/unit/cpu.max") ||
 		strings.Contains(f.Next, "cgroup.procs") {
-		t.Errorf("the process has used up the quota: advice %s, want to raise it", f.Next)
+		t.Errorf("the process has used up the quota: advice %s, want advice to raise the quota", f.Next)
 	}
 	m.CPUQuotas[0].Cores = 1
 	if f := cpuThrottling(m); !strings.Contains(f.Next, "cgroup.procs") {
-		t.Errorf("others have used up the quota: advice %s, want cgroup.procs", f.Next)
+		t.Errorf("other processes have used up the quota: advice %s, want cgroup.procs in it", f.Next)
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// Faults of a cluster, as the node that made the record sees them. The causes and the checks without a
-// fault cover all nodes, so one record suffices.
+// Faults of a cluster, as the node that made the record sees them. Each check covers all nodes, whether
+// or not it finds a fault. So one record suffices.
 const (
 	// A node that cannot be reached is a clear cause, but the other nodes go on. Without a leader, nothing
 	// can be written.

@@ -77,7 +77,7 @@ func disk(m *moment) finding {
 	f.Because = fmt.Sprintf("on average %.2g goroutines are in system calls on files (score 0 up to %.2g, 1 from "+
 		"%.2g), and a call takes %s in the slowest code path (%s to %s)",
 		busy, fileUsual, fileBad, seconds(perCall), seconds(callUsual), seconds(callBad))
-	if !m.has(record.Trace) { // goroutine.pprof is a single snapshot
+	if !m.has(record.Trace) { // only a snapshot, goroutine.pprof, remains
 		f.Score = min(0.6, ramp(standing, 0, 3))
 		f.Title = fmt.Sprintf("A slow disk: %.0f goroutines were in system calls on files", standing)
 		f.Because = fmt.Sprintf("%.0f goroutines were in system calls on files when the record began; "+

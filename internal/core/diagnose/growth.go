@@ -45,8 +45,8 @@ const (
 	roomUsual = 0.25
 	roomFull  = 1
 
-	// labelShare is the number of values per new series that a label needs to be named as the origin of
-	// the series: one value for the 50 buckets of a histogram.
+	// labelShare is the least number of values per new series with which a label is named as the origin
+	// of the series: one value for the 50 buckets of a histogram.
 	labelShare = 0.02
 
 	// Bytes of memory per series: docs/remote-write.md and docs/limits.md.

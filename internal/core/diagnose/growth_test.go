@@ -90,8 +90,8 @@ func reported(t *testing.T, tracker *growth.Tracker, second int64) *moment {
 	return m
 }
 
-// start returns the series of a tenant that starts: a hundred metrics, whose targets are scraped
-// for the first time within a minute.
+// start returns the series that begin while a tenant starts: a hundred metrics, whose targets are
+// scraped for the first time within a minute.
 func start(second int64) (all []newSeries) {
 	if second < 60 {
 		for i := range 10 {
@@ -359,9 +359,9 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// A deploy makes as many new series of one metric a second as a flood. It never counts as a flood,
-// since all series of a pod share one label value. This holds for all scrape intervals and lengths
-// of a deploy.
+// A deploy makes new series of one metric as fast as a flood does. But it never counts as a flood, since
+// all series of a pod share one label value. This holds for all scrape intervals and lengths of a
+// deploy.
 func TestDeployIsNoFlood(t *testing.T) {
 	const began, series = 200, 60_000
 	for _, in := range inputs {
@@ -385,7 +385,8 @@ func TestDeployIsNoFlood(t *testing.T) {
 					}
 					m := read()
 					if f := cardinality(m); f.Score >= Listed && m.flood() != nil {
-						t.Errorf("a deploy %s in %d s by %s, %d s after its begin: score %.2f, title %s",
+						t.Errorf("a deploy %s in %d s by %s, %d s after its begin: found a flood with score %.2f, "+
+							"title %s",
 							name, lasts, in.name, second-began, f.Score, f.Title)
 					}
 				})

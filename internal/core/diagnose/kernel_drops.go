@@ -18,7 +18,7 @@ import (
 // in their telemetry.
 const (
 	dropsUsual = 1     // dropped datagrams a second; so few are no cause
-	shareUsual = 0.001 // dropped, of all datagrams that arrived
+	shareUsual = 0.001 // part of all arriving datagrams that is dropped
 	shareBad   = 0.02
 
 	dropsListed = 3 // listeners
@@ -43,10 +43,10 @@ const (
 	bufferSetting = "net.core.rmem_max"
 )
 
-// dropping is a listener whose datagrams were dropped.
+// dropping describes a listener whose datagrams were dropped.
 type dropping struct {
 	listener        string
-	kernel, clients float64 // datagrams that the kernel dropped, and that clients report as dropped
+	kernel, clients float64 // datagrams that the kernel dropped; datagrams that clients report as dropped
 
 	// granted and wanted are sizes of the receive buffer in bytes. They are 0 if the record has no
 	// such metric: the listener has no buffer, or an older program wrote the record.

@@ -10,7 +10,7 @@ import (
 // A contended lock: goroutines wait for each other instead of working. The sum of their waits, in
 // seconds per second, is the average number of waiting goroutines.
 const (
-	waitUsual = 0.3 // goroutines that wait on average, from many short waits
+	waitUsual = 0.3 // average number of waiting goroutines, from short waits
 	waitBad   = 3   // several goroutines wait all the time
 
 	// A few waiters in a single snapshot may be chance. If a snapshot has this many or more, half of

@@ -89,9 +89,9 @@ func (m *moment) malformedSinceStart() string {
 		count(lines), clip(worst.labels["reason"]), clip(worst.labels["listener"]))
 }
 
-// malformedByListener returns the malformed lines by listener, for senders that sent before the
-// table of senders was switched on. It covers the last 15 s, which include a flush of a client that
-// flushes every 10 s. For an older record it covers the record's 5 s, from /metrics.
+// malformedByListener returns the malformed lines by listener, for senders that sent before the table of
+// senders was switched on. The lines are those of the last 15 s, so they include a flush of a client
+// that flushes every 10 s. For an older record the lines are those of the record's 5 s, from /metrics.
 func (m *moment) malformedByListener() (all []malformedLines) {
 	for i := range m.tops {
 		for _, l := range m.tops[i].Listeners {

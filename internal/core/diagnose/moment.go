@@ -81,7 +81,7 @@ func (m *moment) part(name string, most int64, decode func([]byte) error) {
 	}
 }
 
-// has reports whether a file was read.
+// has(name) reports whether the file was read.
 func (m *moment) has(name string) bool { return m.missing[name] == "" }
 
 // cores returns how many processors the process kept busy. The kernel counts them exactly; a

@@ -36,7 +36,7 @@ func processTime(t *testing.T) time.Duration {
 }
 
 // stackGrowth relies on a property of Go's profiler: a stack continues through runtime.morestack to the
-// function that had no room. The test fails if a Go release no longer does so.
+// function that had no room. The test fails if a Go release changes this property.
 func TestProfilerSeesWhoGrows(t *testing.T) {
 	var text bytes.Buffer
 	if err := pprof.StartCPUProfile(&text); err != nil {
@@ -138,7 +138,7 @@ func TestTrace(t *testing.T) {
 		t.Errorf("%v goroutines began", began)
 	}
 	if found.runnable <= 0 || found.seconds <= 0 {
-		t.Errorf("goroutines waited for %v s in a trace of %v s, want more than 0", found.runnable, found.seconds)
+		t.Errorf("goroutines waited for %v s in a trace of %v s, want both above 0", found.runnable, found.seconds)
 	}
 }
 

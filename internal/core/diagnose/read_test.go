@@ -61,8 +61,9 @@ var realRecords = []struct{ row, cause, says string }{
 	{"small_requests_few", "", ""},
 }
 
-// Records of the real server, each with one fault, which must come first. No record has a slow
-// disk: only a trace shows it, and a trace is too large to keep. TestTrace makes such a trace.
+// Each record is from the real server and has one fault, whose cause must come first. No record has a
+// slow disk: only a trace shows a slow disk, and a trace is too large to keep. TestTrace makes such a
+// trace.
 func TestRealRecords(t *testing.T) {
 	for _, r := range realRecords {
 		t.Run(r.row, func(t *testing.T) {
@@ -85,7 +86,8 @@ func TestRealRecords(t *testing.T) {
 				t.Fatalf("the wrong cause is first: %s", causesText(d.Causes))
 			}
 			if len(d.Causes)+len(d.Checked) != len(looks) {
-				t.Errorf("%d causes and %d checks without a fault, want %d in total", len(d.Causes), len(d.Checked), len(looks))
+				t.Errorf("got %d causes and %d checks that found no fault, want %d in total",
+					len(d.Causes), len(d.Checked), len(looks))
 			}
 			shown, _ := json.Marshal(d.Causes[0])
 			if !strings.Contains(string(shown), r.says) {
@@ -220,11 +222,12 @@ func TestMissing(t *testing.T) {
 				record.Summary: []byte(summary), record.CPU: []byte("not a profile"), record.MetricsEnd: []byte("freshet_x 1\n"),
 			}))
 	if len(d.Causes) > 0 || len(d.Checked) != len(looks) {
-		t.Errorf("a record without a fault has %d causes after %d checks, want 0 after %d", len(d.Causes), len(d.Checked),
+		t.Errorf("a record without a fault: got %d causes and %d passed checks, want 0 and %d",
+			len(d.Causes), len(d.Checked),
 			len(looks))
 	}
 	if why := d.Missing[record.Trace]; why != "the flight recorder is not running" {
-		t.Errorf("trace.out is missing because %q", why)
+		t.Errorf("wrong reason why trace.out is missing: %q", why)
 	}
 	for name, missing := range map[string]bool{record.CPU: true, record.Top: true, record.MetricsBegin: true,
 		record.MetricsEnd: false} {
@@ -257,7 +260,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// A panic in a third-party decoder costs only its own file.
+// A panic in a third-party decoder makes only the decoded file unreadable.
 func TestDecoderPanics(t *testing.T) {
 	text := zipOf(t, map[string][]byte{record.Summary: []byte(summary)})
 	f, err := record.Open(bytes.NewReader(text), int64(len(text)))
@@ -267,7 +270,7 @@ func TestDecoderPanics(t *testing.T) {
 	m := readMoment(f)
 	m.part(record.Summary, maxText, func([]byte) error { panic("index out of range") })
 	if why := m.missing[record.Summary]; !strings.Contains(why, "index out of range") {
-		t.Errorf("the reason for the missing file is %q", why)
+		t.Errorf("wrong reason why the file is missing: %q", why)
 	}
 }
 
@@ -336,7 +339,8 @@ func FuzzRead(f *testing.F) {
 		last := 1.0
 		for _, c := range d.Causes {
 			if !(c.Score >= 0 && c.Score <= last) || math.IsNaN(c.Score) {
-				t.Errorf("%s has a score of %v, want 0 to %v, the score before it", c.Name, c.Score, last)
+				t.Errorf("%s has a score of %v, want at least 0 and at most the previous score, %v",
+					c.Name, c.Score, last)
 			}
 			last = c.Score
 		}

@@ -16,8 +16,8 @@ const (
 	// Prometheus sends up to 2,000.
 	fewSamples = 100
 
-	// fewRequests is a number of requests a second that costs next to nothing, summed over senders with
-	// the same tenant, input and user agent.
+	// fewRequests is a rate that costs next to nothing, in requests a second of all senders with the
+	// same tenant, input and user agent.
 	fewRequests = 20
 
 	// The part of all processors that larger requests would save.
@@ -162,8 +162,7 @@ func (m *moment) requestCost() (cores float64) {
 	return cores
 }
 
-// ofRequest reports whether the stack works for a request, apart from the work for the request's
-// samples.
+// ofRequest reports whether the stack works for a request, but not on the request's samples.
 func (s stack) ofRequest() bool {
 	if s.in(ourModule+"internal/core/remotewrite.", ourModule+"internal/core/otlp.", ourModule+"internal/core/labelrules.",
 		ourModule+"internal/adapter/tsdb.(*rawWrite).") {

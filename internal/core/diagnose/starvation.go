@@ -8,8 +8,8 @@ import (
 // Starvation: runnable goroutines wait for a processor, because other goroutines or other processes
 // have all processors.
 const (
-	// The 99th percentile of how long goroutines wait before they run. With processors to spare it
-	// is below a millisecond; Go preempts a goroutine after 10 ms.
+	// The 99th percentile of how long goroutines wait before they run. It is below a millisecond while
+	// processors are free. Go preempts a running goroutine after 10 ms.
 	latencyUsual = 0.005 // seconds
 	latencyBad   = 0.050
 
@@ -21,8 +21,8 @@ const (
 	// does not get the rest.
 	ownPart = 0.70
 
-	// The highest score if other processes have the processors: these may end in a moment, and
-	// Freshet cannot be changed to fix them.
+	// The highest score if other processes have the processors: these processes may end in a moment, and
+	// no change to Freshet can stop them.
 	othersMost = 0.70
 )
 

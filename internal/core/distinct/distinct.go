@@ -12,8 +12,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// exact is how many distinct values are counted one by one: 8 KiB of hashes, half the size of
-// the sketch.
+// exact is the largest number of distinct values that are counted one by one: they take 8 KiB of hashes,
+// half the size of the sketch.
 const exact = 1024
 
 // precision is the precision of a sketch: 2^14 registers, which take 16 KiB and give a standard
@@ -38,7 +38,7 @@ func (s *Set) Add(hash uint64) {
 		s.sketch.InsertHash(hash)
 		return
 	}
-	// Usually the repeated value is the last one.
+	// A repeated value is usually the one that was added last.
 	if n := len(s.hashes); n > 0 && s.hashes[n-1] == hash {
 		return
 	}

@@ -20,7 +20,7 @@ func TestSmallSetsAreExact(t *testing.T) {
 		s := numbered(0, n)
 		s.Merge(numbered(0, n)) // repeats count once
 		if got := s.Len(); got != uint64(n) {
-			t.Errorf("%d distinct values counted as %d", n, got)
+			t.Errorf("%d distinct values are counted as %d", n, got)
 		}
 	}
 }
@@ -29,7 +29,7 @@ func TestLargeSetsAreWithinTheSketchesError(t *testing.T) {
 	for _, n := range []int{exact + 1, 5000, 100_000} {
 		got := float64(numbered(0, n).Len())
 		if math.Abs(got-float64(n)) > 3*0.0082*float64(n) {
-			t.Errorf("%d distinct values counted as %g", n, got)
+			t.Errorf("%d distinct values are counted as %g", n, got)
 		}
 	}
 }
@@ -57,11 +57,11 @@ func TestReadBack(t *testing.T) {
 			t.Fatalf("%d values: error %v; %q is left over, want \"rest\"", n, err, rest)
 		}
 		if again.Len() != s.Len() {
-			t.Errorf("%d values read back as %d", s.Len(), again.Len())
+			t.Errorf("%d values are read back as %d", s.Len(), again.Len())
 		}
 		again.Merge(numbered(0, n))
 		if again.Len() != s.Len() {
-			t.Errorf("%d values, but %d after adding the same again", s.Len(), again.Len())
+			t.Errorf("a set of %d values has %d after they are added again", s.Len(), again.Len())
 		}
 	}
 }

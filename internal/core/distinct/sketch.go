@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// Sketch is a small HyperLogLog: 6.5 % standard error in 256 bytes. It finds the label with the
-// most values; users see no number from it. The zero value is empty.
+// Sketch is a small HyperLogLog: 6.5 % standard error in 256 bytes. It serves to find the label with the
+// most values, and users do not see its estimates. The zero value is empty.
 type Sketch [256]uint8
 
 // Add counts the value with this hash.

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// load returns n datagrams of 14 metrics each, in at most 1,432 bytes, as clients fill UDP
-// datagrams. A metric has about 100 bytes and 4 tags. There are mixed kinds and 1,000 contexts.
+// load returns n datagrams of 14 metrics each. A datagram has at most 1,432 bytes, as clients fill UDP
+// datagrams. A metric has about 100 bytes and 4 tags. The metrics are of mixed kinds and have 1,000
+// contexts.
 func load(n int) (packets [][]byte, metrics int) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range n {

@@ -34,8 +34,8 @@ func listen(f *testing.F) *server {
 	return &server{path, conn}
 }
 
-// take returns the packets that arrived since the last call. All packets of a closed client have
-// arrived.
+// take returns the packets that arrived since the last call. Once a client is closed, all of its packets
+// have arrived.
 func (s *server) take(t *testing.T) (packets []string) {
 	t.Helper()
 	const end = "end"

@@ -3,7 +3,7 @@
 // allocating. Package mapping decides what names and tags become; docs/dogstatsd.md lists the
 // supported fields.
 //
-// The files, from the top; each uses only names of files below it:
+// The files, from the top; each file uses only names from files below it:
 //
 //	explain.go      what each field of a line means, and where a line goes wrong
 //	parser.go       the lines of a datagram
@@ -75,7 +75,7 @@ type Metric struct {
 	rare bool // Time, Origin or Exemplar may be set
 }
 
-// Exemplar is one measurement of a timer, with the trace that shows what it did.
+// Exemplar is one measurement of a timer, with the id of the measurement's trace.
 type Exemplar struct {
 	Trace []byte  // the trace's id as sent, 1 to MaxTrace hexadecimal digits
 	Value float64 // finite

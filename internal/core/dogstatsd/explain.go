@@ -90,7 +90,7 @@ func (x *explainer) replace(name string) {
 }
 
 // at(piece) returns the index at which the piece begins in the line. It compares capacities, since the
-// memory of both ends at the same byte.
+// memory of the piece ends at the same byte as that of the line.
 func (x *explainer) at(piece []byte) int { return cap(x.line) - cap(piece) }
 
 // upTo returns the index of the first `c` at or after `from`, or the line's length.
@@ -274,8 +274,8 @@ var partTexts = [...]struct{ name, meaning string }{
 	badAlertPart:    {"alert", ""},
 }
 
-// field explains one optional field, given the part that the parser read. Among fields of the same
-// name the last counts.
+// field explains one optional field, given the part that the parser read. If several fields have the
+// same name, the last one counts.
 func (x *explainer) field(of part, from, to int) {
 	field, name := x.line[from:to], partTexts[of].name
 	switch {

@@ -177,7 +177,7 @@ func FuzzExplain(f *testing.F) {
 			}
 		}
 		if p.Next() != End || p.Malformed != malformed {
-			t.Errorf("%q: malformed: parsed %v, explained %v", packet, p.Malformed, malformed)
+			t.Errorf("%q: malformed lines: parsed %v, explained %v", packet, p.Malformed, malformed)
 		}
 	})
 }
@@ -187,7 +187,8 @@ func checkFields(t *testing.T, line []byte, e *Explanation) {
 	at := 0
 	for _, f := range e.Fields {
 		if f.From < at || f.To < f.From || f.To > len(line) || f.Name == "" || f.Meaning == "" {
-			t.Errorf("%q: the field %+v is incomplete or outside of the rest, which begins at %d", line, f, at)
+			t.Errorf("%q: the field %+v is incomplete or outside of the rest of the line, which begins at %d",
+				line, f, at)
 		}
 		at = f.To
 	}
@@ -227,7 +228,7 @@ func checkMetricFields(t *testing.T, line []byte, e *Explanation) {
 	name := bytes.Join(e.spans(line, "name"), []byte("+"))
 	if !slices.Equal(m.Values, e.Metric.Values) || !bytes.Equal(m.Set, e.Metric.Set) || m.Rate != e.Metric.Rate ||
 		m.Time != e.Metric.Time || !reflect.DeepEqual(m.Exemplar, e.Metric.Exemplar) || !bytes.Equal(name, e.Metric.Name) {
-		t.Errorf("%q: read from the fields %q %+v, by the parser %+v", line, name, m, e.Metric)
+		t.Errorf("%q: the fields give the name %q and %+v, the parser gives %+v", line, name, m, e.Metric)
 	}
 	checkTags(t, line, e, e.Metric.Tags)
 }

@@ -64,8 +64,8 @@ func (p *Parser) parseOrigin(o *Origin, field []byte) part {
 	return of
 }
 
-// MinRate is the smallest sampling rate: a value counts for at most a billion values, more than any
-// client leaves out by sampling. Without this bound one line could make a counter so large that a
+// MinRate is the smallest sampling rate. So a value counts for at most a billion values, and no client
+// leaves out that many by sampling. Without this bound one line could make a counter so large that a
 // float64 cannot hold every whole number.
 const MinRate = 1e-9
 

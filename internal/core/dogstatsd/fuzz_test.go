@@ -85,7 +85,7 @@ func FuzzParser(f *testing.F) {
 			taken += int(n)
 		}
 		if taken+empty != lines {
-			t.Errorf("%d lines, of them %d empty, but %d accepted or malformed", lines, empty, taken)
+			t.Errorf("of %d lines %d are empty and %d accepted or malformed, want the same sum", lines, empty, taken)
 		}
 		checkLastFault(t, &p, held)
 		if !bytes.Equal(packet, before) {
@@ -112,7 +112,7 @@ func checkLastFault(t *testing.T, p *Parser, held []byte) {
 	var alone Parser
 	alone.Reset(bytes.Clone(line))
 	if alone.Next() != End || alone.Malformed[why] != 1 || alone.Faults() != 1 {
-		t.Errorf("%q is malformed for %v, but for %v if it is read alone", line, why, alone.Malformed)
+		t.Errorf("%q is malformed for the reason %v, but for %v when it is read alone", line, why, alone.Malformed)
 	}
 }
 
@@ -370,8 +370,8 @@ type outcome struct {
 	unknown, bad int
 }
 
-// reference does the same as read, but is written for clarity: it uses strings.Split, and finds
-// faults in the parser's order.
+// reference does the same as the function read, but is written for clarity: it uses strings.Split, and
+// finds faults in the parser's order.
 func reference(packet string) string {
 	var o outcome
 	var out []string

@@ -1,6 +1,6 @@
 package dogstatsd
 
-// marking means that lines are read by their marks.
+// marking says that the parser reads lines by their marks.
 const marking = true
 
 // markBlocks sets dst[i] to the marks of block i of b, whose length is a positive multiple of

@@ -30,11 +30,11 @@ type Parser struct {
 	wrong    []byte // the last malformed line, from its first wrong byte on
 	expected string // what should be there; empty if only Explain can say it
 
-	packet []byte // the datagram; with marking, followed by up to slack bytes without meaning
+	packet []byte // the datagram; if marking is set, up to `slack` meaningless bytes follow it
 	end    int    // end of the datagram in packet
 	at     int    // where the next line begins
 	marks  []marks
-	copied []byte // copy of a datagram without slack
+	copied []byte // copy of a datagram that has no slack
 }
 
 // Reset begins a datagram. The parser reads it in place and never writes to it. It may also read,
@@ -191,9 +191,9 @@ func parseType(b []byte) Type {
 	return 0
 }
 
-// parseValues reads value[:value]. Like the Agent it skips empty parts; if all parts are empty, the
-// line has no value. One value that is not a number makes the whole line malformed, since the
-// meaning of the other values is then unknown.
+// parseValues reads value[:value]. Like the Agent, it skips empty parts; if all parts are empty, the
+// line has no value. If one value is not a number, the whole line is malformed, since the meaning of the
+// other values is then unknown.
 func (p *Parser) parseValues(m *Metric, raw []byte) Reason {
 	if v, ok := parseShort(raw); ok { // nearly always one short value, which needs no search for ':'
 		m.Values = append(m.Values, v)

@@ -521,8 +521,7 @@ func TestUnescape(t *testing.T) {
 	}
 }
 
-// One metric, event or check of each shape: none may allocate once the first round has grown
-// Values.
+// Reading a metric, event or check of any shape allocates nothing once the first round has grown Values.
 func TestNoAllocation(t *testing.T) {
 	packets, _ := load(20)
 	packets = append(packets,

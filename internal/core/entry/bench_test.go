@@ -7,8 +7,8 @@ import (
 )
 
 // The entry holds one second of three collectors: a batch of 500 bytes for each shard, 1.5 MB in all.
-// Bound: 0 allocs/op, and the time that copying the bytes takes, which is short compared with the
-// network's.
+// Bound: 0 allocs/op, and the time for copying the bytes, which is short compared with the time for
+// sending them.
 func BenchmarkAppendWindows(b *testing.B) {
 	pushes := windows()
 	e := Entry{Kind: KindWindows, Shape: 1, Windows: Windows{Clock: clock, Pushes: pushes}}

@@ -1,8 +1,7 @@
-// Package entry is one entry of a group's log: what a leader proposes, and what each member of the
-// group applies in the same order. The outcome of an entry depends only on the entry, with its
-// times, settings and limits, and on the state from earlier entries. Applying an entry reads no
-// clock and no configuration. Indexes, terms and the log itself are in core/replica. Layout:
-// docs/format/entry.md.
+// Package entry defines one entry of a group's log: what a leader proposes, and what each member of the
+// group applies in the same order. The outcome of an entry depends only on the entry, with its times,
+// settings and limits, and on the state from earlier entries. Applying an entry reads no clock and no
+// configuration. Indexes, terms and the log itself are in core/replica. Layout: docs/format/entry.md.
 package entry
 
 import (
@@ -43,8 +42,8 @@ const (
 	KindEvents                    // events for a tenant's event log
 	KindNames                     // claims of names of DogStatsD metrics
 	KindVersion                   // the format and semantics that all members know
-	KindNode                      // gives a node that is new to the group its member
-	KindForwarded                 // the last entry whose samples each backend has
+	KindNode                      // assigns a member to a node that is new to the group
+	KindForwarded                 // for each backend, the last entry whose samples it has
 
 	lastKind = KindForwarded
 )
@@ -87,14 +86,14 @@ type Windows struct {
 	Pushes     List  // each item is written by AppendPush
 }
 
-// Push is one push of a collector. A repeat is recognized by Sequence, which grows for each
-// producer, incarnation and stream.
+// Push is one push of a collector. Sequence grows with each push of the same producer, incarnation and
+// stream, so it shows whether a push is a repeat.
 type Push struct {
 	Producer, Incarnation, Sequence uint64
 	Stream                          uint32
 	Shape                           uint32 // the group's shape, as the producer knows it
 	Again                           bool   // whether the push was sent before, perhaps to another leader
-	Leaves                          bool   // the producer sends nothing more under this incarnation; there are no batches
+	Leaves                          bool   // the producer sends nothing more under this incarnation; Batches is empty
 	Batches                         List   // each item is encoded by package batch
 }
 
@@ -161,8 +160,8 @@ type Names struct {
 	Clock      int64 // the leader's time, in Unix milliseconds
 	MaxNames   int   // most names of a tenant
 	MaxTenants int   // as in Request
-	Unused     int64 // names are forgotten after so long without samples
-	CounterTTL int64 // least time that names of counters, timers and sets keep their owner after the last sample
+	Unused     int64 // time without samples after which names are forgotten
+	CounterTTL int64 // names of counters, timers and sets keep their owner at least this long after the last sample
 	GaugeTTL   int64
 	CheckTTL   int64
 	UpDownTTL  int64
@@ -173,7 +172,7 @@ type Names struct {
 type Claim struct {
 	Tenant  string
 	Kind    byte
-	Name    string // that the mapping gave
+	Name    string // the name that the mapping gave
 	Buckets string // of a timer with classic buckets, as text
 }
 
@@ -184,14 +183,15 @@ type Version struct {
 	Semantics uint32 // the rules for applying entries: constants, sketches, encodings
 }
 
-// Node gives a node of the cluster its member in the group. The first entry for a node counts, and later entries
-// for it do nothing: a node that comes back with an empty directory has no member until it is replaced.
+// Node assigns a member of the group to a node of the cluster. The first entry for a node counts, and
+// later entries for the node do nothing: a node that comes back with an empty directory has no member
+// until it is replaced.
 type Node struct {
 	Name   string
 	Member uint64 // not 0
 }
 
-// Span is the range of log entries that something forwarded comes from. It ends with the data of entry
+// Span is the range of log entries from which forwarded data comes. The data ends with the data of entry
 // Last, and the queue before it has all data of the entries before First. Span is zero outside of a
 // group.
 type Span struct{ First, Last uint64 }

@@ -53,7 +53,7 @@ func FuzzParseDated(f *testing.F) {
 		}
 		written := e.AppendDated(nil)
 		if len(written) > len(b) {
-			t.Fatalf("%x is read as %+v, but written longer: %x", b, e, written)
+			t.Fatalf("%x is read as %+v, but written as more bytes: %x", b, e, written)
 		}
 		if err := again.ParseDated(written); err != nil || !bytes.Equal(again.AppendDated(nil), written) {
 			t.Fatalf("%x is read as %+v, error %v", written, again, err)

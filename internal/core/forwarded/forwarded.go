@@ -1,6 +1,6 @@
 // Package forwarded has the state that a group folds from entries of the kind forwarded: for each
-// backend, which is another server, the last entry whose samples it has. So a new leader continues where
-// the last one stopped.
+// backend, the last entry whose samples the backend has. A backend is another server. With this state, a
+// new leader continues where the last one stopped.
 package forwarded
 
 import (
@@ -34,8 +34,8 @@ func (x *Indexes) Raise(l entry.List) {
 	}
 }
 
-// forget forgets the backend with the lowest index. If the backend still gets samples, a new leader may send more of
-// them again.
+// forget forgets the backend with the lowest index. If that backend still gets samples, a new leader may
+// repeat more of these samples.
 func (x *Indexes) forget() {
 	lowest, least := "", uint64(math.MaxUint64)
 	for _, backend := range slices.Sorted(maps.Keys(x.of)) {

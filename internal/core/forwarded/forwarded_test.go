@@ -15,7 +15,7 @@ func TestAnIndexNeverFalls(t *testing.T) {
 	var x Indexes
 	for _, c := range []struct{ says, want uint64 }{{7, 7}, {9, 9}, {8, 9}} {
 		if x.Raise(of("a", c.says)); x.Of("a") != c.want || x.Of("b") != 0 {
-			t.Errorf("after %d: a is at %d, b is at %d", c.says, x.Of("a"), x.Of("b"))
+			t.Errorf("after %d: the backend a is at %d, b at %d", c.says, x.Of("a"), x.Of("b"))
 		}
 	}
 }
@@ -29,7 +29,7 @@ func TestBackendsAreBounded(t *testing.T) {
 		x.Raise(of("in-use", uint64(10+i)))
 	}
 	if n := len(x.of); n != Max || x.Of("old") != 0 || x.Of("in-use") != 10+3*Max-1 {
-		t.Errorf("%d backends; old is at %d, in-use at %d", n, x.Of("old"), x.Of("in-use"))
+		t.Errorf("%d backends; backend old is at %d, in-use is at %d", n, x.Of("old"), x.Of("in-use"))
 	}
 	var same Indexes
 	if same.Raise(x.List()); !bytes.Equal(same.List(), x.List()) || !x.List().Forwarded() {

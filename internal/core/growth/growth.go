@@ -1,6 +1,6 @@
-// Package growth counts new series by tenant: how many came and when, their metrics, the label of each
-// metric that keeps getting new values, and the senders. A store reports a series only when it first
-// sees the series, so samples of known series cost nothing here.
+// Package growth counts new series by tenant: how many came and when, their metrics and senders, and for
+// each metric the label that keeps getting new values. A store reports a series only when it first sees
+// the series, so samples of known series cost nothing here.
 //
 // The memory is bounded, and the counts are forgotten in minutes. Package limit and the
 // distributor decide which series may come in; package diagnose interprets the numbers.
@@ -115,8 +115,8 @@ func (c *counts) add(now int64, refused bool) {
 	}
 }
 
-// generations has the numbers of series in two generations, the same ones for which the type `values`
-// counts label values.
+// generations has the numbers of series in two generations: the two for which the type `values` counts
+// label values.
 type generations struct{ now, before uint64 }
 
 func (g *generations) turn(both bool) {

@@ -53,7 +53,7 @@ func TestTheMetricLabelAndSenderThatGrow(t *testing.T) {
 		!slices.Equal(m.Senders, []string{"10.0.0.7 (shop/1)"}) || !strings.Contains(m.Example, `request="0 1"`) {
 		t.Errorf("%+v", m)
 	}
-	if v := m.Labels[0].Values; v < 14_000 || v > 23_000 { // a sketch estimates 18,000 values of the last minute
+	if v := m.Labels[0].Values; v < 14_000 || v > 23_000 { // a sketch estimates the 18,000 values of the last minute
 		t.Errorf("%d values", v)
 	}
 	if v := m.Labels[1]; v.Name != "path" || v.Values != 7 {

@@ -35,7 +35,7 @@ func TestOneOfAPairIsTaken(t *testing.T) {
 		{60, "a", "c", "2", true, false, "a node whose clock is behind received this request"},
 		{100, "a", "c", "1", false, false, "time counts from the newest request of the elected replica"},
 	} {
-		var saved Pairs // as after a restart, which the election survives
+		var saved Pairs // like a restart, which the elections survive
 		if err := saved.Parse(pairs.Append(nil)); err != nil {
 			t.Fatal(err)
 		}

@@ -85,8 +85,8 @@ func (b *Buckets) parse(from []byte) (rest []byte, err error) {
 	return from, nil
 }
 
-// AppendFloat appends a finite float in as few bytes as its mantissa needs: its 8 bytes in reverse
-// order, as a uvarint. Whole numbers up to 8,192 take one to four bytes.
+// AppendFloat appends a finite float as a uvarint of the float's 8 bytes in reverse order. So a short
+// mantissa takes few bytes: whole numbers up to 8,192 take one to four bytes.
 func AppendFloat(dst []byte, v float64) []byte {
 	return binary.AppendUvarint(dst, bits.ReverseBytes64(math.Float64bits(v)))
 }

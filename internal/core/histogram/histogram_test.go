@@ -80,7 +80,7 @@ func TestMergeIsCounting(t *testing.T) {
 	}
 	a.Merge(&b, math.MaxInt)
 	if !a.Float().Equals(whole.Float()) {
-		t.Errorf("merged to %v, want %v as in one histogram", a.Float(), whole.Float())
+		t.Errorf("got %v after a merge, want %v as in one histogram", a.Float(), whole.Float())
 	}
 }
 
@@ -134,7 +134,7 @@ func FuzzParse(f *testing.F) {
 		}
 		text := h.Append(nil)
 		if tail, err := again.Parse(text); err != nil || len(tail) != 0 {
-			t.Fatalf("%v: read back: error %v, %d bytes left", h, err, len(tail))
+			t.Fatalf("%v is read back with the error %v and %d bytes left", h, err, len(tail))
 		}
 		if string(again.Append(nil)) != string(text) {
 			t.Fatal("a histogram differs after it is written and read")

@@ -156,7 +156,7 @@ func draw(node string) (*Identity, error) {
 }
 
 // begin creates the log. It replaces the empty log of an earlier attempt. A log with entries, or with a
-// checkpoint beside it, is an error: its node has lost its identity.
+// checkpoint beside it, is an error, since the node of that log has lost its identity.
 func begin(dir segment.FS, founder, base uint64) error {
 	used := false
 	switch l, err := entrylog.Open(dir, entrylog.Options{}); {

@@ -23,7 +23,7 @@ func TestFound(t *testing.T) {
 	}
 	read, err := Read(dir)
 	if err != nil || *read != *i || !read.Joined() || len(read.Cluster) != 32 {
-		t.Errorf("read %+v, error %v; founded %+v", read, err, i)
+		t.Errorf("read %+v, error %v; want %+v", read, err, i)
 	}
 	l, err := entrylog.Open(log, entrylog.Options{})
 	if err != nil {
@@ -62,7 +62,7 @@ func TestJoin(t *testing.T) {
 	}
 	read, err := Read(dir)
 	if err != nil || !read.Joined() || read.Epoch != 3 || read.Member != i.Member || *read != *again {
-		t.Errorf("joined %+v; read %+v, error %v", again, read, err)
+		t.Errorf("joined as %+v, but read %+v; error %v", again, read, err)
 	}
 	l, err := entrylog.Open(log, entrylog.Options{})
 	if err != nil {
@@ -74,8 +74,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// A power loss may interrupt Found at any call. Found can then be repeated, and no incomplete
-// identity is left.
+// A power loss may interrupt the founding at any call of a file system. Found can then be called again,
+// and no incomplete identity is left.
 func TestBrokenOff(t *testing.T) {
 	for calls := 0; ; calls++ {
 		dir, log, broken := foundBrokenOff(calls)
@@ -150,7 +150,7 @@ func TestFoundWithData(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Found(memfs.New(), log, "a", DataIndex); err == nil || !strings.Contains(err.Error(), File) {
-		t.Errorf("Found beside a checkpoint: %v", err)
+		t.Errorf("founding beside a checkpoint: error %v", err)
 	}
 }
 
@@ -174,6 +174,6 @@ func TestALogWithEntriesStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Found(memfs.New(), log, "a", BaseIndex); err == nil || !strings.Contains(err.Error(), File) {
-		t.Errorf("Found with a log that has entries: %v", err)
+		t.Errorf("founding with a log that has entries: error %v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Types of a checkpoint's frames. The payload of a piece begins with its number within the section,
-// from 0. Pieces have a type of their own, so that an older program does not mistake them for
+// Types of a checkpoint's frames. The payload of a piece begins with the number of the piece within the
+// section, from 0. Pieces have a type of their own, so that an older program does not mistake them for
 // sections.
 const (
 	sectionFrame   = 1
@@ -70,8 +70,8 @@ type Checkpoint interface {
 	// section. The payload can be reused when Section returns.
 	Section(shard uint16, pos Position, payload []byte) error
 
-	// Commit puts the checkpoint in the place of the previous one. The earlier checkpoint counts
-	// until Commit returns nil, or an error that says that the new one is in place.
+	// Commit puts the checkpoint in the place of the previous one. The previous one counts until Commit
+	// returns nil, or returns an error that says that the new one is in place.
 	Commit() error
 
 	// CommitUnsynced commits a checkpoint while some stores are not synced. A power loss may then take

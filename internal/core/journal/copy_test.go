@@ -31,7 +31,7 @@ func TestCopy(t *testing.T) {
 	}
 	if names, _ := to.List(); slices.Contains(names, checkpointFormat.Name(6)) ||
 		slices.Contains(names, segmentFormat.Name(7)) {
-		t.Errorf("a start needs fewer files than %v", names)
+		t.Errorf("the copy has unneeded files: %v", names)
 	}
 	l, report := mustOpen(t, to, 250)
 	if len(report.Damage) > 0 || report.Last != 27 {
@@ -80,7 +80,8 @@ func (i interrupted) Open(name string) (segment.Reader, int64, error) {
 	return i.FS.Open(name)
 }
 
-// Checkpoints remove files after the directory was listed and before Copy opens the files.
+// Checkpoints remove files while Copy runs: after it has listed the directory, and before it opens the
+// files.
 func TestCopyBeginsAgain(t *testing.T) {
 	fs, s := sample(t)
 	l, _ := mustOpen(t, fs, 250)

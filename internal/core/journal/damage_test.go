@@ -135,8 +135,8 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 	}
 }
 
-// A bit flips anywhere on disk. The journal opens and reports the damage, never returns a wrong
-// frame (fold checks), and loses no more than it must.
+// A bit flips anywhere on disk. The journal opens and reports the damage, never returns a wrong frame
+// (the method fold checks this), and loses no more than it must.
 func TestFlippedBitAtEveryByte(t *testing.T) {
 	whole, want := sample(t)
 	l, _ := mustOpen(t, whole.Crash(), 250)
@@ -174,7 +174,7 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 				if uint64(lost) > report.LostFrames && !tail {
 					t.Fatalf("%s byte %d: %d frames are lost, but the report has fewer: %+v", name, at, lost, report)
 				}
-				// Continuing from here must not lose more.
+				// A further append and start must not lose more.
 				if _, err := l.Append([]Frame{entry(1000)}); err != nil {
 					t.Fatal(err)
 				}
@@ -198,14 +198,14 @@ func TestShortCheckpointAtEveryByte(t *testing.T) {
 		f.Data = f.Data[:cut]
 		l, report := mustOpen(t, fs, 250)
 		if n := count(want) - count(recovered(t, l)); n != 0 || len(report.Damage) != 1 {
-			t.Fatalf("cut to %d of %d bytes: %d frames are lost, want 0, and one damage in the report: %+v",
+			t.Fatalf("cut to %d of %d bytes: %d frames are lost, want 0; want one damage in the report %+v",
 				cut, size, n, report)
 		}
 	}
 }
 
-// Each case damages the sample, and lists the damage that a start reports to the operator. The
-// sample's frames are 1 to 27, its checkpoints at 6 and 15.
+// Each case damages the sample, and lists the damage that a start reports to the operator. The sample
+// has the frames 1 to 27, and checkpoints at 6 and 15.
 func TestReport(t *testing.T) {
 	segments := func(fs *memfs.FS) []string {
 		var after []string
@@ -339,7 +339,7 @@ func TestMisplacedFrames(t *testing.T) {
 	frames := fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes:]
 	one := len(frames) / 10
 	copy(frames[5*one:6*one], frames[2*one:3*one]) // frame 3 instead of frame 6
-	copy(frames[8*one:9*one], frames[9*one:])      // frame 10 instead of frame 9, and again after it
+	copy(frames[8*one:9*one], frames[9*one:])      // frame 10 in the place of frame 9, and in its own
 	copy(frames[0:one], frame(testMark, 1, 0, 1e6, []byte("payload")))
 	l, report := mustOpen(t, fs, 0)
 	var got []Position
@@ -351,9 +351,9 @@ func TestMisplacedFrames(t *testing.T) {
 	}
 }
 
-// A sender may wrap a frame in its payload, with every field as the journal would write it except
-// the mark. The forged frame is neither read nor replayed when the frame around it is damaged. With
-// the mark it would be read, which is why the mark is secret.
+// A sender may put a frame into its payload, with every field except the mark as the journal would write
+// it. If the frame around it is damaged, the forged frame is neither read nor replayed. With the right
+// mark it would be read, so the mark is secret.
 func TestForgedFrame(t *testing.T) {
 	for _, c := range []struct {
 		mark uint32
@@ -395,7 +395,7 @@ func TestForeignFrames(t *testing.T) {
 		l, report := mustOpen(t, fs, 250)
 		damage := 2
 		if what == "type" {
-			damage = 1 // a frame of a segment may have any type, so only the section is damage
+			damage = 1 // a segment's frame may have any type, so only the section counts as damage
 		}
 		if len(report.Damage) != damage || report.Last != Position(29-damage) {
 			t.Errorf("%s: report %+v", what, report)

@@ -105,8 +105,8 @@ type sealed struct {
 }
 
 // doubtful says that a sync failed, and that frames up to a position may not survive a power loss,
-// whatever later syncs return. A checkpoint at that position or a later one replaces them: it is in a
-// new file.
+// whatever later syncs return. A checkpoint at that position or a later one replaces these frames, since
+// the checkpoint is in a new file.
 type doubtful struct {
 	upTo  Position
 	cause error // of the last failure
@@ -187,7 +187,7 @@ func (l *Log) Sync() error {
 }
 
 // Doubtful reports whether a sync has failed, and the position up to which frames may not survive a
-// power loss. Each Sync then fails until a checkpoint with at least this base is committed.
+// power loss. Each Sync then fails until a checkpoint whose base is at least that position is committed.
 func (l *Log) Doubtful() (upTo Position, failed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

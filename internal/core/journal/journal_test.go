@@ -166,7 +166,7 @@ func TestCheckpointFails(t *testing.T) {
 			}
 			failing(op)(fs)
 			for _, shard := range testShards {
-				_ = c.Section(shard, l.tail.Last, want.section(shard)) // Commit returns its error
+				_ = c.Section(shard, l.tail.Last, want.section(shard)) // Commit returns Section's error
 			}
 			if err := c.Commit(); !errors.Is(err, memfs.ErrInjected) {
 				t.Fatalf("commit: %v", err)
@@ -348,7 +348,7 @@ func TestAnEmptyLastSegmentIsLeft(t *testing.T) {
 	}
 }
 
-// However long the journal runs, it has two checkpoints and the segments that they need.
+// However long the journal runs, it keeps only two checkpoints and the segments that they need.
 func TestDiskIsBounded(t *testing.T) {
 	fs, s := memfs.New(), state{}
 	l, _ := mustOpen(t, fs, 250)
@@ -425,7 +425,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("append: %v", err)
 	}
 	if len(fs.Files) > 0 {
-		t.Error("something was written")
+		t.Error("a refused Append wrote data")
 	}
 	if _, err := l.Append([]Frame{{Shard: 7, Payload: make([]byte, MaxPayload)}}); err != nil {
 		t.Error(err)
@@ -529,8 +529,8 @@ func (f hangingFile) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// The size is a metric of the process. Size once waited for an Append that hung on a frozen disk,
-// so neither metrics nor a diagnosis were available.
+// The size is a metric of the process. In the past, Size waited for an Append that hung on a frozen
+// disk, so neither metrics nor a diagnosis were available.
 func TestSizeWaitsForNoDisk(t *testing.T) {
 	fs := hangingFS{hangs: make(chan struct{}), goesOn: make(chan struct{})}
 	l, _ := mustOpen(t, fs, 1<<40)

@@ -28,6 +28,6 @@ func TestACopyHasNoNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := copied.Notes(); err != nil || len(got) > 0 {
-		t.Errorf("the copy has the notes %q, %v", got, err)
+		t.Errorf("the copy has notes: %q, error %v", got, err)
 	}
 }

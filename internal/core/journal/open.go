@@ -89,9 +89,9 @@ func Open(fs segment.FS, opts Options) (*Log, Report, error) {
 	return l, report, nil
 }
 
-// counting returns the checkpoints that a start may use. After a power loss, a checkpoint does not count if
-// some stores were not synced for it. counting removes such checkpoints, so that no later start prefers them
-// to the next checkpoint.
+// counting returns the checkpoints that a start may use. After a power loss, a checkpoint does not count
+// if some stores were not synced for it. The method removes such checkpoints, so that no later start
+// prefers them to the next checkpoint.
 func (l *Log) counting(checkpoints []segment.File, report *Report) ([]segment.File, error) {
 	l.synced = segment.NoLimit
 	unsynced, err := stores.ReadUnsynced(l.fs)

@@ -61,8 +61,8 @@ func loaded(t testing.TB, fs segment.FS) (got map[uint16][]byte, report Report) 
 	return got, report
 }
 
-// A section that is too long for a frame is cut, and comes back whole. Such a section once made its
-// checkpoint and all later ones fail, and the journal grew for ever.
+// A section that is too long for a frame is cut, and comes back whole. In the past, such a section made
+// its checkpoint and all later ones fail, and the journal grew for ever.
 func TestALongSectionIsCut(t *testing.T) {
 	fs, want := cutSections(t)
 	got, report := loaded(t, fs)

@@ -71,7 +71,7 @@ func (u *unsyncedLog) starts(base uint64, powerLoss bool) {
 // A checkpoint counts until the machine goes down, even if some stores were not synced for it. After
 // that, all frames since the last checkpoint for which all stores were synced are replayed.
 func TestCheckpointsWithoutAllStores(t *testing.T) {
-	for _, synced := range []uint64{0, 1} { // checkpoints with all stores synced
+	for _, synced := range []uint64{0, 1} { // number of checkpoints with all stores synced
 		u := &unsyncedLog{t: t, fs: memfs.New(), boot: "first"}
 		u.open()
 		for range synced {
@@ -145,8 +145,8 @@ func TestTheSyncedCheckpointIsDamaged(t *testing.T) {
 	u.starts(u.next-1, false)
 }
 
-// After a failed sync, frames may be lost in a power loss, so no start may depend on them. The next
-// checkpoint then needs all stores.
+// After a failed sync, a power loss may take frames, so no start may depend on them. The next checkpoint
+// then needs all stores synced.
 func TestAFailedSyncNeedsACheckpointWithAllStores(t *testing.T) {
 	u := &unsyncedLog{t: t, fs: memfs.New(), boot: "first"}
 	u.open()
@@ -157,7 +157,7 @@ func TestAFailedSyncNeedsACheckpointWithAllStores(t *testing.T) {
 	}
 	u.fs.Fail = nil
 	if err := u.checkpoint(Checkpoint.CommitUnsynced); !errors.Is(err, memfs.ErrInjected) {
-		t.Errorf("a checkpoint without all stores: error %v, want the injected one", err)
+		t.Errorf("a checkpoint while stores are not synced: error %v, want the injected error", err)
 	}
 	if err := u.checkpoint(Checkpoint.Commit); err != nil {
 		t.Error(err)

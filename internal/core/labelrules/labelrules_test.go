@@ -113,7 +113,7 @@ func TestResolve(t *testing.T) {
 				t.Errorf("%s, version %d: got the labels %s, want %s; refusal %v, want %q",
 					c.why, version+1, got, c.want, refusal, c.text)
 			} else if refusal != nil && (refusal.Reason != c.reason || !strings.Contains(refusal.Cause.Error(), c.text)) {
-				t.Errorf("%s, version %d: refused as %v: %v, want %v: %s",
+				t.Errorf("%s, version %d: got the refusal %v: %v, want %v: %s",
 					c.why, version+1, refusal.Reason, refusal.Cause, c.reason, c.text)
 			}
 		}

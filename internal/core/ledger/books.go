@@ -99,7 +99,7 @@ func (t *tenant) copy() Tenant {
 		Datagrams: DatagramBook{Received: d.Read + d.KernelDropped + d.Oversized + d.CutFrames, Datagrams: d},
 	}
 	c.Samples.OfWhich = OfWhichBook{t.ofWhich[Folded], t.ofWhich[LateKept], t.ofWhich[Ahead], t.ofWhich[Respelled]}
-	c.Copied.OfWhich = OfWhichBook{LateKept: t.ofWhich[LateKept], Ahead: t.ofWhich[Ahead]} // both are found at tiles
+	c.Copied.OfWhich = OfWhichBook{LateKept: t.ofWhich[LateKept], Ahead: t.ofWhich[Ahead]} // only tiles count these two
 	if t.clients != nil {
 		c.Clients = map[string]float64{}
 		for count, n := range t.clients {

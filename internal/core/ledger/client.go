@@ -32,7 +32,7 @@ var clientNames = [numClientCounts]string{
 	"bytes_sent", "bytes_dropped", "bytes_dropped_queue", "bytes_dropped_writer",
 }
 
-// String returns the client's name of the count, without the prefix.
+// String returns the name that clients give the count, without the prefix.
 func (c ClientCount) String() string { return clientNames[c] }
 
 // ClientCountOf returns the count that has this raw DogStatsD name. Other telemetry of clients,

@@ -1,6 +1,6 @@
 // Package ledger keeps the books of one process lifetime: what became of each sample and of each
-// datagram, by tenant and reason. Code that counts posts to it a few times per window and flush,
-// never per sample. It knows no clock: the ends of windows are handed in.
+// datagram, by tenant and reason. The code that counts samples posts them to the ledger a few times per
+// window and flush, never one by one. The ledger knows no clock: callers hand in the ends of windows.
 //
 // A sample is one value on the wire, not weighted by its sampling rate; an unreadable line counts
 // as one. Received samples are counted where they are read, and their fates elsewhere. So a
@@ -116,7 +116,7 @@ type accounts struct {
 // New returns empty books.
 func New() *Ledger { return &Ledger{tenants: map[string]*tenant{}} }
 
-// of returns the books of a tenant; the caller holds the lock.
+// of(name) returns the books of a tenant; the caller holds the lock.
 func (l *Ledger) of(name string) *tenant {
 	t := l.tenants[name]
 	switch {
@@ -172,8 +172,8 @@ func (l *Ledger) Note(tenant string, which OfWhich, samples uint64) {
 	l.of(tenant).ofWhich[which] += samples
 }
 
-// Datagrams are the datagrams that the sockets of a tenant saw. Each datagram is counted in one
-// field. Only RefusedConnections counts connections.
+// Datagrams are the datagrams that the sockets of a tenant saw. Each datagram is counted in one field.
+// The field RefusedConnections counts connections instead.
 type Datagrams struct {
 	Read               uint64 `json:"read"`                // datagrams, and frames of streams
 	KernelDropped      uint64 `json:"kernel_dropped"`      // the socket's buffer was full

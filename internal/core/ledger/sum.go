@@ -2,9 +2,9 @@ package ledger
 
 import "maps"
 
-// Sum returns a tenant's books of a cluster. Figures of samples that came in at one node are added up. Each node
-// has a copy of what the log brought, so these figures are taken from one node, `copied`. The result has a
-// difference if the books of any node have one.
+// Sum returns a tenant's books of a cluster. It adds up the figures of samples that came in at one node
+// alone. Each node has a copy of what the log brought, so Sum takes these figures from one node, as
+// `copied`. The result has a difference if the books of any node have one.
 func Sum(nodes []Tenant, copied Samples) Tenant {
 	sum := new(tenant).copy()
 	s := &sum.Samples

@@ -1,6 +1,6 @@
 package limit
 
-// unclaimed is a place that once lost its last holder. By now it may have a holder again, or its
+// unclaimed notes that a place lost its last holder. By now the place may have a holder again, or its
 // series may have left.
 type unclaimed struct {
 	place Place
@@ -43,9 +43,9 @@ func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
 
 // Load makes known a series that was live before a restart, even if it is over a limit. The series has
 // no holder: a table must claim it within the claim time. An up/down counter keeps its place until its
-// total is forgotten. The time until then runs from `seen`, the time of the last sample. Call Load in
-// the order of `seen`. It is not known how often the series came before the restart, so it counts as a
-// passer-by until it comes again. Times are Unix nanoseconds.
+// total is forgotten, and that time begins at `seen`, the time of the last sample. Call Load in the
+// order of `seen`. The series counts as a passer-by until it comes again, since nothing tells how often
+// it came before the restart. Times are Unix nanoseconds.
 func (t *Tenant) Load(now, seen int64, key []byte, source uint64) {
 	if len(key) > maxKey { // Claim will refuse the series as too long
 		return
@@ -94,8 +94,8 @@ func (s *slot) queue() int {
 // claim time is over.
 func seconds(now int64) uint32 { return uint32((now + 999_999_999) / 1e9) }
 
-// expireAtOnce is how many unclaimed places one claim looks at: about 30 µs if all of them leave. A
-// claim that removed a million places would stop all sockets for half a second.
+// expireAtOnce is how many unclaimed places one claim looks at. That takes about 30 µs if all of them
+// leave. A claim that removed a million places would stop all sockets for half a second.
 const expireAtOnce = 64
 
 // expire removes some series that were not claimed in time, and reports whether more may be

@@ -173,10 +173,10 @@ type Tenant struct {
 	newest    newest
 }
 
-// samples counts the samples over a limit, by fate.
+// samples holds the numbers of samples over a limit, by fate.
 type samples struct{ folded, refused uint64 }
 
-// empty is true if the tenant has neither series nor offenders.
+// empty reports whether the tenant has neither series nor offenders.
 func (t *Tenant) empty(now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -267,7 +267,7 @@ func fateOf(kind series.Kind, m *metric) Fate {
 	}
 }
 
-// note counts a claim that is over a limit.
+// note updates the counts for a claim over a limit.
 func (t *Tenant) note(now int64, m *metric, c *Claim, v Verdict) {
 	t.over.Store(now)
 	if v.Reason == MetricSeries {

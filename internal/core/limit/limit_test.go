@@ -206,7 +206,7 @@ func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 	for _, length := range []int{100, len(longer)} { // constant labels may make the key longer than Length
 		if v := tenant.Admit(begin, &Claim{Key: longer, Length: length}); v !=
 			(Verdict{Fate: FoldedMetric, Reason: SeriesBytes}) {
-			t.Errorf("a too long key, Length %d: got %+v, want FoldedMetric", length, v)
+			t.Errorf("a key that is too long, Length %d: got %+v, want FoldedMetric", length, v)
 		}
 		if p := l.Peek(begin, "a", longer, 0, length); p.Fate != FoldedMetric || p.Reason != SeriesBytes {
 			t.Errorf("a key that is too long, with Length %d: Peek returns %+v", length, p)
@@ -326,7 +326,7 @@ func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 		t.Error("there is no room although all other series are late")
 	}
 	if left := tenant.places.taken - 1; left != loaded-expireAtOnce {
-		t.Errorf("a claim leaves %d late series, want %d removed of %d", left, expireAtOnce, loaded)
+		t.Errorf("after a claim, %d late series are left, want %d of %d removed", left, expireAtOnce, loaded)
 	}
 	if n := tenant.Report(begin + 301*second).Series; n != 1 {
 		t.Errorf("%d series, want only the claimed one", n)

@@ -33,7 +33,8 @@ func newFlood() *flood {
 	return f
 }
 
-// key returns the key of a series by its number. The flood owns the memory until the next call.
+// key returns the key of a series by its number. The flood owns the memory of the key, and may overwrite
+// it in the next call.
 func (f *flood) key(id int) []byte {
 	digits := f.id[id%len(f.id)]
 	for i, n := len(digits)-1, id/len(f.id); i >= 0; i, n = i-1, n/10 {
@@ -84,7 +85,7 @@ func TestAMillionSeries(t *testing.T) {
 	for id := 0; id < million; id += 997 {
 		key := string(f.key(id))
 		if v := tenant.Admit(begin, &Claim{Key: []byte(key), Samples: 1}); string(tenant.Key(v.Place)) != key {
-			t.Fatalf("series %d: %+v has the key %q, want %q", id, v, tenant.Key(v.Place), key)
+			t.Fatalf("series %d: the place in %+v has the key %q, want %q", id, v, tenant.Key(v.Place), key)
 		}
 	}
 	if n := tenant.MetricSeries("http_requests_42"); n != million/100 {

@@ -42,9 +42,9 @@ func (m *naive) remove(k naiveKey) {
 
 func (k naiveKey) upDown() bool { return series.Kind(k.key[0]) == series.UpDown }
 
-// expire removes the series that the tenant removed. No series may leave before its time, and all
-// must have left after twice that time: a series that is claimed and freed again waits for series
-// that came after it.
+// expire removes from the map the series that the tenant has removed. No series may leave before its
+// time. All must have left after twice that time, since a series that is claimed and freed again waits
+// behind series that came after it.
 func (m *naive) expire(t *testing.T, tenant *Tenant, now int64) {
 	for k, p := range m.places {
 		if p.holders > 0 {
@@ -57,7 +57,7 @@ func (m *naive) expire(t *testing.T, tenant *Tenant, now int64) {
 			time = tenant.times[total]
 		}
 		if !known && waited <= time || known && waited > 2*time+2*second {
-			t.Fatalf("%q has had no holder for %d ns, but known is %t", k.key, waited, known)
+			t.Fatalf("%q, without a holder for %d ns: got known=%t, want the opposite", k.key, waited, known)
 		}
 		if !known {
 			m.remove(k)
@@ -65,8 +65,8 @@ func (m *naive) expire(t *testing.T, tenant *Tenant, now int64) {
 	}
 }
 
-// TestAgainstAModel compares places, keys and counts with a map, under any order of claims,
-// leaves, releases, loads and time.
+// TestAgainstAModel compares places, keys and counts with a map, while claims, leaves, releases and
+// loads come in any order and at any time.
 func TestAgainstAModel(t *testing.T) {
 	const claimTime, totalTime = 20 * time.Second, 30 * time.Second
 	m := &naive{limit: 400, perMetric: 150, places: map[naiveKey]*naivePlace{}, metrics: map[string]int{}}
@@ -168,7 +168,7 @@ func (m *naive) check(t *testing.T, tenant *Tenant, now int64) {
 	}
 	for key, n := range keys {
 		if n != 0 {
-			t.Fatalf("Keys has %q %d times too often", key, n)
+			t.Fatalf("Keys() has %q %d times too often", key, n)
 		}
 	}
 }

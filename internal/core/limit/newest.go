@@ -45,8 +45,8 @@ func (t *Tenant) Newest() []Newcomer {
 	return all
 }
 
-// keysAtOnce is how many keys Keys copies before it releases the lock for others. To copy them
-// takes about 100 µs.
+// keysAtOnce is the number of keys that Keys copies before it releases the lock for others. Copying this
+// many keys takes about 100 µs.
 const keysAtOnce = 1024
 
 // Keys returns copies of the keys of all series. A series that comes or goes meanwhile may be

@@ -95,13 +95,13 @@ func TestKeysWhileSeriesCome(t *testing.T) {
 			}
 		}
 		if before != 4*keysAtOnce {
-			t.Fatalf("Keys has %d of the series that were there all the time, want %d", before, 4*keysAtOnce)
+			t.Fatalf("Keys() has %d of the series that were there all the time, want %d", before, 4*keysAtOnce)
 		}
 	}
 }
 
-// While series come and go, a holder can read the key of its place, and ask whether others want
-// the place.
+// A holder can read the key of its place, and ask whether others want the place, while series come and
+// go.
 func TestAHolderWaitsForNobody(t *testing.T) {
 	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	var held []Place

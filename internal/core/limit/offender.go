@@ -29,8 +29,8 @@ const forgetAfter = int64(10 * time.Minute)
 // that warns people looks twice in that time.
 const steadyFor = int64(2 * time.Second)
 
-// rivalFor decides whether a metric that displaces another is a rival: it is one if the other was over a
-// limit within this time before.
+// rivalFor decides whether a metric that displaces another is a rival: it is a rival if the other was
+// over a limit at most this long before.
 const rivalFor = int64(time.Minute)
 
 // keep returns `b` as a string. It returns `text` if `b` equals `text`, which saves a copy if few
@@ -160,8 +160,8 @@ func (t *Tenant) forget(now int64) {
 	t.offenders = slices.DeleteFunc(t.offenders, func(o *offender) bool { return now-o.last > forgetAfter })
 }
 
-// label counts a value of a label. It first looks at index `at`: the label is there if all series have
-// the same labels.
+// label adds a value to the values of its label. It first looks at index `at`: the label is there if all
+// series have the same labels.
 func (o *offender) label(at int, name, value []byte) {
 	name = cut(name)
 	if at >= len(o.labels) || o.labels[at].name != string(name) {
@@ -182,8 +182,8 @@ func (o *offender) label(at int, name, value []byte) {
 	o.labels[at].values.Add(distinct.Hash(value))
 }
 
-// sender counts the sender of a claim. If there are maxSenders already, a new sender displaces the
-// one with the fewest samples.
+// sender adds the samples of a claim to those of its sender. If there are maxSenders already, a new
+// sender displaces the sender with the fewest samples.
 func (o *offender) sender(c *Claim) {
 	if c.Sender == (sender.Sender{}) && len(c.Container) == 0 {
 		return

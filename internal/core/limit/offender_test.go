@@ -83,7 +83,7 @@ func TestWhatIsRememberedOfAnOffenderIsShort(t *testing.T) {
 	o := tenant.Report(begin).Offenders[0]
 	if len(o.Labels) != 2 || len(o.Labels[1].Name) != maxText || len(o.Senders[0].Container) != maxText ||
 		len(o.Example) > maxText+3 {
-		t.Errorf("the label has %d bytes and the container has %d, want %d each; the example has %d",
+		t.Errorf("the label has %d bytes and the container has %d, want %d each; the example has %d bytes",
 			len(o.Labels[1].Name), len(o.Senders[0].Container), maxText, len(o.Example))
 	}
 }

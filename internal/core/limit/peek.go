@@ -3,7 +3,7 @@ package limit
 import "github.com/freshet-io/freshet/internal/core/series"
 
 // Prospect is the answer that Admit would give, with the tenant's use of its limits. The use includes
-// that of other processes of the cluster. A limit of 0 means no limit.
+// the series in other processes of the cluster. A limit of 0 means no limit.
 type Prospect struct {
 	Known  bool // the series has a place
 	Fate   Fate

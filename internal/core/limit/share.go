@@ -8,8 +8,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
-// reported sets which metrics a report has: those with at least this part of max_series_per_metric. Many
-// processes with fewer series of a metric can exceed that limit together, but not max_series.
+// reported decides which metrics are in a report: those with at least 1/256 of max_series_per_metric.
+// Many processes with fewer series of a metric can together exceed max_series_per_metric, but not
+// max_series.
 const reported = 256
 
 // Use returns what each tenant uses of its limits. Call it once for each report to the leader of a
@@ -55,7 +56,7 @@ func (t *Tenant) use() usage.Use {
 func (l *Limiter) Share(a usage.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !a.Whole { // only the previous sums have all processes
+	if !a.Whole { // only the previous sums cover all processes
 		for name, before := range l.shared.Others {
 			u := a.Others[name]
 			u.Series, u.Metrics = before.Series, before.Metrics

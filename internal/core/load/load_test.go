@@ -203,7 +203,7 @@ func TestOrderIsScattered(t *testing.T) {
 		}
 	}
 	if neighbours > c.Contexts/50 {
-		t.Errorf("%d of %d neighbours are neighbours in the next round", neighbours, c.Contexts)
+		t.Errorf("%d of %d neighbours are still neighbours in the next round", neighbours, c.Contexts)
 	}
 }
 

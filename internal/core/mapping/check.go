@@ -29,7 +29,7 @@ type problem struct {
 	why   string // what is wrong and, after a semicolon, how to correct it
 }
 
-// add notes a problem; a value of nil is not shown.
+// add appends a problem. It does not show a value of nil.
 func (k *checker) add(key string, value any, why string, args ...any) {
 	p := problem{key: key, why: fmt.Sprintf(why, args...)}
 	switch value.(type) {
@@ -161,7 +161,7 @@ func (k *checker) rule(key string, c *Rule) rule {
 	return r
 }
 
-// match compiles the pattern into r and returns the names of its captures. The first is the
+// match compiles the pattern into r and returns the names of its captures. The first capture is the
 // whole name.
 func (k *checker) match(key string, c *Rule, r *rule) (groups []string, ok bool) {
 	regex := choose(k, key+".match_type", c.MatchType, matchTypes)

@@ -32,7 +32,7 @@ type Mapper struct {
 	rules         []rule
 	exact         map[string][]int // indexes of the rules without a wildcard, ascending, by the name that they match
 	scan          []int            // indexes of the other rules, ascending
-	upDown        bool             // some rule has updown
+	upDown        bool             // some rule sets updown
 }
 
 // Same reports whether both Mappers were made from the same configuration, so that they return the
@@ -98,7 +98,7 @@ type Output struct {
 	Scale   float64 // factor of each value; 1 for sets and checks
 	Unit    string  // for metadata only
 	Help    string  // for metadata only
-	Drop    bool    // a rule drops the series; only Kind and Rule are set besides
+	Drop    bool    // a rule drops the series; then only Kind and Rule are set, too
 	Rule    int     // index in mapping.rules, -1 if no rule matched
 	Named   bool    // a rule chose the name, so several raw names may share it
 
@@ -184,11 +184,11 @@ func (m *Mapper) MapInto(out *Output, in *Input) {
 // keepLabels is the number of labels for which MapInto keeps memory. A sender may give thousands.
 const keepLabels = 256
 
-// dropped makes o the output for a context that the rule drops.
+// dropped turns o into the output for a context that the rule drops.
 func (o *Output) dropped() { *o = Output{Kind: o.Kind, Rule: o.Rule, Drop: true, set: o.set[:0]} }
 
-// apply applies rule r to the series. It first drops labels, then sets labels, then relabels. So a
-// rule may set a label that it drops.
+// apply applies rule r to the series. It first drops labels, then sets labels, then relabels. So a rule
+// may set a label again that it has dropped.
 func (m *Mapper) apply(r *rule, captures []string, out *Output) {
 	out.Policy, out.Unit, out.Help = r.policy, r.unit, r.help
 	if out.Kind == series.Gauge && r.policy.Merge != series.MergeLast {
@@ -255,8 +255,8 @@ func (m *Mapper) OriginLabels() bool { return m.container || m.podUID || m.conta
 // UpDown reports whether any rule makes up/down counters.
 func (m *Mapper) UpDown() bool { return m.upDown }
 
-// match returns the first rule for a raw name and its type, or -1. It appends the texts of the
-// rule's wildcards or groups to captures; captures[0] is the whole name.
+// match returns the index of the first rule for a raw name and its type, or -1. It appends the texts of
+// the rule's wildcards or groups to captures; captures[0] is the whole name.
 func (m *Mapper) match(raw string, in *Input, kind series.Kind, captures []string) (int, []string) {
 	fits := func(i int) bool { return m.rules[i].fits(in, kind) }
 	first := len(m.rules)

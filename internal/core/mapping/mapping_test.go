@@ -227,7 +227,7 @@ func TestRulesBeyondLabels(t *testing.T) {
 	}
 	out = as("fine", dogstatsd.Timing)
 	if p := out.Policy; p.Schema != -1 || p.MaxBuckets != 20 || p.Bounds != nil || !out.Named {
-		t.Errorf("metric fine: got %+v with %+v", out, p)
+		t.Errorf("metric \"fine\": got %+v, policy %+v", out, p)
 	}
 	if !as("renamed", dogstatsd.Count).Named {
 		t.Error("a name that relabelling chose is not Named")
@@ -253,7 +253,7 @@ func TestUpDown(t *testing.T) {
 		}
 	}
 	if !m.UpDown() || newMapper(t, Config{Rules: []Rule{{Match: "hits"}}}).UpDown() {
-		t.Error("UpDown does not say whether any rule has updown")
+		t.Error("UpDown() does not report whether any rule sets updown")
 	}
 }
 

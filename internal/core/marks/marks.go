@@ -1,7 +1,7 @@
-// Package marks finds members whose states differ. After every 64 entries of the log, each member
-// hashes the results of the entries: this is a mark. Members with equal states have equal marks, even
-// if their stores do their work at different times. So members that exchange marks notice if one of
-// them differs.
+// Package marks finds members whose states differ. After every 64 entries of the log, each member hashes
+// the results of these entries. The hash is a mark. Members with equal states have equal marks, even if
+// their stores do their work at different times. So members that exchange marks notice if one of them
+// differs.
 package marks
 
 import (
@@ -24,7 +24,8 @@ const (
 	// Every is the number of entries between two marks. An idle cluster makes a few entries a second.
 	Every = 64
 
-	// most bounds the number of marks that are kept, and the number of marks that wait for stores.
+	// most is the limit for the number of marks that are kept, and for the number of marks that wait for
+	// stores.
 	most = 64
 )
 
@@ -38,7 +39,7 @@ type Marks struct {
 	waits map[string][]*One // marks by index, for each tenant whose requests they wait for
 }
 
-// One holds a mark that is not complete yet.
+// One is a mark that is not complete yet.
 type One struct {
 	mark  Mark
 	waits int // number of tenants whose digests are missing
@@ -186,8 +187,8 @@ func (c *Compared) judge(node string, index uint64, odd, agree map[string]uint64
 	}
 }
 
-// Verdict returns the entry of the first mark in which a node differed from most others, and that of the
-// last mark in which the node agreed with them; 0 for none.
+// Verdict returns the entry of the first mark in which a node differed from most others, and the entry
+// of the last mark in which the node agreed with them. An entry of 0 means no such mark.
 func (c *Compared) Verdict(node string) (differed, agreed uint64) {
 	odd, agree := map[string]uint64{node: c.odd[node]}, map[string]uint64{node: c.agree[node]}
 	for index := range c.all {

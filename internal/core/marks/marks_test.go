@@ -42,7 +42,7 @@ func TestCompared(t *testing.T) {
 			}
 			for i, node := range []string{"a", "b", "c"} {
 				if differed, agreed := all.Verdict(node); differed != c.differed[i] || agreed != c.agreed[i] {
-					t.Errorf("%s, later %v: node %s differed at %d and agreed at %d, want %d and %d",
+					t.Errorf("%s, with later marks: %v; node %s differed at %d and agreed at %d, want %d and %d",
 						c.name, later, node, differed, agreed, c.differed[i], c.agreed[i])
 				}
 			}

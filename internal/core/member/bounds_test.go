@@ -112,7 +112,7 @@ func TestRequestsThatWaitAreBounded(t *testing.T) {
 	}
 	n.sick["two"] = true
 	if err := fill("two"); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "all tenants") {
-		t.Errorf("a write at the limit of all: %v", err)
+		t.Errorf("a write at the limit of all tenants: %v", err)
 	}
 	n.sick = nil
 	g.pass(1000)
@@ -156,7 +156,7 @@ func TestPushesThatWaitAreBounded(t *testing.T) {
 	n.Push(g.now, 3, big)
 	g.settle()
 	if a, answered := n.answers[3]; !answered || a.Err != nil {
-		t.Errorf("a push after that: answered %v, error %v", answered, a.Err)
+		t.Errorf("a push after all answers: answered %v, error %v", answered, a.Err)
 	}
 }
 
@@ -220,13 +220,13 @@ func TestOldSendersAreForgotten(t *testing.T) {
 		}
 		for back := range min(i+1, recently/1000+1) {
 			if _, known := m.senders[i-back]; !known {
-				t.Fatalf("the sender of %d s ago is forgotten", back)
+				t.Fatalf("the sender of a push %d s ago is forgotten", back)
 			}
 		}
 	}
 }
 
-// A leader outruns one member without harm. Once both others have too much of the log to apply, it refuses
+// A leader outruns one member without harm. Once both other members lag too far, the leader refuses
 // windows, requests and deltas, until one of them has caught up.
 func TestALeaderWaitsForAQuorumToApply(t *testing.T) {
 	g := newThree(t, 3)
@@ -271,7 +271,7 @@ func TestALeaderWaitsForAQuorumToApply(t *testing.T) {
 	n.Push(g.now, id, pushOf(g.now, "one", 9, 1, 1))
 	g.settle()
 	if err := n.answers[id].Err; !errors.Is(err, ErrFull) {
-		t.Errorf("while two of three members take nothing, a push returns %v", err)
+		t.Errorf("while two of three members take nothing, a push returns %v, want ErrFull", err)
 	}
 	others[0].hangs = false
 	g.pass(1000)

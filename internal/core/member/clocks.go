@@ -123,8 +123,8 @@ func (c *clocks) bounded() int64 {
 	return min(c.now, c.now+all[(len(all)-1)/2]+maxAhead)
 }
 
-// latest returns the latest time that it may be now. Of two clocks, the faster one shows this time. With
-// any other number of clocks, it is the bounded time.
+// latest returns the latest possible time. Of two clocks, the faster one shows this time. With any other
+// number of clocks, it is the bounded time.
 func (c *clocks) latest() int64 {
 	if all := c.ahead(); len(all) == 2 {
 		return c.now + all[1]

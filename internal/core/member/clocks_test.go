@@ -81,9 +81,9 @@ func TestAnotherClockIsSetBack(t *testing.T) {
 	}
 }
 
-// Of two clocks nobody can tell which one is wrong. The leader closes tiles at most a second ahead of
-// the slower one. The faster one shows the latest time that it may be now. A clock that was not heard
-// for long is of no use.
+// With two clocks, nobody can tell which one is wrong. The leader closes tiles at most a second ahead of
+// the slower one. The faster one shows the latest possible time. A clock that was not heard for long is
+// of no use.
 func TestTwoClocks(t *testing.T) {
 	for _, x := range []struct{ ahead, bounded, latest, apart int64 }{
 		{-3_600_000, maxAhead - 3_600_000, 0, 3_600_000},

@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Deltas is what an entry with deltas contained and changed, besides its increments.
+// Deltas describes what an entry with deltas contained and what it changed, besides its increments.
 type Deltas struct {
 	Tenant   string
 	Sender   sender.Sender

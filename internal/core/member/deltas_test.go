@@ -36,7 +36,7 @@ func TestForgottenDeltas(t *testing.T) {
 		apply(t, m, deltaOf(t, "a", remotewrite.CounterType, base, uint64(i)+1))
 	}
 	if requests, refusals := m.Forgotten(); requests != 3 || refusals != 0 {
-		t.Errorf("%d requests and the refusals of %d were forgotten, want 3 and 0", requests, refusals)
+		t.Errorf("%d requests and the refusals of %d requests were forgotten, want 3 and 0", requests, refusals)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestARepeatIsRefusedLikeTheFirst(t *testing.T) {
 			t.Errorf("first outcome  %s\nrepeat outcome %s", o.Text(), again.Outcome.Text())
 		}
 		if f.Samples != 0 || f.Repeated != 2 || len(again.Deltas.New) > 0 {
-			t.Errorf("the repeat counts: %+v", f)
+			t.Errorf("the repeat was counted: %+v", f)
 		}
 	}
 	// The proposer's rules now drop all series but one, so fewer samples come than were refused at
@@ -141,7 +141,7 @@ func TestARepeatIsRefusedLikeTheFirst(t *testing.T) {
 	again, _ := apply(t, m, e)
 	if got := again.Outcome; got.Written != (outcome.Counts{}) || got.Refused != o.Refused ||
 		again.Windows.Folded["one"].Repeated != 0 {
-		t.Errorf("with other rules: %+v", got)
+		t.Errorf("repeat with other rules: %+v", got)
 	}
 }
 

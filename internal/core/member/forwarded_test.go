@@ -47,7 +47,8 @@ func TestTheLogKnowsWhatIsForwarded(t *testing.T) {
 	}
 	g.pass(5000)
 	if next := g.leader(); !next.Sends() || next.State().Forwarded("mimir") != 2 {
-		t.Errorf("the next leader sends: %v, entry %d; want true, 2", next.Sends(), next.State().Forwarded("mimir"))
+		t.Errorf("the next leader: sends %v, forwarded entry %d; want true and entry 2",
+			next.Sends(), next.State().Forwarded("mimir"))
 	}
 }
 

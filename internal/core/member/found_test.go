@@ -62,7 +62,7 @@ func TestFound(t *testing.T) {
 	}
 	one := m.tenants["one"]
 	if one.state.Newest != base+7 || one.state.Requests != 0 || !one.state.Recent.Has(recentseries.Hash(1<<63)) {
-		t.Errorf("the state of tenant one's requests has %d requests, the newest sample at %d, and %d series",
+		t.Errorf("the tenant named one: the state has %d requests, the newest sample at %d, and %d series",
 			one.state.Requests, one.state.Newest, one.state.Recent.Len())
 	}
 	var ends []int64

@@ -275,7 +275,7 @@ type naming struct {
 	names   *catalogue.Shared
 	terms   catalogue.Terms
 	entry   entry.Names
-	claimed map[entry.Claim]struct{} // claims by owners without a name, and of names not claimed lately
+	claimed map[entry.Claim]struct{} // claims by owners without a name, and claims of names not claimed lately
 	bytes   int                      // of the names in these claims
 	unknown bool                     // an owner has no name
 	buckets map[string]string        // as text, by the encoded policy
@@ -380,7 +380,7 @@ func (x *naming) rename(bytes []byte) []byte {
 	}
 	var renamed entry.List
 	var writer batch.Writer
-	var open batch.Header // of the portion that the writer has
+	var open batch.Header // header of the portion in the writer
 	end := func() {
 		for _, b := range writer.End() {
 			renamed = renamed.Append(b.Bytes)
@@ -576,7 +576,7 @@ func (n *Node) proposeBoundaries() {
 // enough time has passed.
 func (n *Node) settled() bool {
 	if n.term != n.leadership.Term && !mutant.Hasty {
-		return false // some of their windows may not be applied here yet
+		return false // some earlier windows may not be applied here yet
 	}
 	if n.leader.ticks*replica.TickEvery.Milliseconds() > cautious || mutant.Hasty {
 		return true
@@ -761,12 +761,12 @@ func (n *Node) promote() {
 	}
 }
 
-// MaxBehind is how many bytes of entries a leader lets the other members be behind. A new leader answers no
-// write before it has applied them all, which may take half a minute.
+// MaxBehind is how far, in bytes of entries, a leader lets the other members lag. A new leader answers
+// no write before it has applied all of these entries, which may take half a minute.
 const MaxBehind = 256 << 20
 
-// backlogSteps is how many places are remembered in the last MaxBehind bytes of the log before the last
-// entry applied.
+// backlogSteps is how many places are remembered in the last MaxBehind bytes of the log, up to the last
+// applied entry.
 const backlogSteps = 64
 
 // backlog knows, for each other member, how many bytes of entries it still has to apply. It counts only

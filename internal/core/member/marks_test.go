@@ -61,7 +61,8 @@ func TestMarksDiffer(t *testing.T) {
 	}
 	for index, hash := range marksOf(other.member) {
 		if differs := want[index] != hash; differs != (index >= spoilt) {
-			t.Errorf("with another outcome of entry %d, the mark of entry %d differs: %v", spoilt, index, differs)
+			t.Errorf("with another outcome of entry %d, the mark of entry %d differs: got %v, want the opposite",
+				spoilt, index, differs)
 		}
 	}
 
@@ -75,7 +76,8 @@ func TestMarksDiffer(t *testing.T) {
 	}
 	for index, hash := range marksOf(value.member) {
 		if differs := want[index] != hash; differs != (index == 256) {
-			t.Errorf("with another tile closed by entry 202, the mark of entry %d differs: %v", index, differs)
+			t.Errorf("with another tile closed by entry 202, the mark of entry %d differs: got %v, want the opposite",
+				index, differs)
 		}
 	}
 }

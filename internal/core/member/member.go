@@ -219,7 +219,7 @@ func (m *Member) Forgotten() (requests, refusals uint64) {
 }
 
 // mark begins a mark if the index of the last entry is a multiple of marks.Every. There is no mark if a
-// restart may have restored the effect of some entries since the mark before.
+// restart may have restored the effect of some entries since the previous mark.
 func (m *Member) mark() {
 	if m.applied%marks.Every != 0 {
 		return

@@ -225,11 +225,11 @@ func newStores() *stores {
 	return &stores{tiles: map[string]float64{}, requests: map[string]float64{}}
 }
 
-// take stores the tiles or requests of w, and sets the requests' outcomes. These depend on w.State and
-// on stored samples.
+// take puts the tiles or requests of w into the stores, and sets the requests' outcomes. The outcomes
+// depend on w.State and on stored samples.
 func (s *stores) take(t testing.TB, w *Work) {
 	for _, e := range w.Events {
-		if e.Index <= s.reached { // a restart gives it again
+		if e.Index <= s.reached { // comes again after a restart
 			continue
 		}
 		s.reached = e.Index
@@ -332,7 +332,7 @@ func (r *run) done(t testing.TB, w *Work) {
 	delete(r.taken, w)
 	for _, x := range w.Requests {
 		if x.Index <= r.stored[w.Tenant] {
-			t.Errorf("request %d of tenant %s is looked up, though it is noted", x.Index, w.Tenant)
+			t.Errorf("request %d of tenant %s is looked up, though a note has it", x.Index, w.Tenant)
 		}
 		if before, known := r.outcomes[x.Index]; known && !reflect.DeepEqual(before, x.Write.Outcome) {
 			t.Errorf("entry %d: its outcome is %+v, and was %+v before a restart", x.Index, x.Write.Outcome, before)
@@ -663,8 +663,8 @@ func TestABoundaryDecides(t *testing.T) {
 	}
 }
 
-// A section names for each waiting tile the entry that closed it. Without this index, a note might say
-// that the tile is stored.
+// For each waiting tile, a section has the index of the entry that closed the tile. Without this index,
+// a note might say that the tile is stored.
 func TestASectionWithoutIndexes(t *testing.T) {
 	m := withGauge(t)
 	number := uint16(0)
@@ -720,12 +720,13 @@ func TestTilesWaitInOrder(t *testing.T) {
 	}
 	add(70, 65, 70, 90)
 	if got := order(); !slices.Equal(got, []uint64{65, 70, 70, 90}) || one.firstTile() != 65 {
-		t.Errorf("%v wait, want 65 70 70 90; the first has index %d, want 65", got, one.firstTile())
+		t.Errorf("tiles %v wait, want 65 70 70 90; the first has index %d, want 65", got, one.firstTile())
 	}
 	one.takeTiles()
 	add(80, 75, 60)
 	if got := order(); !slices.Equal(got, []uint64{65, 70, 70, 90, 60, 75, 80}) || one.firstTile() != 60 {
-		t.Errorf("%v wait, want 65 70 70 90 (under way), 60 75 80; the first has index %d, want 60", got, one.firstTile())
+		t.Errorf("tiles %v wait, want 65 70 70 90 (under way), 60 75 80; the first has index %d, want 60",
+			got, one.firstTile())
 	}
 }
 
@@ -752,7 +753,8 @@ func TestWhatIsVisible(t *testing.T) {
 		t.Fatal(err)
 	}
 	if one, two := m.Visible("one"), m.Visible("two"); one != 1 || two != 2 {
-		t.Errorf("entries up to %d are visible for tenant one and up to %d for tenant two, want 1 and 2", one, two)
+		t.Errorf("entries up to %d are visible for tenant \"one\" and up to %d for tenant \"two\", want 1 and 2",
+			one, two)
 	}
 	m.Done(m.Work()[0])
 	if one := m.Visible("one"); one != 2 {
@@ -856,7 +858,7 @@ func FuzzRestore(f *testing.F) {
 	for i, data := range logOf(f, 1, 100) {
 		r.apply(f, uint64(i)+2, data)
 	}
-	f.Add(r.member.AppendGroup(nil)) // nothing was stored, so it has events
+	f.Add(r.member.AppendGroup(nil)) // nothing was stored, so the section has events
 	r.drain(f)
 	f.Add(r.member.AppendGroup(nil))
 	f.Fuzz(func(t *testing.T, section []byte) {

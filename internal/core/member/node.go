@@ -21,8 +21,8 @@ var (
 	// may count or not. It must be sent again: if it counts already, the new copy is a repeat.
 	ErrLost = errors.New("the leader of the group changed before the answer was known")
 
-	// ErrUnknown means that a request or deltas may count or not, and that nobody tries them again but their
-	// sender. If they count already, the new copy is a repeat: deltas are recognised by their hash.
+	// ErrUnknown means that a request or deltas may count or not, and that only their sender tries them
+	// again. If they count already, the new copy is a repeat: deltas are recognised by their hash.
 	ErrUnknown = errors.New("it may count already")
 
 	// ErrMoved means that the entry was made for other shards than the group has.
@@ -32,7 +32,7 @@ var (
 	// done.
 	ErrFull = errors.New("too much already waits for the group's other members or for the stores")
 
-	// ErrBehind is the ErrFull of a leader whose other members have much of the log to apply yet.
+	// ErrBehind is the ErrFull of a leader if the other members still have much of the log to apply.
 	ErrBehind = fmt.Errorf("%w: most nodes lag", ErrFull)
 )
 
@@ -43,7 +43,7 @@ type Settings struct {
 	MaxPending int64         // bytes of tiles that may wait for a tenant's stores
 	MaxTenants int           // how many tenants may have stores; 0 for no limit
 
-	Self entry.Node // this node; its zero value for a group that no other node joins
+	Self entry.Node // this node; zero for a group that no other node joins
 
 	// MaxQueued and MaxQueuedSum bound the bytes of requests that wait for stores: of one tenant, and
 	// of all tenants. Requests that are not applied yet, at most 32 MiB, do not count.
@@ -143,7 +143,7 @@ func (n *Node) State() *Member { return n.state }
 // Committed returns the index up to which entries are known to be committed.
 func (n *Node) Committed() uint64 { return n.replica.Committed() }
 
-// Progress returns how far the logs of all members are, if this one leads.
+// Progress returns how far the log of each member reaches, if this member leads.
 func (n *Node) Progress() []replica.Progress { return n.replica.Progress() }
 
 // Tick tells the node the time. Call it every replica.TickEvery. The leader proposes to close the tiles that
@@ -263,7 +263,7 @@ func (n *Node) proposeWrites() {
 	}
 }
 
-// Writing reports whether entries of Write are proposed that this leader has not applied yet.
+// Writing reports whether this leader has taken entries from Write that it has not applied yet.
 func (n *Node) Writing() bool {
 	return len(n.leader.writes) > 0 || n.leader.writing > n.state.Index()
 }
@@ -398,7 +398,7 @@ func (n *Node) Take() (Output, error) {
 	return out, nil
 }
 
-// step takes the replica's output, and reports whether that may have led to more.
+// step takes the replica's output, and reports whether this may have led to more output.
 func (n *Node) step() (more bool) {
 	out, err := n.replica.Take()
 	if err != nil {

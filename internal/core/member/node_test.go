@@ -292,7 +292,7 @@ func TestAFormHasItsName(t *testing.T) {
 	}
 	for _, want := range []string{`{__name__="t_count"`, `{__name__="t_classic_count"`} {
 		if names[want] == 0 {
-			t.Errorf("no series has %s: %v", want, names)
+			t.Errorf("no series begins with %s: %v", want, names)
 		}
 	}
 	if n := len(leader.state.Names().Metadata("one")); n != 2 {
@@ -317,7 +317,7 @@ func TestANameInUseIsClaimedAgain(t *testing.T) {
 		}
 	}
 	if len(times) != 3 {
-		t.Errorf("within 30 min, the name was claimed at %d", times)
+		t.Errorf("within 30 min, the name was claimed at %d, want 3 claims", times)
 	}
 }
 
@@ -432,7 +432,7 @@ func TestAStuckLeaderYields(t *testing.T) {
 			g.pass(takes)
 			leader := g.leader()
 			if leader == old {
-				t.Fatalf("the old leader leads after %d ms", takes)
+				t.Fatalf("the old leader still leads after %d ms", takes)
 			}
 			for id := range ID(2) {
 				if a, answered := old.answers[id+1]; !answered || !errors.Is(a.Err, ErrLost) {
@@ -505,7 +505,7 @@ func TestABarrierWaitsForStores(t *testing.T) {
 	_, two := behind.answers[3]
 	_, one := leader.answers[4]
 	if !two || !one {
-		t.Errorf("the barrier of tenant two is answered: %v, the barrier on the other member: %v", two, one)
+		t.Errorf("the barrier of tenant \"two\": answered %v; the barrier on the other member: answered %v", two, one)
 	}
 	behind.hangs = false
 	g.pass(200)
@@ -577,7 +577,7 @@ func TestNobodyWaitsForASenderThatLeft(t *testing.T) {
 		old.Push(g.now, 1, LeaveOf(entry.Push{Producer: 9, Incarnation: 1, Sequence: sequence, Shape: shape}))
 		g.settle()
 		if a, answered := old.answers[1]; !answered || a.Err != nil {
-			t.Fatalf("the leave: answered %v, error %v", answered, a.Err)
+			t.Fatalf("the last push: answered %v, error %v", answered, a.Err)
 		}
 		old.parted = true
 		g.pass(2500)
@@ -838,7 +838,7 @@ func TestAShardBeginsAtThePresent(t *testing.T) {
 		}
 	}
 	if newest < at || newest > at+30_000 {
-		t.Errorf("the newest sample is %d s from the window", (newest-at)/1000)
+		t.Errorf("the newest sample is %d s after the window, want 0 to 30", (newest-at)/1000)
 	}
 }
 
@@ -857,7 +857,7 @@ func TestAFullTenant(t *testing.T) {
 	g.settle()
 	var full *batch.FullError
 	if a := n.answers[2]; !errors.As(a.Err, &full) || full.Samples["one"] != 1 {
-		t.Errorf("the window is answered %v, want a FullError for one sample", a.Err)
+		t.Errorf("the window: got the answer %v, want a FullError for one sample", a.Err)
 	}
 	for _, id := range []ID{1, 3, 4} {
 		if a, answered := n.answers[id]; !answered || a.Err != nil {
@@ -866,8 +866,9 @@ func TestAFullTenant(t *testing.T) {
 	}
 }
 
-// The stores of a tenant hang on one member alone. The others go on, and that member takes nothing more before
-// its memory fills up. It does not lead meanwhile, and catches up once the stores go on.
+// The stores of a tenant hang on one member alone. The other members go on. The member with the hanging
+// stores takes nothing more before its memory fills up. It does not lead meanwhile, and catches up once
+// the stores go on.
 func TestAMemberWhoseStoreHangsIsBounded(t *testing.T) {
 	for _, kind := range []entry.Kind{entry.KindRequest, entry.KindWindows} {
 		g := newThree(t, 3)
@@ -889,7 +890,7 @@ func TestAMemberWhoseStoreHangsIsBounded(t *testing.T) {
 			}
 		}
 		if tenant, held := sick.Held(); !held || tenant != "one" {
-			t.Errorf("the member takes more: held %v by tenant %q, want true and tenant one", held, tenant)
+			t.Errorf("the member takes more: held %v by tenant %q, want true by tenant \"one\"", held, tenant)
 		}
 		if w := sick.state.Waiting("one"); w.Bytes+w.RequestsBytes > 8000 {
 			t.Errorf("%d bytes wait", w.Bytes+w.RequestsBytes)

@@ -34,8 +34,8 @@ type body struct {
 	bytes []byte // decompressed; Request points into them
 }
 
-// applyRequest puts a request into its tenant's queue, if the tenant is admitted, and the sender of
-// the request is in no HA pair or is the elected replica of its pair.
+// applyRequest puts a request into its tenant's queue if the tenant is admitted and the request is
+// taken: its sender is in no HA pair, or is the elected replica of its pair.
 func (m *Member) applyRequest(index uint64, data []byte, e *entry.Request, done *Applied) (err error) {
 	if !m.has.Has(e.Tenant) {
 		if done.Outcome, err = m.admit(index, e); err != nil || done.Outcome != nil {

@@ -24,17 +24,17 @@ var errSection = errors.New("the section is damaged")
 const (
 	sectionVersion = 1 // of a tenant, of the decisions, and of a group without the additions of later versions
 	withEvents     = 2 // of a group: events that wait for the event log
-	withForwarded  = 3 // of a group: what is forwarded, and such events
-	withNames      = 4 // of a group: names of metrics, and all of that
+	withForwarded  = 3 // of a group: what is forwarded, and waiting events
+	withNames      = 4 // of a group: names of metrics, and all of the above
 )
 
 // noNames are the names of a group without names.
 var noNames = catalogue.NewShared().Append(nil)
 
 // Found returns the state of a group that goes on with the data of one machine. These data are the
-// machine's shards, for each tenant the state that requests left, and the names of metrics. All of that
-// counts as the entry `index`. The tenants are admitted. The shards and the states belong to the member
-// from now on.
+// machine's shards, the state that the requests of each tenant left, and the names of metrics. All these
+// data count as the entry `index`. The tenants are admitted. The shards and the states belong to the
+// member from now on.
 func Found(
 	group, index uint64, config *tile.Config, shards *tile.Shards, tenants map[string]*write.State,
 	names []catalogue.Metric,
@@ -86,9 +86,9 @@ func (m *Member) AppendShard(dst []byte, number uint16) (section []byte, index u
 // Tenants returns the names of the tenants that have a section, sorted.
 func (m *Member) Tenants() []string { return slices.Sorted(maps.Keys(m.tenants)) }
 
-// AppendTenant appends the section of a tenant: its state after the last request that left the queue, and
-// the requests up to the index `base` that wait. The store may have a Work of these requests meanwhile,
-// even one that hangs: the section has the state from before the Work.
+// AppendTenant appends the section of a tenant: its state after the last request that left the queue,
+// and the requests up to the index `base` that wait. The store may have a Work of these requests
+// meanwhile, and may even hang: the section has the state from before the Work.
 func (m *Member) AppendTenant(dst []byte, name string, base uint64) []byte {
 	t := m.tenants[name]
 	waiting := 0

@@ -73,13 +73,14 @@ func TestTheLogAdmitsTenants(t *testing.T) {
 			m.Done(w)
 		}
 		if o.Refused[outcome.TooManyTenants].Samples == 0 || o.Written.Samples > 0 {
-			t.Errorf("requests first %v: the second tenant's request: got %+v, want it refused", requestsFirst, o)
+			t.Errorf("requests come first: %v; the second tenant's request: got %+v, want it refused", requestsFirst, o)
 		}
 		if err := stores.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if got, _ := filepath.Glob(filepath.Join(dir, "tsdb", "*")); len(got) != 1 || filepath.Base(got[0]) != "first" {
-			t.Errorf("requests first %v: got the stores %v, want only those of the tenant first", requestsFirst, got)
+			t.Errorf("requests come first: %v; got the stores %v, want only those of the tenant \"first\"",
+				requestsFirst, got)
 		}
 	}
 }

@@ -71,8 +71,8 @@ func (m *Member) applyWindows(index uint64, w *entry.Windows) (done Windows, err
 	return done, nil
 }
 
-// leave handles the word of a producer that it sends nothing more under an incarnation. The producer's
-// next incarnation may have begun.
+// leave handles a producer's notice that it sends nothing more under an incarnation. The producer's next
+// incarnation may have begun.
 func (m *Member) leave(index uint64, p *entry.Push) {
 	if m.senders[p.Producer].incarnation == p.Incarnation {
 		delete(m.senders, p.Producer)
@@ -98,8 +98,8 @@ func (m *Member) forgetSenders(now int64) {
 	maps.DeleteFunc(m.senders, func(_ uint64, last lastWindows) bool { return last.clock <= now-rememberSenders })
 }
 
-// fold folds a batch into its shard, unless the shard was restored with it. The samples of a tenant
-// that is not admitted are refused.
+// fold folds a batch into its shard, unless the restored shard has the batch already. The samples of a
+// tenant that is not admitted are refused.
 func (m *Member) fold(index uint64, b []byte, maxTenants int, done *Windows) error {
 	h, err := batch.ParseHeader(b)
 	admitted := err != nil || m.has.Admit(string(h.Tenant), maxTenants)

@@ -1,9 +1,9 @@
 package notes
 
-// Since keeps notes of what a log has done since its last checkpoint.
+// Since is a collection of notes on what a log has done since its last checkpoint.
 type Since struct {
 	notes  bootNotes
-	failed bool // since the last Commit
+	failed bool // failed since the last Commit
 
 	begun bool     // a checkpoint is being written
 	later [][]byte // notes since it was begun

@@ -69,7 +69,7 @@ func TestNotesSinceACheckpoint(t *testing.T) {
 }
 
 // Once a write has failed on a full disk, there are no notes until the next checkpoint. Only the first
-// failed note is an error, since requests are noted many times a second.
+// failed Note returns an error, since requests are noted many times a second.
 func TestNotesThatFail(t *testing.T) {
 	fs := memfs.New()
 	s, _ := since(t, fs, "boot")
@@ -109,7 +109,7 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 	size := len(fs.Files[OfRequests].Data)
 	if size > maxBytes || size < maxBytes-2<<20 || failed != 1 || len(s.later) > 64 {
-		t.Errorf("%d bytes, want at most %d; %d notes in memory, want at most 64; %d errors, want 1",
+		t.Errorf("the file has %d bytes, want at most %d; %d notes in memory, want at most 64; %d errors, want 1",
 			size, maxBytes, len(s.later), failed)
 	}
 }

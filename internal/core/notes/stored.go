@@ -34,7 +34,7 @@ func (s *Stored) Reaches(tenant string, at uint64) bool { return s.upTo[tenant] 
 // All returns the indexes by tenant.
 func (s *Stored) All() map[string]uint64 { return maps.Clone(s.upTo) }
 
-// Raise notes that the tenant's stores have the tiles closed up to an index.
+// Raise writes a note that the tenant's stores have the tiles closed up to an index.
 func (s *Stored) Raise(tenant string, to uint64) error {
 	if to <= s.upTo[tenant] {
 		return nil
@@ -43,10 +43,10 @@ func (s *Stored) Raise(tenant string, to uint64) error {
 	return s.notes.add(appendStored(nil, tenant, to))
 }
 
-// Rewrite writes the notes anew after a checkpoint that was begun at the index `base`. It leaves
-// out a tenant if two things hold: `waits` reports that no tile of the tenant waits, and the stores
-// had everything when the checkpoint was begun. After a restart the tenant then has no tile that is
-// stored already.
+// Rewrite writes the notes anew after a checkpoint that was begun at the index `base`. It leaves out a
+// tenant if two things hold: `waits` reports that no tile of the tenant waits, and the stores had
+// everything when the checkpoint was begun. Then no tile that a restart finds for the tenant is stored
+// already, so the tenant needs no note.
 func (s *Stored) Rewrite(base uint64, waits func(tenant string) bool) error {
 	maps.DeleteFunc(s.upTo, func(tenant string, at uint64) bool { return at < base && !waits(tenant) })
 	var all [][]byte

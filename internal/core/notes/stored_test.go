@@ -24,7 +24,7 @@ func TestNotesHoldForOneBoot(t *testing.T) {
 	}
 	for boot, want := range map[string]map[string]uint64{"first": s.upTo, "second": {}, "": {}} {
 		if got, err := ReadStored(log, boot); err != nil || !maps.Equal(got.upTo, want) {
-			t.Errorf("boot %q reads %v, %v; want %v", boot, got.upTo, err, want)
+			t.Errorf("boot %q: read %v, error %v; want %v", boot, got.upTo, err, want)
 		}
 	}
 	if err := s.Rewrite(7, func(tenant string) bool { return tenant == "waits" }); err != nil {

@@ -144,7 +144,7 @@ func readBack(t *testing.T, r *remotewrite.Request) (all, targets int) {
 			}
 		}
 		if len(r.Samples(series))+len(r.Histograms(series)) != 1 {
-			t.Errorf("series %d has %d samples and %d histograms, want one in all",
+			t.Errorf("series %d has %d samples and %d histograms, want one in total",
 				i, len(r.Samples(series)), len(r.Histograms(series)))
 		}
 	}

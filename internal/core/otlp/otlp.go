@@ -33,7 +33,7 @@ type Settings struct {
 	Lookback      time.Duration                            // lookback of queries; target_info repeats twice in this time
 }
 
-// All in Settings.Promote stands for all resource attributes.
+// All, as an element of Settings.Promote, stands for all resource attributes.
 const All = "*"
 
 // Converted says what became of the data points of a request.
@@ -186,7 +186,7 @@ func (s Settings) prometheus() prometheusremotewrite.Settings {
 	}
 }
 
-// appender receives the converter's output. It is Prometheus' storage.AppenderV2.
+// appender receives the converter's output. It implements Prometheus' storage.AppenderV2.
 type appender struct {
 	to       *remotewrite.Builder // the request being built: totals or deltas
 	totals   *remotewrite.Builder
@@ -293,8 +293,8 @@ func (a *appender) fail(err error) error {
 	return err
 }
 
-// counts reports whether a series was zero at its start. A series that may fall can start with any
-// value, so it gets no zero sample at its start.
+// counts(ls, o) reports whether the series was zero at its start. A series that may fall can start with
+// any value, so it gets no zero sample at its start.
 func counts(ls labels.Labels, o *storage.AOptions) bool {
 	switch o.Metadata.Type {
 	case model.MetricTypeCounter, model.MetricTypeHistogram:

@@ -56,8 +56,8 @@ func TestLongTextsAreCut(t *testing.T) {
 	}
 }
 
-// Parse refuses bytes, or they are the only encoding of their outcome. Only bytes of an older program
-// differ: they may lack reasons.
+// If Parse accepts bytes, they are the only encoding of their outcome. Bytes of an older program are the
+// exception: they may lack reasons.
 func FuzzOutcome(f *testing.F) {
 	f.Add((&Outcome{}).Append(nil))
 	f.Add(example().Append(nil))
@@ -69,7 +69,7 @@ func FuzzOutcome(f *testing.F) {
 		}
 		var again Outcome
 		if err := again.Parse(o.Append(nil)); err != nil || again != o {
-			t.Errorf("%x: %+v is read again as %+v: %v", b, o, again, err)
+			t.Errorf("%x: parsed %+v, reparsed %+v; error %v", b, o, again, err)
 		}
 		if canonical := o.Append(nil); len(canonical) == len(b) && string(canonical) != string(b) {
 			t.Errorf("%x is not the encoding of %+v", b, o)

@@ -184,7 +184,7 @@ func (o *Outcome) RemoteWrite() (status int, text string) {
 //
 // The number is exact if all points or none were refused, or if each point became one sample. Only
 // points of classic histograms and summaries become several samples. For these the number is an
-// estimate: points in proportion to samples, and at least one.
+// estimate: refused points in proportion to refused samples, at least one.
 func (o *Outcome) OTLP(points, samples int) (rejected int64, text string) {
 	all := o.AllRefused()
 	refused := int64(all.Samples + all.Histograms)

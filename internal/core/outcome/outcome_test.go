@@ -17,7 +17,8 @@ func refuse(reason Reason, parts Counts) func(*Outcome) {
 
 func written(parts Counts) func(*Outcome) { return func(o *Outcome) { o.Written.Add(parts) } }
 
-// Both answers of one outcome: an error in remote write is a success with a message in OTLP.
+// One outcome gives two answers: where remote write returns an error, OTLP returns success with a
+// message.
 func TestOneOutcomeTwoAnswers(t *testing.T) {
 	for _, c := range []struct {
 		why          string

@@ -17,7 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Metric is the gauge that is sent. Its value is the time of sending, in Unix seconds.
+// Metric is the name of the gauge that a probe sends. Its value is the time of sending, in Unix seconds.
 const Metric = "freshet_probe"
 
 // The paths of a probe through Freshet, which are the values of the label "path".

@@ -17,7 +17,8 @@ func TestDatagram(t *testing.T) {
 	lines := make([]dogstatsd.Metric, 1)
 	if n, _ := p.Metrics(lines); n != 1 || lines[0].Type != dogstatsd.Gauge || len(lines[0].Values) != 1 ||
 		lines[0].Values[0] != Seconds(at) {
-		t.Fatalf("%s: read %d lines, want 1 gauge with the time of the probe: %+v", packet, n, lines[0])
+		t.Fatalf("%s: read %d lines, want 1; the first is %+v, want a gauge with the time of the probe",
+			packet, n, lines[0])
 	}
 	for _, c := range []struct {
 		name   string

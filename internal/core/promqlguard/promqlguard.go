@@ -1,7 +1,7 @@
-// Package promqlguard bounds what one PromQL query can cost before it is evaluated. Prometheus'
-// parser and engine take any query. Parsing 100,000 nested parentheses takes a quarter of a minute,
-// and printing the result takes far longer. count_over_time(vector(1)[1000d:1ms]) asks for 691 GB
-// at once. An evaluation checks its deadline only once per series.
+// Package promqlguard refuses PromQL queries that could cost too much, before they are evaluated.
+// Prometheus' parser and engine take any query. Parsing 100,000 nested parentheses takes a quarter of a
+// minute, and printing the result takes far longer. count_over_time(vector(1)[1000d:1ms]) asks for 691
+// GB at once. An evaluation checks its deadline only once per series.
 //
 // Parser bounds the text, its nesting and its selectors; Limits.CheckStatement bounds the steps
 // of a parsed query. The engine and its callers bound how many samples a query loads, how long it

@@ -39,7 +39,7 @@ func TestCosts(t *testing.T) {
 		got[2].Query != "waits" || got[2].Active != 1 {
 		t.Fatalf("%+v", got)
 	}
-	// The last 70 s count: the current step, and the six steps before.
+	// The table counts the last 70 s: the current step, and the six steps before it.
 	r := got[0]
 	if r.Queries != 71 || r.Failed != 0 || r.Running < 11.9 || r.Running > 12.1 || r.Waited != 71 || r.Samples != 71_000 ||
 		r.Series != 710 {

@@ -79,7 +79,7 @@ func TestTornAppendAtEveryByte(t *testing.T) {
 					got := takeAll(t, q)
 					n := uint64(len(got)) - 1
 					if n < acknowledged || n > written || !slices.Equal(got, append(upTo(n), 100)) {
-						t.Fatalf("%s cut at %d: acknowledged %d frames, got %v", name, cut, acknowledged, got)
+						t.Fatalf("%s cut at %d: %d frames were acknowledged, but got %v", name, cut, acknowledged, got)
 					}
 					if lostOf(*damage) != 0 || len(*damage) > 1 {
 						t.Fatalf("%s cut at %d: nothing acknowledged is lost, but the report says %v", name, cut, *damage)
@@ -267,7 +267,7 @@ func TestUnreadableSector(t *testing.T) {
 			t.Fatalf("Done counted the frame: %v, want true; error %v", counted, err)
 		}
 		if sum, _ := q.Waiting(); sum.Frames > 4 || sum.Bytes > 4*1<<20 {
-			t.Fatalf("%+v wait, want at most 4 of 5 frames", sum)
+			t.Fatalf("waiting: %+v, want at most 4 of 5 frames", sum)
 		}
 	}
 	if got := takeAll(t, q); !slices.Equal(got, []uint64{1}) {
@@ -278,9 +278,9 @@ func TestUnreadableSector(t *testing.T) {
 	}
 }
 
-// A sender forges a frame inside its payload. Every field is as the queue would write it, except
-// the mark. When the frame around the forged frame is damaged, the reader does not take the forged
-// frame for a real one. With the right mark the reader would, which is why the mark is secret.
+// A sender forges a frame inside its payload. Every field is as the queue would write it, except the
+// mark. When the frame around the forged frame is damaged, the reader does not take the forged frame for
+// a real one. With the right mark, the reader would take it for a real one, so the mark is secret.
 func TestForgedFrame(t *testing.T) {
 	for _, c := range []struct {
 		mark uint32
@@ -376,7 +376,7 @@ func failing(op, name string) func(*memfs.FS) {
 	}
 }
 
-// If a file cannot be opened for a moment, its frames are neither skipped nor lost.
+// If a file temporarily cannot be opened, its frames are neither skipped nor lost.
 func TestPeekFails(t *testing.T) {
 	fsys := sample(t)
 	q, _ := open(t, fsys, Options{})

@@ -13,7 +13,8 @@ const (
 	doneName = "done"
 	doneTemp = "done.tmp"
 
-	// maxEntries bounds the file "done" to 64 KiB: after so many entries a new file replaces it.
+	// maxEntries bounds the file "done" to 64 KiB. Once the file has that many entries, a new file
+	// replaces it.
 	maxEntries = 64 << 10 / segment.HeaderBytes
 )
 

@@ -1,7 +1,7 @@
-// Package queue keeps frames on disk until they are done, the oldest first: a bounded queue that
-// outlives its process. A full queue gives up its oldest segment and reports what was in it. If the
-// queue blocked instead, the writer would stop. If it refused new frames, it would keep old frames
-// that nobody needs any more.
+// Package queue is a bounded queue of frames on disk, which outlives its process. It returns the oldest
+// frame first, and keeps each frame until it is done. A full queue gives up its oldest segment and
+// reports what was in it. If the queue blocked instead, the writer would stop. If it refused new frames,
+// it would keep old frames that nobody needs any more.
 //
 // The owner defines the content of frames, decides when to retry, and knows the time.
 // core/segment defines segments and frames. Layout: docs/format/queue.md.
@@ -96,7 +96,7 @@ type Queue struct {
 
 	mu       sync.Mutex
 	segments []*segmentFile   // the oldest first
-	tail     segment.Appender // appends to the last segment, or has none until an Append begins one
+	tail     segment.Appender // appends to the last segment; has no segment until an Append begins one
 	done     segment.Position // frames up to this position are no longer needed
 	kept     segment.Position // the position in the file "done"
 	hasFile  bool             // there is a file "done"
@@ -313,8 +313,8 @@ func (q *Queue) peek(f segment.Frame) {
 	}
 }
 
-// leave drops a segment that was read to its end, unless it was given up meanwhile, and reports
-// whether it did.
+// leave(first) drops a segment that was read to its end, unless it was given up meanwhile, and reports
+// whether it dropped the segment.
 func (q *Queue) leave(first segment.Position) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -325,8 +325,8 @@ func (q *Queue) leave(first segment.Position) bool {
 	return true
 }
 
-// passed reports the damage between two frames of a segment, if there is any: the bytes [from, to),
-// and the frames between the positions last and next.
+// passed(first, ...) reports the damage between two frames of a segment, if there is any: the bytes
+// [from, to), and the frames between the positions last and next.
 func (q *Queue) passed(first segment.Position, from, to int64, last, next segment.Position, err error) {
 	frames := uint64(0)
 	if next > last+1 {

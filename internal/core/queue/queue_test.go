@@ -308,11 +308,11 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 	waiting, oldest := q.Waiting()
 	first := uint64(oldest / 1000)
 	if lost != amountOf(upTo(first-1)) || lost.Frames < 50 {
-		t.Errorf("given up %+v; the first frame left is %d", lost, first)
+		t.Errorf("the queue gave up %+v, but the first frame left is %d", lost, first)
 	}
 	lost.Add(waiting)
 	if lost != amountOf(upTo(100)) {
-		t.Errorf("given up and waiting are %+v together, want %+v", lost, amountOf(upTo(100)))
+		t.Errorf("given-up and waiting frames are %+v together, want %+v", lost, amountOf(upTo(100)))
 	}
 	if waiting.Bytes < limit/3 {
 		t.Errorf("only %d bytes wait in a full queue", waiting.Bytes)
@@ -340,7 +340,7 @@ func TestGivenUpWhileSent(t *testing.T) {
 		}
 	}
 	if counted, err := q.Done(); counted || err != nil {
-		t.Errorf("Done of a frame that was given up: counted %v, %v", counted, err)
+		t.Errorf("Done after the frame was given up: counted %v, error %v", counted, err)
 	}
 	if id := take(t, q); id != lost.Frames+1 {
 		t.Errorf("frame %d comes after %d given-up frames, want frame %d", id, lost.Frames, lost.Frames+1)
@@ -354,17 +354,17 @@ func TestOneLargeFrame(t *testing.T) {
 	appendIDs(t, q, 1, 2)
 	large := Frame{Payload: make([]byte, 1000-segment.HeaderBytes-headBytes)}
 	if givenUp, err := q.Append(large); err != nil || givenUp != amountOf(upTo(2)) {
-		t.Errorf("given up %+v, want %+v; error %v", givenUp, amountOf(upTo(2)), err)
+		t.Errorf("Append gave up %+v, want %+v; error %v", givenUp, amountOf(upTo(2)), err)
 	}
 	if _, err := q.Append(Frame{Payload: make([]byte, 1001-segment.HeaderBytes-headBytes)}); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("beyond the limit: got error %v", err)
+		t.Errorf("a frame beyond the limit: got error %v", err)
 	}
 	if r, ok, err := q.Peek(); err != nil || !ok || len(r.Payload) != len(large.Payload) {
 		t.Errorf("Peek returned %d bytes, want %d; found %v, error %v", len(r.Payload), len(large.Payload), ok, err)
 	}
 	q, _ = open(t, fs, Options{})
 	if _, err := q.Append(Frame{Payload: make([]byte, MaxPayload+1)}); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("beyond MaxPayload: got error %v", err)
+		t.Errorf("a frame beyond MaxPayload: got error %v", err)
 	}
 }
 
@@ -385,10 +385,10 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// With Sync, a frame whose sync failed is not acknowledged. Later syncs of the same segment would return
-// nil without saving what the failed sync should have saved. The repeat of the frame does not depend on
-// such syncs. So acknowledged frames survive a power loss, whatever failed before, even in an earlier
-// process.
+// With Sync, a frame whose sync failed is not acknowledged, and its sender repeats it. Later syncs of
+// the same segment would return nil without saving what the failed sync should have saved. So the
+// repeated frame goes into another segment. Acknowledged frames then survive a power loss, whatever
+// failed before, even in an earlier process.
 func TestPowerLossAfterFailedSyncs(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 4))
@@ -412,7 +412,7 @@ func TestPowerLossAfterFailedSyncs(t *testing.T) {
 			}
 		}
 		q, _ = open(t, fs.PowerLoss(rng), opts)
-		got := slices.Compact(takeAll(t, q)) // a repeat may come twice
+		got := slices.Compact(takeAll(t, q)) // a repeated frame may come twice
 		if !slices.Equal(got, upTo(40)) {
 			t.Fatalf("seed %d: got %v after a power loss, want all 40 frames", seed, got)
 		}
@@ -562,7 +562,7 @@ func (m *model) append() {
 	givenUp, err := m.q.Append(entries(ids...)...)
 	lost := m.waiting[:givenUp.Frames]
 	if givenUp != amountOf(lost) {
-		m.t.Fatalf("given up %+v, want %v", givenUp, lost)
+		m.t.Fatalf("Append gave up %+v, want %v", givenUp, lost)
 	}
 	m.waiting = m.waiting[givenUp.Frames:]
 	if err != nil {

@@ -4,8 +4,8 @@
 // memory.
 //
 // Time is the log's time: the largest arrival of a request so far. It is cut into epochs of 2 h. A
-// series counts while it was written to in the present epoch or in the one before: for 2 to 4 h
-// after its last sample.
+// series counts if it was written to in the present epoch or in the one before. So it counts for 2 to 4
+// h after its last sample.
 //
 // Two series whose labels have the same 64-bit hash count as one. By chance that happens to one in
 // 37 million tenants with a million series each. A tenant that makes such labels on purpose slows
@@ -207,8 +207,8 @@ func (s *Set) add(h Hash) {
 	s.changes = append(s.changes, c)
 }
 
-// keepChanges is the number of changes for which Keep leaves the memory allocated: 256 KiB. A
-// request that makes more changes comes about once an epoch.
+// keepChanges is how many changes Keep leaves memory for: 256 KiB. A request that makes more changes
+// comes about once an epoch.
 const keepChanges = 1 << 14
 
 // Keep makes all changes final. Call it when the samples that caused them are stored.
@@ -224,7 +224,7 @@ func (s *Set) Keep() {
 	s.settled()
 }
 
-// settled forgets the changes. Undo can then no longer take them back.
+// settled() forgets the changes. Undo can then no longer take them back.
 func (s *Set) settled() {
 	if s.changes = s.changes[:0]; cap(s.changes) > keepChanges {
 		s.changes = nil

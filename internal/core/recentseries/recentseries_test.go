@@ -181,7 +181,8 @@ func TestBound(t *testing.T) {
 	s.Note(1 << 32)
 	s.Note(1 << 32)
 	if s.Len() != Most || s.older != Most-1 {
-		t.Errorf("after a known series: %d series, %d of the epoch before, want %d, %d", s.Len(), s.older, Most, Most-1)
+		t.Errorf("after Note of a known series: %d series, %d of the epoch before, want %d, %d",
+			s.Len(), s.older, Most, Most-1)
 	}
 }
 
@@ -307,7 +308,7 @@ func FuzzParse(f *testing.F) {
 		s.Note(1 << 32)
 		s.Undo()
 		if got := s.Append(nil); !bytes.Equal(got, b) {
-			t.Fatalf("the set %x is %x after an undo", b, got)
+			t.Fatalf("the set was %x, but is %x after an undo", b, got)
 		}
 	})
 }

@@ -140,7 +140,7 @@ type Node struct {
 // Seconds is the time between begin and end.
 func (r *Record) Seconds() float64 { return r.Ended.Sub(r.Began).Seconds() }
 
-// Values holds the values of a number at the begin and at the end of a record.
+// Values holds the values of a number at the beginning and at the end of a record.
 type Values struct {
 	Begin float64 `json:"begin"`
 	End   float64 `json:"end"`
@@ -189,8 +189,8 @@ func Open(from io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// Read returns a file of the record. If the file is missing and the record has the reason, the
-// error has the reason, too.
+// Read returns a file of the record. If the file is missing and the record says why, the error says so,
+// too.
 func (f *File) Read(name string) ([]byte, error) { return f.ReadUpTo(name, maxFile) }
 
 // ReadUpTo is Read with a bound: it returns an error if the file has more than `most` bytes.

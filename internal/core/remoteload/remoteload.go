@@ -82,7 +82,7 @@ func (c Config) Requests() int { return (c.Series + c.Batch - 1) / c.Batch }
 // pods returns how many pods the series belong to.
 func (c Config) pods() int { return (c.Series + seriesPerPod - 1) / seriesPerPod }
 
-// generation returns how often a pod has been replaced when a round begins. Each round replaces the
+// generation returns how many times a pod has been replaced when a round begins. Each round replaces the
 // share NewShare of the pods, and the rounds go through the pods in order.
 func (c Config) generation(pod, round int) int {
 	replaced := int(math.Floor(c.NewShare*float64(c.pods())*float64(round) + 1e-9))
@@ -191,8 +191,9 @@ func (r *request) fill(seed uint64, round int, time int64) {
 	}
 }
 
-// next returns the value that follows `last` in a series. Half of all counters do not grow, since
-// most counters of a real service do not either. A counter restarts before it reaches maxRound.
+// next returns the value that follows `last` in a series. In each round, half of all counters do not
+// grow, since most counters of a real service do not either. A counter restarts before it reaches
+// maxRound.
 func (s *slot) next(last float64, random uint64) float64 {
 	step := random & 15
 	switch {

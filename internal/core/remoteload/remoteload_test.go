@@ -262,7 +262,7 @@ func TestCompressWithRoles(t *testing.T) {
 			}
 		}
 		if got, err := snappy.Decode(nil, body); err != nil || !bytes.Equal(got, src) {
-			t.Fatalf("input %d of %d bytes is decoded to other bytes: %v", n, len(src), err)
+			t.Fatalf("input %d (%d bytes) is decoded to other bytes: %v", n, len(src), err)
 		}
 	}
 }

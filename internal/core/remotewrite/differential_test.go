@@ -328,7 +328,7 @@ func seedsV2(t testing.TB) [][]byte {
 	odd.Timeseries[0].LabelsRefs = odd.Timeseries[0].LabelsRefs[:1]
 	sample := marshal(t, &writev2.Sample{Value: 1, Timestamp: 2, StartTimestamp: 1})
 	series := slices.Concat(
-		// The series' references are not adjacent, some packed and some not.
+		// The series' references are not adjacent. Some are packed and some are not.
 		[]byte{0x08, 1}, fieldOf(4, []byte{0x08, 2, 0x18, 5, 0x0a, 1, 1}), fieldOf(2, sample), []byte{0x0a, 1, 2},
 		fieldOf(5, []byte{0x08, 1, 0x18, 1}), fieldOf(5, []byte{0x20, 2}), // metadata in two parts
 	)

@@ -21,7 +21,7 @@ type Span struct {
 	Length uint32
 }
 
-// Count is a number of observations. The zero Count means that none was sent.
+// Count is a number of observations. The zero Count means that no count was sent.
 type Count struct {
 	Form    CountForm
 	Integer uint64

@@ -125,8 +125,8 @@ func (r *Request) Bound(more func(bytes int) error) { r.more = more }
 // moreStep is the least memory that Decode asks for at once, in bytes.
 const moreStep = 16 << 10
 
-// takes is called before the request takes memory. It counts the bytes, and reports whether they are
-// allowed.
+// takes(bytes) is called before the request takes memory. It counts the bytes, and reports whether they
+// are allowed.
 func (r *Request) takes(bytes int) bool {
 	r.taken += bytes
 	return r.taken <= r.allowed || r.ask()

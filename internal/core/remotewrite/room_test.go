@@ -70,7 +70,8 @@ func TestABoundEndsWithTheDecode(t *testing.T) {
 				t.Errorf("version %s, result %v: the request keeps Bound's function", version, result)
 			}
 			if err := decode(body); err != nil || calls != 1 {
-				t.Errorf("version %s: another body: error %v and %d calls in all, want none and 1", version, err, calls)
+				t.Errorf("version %s: another body: error %v and %d calls in all, want no error and 1 call",
+					version, err, calls)
 			}
 		}
 	}

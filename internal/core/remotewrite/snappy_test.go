@@ -53,8 +53,8 @@ func TestABombIsRefusedBeforeMemoryIsAskedFor(t *testing.T) {
 	}
 }
 
-// Even one repeated byte, which compresses best of all, is decompressed: the check for a false size
-// refuses no true size.
+// Decompress accepts even a body of one repeated byte, which compresses best of all: the check for a
+// false size refuses no true size.
 func TestDecompress(t *testing.T) {
 	random := make([]byte, 100_000)
 	for i := range random {
@@ -65,7 +65,8 @@ func TestDecompress(t *testing.T) {
 		make([]byte, 70), make([]byte, 65536)} {
 		got, err := Decompress(memory, snappy.Encode(nil, want), 1<<20)
 		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%d bytes are decompressed to %d, error %v, want the same bytes", len(want), len(got), err)
+			t.Errorf("%d bytes came back as %d decompressed bytes, error %v, want the same bytes",
+				len(want), len(got), err)
 		}
 		if len(got) > 0 && &got[0] != &memory[:1][0] {
 			t.Errorf("the %d bytes are not in the given memory", len(got))

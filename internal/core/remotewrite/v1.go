@@ -50,8 +50,8 @@ func (r *Request) DecodeV1(body []byte) error {
 	return nil
 }
 
-// unread returns why a message could not be read: it is malformed, or Bound's function refused the
-// memory.
+// unread(message, at) returns the reason why a message could not be read: it is malformed, or Bound's
+// function refused the memory.
 func (r *Request) unread(message string, at int) error {
 	if r.full != nil {
 		return r.full

@@ -49,9 +49,9 @@ func longField(b []byte, i int) (tag uint64, from, next int) {
 	return uint64(number)<<3 | wire, at, bad
 }
 
-// other handles a field for which the caller has no case. It skips a field whose number is not in the
-// bit set `known`. If the number is in the set, the field has the wrong wire type, and other returns
-// `bad`.
+// other(b, i, tag, known) handles a field for which the caller has no case. It skips a field whose
+// number is not in the bit set `known`. If the number is in the set, the field has the wrong wire type,
+// and it returns `bad`.
 func other(b []byte, i int, tag uint64, known uint32) (next int) {
 	if number := tag >> 3; number == 0 || number < 32 && known>>number&1 != 0 {
 		return bad
@@ -144,8 +144,8 @@ func double(b []byte, i int) (v float64, next int) {
 	return math.Float64frombits(binary.LittleEndian.Uint64(b[i:])), i + 8
 }
 
-// one reads a single value of a repeated field, and appends it to the list `to`. packed appends all
-// values up to `end`.
+// one(to, b, i, read) reads a single value of a repeated field, and appends it to the list `to`. The
+// function packed appends all values up to `end`.
 func one[T any](to []T, b []byte, i int, read func(b []byte, i int) (T, int)) ([]T, int) {
 	v, next := read(b, i)
 	return append(to, v), next

@@ -28,7 +28,7 @@ type members struct {
 	proposed uint64 // index of the last entry that changes the members, applied or not
 }
 
-// changed puts the members into the output.
+// changed(out) puts the members into the output.
 func (m *members) changed(out *Output) {
 	out.Members = &Members{
 		Voters:   slices.Clone(m.now.GetVoters()),

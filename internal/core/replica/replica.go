@@ -23,9 +23,9 @@
 // Requests for votes wait as well, though Raft would send them: they state the length of the log,
 // and after a crash the log may be shorter.
 //
-// A new commit index alone is worth neither a write nor a message. It is stored with the next entries, or
-// after a second. Followers learn it from the next entries or heartbeat. After one of them has asked for a
-// barrier, they are told at once for a while.
+// A new commit index alone is worth neither a write nor a message. It is stored with the next entries,
+// or after a second. Followers learn it from the next entries or heartbeat. For a while after one of
+// them has asked for a barrier, the leader tells them each new commit index at once.
 //
 // # Elections
 //
@@ -72,7 +72,7 @@ const (
 	maxApplying    = 16 << 20 // bytes of entries that are handed out but not applied yet
 
 	commitTicks = 10 // between two writes that only store the commit index: 1 s
-	askedTicks  = 10 // for which followers are told at once what is committed, after one of them has asked: 1 s
+	askedTicks  = 10 // after a follower asked, how long followers are told at once what is committed: 1 s
 )
 
 var (
@@ -108,8 +108,8 @@ type Group interface {
 	Members(voters, learners []uint64) error
 
 	// Transfer asks another member to lead. The transfer is done when Output.Leadership names that
-	// member. If that member does not answer, this one leads on after a second. Until then Propose
-	// returns ErrNotLeader.
+	// member. If that member does not answer within a second, this member goes on as the leader. Until
+	// then Propose returns ErrNotLeader.
 	Transfer(to uint64) error
 
 	Tick()                 // every TickEvery
@@ -336,7 +336,7 @@ func (r *Replica) Tick() {
 	})
 }
 
-// Candidate says whether this member may campaign. Until the first call it may. It votes in any case.
+// Candidate sets whether this member may campaign. By default it may campaign. It votes in any case.
 func (r *Replica) Candidate(may bool) { r.spectator = !may }
 
 func (r *Replica) restartTimeout() {
@@ -376,7 +376,7 @@ func (r *Replica) ProposeAll(all [][]byte) (first uint64, err error) {
 	return first, err
 }
 
-// refused returns the error for a proposal of the leader that Raft did not take.
+// refused() returns the error for a proposal of the leader that Raft did not take.
 func (r *Replica) refused() error {
 	if r.node.BasicStatus().LeadTransferee != raft.None {
 		return ErrNotLeader
@@ -471,9 +471,9 @@ func (r *Replica) pump() {
 	}
 }
 
-// tells reports whether a message only tells a follower what is committed. Such a message is not sent, unless
-// a member has asked for that lately: the next message with entries or heartbeat says it, too. So an
-// entry costs a follower one message and one answer in place of two.
+// tells(m) reports whether the message m only tells a follower what is committed. Such a message is not
+// sent, unless a member has lately asked for a barrier: the next heartbeat or message with entries says
+// the same. So an entry costs one message to a follower and one answer, instead of two of each.
 //
 // Raft also sends messages without entries to find out what a follower has. It does so after heartbeats and
 // refusals, and not after entries are stored.
@@ -577,7 +577,7 @@ func (r *Replica) storeCommit() {
 	}
 }
 
-// after delivers messages that depend on writes, once all writes up to now are stored.
+// after(messages) delivers messages that depend on writes, once all writes up to now are stored.
 func (r *Replica) after(messages []*raftpb.Message) {
 	if len(r.writes) == 0 {
 		r.deliver(messages)

@@ -135,7 +135,7 @@ func (g *group) tick(n int) {
 	}
 }
 
-// elect ticks until there is a leader, and returns the leader and the others.
+// elect lets ticks pass until there is a leader, and returns the leader and the others.
 func (g *group) elect() (leader *member, others []*member) {
 	g.t.Helper()
 	for range 100 {
@@ -182,9 +182,9 @@ func TestPropose(t *testing.T) {
 	}
 }
 
-// Entries that are proposed at once share the message to each follower, its answer and a write. The followers
-// learn from the next heartbeat or entry that they are committed, and only their commit index is new then, which is
-// worth no write of its own at once.
+// Entries that are proposed at once share the message to each follower, its answer and a write. The
+// followers learn from the next heartbeat or entry that these entries are committed. Then only the
+// followers' commit index is new, and they need not write it at once.
 func TestEntriesShareMessages(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
@@ -194,7 +194,7 @@ func TestEntriesShareMessages(t *testing.T) {
 		t.Fatal(first, leader.Last(), err)
 	}
 	if n := g.settle(); n != 4 {
-		t.Errorf("two entries cost %d messages, not one and an answer for each of two followers", n)
+		t.Errorf("two entries cost %d messages, want one message and one answer for each of two followers", n)
 	}
 	if len(leader.applied) != 2 || len(others[0].applied) != 0 {
 		t.Errorf("the leader has applied %q, a follower %q", leader.applied, others[0].applied)
@@ -220,7 +220,7 @@ func TestEntriesShareMessages(t *testing.T) {
 		t.Errorf("after a second, a follower has written the commit index alone %d times", states)
 	}
 	if _, err := others[0].ProposeAll([][]byte{[]byte("three")}); !errors.Is(err, ErrNotLeader) {
-		t.Errorf("a follower proposes: %v", err)
+		t.Errorf("a follower's proposal: error %v", err)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestReadersDoNotWaitForAHeartbeat(t *testing.T) {
 	g.tick(askedTicks)
 	g.propose(leader, "two")
 	if g.settle(); len(others[0].applied) != 1 {
-		t.Errorf("a second after the last barrier, a follower is told at once: %q", others[0].applied)
+		t.Errorf("a second after the last barrier, a follower has applied %q, want one entry", others[0].applied)
 	}
 }
 
@@ -271,7 +271,8 @@ func TestASlowDiskHoldsBackOnlyWhatDependsOnIt(t *testing.T) {
 	slow.slow = false
 	g.settle()
 	if g.tick(1); len(slow.applied) != 3 || writes < 3 {
-		t.Errorf("%d writes waited for the slow disk, then applied %q, want at least 3 and 3", writes, slow.applied)
+		t.Errorf("%d writes waited for the slow disk, want at least 3; then the member applied %q, want 3",
+			writes, slow.applied)
 	}
 
 	// The same holds for the leader and its own disk.
@@ -668,7 +669,7 @@ func TestMembers(t *testing.T) {
 		t.Error(err)
 	}
 	if err := leader.Members([]uint64{1, 2, 3}, nil); err != nil || leader.members.proposed != 0 {
-		t.Errorf("a change to the present members: %v, want no error and no proposal", err)
+		t.Errorf("a change that keeps the present members: got error %v, want no error and no proposal", err)
 	}
 	if err := leader.Members(nil, nil); err == nil {
 		t.Error("a change to a group without voters is accepted, want an error")
@@ -755,7 +756,8 @@ func TestAReturnDisturbsNobody(t *testing.T) {
 	others[0].parted = false
 	g.tick(30)
 	if !leader.leadership.Leads || leader.term != term || others[0].term != term {
-		t.Errorf("the term went from %d to %d, with %+v, want no change", term, leader.term, leader.leadership)
+		t.Errorf("the term went from %d to %d, and the leadership is %+v, want no change",
+			term, leader.term, leader.leadership)
 	}
 }
 
@@ -770,7 +772,7 @@ func TestALeaderAloneStepsDown(t *testing.T) {
 	}
 }
 
-// Only the random source in its Config decides when a member campaigns.
+// Only the random source in a member's Config decides when the member campaigns.
 func TestTimeoutsFollowTheSource(t *testing.T) {
 	campaign := func(seed uint64) (ticks int) {
 		base := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}}}

@@ -29,7 +29,8 @@ func (o *oracle) begin() {
 	o.agreed, o.leaders = map[uint64]Committed{}, map[uint64]uint64{}
 }
 
-// leads is called when a member begins to lead. It checks that no other member led in the same term.
+// leads(s, n, term) is called when a member begins to lead. It checks that no other member led in the
+// same term.
 func (o *oracle) leads(s *sim, n *simNode, term uint64) {
 	if other, ok := o.leaders[term]; ok && other != n.id {
 		s.Fail("members %d and %d lead in term %d", other, n.id, term)
@@ -37,8 +38,8 @@ func (o *oracle) leads(s *sim, n *simNode, term uint64) {
 	o.leaders[term] = n.id
 }
 
-// applies is called when a member applies an entry. It checks that members apply the same entries in
-// the same order, each once, and only entries on their own disk.
+// applies(s, n, e) is called when a member applies an entry. It checks that members apply the same
+// entries in the same order, each once, and only entries on their own disk.
 func (o *oracle) applies(s *sim, n *simNode, e *Committed) {
 	s.Note(fmt.Appendf(nil, "%d %d %d", n.n, e.Index, e.Term))
 	if e.Index != n.state.applied+1 {
@@ -59,8 +60,8 @@ func (o *oracle) acknowledged(op *operation, index uint64) {
 	o.floor = max(o.floor, index)
 }
 
-// reads is called when a read is answered. It checks that the read sees all operations that were
-// acknowledged or read, on any node, before it began.
+// reads(s, n, floor) is called when a read is answered. It checks that the read sees all operations that
+// were acknowledged or read, on any node, before it began.
 func (o *oracle) reads(s *sim, n *simNode, floor uint64) {
 	s.Note(fmt.Appendf(nil, "%d reads %d", n.n, n.state.value))
 	if n.state.applied < floor {

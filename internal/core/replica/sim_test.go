@@ -419,7 +419,7 @@ func (s *sim) acknowledge(o *operation, index uint64) {
 	s.At(s.Between(10, 120), nil, func() { s.next(o.c) })
 }
 
-// read answers a read from the state of a node.
+// read answers a client's read from the state of a node.
 func (s *sim) read(n *simNode, read Read) {
 	q, ok := n.reading[read.Barrier]
 	delete(n.reading, read.Barrier)

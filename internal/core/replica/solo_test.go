@@ -28,7 +28,8 @@ func TestSolo(t *testing.T) {
 	}
 	out := take()
 	if out.Write == nil || len(out.Write.Entries) != 2 || &out.Write.Entries[1].Data[0] != &two[0] || len(out.Apply) > 0 {
-		t.Fatalf("write %+v, to apply %v, want both entries uncopied, and none to apply", out.Write, out.Apply)
+		t.Fatalf("got the write %+v and %v to apply, want both entries uncopied and none to apply",
+			out.Write, out.Apply)
 	}
 	first := out.Write.Number
 	if _, err := g.Propose(three); err != nil {

@@ -26,7 +26,7 @@ type encoder struct {
 	b           []byte // series of the body
 	complete    int    // number of complete series in b
 	refs        map[string]uint32
-	symbols     []string // in the body, from 1; symbol 0 is empty
+	symbols     []string // the body's symbols, from 1; symbol 0 is empty
 	symbolBytes int
 
 	bodies []Body
@@ -212,7 +212,7 @@ func (e *encoder) exemplar(x *remotewrite.Exemplar) {
 	m := e.message(4)
 	refs := e.message(1)
 	// A member checks the labels when it applies the exemplar. It refuses an exemplar with malformed
-	// labels, and in the same way one with `unreadable` in their place.
+	// labels. It refuses an exemplar with the labels `unreadable` in the same way.
 	all, err := e.request.ExemplarLabels(nil, x)
 	if err != nil {
 		all = unreadable

@@ -64,7 +64,7 @@ func Sized(target, most int) *Rewriter { return &Rewriter{target: target, most: 
 // 2 refuses it. So even if the tenant has no room for such a series, the series is not counted as
 // refused.
 //
-// The bodies are valid until the next call, and only while the request is.
+// The bodies are valid until the next call, and only as long as the request is valid.
 func (w *Rewriter) Rewrite(in *write.Incoming, rules *labelrules.Rules) ([]Body, outcome.Outcome) {
 	r := &in.Request
 	if w.most == 0 {

@@ -227,7 +227,8 @@ func decoded(t testing.TB, b rewrite.Body) *remotewrite.Request {
 	return r
 }
 
-// random makes random requests. They have few different series, so that requests share them.
+// random makes random requests. They choose from few different series, so that requests have series in
+// common.
 type random struct {
 	*rand.Rand
 	wild bool // series may be empty, or have times far in the past or future
@@ -378,7 +379,7 @@ func lines(rules *labelrules.Rules, all ...*remotewrite.Request) (found map[stri
 				x := &r.Exemplars(s)[i]
 				ls, err := r.ExemplarLabels(nil, x)
 				if err != nil {
-					ls = []remotewrite.Label{{}} // no store accepts an empty label, nor the original
+					ls = []remotewrite.Label{{}} // no store accepts an empty label or the original labels
 				}
 				add("exemplars", "%s %d %x %q", name, x.Time, math.Float64bits(x.Value), ls)
 			}
@@ -440,7 +441,8 @@ func TestWhatTheRulesLeft(t *testing.T) {
 		}
 	}
 	if unchanged < 300 || cut < 300 {
-		t.Errorf("%d requests stayed unchanged, and %d were cut into many bodies, want at least 300", unchanged, cut)
+		t.Errorf("%d requests stayed unchanged, and %d were cut into many bodies, want at least 300 of each",
+			unchanged, cut)
 	}
 }
 
@@ -578,7 +580,8 @@ func TestSizes(t *testing.T) {
 	got, _ := lines(&labelrules.Rules{}, applied...)
 	want, _ := lines(&labelrules.Rules{}, &sent.Request)
 	if !slices.Equal(got["samples"], want["samples"]) || o != (outcome.Outcome{}) {
-		t.Errorf("%d samples, want %d in the same order; outcome %+v", len(got["samples"]), len(want["samples"]), o)
+		t.Errorf("got %d samples, want %d in the same order; outcome %+v, want an empty one",
+			len(got["samples"]), len(want["samples"]), o)
 	}
 }
 
@@ -673,7 +676,8 @@ func TestEmptyMetadata(t *testing.T) {
 		var w rewrite.Rewriter
 		bodies, _ := w.Rewrite(r, &labelrules.Rules{})
 		if got, _ := lines(&labelrules.Rules{}, decoded(t, bodies[0])); len(got["metadata"]) != want {
-			t.Errorf("help is symbol %d: metadata %q, want it only for a symbol above 0", help, got["metadata"])
+			t.Errorf("with symbol %d as help, the body has metadata %q, want metadata only for a symbol above 0",
+				help, got["metadata"])
 		}
 	}
 }

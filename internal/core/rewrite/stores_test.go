@@ -25,8 +25,8 @@ import (
 
 // Two stores get the same random requests, one after the other. The first store applies the rules
 // itself. The second store has no rules, and gets entries whose bodies were rewritten. In the end both
-// hold the same samples. The first store refuses the parts that the rewriting and the second store
-// refuse between them.
+// hold the same samples. The first store refuses exactly the parts that either the rewriting or the
+// second store refuses.
 func TestTheSameStores(t *testing.T) {
 	config := tsdb.DefaultConfig()
 	config.MaxTenants = 1000

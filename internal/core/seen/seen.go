@@ -220,7 +220,7 @@ const (
 	withRefused = 2
 )
 
-// maxTime is the largest log's time, in Unix milliseconds. Entries have the same bound.
+// maxTime is the largest value of the log's time, in Unix milliseconds. Entries have the same bound.
 const maxTime = 9_000_000_000_000
 
 var errMalformed = errors.New("the state of the seen requests is malformed")

@@ -103,7 +103,8 @@ func TestMembersAgree(t *testing.T) {
 				partial++
 			}
 			if a, b := steady.Has(tenant, hash), restless.Has(tenant, hash); a != want || b != want {
-				t.Fatalf("seed %d, step %d: request known: %v and %v, want %v", seed, step, a, b, want)
+				t.Fatalf("seed %d, step %d: the two members know the request: %v and %v, want %v",
+					seed, step, a, b, want)
 			}
 			if a, b := refusedOf(&steady, tenant, hash), refusedOf(&restless, tenant, hash); a != refused || b != refused {
 				t.Fatalf("seed %d, step %d: refusals %q and %q, want %q", seed, step, a, b, refused)
@@ -135,14 +136,15 @@ func TestMembersAgree(t *testing.T) {
 				}
 			case 2:
 				if !bytes.Equal(saved, steady.Append(nil)) {
-					t.Fatalf("seed %d, step %d: the restless member has\n%x\nwant, as the other member,\n%x",
+					t.Fatalf("seed %d, step %d: the restless member saves\n%x\nwant the bytes of the other member,\n%x",
 						seed, step, saved, steady.Append(nil))
 				}
 			}
 		}
 	}
 	if repeats < 1000 || partial < 1000 {
-		t.Errorf("%d repeats, %d of them of partly refused requests, want at least 1000 of each", repeats, partial)
+		t.Errorf("%d repeats, of which %d repeat a partly refused request, want at least 1000 of each",
+			repeats, partial)
 	}
 }
 
@@ -197,7 +199,7 @@ func TestATenantOfAnotherTime(t *testing.T) {
 	}
 }
 
-// A tenant has at most MaxRequests. Its next requests take the place of its oldest.
+// A tenant has at most MaxRequests requests. Its next requests take the place of its oldest.
 func TestBound(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -403,7 +405,7 @@ func TestMalformed(t *testing.T) {
 	} {
 		bad := slices.Concat(section[:len(section)-1], binary.AppendUvarint(nil, uint64(len(text))), []byte(text))
 		if err := twice.ParseTenant("a", bad); err == nil {
-			t.Errorf("%s: ParseTenant accepts it", why)
+			t.Errorf("%s: ParseTenant succeeds, want an error", why)
 		}
 	}
 }

@@ -95,8 +95,9 @@ func (f *Format) AppendFrame(dst []byte, mark uint32, frame *Frame) []byte {
 	return dst
 }
 
-// WriteFrame writes a frame. The payload is the parts in order, not frame.Payload, since the parts may
-// be too long to copy together. After a failed write, w keeps the error, and the last write returns it.
+// WriteFrame writes a frame. The payload consists of the parts in order, and not of frame.Payload, since
+// the parts may be too long to copy together. After a failed write, w keeps the error, and the last
+// write to w returns it.
 func (f *Format) WriteFrame(w *bufio.Writer, mark uint32, frame *Frame, parts ...[]byte) error {
 	length := 0
 	for _, part := range parts {

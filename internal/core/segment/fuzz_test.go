@@ -40,7 +40,7 @@ func FuzzScanner(f *testing.F) {
 		fs.Files[format.Name(5)] = &memfs.File{Data: bytes.Clone(data)}
 		s, err := format.Open(fs, 5)
 		if err != nil {
-			return // only a newer version of the file is an error
+			return // Open fails only for a newer version of the file
 		}
 		if (s.End == 0) != (s.Err != nil) {
 			t.Fatalf("header end %d and error %v, want only one of the two", s.End, s.Err)
@@ -66,7 +66,7 @@ func FuzzScanner(f *testing.F) {
 			}
 		}
 		if s.Err != nil && s.End > 0 {
-			t.Fatalf("no read failed, but the error is %v", s.Err)
+			t.Fatalf("the scanner has the error %v, but no read failed", s.Err)
 		}
 	})
 }

@@ -89,8 +89,8 @@ func (s *Scanner) Next(size int64, limit Position) (Frame, bool) {
 	return Frame{}, false
 }
 
-// plausible reports whether a frame with this position can be at off. The frames between the last
-// frame and this one must fit into the bytes between them.
+// plausible reports whether a frame with this position can be at offset `off`. The frames between the
+// last frame and this one must fit into the bytes between them.
 func (s *Scanner) plausible(pos Position, off int64) bool {
 	if s.format.Unordered {
 		return pos >= s.First
@@ -99,7 +99,7 @@ func (s *Scanner) plausible(pos Position, off int64) bool {
 	return skipped <= uint64(off-s.End)/uint64(s.format.HeadBytes())
 }
 
-// find returns the offset of the first mark at or after off, or -1.
+// find returns the offset of the first mark at or after offset `off`, or -1.
 func (s *Scanner) find(off int64) int64 {
 	headBytes := int64(s.format.HeadBytes())
 	for s.readable-off >= headBytes {

@@ -40,7 +40,7 @@ const NoLimit Position = math.MaxUint64
 // FS is the directory of a log. Names contain no slashes.
 type FS interface {
 	List() ([]string, error)
-	Create(name string) (Writer, error)          // an empty file; replaces one of that name; writes append
+	Create(name string) (Writer, error)          // an empty file, in place of one of that name; writes append
 	Open(name string) (Reader, int64, error)     // also returns its size in bytes
 	Overwrite(name string) (Writer, error)       // an existing file; writes replace its bytes from the first on
 	Truncate(name string, sizeBytes int64) error // also while it is open for writing

@@ -136,17 +136,19 @@ func TestFailedWrite(t *testing.T) {
 				}
 			}
 			if cut := a.CutBack(); cut == truncateFails {
-				t.Errorf("CutBack returns %v, want the opposite; truncate fails: %v", cut, truncateFails)
+				t.Errorf("CutBack returns %v with truncateFails=%v, want the opposite", cut, truncateFails)
 			} else if !cut {
 				if err := a.Seal().Close(); err != nil {
 					t.Error(err)
 				}
 			}
 			if began, err := appendAll(a, "three"); err != nil || began != truncateFails {
-				t.Errorf("the next write began a segment: %v, error %v, want %v", began, err, truncateFails)
+				t.Errorf("the next write began a segment: %v, error %v, want %v and no error",
+					began, err, truncateFails)
 			}
 			if got := contents(t, fs, format); !slices.Equal(got, []string{"one", "two", "three"}) || a.Last != 3 {
-				t.Errorf("truncate fails %v: the frames are %q, up to position %d, want one, two, three, up to 3",
+				t.Errorf("with truncateFails=%v, the frames are %q, up to position %d, want one, two, three, up to "+
+					"position 3",
 					truncateFails, got, a.Last)
 			}
 		}
@@ -167,7 +169,7 @@ func TestFailedFirstWrite(t *testing.T) {
 		}
 		if _, err := appendAll(a, "lost"); !errors.Is(err, memfs.ErrInjected) ||
 			!strings.Contains(err.Error(), op+" "+plain.Name(1)) {
-			t.Errorf("%s fails: error %v, want one that names the file", op, err)
+			t.Errorf("a write with a failing %s: error %v, want one that names the file", op, err)
 		}
 		if !a.CutBack() || len(fs.Files) > 0 || fs.Handles > 0 {
 			t.Errorf("%s: left are %v", op, fs.Files)
@@ -245,7 +247,7 @@ func TestForeignFrames(t *testing.T) {
 		fs.Files[plain.Name(8)] = fs.Files[plain.Name(5)]
 		if s, err = plain.Open(fs, 8); err != nil || s.End != 0 ||
 			!strings.HasSuffix(fmt.Sprint(s.Err), "it says position 5") {
-			t.Errorf("a renamed file: Open returns %v, %+v", err, s)
+			t.Errorf("Open of a renamed file: %v, %+v, want a damaged header", err, s)
 		}
 	}
 }
@@ -310,7 +312,7 @@ func TestUnreadable(t *testing.T) {
 	mustAppend(t, a, "two") // beyond the bytes that the scanner has in memory
 	fs.Fail = broken
 	if f, ok := s.Next(a.Size(), segment.NoLimit); !ok || string(f.Payload) != "one" {
-		t.Errorf("a frame read before the fault: found %v, error %v, want true", ok, s.Err)
+		t.Errorf("Next for a frame that was read before the fault: found %v, error %v, want found", ok, s.Err)
 	}
 	if _, ok := s.Next(a.Size(), segment.NoLimit); ok || !errors.Is(s.Err, memfs.ErrInjected) {
 		t.Errorf("Next on a broken disk: found %v, error %v, want the injected error", ok, s.Err)
@@ -363,7 +365,8 @@ func TestRewrite(t *testing.T) {
 	fs.Fail = nil
 	if err := segment.Rewrite(fs, "1", 11); !errors.Is(err, io.ErrUnexpectedEOF) || len(fs.Files) != 1 ||
 		string(fs.Files["1"].Data) != "kept, torn" {
-		t.Errorf("a file that is too short: error %v, files %v, want an error and the old file", err, fs.Files)
+		t.Errorf("Rewrite of a file that is too short: error %v, files %v, want an error and the old file",
+			err, fs.Files)
 	}
 	if err := segment.Rewrite(fs, "1", 4); err != nil {
 		t.Fatal(err)

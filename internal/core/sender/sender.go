@@ -28,8 +28,8 @@ type Sender struct {
 	Agent string // User-Agent of a request, cut to maxAgent bytes; empty if it has none
 }
 
-// Of returns the sender of a request with a remote address and a User-Agent. It allocates
-// nothing. Its text belongs to the request: Clone it to keep it.
+// Of returns the sender of a request with a remote address and a User-Agent. It allocates nothing. The
+// sender's text belongs to the request: Clone the sender to keep it.
 func Of(remote, agent string) Sender {
 	at, _ := netip.ParseAddrPort(remote) // a Unix socket has no address
 	return Sender{Addr: netip.AddrPortFrom(at.Addr().Unmap(), 0), Agent: agent[:min(len(agent), maxAgent)]}

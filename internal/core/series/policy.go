@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Merge is how a gauge's values from several sources become one, after a rule dropped the label
+// Merge says how a gauge's values from several sources become one value, after a rule dropped the label
 // that distinguished the sources.
 type Merge uint8
 

@@ -69,7 +69,7 @@ const (
 type Cache struct {
 	seed      maphash.Seed
 	index     index.Index // spellings by the hash of their keys
-	spellings []spelling  // [0] is unused, except that its next is the first spelling of a request
+	spellings []spelling  // [0] is unused, but its field next is the first spelling of a request
 	keys      arena.Arena
 	free      uint32 // the first free spelling
 	dropped   []uint32

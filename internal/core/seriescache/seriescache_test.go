@@ -101,11 +101,11 @@ func TestASeriesIsFoundByAnyOfItsSpellings(t *testing.T) {
 	c.Evict(7)
 	if got := append(find(c, v1), find(c, v2)...); got[0] != 0 || got[1] != 0 || got[2] != m || got[3] != 0 ||
 		got[4] != 0 || got[5] != m {
-		t.Errorf("after the eviction, Find returns %v, want number %d twice and else zeros", got, m)
+		t.Errorf("after the eviction, Find returns %v, want number %d twice, and zeros otherwise", got, m)
 	}
 	c.Evict(7) // a second time does nothing
 	if c.Len() != 1 || c.Spellings() != 2 || c.ByRef(7) != 0 || c.ByRef(8) != m {
-		t.Errorf("%d series, %d spellings, want 1, 2", c.Len(), c.Spellings())
+		t.Errorf("%d series and %d spellings are left, want 1 and 2", c.Len(), c.Spellings())
 	}
 }
 
@@ -120,7 +120,7 @@ func TestLabelsAreNotRunTogether(t *testing.T) {
 		}
 		for i, n := range find(c, r) {
 			if want := uint64(i + 1); n == 0 && i != 4 || n != 0 && c.At(n).Ref != want {
-				t.Errorf("v2 %v: series %d is found by the wrong number, %d", v2, i, n)
+				t.Errorf("v2 %v: for series %d, Find returns the wrong number %d", v2, i, n)
 			}
 		}
 	}
@@ -151,8 +151,8 @@ func TestSpellingsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAgainstAMap compares the cache with maps. Series come, are spelled, leave and return, in requests
-// in random order.
+// TestAgainstAMap compares the cache with maps. Series are added, get spellings, are evicted and return,
+// in requests in random order.
 func TestAgainstAMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	c := New()
@@ -220,7 +220,8 @@ func TestAgainstAMap(t *testing.T) {
 			}
 		}
 		if c.Spellings() != len(spelled) || c.Len() != len(bySeries) {
-			t.Fatalf("%d spellings, %d series, want %d, %d", c.Spellings(), c.Len(), len(spelled), len(bySeries))
+			t.Fatalf("the cache has %d spellings and %d series, want %d and %d",
+				c.Spellings(), c.Len(), len(spelled), len(bySeries))
 		}
 	}
 }

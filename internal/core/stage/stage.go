@@ -26,7 +26,7 @@ const (
 	Forward                 // until the aggregator takes the batches
 	Journal                 // appended; from here on the batches survive the death of the process
 	Tile                    // folded into open tiles
-	Distribute              // until the stores get them: rules, limits, replicas
+	Distribute              // until the stores get the batches: rules, limits, replicas
 	Queue                   // until a worker of the ingester takes the request
 	Append                  // committed in the store
 	Visible                 // all stages, from birth until queries see the batch

@@ -230,7 +230,7 @@ func TestHistogramsAreThoseOfPrometheus(t *testing.T) {
 	classic := h.Classic(bounds)
 	for i, b := range want.Histogram.Bucket {
 		if classic[i] != b.GetCumulativeCount() {
-			t.Errorf("the bucket up to %v s has %d, want %d", bounds[i], classic[i], b.GetCumulativeCount())
+			t.Errorf("the bucket up to %v s has the count %d, want %d", bounds[i], classic[i], b.GetCumulativeCount())
 		}
 	}
 	want.Histogram.Bucket = nil

@@ -13,7 +13,7 @@ type Budgets [NumStages]time.Duration
 // block. The methods of a nil *Watch do nothing.
 type Watch struct {
 	cells   [NumStages][NumInputs]cell
-	samples [NumInputs][NumStages]atomic.Uint64 // by input first: a trip writes to neighbouring counters
+	samples [NumInputs][NumStages]atomic.Uint64 // by input first, so that a trip writes to neighbouring counters
 	paces   [NumInputs]pace
 	budgets atomic.Pointer[Budgets]
 	over    atomic.Pointer[func(*Trip)]
@@ -89,7 +89,7 @@ func (w *Watch) End(t *Trip) {
 		if timed {
 			c := &w.cells[s][t.Input]
 			c.spent.observe(spent)
-			if Stage(s) != Visible { // in which the age equals the time spent
+			if Stage(s) != Visible { // for Visible, the age equals the time spent
 				c.age.observe(span.entered)
 			}
 		}

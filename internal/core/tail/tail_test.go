@@ -91,7 +91,7 @@ func TestStoredNamesAreAskedOnce(t *testing.T) {
 		}
 		if want := "a:1|c|#page:home a:2|c|#page:home"; strings.Join(got, " ") != want || asked["page:home"] != round ||
 			asked["page:cart"] != round {
-			t.Errorf("%q, want %q; calls of Stored: %v", got, want, asked)
+			t.Errorf("lines %q, want %q; calls of Stored by context: %v", got, want, asked)
 		}
 		s.Forget()
 	}
@@ -100,7 +100,7 @@ func TestStoredNamesAreAskedOnce(t *testing.T) {
 		for range s.Lines(&d) {
 		}
 		if len(s.known) > maxKnown {
-			t.Fatalf("%d contexts are remembered: too many", len(s.known))
+			t.Fatalf("%d contexts are remembered, want at most maxKnown", len(s.known))
 		}
 	}
 }

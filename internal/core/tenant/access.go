@@ -15,7 +15,7 @@ import (
 // makes a new one. A nil *Access ignores the request's claims, and uses the tenant of the address at
 // which the request came in.
 type Access struct {
-	trusted bool            // requests authenticate by the header; otherwise by tokens
+	trusted bool            // requests authenticate by the header, not by tokens
 	known   map[string]bool // names that the header may give; nil for any
 	tokens  []token
 }
@@ -108,7 +108,8 @@ func (a *Access) Grant(c Claim) (Grant, error) {
 	return g, nil
 }
 
-// find compares the text with every token, so that its duration does not reveal which one matches.
+// find compares the text with every token, so that the duration of the search does not reveal the
+// matching token.
 func (a *Access) find(text string) (g Grant, ok bool) {
 	hash, found := sha256.Sum256([]byte(text)), -1
 	for i := range a.tokens {
@@ -183,7 +184,7 @@ func (f tenantsFile) Validate() (problems []conf.Problem) {
 		for j, h := range t.Tokens {
 			hash, err := h.bytes()
 			if err != nil {
-				continue // the Validate of h reports it
+				continue // the Validate method of h reports it
 			}
 			at := fmt.Sprintf("tenants[%d].tokens[%d]", i, j)
 			if first, given := owners[hash]; given {

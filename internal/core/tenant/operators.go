@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Operators holds the tokens of those who may see and change the whole process, with all its tenants. It
-// is immutable: a reload makes a new one. A nil *Operators has no tokens.
+// Operators holds the tokens of the people and programs that may see and change the whole process, with
+// all its tenants. It is immutable: a reload makes a new one. A nil *Operators has no tokens.
 type Operators struct{ hashes [][sha256.Size]byte }
 
 // OperatorsByTokens reads the hashes in `text`, the contents of `file`. Its errors name the file
@@ -34,8 +34,8 @@ func OperatorsByTokens(file string, text []byte) (*Operators, error) {
 	return o, nil
 }
 
-// Has reports whether a token is an operator's. It compares the token with all of them, so that its
-// duration does not reveal which one matches.
+// Has reports whether a token is an operator's. It compares the token with all operators' tokens, so
+// that the duration of the search does not reveal the matching token.
 func (o *Operators) Has(token string) bool {
 	if o == nil || token == "" {
 		return false

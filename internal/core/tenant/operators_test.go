@@ -12,7 +12,7 @@ func TestOperators(t *testing.T) {
 	for token, want := range map[string]bool{"one": true, "two": true, "three": true, "": false, "on": false,
 		hash("one"): false} {
 		if o.Has(token) != want {
-			t.Errorf("%q is an operator's token: %t", token, !want)
+			t.Errorf("Has(%q) returns %t, want the opposite", token, !want)
 		}
 	}
 	if (*Operators)(nil).Has("one") {

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Gate is a Set with a fixed limit, for a server that is in no group. Any goroutine may use it. A
-// tenant is admitted once it may have stores. Until then it has a place only while work that may
-// create its stores is under way. A nil Gate admits every tenant.
+// Gate is a Set with a fixed limit, for a server that is in no group. Any goroutine may use it. A tenant
+// is admitted as soon as it may have stores. Until then it has a place only while work that may create
+// its stores is under way. A nil Gate admits every tenant.
 type Gate struct {
 	limit  int
 	mu     sync.RWMutex
@@ -45,7 +45,7 @@ func (g *Gate) Leave(name string, stores bool) {
 	switch {
 	case stores:
 		delete(g.trying, name)
-		g.set.Admit(name, 0) // no limit: it had a place
+		g.set.Admit(name, 0) // no limit: the tenant had a place
 	case g.trying[name] > 1:
 		g.trying[name]--
 	default:

@@ -59,7 +59,7 @@ func (s *Set) Refusal(name string, limit int) error {
 // version is the version of the saved form. Layout: docs/format/entry.md.
 const version = 1
 
-// maxName is the maximum bytes of a name, also in entries.
+// maxName is the maximum length of a name, in bytes. Entries have the same limit.
 const maxName = 255
 
 var errMalformed = errors.New("the admitted tenants are malformed")

@@ -44,7 +44,8 @@ func TestMembersAgree(t *testing.T) {
 				refused++
 			}
 			if a, b := steady.Admit(name, limit), restless.Admit(name, limit); a != want || b != want {
-				t.Fatalf("seed %d, step %d: tenant admitted: %v and %v, want %v", seed, step, a, b, want)
+				t.Fatalf("seed %d, step %d: the two members admit the tenant: %v and %v, want %v",
+					seed, step, a, b, want)
 			}
 			if saved := restless.Append(nil); r.IntN(4) == 0 {
 				restless = Set{}
@@ -105,7 +106,7 @@ func TestMalformed(t *testing.T) {
 	} {
 		s := golden()
 		if s.Parse([]byte(c.bytes)) == nil || !s.Has("default") {
-			t.Errorf("%s: Parse accepts it, or changes the set", c.why)
+			t.Errorf("%s: Parse succeeds, or an error changes the set", c.why)
 		}
 	}
 	if err := new(Set).Parse([]byte{2}); err == nil || !strings.Contains(err.Error(), "version 2") {
@@ -127,8 +128,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Many goroutines enter with more tenants than the limit allows, and only as many as the limit get in.
-// Tenants from before a restart keep their places, even if they exceed the limit.
+// Many goroutines enter more tenants than the limit allows. Only as many tenants get in as the limit
+// allows. Tenants from before a restart keep their places, even if they exceed the limit.
 func TestGate(t *testing.T) {
 	g := NewGate(8)
 	var admitted atomic.Int64
@@ -173,7 +174,7 @@ func TestWorkThatStoresNothingTakesNoPlace(t *testing.T) {
 	enter("a", true)
 	enter("b", false)
 	g.Leave("a", false)
-	enter("b", false) // the second work of a is under way
+	enter("b", false) // other work of tenant a is under way
 	g.Leave("a", false)
 	enter("b", true)
 	g.Leave("b", true)

@@ -148,7 +148,7 @@ func TestSameInputGivesSameBytes(t *testing.T) {
 			got, out := canonicalRun(t, all, nil)
 			compareStates(t, seed, "the same again", want, got)
 			if !slices.Equal(out, wantOut) {
-				t.Fatalf("seed %d, the same again: the samples or their order differ", seed)
+				t.Fatalf("seed %d, the same input again: the samples or their order differ", seed)
 			}
 		}
 		for other := range uint64(3) {
@@ -177,7 +177,7 @@ func TestSameInputGivesSameBytes(t *testing.T) {
 func compareStates(t *testing.T, seed uint64, how string, want, got [][]byte) {
 	t.Helper()
 	if len(got) != len(want) {
-		t.Fatalf("seed %d, %s: %d states, want %d", seed, how, len(got), len(want))
+		t.Fatalf("seed %d, %s: the run has %d states, want %d", seed, how, len(got), len(want))
 	}
 	for i := range want {
 		if !bytes.Equal(got[i], want[i]) {

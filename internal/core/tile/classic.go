@@ -86,7 +86,7 @@ func (classic) appendSamples(e *entry, out []Sample, w Width, at int64, f form) 
 		out = appendValue(out, s, at, f, v)
 	}
 	if x := e.takeExemplar(w, at); x != nil {
-		bucket, _ := slices.BinarySearch(e.policy.Bounds, x.Value) // bounds are inclusive above
+		bucket, _ := slices.BinarySearch(e.policy.Bounds, x.Value) // upper bounds are inclusive
 		out[from+bucket].Exemplar = x
 	}
 	return out

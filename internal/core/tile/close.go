@@ -95,9 +95,9 @@ func (e *entry) handOut(out []Sample, w Width, t int64, expired, full bool) []Sa
 }
 
 // begin appends the sample that precedes a new or returning counter or timer, so that rate and increase
-// see its first increment. This sample is zero. In the finest width, it is the earlier total instead,
-// while the store of another width still lacks that total. The time of the sample is the start of the
-// tile that ends at `end`, or just after the newest stored sample. For a live series, begin does
+// see its first increment. This sample is zero. In the finest width, as long as the store of another
+// width lacks the earlier total, the sample is that total instead. The time of the sample is the start
+// of the tile that ends at `end`, or just after the newest stored sample. For a live series, begin does
 // nothing.
 func (e *entry) begin(out []Sample, w Width, end int64) []Sample {
 	if e.live[w] || !e.combines().rises() {

@@ -27,7 +27,7 @@ type entry struct {
 	lastSeen    int64 // Unix ms, end of the last window with a sample
 	lastDelta   int64 // Unix ms, end of the last interval that a sender's own delta covered; 0 for none
 	kind        series.Kind
-	inBuckets   bool            // the timer has classic buckets: classic is set
+	inBuckets   bool            // the timer has classic buckets, in the field classic
 	started     bool            // total is not empty
 	live        [NumWidths]bool // the store's newest sample of the series is a value, not a stale marker
 	owes        [NumWidths]bool // total includes something that the store has not been given yet
@@ -119,8 +119,8 @@ func (e *entry) bears(more float64, of func(*amount) float64) bool {
 
 func amountValue(a *amount) float64 { return a.value }
 
-// addTimed keeps a stamped point in order of time. A point replaces an earlier one at the same
-// time, and takes over its number of samples.
+// addTimed keeps a stamped point in order of time. A point replaces an earlier point with the same
+// timestamp, and takes over that point's number of samples.
 func (e *entry) addTimed(p timedPoint) {
 	i, found := slices.BinarySearchFunc(e.timed, p.t, func(q timedPoint, t int64) int { return cmp.Compare(q.t, t) })
 	if found {

@@ -23,7 +23,7 @@ func TestTheLastBoundaryHasTheTimedWindow(t *testing.T) {
 		p.shard = New(p.config, base+50_000)
 		move(p.shard)
 		if got := p.run("window start=61s\ngauge g 7 T=40s\ngauge g 8 T=39s"); got != "samples=1 late gauges=1\n" {
-			t.Errorf("after the shard was %s: %s", how, got)
+			t.Errorf("after the shard was %s: the counts are %s", how, got)
 		}
 	}
 }

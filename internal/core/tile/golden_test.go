@@ -22,7 +22,7 @@ func TestStatesOfOlderPrograms(t *testing.T) {
 		}
 		p := &player{t: t, config: testConfig()}
 		if p.shard, err = ParseState(p.config, state); err != nil || int(state[0]) != version {
-			t.Fatalf("version %d: %v, and the state itself says version %d", version, err, state[0])
+			t.Fatalf("ParseState, version %d: %v, and the version in the state is %d", version, err, state[0])
 		}
 		var got strings.Builder
 		fmt.Fprintf(&got, "%d series, %d values on the wire\n", p.shard.Len(), p.shard.Raw()["default"])

@@ -22,8 +22,8 @@ type kind interface {
 	// append writes a tile's content into a checkpoint, and parse reads it.
 	append(e *entry, t *openTile, dst []byte) []byte
 	parse(e *entry, t *openTile, d *decoder)
-	// rises reports whether queries ask for the increase of the series. A zero then precedes a
-	// new series, so that they see its first increment.
+	// rises reports whether queries ask for the increase of the series. A zero then precedes a new
+	// series, so that queries see its first increment.
 	rises() bool
 }
 

@@ -100,7 +100,7 @@ func TestLookingChangesNothing(t *testing.T) {
 			p.run(fmt.Sprintf("live stamp=%ds width=1m", (p.shard.Closed()-base)/1000+5))
 		})
 		if got != want {
-			t.Fatalf("seed %d: samples differ after looking", seed)
+			t.Fatalf("seed %d: samples differ after queries of open tiles", seed)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func TestARestingShardLeaps(t *testing.T) {
 	}
 }
 
-// The previous program can read a state without up/down counters.
+// Without up/down counters, a state has the version that the previous program can read.
 func TestStateWithoutUpDownsIsOfVersion5(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -270,7 +270,7 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 			t.Helper()
 			f := &p.folded
 			if p.sent != f.Samples+f.LateGauge+f.Refused+f.Repeated {
-				t.Fatalf("seed %d: %d sent, but folded %+v", seed, p.sent, *f)
+				t.Fatalf("seed %d: %d values sent, but folded counts %+v", seed, p.sent, *f)
 			}
 			if held := p.shard.Raw()["default"]; f.Samples != held+stored+duplicates+f.Unfit {
 				t.Fatalf("seed %d: %d in tiles, %d stored, %d duplicates, %d unfit, want %d together",

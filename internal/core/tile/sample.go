@@ -44,7 +44,8 @@ const tileMillis = 10_000
 // a sender with a fast clock must not open tiles that would stay open for hours.
 const MaxAhead = 6
 
-// Series is a series as the stores know it. A shard owns it while it holds the series.
+// Series is a series as the stores know it. As long as a shard holds the series, the shard owns the
+// Series.
 //
 // Stores identify a Series by its address (see adapter/tsdb), and never change it.
 type Series struct {

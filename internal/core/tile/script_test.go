@@ -35,8 +35,8 @@ func testConfig() *Config {
 	}
 }
 
-// TestScripts plays the scripts in testdata. Below each command are a line of dashes and its
-// output; `go test -update` rewrites the output.
+// TestScripts plays the scripts in testdata. Below each command is a line of dashes, followed by the
+// output of the command; `go test -update` rewrites the output.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -256,9 +256,9 @@ func (p *player) floats(s string) (values []float64) {
 	return values
 }
 
-// close [until=60s] [leap] [width=1m] [quiet] [unstored] closes the next tile. With until, it closes all
-// tiles up to that time: one after the other, or with leap in one step. The samples of these tiles then
-// count as stored, unless unstored is given.
+// close [until=60s] [leap] [width=1m] [quiet] [unstored] closes the next tile. With `until`, it closes
+// all tiles up to that time: one after the other, or in one step if `leap` is given. The samples of
+// these tiles then count as stored, unless `unstored` is given.
 func (p *player) close(args map[string]string) string {
 	until := p.shard.Closed() + finest.Millis()
 	if args["until"] != "" {

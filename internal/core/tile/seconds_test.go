@@ -11,7 +11,8 @@ import (
 
 // For any second of an open tile, a query gets the same answer as when that second was the last complete
 // one, although more seconds have come since. That also holds if only this shard has a later second and
-// other shards lack it. In that case, rate(x[20s]) once returned 109 for a rate of 100 a second.
+// other shards lack it. An earlier program returned 109 for rate(x[20s]) in that case, for a rate of 100
+// a second.
 func TestAnySecondOfAnOpenTile(t *testing.T) {
 	for seed := range uint64(2) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -114,7 +115,7 @@ func TestLogOfAnOpenTileIsBounded(t *testing.T) {
 		t.Errorf("beyond the bound, %d series are known at 4 s, want 0", len(got))
 	}
 	if got := p.at(Width10s, 9, base+9000); len(got) != 100 {
-		t.Errorf("now, %d series are known, want 100", len(got))
+		t.Errorf("at 9 s, %d series are known, want 100", len(got))
 	}
 	if size() > 2*maxTrail {
 		t.Errorf("%d bytes are kept", size())

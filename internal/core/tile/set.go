@@ -24,7 +24,7 @@ func (set) absorb(e *entry, t *openTile) {
 	}
 }
 
-// appendSamples appends the number of values in the closing tile, or nothing if it had no increment.
+// appendSamples appends how many different values the closing tile had, or the minute for wider tiles; 0 without one.
 func (set) appendSamples(e *entry, out []Sample, w Width, at int64, f form) []Sample {
 	var n uint64
 	switch {

@@ -75,7 +75,7 @@ func (s *Shards) take(
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.Shard == nil {
-		// The shard's first boundary is lost: begin at the window of the batch.
+		// The shard's first boundary is lost, so the shard begins at the window of the batch.
 		if err != nil {
 			return h, f, err
 		}

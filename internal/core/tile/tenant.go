@@ -17,7 +17,7 @@ type tenant struct {
 	name      string
 	entries   map[string]*entry
 	ordered   []*entry // by key, without the newcomers: the one order in which series are handed out and written
-	newcomers []*entry // the series that came since ordered was made, in any order
+	newcomers []*entry // the series that came after `ordered` was made, in any order
 	byName    map[string]map[*entry]struct{}
 	first     *entry     // the series of the last batch's first increment, see entry.next
 	waiting   []*Waiting // closed tiles, by boundary

@@ -177,8 +177,8 @@ func (s *Shard) forgetTenant(t *tenant) {
 // It is longer than the time for which batches are retried.
 const producerTTL = 3_600_000 // ms
 
-// leftTTL is producerTTL for a producer that has left. A copy of a batch may still be on its way to the leader, for
-// less than a minute.
+// leftTTL replaces producerTTL for a producer that has left. A copy of a batch may still be on its way
+// to the leader, for less than a minute.
 const leftTTL = 300_000 // ms
 
 // Left says that an incarnation of a producer sends no more batches, except copies of earlier ones.
@@ -227,7 +227,7 @@ func (s *Shard) Waiting() (all []*Waiting) {
 }
 
 // Since returns a time in Unix milliseconds: the start of a tenant's first waiting tile, or the
-// boundary. All samples from before it are stored, except late ones.
+// boundary. All samples from before this time are stored, except late ones.
 func (s *Shard) Since(tenantName string) int64 {
 	if t := s.tenants[tenantName]; t != nil && len(t.waiting) > 0 {
 		return t.waiting[0].Boundary - finest.Millis()

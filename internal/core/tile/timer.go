@@ -125,8 +125,8 @@ func (timer) parse(e *entry, t *openTile, d *decoder) {
 	e.parseExemplar(t, d)
 }
 
-// appendExemplar writes the exemplar of an open tile. A 0 instead of the trace's length means that
-// there is none. A total never has one.
+// appendExemplar writes the exemplar of an open tile. A 0 instead of the trace's length means that the
+// tile has no exemplar. A total never has an exemplar.
 func (e *entry) appendExemplar(t *openTile, dst []byte) []byte {
 	if t == nil {
 		return dst

@@ -19,7 +19,7 @@ type Waiting struct {
 	Index uint64
 
 	Boundary int64               // end of the tile, Unix ms
-	Samples  [NumWidths][]Sample // in order of time for each series
+	Samples  [NumWidths][]Sample // those of each series in order of time
 	Raw      uint64              // values on the wire that the samples stand for
 	Bytes    int64               // estimated size in memory
 }
@@ -31,7 +31,7 @@ func (w *Waiting) len() (n int) {
 	return n
 }
 
-// sampleBytes is the size of a Sample, histogramBytes the size of a histogram without spans and
+// sampleBytes is the size of a Sample. histogramBytes is the size of a histogram without spans and
 // buckets.
 const (
 	sampleBytes    = 56

@@ -65,7 +65,8 @@ func TestWhatWaitsDecidesNothing(t *testing.T) {
 		shards[i] = p.shard
 	}
 	if !slices.Equal(outs[0], outs[1]) {
-		t.Errorf("stored at once, got\n%s\nstored late, got\n%s", strings.Join(outs[0], ""), strings.Join(outs[1], ""))
+		t.Errorf("tiles stored at once: got\n%s\ntiles stored late: got\n%s",
+			strings.Join(outs[0], ""), strings.Join(outs[1], ""))
 	}
 	if !bytes.Equal(shards[0].AppendState(nil), shards[1].AppendState(nil)) {
 		t.Error("the states differ")

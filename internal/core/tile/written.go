@@ -36,5 +36,5 @@ type Written struct {
 	Refused  [NumReasons]Count // for good, by Reason
 
 	Exemplars        int // exemplars of stored or repeated samples, new or already there
-	ExemplarsNotKept int // of such samples: store.exemplars is 0, or the time is ahead of the clock or too old
+	ExemplarsNotKept int // exemplars left out: store.exemplars is 0, or the time is ahead of the clock or too old
 }

@@ -39,8 +39,8 @@ func Labels(keys [][]byte, limit int) []Label {
 	return mostValues(all, limit)
 }
 
-// labelValues distinguishes values by their hash. With a million values, the chance that it misses
-// one is below one in ten million.
+// labelValues distinguishes values by their hash. With a million values, the chance that it misses a
+// value is below one in ten million.
 type labelValues struct {
 	hashes   map[uint64]struct{}
 	examples [][]byte // sorted

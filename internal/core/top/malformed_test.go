@@ -60,7 +60,7 @@ func TestMalformedIsBounded(t *testing.T) {
 	}
 	s.Add(100, tally)
 	if len(tally.examples) > maxBadLines || len(s.examples) > maxBadLines || s.Len() > 2*maxSenders {
-		t.Errorf("examples: %d and %d, rows: %d; want at most %d examples each and %d rows",
+		t.Errorf("%d examples in the tally, %d in the table, %d rows; want at most %d examples each and %d rows",
 			len(tally.examples), len(s.examples), s.Len(), maxBadLines, 2*maxSenders)
 	}
 	rows := s.Malformed(100, 101, 10_000)

@@ -37,7 +37,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// Memory is bounded, whatever the user agents, and each request is counted once.
+// Memory is bounded, whatever user agents the requests name. Each request is counted once.
 func TestRequestsAreBounded(t *testing.T) {
 	table := NewRequests()
 	for i := range maxRequests + 100 {

@@ -19,8 +19,8 @@ const (
 // Tally is what one socket received in a window, by sender. It belongs to the goroutine that
 // reads the socket; its memory is reused in the next window.
 //
-// A flood of ports must not hide the other hosts: a port without room is counted under its host.
-// There is room for as many hosts as for ports.
+// A flood of ports must not hide the other hosts: a port for which there is no room is counted under its
+// host. There is room for as many hosts as for ports.
 type Tally struct {
 	places   map[sender.Sender]int32 // in amounts
 	amounts  []tallied
@@ -74,7 +74,7 @@ func (t *Tally) Reset() {
 // Senders counts the datagrams of a tenant by sender.
 type Senders struct {
 	rows     rows[sender.Sender]
-	hosts    rows[sender.Sender] // traffic of the ports that have no place in rows, by host
+	hosts    rows[sender.Sender] // for each host, the traffic of its ports without a place in rows
 	others   recent
 	examples []example // of malformed lines, the oldest first
 }

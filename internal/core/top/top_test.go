@@ -42,7 +42,8 @@ func TestMetrics(t *testing.T) {
 	}
 	kept, rest := m.Busiest(117, 119, 1)
 	if len(kept) != 1 || kept[0].Name != "b" || rest != (Rest{1, Amount{Count: 10}}) {
-		t.Errorf("cut to one row: got %v and rest %v, want b and a rest of the 10 samples of a", kept, rest)
+		t.Errorf("cut to one row: got %v and rest %v, want metric b and a rest of 10 samples, those of metric a",
+			kept, rest)
 	}
 }
 
@@ -59,7 +60,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	m.Add(100+Span, key(series.Counter, "__name__", "m1"), 1)
 	m.Add(101+Span, key(series.Counter, "__name__", "new"), 1)
 	if kept, _ := m.Busiest(101+Span, 102+Span, 10); m.Len() != 2 || len(kept) != 1 || kept[0].Name != "new" {
-		t.Errorf("%d metrics, of which %v are busy; want 2, only the new one busy", m.Len(), kept)
+		t.Errorf("%d metrics, of which %v are busy; want 2 metrics, of which only the new one is busy", m.Len(), kept)
 	}
 }
 
@@ -135,8 +136,8 @@ func TestHostWithManyPorts(t *testing.T) {
 	}
 }
 
-// Memory is bounded, whatever the ports and processes. Each datagram is counted once, and a
-// host without room for its port is still seen.
+// Memory is bounded, however many ports and processes send. Each datagram is counted once, and a host is
+// listed even if there is no room for its port.
 func TestSendersAreBounded(t *testing.T) {
 	s := NewSenders()
 	tally := new(Tally)

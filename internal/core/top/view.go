@@ -52,8 +52,8 @@ type ViewMalformed struct {
 	Example   string  `json:"example,omitempty"` // one of the lines, cut off after 200 bytes
 }
 
-// ViewListener is the traffic of a listener in the last 15 s. That is long enough for clients that
-// flush every 10 s. It is counted all the time.
+// ViewListener is the traffic of a listener in the last 15 s, which is long enough for clients that
+// flush every 10 s. This traffic is counted all the time.
 type ViewListener struct {
 	Listener  string  `json:"listener"`
 	Lines     float64 `json:"lines_per_second"`

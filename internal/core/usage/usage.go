@@ -1,4 +1,4 @@
-// Package usage adds up what the processes of a cluster use of the limits of tenants, so that a limit
+// Package usage adds up how much of each tenant's limits the processes of a cluster use, so that a limit
 // holds for the cluster and not for each process. Each process reports its use to the leader once a
 // second, and the leader answers with the use of all other processes.
 //

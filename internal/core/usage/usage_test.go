@@ -56,10 +56,10 @@ func TestANewTermBeginsEmpty(t *testing.T) {
 	}
 	got, whole := exchange(t, &table, 1, at.Add(settled), 2, use)
 	if !whole || got["x"].Series != 5 {
-		t.Errorf("after %v, process 2 gets %+v, whole: %v", settled, got, whole)
+		t.Errorf("after %v, process 2 gets %+v, whole: %v; want 5 series, true", settled, got, whole)
 	}
 	if got, whole = exchange(t, &table, 2, at.Add(settled), 2, use); whole || got["x"].Series != 0 {
-		t.Errorf("in a new term, process 2 gets %+v, whole: %v", got, whole)
+		t.Errorf("in a new term, process 2 gets %+v, whole: %v; want none, false", got, whole)
 	}
 	exchange(t, &table, 2, at.Add(settled), 1, use)
 	if got, _ = exchange(t, &table, 2, at.Add(settled+silence+1), 2, use); got["x"].Series != 0 {
@@ -82,8 +82,8 @@ func TestATableIsBounded(t *testing.T) {
 	exchange(t, &table, 1, at.Add(silence+1), MaxProcesses, nil) // the others are forgotten
 }
 
-// In whatever order the processes report, the answers have the series of the last reports. The samples
-// of others that a process was told add up to the samples that the others reported meanwhile.
+// In whatever order the processes report, each answer has the series of the last reports. The samples in
+// the answers to a process add up to the samples that the other processes reported meanwhile.
 func TestSumsAgreeWithAModel(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -119,7 +119,8 @@ func TestSumsAgreeWithAModel(t *testing.T) {
 				}
 				u := got[tenant]
 				if u.Series != series || u.Metrics["m"] != metric || u.Samples != before[tenant] {
-					t.Fatalf("seed %d, process %d, tenant %s: got %+v, want %d series, %d of m, %d samples", seed, from, tenant, u,
+					t.Fatalf("seed %d, process %d, tenant %s: got %+v, want %d series, %d series of metric m, %d "+
+						"samples", seed, from, tenant, u,
 						series, metric, before[tenant])
 				}
 				owed[from][tenant] = 0

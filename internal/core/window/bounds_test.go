@@ -104,7 +104,7 @@ func TestTimesOfASeriesAreBounded(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 			if kept := cap(table.extras[1].windows[0].timed); kept > keepTimed {
-				t.Errorf("memory for %d times is kept, want at most %d", kept, keepTimed)
+				t.Errorf("the series keeps memory for %d timed values, want at most %d", kept, keepTimed)
 			}
 		})
 	}

@@ -73,8 +73,8 @@ func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
 	}
 }
 
-// An exemplar belongs to one window. Every second window uses the same memory, but never shows the old
-// exemplar, even if its own exemplar is older or it has none.
+// An exemplar belongs to one window. Every second window uses the same memory. Such a window never shows
+// the old exemplar, even if its own exemplar is older or it has none.
 func TestAnExemplarDoesNotStayForTheNextWindow(t *testing.T) {
 	table := New(&resolver{policy: &series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1}}},
 		Options{IdleWindows: 300})

@@ -131,7 +131,7 @@ func TestANewSeriesIsInUseAtOnce(t *testing.T) {
 		}
 	}
 	if table.last != 1 || told["old"] != 1 || told["new"] != 1 {
-		t.Errorf("%d records, in use: %v; want 1, old and new once", table.last, told)
+		t.Errorf("%d records, in use: %v; want 1, and series old and new once each", table.last, told)
 	}
 }
 

@@ -96,9 +96,9 @@ func (t *Table) freeSeries(number uint32, now int64) {
 	t.freeRecord(number)
 }
 
-// Release gives up the place of every series, when another table takes over or at the end. Call
-// it once, from any goroutine, after the last sample and once the flusher has no window. `now` is
-// Unix nanoseconds.
+// Release gives up the place of every series when another table takes over or the program ends. Call it
+// once, from any goroutine, after the last sample and once the flusher has no window. `now` is Unix
+// nanoseconds.
 func (t *Table) Release(now int64) {
 	for number := uint32(1); number <= t.last; number++ {
 		if r := t.records.at(number); r.flags&(live|drops|ownKey) == live {

@@ -5,8 +5,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// overflowName identifies an overflow series, under which samples of series without a place are
-// counted. An empty name stands for all names of a kind that have no overflow series. No context
+// overflowName identifies an overflow series, under which samples of series without a place are counted.
+// An empty name stands for all names of the kind that have no overflow series of their own. No context
 // leads to an overflow series: each of its samples takes the slow path.
 type overflowName struct {
 	kind series.Kind

@@ -157,8 +157,8 @@ func TestRecoveryWithinTwoWindows(t *testing.T) {
 }
 
 // An operator who reads of a flood in the log may reload or restart in the middle of it. That does not
-// delay the recovery. Passers-by that only the previous table held leave, too. Series that are measured
-// all the time keep their places.
+// delay the recovery. Passers-by leave even if only the previous table held them. Series that are
+// measured all the time keep their places.
 func TestRecoveryWithinTwoWindowsOfAReload(t *testing.T) {
 	for _, way := range []string{"reload", "restart"} {
 		t.Run(way, func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestAFloodLeavesNothingInTheTable(t *testing.T) {
 	flush(t, table, at(1))
 	if s := table.Stats(); s.Series != 10 || s.Contexts != 10+maxDropped || s.Dropped != 20_000 ||
 		len(table.overflows) != 2 {
-		t.Errorf("%+v, %d overflow series", s, len(table.overflows))
+		t.Errorf("%+v, %d overflow series; want 10 series, 2 overflow series", s, len(table.overflows))
 	}
 	for window := 1; window < 300+2*sweepShare; window++ {
 		flush(t, table, at(float64(window)+1))

@@ -16,8 +16,8 @@ import (
 //
 // Shape: 64 bytes without pointers, so that counting a sample touches one cache line of the series.
 //
-// The flusher reads a record while the reader fills the other window. It reads only the fields of
-// its own window, and fields that never change while the series lives: `place`, `class` and, if
+// The flusher reads a record while the reader fills the other window. The flusher reads only the fields
+// of its own window, and fields that never change while the series lives: `place`, `class` and, if
 // `marks` says so, `extra`.
 type record struct {
 	values  [2]float64 // in each window: the sum of a counter or an up/down counter, the last value of a gauge or check
@@ -60,8 +60,8 @@ func (r *record) add(window uint8, samples uint64) {
 	r.samples[window] = saturate(uint64(r.samples[window]) + samples)
 }
 
-// saturate caps a number of samples at the largest number that a batch can count. Only a window
-// that was open for hours, because the flusher kept the previous one, has more.
+// saturate caps a number of samples at the largest number that a batch can count. Only a window that
+// stays open for hours, while the flusher keeps the previous one, can have more samples.
 func saturate(samples uint64) uint32 { return uint32(min(samples, math.MaxUint32)) }
 
 // extra holds the state that only few series have. It is not laid out for the cache, and the

@@ -64,7 +64,7 @@ func (v timed) find(time int64) (at int, found bool) {
 	return slices.BinarySearchFunc(v, time, func(v timedValue, time int64) int { return cmp.Compare(v.time, time) })
 }
 
-// set puts a value at its index. It adds the samples of the value that it replaces.
+// set puts a value at its index. If the value replaces another, set adds up the samples of both.
 func (v *timed) set(at int, found bool, value timedValue) fate {
 	switch {
 	case !finite(value.value):

@@ -16,7 +16,7 @@ type observation struct {
 	value  float64
 	weight float64 // how many values it stands for
 	series uint32  // number of the record
-	first  bool    // the series' first in the window
+	first  bool    // the series' first value in the window
 }
 
 // maxObserved is how many values may wait to be put into buckets: 192 KiB.

@@ -14,7 +14,8 @@ import (
 )
 
 // Each timer has only its own values in its buckets, however many values come in a window, in any order.
-// The test has more values than may wait, several windows in a row, and packed and sampled lines.
+// The test sends more values than may wait to be put into buckets, in several windows in a row, and in
+// packed and sampled lines.
 func TestTimersHaveTheirOwnBuckets(t *testing.T) {
 	const timers, lines = 7, 5 * maxObserved / 4
 	bounds := []float64{1, 10, 100}

@@ -27,9 +27,9 @@ type Resolver interface {
 	// for the series.
 	UpDown(m *dogstatsd.Metric) bool
 
-	// ResolveOverflow returns the overflow series of a metric name, kind and policy, under which
-	// samples of series without a place are counted. An empty name stands for all names of the kind
-	// that have no overflow series.
+	// ResolveOverflow returns the overflow series of a metric name, kind and policy, under which samples
+	// of series without a place are counted. An empty name stands for all names of the kind that have no
+	// overflow series of their own.
 	ResolveOverflow(kind series.Kind, name string, policy *series.Policy) Resolution
 }
 
@@ -37,7 +37,7 @@ type Resolver interface {
 type Resolution struct {
 	Key    []byte         // series.AppendKey; valid until the resolver is asked again
 	Shard  uint16         // series.Shard of Key
-	Policy *series.Policy // never nil unless Drop
+	Policy *series.Policy // nil only if Drop is true
 	Source uint64         // distinguishes the sources of a merged gauge; 0 if there is nothing to merge
 	Scale  float64        // factor of every value, 1 for none
 	Drop   bool           // a rule drops the context
@@ -72,7 +72,7 @@ type Stats struct {
 	// Refused: a counter cannot go down, since Prometheus treats a fall as a restart. An up/down
 	// counter can go down.
 	Negative     uint64
-	TimedRefused uint64                   // refused: the series has maxTimed other times (|T) in the window
+	TimedRefused uint64                   // refused: the series already has maxTimed times (|T) in the window
 	AheadRefused uint64                   // refused: gauges and checks whose own time is more than MaxAhead ahead
 	Overflowed   uint64                   // refused: they would make the series infinite
 	LimitRefused [limit.NumReasons]uint64 // gauges and checks of new series without a place
@@ -83,7 +83,7 @@ type Stats struct {
 	Respellings  uint64                   // samples of a series that had maxSpellings contexts already
 
 	Exemplars        uint64 // on lines that entered a window; each series keeps the newest
-	ExemplarsRefused uint64 // on such lines: too far ahead of the clock, or not finite once scaled
+	ExemplarsRefused uint64 // on such lines: too far ahead of the clock, or not finite after scaling
 }
 
 // Plus adds the counts of a later table. The numbers of contexts and series held now come from the

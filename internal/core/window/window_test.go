@@ -344,7 +344,7 @@ func TestSpellingsShareASeries(t *testing.T) {
 	expect(t, flush(t, table, at(1)), "counter m{a,b,c,d} n=400 400")
 	s := table.Stats()
 	if len(sent) != 24 || s.Contexts != maxSpellings || s.Series != 1 || s.Respellings == 0 {
-		t.Errorf("%d spellings of one series were sent, want 24 sent and %d remembered: %+v",
+		t.Errorf("%d spellings of one series were sent, want 24; the table should remember %d, got %+v",
 			len(sent), maxSpellings, s)
 	}
 }
@@ -435,13 +435,13 @@ func TestAStalledFlusherStretchesTheWindow(t *testing.T) {
 	held, _ := table.Close(at(1))
 	send(t, table, at(1.5), "a:2|c")
 	if _, ok := table.Close(at(2)); ok {
-		t.Fatal("closed a window while the flusher held the other one")
+		t.Fatal("the table closed a window while the flusher held the other one")
 	}
 	send(t, table, at(2.5), "a:4|c")
 	expect(t, render(t, held), "counter a{} n=1 1")
 	stretched, ok := table.Close(at(3))
 	if !ok || stretched.Second != second+2 || stretched.Birth != at(1.5) {
-		t.Fatalf("stretched window: %+v", stretched)
+		t.Fatalf("the stretched window is %+v, want second +2, birth +1.5 s", stretched)
 	}
 	expect(t, render(t, stretched), "counter a{} n=2 6")
 }
@@ -452,7 +452,7 @@ func TestAClockThatWentBackKeepsTheWindowsStamp(t *testing.T) {
 	send(t, table, at(0.5), "a:1|c")
 	w, _ := table.Close(at(-3600))
 	if w.Second != second || table.Second() != second-3600 {
-		t.Errorf("closed %d, opened %d, want 0, -3600", w.Second-second, table.Second()-second)
+		t.Errorf("the closed window is %d, the open one %d, want 0, -3600", w.Second-second, table.Second()-second)
 	}
 }
 

@@ -32,7 +32,7 @@ func Text(all []Count) string {
 	return strings.Join(list, ", ")
 }
 
-// Enough fails a test whose runs together had too few events of some sort.
+// Enough fails a test if its runs had, in total, too few events of some sort.
 func Enough(t testing.TB, all, least []Count) {
 	t.Helper()
 	t.Log(Text(all))

@@ -12,9 +12,9 @@ import (
 // Fate is what became of a message.
 type Fate struct{ Lost, Twice bool }
 
-// Send carries a message from one node to another. It calls `deliver` after a while: usually once,
-// else twice or never. A calm network repeats nothing, delays nothing for long, and loses only what
-// a cut link would carry. `deliver` must ask Cut again, since the link may be cut meanwhile.
+// Send carries a message from one node to another. It calls `deliver` after a while: usually once, else
+// twice or never. A calm network repeats nothing, delays nothing for long, and loses only messages on
+// cut links. `deliver` must ask Cut again, since the link may be cut meanwhile.
 func (w *World) Send(from, to int, calm bool, deliver func()) (fate Fate) {
 	if w.Cut(from, to) || !calm && w.Chance(0.5) {
 		return Fate{Lost: true}

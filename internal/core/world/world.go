@@ -85,7 +85,7 @@ func (w *World) At(after int64, p *Process, do func()) {
 	heap.Push(&w.events, e)
 }
 
-// Run does the events up to a time, or until the run fails.
+// Run carries out the events up to a time, or until the run fails.
 func (w *World) Run(until int64) {
 	for w.Failed == nil && len(w.events) > 0 {
 		if w.events[0].at > until {

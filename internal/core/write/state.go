@@ -39,8 +39,8 @@ func (s *State) AppendRecorded(b []byte) []byte {
 	return s.Recent.AppendRecorded(appendNumbers(b, s.Requests, s.Newest))
 }
 
-// Repeat applies recorded changes to a state that equals the recording state as it was before them.
-// After an error nothing is changed.
+// Repeat applies recorded changes to a state. That state must equal the recording state before these
+// changes. After an error nothing is changed.
 func (s *State) Repeat(b []byte) error {
 	requests, newest, b, ok := cutNumbers(b)
 	if !ok || requests < s.Requests || newest < s.Newest {

@@ -24,7 +24,7 @@ func golden() *State {
 	return s
 }
 
-// Every later program reads the file in testdata.
+// Every later program must be able to read the file in testdata.
 func TestGoldenState(t *testing.T) {
 	const file = "testdata/state"
 	saved := golden().Append(nil)
@@ -41,9 +41,9 @@ func TestGoldenState(t *testing.T) {
 	if err != nil || s.Requests != 300 || s.Newest != 1_795_228_020_000 || !s.Recent.Has(2<<32) || s.Recent.Len() != 2 {
 		t.Error(err)
 	}
-	for n := range len(saved) - 16 { // without hashes it is malformed, too
+	for n := range len(saved) - 16 { // a state without hashes is malformed, too
 		if _, err := ParseState(saved[:n]); err == nil {
-			t.Errorf("the first %d of %d bytes are read", n, len(saved))
+			t.Errorf("the first %d of %d bytes are read, want an error", n, len(saved))
 		}
 	}
 	newer := slices.Concat([]byte{2}, saved[1:])

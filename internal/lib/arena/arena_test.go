@@ -55,7 +55,8 @@ func TestLongestBlock(t *testing.T) {
 	first, b := a.Alloc(MaxLen)
 	second, c := a.Alloc(MaxLen)
 	if len(b) != MaxLen || len(c) != MaxLen || first == 0 || first == second {
-		t.Fatalf("got blocks of %d and %d bytes at the Refs %d and %d", len(b), len(c), first, second)
+		t.Fatalf("got blocks of %d and %d bytes at the Refs %d and %d, want MaxLen bytes each",
+			len(b), len(c), first, second)
 	}
 }
 
@@ -81,8 +82,8 @@ func TestFreedMemoryIsUsedAgain(t *testing.T) {
 	}
 }
 
-// Blocks become ever longer, as keys do when each deployment of a fleet adds a label. An earlier arena
-// then kept memory for the blocks of each length.
+// Blocks become ever longer, as keys do when each deployment of a fleet adds a label. An earlier version
+// of the arena kept memory for the blocks of each length.
 func TestMemoryFollowsWhatIsLive(t *testing.T) {
 	const blocks = 5000
 	var a Arena

@@ -21,7 +21,7 @@ type Info struct {
 	Platform string `json:"platform"`
 }
 
-// This returns the Info of the running binary, as the linker and the Go command recorded it.
+// This describes the running binary: it returns the Info that the linker and the Go command recorded.
 func This() Info {
 	b := Info{Version: Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

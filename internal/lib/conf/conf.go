@@ -15,8 +15,8 @@
 // The tag `reload:"restart"` on a field or a section says that a change needs a restart; everything
 // else can change while the process runs. Diff marks changes that need a restart.
 //
-// Two tags hide values from everybody but the owner: `show:"secret"` hides the whole value,
-// `show:"url"` the passwords and queries of URLs. Shown, Diff, problems and the text of flags hide
+// Two tags hide values from everybody but the owner: `show:"secret"` hides the whole value, and
+// `show:"url"` hides the passwords and queries of URLs. Shown, Diff, problems and the text of flags hide
 // these values; Settings shows everything.
 //
 // Each section checks its values, and whether they go together: see Validator. The caller decides
@@ -76,8 +76,8 @@ func New[T any](env string, defaults T) *Schema[T] {
 	return s
 }
 
-// Renamed records that a section or key once had another path. The old path is no alias: setting it
-// is a problem, and the text of the problem names the new path.
+// Renamed records that a section or key had another path in an earlier version. The old path is no
+// alias: setting it is a problem, and the text of the problem names the new path.
 func (s *Schema[T]) Renamed(before, now string) *Schema[T] {
 	if !slices.Contains(pathsOf(nil, reflect.TypeFor[T](), ""), now) {
 		panic(fmt.Sprintf("BUG: conf: %s was renamed to %s, which does not exist", before, now))

@@ -473,7 +473,7 @@ func TestMistakesInTheProgram(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			defer func() {
 				if text, _ := recover().(string); !strings.HasPrefix(text, "BUG: conf: ") {
-					t.Errorf("recovered %q, want BUG: conf: ...", text)
+					t.Errorf("recovered %q, want it to begin with BUG: conf:", text)
 				}
 			}()
 			tt.make()
@@ -528,7 +528,7 @@ func TestOptionalInt(t *testing.T) {
 			t.Errorf("%q: got %v, %v", text, got, err)
 		}
 		if back, err := got.MarshalText(); err != nil || string(back) != text {
-			t.Errorf("%q: written as %q, %v", text, back, err)
+			t.Errorf("%q is written back as %q, error %v", text, back, err)
 		}
 	}
 	for _, text := range []string{"-1", "1.5", "many"} {

@@ -28,7 +28,8 @@ func (s *Schema[T]) AddFlags(flags *pflag.FlagSet) {
 // formerly is the annotation that holds the former names of a flag.
 const formerly = "formerly"
 
-// RenamedFlag returns the present name of a flag that was once called `name`, or "" if there is none.
+// RenamedFlag returns the present name of a flag that was formerly called `name`, or "" if there is
+// none.
 func RenamedFlag(flags *pflag.FlagSet, name string) (now string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if slices.Contains(f.Annotations[formerly], name) {
@@ -38,7 +39,7 @@ func RenamedFlag(flags *pflag.FlagSet, name string) (now string) {
 	return now
 }
 
-// Set keeps a text from the command line: for a value the last text, for a list all texts.
+// Set keeps texts from the command line: the last text of a value, and all texts of a list.
 func (k *key) Set(text string) error {
 	if shapeOf(k.preset.Type()) == list {
 		k.flag = append(k.flag, splitList(text)...)

@@ -32,8 +32,8 @@ func veilOf(tag string) (veil, error) {
 	return plainly, fmt.Errorf(`only show:"url" and show:"secret" are known`)
 }
 
-// of returns the veil of a field inside a value with the veil v. `own` is the veil that the field's tag
-// sets.
+// of is a lookup: it returns the veil of a field inside a value with the veil v. `own` is the veil that
+// the field's tag sets.
 func (v veil) of(own veil) veil {
 	if v == plainly {
 		return own
@@ -77,7 +77,7 @@ func ShowURL(text string) string {
 	}
 	whole += u.Host + u.EscapedPath()
 	for i, pair := range strings.FieldsFunc(u.RawQuery, func(r rune) bool { return r == '&' }) {
-		shown := hidden // a query without = may be the secret itself
+		shown := hidden // a query without "=" may be the secret itself
 		if name, _, named := strings.Cut(pair, "="); named {
 			shown = name + "=" + hidden
 		}

@@ -67,7 +67,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 	whole := Render(schema.Settings(old, from))
 	if strings.Contains(shown, secret) || strings.Count(whole, secret) != 7 {
-		t.Errorf("others see\n%sthe owner sees\n%s", shown, whole)
+		t.Errorf("others see\n%swant no secret; the owner sees\n%s", shown, whole)
 	}
 	if again := load(whole); fmt.Sprint(again) != fmt.Sprint(old) {
 		t.Errorf("the owner's view loads as %+v, want %+v", again, old)
@@ -115,7 +115,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		}
 	})
 	if c, _, err := schema.LoadText("f", nil, none); err != nil || c.Of.Key != secret {
-		t.Errorf("the flags give %+v, %v", c, err)
+		t.Errorf("the flags give %+v, error %v", c, err)
 	}
 }
 

@@ -102,8 +102,8 @@ func deep(levels int) int {
 // slowFile is a file whose writes and syncs wait 400 ms in the kernel, as on a slow disk.
 type slowFile struct{ *os.File }
 
-// frozenFile is a file whose writes and syncs wait while a file with the path FRESHET_FAULT_FROZEN exists, as on
-// a frozen file system.
+// frozenFile is a file whose writes and syncs wait while the file that the variable FRESHET_FAULT_FROZEN
+// names exists, as on a frozen file system.
 type frozenFile struct{ *os.File }
 
 var frozen = os.Getenv("FRESHET_FAULT_FROZEN")

@@ -100,7 +100,7 @@ func TestBounds(t *testing.T) {
 		}
 		stop()
 		if most := g.atOnce.Load(); most != int64(o.Workers) {
-			t.Errorf("at most %d workers worked at the same time, want %d", most, o.Workers)
+			t.Errorf("up to %d workers worked at the same time, want %d", most, o.Workers)
 		}
 	})
 }
@@ -183,10 +183,10 @@ func TestRunDrains(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := g.ended.Load(); n != int64(accepted) || !ended.Load() {
-			t.Errorf("%d of %d pieces done, Run returned: %t", n, accepted, ended.Load())
+			t.Errorf("%d of %d pieces done, Run returned: %t; want all, true", n, accepted, ended.Load())
 		}
 		if p.Push(0) || p.Len() != 0 {
-			t.Errorf("after Run, Push accepted an item, or %d items are queued", p.Len())
+			t.Errorf("after Run, Push accepted an item, or %d items are queued, want neither", p.Len())
 		}
 	})
 }
@@ -264,8 +264,8 @@ func TestReplaced(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		// On average 100 are replaced, with a standard deviation of 10. A difference of six standard
-		// deviations occurs less than once in a hundred million runs.
+		// On average 100 workers are replaced, with a standard deviation of 10. A difference of six
+		// standard deviations occurs less than once in a hundred million runs.
 		if n := p.Replaced(); n < 40 || n > 160 {
 			t.Errorf("%d workers replaced in %d pieces of work, want about %d", n, pieces, pieces/lifetime)
 		}
@@ -274,7 +274,7 @@ func TestReplaced(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := g.begun.Load(); n != workers {
-			t.Errorf("%d workers after replacements, want %d", n, workers)
+			t.Errorf("after replacements there are %d workers, want %d", n, workers)
 		}
 		close(g.open)
 		stop()
@@ -298,7 +298,7 @@ func TestNewRefuses(t *testing.T) {
 		func() {
 			defer func() {
 				if text, _ := recover().(string); !strings.HasPrefix(text, "BUG: pool: ") {
-					t.Errorf("%+v: recovered %q, want BUG: pool: ...", o, text)
+					t.Errorf("%+v: recovered %q, want it to begin with BUG: pool:", o, text)
 				}
 			}()
 			New(o, func(int) {})
@@ -322,7 +322,7 @@ func TestPanicEndsTheProcess(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || !strings.Contains(string(out), "panic: disk on fire") {
-		t.Errorf("want a panic: the process ended with %v and printed\n%s", err, out)
+		t.Errorf("the process ended with %v and printed\n%s\nwant a panic", err, out)
 	}
 }
 

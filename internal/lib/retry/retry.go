@@ -12,7 +12,7 @@ import (
 // the one before. The random part keeps clients from returning all at once. A Backoff belongs to
 // one goroutine.
 type Backoff struct {
-	Min, Max time.Duration // limits of the bound: the longest first wait, and the longest of all waits
+	Min, Max time.Duration // the bound of the first wait, and the largest bound
 
 	bound time.Duration // bound of the last wait; 0 before the first wait
 }

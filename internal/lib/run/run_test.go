@@ -175,7 +175,7 @@ func TestRun(t *testing.T) {
 				if order := j.String(); order != tt.want {
 					t.Errorf("the order was\n%s\nwant\n%s", order, tt.want)
 				}
-				time.Sleep(2 * time.Hour) // abandoned parts end, as the bubble requires
+				time.Sleep(2 * time.Hour) // lets the abandoned parts end, as the bubble requires
 			})
 		})
 	}

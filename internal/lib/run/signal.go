@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// SignalError is the cause of the context from WithSignals once a signal has ended it.
+// SignalError is the cause with which a signal ends the context that WithSignals returns.
 type SignalError struct{ Signal os.Signal }
 
 func (e SignalError) Error() string { return "received " + e.Signal.String() }

@@ -107,7 +107,7 @@ func TestWithSignals(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := lines.ReadString('\n'); err != nil || got != tt.says {
-				t.Fatalf("printed %q, %v; want %q", got, err, tt.says)
+				t.Fatalf("the process printed %q, %v; want %q", got, err, tt.says)
 			}
 			ended := make(chan struct{})
 			go func() {
@@ -117,7 +117,7 @@ func TestWithSignals(t *testing.T) {
 			for again := time.NewTicker(50 * time.Millisecond); ; {
 				select {
 				case <-again.C:
-					_ = cmd.Process.Signal(tt.second) // fails once it has ended
+					_ = cmd.Process.Signal(tt.second) // fails if the process has ended
 					continue
 				case <-ended:
 					again.Stop()

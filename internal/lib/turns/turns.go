@@ -14,7 +14,7 @@ import (
 // ErrFull means that the party's queue is full.
 var ErrFull = errors.New("the queue is full")
 
-// Shares is a capacity and its use. All methods are safe for concurrent use.
+// Shares is a capacity, and how much of it is in use. All methods are safe for concurrent use.
 type Shares struct {
 	capacity, each int64
 	waiting        int
@@ -115,7 +115,7 @@ func (s *Shares) Try(name string, n int64) bool {
 	return ok
 }
 
-// Give returns n of the party's pieces.
+// Give gives back n of the party's pieces.
 func (s *Shares) Give(name string, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

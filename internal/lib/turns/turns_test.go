@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestTurns has one slot, which party a holds. Waiters arrive in the order of the field `come`, and
+// TestTurns has one slot, held by party a at first. Waiters arrive in the order of the field `come`, and
 // each passes the slot on to the next.
 func TestTurns(t *testing.T) {
 	for _, c := range []struct{ why, come, want string }{
@@ -62,7 +62,7 @@ func TestTurns(t *testing.T) {
 }
 
 // TestAlternating has two parties that request a slot again after each turn. One of them has several
-// waiters. That party once got two of three turns, since it never left the queue.
+// waiters. That party used to get two of three turns, since it never left the queue.
 func TestAlternating(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1, 1, 10)
@@ -83,7 +83,7 @@ func TestAlternating(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := bytes.Count(got, []byte("b")); n < 45 || n > 55 {
-			t.Errorf("b had %d of %d turns: %s", n, len(got), got)
+			t.Errorf("party b had %d of %d turns, want half: %s", n, len(got), got)
 		}
 	})
 }
@@ -134,7 +134,7 @@ func TestOnePartyLeavesRoom(t *testing.T) {
 			t.Errorf("Take of another party returned %v", err)
 		}
 		if s.Wanted("a") || !s.Wanted("b") {
-			t.Error("Wanted is true for a, which itself waits, or false for b; want the opposite")
+			t.Error("Wanted is true for party a, which itself waits, or false for party b; want the opposite")
 		}
 		leave()
 		if err := <-waited; !errors.Is(err, context.Canceled) {
@@ -190,7 +190,7 @@ func TestLaws(t *testing.T) {
 }
 
 // TestLate has two slots. Party a holds both, and is late in some cases. Parties b and c request one
-// slot each, and a requests another.
+// slot each, and party a requests another slot.
 func TestLate(t *testing.T) {
 	for _, c := range []struct {
 		why  string

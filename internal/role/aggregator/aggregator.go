@@ -187,7 +187,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}
 }
 
-// Applied returns the position of the last frame that counts.
+// Applied returns the position of the newest frame.
 func (a *Aggregator) Applied() uint64 { return a.applied.Load() }
 
 // Halt stops all work of Run until Run's context ends. A process that takes over then finds

@@ -237,7 +237,8 @@ func checkCounterOf(t *testing.T, s *store, tenant, name string, total float64) 
 	}
 	for i := 1; i < len(values); i++ {
 		if values[i] < values[i-1] || times[i]-times[i-1] != 10_000 {
-			t.Fatalf("counter %s: after the sample %g at %d comes %g at %d, want no smaller value, and 10 s later",
+			t.Fatalf("counter %s: after the sample %g at %d comes %g at %d, want a value that is not smaller, 10 s "+
+				"later",
 				name, values[i-1], times[i-1], values[i], times[i])
 		}
 	}
@@ -346,7 +347,8 @@ func TestAWindowThatCannotWaitCounts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := p.Push(ctx, []batch.Batch{p.batch(time.Now(), "a", 1)}); err != nil || ctx.Err() == nil {
-			t.Errorf("the push returned %v, or did not wait until its context ended, want no error and a wait", err)
+			t.Errorf("the push returned %v, or returned before its context ended, want no error and a wait until then",
+				err)
 		}
 		leap.Store(0)
 		time.Sleep(20 * time.Second)
@@ -677,7 +679,7 @@ func TestAStallIsSeenAsAge(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		p.Through(now().UnixMilli())
 		if ahead := newest() - time.Now().UnixMilli(); ahead > 0 {
-			t.Errorf("after a jump of the clock, the answer is %d ms ahead", ahead)
+			t.Errorf("after a jump of the clock, the answer is %d ms ahead, want 0", ahead)
 		}
 		leap.Store(0)
 		p.terminate()

@@ -15,9 +15,9 @@ import (
 )
 
 // A process whose clock is an hour ahead folds the frames of another process, several frames of a shard
-// at once. The clock must not decide where the first tile of an empty shard begins, as it once did. The
-// tile must also name the frame that closed it. It once named the last frame of its shard in the same
-// append, so a note of what is stored could name a frame that is too new.
+// at once. The clock must not decide where the first tile of an empty shard begins, as it used to do. A
+// closed tile must also name the frame that closed it. It used to name the last frame of its shard in
+// the same append, so a note of what is stored could name a frame that is too new.
 func TestFramesDecideAlone(t *testing.T) {
 	log, _, err := journal.Open(memfs.New(), journal.Options{Mark: 1})
 	if err != nil {

@@ -72,7 +72,7 @@ func (b *backlog) add(t closedTile) {
 	b.samples += t.Raw
 }
 
-// reason returns why the tiles are not stored, or nil if a write is in progress.
+// reason returns the error that keeps the tiles from being stored, or nil if a write is in progress.
 func (b *backlog) reason() error {
 	if b.err == nil && b.onItsWay && time.Since(b.begun) >= stalled {
 		return errStalled
@@ -83,7 +83,8 @@ func (b *backlog) reason() error {
 // errStalled is the reason when a write has been in progress for too long.
 var errStalled = fmt.Errorf("a write has been running for more than %v", stalled)
 
-// publish updates whether the backlog has room for more, and its summary for other goroutines.
+// publish updates the mark that the backlog is full, and the summary of the backlog for other
+// goroutines.
 func (a *Aggregator) publish(b *backlog) {
 	if full := b.bytes >= a.maxPending; full != b.full {
 		b.full = full

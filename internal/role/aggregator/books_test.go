@@ -38,7 +38,7 @@ func TestAWindowThatCannotBeSyncedIsPostedOnce(t *testing.T) {
 		disk.broken.Store(true)
 		for range 3 {
 			if err := p.Push(t.Context(), []batch.Batch{b}); !errors.Is(err, batch.ErrUnsynced) {
-				t.Errorf("a push while nothing can be synced returned %v, want ErrUnsynced", err)
+				t.Errorf("while nothing can be synced, a push returned %v, want ErrUnsynced", err)
 			}
 		}
 		disk.broken.Store(false)
@@ -222,7 +222,8 @@ func playLives(t *testing.T, kill bool, seed uint64) {
 		p = start(t, dir, disk, time.Now)
 		for _, tenant := range tenants {
 			if s := p.books(tenant); s.Restored != held[tenant] {
-				t.Fatalf("the books of %s open with %+v, want %d restored, as many as were in tiles", tenant, s, held[tenant])
+				t.Fatalf("the books of %s open with %+v, want %d restored samples, as many as were in tiles",
+					tenant, s, held[tenant])
 			}
 		}
 	}

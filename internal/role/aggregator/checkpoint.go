@@ -109,10 +109,10 @@ func (a *Aggregator) continueCheckpoint(n int) {
 // commitCheckpoint commits a checkpoint that has all sections. It first syncs the stores: only they
 // have the samples that the sections no longer have, and these samples must survive a power loss.
 //
-// A store that a sync leaves out must not prevent the checkpoint, or the journal would grow for ever.
-// So the checkpoint is committed as unsynced: it counts as long as the machine runs, and the journal
-// keeps the frames that a start after a power loss needs. If these frames take too much space, or if a
-// sync of the journal itself failed, the journal no longer keeps them.
+// If a sync leaves out a store, the checkpoint must still be committed, or the journal would grow for
+// ever. So the checkpoint is committed as unsynced: it is valid as long as the machine runs, and the
+// journal keeps the frames that a start after a power loss needs. The journal no longer keeps these
+// frames if they take too much space, or if a sync of the journal itself failed.
 func (a *Aggregator) commitCheckpoint(c *checkpoint) error {
 	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
 	defer cancel()

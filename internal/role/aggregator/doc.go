@@ -1,7 +1,7 @@
 // Package aggregator is the role that turns window batches into tiles. It journals and then counts each
 // batch, closes tiles when they are due, hands their samples to the stores, and checkpoints. core/tile
-// defines tiles; core/journal defines the journal; package tiling has the answers about open tiles, our
-// own metrics and the books.
+// defines tiles; core/journal defines the journal. Package tiling has three things: the answers about
+// open tiles, our own metrics, and the books.
 //
 // All state belongs to the goroutine in Run, which does one thing at a time: it counts pushed windows,
 // closes the tiles that are due, takes back finished writes, and continues a checkpoint. The stores of

@@ -88,7 +88,7 @@ func (a *Aggregator) leaps(now time.Time) bool {
 }
 
 // behind reports whether some shard has so many tiles to close that a window of the present might be
-// ahead of all its open tiles.
+// ahead of all open tiles of that shard.
 func (a *Aggregator) behind(now time.Time) bool {
 	oldest := now.UnixMilli() - (tile.MaxAhead-1)*tileMillis
 	for i := range series.Shards {

@@ -19,10 +19,10 @@ const (
 	frameBoundary    = 4 // the tile up to a boundary was closed; payload: see boundaryFrame
 )
 
-// boundaryFrame returns the frame that closes the tile up to `boundary`. It also has the times to live
-// in force, the largest age of timed gauges from then on, and the full tenants. So a replay does the
-// same, even with another configuration and whatever the stores do. a.boundaries holds the payload until
-// the next reuse: a varint of Unix ms, varints of ms, then names.
+// boundaryFrame returns the frame that closes the tile up to `boundary`. The frame also has the times to
+// live in force, the largest age of timed gauges from then on, and the names of the full tenants. So a
+// replay does the same, even with another configuration and whatever the stores do. The payload is a
+// varint of Unix ms, varints of ms, then names. It lies in a.boundaries until that slice is reused.
 func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []string) journal.Frame {
 	from := len(a.boundaries)
 	a.boundaries = binary.AppendVarint(a.boundaries, boundary)

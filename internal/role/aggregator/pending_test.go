@@ -180,7 +180,7 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 				said, again := strings.Count(log.String(), "samples wait until the store takes them"),
 					strings.Count(log.String(), "the store takes samples again")
 				if !how.hangs && (said < 10 || said > 16 || again != 1) {
-					t.Errorf("the log reports %d times that samples wait, want 10 to 16, and %d times that the store "+
+					t.Errorf("got %d log lines that samples wait, want 10 to 16, and %d log lines that the store "+
 						"takes samples again, want 1: %s",
 						said, again, log.String())
 				}
@@ -336,13 +336,15 @@ func TestWhatWaitsSurvives(t *testing.T) {
 					}
 					p = start(t, dir, s, time.Now)
 					if books := p.books("b"); books.Restored != uint64(total) || books.Tile != uint64(total) {
-						t.Fatalf("the books open with %+v, want %g restored and in tiles, as acknowledged", books, total)
+						t.Fatalf("the books open with %+v, want all %g acknowledged samples restored and in tiles",
+							books, total)
 					}
 				}
 				s.mend()
 				time.Sleep(30 * time.Second)
 				if books := p.books("b"); books.Stored != uint64(total) || books.Tile != 0 {
-					t.Errorf("the books are %+v, want %g stored, as acknowledged, and none in tiles", books, total)
+					t.Errorf("the books are %+v, want all %g acknowledged samples stored, and none in tiles",
+						books, total)
 				}
 				checkSum(t, s.store, "b", total)
 				checkSum(t, s.store, "default", total)
@@ -369,7 +371,7 @@ func checkSum(t *testing.T, s *store, tenant string, want float64) {
 		last = v
 	}
 	if sum != want {
-		t.Errorf("tenant %s: %g is stored, want %g as counted: %v", tenant, sum, want, values)
+		t.Errorf("tenant %s: the stored total is %g, want %g as counted: %v", tenant, sum, want, values)
 	}
 }
 
@@ -401,8 +403,8 @@ func TestAStopDoesNotWaitForAWriteThatHangs(t *testing.T) {
 }
 
 // A store is too slow to catch up, though each of its writes succeeds. The tiles of a downtime must not
-// wait for this store. New samples for it would come meanwhile, so the tiles of every tenant would wait
-// for ever.
+// wait for this store. Otherwise new samples for the store would come meanwhile, and the tiles of every
+// tenant would wait for ever.
 func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Aggregator{backlogs: map[string]*backlog{}, metrics: tiling.NewMetrics(prometheus.NewRegistry())}
@@ -412,7 +414,7 @@ func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 				b.onItsWay, b.begun = true, time.Now()
 			}
 			if want := time.Duration(second)*time.Second < stalled; a.storing() != want {
-				t.Errorf("after %d s, storing is %v, want %v", second, !want, want)
+				t.Errorf("after %d s, storing() is %v, want %v", second, !want, want)
 			}
 			time.Sleep(time.Second)
 		}
@@ -467,7 +469,8 @@ func replayOld(t *testing.T, stored bool) {
 	time.Sleep(time.Second)
 	times, values := s.values("a")
 	if want := []float64{0, 3}; stored && len(times) > 0 || !stored && !slices.Equal(values, want) {
-		t.Errorf("the start stored the values %v at %v, want 0 and 3, or none if they were stored before", values, times)
+		t.Errorf("the new process stored the values %v at %v, want 0 and 3, or no values if they were stored before",
+			values, times)
 	}
 	p.terminate()
 }

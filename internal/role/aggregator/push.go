@@ -145,8 +145,8 @@ func (a *Aggregator) countTogether(pushes []*push, now time.Time) {
 }
 
 // frame adds the frames of a window to a.frames. An empty shard has closed no tiles since it became
-// empty, so frame adds a boundary of this shard first. The first frame of a shard is also a boundary,
-// since a replay begins there.
+// empty. So for such a shard, the method first adds a boundary. The first frame of a shard is also a
+// boundary, since a replay begins there.
 func (a *Aggregator) frame(batches []batch.Batch, now time.Time) {
 	for _, b := range batches {
 		tiles := a.shards.Of(b.Shard)
@@ -210,8 +210,8 @@ type refusal struct {
 	noTenant map[string]*tile.Folded // samples of tenants that are not admitted
 }
 
-// admit returns the batches without the batches of tenants that are not admitted, and without the new
-// batches of tenants whose backlog is full. A journalled batch counts as admitted in a replay,
+// admit leaves out the batches of tenants that are not admitted, and the new batches of tenants whose
+// backlog is full. It returns the other batches. In a replay, a journalled batch counts as admitted,
 // whatever the limits are then.
 func (a *Aggregator) admit(batches []batch.Batch) (admitted []batch.Batch, r refusal) {
 	admitted = make([]batch.Batch, 0, len(batches))

@@ -177,7 +177,7 @@ func TestTogetherIsAsAlone(t *testing.T) {
 			together, _ := playPushes(t, seed, func(p *process, g *gate, all [][]batch.Batch) []error {
 				answers := p.pushTogether(g, all)
 				if len(g.appends) > len(all)/2 {
-					t.Errorf("%d appends for %d pushes", len(g.appends), len(all))
+					t.Errorf("%d appends for just %d pushes", len(g.appends), len(all))
 				}
 				return answers
 			})

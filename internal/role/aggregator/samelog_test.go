@@ -292,7 +292,7 @@ func (d *deciding) watch() *watchedJournal {
 	return w
 }
 
-// decide makes the log: for a few hours windows come, tiles are closed, and processes follow one
+// decide makes the log. For a few hours, it pushes windows, closes tiles, and lets one process follow
 // another.
 func (d *deciding) decide() {
 	d.pending = 10_000

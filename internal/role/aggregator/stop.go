@@ -40,7 +40,7 @@ func (a *Aggregator) abandonCheckpoint() {
 }
 
 // finishWrites waits until all stores except hanging ones have all their tiles. An older program cannot
-// read shards with waiting tiles, so without them it can read the checkpoint.
+// read a shard with waiting tiles. If no tiles wait, it can read the checkpoint.
 func (a *Aggregator) finishWrites() {
 	deadline := time.After(stopTime)
 	check := time.NewTicker(tick)

@@ -113,10 +113,10 @@ func TestNotesCoverWhatWaitedAtTheStart(t *testing.T) {
 	})
 }
 
-// While a checkpoint is written, a store takes nothing, so the checkpoint has all its tiles. Just before
-// the checkpoint is in place, the store takes some tiles, and then the process is killed. The next
-// process writes only the tiles that the store lacks. Notes used to be compared with the positions of a
-// checkpoint's sections, so all tiles of a section were written again.
+// While a checkpoint is written, a store takes nothing, so the checkpoint has all tiles of that store.
+// Just before the checkpoint is in place, the store takes some tiles, and then the process is killed.
+// The next process writes only the tiles that the store lacks. Older programs compared notes with the
+// positions of a checkpoint's sections, so they wrote all tiles of a section again.
 func TestTilesOfACheckpointAreNotWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()

@@ -44,7 +44,7 @@ func TestATenantWithoutAPlace(t *testing.T) {
 		both := []batch.Batch{windowOf("first", p.now(), 1), windowOf("second", p.now(), 2)}
 		disk.broken.Store(true)
 		if err := p.Push(t.Context(), both); !errors.Is(err, batch.ErrUnsynced) {
-			t.Errorf("a push while nothing can be synced returned %v, want ErrUnsynced", err)
+			t.Errorf("while nothing can be synced, a push returned %v, want ErrUnsynced", err)
 		}
 		disk.broken.Store(false)
 		time.Sleep(10 * time.Second) // a checkpoint replaces the doubtful frames

@@ -115,7 +115,7 @@ func TestReplayKeepsTheTimeToLiveOfUpDowns(t *testing.T) {
 					want = -4
 				}
 				if got := values[len(values)-1]; got != want || ended != c.ends {
-					t.Errorf("the stored values are %v, want %v last", values, want)
+					t.Errorf("the stored values are %v, want %v as the last one", values, want)
 				}
 				p.terminate()
 			})
@@ -148,7 +148,7 @@ func TestALongSilenceIsNoWork(t *testing.T) {
 					p.mustAdd(fmt.Sprint("open", i), -1)
 				}
 				if took := time.Since(begun); took > time.Minute {
-					t.Errorf("windows waited for %v", took)
+					t.Errorf("windows waited too long: %v", took)
 				}
 				time.Sleep(15 * time.Second)
 				dir = p.kill(dir) // replays leap, too
@@ -219,7 +219,7 @@ func TestBoundariesHaveAllTimes(t *testing.T) {
 	was.Full = []string{"full"}
 	boundary, config, ok := is.parseBoundary(f)
 	if f.Type != frameBoundary || !ok || boundary != 10_000 || !reflect.DeepEqual(config, was) {
-		t.Errorf("type %d, boundary %d, %+v, %t", f.Type, boundary, config, ok)
+		t.Errorf("read as type %d, boundary %d, %+v, %t", f.Type, boundary, config, ok)
 	}
 
 	var old []byte
@@ -255,6 +255,6 @@ func TestAReplayLeaps(t *testing.T) {
 		}
 	}
 	if n := len(s.Waiting()); n != 1 || s.Closed() != month {
-		t.Errorf("a month became %d tiles, closed up to %d, want 1, %d", n, s.Closed(), int64(month))
+		t.Errorf("a month became %d tiles, closed up to %d, want 1 tile, up to %d", n, s.Closed(), int64(month))
 	}
 }

@@ -18,9 +18,8 @@ func benchmarkPacket() (packet []byte, lines int) {
 	return packet, metrics
 }
 
-// BenchmarkListener measures the cost of one datagram on the reading thread, and the extra cost
-// while freshet top runs. sockets.BenchmarkSender measures what the kernel then takes to report
-// senders.
+// BenchmarkListener measures the cost of one datagram on the reading thread, and the extra cost while
+// freshet top runs. The kernel then also reports senders; sockets.BenchmarkSender measures that cost.
 //
 // Bound: 0 allocs/op; 250 ns per line on one core of the CI machine. While freshet top runs, at
 // most 50 ns more per datagram.

@@ -50,8 +50,8 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 	if !maps.Equal(b.Refused, wantRefused) || !maps.Equal(b.Malformed, wantMalformed) {
 		t.Errorf("refused %v, malformed %v; want %v, %v", b.Refused, b.Malformed, wantRefused, wantMalformed)
 	}
-	// 3 up/down counters, 3 + 1 + 1 counters, 2 values of a timer and a line of buckets, 1 member
-	// of a set, 1 check, 2 gauges, and 1,024 gauges with times.
+	// The samples in windows are 3 up/down counters, 3 + 1 + 1 counters, 2 values of a timer and a line
+	// of buckets, 1 member of a set, 1 check, 2 gauges, and 1,024 gauges with times.
 	if b.Window != 1039 || b.Received != 1039+12+5 {
 		t.Errorf("%d samples in windows, %d received, want 1039, 1056", b.Window, b.Received)
 	}
@@ -96,7 +96,7 @@ func TestWindowsOfAFullTenantAreInTheBooks(t *testing.T) {
 		t.Errorf("the books %+v", b)
 	}
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
-		t.Errorf("counted %v in the next window, want 1", got)
+		t.Errorf("%v was counted in the next window, want 1", got)
 	}
 }
 
@@ -125,8 +125,8 @@ func (f *fixture) expectClients(t *testing.T, want map[string]float64) {
 	}
 }
 
-// The drops that clients report count even if a limit leaves no place for their series, because
-// clients drop most in a flood. The collector ignores impossible counts.
+// The collector counts the drops that clients report even if a limit leaves no place for their series,
+// because clients drop most in a flood. It ignores impossible counts.
 func TestClientTelemetryWithoutASeriesIsInTheBooks(t *testing.T) {
 	const dropped = "datadog.dogstatsd.client.packets_dropped"
 	for _, test := range []struct {

@@ -61,7 +61,8 @@ func TestAWindowIsASecond(t *testing.T) {
 	}
 }
 
-// Tick returns the time of its next call: the end of the second, or soon while the flusher is busy.
+// Tick returns the time of its next call. That is the end of the second, or a moment from now while the
+// flusher is busy.
 func TestTickSaysWhenItIsDue(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
@@ -98,7 +99,7 @@ func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
 		l.Packet([]byte("a:1|c"), now)
 		sent++
 		if next := l.Tick(now); next <= now || next > now+1e9 {
-			t.Errorf("step %d: at %d Tick asks for the next call at %d, want within 1 s", step, now, next)
+			t.Errorf("step %d: at %d, Tick asks for its next call at %d, want it within 1 s", step, now, next)
 		}
 		f.flushAll(t.Context())
 		if got := len(f.aggregator.taken()); got != step+1 {
@@ -290,7 +291,7 @@ func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 		}
 	}
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
-		t.Errorf("counted %v in the window after the refused one, want 1", got)
+		t.Errorf("the aggregator counted %v in the window after the refused one, want 1", got)
 	}
 	if f.logs.count("can never take their window") != 1 {
 		t.Error("the loss is not logged")
@@ -316,7 +317,7 @@ func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 		t.Errorf("the aggregator took %v windows, want %d", got, len(f.listeners()))
 	}
 	if got := f.flusher.unsent.Load(); got != 0 {
-		t.Errorf("%d samples are counted as unsent, want 0, as the aggregator took them", got)
+		t.Errorf("%d samples are counted as unsent, want 0, because the aggregator took them", got)
 	}
 }
 

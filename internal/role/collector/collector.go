@@ -19,7 +19,7 @@ type Collector struct {
 	mu       sync.Mutex
 	inputs   []*input // in the order of the configuration; changed by Run
 	failure  error    // errors of readers
-	watchers int      // callers that want senders to be known
+	watchers int      // callers that want reports of senders
 }
 
 // input has the sockets of one address.
@@ -84,8 +84,8 @@ func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 // Tap opens a tap. The caller must close it.
 func (c *Collector) Tap(o TapOptions) (*Tap, error) { return c.taps.begin(o, c.watchSenders) }
 
-// watchSenders counts the number of callers that want senders to be known. Sockets report senders
-// while there is such a caller.
+// watchSenders counts the callers that want reports of senders. Sockets report senders while there is
+// such a caller.
 func (c *Collector) watchSenders(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -366,9 +366,9 @@ func TestListening(t *testing.T) {
 	}
 }
 
-// A UDP socket has a buffer in bytes, a Unix datagram socket a queue of datagrams. For each of the two,
-// a metric reports the kernel setting that bounds it. Only clients know how many datagrams they drop
-// when the queue is full.
+// A UDP socket has a buffer that is limited in bytes. A Unix datagram socket has a queue that is limited
+// in datagrams. For each of the two, a metric reports the kernel setting that limits it. Only clients
+// know how many datagrams they drop when the queue is full.
 func TestMetricsOfWhatWaits(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Config.ReceiveBuffer = 4096 }).start(t)
 	send(t, dial(t, "unixgram", f.address("unixgram")),

@@ -137,8 +137,7 @@ func (f *flusher) flush(ctx context.Context, tenant string, w *window.Window, cl
 	}
 }
 
-// tell reports to the aggregator the second up to which all windows were pushed. Any goroutine
-// may call it.
+// tell informs the aggregator up to which second all windows were pushed. Any goroutine may call it.
 func (f *flusher) tell() {
 	through, later := f.windows.next(f.Now().Unix())
 	if !later {

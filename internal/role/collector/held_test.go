@@ -34,7 +34,7 @@ func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 	}
 	l.Tick(second*1e9 + 1)
 	if l.held != 0 {
-		t.Errorf("after the Tick %d metrics still wait, want 0, since their memory is used again", l.held)
+		t.Errorf("after the Tick, %d metrics still wait, want 0, because their memory is reused", l.held)
 	}
 	f.flush(t, l, (second+1)*1e9)
 	got := f.aggregator.totals()

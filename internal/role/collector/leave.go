@@ -14,9 +14,9 @@ type Left struct {
 	File             *os.File
 }
 
-// Leave prepares for a successor. When Run's context is then done, the collector hands over the
-// samples that it has read, leaves the rest in the kernel, and keeps the sockets open. After an
-// error the opened files are returned as well.
+// Leave prepares for a successor. Once Run's context is done after that, the collector hands over the
+// samples that it has read, leaves the rest in the kernel, and keeps the sockets open. If Leave fails,
+// it still returns the files that it opened.
 func (c *Collector) Leave() (all []Left, err error) {
 	var errs []error
 	for _, l := range c.listeners() {
@@ -30,8 +30,8 @@ func (c *Collector) Leave() (all []Left, err error) {
 	return all, errors.Join(errs...)
 }
 
-// Booked returns how many drops of each UDP socket are in the ledger, by the kernel's number of
-// the socket. A successor counts from there: see sockets.Inherited.Drops.
+// Booked returns for each UDP socket how many of its drops are in the ledger. The key is the kernel's
+// number of the socket. A successor counts on from there: see sockets.Inherited.Drops.
 func (c *Collector) Booked() map[uint64]uint32 {
 	all := map[uint64]uint32{}
 	for _, l := range c.listeners() {

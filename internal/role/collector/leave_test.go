@@ -50,7 +50,7 @@ func TestASuccessorReadsWhereACollectorLeft(t *testing.T) {
 		before, after := `counter {__name__="before_`+network+`"}`, `counter {__name__="after_`+network+`"}`
 		if one, two := first.aggregator.totals(), next.aggregator.totals(); one[before] != 1 || two[after] != 1 ||
 			len(one) != 3 || len(two) != 3 {
-			t.Errorf("%s: first %v, successor %v", network, one, two)
+			t.Errorf("%s: first got %v, successor got %v", network, one, two)
 		}
 	}
 	if booked := first.Booked(); len(booked) != 1 {

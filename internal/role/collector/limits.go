@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// lookTime is the interval at which limits checks for metrics over a limit.
+	// lookTime is the interval at which `limits` checks for metrics over a limit.
 	lookTime = time.Second
 
 	// firstTold is how long the log waits for the sender of a metric that is over a limit.
@@ -47,7 +47,7 @@ const (
 	watchFor = time.Minute
 )
 
-// limits reports metrics over a limit, outside the reading threads.
+// limits is the part that reports metrics over a limit, outside the reading threads.
 type limits struct {
 	*Options
 	watch      func(on bool) // turns the report of senders on or off
@@ -90,7 +90,7 @@ func (l *limits) last() []LimitReport {
 	return slices.Clone(l.reports)
 }
 
-// run calls look every lookTime until ctx is done.
+// run calls the method look every lookTime until ctx is done.
 func (l *limits) run(ctx context.Context) {
 	tick := time.NewTicker(lookTime)
 	defer tick.Stop()
@@ -259,7 +259,7 @@ func values(o *limit.Offender) uint64 {
 	return o.Labels[0].Values
 }
 
-// loudest describes the sender of most of an offender's samples.
+// loudest describes the sender that sent most of an offender's samples.
 func loudest(o *limit.Offender) string {
 	if len(o.Senders) == 0 {
 		return "unknown"

@@ -104,8 +104,8 @@ func TestASenderMayCallItselfAnything(t *testing.T) {
 	})
 }
 
-// The log reports once that a metric goes over a limit, and once that it is within limits
-// again. Without new samples there are no further lines.
+// The log reports only one time that a metric goes over a limit, and only one time that it is within
+// limits again. Without new samples there are no further lines.
 func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.limits
@@ -171,7 +171,7 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 					named, others, test.named, test.others, shown, f.logs.buf.String())
 			}
 			if n := len(f.limits.told); n > 16*11 {
-				t.Errorf("limits remembers %d metrics", n)
+				t.Errorf("f.limits.told grew to %d metrics", n)
 			}
 		})
 	}
@@ -275,7 +275,7 @@ func flooded(t testing.TB, c limit.Config) (*window.Table, *catalogue.Catalogue)
 
 // Bound: at most 1.2 us of CPU for a line with a new context over a limit, including parsing, so that
 // 100,000 lines a second cost an eighth of a core. The lines leave nothing in memory. The table spends
-// most of this time to make the key, by which it finds out that the series is new.
+// most of this time on making the key. It needs the key to find out that the series is new.
 func BenchmarkFlood(b *testing.B) {
 	table, _ := flooded(b, limit.Config{MaxSeriesPerMetric: 1000})
 	var lines [][]byte
@@ -297,8 +297,8 @@ func BenchmarkFlood(b *testing.B) {
 	}
 }
 
-// If a context is too long for a place, its name does not enter the catalogue, whether the host of a
-// check or the check's name is too long.
+// If a context is too long for a place, its name does not enter the catalogue. This holds both for a
+// check whose host is too long and for one whose name is too long.
 func TestLongContextsDoNotFillTheCatalogue(t *testing.T) {
 	table, names := flooded(t, limit.Config{MaxSeriesBytes: 1000})
 	var p dogstatsd.Parser

@@ -184,7 +184,7 @@ type total struct {
 	counts  counts
 
 	setting         string // the kernel's setting that bounds the queue
-	tooSmall        int    // 1 if the setting is too small for any reader
+	tooSmall        int    // 1 if the setting is too small for a reader
 	granted, wanted int    // bytes of the smallest receive buffer among the readers
 }
 

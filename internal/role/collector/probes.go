@@ -9,10 +9,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// probes counts the datagrams that Freshet sends to a listener, apart from the datagrams of
-// applications. Probes and applications share the socket, the reader, the window's second and the
-// flusher, so probes measure the path of applications. They belong to Freshet's own tenant, so they do
-// not appear in the names, limits, books and rules of the listener's tenant, nor in freshet tail.
+// probes is the part of a listener that counts the datagrams of Freshet's own probes, apart from the
+// datagrams of applications. Probes and applications share the socket, the reader, the window's second
+// and the flusher, so probes measure the path of applications. Probes belong to Freshet's own tenant, so
+// they do not appear in the names, limits, books and rules of the listener's tenant, nor in freshet
+// tail.
 type probes struct {
 	terms  *terms // the listener's terms when the probes were made
 	parser dogstatsd.Parser
@@ -50,7 +51,7 @@ func (p *probes) close(now int64) bool {
 	return ok
 }
 
-// take returns the window that close ended, or nil if it had no probes.
+// take returns the window that the method close ended, or nil if the window had no probes.
 func (p *probes) take() *window.Window {
 	if p == nil {
 		return nil

@@ -66,7 +66,7 @@ func TestUsersDoNotMeetProbes(t *testing.T) {
 	}
 	books := f.Ledger.Books().Tenants
 	if b := books["default"]; b.Samples.Received != 2 || b.Samples.Difference != 0 || b.Datagrams.Read != 2 {
-		t.Errorf("the tenant's books: %+v", b)
+		t.Errorf("wrong books of the tenant: %+v", b)
 	}
 	if b := books[tenant.Own]; b.Samples.Received != 2 || b.Samples.Window != 2 || b.Samples.Difference != 0 ||
 		b.Datagrams.Read != 2 {
@@ -104,7 +104,7 @@ func TestLinesBehindAProbeCount(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	if b := f.Ledger.Books().Tenants["default"].Samples; b.Received != 4 || len(b.Malformed) != 1 || b.Difference != 0 {
-		t.Errorf("the tenant's books: %+v", b)
+		t.Errorf("wrong books of the tenant: %+v", b)
 	}
 }
 

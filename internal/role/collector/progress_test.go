@@ -34,7 +34,8 @@ func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 	f.tickAll(t, second+2)
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+2 {
-		t.Errorf("both windows are closed, one of them empty: progress is %d s after the first second, want 2", got-second)
+		t.Errorf("after both windows are closed, one of them empty, progress is %d s after the first second, want 2",
+			got-second)
 	}
 	// One listener has not closed its window yet. That window may have samples.
 	for _, l := range all[1:] {
@@ -42,18 +43,19 @@ func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
 	}
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+2 {
-		t.Errorf("a listener has not closed its window: progress is %d s after the first second, want 2", got-second)
+		t.Errorf("while a listener has not closed its window, progress is %d s after the first second, want 2",
+			got-second)
 	}
 	all[0].Packet([]byte("a:1|c"), (second+3)*1e9-1)
 	all[0].Tick((second + 3) * 1e9)
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+2 {
-		t.Errorf("a window is not pushed: progress is %d s after the first second, want 2", got-second)
+		t.Errorf("while a window is not pushed, progress is %d s after the first second, want 2", got-second)
 	}
 	f.flushAll(t.Context())
 	f.flusher.tell()
 	if got := f.aggregator.told(); got != second+3 {
-		t.Errorf("all windows are pushed: progress is %d s after the first second, want 3", got-second)
+		t.Errorf("when all windows are pushed, progress is %d s after the first second, want 3", got-second)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	refused := f.aggregator.refusals()
 	windows := f.aggregator.taken()
 	if slices.Max(refused) != 1 || windows[0].sequence != 1 {
-		t.Errorf("windows %v were refused, and window %d was the first taken, want 1 and 1",
+		t.Errorf("windows %v were refused, and window %d was accepted first, want window 1 for both",
 			refused, windows[0].sequence)
 	}
 	stretched := false
@@ -244,7 +244,7 @@ func TestALargeWindowIsPushedInPortions(t *testing.T) {
 			len(taken), kept, total, series, series*(series-1)/2)
 	}
 	if refused := f.aggregator.refusals(); !slices.Equal(refused, []uint64{2}) {
-		t.Errorf("portions %v were refused, want only 2", refused)
+		t.Errorf("portions %v were refused, want only portion 2", refused)
 	}
 	l.Packet([]byte("b:1|c"), (second+1)*1e9)
 	f.flush(t, l, (second+2)*1e9)

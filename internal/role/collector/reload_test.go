@@ -42,8 +42,8 @@ func (f *fixture) reload(t *testing.T, m *mapping.Mapper, change func(*settings.
 	}
 }
 
-// Under traffic, every sample counts once, under the rules before or after a reload. The sockets stay
-// the same.
+// While traffic arrives, reloads lose no sample: each counts once, under the rules before or after a
+// reload. The sockets stay the same.
 func TestReloadsLoseNothing(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestAReloadMakesUpDownCounters(t *testing.T) {
 		t.Errorf("the help of the counter of refused samples does not mention updown: %s", help)
 	}
 	if f.metric(t, "negative_samples_total") != 1 || f.logs.count("two kinds have the same name") != 1 {
-		t.Errorf("%v samples are counted as refused, and the log has the conflict %d times, want 1, 1",
+		t.Errorf("%v samples are counted as refused, and the log reports the conflict %d times, want 1 of each",
 			f.metric(t, "negative_samples_total"), f.logs.count("two kinds have the same name"))
 	}
 }

@@ -73,8 +73,8 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	}
 }
 
-// name returns the name under which a context is stored, if no group decides that. If the limits have no
-// room for another series, or for a context of this length, name does not add an unknown name to the
+// name returns the name under which a context is stored, if no group decides the name. If the limits
+// have no room for another series, or for a context of this length, an unknown name does not enter the
 // catalogue, and `named` is false. Otherwise a flood of names would fill the catalogue.
 func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, named bool) {
 	now := r.now()

@@ -70,8 +70,8 @@ func TestContextsOverALimitMakeLittleGarbage(t *testing.T) {
 // BenchmarkNewContext measures the cost of a new context on the reading thread. The context is parsed,
 // resolved, and given a place or turned away.
 //
-// Bound: 1.7 µs of CPU with a place, 1 µs over a limit. So a storm of 100,000 contexts a second takes a
-// tenth to a sixth of a core.
+// Bound: 1.7 µs of CPU for a context with a place, 1 µs for one over a limit. So a storm of 100,000
+// contexts a second takes a tenth to a sixth of a core.
 func BenchmarkNewContext(b *testing.B) {
 	for _, bench := range []struct {
 		name   string

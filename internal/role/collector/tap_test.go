@@ -89,7 +89,7 @@ func TestTapSelects(t *testing.T) {
 	}
 	for _, tap := range []*Tap{other, none} {
 		if len(tap.filling.packets) != 0 {
-			t.Errorf("%+v has %d datagrams, want 0", tap.TapOptions, len(tap.filling.packets))
+			t.Errorf("tap %+v has %d datagrams, want 0", tap.TapOptions, len(tap.filling.packets))
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestTapsAreFew(t *testing.T) {
 		all = append(all, tap)
 	}
 	if _, err := f.Tap(TapOptions{}); !errors.Is(err, ErrTaps) {
-		t.Errorf("one tap more than allowed: %v, want ErrTaps", err)
+		t.Errorf("opening a tap beyond the limit returned %v, want ErrTaps", err)
 	}
 	for _, tap := range all {
 		tap.Close()
@@ -136,7 +136,7 @@ func TestTapMisses(t *testing.T) {
 	}
 	l.tap(*f.taps.open.Load(), []byte("a:1|c"), 1)
 	if all, missed, err := tap.Next(t.Context()); len(all) != 1 || missed != 0 || err != nil {
-		t.Errorf("then %d datagrams seen, %d missed, error %v, want 1, 0, nil", len(all), missed, err)
+		t.Errorf("then Next returned %d datagrams, %d missed, error %v, want 1, 0, nil", len(all), missed, err)
 	}
 }
 

@@ -183,7 +183,7 @@ func TestTopLease(t *testing.T) {
 			f.mu.Unlock()
 			if f.top.counting.Load() != want || (l.tally != nil) != want || (f.top.held() > 0) != want ||
 				(watchers > 0) != want {
-				t.Errorf("counting %t, tally %v, %d rows, %d watchers; want counting %t",
+				t.Errorf("counting %t, tally %v, %d rows, %d watchers; want that counting runs: %t",
 					f.top.counting.Load(), l.tally, f.top.held(), watchers, want)
 			}
 		}
@@ -223,7 +223,7 @@ func TestTopCountsEachDatagramOnce(t *testing.T) {
 		}
 		// The first tick begins the counting. The last of the six windows is still open.
 		if v := f.mostBusy(t, 10); in(v, v.Datagrams) != 5 || in(v, v.Bytes) != 5*len("x:") {
-			t.Errorf("%v datagrams/s in %d s", v.Datagrams, v.Seconds)
+			t.Errorf("got %v datagrams/s over %d s", v.Datagrams, v.Seconds)
 		}
 	})
 }

@@ -217,8 +217,8 @@ func (v *topView) labels(t *top.View, now time.Time) {
 	}
 }
 
-// of returns those labels of a tenant that have the most values. It counts the values anew if the last
-// count is too old.
+// of is a method that returns the labels of a tenant with the most values. It counts the values anew if
+// the last count is too old.
 func (s *labelScans) of(tenant string, series *limit.Tenant, now time.Time) []top.Label {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,7 +56,7 @@ func (b *bucket) use() (samples int64) {
 	return samples
 }
 
-// share takes out the samples that other processes of the cluster took.
+// share takes from the bucket the samples that other processes of the cluster took.
 func (b *bucket) share(samples int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,8 +73,8 @@ func (d *Distributor) Use(report map[string]usage.Use) {
 	})
 }
 
-// Share counts the samples that each tenant sent to other processes of the cluster against the tenant's
-// rate.
+// Share charges each tenant's rate with the samples that the tenant sent to other processes of the
+// cluster.
 func (d *Distributor) Share(a usage.Answer) {
 	for tenant, u := range a.Others {
 		if b, ok := d.buckets.Load(tenant); ok {

@@ -218,7 +218,7 @@ func TestDeltasBecomeTotals(t *testing.T) {
 	for round := range 3 {
 		o, err := w.PushDeltas(t.Context(), "a", w.increments(w.everyKind))
 		if err != nil || o.AnyRefused() || o.Written != (outcome.Counts{Samples: samples, Histograms: histograms}) {
-			t.Fatalf("round %d: error %v, %+v: %s", round, err, o.Written, o.Text())
+			t.Fatalf("round %d: error %v, written %+v: %s", round, err, o.Written, o.Text())
 		}
 		if got := a.totals(); !maps.Equal(got, want) {
 			t.Errorf("round %d: got %v\nwant %v", round, got, want)
@@ -292,7 +292,8 @@ func TestDeltasAtTheSameTime(t *testing.T) {
 	}
 	wg.Wait()
 	if n := len(a.totals()); n != 64 || a.together.Load() {
-		t.Errorf("%d series have a total, and two pushes ran at the same time: %v, want 64, false", n, a.together.Load())
+		t.Errorf("%d series have a total, want 64; whether two pushes ran at the same time: %v, want false",
+			n, a.together.Load())
 	}
 }
 
@@ -369,7 +370,7 @@ func TestDeltasOfTwoKinds(t *testing.T) {
 	}
 	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 ||
 		!strings.Contains(o.Text(), "(1 mixed_series)") || !strings.Contains(o.Text(), "is already a counter here") {
-		t.Errorf("two kinds in one request: error %v, written %+v: %s", err, o.Written, o.Text())
+		t.Errorf("two kinds in one request: error %v, written %+v, want 1: %s", err, o.Written, o.Text())
 	}
 	w.now = w.now.Add(5 * time.Second)
 	if o, err := w.PushDeltas(t.Context(), "a", w.increments(both)); err != nil || o.Written.Samples != 1 ||
@@ -408,7 +409,7 @@ func TestDeltasTakeFromTheRate(t *testing.T) {
 	w, _ := newDeltaWorld(t, func(c *settings.Distributor) { c.Rate = 1 })
 	r := w.increments(func(to pmetric.MetricSlice) { w.sum(to, "a", true, slices.Repeat([]float64{1}, 100)...) })
 	if _, err := w.PushDeltas(t.Context(), "a", r); err != nil || w.Admit("a") == nil {
-		t.Errorf("the first request returned %v, or the next one is admitted, want no error and a refusal", err)
+		t.Errorf("the first request returned %v, want no error; or the next request was admitted, want a refusal", err)
 	}
 }
 
@@ -453,7 +454,8 @@ func TestTheAggregatorIsAskedOnceForARequest(t *testing.T) {
 	r := w.increments(w.everyKind)
 	var again *RetryError
 	if _, err := w.PushDeltas(t.Context(), "a", r); !errors.As(err, &again) || !errors.Is(err, a.away) || a.asked != 1 {
-		t.Errorf("a push returned %v, and Kinds was called %d times, want the aggregator's error, 1", err, a.asked)
+		t.Errorf("a push returned %v, and Kinds was called %d times, want the aggregator's error and 1 call",
+			err, a.asked)
 	}
 	parts := uint64(r.Counts().Samples + r.Counts().Histograms)
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Received != parts || books.Tile != 0 ||
@@ -462,7 +464,7 @@ func TestTheAggregatorIsAskedOnceForARequest(t *testing.T) {
 	}
 	a.away = nil
 	if o, err := w.PushDeltas(t.Context(), "a", r); err != nil || uint64(o.Written.Total()) != parts || a.asked != 2 {
-		t.Errorf("the next push returned %v, %+v, and Kinds was called %d times, want all written, 2",
+		t.Errorf("the next push returned %v, %+v, and Kinds was called %d times, want everything written and 2 calls",
 			err, o.Written, a.asked)
 	}
 }

@@ -265,8 +265,8 @@ func (d *Distributor) notPushed(tenant string, parts outcome.Counts, cause error
 	return d.retry(unavailable, retryAfter, cause)
 }
 
-// write hands a request to the ingester or the group, with the terms that apply to it. It ends the work
-// that Enter began, and returns the outcome and the request's Copies.
+// write hands a request to the ingester or the group, with the terms that apply to the request. It also
+// ends the work that Enter began, and returns the outcome and the request's Copies.
 func (d *Distributor) write(
 	ctx context.Context, t *terms, tenant string, r *write.Incoming, pair write.Pair,
 ) (outcome.Outcome, outcome.Counts, error) {
@@ -353,8 +353,8 @@ func (d *Distributor) elected(tenant string, p write.Pair) bool {
 	return taken
 }
 
-// Elected notes that another server of an HA pair is elected. A group calls this method, because its
-// log elects.
+// Elected notes that another server of an HA pair is elected. A group calls this method, because the
+// group's log decides the elections.
 func (d *Distributor) Elected(tenant, cluster, replica string) {
 	d.metrics.elections.Inc()
 	d.Logger.Info("another server of an HA pair is elected", "tenant", tenant, "cluster", cluster, "replica", replica)
@@ -416,7 +416,7 @@ func (d *Distributor) Refused(tenant string, o *outcome.Outcome) {
 	d.count(tenant, o.AllRefused(), outcome.Counts{}, o)
 }
 
-// Malformed counts a request that could not be read, as one sample.
+// Malformed posts a request that could not be read, as one malformed sample.
 func (d *Distributor) Malformed(tenant, reason string) {
 	d.Ledger.Post(tenant,
 		ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1},

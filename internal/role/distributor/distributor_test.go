@@ -197,7 +197,7 @@ func TestLabelsInAnyOrder(t *testing.T) {
 	o2 := w.mustPush("a", "up{b=2,z=1}", "up{a=4,B=3}")
 	if w.series("a") != 2 || o.Written.Samples != 3 || o2.Written.Samples != 2 ||
 		o.Refused[outcome.BadLabels].Samples != 1 {
-		t.Errorf("%d series, and outcomes %+v, %+v, want 2 series, 3 and 2 samples written, 1 refused",
+		t.Errorf("got %d series and the outcomes %+v and %+v, want 2 series, 3 and 2 samples written, 1 sample refused",
 			w.series("a"), o, o2)
 	}
 	if text := o.Text(); !strings.Contains(text, "the label b occurs twice") {
@@ -406,7 +406,7 @@ func TestOneOfAPair(t *testing.T) {
 		t.Errorf("after the elected server is gone: %+v, want 2 written", o)
 	}
 	if n := w.series("a"); n != 2 {
-		t.Errorf("both replicas send the same series, and %d are stored, want 2", n)
+		t.Errorf("of the series that both replicas send, %d are stored, want 2", n)
 	}
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["replica"] != 2 || books.Refused["rule"] != 0 ||
 		books.Difference != 0 {

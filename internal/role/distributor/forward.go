@@ -74,9 +74,9 @@ func (d *Distributor) forwardRequest(tenant string, r *write.Incoming) error {
 	})
 }
 
-// ForwardRequest forwards a request from the log of a group, in the form in which the log has it: after
-// the rules of the node that received it. A backend whose queue cannot be written misses the request,
-// and counts it as unsent.
+// ForwardRequest forwards a request from the log of a group, in the form in which the log has it: the
+// node that received the request has already applied its rules. A backend whose queue cannot be written
+// misses the request, and counts it as unsent.
 func (d *Distributor) ForwardRequest(from entry.Span, tenant string, version int, parts outcome.Counts, body []byte) {
 	err := d.forward(from, tenant, Backend.TakesRequests, func() (forwarded, error) {
 		return forwarded{version, parts, body}, nil

@@ -226,7 +226,8 @@ func TestTilesAreForwarded(t *testing.T) {
 	ten.bodies = nil
 	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); !errors.Is(err, w.err) ||
 		len(ten.bodies) != 0 {
-		t.Errorf("no sample can be stored: error %v, %d forwarded requests, want the disk's error, 0", err, len(ten.bodies))
+		t.Errorf("while no sample can be stored: error %v, %d forwarded requests, want the disk's error and 0",
+			err, len(ten.bodies))
 	}
 }
 

@@ -103,7 +103,7 @@ func TestAGroupElects(t *testing.T) {
 		t.Errorf("the metric counts %v dropped samples, want 2", n)
 	}
 	if n := testutil.ToFloat64(w.metrics.elections); n != 0 {
-		t.Errorf("the metric counts %v elections, want 0, as the group elects", n)
+		t.Errorf("the metric counts %v elections, want 0, because the group holds the elections", n)
 	}
 }
 

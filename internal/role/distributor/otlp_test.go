@@ -60,7 +60,7 @@ func TestHistogramsOfOTLP(t *testing.T) {
 	for _, flags := range []pmetric.DataPointFlags{0, pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)} {
 		w.now = w.now.Add(1e9)
 		if o, err := w.pushOTLP(flags); err != nil || o.Written.Histograms != 2 || o.AnyRefused() {
-			t.Errorf("flags %d: %v, %+v: %s", flags, err, o.Written, o.Text())
+			t.Errorf("flags %d: error %v, %+v: %s", flags, err, o.Written, o.Text())
 		}
 	}
 }

@@ -261,7 +261,7 @@ func (l *lane) try(ctx context.Context, frame queue.Frame, r Request, err error)
 		if counted {
 			l.metrics.refused.add(frame.Amount(), a.reason)
 		}
-	case counted: // false if the queue has given the request up meanwhile, and counted that
+	case counted: // not if the queue gave up the request meanwhile: it then counted it
 		l.metrics.acknowledged.add(frame.Amount())
 	}
 }

@@ -166,7 +166,7 @@ func TestGivenUpWhileSent(t *testing.T) {
 	})
 	counts := x.counts("requests_total")
 	if sum := counts["acknowledged_requests_total"] + counts["unsent_requests_total queue_full"]; sum != 200 {
-		t.Errorf("200 requests count as %v", counts)
+		t.Errorf("after 200 pushes, the counts are %v, want 200 in all", counts)
 	}
 	if got := b.all(); float64(len(got)) != counts["acknowledged_requests_total"]+1 {
 		t.Errorf("the backend took %d requests, want one more than was acknowledged; the counts are %v",
@@ -202,7 +202,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("log: %s", line)
 	}
 	if n := b.opened.Load(); n != 1 {
-		t.Errorf("requests one after the other used %d connections, want 1", n)
+		t.Errorf("sequential requests used %d connections, want 1", n)
 	}
 }
 
@@ -440,7 +440,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// A request that cannot be queued is an error, and is counted.
+// If a request cannot be queued, Push returns an error, and the request is counted.
 func TestPushFails(t *testing.T) {
 	x := newForwarder(t, t.TempDir(), settings.Backend{URL: "http://localhost"})
 	large := newRequest(1)

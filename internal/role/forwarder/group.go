@@ -42,8 +42,8 @@ func (f *Forwarder) Settle(index uint64) {
 }
 
 // Reached returns the index of the last entry up to which everything has left the queues. It returns 0
-// if the log already covers everything that has left them. Everything from entries before `unstored` has
-// been pushed.
+// if the log already covers everything that has left them. The caller has already pushed everything from
+// entries before `unstored`.
 func (f *Forwarder) Reached(unstored uint64) uint64 {
 	reached, ended := uint64(math.MaxUint64), uint64(0)
 	for _, l := range f.lanes {
@@ -114,8 +114,8 @@ func (l *lane) lost(a queue.Amount, reason string, upTo uint64) {
 	m.unknown = m.unknown || upTo == 0
 }
 
-// before notes that everything that is lost came from entries up to `index`, and forgets the losses once
-// these entries are settled.
+// before learns that all lost requests came from entries up to `index`. It forgets these losses once the
+// entries are settled.
 func (m *missed) before(index, settled uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,7 +150,7 @@ func (l *lane) unsent(a queue.Amount, reason string) {
 	}
 }
 
-// raise raises x to n, and reports whether it was lower.
+// raise raises x to n, and reports whether x was lower.
 func raise(x *atomic.Uint64, n uint64) bool {
 	for {
 		before := x.Load()

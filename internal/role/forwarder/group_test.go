@@ -13,7 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// entryRequest returns the request of an entry. All entries before it are in the queue.
+// entryRequest returns a request that comes from one entry. By its span, the queue has everything from
+// earlier entries.
 func entryRequest(index int) Request {
 	r := newRequest(index)
 	r.Span = entry.Span{First: uint64(index), Last: uint64(index)}
@@ -56,9 +57,9 @@ func await(t *testing.T, what string, so func() bool) {
 
 func (x *fixture) empty() bool { sum, _ := x.waiting(); return sum.Frames == 0 }
 
-// All members of a group have the same requests in their queues, and only the leader sends them.
-// Requests that are sent according to the log leave the other queues. The next leader sends the rest,
-// including the requests that the last leader sent without a note.
+// All members of a group have the same requests in their queues, and only the leader sends them. When
+// the log notes that requests were sent, the other members drop them from their queues. The next leader
+// sends the rest, including the requests that the last leader sent but did not note.
 func TestOnlyTheLeaderSends(t *testing.T) {
 	b := newBackend(t, nil)
 	b.Start()
@@ -168,7 +169,7 @@ func TestGivenUpCountsOnce(t *testing.T) {
 		return reached == uint64(lost)
 	})
 	if lost < 50 {
-		t.Fatalf("%v requests were given up", lost)
+		t.Fatalf("%v requests were given up, want at least 50", lost)
 	}
 	for _, x := range []*fixture{other, smaller} {
 		x.expect(unsent, map[string]float64{})
@@ -179,7 +180,7 @@ func TestGivenUpCountsOnce(t *testing.T) {
 	}
 	other.expect("unsent", map[string]float64{})
 	if got := smaller.counts("unsent_requests"); got[unsent] <= lost || len(got) != 1 {
-		t.Errorf("the member with the smaller queue counts %v, want more", got)
+		t.Errorf("the member with the smaller queue counts %v, want more unsent requests than the leader", got)
 	}
 }
 

@@ -124,7 +124,7 @@ func newFixture(t *testing.T, dir string, config settings.Backend, group bool) *
 	for i := 0; ; i++ {
 		path := filepath.Join(dir, fmt.Sprint(i))
 		if _, err := os.Stat(path); err != nil && i >= max(1, config.Connections) {
-			break // the earlier processes of this test had no further directories either
+			break // earlier processes of this test made no more directories
 		}
 		d, err := files.Open(path)
 		if err != nil {

@@ -83,7 +83,7 @@ func TestBackOff(t *testing.T) {
 		60 * ms, 0, 30 * ms,
 	}
 	if !slices.EqualFunc(got, want, withinBound) {
-		t.Errorf("the waits are %v, want each from half to all of the bound in %v", got, want)
+		t.Errorf("the waits are %v, want each between half of its bound and its bound; the bounds are %v", got, want)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestRetryAfter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := waits(t, settings.Backend{RetryMin: 30 * ms, RetryMax: 5 * time.Second}, c.answer)
 			if len(got) != 1 || !withinBound(got[0]-c.want, 30*ms) {
-				t.Errorf("waits %v, want one wait, of %v plus 15 to 30 ms", got, c.want)
+				t.Errorf("the waits are %v, want a single wait of %v plus 15 to 30 ms", got, c.want)
 			}
 		})
 	}

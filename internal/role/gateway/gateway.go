@@ -85,7 +85,7 @@ const (
 func New(o Options) *Gateway { return &Gateway{Options: o} }
 
 // Push hands over a push in the form of entry.AppendPush, and waits until the push counts: see package
-// batch for the errors. After the first call of any node, the push is marked as sent before. `sent`
+// batch for the errors. Once a node was called, further calls mark the push as sent before. `sent`
 // reports whether a node was called. If so, the push may count even after an error.
 func (g *Gateway) Push(ctx context.Context, push []byte) (sent bool, err error) {
 	err = g.atLeader(ctx, func(ctx context.Context, node string) error {

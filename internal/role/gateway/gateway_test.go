@@ -31,7 +31,7 @@ type cluster struct {
 	lose   int      // number of answers that are lost after the call counted
 	called []string // the calls, each as node and method
 	counts map[string]int
-	again  []bool // for each push: sent before
+	again  []bool // whether each push was sent before
 
 	leaderless time.Duration // the answer of node a's member
 	fails      []error       // errors of the next writes, which then do not count
@@ -327,7 +327,7 @@ func TestALongTimeWithoutALeader(t *testing.T) {
 				return time.Since(begun), err
 			}
 			if took, err := write(); !errors.Is(err, ErrNoLeader) || took != 10*time.Second {
-				t.Errorf("from %q: %v after %v", from, err, took)
+				t.Errorf("from %q: a write returned %v after %v, want ErrNoLeader after 10 s", from, err, took)
 			}
 			c.set(func() { c.leaderless = 11 * time.Second })
 			for range 20 {
@@ -466,7 +466,7 @@ func TestStagesAtAnotherNode(t *testing.T) {
 	if got := passed("b", member.ErrFull); got != "forward dogstatsd 3 1, distribute remote_write 3 1" {
 		t.Errorf("after errors: %s", got)
 	}
-	if got := passed("a", nil); got != "" { // its member would note the stages
+	if got := passed("a", nil); got != "" { // node a's own member notes the stages
 		t.Errorf("the leader itself noted %s", got)
 	}
 }

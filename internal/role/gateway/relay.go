@@ -118,7 +118,7 @@ func (y *Relay) handler(k kind) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		limit := min(maxBody, y.MaxMemory)
-		size := limit // if the sender does not say
+		size := limit // if the sender does not say the size
 		if r.ContentLength >= 0 {
 			size = r.ContentLength
 		}

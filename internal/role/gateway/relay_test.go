@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// web is a node that answers HTTP with its name, and keeps what came.
+// web is a node that answers each HTTP request with its name, and keeps the request.
 type web struct {
 	Node
 	server *httptest.Server
@@ -117,7 +117,8 @@ func TestWhereRequestsGo(t *testing.T) {
 	}
 	a, b, c := y.nodes["a"].number(), y.nodes["b"].number(), y.nodes["c"].number()
 	if a <= 10 || b == 0 || a+b != 20 || c > 0 {
-		t.Errorf("the nodes got %d, %d and %d requests, want more than 10, at least 1, and 0, and 20 in all", a, b, c)
+		t.Errorf("nodes a, b and c got %d, %d and %d requests, want more than 10, at least 1, and none; in all 20",
+			a, b, c)
 	}
 	if got := y.nodes["b"].came[0]; got != "POST /api/v1/query?x=1 query=up" {
 		t.Errorf("node b got %q", got)
@@ -167,7 +168,7 @@ func TestTheNodeSeesWhoAsks(t *testing.T) {
 	socket := httptest.NewRequest(http.MethodGet, "/api/v1/labels", nil)
 	socket.RemoteAddr = "@" // of operator.sock
 	if y.do(y.Reads(), socket); y.nodes["a"].last.Header.Get("Via") == "" {
-		t.Error("a request of a Unix socket does not show that it came through a gateway")
+		t.Error("a request over a Unix socket does not show that it came through a gateway")
 	}
 }
 
@@ -248,7 +249,7 @@ func TestNoNodeAnswers(t *testing.T) {
 	}
 	y.known.note(time.Now().Add(goneTime), nil)
 	if w := y.query(); w.Code != 503 || !strings.Contains(w.Body.String(), errNoNode.Error()) {
-		t.Errorf("no node is known: %d %s", w.Code, w.Body)
+		t.Errorf("no node is known: a query got status %d, %s, want 503", w.Code, w.Body)
 	}
 }
 
@@ -341,6 +342,6 @@ func TestNodesAreAsked(t *testing.T) {
 	stop()
 	go func() { asked <- nil }()
 	if err := <-ended; err != nil || a.gone.Err() == nil {
-		t.Errorf("error %v, or requests wait", err)
+		t.Errorf("Run returned %v, want no error, or requests to node a still wait", err)
 	}
 }

@@ -94,12 +94,12 @@ func TestWhatIsStoredIsForwarded(t *testing.T) {
 		}
 		time.Sleep(2 * noteEvery)
 		if got := b.look(); got.settled != one.requests[0].Last {
-			t.Errorf("noted entry %d, want the last of %+v", got.settled, one.requests)
+			t.Errorf("the log notes entry %d, want the last entry of %+v", got.settled, one.requests)
 		}
 		ends := p.Applied()
 		time.Sleep(5 * noteEvery)
 		if p.Applied() != ends {
-			t.Errorf("%d entries came with nothing to note", p.Applied()-ends)
+			t.Errorf("%d entries were added to the log, but there was nothing to note", p.Applied()-ends)
 		}
 
 		s.make("b", true, nil) // its store hangs
@@ -131,7 +131,8 @@ func TestWhatIsStoredIsForwarded(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(2 * noteEvery)
 		if got := next.look(); got.settled < before || len(got.requests) != 1 || got.requests[0].Last != before {
-			t.Errorf("after a restart: %+v, want only entry %d, which the store lacked", got, before)
+			t.Errorf("after a restart, the forwarded requests are %+v, want only entry %d, which the store lacked",
+				got, before)
 		}
 		p.terminate()
 	})

@@ -38,7 +38,7 @@ type call struct {
 	begun    time.Time // start of the try that stored the request; set before the answer
 	refused  bool      // the member was not asked; set before the answer
 
-	handed, answered bool // for the caller alone: Run has the call; the answer has come
+	handed, answered bool // only the caller uses these: Run has the call; the answer has come
 }
 
 // waiting is a caller that waits for an answer. It has either a push or a call.
@@ -46,7 +46,7 @@ type waiting struct {
 	answer   chan member.Answer
 	push     *push
 	call     *call
-	answered bool // fail or tellFailure has answered, and the member has not
+	answered bool // answered by fail or tellFailure, but not yet by the member
 }
 
 // proposes reports whether the caller waits until something that it proposed is applied.
@@ -98,8 +98,9 @@ func (g *Group) PushBytes(ctx context.Context, bytes []byte) error {
 	}
 }
 
-// grace is how long a push waits for its answer after its caller has given up. Without an answer the
-// window may count later. If it is pushed again, it is then a repeat.
+// grace is how long a push waits for its answer after its caller has given up. If no answer comes in
+// that time, the window may still count later. If the window is pushed again, the second push is then a
+// repeat.
 const grace = time.Second
 
 // maxPushed bounds the bytes of the pushes that the member has not answered, whether their callers still
@@ -190,7 +191,7 @@ func (c *call) seen(trip *stage.Trip, waits stage.Stage, now time.Time) {
 	case waits == stage.Journal:
 		trip.Pass(stage.Journal, stage.Tile, now)
 		trip.Leave(stage.Tile, now)
-	case c.begun.IsZero(): // no store needs to see it
+	case c.begun.IsZero(): // no store had to take the request
 		trip.Leave(waits, now)
 		return
 	default:
@@ -323,25 +324,26 @@ func (p *push) begins(tenant string) int64 {
 	return 0
 }
 
-// gathering are requests that the leader has not proposed yet. Requests that come while others are on their way into
-// the log gather, and are proposed at once when these are there: group commit. They share the messages to the other
-// members, a sync of each member's disk, and a commit of each store.
+// gathering are requests that the leader has not proposed yet. While other requests are on their way
+// into the log, new requests gather. Once the others are in the log, the leader proposes the gathered
+// requests together: group commit. They share the messages to the other members, a sync of each member's
+// disk, and a commit of each store.
 //
-// A few senders that each wait for their answer would still take turns, each with a way of its own. So the leader
-// also waits until as many requests have come as came last time, but not longer than the last ones took to get into
-// the log. These senders are then answered together, and so their next requests come together, too. If a wait was
-// in vain, the leader does not wait for a while.
+// A few senders that each wait for their answer would still take turns, each with a proposal of its own.
+// So the leader also waits until as many requests have come as came last time, but no longer than the
+// last proposal took to get into the log. These senders are then answered together, and so their next
+// requests come together, too. If a wait was in vain, the leader does not wait for a while.
 type gathering struct {
 	ids   []member.ID
 	bytes int // of their entries, about
 
-	flying int         // number of the last ones that were proposed, until they are in the log
-	begun  time.Time   // when these were proposed
-	enough int         // number for which the leader does not wait for more
+	flying int         // number of requests in the last proposal; 0 once they are in the log
+	begun  time.Time   // when the last proposal was made
+	enough int         // with this many requests, the leader does not wait for more
 	until  time.Time   // when the wait for more ends
 	timer  *time.Timer // ends the wait; nil before the first one
 	vain   int         // number of waits in a row that were in vain
-	hasty  int         // how often the leader does not wait
+	hasty  int         // proposals left that need no wait
 }
 
 const (
@@ -351,7 +353,7 @@ const (
 	// gatherTime bounds the wait, since the disk may be slow.
 	gatherTime = 20 * time.Millisecond
 
-	// gatherVain bounds how long there are no waits: for 63 proposals, after 6 waits in vain.
+	// gatherVain bounds how many proposals follow without a wait: 63 of them, after 6 waits in vain.
 	gatherVain = 6
 )
 
@@ -379,7 +381,8 @@ func (w *gathering) landed(now time.Time) {
 	}
 }
 
-// wait returns how long to wait for more requests; 0 or less if they are to be proposed now.
+// wait returns how long to wait for more requests; 0 or less if the gathered ones are to be proposed
+// now.
 func (w *gathering) wait(now time.Time) (left time.Duration) {
 	if len(w.ids) < w.enough {
 		left = w.until.Sub(now)
@@ -407,7 +410,7 @@ func (w *gathering) take(now time.Time) []member.ID {
 	return ids
 }
 
-// wake makes late tell when the wait ends.
+// wake sets the timer behind late, so that it fires when the wait ends.
 func (w *gathering) wake(left time.Duration) {
 	if w.timer == nil {
 		w.timer = time.NewTimer(left)
@@ -416,8 +419,9 @@ func (w *gathering) wake(left time.Duration) {
 	w.timer.Reset(left)
 }
 
-// proposeGathered asks the member to write the requests that have gathered, if it is time, and reports whether it
-// did. While the disk hangs, not more than the bytes of an entry gather: the member bounds what waits.
+// proposeGathered asks the member to write the requests that have gathered, if it is time, and reports
+// whether it did. While the disk hangs, no more requests gather than fit into one entry, because the
+// member bounds what waits.
 func (g *Group) proposeGathered() bool {
 	w, now, flying := &g.gathering, time.Now(), g.node.Writing()
 	if w.flying > 0 && !flying {

@@ -44,14 +44,15 @@ func TestRequestsShareAWrite(t *testing.T) {
 		close(slow)
 		all.Wait()
 		if calls != 4 {
-			t.Errorf("six requests cost %d writes and syncs, not two of each", calls)
+			t.Errorf("six requests cost %d writes and syncs, want two of each", calls)
 		}
 		p.terminate()
 	})
 }
 
-// senders plays senders that each send a request when their last one is answered, and returns how many requests each
-// proposal has, and how long requests wait for others while nothing is on its way. The log takes 2 ms.
+// senders simulates senders that each send a request when their last one is answered. It returns how
+// many requests each proposal has, and how long requests wait for others while no proposal is on its
+// way. A proposal takes 2 ms to get into the log.
 func senders(number, proposals int, others time.Duration) (sizes []int, waited time.Duration) {
 	const log = 2 * time.Millisecond
 	var w gathering
@@ -97,12 +98,12 @@ func senders(number, proposals int, others time.Duration) (sizes []int, waited t
 	return sizes, waited
 }
 
-// A few senders soon share each proposal. One alone never waits. Senders whose next requests come too late to share
-// one wait seldom.
+// A few senders soon share each proposal. A sender that is alone never waits. Senders seldom wait if
+// their next requests come too late to share a proposal.
 func TestSendersShareProposals(t *testing.T) {
 	for _, c := range []struct {
 		senders int
-		others  time.Duration // between the way into the log and the next request
+		others  time.Duration // from the end of a proposal to the next request
 		least   int           // requests in each of the last proposals
 		most    time.Duration // of all waits in 1,000 proposals
 	}{
@@ -113,7 +114,8 @@ func TestSendersShareProposals(t *testing.T) {
 	} {
 		sizes, waited := senders(c.senders, 1000, c.others)
 		if least := slices.Min(sizes[900:]); least < c.least || waited > c.most {
-			t.Errorf("%d senders, %v apart: proposals of %d requests or more, and waits of %v", c.senders, c.others, least,
+			t.Errorf("%d senders whose next requests come after %v: proposals had at least %d requests, and all "+
+				"waits took %v", c.senders, c.others, least,
 				waited)
 		}
 	}

@@ -90,8 +90,8 @@ type Group struct {
 	ended     chan struct{} // closed when Run returns
 
 	id      member.ID
-	waiting map[member.ID]waiting // callers, by the number of their question
-	pushed  int64                 // bytes of the pushes among these questions
+	waiting map[member.ID]waiting // callers that wait, by the ids of their questions
+	pushed  int64                 // bytes of the pushes among the waiting calls
 
 	queue     []*logJob // for the log
 	appending bool      // the log has a job
@@ -182,8 +182,8 @@ type Writer interface {
 	// CutBack cuts the stores of requests back after a power loss, before the first write: see
 	// tsdb.Stores.
 	CutBack(boot string, requests map[string]uint64)
-	// LogEnds tells, before the first write, which entry is the last one of the log. Stores of events may have
-	// been copied later than the log.
+	// LogEnds tells the Writer, before the first write, which entry is the last one of the log. The
+	// stores of events may be a later copy, with events of entries that the log lacks.
 	LogEnds(last uint64) error
 }
 

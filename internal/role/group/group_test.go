@@ -73,7 +73,7 @@ func newStores(t *testing.T) *stores {
 	return &stores{t: t, have: map[string]map[int64]float64{}, sick: map[string]error{}, cure: make(chan struct{})}
 }
 
-// put stores a sample, and returns the one that is there already.
+// put stores a sample, and returns the value that was there before, if any.
 func (s *stores) put(key string, at int64, v float64) (before float64, has bool) {
 	if s.have[key] == nil {
 		s.have[key] = map[int64]float64{}
@@ -207,7 +207,7 @@ func (s *stores) CutBack(boot string, requests map[string]uint64) {
 	s.cut = fmt.Sprint(boot, " ", requests)
 }
 
-// WriteEvents keeps only events of entries after the last one that it has events from.
+// WriteEvents keeps only events of new entries: those after the last entry whose events it has.
 func (s *stores) WriteEvents(ctx context.Context, all []*member.Events) error {
 	if err := s.healthy(ctx, "events"); err != nil {
 		return err
@@ -258,7 +258,7 @@ func (s *stores) make(tenant string, sick bool, err error) {
 	}
 }
 
-// take lets that many writes to sick stores succeed, and waits until they have ended.
+// take lets a number of writes to sick stores succeed, and waits until these writes have ended.
 func (s *stores) take(writes int) {
 	s.mu.Lock()
 	s.takes = writes
@@ -297,7 +297,7 @@ func (s *stores) check(tenant, name string, total float64) {
 		}
 	}
 	if got := values[len(values)-1]; got != total {
-		s.t.Errorf("%s: %g is stored, want %g as counted", name, got, total)
+		s.t.Errorf("%s: the last stored value is %g, want %g as counted", name, got, total)
 	}
 }
 
@@ -383,8 +383,8 @@ func (p *process) terminate() {
 	}
 }
 
-// kill ends the process as kill -9 would. Goroutines of it that still run reach neither the image nor
-// the stores.
+// kill ends the process as kill -9 would. Its goroutines that still run reach neither the image nor the
+// stores.
 func (p *process) kill(image func(*memfs.FS) *memfs.FS) *memfs.FS {
 	p.t.Helper()
 	synctest.Wait()
@@ -413,7 +413,7 @@ func window(tenant, name string, second time.Time, n float64) batch.Batch {
 	return batch.Batch{Shard: shard, Bytes: b, Samples: 1}
 }
 
-// count pushes the window of this second, and reports what happened.
+// count pushes a window of the present second, and returns the error of the push.
 func (p *process) count(tenant, name string, n float64) error {
 	return p.Push(p.t.Context(), []batch.Batch{window(tenant, name, p.Now(), n)})
 }
@@ -505,7 +505,8 @@ func sickDisk(t *testing.T, hangs bool) {
 		}
 	}
 	if n := testutil.ToFloat64(p.metrics.JournalErrors); (n == 0) != hangs {
-		t.Errorf("the disk hangs: %v, and %g failed writes are counted, want some only if it does not hang", hangs, n)
+		t.Errorf("disk that hangs: %v; %g failed writes are counted, want some only if the disk does not hang",
+			hangs, n)
 	}
 	synctest.Wait()
 	kept := start(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), newStores(t))
@@ -557,7 +558,7 @@ func TestWhatWaitsForAHangingDiskIsBounded(t *testing.T) {
 				}
 			})
 			all.Wait()
-			if err := p.Barrier(t.Context(), "a"); err != nil { // what was acknowledged is applied
+			if err := p.Barrier(t.Context(), "a"); err != nil { // until what was acknowledged is applied
 				t.Error(err)
 			}
 			cancel()
@@ -719,7 +720,7 @@ func restarts(t *testing.T, end string, seed uint64) {
 	}
 	synctest.Wait()
 	if size := p.log.Bytes(); size > 20_000 {
-		t.Errorf("the log has %d bytes", size)
+		t.Errorf("the log has %d bytes, want at most 20000", size)
 	}
 	if names, _ := p.fs.List(); len(names) > 13 {
 		t.Errorf("the files are %v", names)
@@ -832,7 +833,7 @@ func TestRequestsPassStages(t *testing.T) {
 				}
 			}
 			if entered, left, _ := trip.Passed(stage.Append); !deltas && (entered != 0 || left != 3*time.Second) {
-				t.Errorf("appended from %v to %v", entered, left)
+				t.Errorf("the store took a request from %v to %v, want from 0s to 3s", entered, left)
 			}
 		}
 		p.terminate()
@@ -858,7 +859,7 @@ func TestStoredRequestsAreNotLookedUp(t *testing.T) {
 				}
 				synctest.Wait()
 				if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 2 {
-					t.Errorf("%g checkpoints were written", n)
+					t.Errorf("%g checkpoints were written, want at least 2", n)
 				}
 				before := p.sections()
 				p = start(t, p.kill(crash), s, func(o *Options) { o.Boot = boot })
@@ -869,7 +870,8 @@ func TestStoredRequestsAreNotLookedUp(t *testing.T) {
 				}
 				synctest.Wait()
 				if s.known > 0 != some || p.Restored().Notes > 0 == some {
-					t.Errorf("%d samples that the store had came again, want any: %v; %d notes count, want any: %v",
+					t.Errorf("%d samples that the store had came again, want some: %v; the start read %d notes, want "+
+						"some: %v",
 						s.known, some, p.Restored().Notes, !some)
 				}
 				if after := p.sections(); after != before {
@@ -999,7 +1001,8 @@ func sickStore(t *testing.T, sick error) {
 	s.check("a", "c", total)
 	if pending := p.Pending(); refused == 0 || pending["b"].Samples == 0 || pending["b"].Err == nil || len(pending) != 1 ||
 		p.FoldedThrough("b") >= p.FoldedThrough("a") {
-		t.Errorf("%d refused; pending: %+v", refused, pending)
+		t.Errorf("%d windows were refused, and the pending tiles are %+v, want some of tenant b, and none of tenant a",
+			refused, pending)
 	}
 	select {
 	case err := <-slow:
@@ -1099,7 +1102,7 @@ func panicking(t *testing.T, requests bool) {
 	}
 	synctest.Wait()
 	if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 2 {
-		t.Errorf("%g checkpoints were written", n)
+		t.Errorf("%g checkpoints were written, want at least 2", n)
 	}
 	if text := said.String(); strings.Count(text, "panicked") != 1 || !strings.Contains(text, "goroutine") {
 		t.Errorf("the log says\n%s", text)
@@ -1262,7 +1265,8 @@ func unsyncedStore(t *testing.T, first bool) {
 	}
 	time.Sleep(2 * time.Second) // the log gets the commit index of the last entry, and the status its size
 	if s := p.Status(); !slices.Equal(s.LogPins, []string{"b/raw"}) || s.LogBytes != p.log.Bytes() || len(s.Marks) == 0 {
-		t.Errorf("the log of %d bytes is kept for %v, with %d marks, want b/raw, and some marks",
+		t.Errorf("the status has a log of %d bytes that is kept for %v, and %d marks, want the log's size, b/raw, "+
+			"and some marks",
 			s.LogBytes, s.LogPins, len(s.Marks))
 	}
 
@@ -1420,10 +1424,10 @@ func requestsWait(t *testing.T, sick error) {
 		time.Sleep(time.Second)
 	}
 	if n := testutil.ToFloat64(p.metrics.Checkpoints); n < 2 {
-		t.Errorf("%g checkpoints were written", n)
+		t.Errorf("%g checkpoints were written, want at least 2", n)
 	}
 	if synctest.Wait(); p.log.Bytes() > 20_000 {
-		t.Errorf("the log has %d bytes", p.log.Bytes())
+		t.Errorf("the log has %d bytes, want at most 20000", p.log.Bytes())
 	}
 	fs := p.kill(crash)
 	s.make("b", false, nil)
@@ -1470,8 +1474,8 @@ func TestBarriersThatAreGivenUpAreForgotten(t *testing.T) {
 	})
 }
 
-// The store of a tenant hangs or fails. Its request is in the log, and is stored later, so the error says that
-// it may count.
+// The store of a tenant hangs or fails. A request of the tenant is in the log, and is stored later, so
+// the error says that the request may count.
 func TestARequestInTheLogMayCount(t *testing.T) {
 	for name, sick := range map[string]error{"hangs": nil, "fails": errors.New("no space left on device")} {
 		synctest.Test(t, func(t *testing.T) {
@@ -1703,7 +1707,7 @@ func startOnAFullDisk(t *testing.T, names bool) {
 		}
 		p = start(t, fs, s)
 		if err := p.count("a", "c", 1); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("a window at the start: %v", err)
+			t.Errorf("a window pushed at the start: %v, want ENOSPC", err)
 		}
 		time.Sleep(5 * time.Minute)
 		_, stored := s.values("a", "c")
@@ -2005,7 +2009,7 @@ func TestAClockThatLeaps(t *testing.T) {
 			}
 		}
 		if requests != 1 {
-			t.Errorf("%d requests are stored", requests)
+			t.Errorf("%d requests are stored, want 1", requests)
 		}
 		times, _ := s.values("a", "c")
 		if last := times[len(times)-1]; last > time.Now().UnixMilli() {
@@ -2016,7 +2020,7 @@ func TestAClockThatLeaps(t *testing.T) {
 	})
 }
 
-// The log of a member hangs, or refuses each try of a write. Such a member once reported no lag, since
+// The log of a member hangs, or refuses each try of a write. Such a member used to report no lag, since
 // it learnt of nothing that it lacked, and stayed ready. Now its lag is how long the write has been
 // stuck.
 func TestTheTimeOfAStuckWrite(t *testing.T) {
@@ -2041,9 +2045,9 @@ func TestTheTimeOfAStuckWrite(t *testing.T) {
 	})
 }
 
-// The log cannot be written. One of several members once refused all pushes and requests with the error of its
-// disk, even after another member had taken over: then collectors went on pushing to it, and senders got 503.
-// Now they wait for the next leader, and a member that does not lead says so.
+// The log cannot be written. A member in a group of several used to refuse all pushes and requests with
+// the error of its disk, even after another member had taken over. Collectors then went on pushing to
+// it, and senders got 503. Now they wait for the next leader, and a member that does not lead says so.
 func TestCallersOfAStuckLeaderWaitForTheNextOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := errors.New("no space left on device")

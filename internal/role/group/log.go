@@ -106,9 +106,10 @@ func (g *Group) fail(err error) {
 // takeover is more than the time until another member leads in place of a stuck leader.
 const takeover = 5 * time.Second
 
-// sickness returns why a call need not wait: the log cannot be written. Only a proposal in a group of
-// several members has to wait for the next leader, at most for `takeover`: a leader whose log is stuck
-// asks another member to lead, and then the member tells the callers so.
+// sickness returns why a call fails at once, namely that the log cannot be written, or nil if the call
+// may wait. Only a proposal in a group of several members waits for the next leader, for at most
+// `takeover`: a leader whose log is stuck asks another member to lead, and the callers then learn of
+// that.
 func (g *Group) sickness(proposes bool) error {
 	if proposes && !g.alone && (!g.leads || g.appends.stuck() < takeover) {
 		return nil

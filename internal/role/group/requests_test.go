@@ -132,7 +132,8 @@ func TestARequestOfManyEntries(t *testing.T) {
 	}
 	if o := &r.Outcome; o.Written.Samples != 300_000 || o.Dropped.Samples != 150_000 || o.AnyRefused() ||
 		r.Copies != (outcome.Counts{}) || l.entries < 3 {
-		t.Errorf("%d entries, outcome %+v", l.entries, r.Outcome)
+		t.Errorf("%d entries, outcome %+v, want at least 3, with 300000 samples written and 150000 dropped",
+			l.entries, r.Outcome)
 	}
 	text := strings.Join(l.told, "\n")
 	if !strings.Contains(text, "a family family") || !strings.Contains(text, "a series m") {

@@ -146,8 +146,8 @@ func (g *Group) newest() (*checkpoint.File, []error, error) {
 	}
 	file, damage, err := checkpoint.Newest(g.FS, most)
 	if err == nil && most != never && (file != nil || most == 0) {
-		// A later start, or a copy, must not use a checkpoint beyond `most` instead of the next
-		// checkpoint.
+		// Remove the checkpoints beyond `most`: a later start, or a copy, must not use one of them
+		// instead of the next checkpoint.
 		err = checkpoint.RemoveBeyond(g.FS, most)
 	}
 	return file, damage, err
@@ -293,8 +293,8 @@ func (g *Group) replayed(done *member.Applied) {
 	}
 }
 
-// LacksData reports whether a directory with data founded the group, and the group does not have the
-// data yet: see identity.DataIndex. The data are then still in the journal, and the caller calls Found.
+// LacksData reports whether the group was founded in a directory with data, and does not have these data
+// yet: see identity.DataIndex. The data are then still in the journal, and the caller calls Found.
 func LacksData(dir segment.FS) (bool, error) {
 	names, err := dir.List()
 	if err != nil {

@@ -51,8 +51,9 @@ type Status struct {
 	LogTook  time.Duration // the longest write to the log in the last 10 s, even if it has not ended
 	Marks    []marks.Mark  // hashes of the state
 
-	// Forgotten counts requests of deltas that seen.MaxRequests made the group forget early: a repeat of them
-	// counts twice. ForgottenRefusals counts requests whose refusals are forgotten: a repeat is answered without them.
+	// Forgotten counts requests of deltas that the group forgot early because of seen.MaxRequests: a
+	// repeat of such a request counts again. ForgottenRefusals counts requests whose refusals the group
+	// forgot: the answer to a repeat does not have these refusals.
 	Forgotten, ForgottenRefusals uint64
 }
 
@@ -78,7 +79,7 @@ type appends struct {
 	first   time.Time        // when the write under way was tried first; zero if there is none
 	began   time.Time        // when it was tried last; zero unless a try is under way
 	longest [2]time.Duration // of the present period, and of the one before
-	period  time.Time        // when the present one began
+	period  time.Time        // when the present period began
 }
 
 // appendPeriod is half the time for which the longest write is remembered.

@@ -116,7 +116,7 @@ func (g *Group) attempt(j *job) (err error) {
 		}
 		err = &panicError{cause, debug.Stack()}
 		if j.State != nil {
-			j.State.Recent.Undo() // so that it is as it was before the requests
+			j.State.Recent.Undo() // so that the state is as before the requests
 		}
 	}()
 	switch {
@@ -293,8 +293,8 @@ func (g *Group) breaks(j *job, panicked *panicError) {
 	}
 }
 
-// stuck returns an error if the answer to a call will never come, since the stores that it waits for
-// are left alone.
+// stuck returns an error if the answer to a call will never come, because nothing writes any more to the
+// stores that the call waits for.
 func (g *Group) stuck(c *call) error {
 	if c == nil {
 		return nil
@@ -417,8 +417,8 @@ func (g *Group) publish(b *backlog) {
 	g.SetPending(b.tenant, p)
 }
 
-// Backends forwards what the stores have to other servers. It has a queue on disk for each backend. All members put
-// the same into their queues, and the leader sends.
+// Backends forwards to other servers what the stores have. It has a queue on disk for each backend. All
+// members put the same into their queues, and the leader sends.
 type Backends interface {
 	// ForwardTiles and ForwardRequest put something into the queues. A start may repeat what an earlier process has put
 	// there. They count what a queue does not take.

@@ -72,7 +72,7 @@ func (g *Group) changed(m *replica.Members) {
 	g.alone = len(m.Voters) == 1 && len(m.Leaving) == 0 && m.Voters[0] == g.Member
 }
 
-// post posts what an entry did.
+// post passes on what an entry did: to the books, the metrics and Told.
 func (g *Group) post(done *member.Applied) {
 	g.books.Folded(done.Windows.Folded)
 	g.metrics.Tiled.Add(float64(done.Closed.Samples))
@@ -89,7 +89,7 @@ func (g *Group) post(done *member.Applied) {
 	}
 }
 
-// sayRefused logs that windows bring a tenant that is not admitted, at most once in `complaint`.
+// sayRefused logs that a tenant of some windows is not admitted, at most once in `complaint`.
 func (g *Group) sayRefused(folded map[string]*tile.Folded) {
 	for tenant, f := range folded {
 		if f.NoTenant > 0 && time.Since(g.saidAt) >= complaint {

@@ -42,7 +42,7 @@ func TestTenantsAreBounded(t *testing.T) {
 		}
 		p.mustCount("a", "c", 1)
 		if o, err := p.Write(t.Context(), request(t, "x", "r", time.Now(), 1)); err != nil || o.Written.Samples != 1 {
-			t.Errorf("a tenant with a place wrote %+v, error %v, want 1 sample", o, err)
+			t.Errorf("an admitted tenant wrote %+v, error %v, want 1 sample", o, err)
 		}
 		p.mustCount("y", "c", 1)
 		time.Sleep(20 * time.Second)

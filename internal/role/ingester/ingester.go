@@ -69,11 +69,11 @@ type push struct {
 	begun   time.Time
 	fate    atomic.Int32
 	done    chan error
-	timer   *time.Timer // of patience; a context with a deadline would cost each request 2 us
+	timer   *time.Timer // ends the wait; a context with a deadline would cost each request 2 us
 }
 
-// Fates of a push. The first goroutine to change it from waiting decides: a worker, which then
-// writes the request, or the caller, which then takes it back.
+// Fates of a push. The first goroutine that changes the fate from waiting decides: a worker, which then
+// writes the request, or the caller, which then takes the request back.
 const (
 	waiting int32 = iota
 	taken

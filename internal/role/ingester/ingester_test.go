@@ -235,7 +235,8 @@ func TestBegun(t *testing.T) {
 		s.err = errors.New("no space left on device")
 		failed := &write.Request{Request: new(remotewrite.Request), Tenant: "a"}
 		if err := g.Push(context.Background(), failed); !errors.Is(err, s.err) || !failed.Begun {
-			t.Errorf("the store failed: push error %v, begun %v, want true", err, failed.Begun)
+			t.Errorf("after a failure of the store: push error %v, begun %v, want the store's error, true",
+				err, failed.Begun)
 		}
 		s.err = nil
 		first := pushAll(g, "stuck", 1)
@@ -244,7 +245,8 @@ func TestBegun(t *testing.T) {
 		defer cancel()
 		waits := &write.Request{Request: new(remotewrite.Request), Tenant: "stuck"}
 		if err := g.Push(ctx, waits); !errors.Is(err, context.DeadlineExceeded) || waits.Begun {
-			t.Errorf("the request was given up while it waited: push error %v, begun %v, want false", err, waits.Begun)
+			t.Errorf("after a request was given up while it waited: push error %v, begun %v, want DeadlineExceeded, "+
+				"false", err, waits.Begun)
 		}
 		close(s.stuck)
 		wait(first, 1)
@@ -278,11 +280,11 @@ func TestARequestDoesNotWaitBeyondItsDeadline(t *testing.T) {
 			t.Errorf("after %v %v", time.Since(begun), behind)
 		}
 		if again := wait(pushUntil(ctx, g, "stuck", 1), 1); !errors.Is(again[0], context.DeadlineExceeded) {
-			t.Errorf("room is free again, but another request got %v, want DeadlineExceeded", again)
+			t.Errorf("another request got %v, want DeadlineExceeded, since room is free again", again)
 		}
 		close(s.stuck)
 		if errs := wait(first, 1); failed(errs) > 0 {
-			t.Errorf("the request under way got %v", errs)
+			t.Errorf("the request under way got %v, want no error", errs)
 		}
 		if errs := wait(pushAll(g, "stuck", 3), 3); failed(errs) > 0 {
 			t.Errorf("later requests: %v", errs)

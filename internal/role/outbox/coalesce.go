@@ -13,16 +13,17 @@ const (
 	// coalesceAfter is how long the oldest window waits before windows are coalesced.
 	coalesceAfter = 10 * time.Second
 
-	// closedAfter is how long after the end of a tile its windows are coalesced. The last window comes after a second. If
-	// windows grow, it comes later, and is coalesced alone.
+	// closedAfter is the time from the end of a tile until its windows are coalesced. The tile's last
+	// window comes a second after that end. If windows grow, the last one comes later, and is coalesced
+	// alone.
 	closedAfter = 2 * time.Second
 
 	// coalesceBytes bounds the windows that are coalesced at once, in bytes: ten windows of 10,000 series have 6 MB.
 	coalesceBytes = 15 << 20
 )
 
-// coalesce moves the oldest windows of `seconds` that are of one tile into one frame of `tiles`, if they have waited
-// for long. It reports whether it did. No window of `seconds` is being sent meanwhile.
+// coalesce moves the oldest windows of one tile from `seconds` into one frame of `tiles`, if they have
+// waited for long. It reports whether it moved them. Meanwhile no window of `seconds` is being sent.
 func (o *Outbox) coalesce() bool {
 	if !o.mayCoalesce() {
 		return false
@@ -53,7 +54,7 @@ func (o *Outbox) coalesce() bool {
 		if err == nil && found {
 			_, err = o.seconds.queue.Done()
 		}
-		if err != nil { // they are sent again, as repeats
+		if err != nil { // the windows are sent again, as repeats
 			o.metrics.errors.Inc()
 		}
 	}

@@ -25,7 +25,7 @@ import (
 type eventsGroup struct {
 	mu     sync.Mutex
 	err    error // the answer to each call
-	counts bool  // what is answered by err counts nevertheless
+	counts bool  // calls that get err count nevertheless
 	full   bool  // there is no room for tenants
 	seen   map[uint64]bool
 	titles []string
@@ -117,7 +117,7 @@ func TestEventsReachTheLeaderOnce(t *testing.T) {
 		}
 		for _, reason := range []string{lostFull, lostForgotten, lostTenants, lostStop} {
 			if n := e.lostFor(reason); n != 0 {
-				t.Errorf("%v events are lost: %s", n, reason)
+				t.Errorf("%v events are lost for the reason %s, want 0", n, reason)
 			}
 		}
 	})
@@ -183,7 +183,7 @@ func TestDrain(t *testing.T) {
 		appendTitles(t, e, "a", "2")
 		begun := time.Now()
 		if e.Drain(); time.Since(begun) < stopTime || e.lostFor(lostStop) != 1 {
-			t.Errorf("%v events are lost after %v", e.lostFor(lostStop), time.Since(begun))
+			t.Errorf("Drain lost %v events after %v, want 1 after at least 3 s", e.lostFor(lostStop), time.Since(begun))
 		}
 	})
 }

@@ -161,8 +161,8 @@ type process struct {
 	ended       chan error
 }
 
-// sub is one of the two directories of an outbox: the files whose names have a prefix. So both
-// directories are killed at the same moment.
+// sub is one of the two directories of an outbox: the files whose names have a prefix. Both directories
+// are in one memfs.FS, so a kill hits both at the same moment.
 type sub struct {
 	fs     *memfs.FS
 	prefix string
@@ -238,7 +238,7 @@ func (p *process) begin() {
 	go func() { p.ended <- p.Run(ctx) }()
 }
 
-// terminate stops the process in order.
+// terminate ends the process in the regular way.
 func (p *process) terminate() {
 	p.t.Helper()
 	p.stop()

@@ -96,7 +96,7 @@ type Outbox struct {
 	tried          id     // a leader may have the windows up to this one, although no answer came
 	own            uint64 // incarnation of the windows that this process pushes; 0 before the first
 	since          time.Time
-	last           entry.Push // the last one that a leader has acknowledged, without its batches
+	last           entry.Push // the last push that a leader has acknowledged, without its batches
 }
 
 // New opens the files, and finds the windows of an earlier process in them.
@@ -201,7 +201,8 @@ func (o *Outbox) oldest() *file {
 	return o.seconds
 }
 
-// Through implements collector.Aggregator. Members know from their log how far open tiles answer.
+// Through implements collector.Aggregator. It does nothing, since members know from their log how far
+// open tiles answer.
 func (o *Outbox) Through(int64) {}
 
 // Push implements collector.Aggregator. It returns nil once a leader has acknowledged the window, or once it is in
@@ -246,7 +247,8 @@ func (o *Outbox) Push(ctx context.Context, batches []batch.Batch) error {
 	return nil
 }
 
-// next reports whether no window waits before a window of this process.
+// next reports whether a window of this process may be sent now, because no other window waits before
+// it.
 func (o *Outbox) next(of id) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -312,7 +314,7 @@ func (o *Outbox) keep(h held, push []byte, cause error) error {
 	return nil
 }
 
-// giveUp puts windows that made room for newer ones into the books.
+// giveUp puts into the books the windows that made room for newer ones.
 func (o *Outbox) giveUp(gone []held) {
 	if len(gone) == 0 {
 		return
@@ -322,7 +324,7 @@ func (o *Outbox) giveUp(gone []held) {
 		"from", gone[0].written.UTC(), "to", gone[len(gone)-1].written.UTC(), "limit", o.MaxBytes)
 }
 
-// unsent puts windows that are not sent any more into the books.
+// unsent puts into the books the windows that are not sent any more.
 func (o *Outbox) unsent(gone []held, reason string) {
 	for _, h := range gone {
 		for _, w := range h.windows[h.answered:] {
@@ -406,7 +408,7 @@ func (o *Outbox) leave(ctx context.Context) {
 	}
 }
 
-// saved reports whether both positions are saved, and saves them if not.
+// saved saves the positions that are not saved yet, and reports whether both are saved now.
 func (o *Outbox) saved() bool {
 	err := errors.Join(o.tiles.queue.Save(), o.seconds.queue.Save())
 	if err != nil {

@@ -32,7 +32,7 @@ func TestWindowsGoToTheLeader(t *testing.T) {
 			}
 		}
 		if err := p.Push(t.Context(), nil); err != nil {
-			t.Errorf("a window without batches: %v", err)
+			t.Errorf("a window without batches returned %v, want no error", err)
 		}
 		if len(p.fs.Files) > 0 || g.samples() != 6 {
 			t.Errorf("got %d files and %d counted samples, want 0 and 6", len(p.fs.Files), g.samples())
@@ -125,7 +125,7 @@ func TestTheNextProcessSendsWhatWaits(t *testing.T) {
 		time.Sleep(time.Second)
 		next.books(2, 3, 0, 0)
 		if g.samples() != 4 {
-			t.Errorf("%d of 4 samples count", g.samples())
+			t.Errorf("%d of 4 samples count, want all", g.samples())
 		}
 		for i, want := range []struct {
 			id
@@ -141,8 +141,8 @@ func TestTheNextProcessSendsWhatWaits(t *testing.T) {
 	})
 }
 
-// A process that stops tells the leader so once the leader has all its windows. It tells nothing if
-// windows stay in the file, since the next process sends them under the same incarnation.
+// When a process stops, it tells the leader, as soon as the leader has all its windows. If windows stay
+// in the file, it tells nothing, since the next process sends them under the same incarnation.
 func TestAStopTakesItsLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
@@ -187,7 +187,8 @@ func TestAStopTakesItsLeave(t *testing.T) {
 		p.terminate()
 		leaves(1, 2)
 		if took := time.Since(begun); took > leaveTime || p.log.count("does not know that this collector has stopped") != 1 {
-			t.Errorf("the stop took %v, and the log says %s", took, p.log.text.String())
+			t.Errorf("the stop took %v, and the log says %s, want at most 1 s, and one line about the leader",
+				took, p.log.text.String())
 		}
 	})
 }
@@ -254,11 +255,11 @@ func TestAFullOutboxGivesUpTheOldest(t *testing.T) {
 		}
 		p.books(0, 0, kept.Frames, windows-kept.Frames)
 		if n := p.metric("freshet_outbox_unsent_samples_total"); n != float64(windows-kept.Frames) {
-			t.Errorf("unsent_samples_total is %v", n)
+			t.Errorf("unsent_samples_total is %v, want 1 for each window that was given up", n)
 		}
 		p.terminate()
 		if size := size(p.fs); size > settings.MinOutbox {
-			t.Errorf("the file has %d bytes", size)
+			t.Errorf("the file has %d bytes, want at most settings.MinOutbox", size)
 		}
 	})
 }
@@ -278,7 +279,7 @@ func TestTheWindowsOfATileAreCoalesced(t *testing.T) {
 		}
 		synctest.Wait()
 		if sum, _ := p.amount(); sum.Frames < 10 || sum.Frames > 30 || sum.Samples != 300 {
-			t.Errorf("%+v waits after 100 s", sum)
+			t.Errorf("%+v waits after 100 s, want 10 to 30 frames with 300 samples", sum)
 		}
 		time.Sleep(20 * time.Second)
 		if sum, _ := p.amount(); sum.Frames != 11 {
@@ -294,7 +295,7 @@ func TestTheWindowsOfATileAreCoalesced(t *testing.T) {
 		time.Sleep(tryTime)
 		p.books(0, 300, 0, 0)
 		if g.samples() != 300 || g.counted["of_all_1"] != 100 {
-			t.Errorf("%d of 300 samples count", g.samples())
+			t.Errorf("%d of 300 samples count, want all", g.samples())
 		}
 		if again := g.pushes[1]; again.Sequence != g.pushes[0].Sequence || !again.Again || g.pushes[2].Again {
 			t.Errorf("the second push is window %d, again %v, want a repeat of the first push, and a third push that "+
@@ -308,7 +309,7 @@ func TestTheWindowsOfATileAreCoalesced(t *testing.T) {
 				tiles[coalesce.Tile(h.Second)] = true
 			}
 			if len(tiles) != 1 {
-				t.Errorf("a push has the tiles %v", tiles)
+				t.Errorf("a push has the tiles %v, want one tile", tiles)
 			}
 		}
 		if len(p.segments()) > 0 {
@@ -338,7 +339,7 @@ func TestTheNextProcessCoalesces(t *testing.T) {
 		p.terminate()
 		next := start(t, image, g, 2)
 		time.Sleep(20 * time.Second)
-		if sum, _ := next.amount(); sum.Frames != 4 { // the first window was pushed for a second
+		if sum, _ := next.amount(); sum.Frames != 4 { // the push of the first window took a second
 			t.Errorf("%+v waits", sum)
 		}
 		image = next.fs.Crash()
@@ -371,7 +372,7 @@ func TestALostAnswer(t *testing.T) {
 		p.books(0, 1, 0, 0)
 		for i, push := range g.pushes {
 			if push.Again != (i > 0) {
-				t.Errorf("try %d has Again = %v", i, push.Again)
+				t.Errorf("try %d has Again = %v, want true for all but the first", i, push.Again)
 			}
 		}
 		if len(g.pushes) < 3 || g.samples() != 1 {
@@ -489,7 +490,7 @@ func TestRefusedWindows(t *testing.T) {
 			synctest.Wait()
 			s := p.Ledger.Books().Tenants[tenant].Samples
 			if s.Refused[name] != 3 || s.Window != 3 { // the collector puts the first window into the books
-				t.Errorf("%s: the books are %+v", name, s)
+				t.Errorf("%s: the books are %+v, want 3 refused samples, and 3 in windows", name, s)
 			}
 			p.terminate()
 		})
@@ -556,7 +557,7 @@ func TestADiskThatTakesNothing(t *testing.T) {
 		time.Sleep(2 * tryTime)
 		p.books(0, 2, 0, 0)
 		if g.samples() != 2 {
-			t.Errorf("%d of 2 samples count", g.samples())
+			t.Errorf("%d of 2 samples count, want all", g.samples())
 		}
 		p.terminate()
 	})

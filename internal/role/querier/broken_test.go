@@ -187,7 +187,7 @@ func TestExemplarsWait(t *testing.T) {
 	for _, lacks := range []*error{&w.open.stale, &w.open.lacks} {
 		*lacks = errors.New("not yet")
 		if _, err := w.ExemplarQuerier(ctx); !errors.Is(err, *lacks) {
-			t.Errorf("exemplars may be missing, but a query returns %v", err)
+			t.Errorf("exemplars may be missing, but a query returns %v, want the reason", err)
 		}
 		if _, err := w.ExemplarQuerier(partial.NewContext(ctx)); err != nil {
 			t.Errorf("a query that accepts a partial answer returns %v", err)

@@ -98,8 +98,8 @@ func (s liveSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 }
 
 // mergeSeries merges the samples of one series from all sets of a select. If an open and a stored tile
-// have a sample at the same time, the stored sample must win, because it is final. The merge in
-// package storage would choose any of them.
+// have a sample at the same time, the stored sample must win, because it is final. The merge in package
+// storage would choose either of the two samples.
 func mergeSeries(all ...storage.Series) storage.Series {
 	var live *liveSeries
 	stored := make([]storage.Series, 0, len(all))

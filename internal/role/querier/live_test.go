@@ -35,8 +35,8 @@ func (s sample) Type() chunkenc.ValueType {
 	return chunkenc.ValFloat
 }
 
-// Any sequence of Next and Seek over any mixture of samples gives the same result as a few simple
-// lines of code.
+// For any mixture of samples, and any sequence of Next and Seek, mergeIterator returns the same as the
+// simple loop in this test.
 func TestMergeIteratorModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -109,7 +109,7 @@ func TestMergeIteratorReused(t *testing.T) {
 			got = append(got, v)
 		}
 		if want := []float64{float64(n), float64(n)}; !slices.Equal(got, want) {
-			t.Errorf("series %d: %v; want %v", n, got, want)
+			t.Errorf("series %d: got %v; want %v", n, got, want)
 		}
 	}
 }

@@ -118,8 +118,8 @@ func (s *server) closeTile() {
 	s.shard.AllStored()
 }
 
-// ask returns the single value of an expression. If `step` is not zero, the query is a range, and the
-// value is of its last step.
+// ask returns the single value of an expression. If `step` is not zero, ask sends a range query, and
+// returns the value at the last step.
 func (s *server) ask(expr string, at int64, step time.Duration) float64 {
 	s.t.Helper()
 	end := time.UnixMilli(at)
@@ -207,8 +207,8 @@ func TestRateOfAConstant(t *testing.T) {
 						}
 					}
 				}
-				// Each step after the newest sample is treated as a last step. So the extremes over
-				// these steps must be right, too.
+				// The querier treats each step after the newest sample as a last step. So the smallest
+				// and the largest rate over these steps must be right, too.
 				for _, expr := range []string{"min_over_time(rate(requests_total[40s])[15s:250ms])",
 					"max_over_time(rate(requests_total[40s])[15s:250ms])"} {
 					if got := s.ask(expr, at-c.behind.Milliseconds(), 0); !(math.Abs(got-100) <= 1) {
@@ -324,7 +324,7 @@ func TestAnchoredIncreaseIsOver(t *testing.T) {
 	}
 }
 
-// sumUntil returns the total, before the given second, of the counter that `bursts` sends.
+// sumUntil returns the total that the counter of `bursts` has before the given second.
 func sumUntil(second int64) float64 { return float64((second-1)*second*(2*second-1)) / 6 }
 
 // steps returns the steps with which the tests query a range. The step 0 stands for an instant query.

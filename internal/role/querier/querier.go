@@ -36,7 +36,7 @@ type Store interface {
 	Retention(store string) time.Duration
 }
 
-// Open has the tiles that are in no store yet.
+// Open is the source of the tiles that are in no store yet.
 //
 // Live returns each matching series once, with its points from mint to maxt, both included. A series
 // stays open until its samples can be read from the store.
@@ -67,12 +67,12 @@ func New(store Store, open Open, lookback time.Duration, now func() time.Time) *
 	return &Queryable{store: store, open: open, lookback: lookback, now: now}
 }
 
-// Querier reads from `mint` to `maxt`, in Unix milliseconds and both included.
+// Querier returns a querier for the time from `mint` to `maxt`, in Unix milliseconds and both included.
 func (q *Queryable) Querier(mint, maxt int64) (storage.Querier, error) {
 	return &querier{source{Queryable: q, mint: mint, maxt: maxt}}, nil
 }
 
-// ChunkQuerier is Querier for samples in chunks.
+// ChunkQuerier is like Querier, but returns samples in chunks.
 func (q *Queryable) ChunkQuerier(mint, maxt int64) (storage.ChunkQuerier, error) {
 	return &chunkQuerier{source{Queryable: q, mint: mint, maxt: maxt}}, nil
 }
@@ -83,7 +83,7 @@ func (q *Queryable) ExemplarQuerier(ctx context.Context) (storage.ExemplarQuerie
 	if err != nil {
 		return nil, err
 	}
-	// The format of the answer has no field for a warning.
+	// Return an error, since the answer's format has no field for a warning.
 	err = cmp.Or(q.open.Current(ctx, name), q.open.Replayed(ctx, name))
 	if err != nil && !partial.Accepted(ctx) {
 		return nil, fmt.Errorf("exemplars may be missing: %w", err)

@@ -274,7 +274,7 @@ func TestSelect(t *testing.T) {
 				}
 				if c.step == 0 {
 					if got, err := do(ctx, nil, everything); got != c.want || err != nil {
-						t.Errorf("%s without hints: %s, %v\nwant %s", what, got, err, c.want)
+						t.Errorf("%s without hints: got %s, error %v\nwant %s", what, got, err, c.want)
 					}
 				}
 			}
@@ -304,7 +304,7 @@ func TestSelectMissesNoTileOnItsWay(t *testing.T) {
 			w.open.asked = func() { w.write(tenant.Default, tile.Width10s, "b@-10=2") }
 			got, err := do(w)
 			if err != nil || !strings.Contains(got, "b") {
-				t.Errorf("tile b was committed during the query, which returned %s, error %v, want b in it", got, err)
+				t.Errorf("tile b was committed during the query: got %s, error %v, want tile b in the result", got, err)
 			}
 		})
 	}
@@ -320,7 +320,7 @@ func TestSelectMatchesAndLimits(t *testing.T) {
 	}
 	hints := &storage.SelectHints{Start: now - hour, End: now, Limit: 2}
 	if got, err := w.selected(ctx, hints, everything); got != "a@-10=1 b@-10=1 b@-3=1" || err != nil {
-		t.Errorf("a query that is limited to two series returned %s, error %v, want all of a and b", got, err)
+		t.Errorf("a query with a limit of two series returned %s, error %v, want all samples of a and b", got, err)
 	}
 }
 
@@ -349,7 +349,7 @@ func TestLabels(t *testing.T) {
 			{"one name", names(q, &storage.LabelHints{Limit: 1}), []string{"__name__"}},
 		} {
 			if got, err := c.ask(); !slices.Equal(got, c.want) || err != nil {
-				t.Errorf("%s: %s: %v, %v; want %v", what, c.why, got, err, c.want)
+				t.Errorf("%s: %s: got %v, error %v; want %v", what, c.why, got, err, c.want)
 			}
 		}
 		if err := q.Close(); err != nil {
@@ -394,7 +394,7 @@ func TestTenants(t *testing.T) {
 			"samples": w.selected, "chunks": w.selectedChunks,
 		} {
 			if got, err := do(c.ctx, nil, everything); got != c.want || err != nil {
-				t.Errorf("%s: %s: %s, %v; want %s", c.why, what, got, err, c.want)
+				t.Errorf("%s: %s: got %s, error %v; want %s", c.why, what, got, err, c.want)
 			}
 		}
 	}
@@ -436,7 +436,7 @@ func TestSelectSaysWhatItCannotRead(t *testing.T) {
 		"samples": w.selected, "chunks": w.selectedChunks,
 	} {
 		if _, err := do(ctx, nil, everything); !errors.Is(err, tsdb.ErrClosed) {
-			t.Errorf("%s of a closed store returned %v, want ErrClosed", what, err)
+			t.Errorf("a select of %s in a closed store returned %v, want ErrClosed", what, err)
 		}
 	}
 }
@@ -484,7 +484,7 @@ func TestEngineChoosesResolution(t *testing.T) {
 			got = v[0].Floats[len(v[0].Floats)-1].F
 		}
 		if result.Err != nil || got != c.want {
-			t.Errorf("%s, step %v: %v, %v; want %v", c.expr, c.step, got, result.Err, c.want)
+			t.Errorf("%s, step %v: got %v, error %v; want %v", c.expr, c.step, got, result.Err, c.want)
 		}
 		q.Close()
 	}

@@ -158,7 +158,7 @@ func TestADiskThatHangsIsWaitedForOnce(t *testing.T) {
 				want = patience
 			}
 			if waited := time.Since(begun); err == nil || waited != want {
-				t.Errorf("record %d: %v after %v, want an error after %v", i, err, waited, want)
+				t.Errorf("record %d: got the error %v after %v, want an error after %v", i, err, waited, want)
 			}
 		}
 		synctest.Wait()

@@ -39,7 +39,7 @@ type Options struct {
 	Queries  func() []querycost.Row             // costs of queries
 	Sent     func() []record.Sent               // senders of remote write and OTLP
 	Cluster  func(context.Context) any          // the answer of /api/v1/status/cluster
-	Node     string                             // of this process; empty if it is in no cluster
+	Node     string                             // this process's node; empty if it is in no cluster
 	Build    string
 	Registry prometheus.Registerer
 	Logger   *slog.Logger

@@ -131,7 +131,7 @@ func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := read(t, r, made.ID).Read(record.Top); err != nil || string(text) != "2" {
-		t.Errorf("the record has the result of call %s of Top, %v, want call 2", text, err)
+		t.Errorf("the record has the result of call %s of Top, error %v, want that of call 2", text, err)
 	}
 }
 
@@ -183,7 +183,7 @@ func TestOneRecordOfABadTime(t *testing.T) {
 	for range 3 {
 		r.over <- overBudget{stage.Queue, 300 * time.Millisecond, 250 * time.Millisecond}
 	}
-	r.over <- overBudget{} // received only after the recorder has handled the third of the above
+	r.over <- overBudget{} // received only after the recorder has handled all three values above
 	stop()
 	all, err := r.List()
 	if err != nil || len(all) != 1 {

@@ -35,8 +35,8 @@ func (t *taking) put(name string, text []byte, err error) {
 	t.files[name] = text
 }
 
-// added maps the profiles that count from the start of the process to their files. A record has only
-// their increase while the record is made.
+// added has the files of the profiles that count from the start of the process, by profile. A record has
+// only what these profiles added while the record was made.
 var added = map[string]string{"allocs": record.Allocs, "mutex": record.Mutex, "block": record.Block}
 
 // take makes a record of the present state and of the next seconds.

@@ -93,8 +93,8 @@ func TestScrapesAsPrometheusDoes(t *testing.T) {
 	}
 }
 
-// parsed returns the samples that Prometheus' parser reads, as text in the form that the type taken
-// uses.
+// parsed returns the samples that Prometheus' parser reads, as text in the same form as the pushes in
+// `taken`.
 func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 	t.Helper()
 	var text bytes.Buffer

@@ -67,7 +67,8 @@ func (d *taken) Push(_ context.Context, tenant string, r *write.Incoming) (outco
 	return outcome.Outcome{}, nil
 }
 
-// buckets returns the buckets of a histogram without gaps, in the form of Prometheus' parser.
+// buckets returns the counts and the compacted buckets of a histogram, in the form of Prometheus'
+// parser.
 func buckets(from remotewrite.Histogram) string {
 	h := histogram.Histogram{PositiveBuckets: from.PositiveDeltas, NegativeBuckets: from.NegativeDeltas}
 	for _, s := range from.PositiveSpans {

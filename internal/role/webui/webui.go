@@ -28,7 +28,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-%
 	"img-src 'self' data:; font-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Page answers with the page and its files.
+// Page serves the web page and its files.
 type Page struct {
 	index    string
 	licenses *file
@@ -108,7 +108,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, isAsset := strings.CutPrefix(r.URL.Path, "/assets/")
 	switch asset := p.assets[name]; {
 	case isAsset && asset == nil:
-		// a page of an older version may request it
+		// an older version of the page may request this file
 		http.Error(w, "there is no such file; load the page again", http.StatusNotFound)
 	case isAsset:
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")

@@ -246,7 +246,7 @@ func (c *converter) split(r rule, m *mapping, in kinds) {
 	}
 }
 
-// seconds turns the scale of a mapping for milliseconds into one that also converts to seconds.
+// seconds returns the scale of a mapping for milliseconds, changed so that it also converts to seconds.
 func seconds(scale float64) float64 {
 	if scale == 0 {
 		scale = 1

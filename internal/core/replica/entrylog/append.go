@@ -72,7 +72,7 @@ func (l *Log) nextSegment(base uint64) error {
 			}
 			l.synced = l.tail.Last
 		}
-		_ = l.tail.Seal().Close() // Sync has reported any error
+		_ = l.tail.Seal().Close() // an earlier Sync reported any error
 	}
 	members, err := l.membersAt(base)
 	if err != nil {
@@ -81,7 +81,8 @@ func (l *Log) nextSegment(base uint64) error {
 	return l.beginSegment(&head{base: base, term: l.termOf(base), state: l.state, members: members})
 }
 
-// beginSegment writes header and head in a write of their own, so that their size is known.
+// beginSegment writes the header and the head in a write of their own, so that the size of this write is
+// known.
 func (l *Log) beginSegment(h *head) error {
 	payload, err := h.payload()
 	if err != nil {
@@ -150,8 +151,8 @@ func (l *Log) write(w *Write) error {
 	return nil
 }
 
-// abandon ends the current segment after a failed write or sync: frames that were not synced may
-// never reach the disk. The next segment is named after the first frame that does not count.
+// abandon ends the current segment after a failed write or sync: frames that were not synced may never
+// reach the disk. The next segment begins at the position of the first frame that does not count.
 func (l *Log) abandon() {
 	_ = l.tail.Seal().Close()
 	l.tail.Last = l.synced

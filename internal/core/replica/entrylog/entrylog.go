@@ -8,8 +8,8 @@
 // state and the members, so that earlier segments can be removed.
 //
 // The torn rest of the last write is cut off at the next start. Any other damage is an error,
-// ErrDamaged: a member that skipped entries, or forgot acknowledged ones, would break the promise
-// of the group. It must be filled again from the others.
+// ErrDamaged: a member that skipped entries, or forgot acknowledged ones, would break the promise of the
+// group. A member with a damaged log must be filled again from the other members.
 //
 // One limit remains: if a byte of the very last write is damaged after the sync, it looks like a
 // torn write.
@@ -185,7 +185,7 @@ func (l *Log) truncate(base uint64) {
 	l.last = base
 }
 
-// begin adds a segment with this head. Entries of earlier segments above the head's base no longer
+// begin adds a segment with this head. In earlier segments, entries above the head's base no longer
 // count. It is called with mu held, or while nothing else uses the log.
 func (l *Log) begin(first segment.Position, h *head) {
 	l.truncate(h.base)

@@ -44,8 +44,8 @@ func mustOpen(t testing.TB, fs segment.FS) *Log {
 	return l
 }
 
-// entries returns the entries from one index to another. The data of an entry names its term and
-// index.
+// entries returns entries of one term with the indexes from `from` to `to`. The data of each entry names
+// the entry's term and index.
 func entries(term, from, to uint64) (list []Entry) {
 	for i := from; i <= to; i++ {
 		list = append(list, Entry{Index: i, Term: term, Data: fmt.Appendf(nil, "%d of %d", i, term)})
@@ -76,7 +76,8 @@ func story(t testing.TB, l *Log) string {
 		}
 		term, err := l.Term(i)
 		if err != nil || term != one[0].GetTerm() || one[0].GetIndex() != i {
-			t.Fatalf("entry %d: term %d, error %v, want this index and the term of %v", i, term, err, one[0])
+			t.Fatalf("entry %d: Term returns %d, error %v, but Entries returns %v, want the same index and term",
+				i, term, err, one[0])
 		}
 		if one[0].GetType() == raftpb.EntryConfChangeV2 {
 			fmt.Fprintf(&b, " change")
@@ -164,13 +165,14 @@ func TestTruncate(t *testing.T) {
 	before := bytes.Clone(fs.Files[format.Name(1)].Data)
 	mustAppend(t, l, entries(2, 5, 6), &State{2, 2, 3})
 	if len(fs.Files) != 2 || !bytes.Equal(fs.Files[format.Name(1)].Data, before) {
-		t.Errorf("%d files, and the first file changed: %v, want 2 files and false",
+		t.Errorf("the log has %d files, first file changed: %v, want 2 files and false",
 			len(fs.Files), !bytes.Equal(fs.Files[format.Name(1)].Data, before))
 	}
 	const want = "term 2 vote 2 commit 3, [1 2 3]: 2/1 3/1 4/1 5/2 6/2"
 	check(t, l, want)
 	if at := l.place(4); at.end-at.offset > 100 {
-		t.Errorf("a read of entry 4 takes %d bytes, want at most 100, without the replaced entries", at.end-at.offset)
+		t.Errorf("a read of entry 4 reads %d bytes, want at most 100, since it must leave out the replaced entries",
+			at.end-at.offset)
 	}
 	check(t, mustOpen(t, fs.Crash()), want)
 
@@ -257,7 +259,7 @@ func TestTornAtEachByte(t *testing.T) {
 				seen[got] = true
 				mustAppend(t, reopened, entries(9, reopened.Last()+1, reopened.Last()+1), &State{9, 1, reopened.Last()})
 				if again, want := story(t, mustOpen(t, torn)), story(t, reopened); again != want {
-					t.Fatalf("%s, cut at %d: after another start %s\nwant %s", last.name, cut, again, want)
+					t.Fatalf("%s, cut at %d: after another start the log has %s\nwant %s", last.name, cut, again, want)
 				}
 			}
 		}
@@ -328,7 +330,7 @@ func TestStart(t *testing.T) {
 	l = mustOpen(t, fs)
 	if err := l.Start(5); !errors.Is(err, ErrDamaged) ||
 		!strings.Contains(err.Error(), "the state of the member ends with entry 5") {
-		t.Errorf("the member's state ends behind the log: %v, want damage at entry 5", err)
+		t.Errorf("Start with a state that ends behind the log: %v, want ErrDamaged at entry 5", err)
 	}
 	if err := l.Start(4); err != nil {
 		t.Error(err)
@@ -401,7 +403,7 @@ func TestOpenSyncs(t *testing.T) {
 
 // The kernel reports a failed sync once. Later syncs of the file succeed without saving its bytes. If
 // the process is killed after a failed sync, the next process finds these bytes and treats them as
-// stored. So Open writes them anew: into a new file, or on a full disk in place.
+// stored. So Open writes them anew: into a new file, or in place if the disk is full.
 func TestOpenAfterFailedSync(t *testing.T) {
 	for _, space := range []int{memfs.Plenty, 0} {
 		openAfterFailedSync(t, space)
@@ -525,7 +527,8 @@ func openCannotSync(t *testing.T, space int, ops ...string) {
 			t.Errorf("%s fails: %v", op, err)
 		}
 		if len(fs.Files) != 1 || fs.Handles != 0 {
-			t.Errorf("%s fails: %d files and %d open handles are left, want 1, 0", op, len(fs.Files), fs.Handles)
+			t.Errorf("Open with a failing %s leaves %d files and %d open handles, want 1 and 0",
+				op, len(fs.Files), fs.Handles)
 		}
 		fs.Space, fs.Fail = memfs.Plenty, nil
 		check(t, mustOpen(t, powerLoss(fs)), want)
@@ -596,10 +599,10 @@ func TestCompact(t *testing.T) {
 	}
 	size, files := l.Bytes(), len(fs.Files)
 	if err := l.Compact(40, size); err != nil || l.Base() != 1 || len(fs.Files) != files {
-		t.Fatalf("within the bound: %v, base %d, want no error, base 1", err, l.Base())
+		t.Fatalf("Compact with a bound that the log keeps: %v, base %d, want no error, base 1", err, l.Base())
 	}
 	if err := l.Compact(40, size-1); err != nil || len(fs.Files) != files-1 || l.Bytes() >= size {
-		t.Fatalf("one byte beyond the bound: %v, %d of %d files are left, want one file less",
+		t.Fatalf("Compact with a bound one byte below the log's size: %v, %d of %d files are left, want one file fewer",
 			err, len(fs.Files), files)
 	}
 	left := len(fs.Files)
@@ -615,7 +618,8 @@ func TestCompact(t *testing.T) {
 	mustOpen(t, fs.Crash())
 	fs.Fail = nil
 	if err := l.Compact(40, 0); err != nil || l.Base() > 40 || l.Base() < 35 || len(fs.Files) != len(l.segments) {
-		t.Fatalf("Compact up to entry 40: %v, base %d, want base 35 to 40; %d files", err, l.Base(), len(fs.Files))
+		t.Fatalf("Compact up to entry 40: %v, base %d, want no error and base 35 to 40; %d files are left",
+			err, l.Base(), len(fs.Files))
 	}
 	base := l.Base()
 	if _, err := l.Entries(base, base+2, 0); !errors.Is(err, raft.ErrCompacted) {
@@ -662,7 +666,8 @@ func TestReadBack(t *testing.T) {
 		mustAppend(t, l, entries(1, i, i), &State{1, 0, i - 1})
 	}
 	if len(l.cache) > 6 || l.cached > opts.CacheBytes {
-		t.Errorf("%d entries and %d bytes in memory, want at most 6, %d", len(l.cache), l.cached, opts.CacheBytes)
+		t.Errorf("%d entries and %d bytes are in memory, want at most 6 entries and %d bytes",
+			len(l.cache), l.cached, opts.CacheBytes)
 	}
 	for lo := uint64(2); lo <= 50; lo++ {
 		for _, bytes := range []uint64{0, 150, 1 << 40} {

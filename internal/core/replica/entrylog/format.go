@@ -65,7 +65,7 @@ type head struct {
 
 var errMembers = errors.New("too many members for the head of a segment")
 
-// payload returns the payload of the frame; base is its stamp.
+// payload returns the payload of the head's frame. The stamp of that frame is base.
 func (h *head) payload() ([]byte, error) {
 	b := make([]byte, 0, headBytes)
 	for _, v := range []uint64{h.term, h.state.Term, h.state.Vote, h.state.Commit} {

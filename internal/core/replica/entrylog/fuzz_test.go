@@ -65,7 +65,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		list, err := l.Entries(l.Base()+1, l.Last()+1, 1<<40)
 		if err != nil && l.Last() > l.Base() || uint64(len(list)) != l.Last()-l.Base() {
-			t.Fatalf("%d entries, want those from %d to %d: %v", len(list), l.Base()+1, l.Last(), err)
+			t.Fatalf("got %d entries, want the entries %d to %d; error: %v", len(list), l.Base()+1, l.Last(), err)
 		}
 		last := uint64(0)
 		for i, e := range list {
@@ -88,7 +88,7 @@ func FuzzOpen(f *testing.F) {
 		mustAppend(t, l, []Entry{{Index: end + 1, Term: last + 1, Data: []byte("more")}}, nil)
 		again, err := Open(fs, testOptions)
 		if err != nil || again.Last() != end+1 || again.Base() != l.Base() || again.state != state {
-			t.Fatalf("reopened after one more entry: %v, %+v", err, again)
+			t.Fatalf("Open after one more entry: error %v, log %+v", err, again)
 		}
 	})
 }

@@ -89,7 +89,7 @@ func (l *Log) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 // place is where an entry is on disk.
 type place struct {
 	file        segment.Position
-	offset, end int64 // end is where the next entry or the end of the file is
+	offset, end int64 // end is where the next entry begins or the file ends
 	index       uint64
 }
 

@@ -42,7 +42,7 @@ type File struct {
 	lost   bool // a Sync failed: as with a real kernel, later Syncs save only bytes overwritten since
 
 	overwritten int    // how many of the first bytes were overwritten since the last Sync
-	before      []byte // the bytes that the disk may still have in place of overwritten ones
+	before      []byte // the old bytes that the disk may still have for the overwritten ones
 }
 
 func (f *File) clone() *File {
@@ -281,7 +281,7 @@ func (h *handle) Write(b []byte) (int, error) {
 	if h.overwrites {
 		at = h.at
 	}
-	n, err, places := len(b), error(nil), min(len(f.Data)-at, len(b)) // places: bytes that need no space
+	n, err, places := len(b), error(nil), min(len(f.Data)-at, len(b)) // places: how many bytes need no new space
 	if n > h.fs.Space+places {
 		n, err = h.fs.Space+places, ErrNoSpace
 	}
