@@ -146,9 +146,10 @@ func (s *socket) startFlush() {
 	s.took = time.Now()
 }
 
-// write hands over a packet, which has room for a frame's head before it. If write returns an error, the
-// server does not get the packet. On a stream this also holds for parts that were written earlier,
-// since the server ignores an incomplete frame. EMSGSIZE is permanent; all other errors may go away.
+// write hands over a packet. The memory before the packet has room for a frame's head. If write returns
+// an error, the server does not get the packet. On a stream this also holds for parts that were written
+// earlier, since the server ignores an incomplete frame. EMSGSIZE is permanent; all other errors may go
+// away.
 func (s *socket) write(ctx context.Context, packet []byte) error {
 	now := time.Now()
 	if err := s.connect(ctx, now); err != nil {

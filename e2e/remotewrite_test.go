@@ -356,7 +356,7 @@ func (p *process) checkPromised(t *testing.T, promised *acknowledged) {
 			t.Fatal(err)
 		}
 		if len(results) != 1 {
-			t.Fatalf("there are %d series of kill%d, want 1", len(results), i)
+			t.Fatalf("the query for kill%[2]d found %[1]d series, want 1", len(results), i)
 		}
 		r := results[0]
 		found := map[int64]float64{}

@@ -68,7 +68,7 @@ func (s *server) asked(t *testing.T, method, path, headers string) (*http.Respon
 }
 
 // A page of another origin can make a browser on this machine send a form, or a body without a
-// content type, which remote write 1.0 allows. Routes that write or operate refuse such requests.
+// content type. Remote write 1.0 allows such a body. Routes that write or operate refuse such requests.
 // Senders, which are not browsers, are not affected.
 func TestForeignPagesChangeNothing(t *testing.T) {
 	s := onlyHTTP(t, "")

@@ -89,7 +89,7 @@ func TestWhoOperates(t *testing.T) {
 			}
 		}
 		if code, text := off.bySocket(t, method, path, ""); code == http.StatusForbidden {
-			t.Errorf("%s by operator.sock: got the status %d, want it allowed: %s", pattern, code, text)
+			t.Errorf("%s by operator.sock: got the status %d, want an allowed request; the answer is %s", pattern, code, text)
 		}
 		// A request of a foreign web page may come through a tunnel.
 		for _, page := range []string{

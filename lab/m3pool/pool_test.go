@@ -82,7 +82,7 @@ func TestTechniques(t *testing.T) {
 	}
 }
 
-// With a goroutine for each batch, a deep batch grows a stack once, or twice with the regression. With a
+// With a goroutine for each batch, a deep batch grows a stack once; in the build with the regression, twice. With a
 // pool, a batch hardly ever grows a stack. The growths in the table are the same on every machine.
 func TestGrowths(t *testing.T) {
 	const n = 20 * burst

@@ -43,7 +43,7 @@ type WriterPace struct {
 type WriterResult struct {
 	Sent    remoteload.Totals
 	Written uint64 // samples stored, by the receiver's answers
-	Refused string // the first answer to a request that was not stored entirely
+	Refused string // the first answer that says that samples were not stored
 	Retries uint64 // answers that asked for a retry, and broken connections
 	GoneOn  uint64 // requests answered with 503 and not retried
 

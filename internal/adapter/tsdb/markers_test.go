@@ -374,7 +374,7 @@ func TestAFailedSyncHoldsUpNoOpening(t *testing.T) {
 	if e, _, err := readEnds(st.dir); err != nil {
 		t.Fatal(err)
 	} else if fits, err := e.wbl.fits(filepath.Join(st.dir, "wbl")); !fits || err != nil {
-		t.Errorf("the ends fit after a sync: %t, want true; error %v", fits, err)
+		t.Errorf("after a sync, the saved ends fit the log: %t, want true; error %v", fits, err)
 	}
 }
 

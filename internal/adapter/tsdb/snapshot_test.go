@@ -84,7 +84,8 @@ func TestVerifyFindsDamage(t *testing.T) {
 	}
 	block := blocks[0]
 	verify := func() error { return Verify(context.Background(), dir, func(Content) {}) }
-	for name, at := range map[string]string{"chunks/000001": "", "index": "__name__"} { // not in the padding of the index
+	// The index is damaged in a name, because nothing reads its padding.
+	for name, at := range map[string]string{"chunks/000001": "", "index": "__name__"} {
 		file := filepath.Join(block, name)
 		whole, err := os.ReadFile(file)
 		if err != nil {

@@ -218,7 +218,7 @@ func (l *Log) syncFiles() error {
 	}
 	for _, s := range done {
 		check(s.first, s.Sync())
-		_ = s.Close() // Sync has reported any error
+		_ = s.Close() // every error was reported by Sync
 	}
 	if active != nil && !check(first, active.Sync()) {
 		l.giveUp(active)

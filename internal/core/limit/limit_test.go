@@ -304,10 +304,10 @@ func TestReloadsDoNotAddUp(t *testing.T) {
 		t.Errorf("%d places wait, want 10", n)
 	}
 	if n := tenant.Report(begin + 399*second).Series; n != 10 {
-		t.Errorf("got %d series shortly before the end of the last reload's claim time, want 10", n)
+		t.Errorf("got %d series shortly before the claim time of the last reload ends, want 10", n)
 	}
 	if n := tenant.Report(begin + 401*second).Series; n != 0 {
-		t.Errorf("%d series after the last reload's claim time, want 0", n)
+		t.Errorf("%d series after the claim time of the last reload, want 0", n)
 	}
 }
 

@@ -126,7 +126,7 @@ func (t *tenant) addTile(x Tile) {
 type Waiting struct {
 	Tiles    int
 	Bytes    int64  // of tiles, about
-	Samples  uint64 // values on the wire in tiles
+	Samples  uint64 // received values that the tiles sum up
 	Since    int64  // Unix ms, the end of the oldest tile; 0 for none
 	Requests int
 

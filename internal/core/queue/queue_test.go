@@ -44,7 +44,7 @@ func entry(id uint64) Frame {
 	rng := rand.New(rand.NewPCG(id, 7))
 	payload := binary.BigEndian.AppendUint64(nil, id)
 	for range rng.IntN(60) {
-		payload = append(payload, byte(rng.IntN(4))) // few values, so that many look like a mark
+		payload = append(payload, byte(rng.IntN(4))) // four values only, so that bytes often look like a mark
 	}
 	return Frame{Time: int64(id) * 1000, Samples: uint32(rng.IntN(9)), Payload: payload}
 }

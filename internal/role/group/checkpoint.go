@@ -122,7 +122,7 @@ func (g *Group) continueSaving(n int) {
 	}
 }
 
-// addGroup writes the section of the group, the first one.
+// addGroup writes the first section, which is that of the group.
 func (c *saving) addGroup(state *member.Member) error {
 	c.buf = state.AppendGroup(c.buf[:0])
 	return c.Add(&checkpoint.Section{Kind: checkpoint.Group, Index: c.Base(), Payload: c.buf})

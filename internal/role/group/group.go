@@ -201,7 +201,7 @@ type Restored struct {
 	New        bool // the directory was empty
 	Checkpoint *checkpoint.File
 	Entries    int // entries read from the log
-	Notes      int // notes of requests that the stores have
+	Notes      int // notes that say which requests the stores have
 }
 
 // Names returns the names of DogStatsD metrics. Other goroutines may peek, and ask for metadata.

@@ -176,8 +176,8 @@ func (f *file) deadEnd(inForce []ranked, pattern, other string) string {
 	return ""
 }
 
-// begins reports whether a pattern begins with the parts in `with`, and matches `name`. A * in `name`
-// stands for any text.
+// begins reports whether a pattern begins with the parts in `with`, and matches `name`, which is a
+// pattern itself: its * is taken for some text that only a * matches.
 func begins(pattern string, with, name []string) bool {
 	parts := strings.Split(pattern, ".")
 	if len(parts) != len(name) || !slices.Equal(parts[:len(with)], with) {
