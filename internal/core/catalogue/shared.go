@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -160,12 +161,7 @@ func (s *Shared) Append(b []byte) []byte {
 		for m := range t.all() {
 			all = append(all, m)
 		}
-		slices.SortFunc(all, func(x, y *metric) int {
-			if x.Name < y.Name {
-				return -1
-			}
-			return 1
-		})
+		slices.SortFunc(all, func(x, y *metric) int { return strings.Compare(x.Name, y.Name) })
 		for _, m := range all {
 			b = m.append(b)
 		}

@@ -676,8 +676,8 @@ func (n *Node) Join(now int64, id ID, node entry.Node) {
 	}
 }
 
-// admitNodes lets nodes join, and makes learners voters. What is not possible yet is tried again at the
-// next tick.
+// admitNodes lets nodes join, and makes learners voters. The next tick tries again each change that is not
+// possible yet.
 func (n *Node) admitNodes() {
 	if n.term != n.leadership.Term {
 		return // entries of earlier leaders may name nodes

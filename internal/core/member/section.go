@@ -24,7 +24,7 @@ var errSection = errors.New("the section is damaged")
 const (
 	sectionVersion = 1 // of a tenant, of the decisions, and of a group without the additions of later versions
 	withEvents     = 2 // of a group: events that wait for the event log
-	withForwarded  = 3 // of a group: what is forwarded, and waiting events
+	withForwarded  = 3 // of a group: what its backends have, and waiting events
 	withNames      = 4 // of a group: names of metrics, and all of the above
 )
 
