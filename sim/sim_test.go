@@ -131,7 +131,8 @@ func (s *sim) deliver(b []byte, from int, sent int64, applied uint64) {
 		return
 	}
 	s.At(0, &to.Process, func() { // after the node's pause
-		if err := to.node.Step(to.clock(), member.Message{Message: m, Sent: sent, Applied: applied}); err != nil {
+		all := member.Message{Message: m, Sent: sent, Applied: applied, Knows: to.node.State().Knows()}
+		if err := to.node.Step(to.clock(), all); err != nil {
 			s.Fail("%v: %v", &m, err)
 		}
 		s.drain(to)

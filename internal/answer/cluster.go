@@ -90,6 +90,11 @@ type ClusterGroup struct {
 	Leader  string   `json:"leader"`
 	Applied uint64   `json:"applied"` // index of the last entry that the answering node applied
 	Members []string `json:"members"` // the nodes that vote
+
+	// The newest format and semantics that entries of the log may use. A node cannot go back to a program that does
+	// not know them.
+	Format    uint32 `json:"format"`
+	Semantics uint32 `json:"semantics"`
 }
 
 // Parts that a node can have in its group.

@@ -148,6 +148,9 @@ func printCluster(out io.Writer, c *answer.Cluster) error {
 	if c.Cluster != "" {
 		fmt.Fprintf(&b, "cluster %s\n", c.Cluster)
 	}
+	for _, g := range c.Groups {
+		fmt.Fprintf(&b, "the log uses format %d and semantics %d\n", g.Format, g.Semantics)
+	}
 	if c.Leader == "" {
 		b.WriteString("no leader: writes fail, and queries answer only in part (partial_response=true)\n")
 	}

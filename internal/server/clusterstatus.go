@@ -125,7 +125,8 @@ func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
 	if g, err := s.member(); err == nil {
 		status := g.Status()
 		c.Leader = status.Leader
-		of := answer.ClusterGroup{Leader: status.Leader, Applied: status.Applied}
+		of := answer.ClusterGroup{Leader: status.Leader, Applied: status.Applied,
+			Format: status.Version.Format, Semantics: status.Version.Semantics}
 		for _, n := range c.Nodes {
 			if n.Part == answer.PartVoter {
 				of.Members = append(of.Members, n.Name)

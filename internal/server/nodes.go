@@ -122,8 +122,8 @@ func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error)
 		return peer.Joined{}, fmt.Errorf("%w: node %s is not in cluster.nodes of node %s, which leads; add it on all nodes",
 			cluster.ErrNotAdmitted, j.Name, h.config.Node)
 	}
-	if j.Format < member.Format || j.Semantics < member.Semantics {
-		return peer.Joined{}, fmt.Errorf("%w: node %s has an older version of freshet than this cluster; upgrade it",
+	if uses := status.Version; j.Format < uses.Format || j.Semantics < uses.Semantics {
+		return peer.Joined{}, fmt.Errorf("%w: node %s has an older version of freshet than this cluster uses; upgrade it",
 			cluster.ErrNotAdmitted, j.Name)
 	}
 	if of, known := status.Nodes[j.Name]; status.Base > identity.BaseIndex && !(known && of == j.Member) {

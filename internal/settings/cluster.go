@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/entry"
@@ -19,13 +20,15 @@ type Cluster struct {
 	Join       bool          `yaml:"join" help:"an empty data directory joins the cluster of cluster.nodes; ignored once the directory belongs to it"`
 	TLS        ClusterTLS    `yaml:"tls"`
 	Outbox     conf.Bytes    `yaml:"outbox" help:"bytes of DogStatsD windows that may wait on disk while no node acknowledges them, at least 32MiB; beyond it the oldest are given up"`
+
+	UpgradeAfter time.Duration `yaml:"upgrade_after" help:"how long all nodes must run a newer version before the cluster uses its new formats. Until then each node can go back to the older version"`
 }
 
 // MinOutbox has room for four of the largest pushes, which are half an entry each.
 const MinOutbox = 4 * entry.MaxSize / 2
 
 // DefaultCluster has room for the windows of half an hour, each with 10,000 series of 60 bytes.
-func DefaultCluster() Cluster { return Cluster{Outbox: 1 << 30} }
+func DefaultCluster() Cluster { return Cluster{Outbox: 1 << 30, UpgradeAfter: 10 * time.Minute} }
 
 // ClusterTLS names certificates in place of a secret.
 type ClusterTLS struct {
@@ -83,6 +86,9 @@ func (c *Cluster) Validate() (problems []conf.Problem) {
 	}
 	if c.Outbox < MinOutbox {
 		add("outbox", "is %v, which has no room for a few large windows; set it to 32MiB or more", c.Outbox)
+	}
+	if c.UpgradeAfter < 0 {
+		add("upgrade_after", "is %v; set it to 0 or more", c.UpgradeAfter)
 	}
 	if c.Node != "" && !seen[c.Node] {
 		add("node", "is %.80q, which is not in cluster.nodes; add %[1]s=HOST:PORT there", c.Node)

@@ -322,8 +322,10 @@ func TestMessagesComeInOrder(t *testing.T) {
 			m := next(t, p.handler.received)
 			var body raftpb.Message
 			b, _ := m.Append(nil)
-			if err := proto.Unmarshal(b, &body); err != nil || m.Sent != 17 || m.Applied != 5 {
-				t.Fatalf("the message has Sent = %d and Applied = %d, want 17 and 5; error %v", m.Sent, m.Applied, err)
+			knows := entry.Version{Format: member.Format, Semantics: member.Semantics}
+			if err := proto.Unmarshal(b, &body); err != nil || m.Sent != 17 || m.Applied != 5 || m.Knows != knows {
+				t.Fatalf("the message has Sent = %d, Applied = %d and Knows = %v, want 17, 5 and %v; error %v",
+					m.Sent, m.Applied, m.Knows, knows, err)
 			}
 			number := body.GetCommit()
 			if !m.Urgent {

@@ -203,7 +203,7 @@ func (p *Peers) hello() *wire.Hello {
 	self := p.Self()
 	h := &wire.Hello{
 		Epoch: self.Epoch, Group: self.Group, Node: p.Name, From: self.Member,
-		Lowest: lowestVersion, Highest: highestVersion,
+		Lowest: lowestVersion, Highest: highestVersion, Format: member.Format, Semantics: member.Semantics,
 	}
 	if self.Cluster != (Cluster{}) {
 		h.Cluster = self.Cluster[:]

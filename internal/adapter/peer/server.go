@@ -351,6 +351,7 @@ var errForged = errors.New("it is from or for another member than its stream")
 // readBatch parses the messages of a batch. All messages must be between the members of the hello.
 func readBatch(hello *wire.Hello, b *wire.Batch) ([]member.Message, error) {
 	all := make([]member.Message, 0, len(b.GetMessages()))
+	knows := entry.Version{Format: hello.GetFormat(), Semantics: hello.GetSemantics()}
 	for _, m := range b.GetMessages() {
 		parsed, err := replica.ParseMessage(m.GetBody())
 		if err != nil {
@@ -360,7 +361,7 @@ func readBatch(hello *wire.Hello, b *wire.Batch) ([]member.Message, error) {
 			return nil, fmt.Errorf("%w: from %d to %d, on a stream from %d to %d", errForged, parsed.From, parsed.To,
 				hello.GetFrom(), hello.GetTo())
 		}
-		all = append(all, member.Message{Message: parsed, Sent: m.GetSent(), Applied: m.GetApplied()})
+		all = append(all, member.Message{Message: parsed, Sent: m.GetSent(), Applied: m.GetApplied(), Knows: knows})
 	}
 	return all, nil
 }

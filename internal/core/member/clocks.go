@@ -2,8 +2,11 @@ package member
 
 import (
 	"slices"
+	"time"
 
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/mutant"
+	"github.com/freshet-io/freshet/internal/core/replica"
 )
 
 const (
@@ -139,4 +142,57 @@ func (c *clocks) apart() int64 {
 		return all[1] - all[0]
 	}
 	return 0
+}
+
+// versions are the newest versions that the programs of the other members know.
+type versions map[uint64]entry.Version
+
+// heard is called with what another member's message says.
+func (v *versions) heard(member uint64, knows entry.Version) {
+	if *v == nil {
+		*v = versions{}
+	}
+	(*v)[member] = knows
+}
+
+// raiseVersion lets the group use a newer version once the programs of all members have known it for
+// Settings.UpgradeAfter. Until then, each node can go back to its older program. Afterwards, that program would
+// stop at the first entry of the newer version.
+func (n *Node) raiseVersion() {
+	l := &n.leader
+	if n.term != n.leadership.Term || l.raises > n.state.Index() {
+		return // an entry under way may raise it
+	}
+	to := n.commonVersion()
+	if to != l.raisesTo {
+		l.raisesTo, l.raisesAt = to, l.ticks
+	}
+	agreed := time.Duration(l.ticks-l.raisesAt) * replica.TickEvery
+	if to == n.state.version || agreed < n.settings.UpgradeAfter {
+		return
+	}
+	e := entry.Entry{Kind: entry.KindVersion, Group: n.state.group, Shape: shape, Version: to}
+	if index, err := n.replica.Propose(e.Append(nil)); err == nil {
+		l.raises = index
+	}
+}
+
+// commonVersion returns the newest version that the programs of all members know. It is the group's present
+// version while some member was not heard lately, since nobody knows with which program that member comes back.
+func (n *Node) commonVersion() entry.Version {
+	common, now := n.state.knows, n.state.version
+	for _, id := range slices.Concat(n.members.Voters, n.members.Learners, n.members.Leaving) {
+		if id == n.settings.Self.Member {
+			continue
+		}
+		knows, heard := n.leader.versions[id]
+		if x, recently := n.leader.clocks.others[id]; !heard || !recently || n.leader.clocks.old(x) {
+			return now
+		}
+		common.Format = min(common.Format, knows.Format)
+		common.Semantics = min(common.Semantics, knows.Semantics)
+	}
+	common.Format = max(common.Format, now.Format)
+	common.Semantics = max(common.Semantics, now.Semantics)
+	return common
 }

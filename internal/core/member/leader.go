@@ -18,11 +18,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// leader is the state that a member needs while it leads. All fields except the clocks and the backlog
-// belong to one term.
+// leader is the state that a member needs while it leads. All fields except the first three belong
+// to one term.
 type leader struct {
-	clocks  clocks
-	backlog backlog
+	clocks   clocks
+	backlog  backlog
+	versions versions
 
 	since   int64           // when it was elected, or earlier if our clock has leapt; 0 if it is not known yet
 	ticks   int64           // number of ticks since then, which a leap of the clock does not change
@@ -38,7 +39,11 @@ type leader struct {
 	names   uint64          // index of the last entry under way that names a node
 	notes   uint64          // index of the last entry under way that says what is forwarded
 	claims  uint64          // index of the last entry under way that claims names for which pushes wait
+	raises  uint64          // index of the last entry under way that raises the version
 	stall   stall
+
+	raisesTo entry.Version // the newest version that all members know; raisesAt is the tick since when
+	raisesAt int64
 }
 
 // push is a push that waits to be proposed.
@@ -71,7 +76,7 @@ const (
 // reset ends a term, and returns what was not proposed and the nodes that wait to join.
 func (l *leader) reset() ([]push, []proposal, []join) {
 	queue, writes, joins := l.queue, l.writes, l.joins
-	*l = leader{clocks: l.clocks, backlog: l.backlog, heard: map[uint64]bool{}}
+	*l = leader{clocks: l.clocks, backlog: l.backlog, versions: l.versions, heard: map[uint64]bool{}}
 	return queue, writes, joins
 }
 
@@ -101,6 +106,7 @@ func (n *Node) lead() {
 	n.proposeWindows()
 	n.proposeBoundaries()
 	n.admitNodes()
+	n.raiseVersion()
 }
 
 // handOver asks the voter that was heard last to lead.
@@ -723,7 +729,7 @@ func (n *Node) Sends() bool { return n.leadership.Leads && n.term == n.leadershi
 // Forwarded tells the leader up to which entry each backend has the forwarded data. It proposes an entry
 // that notes this, unless the log already says so or such an entry is under way.
 func (n *Node) Forwarded(reached map[string]uint64) {
-	if !n.Sends() || n.leader.notes > n.state.Index() {
+	if !n.Sends() || n.leader.notes > n.state.Index() || n.state.version.Format < withForwardedEntries {
 		return
 	}
 	e := entry.Entry{Kind: entry.KindForwarded, Group: n.state.group, Shape: shape}

@@ -41,7 +41,7 @@
 //	work.go      what the stores take next
 //	request.go   a request in the log, and events
 //	tenant.go    a tenant's queues, and hashes of outcomes
-//	clocks.go    the members' clocks
+//	clocks.go    the members' clocks, and the versions that their programs know
 package member
 
 import (
@@ -68,11 +68,15 @@ import (
 // skipped it would differ from the others.
 var ErrEntry = errors.New("an entry of the log cannot be applied")
 
-// Format and Semantics are the newest versions that this program knows: see entry.Version.
+// Format and Semantics are the newest versions that this program knows: see entry.Version. A leader proposes
+// nothing that the version in Member.version does not have yet.
 const (
-	Format    = 2 // 2 has entries of the kind forwarded
+	Format    = withForwardedEntries
 	Semantics = 1
 )
+
+// Formats, by what they brought.
+const withForwardedEntries = 2 // entries of the kind forwarded
 
 // shape is the only shape of a group so far.
 const shape = 1
@@ -81,8 +85,9 @@ const shape = 1
 type Member struct {
 	config  *tile.Config // for queries; no effect of an entry depends on it
 	group   uint64
-	applied uint64 // index of the last entry
-	version entry.Version
+	applied uint64        // index of the last entry
+	knows   entry.Version // the newest version that this program knows
+	version entry.Version // what entries may use: see Node.raiseVersion
 	shards  *tile.Shards
 	tenants map[string]*tenant
 	has     tenants.Set // the admitted tenants
@@ -116,10 +121,11 @@ type Member struct {
 func New(group uint64, config *tile.Config) *Member {
 	m := &Member{
 		config: config, group: group, shards: tile.NewShards(config),
-		version: entry.Version{Format: Format, Semantics: Semantics},
+		knows:   entry.Version{Format: Format, Semantics: Semantics},
 		tenants: map[string]*tenant{}, senders: map[uint64]lastWindows{}, digests: map[string]*Digest{},
 		names: catalogue.NewShared(),
 	}
+	m.version = m.knows
 	return m
 }
 
@@ -277,16 +283,30 @@ func (m *Member) Nodes() map[string]uint64 { return m.nodes.All() }
 // entry.KindForwarded. It is 0 for an unknown backend.
 func (m *Member) Forwarded(backend string) uint64 { return m.sent.Of(backend) }
 
+// Version returns the version that entries may use.
+func (m *Member) Version() entry.Version { return m.version }
+
+// Knows returns the newest version that this program knows.
+func (m *Member) Knows() entry.Version { return m.knows }
+
 // applyVersion raises the version. It never falls.
 func (m *Member) applyVersion(v entry.Version) error {
-	if v.Format > Format || v.Semantics > Semantics {
-		return fmt.Errorf("from this entry on, the format is %d and the semantics %d, but this program knows only "+
-			"%d and %d: %w",
-			v.Format, v.Semantics, Format, Semantics, entry.ErrNewer)
+	if err := m.readable(v); err != nil {
+		return err
 	}
 	m.version.Format = max(m.version.Format, v.Format)
 	m.version.Semantics = max(m.version.Semantics, v.Semantics)
 	return nil
+}
+
+// readable returns an error if this program is too old for a version.
+func (m *Member) readable(v entry.Version) error {
+	if v.Format <= m.knows.Format && v.Semantics <= m.knows.Semantics {
+		return nil
+	}
+	return fmt.Errorf("the cluster uses format %d and semantics %d, but this program knows only %d and %d: "+
+		"start the newer version of freshet that this node had: %w",
+		v.Format, v.Semantics, m.knows.Format, m.knows.Semantics, entry.ErrNewer)
 }
 
 // tenant returns a tenant, and makes it if it is new.

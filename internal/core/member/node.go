@@ -51,6 +51,8 @@ type Settings struct {
 
 	MaxBehind int64 // bytes of entries that a quorum may not have applied yet
 
+	UpgradeAfter time.Duration // how long all members must know a newer version before the group uses it
+
 	// Names returns the limits for the names of DogStatsD metrics, without Clock, MaxTenants and Claims. If it is nil,
 	// series are stored under the names that they have in pushes.
 	Names func() entry.Names
@@ -172,6 +174,8 @@ type Message struct {
 	replica.Message
 	Sent    int64  // Unix ms by the sender's clock
 	Applied uint64 // the last entry that the sender has applied
+
+	Knows entry.Version // the newest version that the sender's program knows
 }
 
 // Step takes a message from another member.
@@ -179,6 +183,7 @@ func (n *Node) Step(now int64, m Message) error {
 	n.tell(now)
 	n.leader.clocks.heard(m.From, m.Sent)
 	n.leader.backlog.heard(m.From, m.Applied)
+	n.leader.versions.heard(m.From, m.Knows)
 	return n.replica.Step(m.Message)
 }
 

@@ -111,7 +111,8 @@ func (g *three) settle() {
 			for _, m := range out.Messages {
 				if to := g.nodes[m.To-1]; !from.parted && !to.parted && !from.loses(&m) && (m.Urgent || !from.muffled) {
 					busy = true
-					if err := to.Step(g.now+to.clock, Message{m, g.now + from.clock, from.state.Index()}); err != nil {
+					sent := Message{m, g.now + from.clock, from.state.Index(), from.state.Knows()}
+					if err := to.Step(g.now+to.clock, sent); err != nil {
 						g.t.Fatal(err)
 					}
 				}

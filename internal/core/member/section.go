@@ -132,7 +132,7 @@ func Restore(group uint64, config *tile.Config, section []byte) (*Member, error)
 	if d.bad || !known || len(d.b) > 0 || len(sent) > 0 && !sent.Forwarded() {
 		return nil, fmt.Errorf("the group: %w", errSection)
 	}
-	if err := cmp.Or(m.pairs.Parse(pairs), m.deltas.seen.Parse(seen), m.has.Parse(has),
+	if err := cmp.Or(m.readable(m.version), m.pairs.Parse(pairs), m.deltas.seen.Parse(seen), m.has.Parse(has),
 		m.nodes.Parse(nodes), m.names.Parse(names)); err != nil {
 		return nil, fmt.Errorf("the group: %w", err)
 	}

@@ -144,6 +144,8 @@ type Options struct {
 
 	MaxBehind int64 // bound of the bytes of entries that a quorum has not applied
 
+	UpgradeAfter time.Duration // see member.Settings
+
 	Mark     uint32 // as in journal.Options
 	Seed     uint64 // of the timeouts of elections
 	Segment  int64  // bytes of a segment of the log; 0 means 64 MiB

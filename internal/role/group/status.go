@@ -29,6 +29,8 @@ type Status struct {
 	Committed uint64 // index of the last entry that is known to be committed
 	Base      uint64 // index before the first entry in the log
 
+	Version entry.Version // what entries may use
+
 	// Whole says that the member has everything that was ever acknowledged, whoever leads: it is the only voter,
 	// and leads or has applied its whole log. On a full disk it may not be able to lead.
 	Whole bool
@@ -280,7 +282,8 @@ func (g *Group) report() {
 	s := &Status{
 		Leader: g.Leader(), Leads: g.leads, Term: g.leadership.Term,
 		Applied: state.Index(), Committed: g.node.Committed(), Base: g.log.Base(),
-		Nodes: state.Nodes(), Members: g.members, Progress: g.node.Progress(),
+		Version: state.Version(),
+		Nodes:   state.Nodes(), Members: g.members, Progress: g.node.Progress(),
 	}
 	s.Whole = g.alone && (g.leads || s.Applied == g.log.Last())
 	if (s.Whole || g.leadership.Leader != 0) && s.Applied >= s.Committed || g.caughtUp.IsZero() {

@@ -157,7 +157,9 @@ type Hello struct {
 	To            uint64                 `protobuf:"fixed64,6,opt,name=to,proto3" json:"to,omitempty"`        // the member that the messages are for; 0 in calls
 	Lowest        uint32                 `protobuf:"varint,7,opt,name=lowest,proto3" json:"lowest,omitempty"` // versions of this protocol that the caller supports
 	Highest       uint32                 `protobuf:"varint,8,opt,name=highest,proto3" json:"highest,omitempty"`
-	Report        *Report                `protobuf:"bytes,9,opt,name=report,proto3" json:"report,omitempty"` // of a collector; none if the caller has no outbox
+	Report        *Report                `protobuf:"bytes,9,opt,name=report,proto3" json:"report,omitempty"`   // of a collector; none if the caller has no outbox
+	Format        uint32                 `protobuf:"varint,10,opt,name=format,proto3" json:"format,omitempty"` // the newest version that the caller's program knows: see the entry kind version
+	Semantics     uint32                 `protobuf:"varint,11,opt,name=semantics,proto3" json:"semantics,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -253,6 +255,20 @@ func (x *Hello) GetReport() *Report {
 		return x.Report
 	}
 	return nil
+}
+
+func (x *Hello) GetFormat() uint32 {
+	if x != nil {
+		return x.Format
+	}
+	return 0
+}
+
+func (x *Hello) GetSemantics() uint32 {
+	if x != nil {
+		return x.Semantics
+	}
+	return 0
 }
 
 // Report is what a process tells about itself with each call.
@@ -1808,7 +1824,7 @@ var File_peer_proto protoreflect.FileDescriptor
 const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"peer.proto\x12\x0ffreshet.peer.v1\"\xe8\x01\n" +
+	"peer.proto\x12\x0ffreshet.peer.v1\"\x9e\x02\n" +
 	"\x05Hello\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\fR\acluster\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
@@ -1818,7 +1834,10 @@ const file_peer_proto_rawDesc = "" +
 	"\x02to\x18\x06 \x01(\x06R\x02to\x12\x16\n" +
 	"\x06lowest\x18\a \x01(\rR\x06lowest\x12\x18\n" +
 	"\ahighest\x18\b \x01(\rR\ahighest\x12/\n" +
-	"\x06report\x18\t \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\"\xa0\x01\n" +
+	"\x06report\x18\t \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\x12\x16\n" +
+	"\x06format\x18\n" +
+	" \x01(\rR\x06format\x12\x1c\n" +
+	"\tsemantics\x18\v \x01(\rR\tsemantics\"\xa0\x01\n" +
 	"\x06Report\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
 	"\foutbox_bytes\x18\x02 \x01(\x04R\voutboxBytes\x12%\n" +
