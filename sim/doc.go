@@ -19,4 +19,5 @@
 //	senders_test.go     collectors, senders of remote write and of OTLP deltas, readers
 //	events_test.go      senders of events, and the event logs
 //	oracle_test.go      what must hold
+//	golden_test.go      logs of earlier programs, and what they must lead to
 package sim
