@@ -47,17 +47,23 @@ type Converted struct {
 // Cumulative values go into the request `to`. Values of delta temporality, which are increments since
 // the previous point, go into the request `deltas`. A series in `deltas` has the type counter if it
 // only grows, or gauge if it may fall. It has the type histogram if it is a native histogram or
-// part of a classic one. Convert changes m. It calls `room` with the size of both requests, in bytes,
-// before they grow. If `room` returns an error, Convert ends and returns it. After an error neither
-// request may be used.
+// part of a classic one. Many deltas are cut into parts by their points as received, so other
+// settings make the same parts: see remotewrite.Request.Cuts.
+//
+// Convert changes m. It calls `room` with the size of both requests, in bytes, before they grow. If
+// `room` returns an error, Convert ends and returns it. After an error neither request may be used.
 //
 // Each refused data point counts as one sample.
 func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder,
 	room func(bytes int) error) (Converted, error) {
 	var c Converted
+	parts := cutDeltas(m)
 	check := newCheck(s, &c)
 	check.request(m)
-	increments := cutDeltas(m, &c)
+	for _, part := range parts {
+		check.request(part)
+		c.Refused.NotKept += toTotals(part)
+	}
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -71,11 +77,17 @@ func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder,
 	p.Reset(a)
 	defer p.Reset(nil)
 	_, err := p.FromMetrics(ctx, m, s.prometheus())
-	if increments.ResourceMetrics().Len() > 0 && a.err == nil {
-		a.to, a.families = deltas, map[string]struct{}{}
+	a.to, a.families = deltas, map[string]struct{}{}
+	s.CustomBuckets = false // a tile cannot merge custom buckets
+	for i, part := range parts {
+		if a.err != nil {
+			break
+		}
+		if i > 0 {
+			deltas.Cut()
+		}
 		p.Reset(a)
-		s.CustomBuckets = false // a tile cannot merge custom buckets
-		_, deltaErr := p.FromMetrics(ctx, increments, s.prometheus())
+		_, deltaErr := p.FromMetrics(ctx, part, s.prometheus())
 		err = errors.Join(err, deltaErr)
 	}
 	if a.err != nil {
@@ -94,77 +106,6 @@ func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder,
 	to.Finish()
 	deltas.Finish()
 	return c, nil
-}
-
-// cutDeltas moves the metrics with delta temporality out of m. It marks them as cumulative, so that
-// the converter gives them the names of cumulative metrics. It drops the exemplars, because an
-// exemplar would have to wait until its series is stored.
-func cutDeltas(m pmetric.Metrics, c *Converted) pmetric.Metrics {
-	deltas := pmetric.NewMetrics()
-	for _, r := range m.ResourceMetrics().All() {
-		var toResource pmetric.ResourceMetrics
-		ofResource := false
-		for _, s := range r.ScopeMetrics().All() {
-			var toScope pmetric.ScopeMetrics
-			ofScope := false
-			s.Metrics().RemoveIf(func(m pmetric.Metric) bool {
-				if !isDelta(m) {
-					return false
-				}
-				if !ofResource {
-					toResource, ofResource = deltas.ResourceMetrics().AppendEmpty(), true
-					r.Resource().CopyTo(toResource.Resource())
-					toResource.SetSchemaUrl(r.SchemaUrl())
-				}
-				if !ofScope {
-					toScope, ofScope = toResource.ScopeMetrics().AppendEmpty(), true
-					s.Scope().CopyTo(toScope.Scope())
-					toScope.SetSchemaUrl(s.SchemaUrl())
-				}
-				c.Refused.NotKept += withoutExemplars(m)
-				to := toScope.Metrics().AppendEmpty()
-				m.MoveTo(to)
-				setCumulative(to)
-				return true
-			})
-		}
-	}
-	return deltas
-}
-
-func setCumulative(m pmetric.Metric) {
-	const cumulative = pmetric.AggregationTemporalityCumulative
-	switch m.Type() {
-	case pmetric.MetricTypeSum:
-		m.Sum().SetAggregationTemporality(cumulative)
-	case pmetric.MetricTypeHistogram:
-		m.Histogram().SetAggregationTemporality(cumulative)
-	case pmetric.MetricTypeExponentialHistogram:
-		m.ExponentialHistogram().SetAggregationTemporality(cumulative)
-	}
-}
-
-// withoutExemplars removes the exemplars of a metric, and counts them.
-func withoutExemplars(m pmetric.Metric) (n int) {
-	remove := func(all pmetric.ExemplarSlice) {
-		n += all.Len()
-		all.RemoveIf(func(pmetric.Exemplar) bool { return true })
-	}
-	switch m.Type() {
-	case pmetric.MetricTypeSum:
-		for _, p := range m.Sum().DataPoints().All() {
-			remove(p.Exemplars())
-		}
-	case pmetric.MetricTypeHistogram:
-		for _, p := range m.Histogram().DataPoints().All() {
-			remove(p.Exemplars())
-		}
-	case pmetric.MetricTypeExponentialHistogram:
-		for _, p := range m.ExponentialHistogram().DataPoints().All() {
-			remove(p.Exemplars())
-		}
-	}
-	return n
 }
 
 var converters = sync.Pool{New: func() any { return prometheusremotewrite.NewPrometheusConverter(nil) }}

@@ -52,6 +52,9 @@ func (b *Builder) Series() {
 	b.exemplar = false
 }
 
+// Cut begins another part of the request with the next series: see Request.Cuts.
+func (b *Builder) Cut() { b.request.Cuts = append(b.request.Cuts, len(b.request.Series)) }
+
 // Type sets the metric type of the last series, where version 2 has it.
 func (b *Builder) Type(t MetricType) {
 	b.request.Series[len(b.request.Series)-1].Metadata.Type = t

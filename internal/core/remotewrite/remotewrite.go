@@ -20,6 +20,10 @@ type Request struct {
 	Series   []Series
 	Families []Family // of version 1
 
+	// Cuts has the series at which the parts of a large built request begin, except the first part. An
+	// index that comes twice begins a part without series. A group's log has an entry for each part.
+	Cuts []int
+
 	v2         bool
 	more       func(bytes int) error // the function given to Bound; nil once the request is decoded
 	taken      int                   // bytes taken so far, which `more` has allowed
@@ -258,6 +262,7 @@ func (r *Request) reset(body []byte, v2 bool) error {
 	r.room = fewParts + len(body)/partBytes
 	r.Series = r.Series[:0]
 	r.Families = r.Families[:0]
+	r.Cuts = r.Cuts[:0]
 	r.symbols = r.symbols[:0]
 	r.refs = r.refs[:0]
 	r.samples = r.samples[:0]

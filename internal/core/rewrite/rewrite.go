@@ -66,14 +66,29 @@ func Sized(target, most int) *Rewriter { return &Rewriter{target: target, most: 
 //
 // The bodies are valid until the next call, and only as long as the request is valid.
 func (w *Rewriter) Rewrite(in *write.Incoming, rules *labelrules.Rules) ([]Body, outcome.Outcome) {
-	r := &in.Request
+	w.init()
+	return w.rewrite(in, rules, w.target)
+}
+
+// RewritePart is Rewrite for a part of the deltas of a request. It returns a single body for the series if
+// the largest entry has room for it, so that the rules hardly ever decide how many bodies there are.
+func (w *Rewriter) RewritePart(in *write.Incoming, rules *labelrules.Rules) ([]Body, outcome.Outcome) {
+	w.init()
+	return w.rewrite(in, rules, w.most)
+}
+
+func (w *Rewriter) init() {
 	if w.most == 0 {
 		w.target, w.most = targetBody, maxBody
 	}
+}
+
+func (w *Rewriter) rewrite(in *write.Incoming, rules *labelrules.Rules, target int) ([]Body, outcome.Outcome) {
+	r := &in.Request
 	w.bodies = w.bodies[:0]
 	clear(w.resolved)
 	w.resolved = w.resolved[:0]
-	fits := in.Compressed != nil && len(in.Compressed) <= w.target
+	fits := in.Compressed != nil && len(in.Compressed) <= target
 	if fits && w.unchanged(r, rules) {
 		form := entry.RemoteWrite1
 		if r.Version2() {
@@ -83,7 +98,7 @@ func (w *Rewriter) Rewrite(in *write.Incoming, rules *labelrules.Rules) ([]Body,
 		return w.bodies, outcome.Outcome{}
 	}
 	e := &w.encoder
-	e.begin(r, decompressed(w.target), decompressed(w.most))
+	e.begin(r, decompressed(target), decompressed(w.most))
 	for i := range r.Series {
 		w.series(r, i, rules, &e.outcome)
 	}

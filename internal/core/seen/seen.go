@@ -62,10 +62,10 @@ func Of(from sender.Sender, body []byte) Hash {
 	return Hash(d.Sum64())
 }
 
-// Part returns the hash of the nth part, from 0, of a request that is too large for one entry. If a
-// request comes again after the rules have changed, its parts may differ. Then only the times of the
-// increments show that the increments are repeats.
-func (h Hash) Part(n int) Hash { return h + Hash(n) }
+// Part returns the hash of an entry with the nth part, from 0, of a request. The parts are of the request as
+// received: see remotewrite.Request.Cuts. If the rules make a part too large for one entry, it has several
+// entries, with numbers from 0. Only these numbers depend on the rules.
+func (h Hash) Part(n, entry int) Hash { return h + Hash(n) + Hash(entry)<<32 }
 
 // Seen has the requests of all tenants. The zero value is empty and ready.
 type Seen struct {

@@ -310,8 +310,8 @@ func TestHash(t *testing.T) {
 	if Of(four, []byte("body")) != plain {
 		t.Errorf("the hash differs from %#x, which was computed from the layout", plain)
 	}
-	if h := Of(four, nil); h.Part(0) != h || h.Part(1) == h {
-		t.Errorf("parts %#x, %#x", h.Part(0), h.Part(1))
+	if h := Of(four, nil); h.Part(0, 0) != h || h.Part(1, 0) == h || h.Part(1, 0) == h.Part(0, 1) {
+		t.Errorf("parts %#x, %#x, %#x", h.Part(0, 0), h.Part(1, 0), h.Part(0, 1))
 	}
 	four.Addr = netip.AddrPortFrom(four.Addr.Addr(), 4711)
 	if body := []byte("body"); Of(four, body) != 0xac09eb8b5459d7bf {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -69,31 +70,70 @@ func (q *Requests) push(ctx context.Context, kind entry.Kind, r *write.Request) 
 	}
 	w := q.rewriters.Get().(*rewrite.Rewriter)
 	defer q.rewriters.Put(w)
-	in := write.Incoming{Request: *r.Request, Sender: r.Sender, Compressed: r.Compressed}
-	bodies, o := w.Rewrite(&in, &r.Terms.Rules)
-	if kind == entry.KindDeltas { // totals have no exemplars
-		o.Dropped.Exemplars = 0
-		for i := range o.Refused {
-			o.Refused[i].Exemplars = 0
-		}
-	}
+	var o outcome.Outcome
 	var copies outcome.Counts
-	for i := range bodies {
-		e := entryOf(kind, r, &bodies[i])
-		e.Request.Hash = uint64(seen.Hash(r.Hash).Part(i))
-		one, err := q.propose(ctx, e)
-		if err != nil && i > 0 && !errors.Is(err, member.ErrUnknown) {
-			err = fmt.Errorf("%w: the earlier parts of the request are written: %w", member.ErrUnknown, err)
+	entries := 0
+	for part, in := range partsOf(kind, r) {
+		bodies, rest := rewritten(w, kind, in, r)
+		o.Add(&rest)
+		for i := range bodies {
+			e := entryOf(kind, r, &bodies[i])
+			e.Request.Hash = uint64(seen.Hash(r.Hash).Part(part, i))
+			one, err := q.propose(ctx, e)
+			if err != nil && entries > 0 && !errors.Is(err, member.ErrUnknown) {
+				err = fmt.Errorf("%w: the earlier parts of the request are written: %w", member.ErrUnknown, err)
+			}
+			entries++
+			if err != nil {
+				return fmt.Errorf("write entry %d of the request to the log: %w", entries, err)
+			}
+			ctx = stage.NewContext(ctx, nil) // the trip goes with the first entry
+			o.Add(one)
+			copies.Add(one.Dropped) // an entry drops only copies: the rules were applied to the bodies before
 		}
-		if err != nil {
-			return fmt.Errorf("write part %d of %d of the request to the log: %w", i+1, len(bodies), err)
-		}
-		ctx = stage.NewContext(ctx, nil) // the trip goes with the first entry
-		o.Add(one)
-		copies.Add(one.Dropped) // an entry drops only copies: the rules were applied to the bodies before
 	}
 	r.Outcome, r.Copies = o, copies
 	return nil
+}
+
+// partsOf returns the parts of a request, by number. A request that is no delta is one part, and so are most
+// deltas. The last part has the metadata, since only a tenant that is admitted may have some.
+func partsOf(kind entry.Kind, r *write.Request) iter.Seq2[int, *write.Incoming] {
+	return func(yield func(int, *write.Incoming) bool) {
+		whole := write.Incoming{Request: *r.Request, Sender: r.Sender, Compressed: r.Compressed}
+		if kind != entry.KindDeltas || len(r.Cuts) == 0 {
+			yield(0, &whole)
+			return
+		}
+		from := 0
+		for i := range len(r.Cuts) + 1 {
+			part := whole
+			if i < len(r.Cuts) {
+				part.Series, part.Families = r.Series[from:r.Cuts[i]], nil
+				from = r.Cuts[i]
+			} else {
+				part.Series = r.Series[from:]
+			}
+			if !yield(i, &part) {
+				return
+			}
+		}
+	}
+}
+
+// rewritten returns the bodies of a part of a request, and the outcome of what is in no body.
+func rewritten(
+	w *rewrite.Rewriter, kind entry.Kind, part *write.Incoming, r *write.Request,
+) ([]rewrite.Body, outcome.Outcome) {
+	if kind != entry.KindDeltas {
+		return w.Rewrite(part, &r.Terms.Rules)
+	}
+	bodies, o := w.RewritePart(part, &r.Terms.Rules)
+	o.Dropped.Exemplars = 0 // totals have no exemplars
+	for i := range o.Refused {
+		o.Refused[i].Exemplars = 0
+	}
+	return bodies, o
 }
 
 // entryOf returns an entry that shares no memory with the request: the entry may be in use when ctx has

@@ -9,12 +9,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/otlptranslator"
 	"github.com/prometheus/prometheus/model/labels"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/replica"
@@ -200,6 +204,112 @@ func TestTheLeaderChanges(t *testing.T) {
 			}
 		}
 	})
+}
+
+// deltas returns a request of OTLP with n points that are increments of 1, too large for one entry. Other
+// settings make other labels of it.
+func deltas(t *testing.T, s otlp.Settings, n int) *write.Request {
+	m := pmetric.NewMetrics()
+	resource := m.ResourceMetrics().AppendEmpty()
+	resource.Resource().Attributes().PutStr("cluster", strings.Repeat("c", 300))
+	sum := resource.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	sum.SetName("requests")
+	sum.SetEmptySum().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+	for i := range n {
+		p := sum.Sum().DataPoints().AppendEmpty()
+		p.SetIntValue(1)
+		p.SetTimestamp(pcommon.NewTimestampFromTime(time.UnixMilli(arrival)))
+		p.Attributes().PutStr("client", fmt.Sprintf("%06d%s", i, strings.Repeat("x", 500)))
+	}
+	r := incoming(0)
+	var to, increments remotewrite.Builder
+	to.Begin(new(remotewrite.Request), nil)
+	increments.Begin(r.Request, nil)
+	if _, err := otlp.Convert(m, s, &to, &increments, func(int) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// clients returns how many clients of deltas have no total, and how many have more than one. It does not
+// look at the first thousand if some of them may be dropped.
+func (l *log) clients(n int, dropped bool) (missing, twice int) {
+	totals := map[string]int{}
+	for _, text := range l.told {
+		if _, client, ok := strings.Cut(text, `client="`); ok {
+			totals[client[:6]]++
+		}
+	}
+	for i := range n {
+		if dropped && i < 1000 {
+			continue
+		}
+		switch totals[fmt.Sprintf("%06d", i)] {
+		case 0:
+			missing++
+		case 1:
+		default:
+			twice++
+		}
+	}
+	return missing, twice
+}
+
+// A request of deltas that was counted in part comes again after a reload, with fewer series and other
+// labels. The parts were numbered after the rules: the first part of the repeat had series that the first
+// try had never sent, and they were answered as written and did not count. Parts are of the points as
+// received, so the repeat counts all points that are missing, each once.
+func TestRulesChangeBetweenTwoTries(t *testing.T) {
+	const points = 6000
+	plain := otlp.Settings{Strategy: otlptranslator.UnderscoreEscapingWithSuffixes}
+	promoted := plain
+	promoted.Promote = []string{otlp.All}
+	relabel := func(r *write.Request, rule mapping.Relabel) {
+		r.Terms.Rules.Relabel, _ = mapping.CompileRelabel([]mapping.Relabel{rule})
+	}
+	// Of the first thousand clients, 900 are dropped.
+	drop := mapping.Relabel{SourceLabels: []string{"client"},
+		Regex: mapping.Optional{Text: "000([1-9]).*", Given: true}, Action: "drop"}
+	long := mapping.Relabel{SourceLabels: []string{"client"}, TargetLabel: "twice",
+		Regex: mapping.Optional{Text: "(.*)", Given: true}, Replacement: mapping.Optional{Text: "$1$1", Given: true}}
+	for _, c := range []struct {
+		why           string
+		settings      otlp.Settings // of the second try
+		first, second *mapping.Relabel
+	}{
+		{"the same rules", plain, nil, nil},
+		{"a rule that drops series", plain, nil, &drop},
+		{"a rule less", plain, &long, nil},
+		{"a rule that makes labels longer", plain, nil, &long},
+		{"another label of each series", promoted, nil, nil},
+	} {
+		for written := range 8 { // parts that are written before the first try ends
+			l := newLog(t, append(make([]error, written), member.ErrFull)...)
+			q := NewRequests(l)
+			first, second := deltas(t, plain, points), deltas(t, c.settings, points)
+			if c.first != nil {
+				relabel(first, *c.first)
+			}
+			if c.second != nil {
+				relabel(second, *c.second)
+			}
+			if err := q.PushDeltas(t.Context(), first); errors.Is(err, member.ErrFull) != (len(l.errors) == 0) {
+				t.Fatalf("%s: %d entries: %v", c.why, l.entries, err)
+			}
+			l.errors = nil
+			if err := q.PushDeltas(t.Context(), second); err != nil {
+				t.Fatal(err)
+			}
+			o := second.Outcome
+			if all := o.Written.Samples + o.Dropped.Samples; all != points || o.AnyRefused() {
+				t.Errorf("%s, %d parts written before: outcome %+v", c.why, written, o)
+			}
+			if missing, twice := l.clients(points, c.second == &drop); missing+twice > 0 {
+				t.Errorf("%s, %d parts written before: %d points are missing, and %d count twice",
+					c.why, written, missing, twice)
+			}
+		}
+	}
 }
 
 // A request waits for a leader only as long as its context allows. Other errors end it at once.
