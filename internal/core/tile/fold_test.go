@@ -4,7 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/series"
 )
 
 // A stamped gauge is taken if its time is in the timed window that the last boundary set. The window of
@@ -25,6 +28,32 @@ func TestTheLastBoundaryHasTheTimedWindow(t *testing.T) {
 		if got := p.run("window start=61s\ngauge g 7 T=40s\ngauge g 8 T=39s"); got != "samples=1 late gauges=1\n" {
 			t.Errorf("after the shard was %s: the counts are %s", how, got)
 		}
+	}
+}
+
+// A shard whose first boundary never came begins with its first batch. It used to take the timed window of
+// its own configuration, so members of a group with different ones took different gauges.
+func TestAShardWithoutABoundary(t *testing.T) {
+	var w batch.Writer
+	w.Begin(batch.Header{Tenant: []byte("a"), Producer: 1, Incarnation: 1, Sequence: 1, Second: base/1000 + 61})
+	key := series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "g"))
+	shard := series.Shard("a", key)
+	for _, second := range []int64{59, 60, 61} { // the first tile begins at 60
+		w.Add(shard, &batch.Increment{Key: key, Samples: 1, Value: 7, Time: base/1000 + second})
+	}
+	b := w.End()[0].Bytes
+	var states []string
+	for _, own := range []time.Duration{0, time.Minute} {
+		config := testConfig()
+		config.OutOfOrder = own
+		s := NewShards(config)
+		if _, f, err := s.Fold(shard, b); err != nil || f.LateGauge != 1 || f.Samples != 2 {
+			t.Errorf("own window %v: %+v, %v, want one late gauge of three", own, f, err)
+		}
+		states = append(states, string(s.AppendState(shard, nil)))
+	}
+	if states[0] != states[1] {
+		t.Error("the shards of two members differ")
 	}
 }
 

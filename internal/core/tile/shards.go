@@ -75,12 +75,15 @@ func (s *Shards) take(
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.Shard == nil {
-		// The shard's first boundary is lost, so the shard begins at the window of the batch.
+		// The shard's first boundary is lost, or could not be proposed. So the shard begins at the window of the
+		// batch. Only a boundary says how old a stamped gauge may be, and members have different
+		// configurations, so none may be older than the boundary before the next one comes.
 		if err != nil {
 			return h, f, err
 		}
 		t := h.Second * 1000
 		g.Shard = New(s.config, t-t%finest.Millis())
+		g.timedWindow = 0
 	}
 	f, err = do(g.Shard, b)
 	return h, f, err
