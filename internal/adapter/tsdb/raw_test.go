@@ -277,6 +277,7 @@ func TestRawConflicts(t *testing.T) {
 		{"counting began again", []string{"a@20=5/10", "a@40=1/35"}, "10=0 20=5 35=0 40=1", 2, 0, 0},
 		{"counting began at the sample itself", []string{"a@20=5/20"}, "20=5", 1, 0, 0},
 		{"counting began before the out-of-order window", []string{"a@7200=5/10"}, "7200=5", 1, 0, 0},
+		{"counting began as long ago as the out-of-order window", []string{"a@1810=5/10"}, "10=0 1810=5", 1, 0, 0},
 		{"a histogram's zero", []string{"a@20=h5/10"}, "10=h0 20=h5", 1, 0, 0},
 		{"a bad histogram's zero, which stayed when it was refused", []string{"a@20=h5!/10"}, "", 0, outcome.BadHistogram, 1},
 		{"a bad histogram's zero, in a known series", []string{"a@10=h5", "a@30=h1!/20"},

@@ -45,3 +45,30 @@ func TestTheWindowOfARequestDecides(t *testing.T) {
 		})
 	}
 }
+
+// The zero at which counting began is stored if its time is at most the window before its sample, and not
+// too old for the tenant. Samples, too, are taken up to the millisecond of the limit.
+func TestTheOldestZero(t *testing.T) {
+	const minute, newest = 60_000, 1_795_228_020_000
+	for _, c := range []struct {
+		why              string
+		window, start, t int64
+		zero             bool
+	}{
+		{"unknown", 30 * minute, 0, newest, false},
+		{"at the sample", 30 * minute, newest, newest, false},
+		{"just before the sample", 30 * minute, newest - 1, newest, true},
+		{"as long ago as the window", 30 * minute, newest - 30*minute, newest, true},
+		{"longer ago than the window", 30 * minute, newest - 30*minute - 1, newest, false},
+		{"without a window", 0, newest - 1, newest, false},
+		{"at the tenant's limit", 2 * 60 * minute, newest - 2*60*minute, newest - 60*minute, true},
+		{"beyond the tenant's limit", 2 * 60 * minute, newest - 2*60*minute - 1, newest - 60*minute, false},
+		{"at the limit of a small window, which is an hour", 50 * minute, newest - 60*minute, newest - 20*minute, true},
+		{"beyond this limit", 50 * minute, newest - 60*minute - 1, newest - 20*minute, false},
+	} {
+		b := rawBounds{newest: newest, window: c.window}
+		if got := b.startsAt(c.start, c.t); got != c.zero {
+			t.Errorf("%s: a zero %v, want %v", c.why, got, c.zero)
+		}
+	}
+}
