@@ -340,7 +340,7 @@ func (s *sim) nextRequest(w *writer) {
 		part := entry.Request{Tenant: w.tenant, MaxSeries: w.limit, Pair: w.pair, Form: body.Form,
 			Body: bytes.Clone(body.Bytes)}
 		if w.deltas {
-			part.Hash = uint64(hash.Part(i))
+			part.Hash = uint64(hash.Part(i, 0))
 		}
 		r.parts = append(r.parts, part)
 	}
