@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -27,7 +28,9 @@ type trio struct {
 	mu    sync.Mutex
 	nodes map[string]*process // each node's latest process that became ready
 
-	parted map[string]bool // nodes that are cut off, so that they may answer 503
+	parted map[string]bool // nodes that are cut off or restarted, so that they may answer 503
+
+	programs map[string]string // by machine; freshet if there is none
 }
 
 var nodeNames = []string{"a", "b", "c"}
@@ -97,6 +100,9 @@ func (c *trio) isParted(node string) bool {
 	return c.parted[node]
 }
 
+// program returns the path of the freshet that runs on a machine.
+func (c *trio) program(machine string) string { return cmp.Or(c.programs[machine], freshet) }
+
 // flags returns the flags that each process of the cluster needs.
 func (c *trio) flags() []string {
 	var all []string
@@ -116,7 +122,7 @@ func (c *trio) begin(nodes ...string) {
 			"--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0",
 			"--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
 		serve.Args = append(serve.Args, c.extra[node]...)
-		cmd := m.command(serve.Path, serve.Args[1:]...)
+		cmd := m.command(c.program(node), serve.Args[1:]...)
 		if d := c.disks[node]; d != nil && d.frozen != "" {
 			program, environment := d.withFrost()
 			cmd = m.command(program, serve.Args[1:]...)

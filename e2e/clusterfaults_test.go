@@ -347,7 +347,7 @@ func (c *trio) startCollectorAt(machine, dir, secretFile string, more ...string)
 	serve := serveCommand(dir, append(c.flags(), "--role", "collector", "--cluster-secret-file", secretFile,
 		"--http-listen", m.address+":0", "--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
 	serve.Args = append(serve.Args, more...)
-	return begin(c.t, dir, m.command(serve.Path, serve.Args[1:]...))
+	return begin(c.t, dir, m.command(c.program(machine), serve.Args[1:]...))
 }
 
 // refusals returns how many calls and messages node a has refused for a reason.

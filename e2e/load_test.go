@@ -61,7 +61,17 @@ const (
 // tenant on a machine of its own.
 func startCluster(t *testing.T) *loaded {
 	t.Helper()
+	return startClusterOf(t, freshet)
+}
+
+// startClusterOf is startCluster with another program.
+func startClusterOf(t *testing.T, program string) *loaded {
+	t.Helper()
 	l := &loaded{trio: newTrio(t, "d", "e"), collectors: map[string]*process{}}
+	l.programs = map[string]string{}
+	for machine := range l.machines {
+		l.programs[machine] = program
+	}
 	for _, n := range nodeNames {
 		l.disks[n] = newDisk(t)
 		l.dirs[n] = l.disks[n].dir

@@ -295,14 +295,16 @@ func (l *loaded) eachOnce(do func(node string)) {
 }
 
 // restarts calls `do` to restart a node, and waits until the node has caught up. Its present process `p`
-// must hand over the lead.
+// must hand over the lead. Meanwhile the node may answer 503 to senders that do not know yet that it is not ready.
 func (l *loaded) restarts(how, node string, p *process, do func()) {
 	l.t.Helper()
 	led := l.leader()
 	l.longestGap()
 	begun := time.Now()
+	l.setParted(node, true)
 	do()
 	l.caughtUp()
+	l.setParted(node, false)
 	took := time.Since(begun)
 	l.t.Logf("%s of node %s (leader %s): caught up %.1f s after the stop began; longest gap of writes %.1f s", how, node,
 		led, took.Seconds(), l.longestGap().Seconds())

@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// buildPrevious builds the previous release, whose commit is in testdata/previous, beside the program of the tree. A
+// shallow clone lacks that commit. Then the program of the tree takes its place, and the test only shows that
+// nodes change their programs under load.
+func buildPrevious(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "previous"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := strings.Fields(string(text))[0]
+	if out, err := exec.Command("git", "cat-file", "-e", commit+"^{commit}").CombinedOutput(); err != nil {
+		t.Logf("the clone lacks the previous release %s: %s", commit, out)
+		must(t, "cp", freshet, previousProgram())
+		return
+	}
+	dir := t.TempDir()
+	must(t, "sh", "-c", fmt.Sprintf("git -C .. archive %s | tar -x -C %s", commit, dir))
+	build := exec.Command("go", "build", "-C", dir, "-tags", "poison", "-ldflags", "-s -w", "-o", previousProgram(),
+		"./cmd/freshet")
+	build.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the previous release %s: %v\n%s", commit, err, out)
+	}
+}
+
+// previousProgram returns the path of the previous release's program.
+func previousProgram() string { return freshet + "-previous" }
+
+// Under load, the nodes go from the previous release to the present program, one after the other. One of them goes
+// back while versions are mixed, and another one is killed. Nothing is lost or counted twice, and no sender gets
+// an answer of 5xx from a node that is in order. Collectors follow once all nodes have the present program.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(insideVariable) == "" {
+		buildPrevious(t)
+	}
+	if !inNamespace(t) {
+		return
+	}
+	previous := previousProgram()
+	l := startClusterOf(t, previous)
+	l.start("upgrade")
+	l.eachOnce(func(node string) {
+		l.changes(node, freshet)
+		if len(l.upgraded(freshet)) == 2 {
+			l.changes(node, previous)
+			l.restarts("kill", node, l.nodes[node], func() {
+				l.nodes[node].signal(t, syscall.SIGKILL)
+				<-l.nodes[node].exited
+				l.begin(node)
+			})
+			l.changes(node, freshet)
+		}
+	})
+	if tries := max(l.tries, l.writer.tries); tries > 1 {
+		t.Errorf("a write failed at %d nodes in a row: %s%s", tries, l.failure, l.writer.failure)
+	}
+	l.finish(true)
+	secret := l.pushSecret()
+	for machine, tenant := range map[string]string{"d": firstTenant, "e": secondTenant} {
+		p := l.collectors[tenant]
+		p.terminate(t)
+		l.programs[machine] = freshet
+		l.collectors[tenant] = l.startCollectorAt(machine, p.dataDir, secret, "--dogstatsd-tenant", tenant)
+		l.collectors[tenant].waitReady(t)
+	}
+	l.start("upgraded")
+	reach(time.Now().Add(inCI))
+	l.finish(true)
+}
+
+// changes restarts a node with another program.
+func (l *loaded) changes(node, program string) {
+	l.t.Helper()
+	p := l.nodes[node]
+	l.restarts("change of the program", node, p, func() {
+		p.terminate(l.t)
+		l.programs[node] = program
+		l.begin(node)
+	})
+}
+
+// upgraded returns the nodes that run a program.
+func (l *loaded) upgraded(program string) (all []string) {
+	for _, n := range nodeNames {
+		if l.programs[n] == program {
+			all = append(all, n)
+		}
+	}
+	return all
+}
