@@ -21,21 +21,25 @@ type sumOfBooks struct {
 		HandedOver                                          float64 `json:"handed_over"`
 		Difference                                          float64
 	}
-	Nodes []struct {
-		Name  string
-		Error string
-		Age   *float64 `json:"age_seconds"`
-	}
+	Nodes      []booksOfProcess
+	Collectors []booksOfProcess
+}
+
+type booksOfProcess struct {
+	Name  string
+	Error string
+	Ended bool
+	Age   *float64 `json:"age_seconds"`
 }
 
 func (p *process) sumOfBooks(local bool) (s sumOfBooks, err error) {
 	return s, p.ask("/api/v1/status/ledger", url.Values{"local": {strconv.FormatBool(local)}}, &s)
 }
 
-// The ledger at any node is the sum over all nodes. The nodes and the collector together handed over as
-// many samples as the nodes collected, even if a leader was paused and windows were sent twice. The
-// ledger names a dead node, and the sum includes the last known books of that node. A node shows the
-// outbox of a collector that finds no leader.
+// The ledger at any node is the sum over all nodes and collectors. Together they handed over as many samples as
+// the nodes collected, even if a leader was paused and windows were sent twice. The ledger names a dead
+// node, and the sum includes the last known books of that node. A node shows the outbox of a collector
+// that finds no leader. The sum has the final books of a collector that stops.
 func TestTheLedgerOfACluster(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -78,7 +82,7 @@ func TestTheLedgerOfACluster(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			x, received := s.Samples, 0.0
+			x, received := s.Samples, own.Samples.Received
 			for _, m := range nodeNames {
 				alone, err := c.nodes[m].sumOfBooks(true)
 				if err != nil || len(alone.Nodes) > 0 {
@@ -87,10 +91,9 @@ func TestTheLedgerOfACluster(t *testing.T) {
 				received += alone.Samples.Received
 			}
 			if x.Difference != 0 || x.Received != received || x.Window != 0 || s.Short || len(s.Nodes) != 3 || s.Node != n ||
-				x.Collected != x.HandedOver+own.Samples.HandedOver || own.Samples.HandedOver == 0 {
-				return fmt.Errorf(
-					"the sum is %+v, but the nodes received %v, and the collector handed over %v", s, received,
-					own.Samples.HandedOver)
+				len(s.Collectors) != 1 || x.Collected != x.HandedOver || own.Samples.HandedOver == 0 {
+				return fmt.Errorf("the sum is %+v, but nodes and collector received %v, and the collector handed over %v", s,
+					received, own.Samples.HandedOver)
 			}
 			return nil
 		})
@@ -125,6 +128,15 @@ func TestTheLedgerOfACluster(t *testing.T) {
 	})
 	c.begin("b", "c")
 	c.counted("waits", waits)
+	collector.terminate(t)
+	eventually(t, 30*time.Second, "node a has the final books of the collector", func() error {
+		s, err := c.nodes["a"].sumOfBooks(false)
+		if err != nil || len(s.Collectors) != 1 || !s.Collectors[0].Ended || s.Collectors[0].Error != "" ||
+			s.Samples.Difference != 0 || s.Samples.Window != 0 || s.Short {
+			return fmt.Errorf("%+v, %w", s, err)
+		}
+		return nil
+	})
 }
 
 // outboxes has the fields about outboxes from the answer of /api/v1/status/cluster.

@@ -17,20 +17,23 @@ type Ledger struct {
 	Previous *Previous `json:"previous,omitempty"`
 
 	// In a cluster, Node is the node that answers. If Nodes is empty, the books are those of this node
-	// alone. Otherwise the books are a sum over all nodes. Samples that came in at a node count from
-	// that node's books. Samples that came by the log count only once, from the books of the answering
-	// node.
-	Node   string          `json:"node,omitempty"`
-	Nodes  []LedgerNode    `json:"nodes,omitempty"`
-	Short  bool            `json:"short,omitempty"`  // the sum lacks a node, or has old books of one
-	Copied *ledger.Samples `json:"copied,omitempty"` // the part of Samples that the log brought, of which each node has a copy
+	// alone. Otherwise the books are a sum over all nodes, and over all collectors on other hosts. Samples that came in
+	// at a node or collector count from its books. Samples that came by the log count only once, from the books of the
+	// answering node.
+	Node       string            `json:"node,omitempty"`
+	Nodes      []LedgerNode      `json:"nodes,omitempty"`
+	Collectors []LedgerCollector `json:"collectors,omitempty"`
+	Short      bool              `json:"short,omitempty"`  // the sum lacks a node, or has old books of a node or collector
+	Copied     *ledger.Samples   `json:"copied,omitempty"` // the part of Samples that the log brought, of which each node has a copy
 }
 
 // SameBooks reports whether counts of two answers can be compared: no process started between them, and no node is
 // missing in one of them.
 func (l *Ledger) SameBooks(other *Ledger) bool {
 	same := func(a, b LedgerNode) bool { return a.Name == b.Name && a.Started == b.Started }
-	return l.Started == other.Started && slices.EqualFunc(l.Nodes, other.Nodes, same)
+	sameToo := func(a, b LedgerCollector) bool { return a.ID == b.ID && same(a.LedgerNode, b.LedgerNode) }
+	return l.Started == other.Started && slices.EqualFunc(l.Nodes, other.Nodes, same) &&
+		slices.EqualFunc(l.Collectors, other.Collectors, sameToo)
 }
 
 // LedgerNode says how the books of a node went into the sum.
@@ -43,6 +46,15 @@ type LedgerNode struct {
 	Difference int64    `json:"difference"`
 	AgeSeconds *float64 `json:"age_seconds,omitempty"` // of the last books of a node that does not answer
 	Error      string   `json:"error,omitempty"`       // why the node does not answer
+}
+
+// LedgerCollector says how the books of a collector went into the sum. The collector told them a node.
+type LedgerCollector struct {
+	LedgerNode
+	ID    string         `json:"id"`              // 16 hexadecimal digits, which tell collectors of one name apart
+	Told  float64        `json:"told_seconds"`    // since it told its books
+	Ended bool           `json:"ended"`           // it has stopped, and its books are final
+	Books *ledger.Tenant `json:"books,omitempty"` // only between nodes
 }
 
 // Missing reports whether the sum lacks the node.

@@ -171,7 +171,7 @@ func (l *ledgerView) page() (string, error) {
 	}
 	if now.Samples.Difference != 0 {
 		fmt.Fprintf(&out, "\nThe books%s do not close, which is a bug in Freshet: please report it with the output of "+
-			"freshet ledger --json.\n", nodesThatDiffer(now))
+			"freshet ledger --json.\n", booksThatDiffer(now))
 	}
 	if n := now.Samples.Refused["negative"]; n > 0 {
 		fmt.Fprintf(&out,
@@ -210,7 +210,7 @@ func booksOf(l *answer.Ledger) string {
 	return ""
 }
 
-// writeNodes names the nodes in the sum, and those whose books are missing or old.
+// writeNodes names the nodes in the sum, and the nodes and collectors whose books are missing or old.
 func (l *ledgerView) writeNodes(out *strings.Builder, now *answer.Ledger) {
 	if len(now.Nodes) == 0 {
 		return
@@ -221,38 +221,71 @@ func (l *ledgerView) writeNodes(out *strings.Builder, now *answer.Ledger) {
 			added = append(added, terminal.Printable(n.Name))
 		}
 	}
-	fmt.Fprintf(out, "What came in is the sum of %d of %d nodes: %s. What the log brought is node %s's copy.\n",
-		len(added), len(now.Nodes), strings.Join(added, ", "), terminal.Printable(now.Node))
+	fmt.Fprintf(out, "What came in is the sum of %d of %d nodes: %s%s. What the log brought is node %s's copy.\n",
+		len(added), len(now.Nodes), strings.Join(added, ", "), collectorsOf(now), terminal.Printable(now.Node))
 	for i := range now.Nodes {
-		n := &now.Nodes[i]
-		if n.Error == "" {
-			continue
-		}
-		text := fmt.Sprintf("The sum may be short: the books of node %s are missing: ", terminal.Printable(n.Name))
-		if !n.Missing() {
-			text = fmt.Sprintf("The sum may be short: the books of node %s are %.0f s old: ", terminal.Printable(n.Name),
-				*n.AgeSeconds)
-		}
-		text += terminal.Printable(n.Error)
-		if l.Colour {
-			text = yellow + text + plain
-		}
-		out.WriteString(text + "\n")
+		l.writeShort(out, "node", &now.Nodes[i])
+	}
+	for i := range now.Collectors {
+		l.writeShort(out, "collector", &now.Collectors[i].LedgerNode)
 	}
 }
 
-// nodesThatDiffer names the nodes whose own books have a difference.
-func nodesThatDiffer(l *answer.Ledger) string {
+// namedCollectors bounds the collectors that a page names.
+const namedCollectors = 5
+
+// collectorsOf names the collectors in the sum.
+func collectorsOf(l *answer.Ledger) string {
+	n := len(l.Collectors)
+	if n == 0 {
+		return ""
+	}
+	var names []string
+	for i := range l.Collectors[:min(n, namedCollectors)] {
+		names = append(names, terminal.Printable(l.Collectors[i].Name))
+	}
+	text := ", with the collectors " + strings.Join(names, ", ")
+	if more := n - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// writeShort names a process whose books are missing or old. `part` is node or collector.
+func (l *ledgerView) writeShort(out *strings.Builder, part string, n *answer.LedgerNode) {
+	if n.Error == "" {
+		return
+	}
+	state := "missing"
+	if !n.Missing() {
+		state = fmt.Sprintf("%.0f s old", *n.AgeSeconds)
+	}
+	text := fmt.Sprintf("The sum may be short: the books of %s %s are %s: %s", part, terminal.Printable(n.Name), state,
+		terminal.Printable(n.Error))
+	if l.Colour {
+		text = yellow + text + plain
+	}
+	out.WriteString(text + "\n")
+}
+
+// booksThatDiffer names the nodes and collectors whose own books have a difference.
+func booksThatDiffer(l *answer.Ledger) string {
 	var all []string
-	for i := range l.Nodes {
-		if n := &l.Nodes[i]; n.Difference != 0 {
-			all = append(all, terminal.Printable(n.Name))
+	note := func(part string, n *answer.LedgerNode) {
+		if n.Difference != 0 {
+			all = append(all, part+" "+terminal.Printable(n.Name))
 		}
+	}
+	for i := range l.Nodes {
+		note("node", &l.Nodes[i])
+	}
+	for i := range l.Collectors {
+		note("collector", &l.Collectors[i].LedgerNode)
 	}
 	if len(all) == 0 {
 		return ""
 	}
-	return " of node " + strings.Join(all, ", ")
+	return " of " + strings.Join(all, ", ")
 }
 
 // ledgerTable holds the rows of a page, each with a colour or none.

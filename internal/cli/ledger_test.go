@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -179,12 +180,25 @@ func TestLedgerOfACluster(t *testing.T) {
 			t.Errorf("missing %q in\n%s", want, text)
 		}
 	}
-	l.seen[0].Nodes[1].Difference, l.seen[0].Samples.Difference = 3, 3
-	if text := page(); !strings.Contains(text, "The books of node b do not close") {
-		t.Error(text)
+	for i := range 7 {
+		name := fmt.Sprint("web-", i)
+		l.seen[0].Collectors = append(l.seen[0].Collectors, answer.LedgerCollector{LedgerNode: answer.LedgerNode{Name: name}})
+	}
+	silent := &l.seen[0].Collectors[6]
+	silent.Error, silent.AgeSeconds, silent.Difference = "it tells nothing", new(90.0), 3
+	l.seen[0].Nodes[1].Difference, l.seen[0].Samples.Difference = 3, 6
+	text := page()
+	for _, want := range []string{
+		": a, b, with the collectors web-0, web-1, web-2, web-3, web-4 and 2 more. What",
+		"The sum may be short: the books of collector web-6 are 90 s old: it tells nothing\n",
+		"The books of node b, collector web-6 do not close",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("missing %q in\n%s", want, text)
+		}
 	}
 	l.seen[0] = answer.Ledger{Name: "default", Tenant: own, Node: "a"}
-	text := page()
+	text = page()
 	if !strings.Contains(text, "tenant default at node a alone since ") || strings.Contains(text, "the sum") {
 		t.Error(text)
 	}

@@ -116,6 +116,7 @@ func (s *server) serveLedger(w http.ResponseWriter, r *http.Request) {
 	}
 	data := s.ownLedger(tenantOf(r))
 	if !local && s.config.Cluster.Node != "" {
+		data.Collectors = s.collectorBooks.of(data.Name)
 		sumLedgers(&data, s.askLedgers(r.Context(), data.Name), s.operator(r))
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -138,11 +139,12 @@ func (s *server) ownLedger(tenant string) answer.Ledger {
 	return l
 }
 
-// sumLedgers adds the books of all other nodes to those of this node. If a node does not answer,
-// sumLedgers adds its last known books, if there are any. Only an operator sees the error.
+// sumLedgers adds the books of all other nodes, and of collectors on other hosts, to those of this node. If a
+// node or collector does not answer, sumLedgers adds its last known books, if there are any. Only an operator sees
+// the error.
 func sumLedgers(l *answer.Ledger, others []toldBooks, operator bool) {
 	copied := *l.Copied
-	all := []ledger.Tenant{l.Tenant}
+	all := append(sumCollectors(l, others), l.Tenant)
 	own := ledgerNode(l)
 	own.Name = l.Node
 	l.Nodes = append(l.Nodes, own)

@@ -25,7 +25,7 @@
 //	process.go         the costs of the process
 //	metrics.go         /metrics: of the process, or of one tenant
 //	books.go           the ledger: kept across restarts, exported
-//	sums.go            figures of all nodes of a cluster
+//	sums.go            figures of all nodes of a cluster, and of its collectors
 //	self.go            sets up stages, traces and the flight recorder
 //	records.go         records of the flight recorder
 //
@@ -41,14 +41,15 @@
 //	distributor.go     the entry for remote write, OTLP and tiles
 //	forwarder.go       the queues of other backends
 //	ingester.go        the stores and the event log
+//	sharing.go         what a process tells the leader: its use of limits, and its books
 //	collector.go       the DogStatsD sockets
 //	catalogue.go       the catalogue of metric names
 //	snapshot.go        snapshots, for freshet backup
 //	gateway.go         requests that go on to the nodes
 //	cluster.go         a node's place in its cluster: joining, handing over
-//	sharing.go         limits of tenants that hold for all processes of the cluster
 //	clusterstatus.go   how the nodes of the cluster are
 //	nodes.go           what nodes ask each other
+//	collectorbooks.go  the books that collectors told this node
 //
 // Addresses, and the rights of clients at them:
 //

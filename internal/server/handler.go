@@ -58,7 +58,9 @@ func (s *server) serveHTTP() {
 func (s *server) ownFigures(of peer.Figures, tenant string) ([]byte, error) {
 	switch of {
 	case peer.Ledger:
-		return json.Marshal(s.ownLedger(tenant))
+		l := s.ownLedger(tenant)
+		l.Collectors = s.collectorBooks.of(tenant)
+		return json.Marshal(l)
 	case peer.Limits:
 		return json.Marshal(s.ownLimits(tenant, tenant == ""))
 	}

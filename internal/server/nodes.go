@@ -41,6 +41,7 @@ type peerHandler struct {
 	http    func() string                // where the node answers queries: http://HOST:PORT
 	joined  func() identity.Invitation   // this node's invitation, for nodes that join later
 	uses    *usage.Table                 // what tenants use of their limits, while this node leads
+	books   *collectorBooks
 	report  func() *peer.Report
 	figures tellFigures
 }
@@ -226,9 +227,10 @@ func (s *server) openNodes() error {
 	if err != nil || c.Node == "" {
 		return err
 	}
+	s.collectorBooks.register(s.registry)
 	s.nodes.handler = peerHandler{
 		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, http: s.httpURL,
-		joined: s.invitation, uses: new(usage.Table), report: s.report, figures: s.figures,
+		joined: s.invitation, uses: new(usage.Table), books: &s.collectorBooks, report: s.report, figures: s.figures,
 	}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{
 		Credentials: credentials, Self: s.self, Handler: s.nodes.handler, Member: s.memberOf,

@@ -51,21 +51,22 @@ import (
 // server is one process with its roles. A field is nil if newServer failed before it set the field,
 // or if the field belongs to a role that the process does not have.
 type server struct {
-	config        settings.Config                 // the configuration at the start
-	current       atomic.Pointer[settings.Config] // the configuration in force, after reloads
-	registry      *prometheus.Registry
-	logger        *slog.Logger // writes to log
-	log           *serverLog
-	lock          *files.Lock                       // the lock of the data directory
-	identity      atomic.Pointer[identity.Identity] // the node of this data directory; nil outside a cluster
-	nodes         *nodes                            // connections to the nodes of the cluster; nil outside a cluster
-	seen          seenNodes                         // the last known figures of the nodes
-	seenBooks     seenBooks                         // the last known books of the other nodes
-	figures       tellFigures                       // ownFigures, called for other nodes
-	memory        memory.Limit
-	shares        connections.Shares // how the file descriptors are divided
-	catalogue     *catalogue.Catalogue
-	catalogueFile *cataloguefile.File
+	config         settings.Config                 // the configuration at the start
+	current        atomic.Pointer[settings.Config] // the configuration in force, after reloads
+	registry       *prometheus.Registry
+	logger         *slog.Logger // writes to log
+	log            *serverLog
+	lock           *files.Lock                       // the lock of the data directory
+	identity       atomic.Pointer[identity.Identity] // the node of this data directory; nil outside a cluster
+	nodes          *nodes                            // connections to the nodes of the cluster; nil outside a cluster
+	seen           seenNodes                         // the last known figures of the nodes
+	seenBooks      seenBooks                         // the last known books of the other nodes
+	collectorBooks collectorBooks                    // of collectors on other hosts
+	figures        tellFigures                       // ownFigures, called for other nodes
+	memory         memory.Limit
+	shares         connections.Shares // how the file descriptors are divided
+	catalogue      *catalogue.Catalogue
+	catalogueFile  *cataloguefile.File
 
 	// The roles, and objects that belong to one role.
 	collector   *collector.Collector

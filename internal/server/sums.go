@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,11 +10,13 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 )
 
 // onlyLocal reports whether a request asks for the figures of this node alone, by local=true.
@@ -138,9 +141,44 @@ func (s *seenBooks) note(key bookKey, books *answer.Ledger) (*answer.Ledger, tim
 		s.last = map[bookKey]oldBooks{}
 	}
 	if known || len(s.last) < maxSeenBooks {
-		s.last[key] = oldBooks{books, time.Now()}
+		kept := *books
+		kept.Collectors = nil // they may be many, and tell the next leader
+		s.last[key] = oldBooks{&kept, time.Now()}
 	}
 	return books, 0
+}
+
+// sumCollectors makes one list of the collectors that the nodes know, and returns their books. Several nodes may have
+// had the books of a collector, one after the other. The newest count.
+func sumCollectors(l *answer.Ledger, others []toldBooks) (books []ledger.Tenant) {
+	newest := map[string]answer.LedgerCollector{}
+	note := func(all []answer.LedgerCollector) {
+		for _, c := range all {
+			key := c.ID + c.Name
+			if last, known := newest[key]; c.Books != nil && (!known || c.Told < last.Told) {
+				newest[key] = c
+			}
+		}
+	}
+	note(l.Collectors)
+	for _, t := range others {
+		if t.books != nil {
+			note(t.books.Collectors)
+		}
+	}
+	l.Collectors = slices.SortedFunc(maps.Values(newest), func(a, b answer.LedgerCollector) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
+	})
+	for i := range l.Collectors {
+		c := &l.Collectors[i]
+		books = append(books, *c.Books)
+		c.Books = nil
+		if !c.Ended && c.Told > oldBooksAfter.Seconds() {
+			l.Short, c.AgeSeconds = true, &c.Told
+			c.Error = "the collector tells nothing"
+		}
+	}
+	return books
 }
 
 const (

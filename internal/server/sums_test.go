@@ -97,6 +97,71 @@ func TestSumOfLedgers(t *testing.T) {
 	})
 }
 
+// tells gives a node the books of a collector that received some samples and handed over a part of them.
+func (s *server) tells(name string, producer uint64, received, handed uint64, final bool) {
+	l := ledger.New()
+	l.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: received},
+		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: received},
+		ledger.Transfer{From: ledger.Window, To: ledger.HandedOver, Samples: handed})
+	s.collectorBooks.note(name, &ledger.Claim{Producer: producer, Final: final, Tenants: l.Books().Tenants})
+}
+
+// The sum has the books of collectors on other hosts. The newest books of a collector count, whichever node was told
+// them. Old books are in the sum for 10 minutes, and make it short, unless the collector has stopped.
+func TestCollectorsAreInTheSum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := nodeWithBooks(t, "a", 10, 4, 50), nodeWithBooks(t, "b", 7, 5, 50)
+		var seen seenBooks
+		sum := func() answer.Ledger {
+			l := a.ownLedger("default")
+			l.Collectors = a.collectorBooks.of("default")
+			sumLedgers(&l, asks(t, &seen, b, nil), true)
+			return l
+		}
+		check := func(when string, l answer.Ledger, collectors int, received, window uint64, short bool) {
+			t.Helper()
+			if s := l.Samples; s.Received != 17+received || s.HandedOver != 9+received-window || s.Window != window ||
+				s.Difference != 0 || l.Short != short || len(l.Collectors) != collectors {
+				t.Errorf("%s: %+v, collectors %+v, short %t", when, s, l.Collectors, l.Short)
+			}
+		}
+		a.tells("web-1", 1, 100, 60, false) // a leads at first
+		a.tells("web-2", 2, 30, 30, true)
+		a.tells("web-2", 3, 5, 5, false) // another one on this host
+		check("told to one node", sum(), 3, 135, 40, false)
+		time.Sleep(4 * time.Second)
+		b.tells("web-1", 1, 200, 200, false)
+		b.tells("web-2", 3, 6, 6, false)
+		l := sum()
+		check("the leader has changed", l, 3, 236, 0, false)
+		if c := l.Collectors[0]; c.Name != "web-1" || c.Told != 0 || c.Books != nil || c.ID != "0000000000000001" {
+			t.Errorf("%+v", c)
+		}
+		time.Sleep(2 * time.Minute)
+		b.tells("web-2", 3, 7, 7, false)
+		l = sum()
+		check("a collector has died", l, 3, 237, 0, true)
+		if c := l.Collectors[0]; c.AgeSeconds == nil || *c.AgeSeconds != 120 || c.Error == "" {
+			t.Errorf("%+v", c)
+		}
+		if ended := l.Collectors[1]; !ended.Ended || ended.Error != "" || ended.Missing() {
+			t.Errorf("a collector that has stopped: %+v", ended)
+		}
+		time.Sleep(8*time.Minute + time.Second)
+		check("10 minutes have passed", sum(), 1, 7, 0, true)
+		for i := range maxCollectorBooks + 10 {
+			a.tells("web-3", uint64(100+i), 1, 1, false)
+		}
+		if n := len(a.collectorBooks.of("default")); n != maxCollectorBooks || a.collectorBooks.dropped.Load() != 10 {
+			t.Errorf("the books of %d collectors are kept, and %d were not", n, a.collectorBooks.dropped.Load())
+		}
+		a.tells("web-3", 100, 2, 2, false)
+		if a.collectorBooks.dropped.Load() != 10 {
+			t.Error("the books of a known collector were dropped")
+		}
+	})
+}
+
 // A node of another release may leave out figures that the sum needs.
 func TestBooksThatCannotBeAdded(t *testing.T) {
 	for _, text := range []string{"", "{", `{"samples":{"received":1}}`} {

@@ -11,6 +11,7 @@ export interface Books {
   tenant: string
   node?: string // in a cluster, the node that answers
   nodes?: LedgerNode[] // of which the books are the sum
+  collectors?: LedgerCollector[] // on other hosts, which are in the sum, too
   started_ms: number
   boundary_ms: number
   samples: {
@@ -42,11 +43,16 @@ interface LedgerNode {
   error?: string
 }
 
+interface LedgerCollector extends LedgerNode {
+  id: string // tells collectors of one name apart
+  ended: boolean // it has stopped, and its books are final
+}
+
 // Rates look back this many seconds, since tiles are stored in bursts ten seconds apart.
 const lookBack = 10
 
 // processes names the processes of which books are. A restarted process counts from 0.
-const processes = (b: Books) => JSON.stringify([b.started_ms, (b.nodes ?? []).map((n) => [n.name, n.started_ms])])
+const processes = (b: Books) => JSON.stringify([b.started_ms, (b.nodes ?? []).map((n) => [n.name, n.started_ms]), (b.collectors ?? []).map((c) => [c.id, c.started_ms])])
 
 export interface Ledger extends Polled<Books> {
   before?: Books // earlier books of the same processes
@@ -113,64 +119,67 @@ export function LedgerPanel(props: Ledger) {
     <Panel title="Ledger" class="ledger" note={data && titleOf(data)}>
       {error && <Problem error={error} />}
       {!data && !error && <Loading what="Loading…" />}
-      {data?.nodes?.filter((n) => n.error).map((n) => <Short key={n.name} node={n} />)}
+      {data?.nodes?.filter((n) => n.error).map((n) => <Short key={n.name} part="node" node={n} />)}
+      {data?.collectors?.filter((c) => c.error).map((c) => <Short key={c.id} part="collector" node={c} />)}
       {data && <Balance books={data} />}
       {data && <BookTable title="Samples" rows={sampleRows(data)} now={data} before={before} whole={data.samples.received + data.samples.restored + (data.samples.collected ?? 0)} />}
       {data && <OfWhich books={data} />}
       {data && <Negative books={data} />}
       {data && <BookTable title="Datagrams" rows={datagramRows} now={data} before={before} whole={data.datagrams.received} />}
       {data?.clients && <Clients counts={data.clients} />}
-      {data?.nodes && <Nodes all={data.nodes} copy={data.node ?? ''} />}
+      {data?.nodes && <Processes title="Nodes" all={data.nodes} />}
+      {data?.nodes && <p class="note">“From collectors” and what became of it is counted once, as node {data.node} has it.</p>}
+      {data?.collectors && <Processes title="Collectors on other hosts" all={data.collectors} />}
     </Panel>
   )
 }
 
 function titleOf(b: Books): string {
-  const whose = b.nodes ? ', the sum of all nodes' : b.node ? `, node ${b.node} alone` : ''
+  const whose = b.nodes ? `, the sum of all nodes${b.collectors ? ' and collectors' : ''}` : b.node ? `, node ${b.node} alone` : ''
   return `tenant ${b.tenant}${whose}${b.nodes ? '' : `, since ${dateTime(b.started_ms / 1000)}`}`
 }
 
-function Short(props: { node: LedgerNode }) {
+function Short(props: { part: string; node: LedgerNode }) {
   const { name, error, age_seconds } = props.node
   return (
     <p class="hint warn">
-      The sum may be short: the books of node {name} are {age_seconds === undefined ? 'missing' : `${seconds(age_seconds)} old`}: {error}
+      The sum may be short: the books of {props.part} {name} are {age_seconds === undefined ? 'missing' : `${seconds(age_seconds)} old`}: {error}
     </p>
   )
 }
 
-// Nodes shows what each node added to the sum. `copy` is the node whose copy of the log's samples is in it.
-function Nodes(props: { all: LedgerNode[]; copy: string }) {
+// Processes shows what each node or collector added to the sum.
+function Processes(props: { title: string; all: (LedgerNode & Partial<LedgerCollector>)[] }) {
   return (
-    <>
-      <table class="books">
-        <thead>
-          <tr>
-            <th scope="col">Nodes</th>
-            <th scope="col" class="number">
-              received
+    <table class="books">
+      <thead>
+        <tr>
+          <th scope="col">{props.title}</th>
+          <th scope="col" class="number">
+            received
+          </th>
+          <th scope="col" class="number">
+            handed over
+          </th>
+          <th scope="col" class="number">
+            since
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {props.all.map((n) => (
+          <tr key={n.id ?? n.name} class={n.error ? 'lost some' : ''}>
+            <th scope="row">
+              {n.name}
+              {n.ended && <span class="note"> stopped</span>}
             </th>
-            <th scope="col" class="number">
-              handed over
-            </th>
-            <th scope="col" class="number">
-              since
-            </th>
+            <td class="number">{n.started_ms ? count(n.received) : '–'}</td>
+            <td class="number">{n.started_ms ? count(n.handed_over) : '–'}</td>
+            <td class="number">{n.started_ms ? dateTime(n.started_ms / 1000) : '–'}</td>
           </tr>
-        </thead>
-        <tbody>
-          {props.all.map((n) => (
-            <tr key={n.name} class={n.error ? 'lost some' : ''}>
-              <th scope="row">{n.name}</th>
-              <td class="number">{n.started_ms ? count(n.received) : '–'}</td>
-              <td class="number">{n.started_ms ? count(n.handed_over) : '–'}</td>
-              <td class="number">{n.started_ms ? dateTime(n.started_ms / 1000) : '–'}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      <p class="note">“From collectors” and what became of it is counted once, as node {props.copy} has it.</p>
-    </>
+        ))}
+      </tbody>
+    </table>
   )
 }
 

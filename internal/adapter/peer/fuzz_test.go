@@ -62,7 +62,7 @@ func FuzzPushSecret(f *testing.F) {
 // A report that is not refused is within its bounds, and stays the same when it is sent on.
 func FuzzShare(f *testing.F) {
 	for _, uses := range []map[string]usage.Use{reported, shared.Others} {
-		b, err := proto.Marshal(&wire.ShareRequest{Uses: writeUses(uses)})
+		b, err := proto.Marshal(&wire.ShareRequest{Uses: writeUses(uses), Books: writeBooks(&books)})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -73,10 +73,17 @@ func FuzzShare(f *testing.F) {
 		if proto.Unmarshal(b, &in) != nil {
 			return
 		}
-		once, err := readUses(in.GetUses())
+		x, err := readShared(&in)
 		if err != nil {
 			return
 		}
+		if x.Books != nil {
+			again, err := readBooks(writeBooks(x.Books))
+			if err != nil || again.Producer != x.Books.Producer || len(again.Tenants) > len(x.Books.Tenants)+1 {
+				t.Errorf("%+v becomes %+v, %v", x.Books, again, err)
+			}
+		}
+		once := x.Uses
 		for tenant, u := range once {
 			if u.Samples < 0 || u.Series < 0 || u.New < 0 || len(u.Metrics) > usage.MaxMetrics {
 				t.Errorf("tenant %q: got %+v", tenant, u)

@@ -56,10 +56,10 @@ type Handler interface {
 	Join(ctx context.Context, j Join) (Joined, error)
 	Leader(ctx context.Context) Leader
 	Status(ctx context.Context) Status
-	// Share takes how much of their limits tenants use in one other process. It answers with their use
-	// in all processes but that one: see package usage. Its error is replica.ErrNotLeader if this node
-	// does not lead.
-	Share(ctx context.Context, process uint64, uses map[string]usage.Use) (usage.Answer, error)
+	// Share takes how much of their limits tenants use in one other process, and the books of a collector.
+	// `from` is the name in the certificate of the process. It answers with the use in all processes but that
+	// one: see package usage. Its error is replica.ErrNotLeader if this node does not lead.
+	Share(ctx context.Context, from string, x Shared) (usage.Answer, error)
 	// Figures returns figures of this node as JSON. `of` may be a kind that this program does not know.
 	Figures(ctx context.Context, of Figures, tenant string) ([]byte, error)
 }

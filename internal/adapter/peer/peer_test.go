@@ -22,6 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
@@ -137,12 +138,24 @@ var shared = usage.Answer{
 	Bounds: map[string]usage.Bounds{"x": {Series: 1, MetricSeries: 2, NewSeries: 3}}, Whole: true,
 }
 
-func (h *handler) Share(_ context.Context, process uint64, uses map[string]usage.Use) (usage.Answer, error) {
-	if process != 99 || !reflect.DeepEqual(uses, reported) {
-		return usage.Answer{}, fmt.Errorf("got a report of process %d with the uses %+v", process, uses)
+func (h *handler) Share(_ context.Context, from string, x Shared) (usage.Answer, error) {
+	want := Shared{Process: 99, Uses: reported}
+	if from == "host-1" {
+		want.Books = &books
+	}
+	if !reflect.DeepEqual(x, want) {
+		return usage.Answer{}, fmt.Errorf("%s reports %+v with the books %+v", from, x, x.Books)
 	}
 	return shared, h.push
 }
+
+// books are the books of the collector host-1.
+var books = ledger.Claim{Producer: 7, Started: 1_795_228_020_000, Boundary: 1_795_228_030_000, Final: true,
+	Tenants: map[string]ledger.Tenant{"shop": {
+		Samples: ledger.Samples{Received: 9, Refused: map[string]uint64{"rule": 2}, Malformed: map[string]uint64{},
+			Late: map[string]uint64{}, Unsent: map[string]uint64{}, Discarded: map[string]uint64{}, HandedOver: 7},
+		Clients: map[string]float64{"packets_sent": 3},
+	}}}
 
 func (h *handler) Figures(_ context.Context, of Figures, tenant string) ([]byte, error) {
 	if of != Limits {
@@ -563,7 +576,8 @@ func TestCalls(t *testing.T) {
 	if s, err := a.Status(t.Context(), "b"); err != nil || !reflect.DeepEqual(s, well) {
 		t.Errorf("Status returned %+v, %v; want %+v", s, err, well)
 	}
-	if x, err := a.Share(t.Context(), "b", 99, reported); err != nil || !reflect.DeepEqual(x, shared) {
+	// A node is asked for its books, and so its own are not taken.
+	if x, err := a.Share(t.Context(), "b", Shared{99, reported, &books}); err != nil || !reflect.DeepEqual(x, shared) {
 		t.Errorf("the answer to a report is %+v, %v", x, err)
 	}
 	if text, err := a.Figures(t.Context(), "b", Limits, "shop"); err != nil || string(text) != `{"tenant":"shop"}` {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/member"
 )
 
@@ -215,6 +216,9 @@ func TestACollectorIsNoNode(t *testing.T) {
 	}
 	if _, err := c.Write(t.Context(), "a", 0, someEvents("deploy")); err != nil {
 		t.Error("events:", err)
+	}
+	if _, err := c.Share(t.Context(), "a", Shared{99, reported, &books}); err != nil {
+		t.Error("a report with books:", err)
 	}
 	_, write := c.Write(t.Context(), "a", 0, anEntry())
 	_, join := c.Join(t.Context(), "a", Join{Name: "host-1", Member: 9})
@@ -425,5 +429,22 @@ func TestCertificateFilesRotate(t *testing.T) {
 	ca.write(t, server, "freshet://node/a", 7, time.Now().Add(-time.Minute))
 	if _, err := ask(); err == nil || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("a call with an expired certificate returned %v", err)
+	}
+}
+
+// A collector may say what it likes about itself, within bounds.
+func TestBooksThatNoCollectorHas(t *testing.T) {
+	tenant := func(name, json string) *wire.TenantBooks { return &wire.TenantBooks{Tenant: name, Json: []byte(json)} }
+	for what, b := range map[string]*wire.Books{
+		"a time before 1970":    {Started: -1},
+		"a time after 2255":     {Boundary: maxTime + 1},
+		"a tenant with no name": {Tenants: []*wire.TenantBooks{tenant("", "{}")}},
+		"a long name":           {Tenants: []*wire.TenantBooks{tenant(strings.Repeat("x", maxTenant+1), "{}")}},
+		"a reason in prose":     {Tenants: []*wire.TenantBooks{tenant("x", `{"samples":{"late":{"<script>":1}}}`)}},
+		"too many bytes":        {Tenants: []*wire.TenantBooks{tenant("x", "{"+strings.Repeat(" ", ledger.MaxClaim)+"}")}},
+	} {
+		if got, err := readBooks(b); err == nil {
+			t.Errorf("%s: %+v", what, got)
+		}
 	}
 }

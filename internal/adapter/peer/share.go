@@ -4,22 +4,32 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
 // maxTenant bounds the name of a tenant, in bytes. Entries have the same bound.
 const maxTenant = 255
 
-// Share reports to a node, which should be the leader, how much of their limits tenants use in this
-// process.
-func (p *Peers) Share(ctx context.Context, to string, process uint64, uses map[string]usage.Use) (usage.Answer, error) {
+// Shared is what a process tells the leader each second.
+type Shared struct {
+	Process uint64               // a random number of the process
+	Uses    map[string]usage.Use // what tenants use of their limits in the process
+	Books   *ledger.Claim        // of a collector; nil from a node, since nodes ask each other for Figures
+}
+
+// Share tells a node, which should be the leader, of this process.
+func (p *Peers) Share(ctx context.Context, to string, x Shared) (usage.Answer, error) {
+	in := &wire.ShareRequest{Process: x.Process, Uses: writeUses(x.Uses), Books: writeBooks(x.Books)}
 	return call(ctx, p, to, askTimeout,
 		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.ShareReply, error) {
-			return c.Share(ctx, &wire.ShareRequest{Hello: h, Process: process, Uses: writeUses(uses)})
+			in.Hello = h
+			return c.Share(ctx, in)
 		}, readShare)
 }
 
@@ -29,11 +39,14 @@ func (s *Server) Share(ctx context.Context, in *wire.ShareRequest) (*wire.ShareR
 		return nil, err
 	}
 	s.pushers.called(in.GetHello(), nil)
-	uses, err := readUses(in.GetUses())
+	x, err := readShared(in)
 	if err != nil {
 		return nil, s.refusal(codes.InvalidArgument, refusedMalformed, "a report from %s: %w", callerOf(ctx), err)
 	}
-	a, err := s.Handler.Share(ctx, in.GetProcess(), uses)
+	if !callerOf(ctx).Collector {
+		x.Books = nil
+	}
+	a, err := s.Handler.Share(ctx, callerOf(ctx).Name, x)
 	if err != nil {
 		return &wire.ShareReply{Error: encodeError(err)}, nil
 	}
@@ -43,6 +56,57 @@ func (s *Server) Share(ctx context.Context, in *wire.ShareRequest) (*wire.ShareR
 			MetricSeries: uint32(b.MetricSeries), NewSeries: uint32(b.NewSeries)})
 	}
 	return r, nil
+}
+
+// readShared refuses what no process tells.
+func readShared(in *wire.ShareRequest) (x Shared, err error) {
+	x.Process = in.GetProcess()
+	if x.Uses, err = readUses(in.GetUses()); err == nil {
+		x.Books, err = readBooks(in.GetBooks())
+	}
+	return x, err
+}
+
+func writeBooks(b *ledger.Claim) *wire.Books {
+	if b == nil {
+		return nil
+	}
+	out := &wire.Books{Producer: b.Producer, Started: b.Started, Boundary: b.Boundary, Final: b.Final}
+	for tenant, text := range b.Encode() {
+		out.Tenants = append(out.Tenants, &wire.TenantBooks{Tenant: tenant, Json: text})
+	}
+	return out
+}
+
+// maxTime is the latest time that books may have, in Unix milliseconds. Entries have the same bound.
+const maxTime = 9_000_000_000_000
+
+// readBooks refuses books that are larger than writeBooks ever makes, and figures that no process has.
+func readBooks(in *wire.Books) (*ledger.Claim, error) {
+	if in == nil {
+		return nil, nil
+	}
+	b := &ledger.Claim{Producer: in.GetProducer(), Started: in.GetStarted(), Boundary: in.GetBoundary(),
+		Final: in.GetFinal(), Tenants: make(map[string]ledger.Tenant, len(in.GetTenants()))}
+	if min(b.Started, b.Boundary) < 0 || max(b.Started, b.Boundary) > maxTime {
+		return nil, fmt.Errorf("its books begin at %d and end at %d, and times are 0 to %d", b.Started, b.Boundary,
+			int64(maxTime))
+	}
+	size := 0
+	for _, t := range in.GetTenants() {
+		if size += len(t.GetTenant()) + len(t.GetJson()); size > ledger.MaxClaim {
+			return nil, fmt.Errorf("its books have more than %d bytes", ledger.MaxClaim)
+		}
+		if n := len(t.GetTenant()); n == 0 || n > maxTenant {
+			return nil, fmt.Errorf("the name of a tenant has %d bytes, but 1 to %d are allowed", n, maxTenant)
+		}
+		one, err := ledger.ParseTenant(t.GetJson())
+		if err != nil {
+			return nil, fmt.Errorf("tenant %q: %w", t.GetTenant(), err)
+		}
+		b.Tenants[strings.Clone(t.GetTenant())] = one
+	}
+	return b, nil
 }
 
 // writeUses omits tenants and metrics for which a report has no room.

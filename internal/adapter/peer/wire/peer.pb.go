@@ -1545,12 +1545,14 @@ func (x *Pusher) GetToldSeconds() float64 {
 	return 0
 }
 
-// ShareRequest tells the leader what tenants use of their limits in a process: see internal/core/usage.
+// ShareRequest tells the leader what tenants use of their limits in a process (see internal/core/usage), and
+// the books of a collector.
 type ShareRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
 	Process       uint64                 `protobuf:"fixed64,2,opt,name=process,proto3" json:"process,omitempty"` // a random number of the process
 	Uses          []*Use                 `protobuf:"bytes,3,rep,name=uses,proto3" json:"uses,omitempty"`
+	Books         *Books                 `protobuf:"bytes,4,opt,name=books,proto3" json:"books,omitempty"` // of a collector that is no node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1606,6 +1608,142 @@ func (x *ShareRequest) GetUses() []*Use {
 	return nil
 }
 
+func (x *ShareRequest) GetBooks() *Books {
+	if x != nil {
+		return x.Books
+	}
+	return nil
+}
+
+// Books are the ledger of a collector.
+type Books struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Producer      uint64                 `protobuf:"fixed64,1,opt,name=producer,proto3" json:"producer,omitempty"` // the collector's number, which survives its process
+	Started       int64                  `protobuf:"varint,2,opt,name=started,proto3" json:"started,omitempty"`    // Unix milliseconds, when the process started
+	Boundary      int64                  `protobuf:"varint,3,opt,name=boundary,proto3" json:"boundary,omitempty"`  // Unix milliseconds, end of the last window; 0 before the first
+	Final         bool                   `protobuf:"varint,4,opt,name=final,proto3" json:"final,omitempty"`        // the process ends, and counts nothing more
+	Tenants       []*TenantBooks         `protobuf:"bytes,5,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Books) Reset() {
+	*x = Books{}
+	mi := &file_peer_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Books) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Books) ProtoMessage() {}
+
+func (x *Books) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Books.ProtoReflect.Descriptor instead.
+func (*Books) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Books) GetProducer() uint64 {
+	if x != nil {
+		return x.Producer
+	}
+	return 0
+}
+
+func (x *Books) GetStarted() int64 {
+	if x != nil {
+		return x.Started
+	}
+	return 0
+}
+
+func (x *Books) GetBoundary() int64 {
+	if x != nil {
+		return x.Boundary
+	}
+	return 0
+}
+
+func (x *Books) GetFinal() bool {
+	if x != nil {
+		return x.Final
+	}
+	return false
+}
+
+func (x *Books) GetTenants() []*TenantBooks {
+	if x != nil {
+		return x.Tenants
+	}
+	return nil
+}
+
+type TenantBooks struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Json          []byte                 `protobuf:"bytes,2,opt,name=json,proto3" json:"json,omitempty"` // samples, datagrams and clients, as in /api/v1/status/ledger
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TenantBooks) Reset() {
+	*x = TenantBooks{}
+	mi := &file_peer_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TenantBooks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TenantBooks) ProtoMessage() {}
+
+func (x *TenantBooks) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TenantBooks.ProtoReflect.Descriptor instead.
+func (*TenantBooks) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *TenantBooks) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *TenantBooks) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
 type ShareReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
@@ -1618,7 +1756,7 @@ type ShareReply struct {
 
 func (x *ShareReply) Reset() {
 	*x = ShareReply{}
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1768,7 @@ func (x *ShareReply) String() string {
 func (*ShareReply) ProtoMessage() {}
 
 func (x *ShareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1781,7 @@ func (x *ShareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
 func (*ShareReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{21}
+	return file_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ShareReply) GetError() *Error {
@@ -1687,7 +1825,7 @@ type Use struct {
 
 func (x *Use) Reset() {
 	*x = Use{}
-	mi := &file_peer_proto_msgTypes[22]
+	mi := &file_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1699,7 +1837,7 @@ func (x *Use) String() string {
 func (*Use) ProtoMessage() {}
 
 func (x *Use) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[22]
+	mi := &file_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1712,7 +1850,7 @@ func (x *Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Use.ProtoReflect.Descriptor instead.
 func (*Use) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{22}
+	return file_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Use) GetTenant() string {
@@ -1763,7 +1901,7 @@ type Bounds struct {
 
 func (x *Bounds) Reset() {
 	*x = Bounds{}
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +1913,7 @@ func (x *Bounds) String() string {
 func (*Bounds) ProtoMessage() {}
 
 func (x *Bounds) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +1926,7 @@ func (x *Bounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bounds.ProtoReflect.Descriptor instead.
 func (*Bounds) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{23}
+	return file_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Bounds) GetTenant() string {
@@ -1968,11 +2106,21 @@ const file_peer_proto_rawDesc = "" +
 	"\vago_seconds\x18\x02 \x01(\x01R\n" +
 	"agoSeconds\x12/\n" +
 	"\x06report\x18\x03 \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\x12!\n" +
-	"\ftold_seconds\x18\x04 \x01(\x01R\vtoldSeconds\"\x80\x01\n" +
+	"\ftold_seconds\x18\x04 \x01(\x01R\vtoldSeconds\"\xae\x01\n" +
 	"\fShareRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x18\n" +
 	"\aprocess\x18\x02 \x01(\x06R\aprocess\x12(\n" +
-	"\x04uses\x18\x03 \x03(\v2\x14.freshet.peer.v1.UseR\x04uses\"\xaf\x01\n" +
+	"\x04uses\x18\x03 \x03(\v2\x14.freshet.peer.v1.UseR\x04uses\x12,\n" +
+	"\x05books\x18\x04 \x01(\v2\x16.freshet.peer.v1.BooksR\x05books\"\xa7\x01\n" +
+	"\x05Books\x12\x1a\n" +
+	"\bproducer\x18\x01 \x01(\x06R\bproducer\x12\x18\n" +
+	"\astarted\x18\x02 \x01(\x03R\astarted\x12\x1a\n" +
+	"\bboundary\x18\x03 \x01(\x03R\bboundary\x12\x14\n" +
+	"\x05final\x18\x04 \x01(\bR\x05final\x126\n" +
+	"\atenants\x18\x05 \x03(\v2\x1c.freshet.peer.v1.TenantBooksR\atenants\"9\n" +
+	"\vTenantBooks\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json\"\xaf\x01\n" +
 	"\n" +
 	"ShareReply\x12,\n" +
 	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\x12,\n" +
@@ -2018,7 +2166,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_peer_proto_goTypes = []any{
 	(Error_Kind)(0),          // 0: freshet.peer.v1.Error.Kind
 	(FiguresRequest_Kind)(0), // 1: freshet.peer.v1.FiguresRequest.Kind
@@ -2043,13 +2191,15 @@ var file_peer_proto_goTypes = []any{
 	(*Mark)(nil),             // 20: freshet.peer.v1.Mark
 	(*Pusher)(nil),           // 21: freshet.peer.v1.Pusher
 	(*ShareRequest)(nil),     // 22: freshet.peer.v1.ShareRequest
-	(*ShareReply)(nil),       // 23: freshet.peer.v1.ShareReply
-	(*Use)(nil),              // 24: freshet.peer.v1.Use
-	(*Bounds)(nil),           // 25: freshet.peer.v1.Bounds
-	nil,                      // 26: freshet.peer.v1.Error.SamplesEntry
-	nil,                      // 27: freshet.peer.v1.JoinReply.NodesEntry
-	nil,                      // 28: freshet.peer.v1.StatusReply.SettingsEntry
-	nil,                      // 29: freshet.peer.v1.Use.MetricsEntry
+	(*Books)(nil),            // 23: freshet.peer.v1.Books
+	(*TenantBooks)(nil),      // 24: freshet.peer.v1.TenantBooks
+	(*ShareReply)(nil),       // 25: freshet.peer.v1.ShareReply
+	(*Use)(nil),              // 26: freshet.peer.v1.Use
+	(*Bounds)(nil),           // 27: freshet.peer.v1.Bounds
+	nil,                      // 28: freshet.peer.v1.Error.SamplesEntry
+	nil,                      // 29: freshet.peer.v1.JoinReply.NodesEntry
+	nil,                      // 30: freshet.peer.v1.StatusReply.SettingsEntry
+	nil,                      // 31: freshet.peer.v1.Use.MetricsEntry
 }
 var file_peer_proto_depIdxs = []int32{
 	3,  // 0: freshet.peer.v1.Hello.report:type_name -> freshet.peer.v1.Report
@@ -2060,49 +2210,51 @@ var file_peer_proto_depIdxs = []int32{
 	11, // 5: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
 	11, // 6: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
 	0,  // 7: freshet.peer.v1.Error.kind:type_name -> freshet.peer.v1.Error.Kind
-	26, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
+	28, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
 	11, // 9: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
 	2,  // 10: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
 	11, // 11: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
-	27, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
+	29, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
 	2,  // 13: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
 	2,  // 14: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
 	20, // 15: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
 	21, // 16: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
-	28, // 17: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
+	30, // 17: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
 	3,  // 18: freshet.peer.v1.StatusReply.report:type_name -> freshet.peer.v1.Report
 	2,  // 19: freshet.peer.v1.FiguresRequest.hello:type_name -> freshet.peer.v1.Hello
 	1,  // 20: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
 	3,  // 21: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
 	2,  // 22: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
-	24, // 23: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
-	11, // 24: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
-	24, // 25: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
-	25, // 26: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
-	29, // 27: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
-	4,  // 28: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
-	4,  // 29: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
-	7,  // 30: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
-	8,  // 31: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
-	12, // 32: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
-	14, // 33: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
-	16, // 34: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
-	22, // 35: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
-	18, // 36: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
-	6,  // 37: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
-	6,  // 38: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
-	9,  // 39: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
-	10, // 40: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
-	13, // 41: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
-	15, // 42: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
-	17, // 43: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
-	23, // 44: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
-	19, // 45: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
-	37, // [37:46] is the sub-list for method output_type
-	28, // [28:37] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	26, // 23: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
+	23, // 24: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
+	24, // 25: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
+	11, // 26: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
+	26, // 27: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
+	27, // 28: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
+	31, // 29: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
+	4,  // 30: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
+	4,  // 31: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
+	7,  // 32: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
+	8,  // 33: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
+	12, // 34: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
+	14, // 35: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
+	16, // 36: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
+	22, // 37: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
+	18, // 38: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
+	6,  // 39: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
+	6,  // 40: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
+	9,  // 41: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
+	10, // 42: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
+	13, // 43: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
+	15, // 44: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
+	17, // 45: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
+	25, // 46: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
+	19, // 47: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
+	39, // [39:48] is the sub-list for method output_type
+	30, // [30:39] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -2116,7 +2268,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   28,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
