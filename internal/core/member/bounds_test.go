@@ -251,7 +251,7 @@ func TestALeaderWaitsForAQuorumToApply(t *testing.T) {
 			t.Fatalf("while one of three members takes nothing, a write returns %v", err)
 		}
 	}
-	if behind := n.leader.backlog.of(2) + n.leader.backlog.of(3); behind < 10_000 {
+	if behind := n.leader.backlog.Of(2) + n.leader.backlog.Of(3); behind < 10_000 {
 		t.Fatalf("the others are only %d bytes behind", behind)
 	}
 	others[1].hangs = true

@@ -1,18 +1,17 @@
 package member
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"sort"
 
+	"github.com/freshet-io/freshet/internal/core/backlog"
 	"github.com/freshet-io/freshet/internal/core/batch"
-	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/mutant"
+	"github.com/freshet-io/freshet/internal/core/naming"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -22,7 +21,7 @@ import (
 // to one term.
 type leader struct {
 	clocks   clocks
-	backlog  backlog
+	backlog  backlog.Backlog
 	versions versions
 
 	since   int64           // when it was elected, or earlier if our clock has leapt; 0 if it is not known yet
@@ -53,25 +52,6 @@ type push struct {
 	named   bool  // its series have the names under which they are stored
 	refused error // the *batch.FullError for the batches that were taken out of the field bytes
 }
-
-const (
-	// cautious is how long a new leader closes no tile, unless all senders were heard. In that time the
-	// windows that the last leader did not take come again, and their gauges must not be too late.
-	cautious = 5000 // ms
-
-	// recently is how far back from its election a new leader looks: it waits for the senders whose
-	// windows came in that time.
-	recently = 10_000 // ms
-
-	// spread is the time over which the shards close the same tile, one after the other, so that a
-	// flush of many series is not a burst.
-	spread = 4000 // ms
-
-	// leap is how far behind at least one shard must be before all shards leap over the tiles in
-	// between. Otherwise they close every tile and repeat their totals as usual. It equals the
-	// lookback of PromQL.
-	leap = 5 * 60_000 // ms
-)
 
 // reset ends a term, and returns what was not proposed and the nodes that wait to join.
 func (l *leader) reset() ([]push, []proposal, []join) {
@@ -183,6 +163,37 @@ func (n *Node) successor() (to uint64) {
 	return to
 }
 
+// proposal is an entry that the next Take proposes.
+type proposal struct {
+	id   ID
+	data []byte
+}
+
+// proposeWrites proposes the entries of all calls of Write since the last Take at once, so that they share
+// messages and a write to the log.
+func (n *Node) proposeWrites() {
+	writes := n.leader.writes
+	n.leader.writes = nil
+	for len(writes) > 0 {
+		var all [][]byte
+		size := 0
+		for len(all) < len(writes) && (len(all) == 0 || size+len(writes[len(all)].data) <= entry.TargetSize) {
+			size += len(writes[len(all)].data)
+			all = append(all, writes[len(all)].data)
+		}
+		first, err := n.replica.ProposeAll(all)
+		for i, w := range writes[:len(all)] {
+			if err != nil {
+				n.answer(w.id, refused(err))
+				continue
+			}
+			n.leader.writing = first + uint64(i)
+			n.requests[n.leader.writing] = w.id
+		}
+		writes = writes[len(all):]
+	}
+}
+
 // proposeWindows makes one entry of the pushes that came while the last entry was under way: group
 // commit.
 func (n *Node) proposeWindows() {
@@ -238,11 +249,14 @@ func (n *Node) nameQueue() (size int) {
 	if l.claims > n.state.Index() {
 		return 0
 	}
-	x := naming{names: n.state.names}
+	e := entry.Entry{Kind: entry.KindNames, Group: n.state.group, Shape: shape}
+	x := naming.Finder{Names: n.state.names, Fits: func(tenant string) bool {
+		return n.state.has.Fits(tenant, n.settings.MaxTenants)
+	}}
 	if n.settings.Names != nil {
-		x.entry = n.settings.Names()
-		x.entry.Clock, x.entry.MaxTenants = max(0, l.clocks.right()), n.settings.MaxTenants
-		x.terms = termsOf(&x.entry)
+		e.Names = n.settings.Names()
+		e.Names.Clock, e.Names.MaxTenants = max(0, l.clocks.right()), n.settings.MaxTenants
+		x.Terms = termsOf(&e.Names)
 	}
 	var all, rename []*push
 	for i := range l.queue {
@@ -252,15 +266,14 @@ func (n *Node) nameQueue() (size int) {
 		}
 		size += len(p.bytes) + 10
 		all = append(all, p)
-		if !p.named && n.settings.Names != nil && n.findNames(&x, p.bytes) {
+		if !p.named && n.settings.Names != nil && x.Find(p.bytes) {
 			rename = append(rename, p)
 		}
 	}
-	if len(x.claimed) > 0 {
-		x.entry.Claims = x.sorted()
-		e := entry.Entry{Kind: entry.KindNames, Group: n.state.group, Shape: shape, Names: x.entry}
+	if claims, unknown := x.Claims(); len(claims) > 0 {
+		e.Names.Claims = claims
 		index, err := n.replica.Propose(e.Append(nil))
-		if x.unknown {
+		if unknown {
 			if err == nil {
 				l.claims = index
 			}
@@ -268,167 +281,12 @@ func (n *Node) nameQueue() (size int) {
 		}
 	}
 	for _, p := range rename {
-		p.bytes = x.rename(p.bytes)
+		p.bytes = x.Rename(p.bytes)
 	}
 	for _, p := range all {
 		p.named = true
 	}
 	return size
-}
-
-// naming finds the names of the series in pushes.
-type naming struct {
-	names   *catalogue.Shared
-	terms   catalogue.Terms
-	entry   entry.Names
-	claimed map[entry.Claim]struct{} // claims by owners without a name, and claims of names not claimed lately
-	bytes   int                      // of the names in these claims
-	unknown bool                     // an owner has no name
-	buckets map[string]string        // as text, by the encoded policy
-}
-
-// findNames looks for the names of the series of a push, adds claims, and reports whether a series is stored under
-// another name than it has in the push. Series of tenants that are not admitted need no names.
-func (n *Node) findNames(x *naming, bytes []byte) (renames bool) {
-	p, err := entry.ParsePush(bytes)
-	if err != nil {
-		return false // CheckPush has refused it
-	}
-	tenant, fits := "", false
-	var names catalogue.Names
-	for b := range p.Batches.All() {
-		h, err := batch.ParseHeader(b)
-		if err != nil {
-			continue
-		}
-		if tenant != string(h.Tenant) {
-			tenant = string(h.Tenant)
-			names, fits = x.names.Of(tenant), n.state.has.Fits(tenant, n.settings.MaxTenants)
-		}
-		if !fits {
-			continue
-		}
-		for key, policy := range batch.Series(b) {
-			name := series.Name(key)
-			if len(name) > 0 {
-				stored := x.find(names, tenant, series.Kind(key[0]), name, policy)
-				renames = renames || stored != string(name) && stored != ""
-			}
-		}
-	}
-	return renames
-}
-
-// find returns the name under which a series is stored. If its owner has no name yet, find claims one, and returns "".
-func (x *naming) find(names catalogue.Names, tenant string, kind series.Kind, name, policy []byte) (stored string) {
-	buckets := x.bucketsOf(kind, policy)
-	stored, seen, known := names.Find(name, kind, buckets)
-	if known && x.terms.Now-seen < catalogue.ClaimAgain {
-		return stored
-	}
-	claim := catalogue.Claim{Tenant: tenant, Name: string(name), Kind: kind, Buckets: buckets}
-	if !known {
-		if stored, full := names.Full(&x.terms, &claim); full {
-			return stored
-		}
-	}
-	x.unknown = x.unknown || !known
-	item := entry.Claim{Tenant: tenant, Kind: byte(kind), Name: claim.Name, Buckets: buckets}
-	if _, has := x.claimed[item]; !has && x.bytes < entry.TargetSize {
-		if x.claimed == nil {
-			x.claimed = map[entry.Claim]struct{}{}
-		}
-		x.claimed[item] = struct{}{}
-		x.bytes += len(item.Name) + len(buckets) + 32
-	}
-	return stored
-}
-
-// sorted returns the claims in order. If several kinds claim a name in the same windows, nobody knows
-// which one came first. Then the order of the kinds decides, counters first, and native timers before
-// other timers.
-func (x *naming) sorted() (all entry.List) {
-	claims := slices.SortedFunc(maps.Keys(x.claimed), func(a, b entry.Claim) int {
-		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind),
-			cmp.Compare(a.Buckets, b.Buckets))
-	})
-	for i := range claims {
-		all = all.Append(entry.AppendClaim(nil, &claims[i]))
-	}
-	return all
-}
-
-// bucketsOf returns the upper bounds of a timer with classic buckets, as text.
-func (x *naming) bucketsOf(kind series.Kind, policy []byte) string {
-	if kind != series.Timer || len(policy) == 0 {
-		return ""
-	}
-	text, known := x.buckets[string(policy)]
-	if !known {
-		if p, err := series.ParsePolicy(policy); err == nil {
-			text = p.Buckets()
-		}
-		if x.buckets == nil {
-			x.buckets = map[string]string{}
-		}
-		x.buckets[string(policy)] = text
-	}
-	return text
-}
-
-// rename returns a push whose series have the names under which they are stored, each in the shard of its own key. The
-// same push always becomes the same bytes, since owners keep their names. So the group still recognizes a repeat. A
-// push with a damaged batch stays as it is.
-func (x *naming) rename(bytes []byte) []byte {
-	p, err := entry.ParsePush(bytes)
-	if err != nil {
-		return bytes
-	}
-	var renamed entry.List
-	var writer batch.Writer
-	var open batch.Header // header of the portion in the writer
-	end := func() {
-		for _, b := range writer.End() {
-			renamed = renamed.Append(b.Bytes)
-		}
-	}
-	var r batch.Reader
-	for b := range p.Batches.All() {
-		if r.Reset(b) != nil {
-			return bytes
-		}
-		h := r.Header
-		h.Sequence = batch.Portion(h.Sequence)
-		if open.Tenant == nil || string(h.Tenant) != string(open.Tenant) || h.Producer != open.Producer ||
-			h.Incarnation != open.Incarnation || h.Sequence != open.Sequence || h.Second != open.Second ||
-			h.Birth != open.Birth {
-			if open.Tenant != nil {
-				end()
-			}
-			open = h
-			writer.Begin(h)
-		}
-		tenant := string(h.Tenant)
-		names := x.names.Of(tenant)
-		for inc := r.Next(); inc != nil; inc = r.Next() {
-			name := series.Name(inc.Key)
-			one, shard := *inc, h.Shard
-			if stored := x.find(names, tenant, inc.Kind(), name, inc.Policy); len(name) > 0 && stored != "" &&
-				stored != string(name) {
-				one.Key = series.Renamed(inc.Key, stored)
-				shard = series.Shard(tenant, one.Key)
-			}
-			writer.Add(shard, &one)
-		}
-		if r.Err() != nil {
-			return bytes
-		}
-	}
-	if open.Tenant != nil {
-		end()
-	}
-	p.Batches = renamed
-	return entry.AppendPush(nil, &p)
 }
 
 // current is true if the state has all windows that were ever proposed, here or by an earlier
@@ -485,167 +343,6 @@ func samplesIn(b []byte) (n uint64) {
 		}
 	}
 	return n
-}
-
-// note adds to `begin` the shards of a push that hold no series.
-func (n *Node) note(bytes []byte, begin *entry.Shards) {
-	p, err := entry.ParsePush(bytes)
-	if err != nil {
-		return // CheckPush has refused it
-	}
-	for b := range p.Batches.All() {
-		h, err := batch.ParseHeader(b)
-		if err != nil {
-			continue
-		}
-		if s := n.state.shards.Of(h.Shard); s == nil || s.Len() == 0 {
-			begin.Add(h.Shard)
-		}
-	}
-}
-
-// beginShards moves shards without series to the present, since shards get no boundaries while they have
-// no series. It also begins new shards: the first entry of a shard is a boundary. An entry under way may
-// bring series to a shard. Then the boundary leaves this shard alone, since a new leader must not close
-// its tiles before it has heard the senders.
-func (n *Node) beginShards(begin *entry.Shards) {
-	byEnd := map[int64]*entry.Shards{}
-	for number := range uint16(series.Shards) {
-		if !begin.Has(number) {
-			continue
-		}
-		end := n.due(number)
-		if s := n.state.shards.Of(number); s == nil || s.Closed() < end {
-			add(byEnd, end, number)
-		}
-	}
-	n.propose(byEnd, nil, true)
-}
-
-// beginEmpty moves all shards without series to the present, since it is not known which shards a
-// request of deltas touches.
-func (n *Node) beginEmpty() {
-	if n.now-n.leader.begun < 1000 {
-		return
-	}
-	n.leader.begun = n.now
-	var begin entry.Shards
-	for number := range uint16(series.Shards) {
-		if s := n.state.shards.Of(number); s == nil || s.Len() == 0 {
-			begin.Add(number)
-		}
-	}
-	n.beginShards(&begin)
-}
-
-func add(byEnd map[int64]*entry.Shards, end int64, number uint16) {
-	if byEnd[end] == nil {
-		byEnd[end] = new(entry.Shards)
-	}
-	byEnd[end].Add(number)
-}
-
-// due returns the end of the last tile that a shard must have closed by now.
-func (n *Node) due(number uint16) int64 {
-	t := max(0, n.leader.clocks.bounded()-n.settings.Lateness.Milliseconds()-spread*int64(number)/series.Shards)
-	return t - t%tileMillis
-}
-
-const tileMillis = 10_000
-
-// proposeBoundaries closes the tiles that are due, one of each shard. While nobody can tell what time it is,
-// tiles stay open, since the windows of their time wait.
-func (n *Node) proposeBoundaries() {
-	l := &n.leader
-	if l.closes != 0 || !n.settled() || l.clocks.apart() != 0 {
-		return
-	}
-	byEnd := map[int64]*entry.Shards{}
-	leaps := n.leaps()
-	for number := range uint16(series.Shards) {
-		s := n.state.shards.Of(number)
-		if s == nil || s.Len() == 0 {
-			continue
-		}
-		next, due := s.Closed()+tileMillis, n.due(number)
-		if leaps {
-			next = max(next, due)
-		}
-		if next <= due {
-			add(byEnd, next, number)
-		}
-	}
-	n.propose(byEnd, n.state.full(n.settings.MaxPending), false)
-}
-
-// settled is true if tiles may be closed after an election: all recent senders were heard, or
-// enough time has passed.
-func (n *Node) settled() bool {
-	if n.term != n.leadership.Term && !mutant.Hasty {
-		return false // some earlier windows may not be applied here yet
-	}
-	if n.leader.ticks*replica.TickEvery.Milliseconds() > cautious || mutant.Hasty {
-		return true
-	}
-	if n.state.since == 0 || n.state.since > n.leader.since-recently {
-		return false // a restart has forgotten some senders
-	}
-	known := false
-	for producer, last := range n.state.senders {
-		if last.clock < n.leader.since-recently {
-			continue
-		}
-		if known = true; !n.leader.heard[producer] {
-			return false
-		}
-	}
-	return known
-}
-
-// leaps reports whether the shards skip the tiles of a downtime and go on at the present. They do if
-// some shard is far behind and all shards rest: see tile.Shard.Rests.
-func (n *Node) leaps() bool {
-	far := false
-	for number := range uint16(series.Shards) {
-		s := n.state.shards.Of(number)
-		far = far || s != nil && s.Len() > 0 && n.due(number)-s.Closed() > leap
-	}
-	for number := uint16(0); far && number < series.Shards; number++ {
-		s := n.state.shards.Of(number)
-		far = s == nil || s.Rests()
-	}
-	return far
-}
-
-// propose proposes boundaries, the earliest first.
-func (n *Node) propose(byEnd map[int64]*entry.Shards, full []string, begins bool) {
-	ends := make([]int64, 0, len(byEnd))
-	for end := range byEnd {
-		ends = append(ends, end)
-	}
-	slices.Sort(ends)
-	for _, end := range ends {
-		e := entry.Entry{Kind: entry.KindBoundary, Group: n.state.group, Shape: shape}
-		e.Boundary = boundaryOf(end, *byEnd[end], &n.settings.Tiles, full)
-		e.Boundary.Begins = begins
-		index, err := n.replica.Propose(e.Append(nil))
-		if err != nil {
-			return // the next tick tries again
-		}
-		n.leader.closes = index
-	}
-}
-
-func boundaryOf(end int64, shards entry.Shards, config *tile.Config, full []string) entry.Boundary {
-	b := entry.Boundary{
-		End: end, CounterTTL: config.CounterTTL.Milliseconds(), GaugeTTL: config.GaugeTTL.Milliseconds(),
-		CheckTTL: config.CheckTTL.Milliseconds(), UpDownTTL: config.UpDownTTL.Milliseconds(),
-		Timed: config.OutOfOrder.Milliseconds(), Shards: shards,
-	}
-	for _, tenant := range full {
-		b.Full = b.Full.AppendText(tenant)
-	}
-	return b
 }
 
 // ErrKnown means that a node wants to join, but its name already belongs to another member: the node's
@@ -771,65 +468,13 @@ func (n *Node) promote() {
 // no write before it has applied all of these entries, which may take half a minute.
 const MaxBehind = 256 << 20
 
-// backlogSteps is how many places are remembered in the last MaxBehind bytes of the log, up to the last
-// applied entry.
-const backlogSteps = 64
-
-// backlog knows, for each other member, how many bytes of entries it still has to apply. It counts only
-// entries that this member has applied.
-type backlog struct {
-	sum    int64             // bytes of all entries that this member has applied
-	places []place           // ascending, and at least `apart` bytes apart
-	others map[uint64]uint64 // the last entry that each member is known to have applied
-}
-
-// place is an entry, and the bytes of all entries up to it.
-type place struct {
-	index uint64
-	sum   int64
-}
-
-// applied is called with each entry that this member applies. The other members may be at most `most`
-// bytes behind.
-func (b *backlog) applied(index uint64, bytes int, most int64) {
-	b.sum += int64(bytes)
-	last := len(b.places) - 1
-	if last >= 0 && b.sum-b.places[last].sum < most/backlogSteps {
-		return
-	}
-	b.places = append(b.places, place{index, b.sum})
-	if oldest := b.places[0].sum; b.sum-oldest > 2*most {
-		b.places = slices.Delete(b.places, 0, 1)
-	}
-}
-
-// heard is called with the last entry that another member has applied.
-func (b *backlog) heard(member, applied uint64) {
-	if b.others == nil {
-		b.others = map[uint64]uint64{}
-	}
-	b.others[member] = applied
-}
-
-// of(member) returns a lower bound for how many bytes of entries the member is behind. The true number
-// may be higher by the distance of two places, and entries from before the start of this process are not
-// counted.
-func (b *backlog) of(member uint64) int64 {
-	applied := b.others[member]
-	i := sort.Search(len(b.places), func(i int) bool { return b.places[i].index > applied })
-	if i == len(b.places) {
-		return 0
-	}
-	return b.sum - b.places[i].sum
-}
-
 // unapplied returns how many bytes of entries are not applied by a quorum yet. Members that are not heard do not
 // count: without them there may be no quorum, and then nothing is committed anyway.
 func (n *Node) unapplied() int64 {
 	all := []int64{0} // this member's own
 	for _, id := range n.members.Voters {
 		if x, heard := n.leader.clocks.others[id]; heard && !n.leader.clocks.old(x) {
-			all = append(all, n.leader.backlog.of(id))
+			all = append(all, n.leader.backlog.Of(id))
 		}
 	}
 	slices.Sort(all)

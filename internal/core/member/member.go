@@ -32,16 +32,16 @@
 //
 // The files, from the top; each uses only names of those below it:
 //
-//	node.go      Node: a member with its part in the order
-//	leader.go    what a node proposes while it leads
-//	member.go    Member: applies entries
-//	section.go   saves and restores the state
-//	deltas.go    a request of OTLP deltas in the log
-//	windows.go   what windows and boundaries do to the shards
-//	work.go      what the stores take next
-//	request.go   a request in the log, and events
-//	tenant.go    a tenant's queues, and hashes of outcomes
-//	clocks.go    the members' clocks, and the versions that their programs know
+//	node.go        Node: a member with its part in the order
+//	leader.go      what a node proposes while it leads
+//	boundaries.go  when a leader closes tiles
+//	member.go      Member: applies entries
+//	section.go     saves and restores the state
+//	deltas.go      a request of OTLP deltas in the log
+//	windows.go     what windows and boundaries do to the shards
+//	request.go     a request in the log, and events
+//	tenant.go      a tenant's queues, what its stores take next, and hashes of outcomes
+//	clocks.go      the members' clocks, and the versions that their programs know
 package member
 
 import (

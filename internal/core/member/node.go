@@ -182,7 +182,7 @@ type Message struct {
 func (n *Node) Step(now int64, m Message) error {
 	n.tell(now)
 	n.leader.clocks.heard(m.From, m.Sent)
-	n.leader.backlog.heard(m.From, m.Applied)
+	n.leader.backlog.Heard(m.From, m.Applied)
 	n.leader.versions.heard(m.From, m.Knows)
 	return n.replica.Step(m.Message)
 }
@@ -235,37 +235,6 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 	e.Request.Arrival, e.Events.Arrival = arrival, arrival
 	e.Request.MaxTenants, e.Events.MaxTenants = n.settings.MaxTenants, n.settings.MaxTenants
 	n.leader.writes = append(n.leader.writes, proposal{id, e.Append(make([]byte, 0, e.Size()))})
-}
-
-// proposal is an entry that the next Take proposes.
-type proposal struct {
-	id   ID
-	data []byte
-}
-
-// proposeWrites proposes the entries of all calls of Write since the last Take at once, so that they share
-// messages and a write to the log.
-func (n *Node) proposeWrites() {
-	writes := n.leader.writes
-	n.leader.writes = nil
-	for len(writes) > 0 {
-		var all [][]byte
-		size := 0
-		for len(all) < len(writes) && (len(all) == 0 || size+len(writes[len(all)].data) <= entry.TargetSize) {
-			size += len(writes[len(all)].data)
-			all = append(all, writes[len(all)].data)
-		}
-		first, err := n.replica.ProposeAll(all)
-		for i, w := range writes[:len(all)] {
-			if err != nil {
-				n.answer(w.id, refused(err))
-				continue
-			}
-			n.leader.writing = first + uint64(i)
-			n.requests[n.leader.writing] = w.id
-		}
-		writes = writes[len(all):]
-	}
 }
 
 // Writing reports whether this leader has taken entries from Write that it has not applied yet.
@@ -504,7 +473,7 @@ func (n *Node) apply(c replica.Committed) error {
 	n.out.Applied = append(n.out.Applied, done)
 	n.term = c.Term
 	n.leader.applied(c.Index)
-	n.leader.backlog.applied(c.Index, len(c.Data), n.settings.MaxBehind)
+	n.leader.backlog.Applied(c.Index, len(c.Data), n.settings.MaxBehind)
 	if !c.Own && !mutant.OldTerm {
 		return nil
 	}
