@@ -29,7 +29,7 @@ type Config struct {
 
 // Retention is how long each of a tenant's stores keeps its samples.
 type Retention struct {
-	Raw     time.Duration `yaml:"raw" help:"retention of samples of remote write and OTLP; at least 4h"`
+	Raw     time.Duration `yaml:"raw" help:"retention of samples of remote write and OTLP, and of the results of rules; at least 4h"`
 	Tile10s time.Duration `yaml:"10s" help:"retention of tiles of 10 s; at least 4h"`
 	Tile1m  time.Duration `yaml:"1m" help:"retention of tiles of 1 min, and of unused names; at least 4h"`
 }
@@ -144,7 +144,7 @@ const (
 // of returns the retention of one store, or 0 for an unknown store.
 func (r Retention) of(store string) time.Duration {
 	switch store {
-	case Raw:
+	case Raw, Rules:
 		return r.Raw
 	case tile.Width10s.String():
 		return r.Tile10s
@@ -169,8 +169,8 @@ func (c Config) options(store string) *tsdb.Options {
 	o.FloatChunkEncoding = chunkenc.EncXOR
 	o.StripeSize = fewStripes
 	o.HeadChunksWriteBufferSize = chunks.MinWriteBufferSize
-	// Tiles of 1 min carry no exemplars: the exemplars of the 10 s tiles are enough.
-	o.EnableExemplarStorage = store != tile.Width1m.String() && c.Exemplars > 0
+	// Tiles of 1 min carry no exemplars: the exemplars of the 10 s tiles are enough. Rules make none.
+	o.EnableExemplarStorage = store != tile.Width1m.String() && store != Rules && c.Exemplars > 0
 	o.MaxExemplars = int64(c.Exemplars)
 	return o
 }

@@ -6,11 +6,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Raw is the store of samples that are not tiles. Stores of tiles are named after their width.
+// Raw is the store of samples that senders made. Stores of tiles are named after their width.
 const Raw = "raw"
 
+// Rules is the store of the results of rules. They are not in Raw, since a result is as new as the clock:
+// in one store, results of now would make the samples of a sender that is far behind too old.
+const Rules = "rules"
+
 // kinds are the stores of a tenant.
-var kinds = []string{Raw, tile.Width10s.String(), tile.Width1m.String()}
+var kinds = []string{Raw, Rules, tile.Width10s.String(), tile.Width1m.String()}
 
 // ErrClosed means that the store takes no reads or writes: for a moment after a failed write or sync,
 // and for good after Close. Nothing was written.

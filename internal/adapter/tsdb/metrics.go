@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		open: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "open_databases",
-			Help: "Open databases, up to three for each tenant. Each takes half a megabyte, three goroutines, and the memory " +
+			Help: "Open databases, up to four for each tenant. Each takes half a megabyte, three goroutines, and the memory " +
 				"of its series."}),
 		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "broken",
 			Help: "1 while a store is broken: it cannot be opened, and so answers no queries and takes no " +
@@ -71,16 +71,19 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.count(store, &tile.Written{}) // so that all counters exist and begin at 0
 		m.failed.WithLabelValues(store)
 	}
-	m.countRaw(0, 0)
-	m.failed.WithLabelValues(Raw)
+	for _, store := range []string{Raw, Rules} {
+		m.countRaw(store, 0, 0)
+		m.failed.WithLabelValues(store)
+	}
 	reg.MustRegister(m.open, m.broken, m.cut, m.stored, m.repeated, m.conflicts, m.refused, m.failed, m.exemplars,
 		m.exemplarsNotKept)
 	return m
 }
 
-func (m *metrics) countRaw(stored, repeated int) {
-	m.stored.WithLabelValues(Raw).Add(float64(stored))
-	m.repeated.WithLabelValues(Raw).Add(float64(repeated))
+// countRaw counts a write of requests.
+func (m *metrics) countRaw(store string, stored, repeated int) {
+	m.stored.WithLabelValues(store).Add(float64(stored))
+	m.repeated.WithLabelValues(store).Add(float64(repeated))
 }
 
 // count counts a write to a store of tiles.

@@ -59,7 +59,7 @@ func (*newcomers) PostDeletion(map[chunks.HeadSeriesRef]labels.Labels) {}
 // newcomers returns the callbacks that note the new series of the store's database. It returns nil if
 // another store has the same series and notes them.
 func (s *store) newcomers() *newcomers {
-	if s.kind != Raw && s.kind != tile.Width10s.String() {
+	if s.kind == tile.Width1m.String() {
 		return nil
 	}
 	return &newcomers{tracker: s.growth, tenant: s.tenant, store: s.kind, now: s.now}

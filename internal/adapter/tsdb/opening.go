@@ -167,7 +167,7 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 	s.fitEnds()
 	tells := s.newcomers()
 	var raw *rawCache
-	if s.kind == Raw {
+	if s.kind == Raw || s.kind == Rules {
 		raw = newRawCache(tells)
 	}
 	before := listLogs(s.dir)

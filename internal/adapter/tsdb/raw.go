@@ -18,7 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// WriteRequests stores requests of one tenant in its raw store, all in one commit. A part that
+// WriteRequests stores requests of one tenant in its raw store, or results of rules in its store for
+// them, all in one commit. The requests of a call are of one sort. A part that
 // cannot be stored affects no other part. The request's Outcome has the fate of each part, and
 // agrees with later queries. After an error nothing counts as written, and the caller should write
 // the same requests again: parts that are stored by then are repeats.
@@ -32,23 +33,27 @@ import (
 func (s *Stores) WriteRequests(
 	ctx context.Context, tenant string, state *write.State, requests []*write.Request,
 ) error {
+	kind := Raw
+	if requests[0].Results {
+		kind = Rules
+	}
 	state.Recent.Keep()
-	err := s.writeRequests(ctx, tenant, state, requests)
+	err := s.writeRequests(ctx, tenant, kind, state, requests)
 	if err != nil {
 		state.Recent.Undo()
-		s.metrics.failed.WithLabelValues(Raw).Inc()
+		s.metrics.failed.WithLabelValues(kind).Inc()
 		for _, r := range requests {
 			r.Outcome, r.Described = outcome.Outcome{}, r.Described[:0]
 		}
-		return fmt.Errorf("write %d requests to store %s of tenant %.80q: %w", len(requests), Raw, tenant, err)
+		return fmt.Errorf("write %d requests to store %s of tenant %.80q: %w", len(requests), kind, tenant, err)
 	}
 	return nil
 }
 
 func (s *Stores) writeRequests(
-	ctx context.Context, tenant string, state *write.State, requests []*write.Request,
+	ctx context.Context, tenant, kind string, state *write.State, requests []*write.Request,
 ) error {
-	st, err := s.forWrite(tenant, Raw)
+	st, err := s.forWrite(tenant, kind)
 	if err != nil {
 		return err
 	}
@@ -83,7 +88,7 @@ func (s *Stores) writeRequests(
 	}
 	state.Requests = complete
 	state.Newest = w.bounds.newest
-	s.metrics.countRaw(w.stored, w.repeated)
+	s.metrics.countRaw(kind, w.stored, w.repeated)
 	return nil
 }
 

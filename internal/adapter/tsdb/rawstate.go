@@ -23,8 +23,17 @@ import (
 // end of an epoch would take the places of series that still get samples. Series that the head no longer
 // has do not count; their last samples are more than an hour old.
 func (s *Stores) State(ctx context.Context, tenant string) (*write.State, error) {
+	return s.stateOf(ctx, tenant, Raw)
+}
+
+// ResultsState does what State does, for the store of the results of rules.
+func (s *Stores) ResultsState(ctx context.Context, tenant string) (*write.State, error) {
+	return s.stateOf(ctx, tenant, Rules)
+}
+
+func (s *Stores) stateOf(ctx context.Context, tenant, kind string) (*write.State, error) {
 	state := new(write.State)
-	st, err := s.forRead(tenant, Raw)
+	st, err := s.forRead(tenant, kind)
 	if st == nil || err != nil {
 		return state, err
 	}
@@ -34,7 +43,7 @@ func (s *Stores) State(ctx context.Context, tenant string) (*write.State, error)
 		err = db.restore(ctx, state)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the state of tenant %.80q from store %s: %w", tenant, Raw, err)
+		return nil, fmt.Errorf("read the state of tenant %.80q from store %s: %w", tenant, kind, err)
 	}
 	return state, nil
 }

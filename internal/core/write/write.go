@@ -34,6 +34,7 @@ type Incoming struct {
 	Sender     sender.Sender // zero if unknown
 	Compressed []byte        // the body as received, for backends; nil if there is none
 	Hash       uint64        // of OTLP: see seen.Of
+	Results    bool          // as in Request
 }
 
 // Request is what a store needs to write one request of a tenant. It points into memory of the
@@ -48,6 +49,9 @@ type Request struct {
 	Only      []uint32      // series to write, as increasing indexes; nil for all
 	MaxSeries int           // how many recent series the tenant may have; 0 for no limit
 	Terms     *Terms
+
+	// Results means that the samples are results of rules, which have a store of their own.
+	Results bool
 
 	// Only a group uses these fields. It puts them into the entries of its log.
 	Compressed []byte // as in Incoming

@@ -129,8 +129,9 @@ type Distributor struct {
 // terms is a configuration of a distributor. It never changes; a reload replaces it.
 type terms struct {
 	settings.Distributor
-	write write.Terms
-	otlp  otlp.Settings
+	write   write.Terms
+	results write.Terms // of the results of rules: nothing is relabelled
+	otlp    otlp.Settings
 }
 
 // New makes a distributor.
@@ -154,6 +155,8 @@ func (d *Distributor) Reload(c settings.Distributor) {
 		Limits:  labelrules.Limits{Labels: c.MaxLabels, NameBytes: c.MaxLabelName, ValueBytes: c.MaxLabelValue},
 		Replica: c.HA.Replica,
 	}
+	t.results = t.write
+	t.results.Rules.Replica = ""
 	t.write.Rules.Relabel, _ = mapping.CompileRelabel(c.Relabel)
 	d.terms.Store(t)
 }
@@ -299,8 +302,12 @@ func (d *Distributor) pushTo(ctx context.Context, w *write.Request) error {
 }
 
 func (d *Distributor) requestOf(t *terms, tenant string, r *write.Incoming, pair write.Pair) write.Request {
+	terms := &t.write
+	if r.Results {
+		terms = &t.results
+	}
 	return write.Request{
-		Request: &r.Request, Tenant: tenant, Sender: r.Sender, Terms: &t.write,
+		Request: &r.Request, Tenant: tenant, Sender: r.Sender, Terms: terms, Results: r.Results,
 		Arrival: d.Now().UnixMilli(), Window: d.OutOfOrder,
 		MaxSeries:  t.Tenants[tenant].MaxSeries.Or(t.MaxSeries),
 		Compressed: r.Compressed, Hash: r.Hash, Pair: pair,
@@ -322,7 +329,7 @@ func (p *pairs) accept(tenant, cluster, replica string, now time.Time, timeout t
 // pairOf returns the place of a request's sender in an HA pair. It looks only at the first series,
 // because a server gives the same cluster and replica to all its series.
 func (t *terms) pairOf(r *write.Incoming) (p write.Pair) {
-	if t.HA.Replica == "" || len(r.Series) == 0 {
+	if t.HA.Replica == "" || len(r.Series) == 0 || r.Results {
 		return p
 	}
 	all, err := r.Labels(nil, &r.Series[0])

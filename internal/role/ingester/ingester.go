@@ -31,6 +31,8 @@ type Store interface {
 	WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error
 	// State returns the state of a tenant's store.
 	State(ctx context.Context, tenant string) (*write.State, error)
+	// ResultsState returns the state of a tenant's store for the results of rules.
+	ResultsState(ctx context.Context, tenant string) (*write.State, error)
 }
 
 const (
@@ -57,7 +59,7 @@ type Ingester struct {
 	metrics *metrics
 	pool    *pool.Pool[*push]
 	waiting atomic.Int64 // pushes under way
-	tenants sync.Map     // string to *tenant
+	tenants sync.Map     // queueOf to *tenant
 	pushes  sync.Pool
 }
 
@@ -80,10 +82,17 @@ const (
 	givenUp
 )
 
+// queueOf names the pushes of a tenant that wait together. Results of rules wait apart, since they have
+// a database of their own.
+type queueOf struct {
+	tenant  string
+	results bool
+}
+
 // tenant holds the pushes that wait for one database. At most one worker writes for a tenant.
 // That worker also writes the pushes that come meanwhile.
 type tenant struct {
-	name    string
+	queueOf
 	waiting atomic.Int64
 	state   *write.State // nil before the first write; belongs to the worker that writes
 	recent  atomic.Int64 // number of recent series in the state
@@ -118,7 +127,7 @@ func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 		g.metrics.full.Inc()
 		return ErrFull
 	}
-	t := g.tenant(request.Tenant)
+	t := g.tenant(queueOf{request.Tenant, request.Results})
 	own := t.waiting.Add(1)
 	defer t.waiting.Add(-1)
 	if own > max(1, int64(g.config.Queue)/share) {
@@ -175,11 +184,11 @@ func (g *Ingester) free(p *push) {
 	g.pushes.Put(p)
 }
 
-func (g *Ingester) tenant(name string) *tenant {
-	if t, ok := g.tenants.Load(name); ok {
+func (g *Ingester) tenant(of queueOf) *tenant {
+	if t, ok := g.tenants.Load(of); ok {
 		return t.(*tenant)
 	}
-	t, _ := g.tenants.LoadOrStore(name, &tenant{name: name})
+	t, _ := g.tenants.LoadOrStore(of, &tenant{queueOf: of})
 	return t.(*tenant)
 }
 
@@ -249,21 +258,25 @@ func (g *Ingester) write(t *tenant, group []*push, requests []*write.Request) {
 // state.
 func (g *Ingester) writeStore(ctx context.Context, t *tenant, requests []*write.Request) error {
 	if t.state == nil {
-		state, err := g.store.State(ctx, t.name)
+		read := g.store.State
+		if t.results {
+			read = g.store.ResultsState
+		}
+		state, err := read(ctx, t.queueOf.tenant)
 		if err != nil {
 			return err
 		}
 		t.state = state
 	}
-	err := g.store.WriteRequests(ctx, t.name, t.state, requests)
+	err := g.store.WriteRequests(ctx, t.queueOf.tenant, t.state, requests)
 	t.recent.Store(int64(t.state.Recent.Len()))
 	return err
 }
 
 // Recent returns how many series of a tenant counted against distributor.max_series at its last
-// write, or 0 before the first write.
+// write, or 0 before the first write. Results of rules count apart.
 func (g *Ingester) Recent(name string) int {
-	if t, ok := g.tenants.Load(name); ok {
+	if t, ok := g.tenants.Load(queueOf{tenant: name}); ok {
 		return int(t.(*tenant).recent.Load())
 	}
 	return 0

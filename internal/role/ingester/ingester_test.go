@@ -36,6 +36,11 @@ func (s *store) State(_ context.Context, tenant string) (*write.State, error) {
 	return &write.State{Newest: int64(len(tenant))}, nil
 }
 
+// ResultsState is called once for each tenant with results of rules.
+func (s *store) ResultsState(ctx context.Context, tenant string) (*write.State, error) {
+	return s.State(ctx, tenant)
+}
+
 func (s *store) WriteRequests(ctx context.Context, tenant string, state *write.State, requests []*write.Request) error {
 	if state.Newest++; state.Newest <= int64(len(tenant)) {
 		panic("a request has the state of another tenant")
@@ -306,7 +311,7 @@ func TestASenderThatLeavesGivesUpItsPlace(t *testing.T) {
 		if errs := wait(behind, 9); failed(errs) != 9 || !errors.Is(errs[0], context.Canceled) {
 			t.Errorf("%v", errs)
 		}
-		of := g.tenant("stuck")
+		of := g.tenant(queueOf{tenant: "stuck"})
 		of.mu.Lock()
 		if n := len(of.next); n > 0 || g.waiting.Load() != 1 {
 			t.Errorf("%d requests are left, and %d count as waiting, want 0 left and 1 waiting", n,

@@ -48,11 +48,15 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 			store, sel.tenant, instead, broken.Cause))
 	}
 	var broken *tsdb.BrokenError
-	switch err := add(raw); {
-	case errors.As(err, &broken):
-		warn(raw, "samples from remote write and OTLP are missing", broken)
-	case err != nil:
-		return o, err
+	for _, store := range []struct{ name, missing string }{
+		{raw, "samples from remote write and OTLP are missing"}, {rules, "results of rules are missing"},
+	} {
+		switch err := add(store.name); {
+		case errors.As(err, &broken):
+			warn(store.name, store.missing, broken)
+		case err != nil:
+			return o, err
+		}
 	}
 	beforeTiles := len(o.queriers)
 	err = add(sel.width.String())

@@ -24,8 +24,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// raw is the store of samples that are not from tiles. Every query reads it.
-const raw = "raw"
+// Every query reads the stores of samples that are not from tiles: samples of senders, and results of
+// rules.
+const (
+	raw   = "raw"
+	rules = "rules"
+)
 
 // Store reads from disk. For a tenant or store that does not exist it returns storage's
 // NoopQuerier, and for a store that cannot be opened a tsdb.BrokenError.
@@ -111,8 +115,8 @@ type source struct {
 	stale      error // the result of Current
 }
 
-// selection is one select. It reads the raw store, the open tiles, and the store of closed tiles of
-// one width.
+// selection is one select. It reads the stores raw and rules, the open tiles, and the store of closed
+// tiles of one width.
 type selection struct {
 	tenant string
 	width  tile.Width
@@ -197,7 +201,7 @@ func (s *source) chunks(ctx context.Context, sel selection, hints *storage.Selec
 		return storage.ErrChunkSeriesSet(err)
 	}
 	var sets []storage.ChunkSeriesSet
-	for _, store := range []string{raw, sel.width.String()} {
+	for _, store := range []string{raw, rules, sel.width.String()} {
 		q, err := s.store.ChunkQuerier(sel.tenant, store, s.mint, s.maxt)
 		if err != nil {
 			return storage.ErrChunkSeriesSet(err)
