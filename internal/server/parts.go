@@ -36,6 +36,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Part: run.Part{Name: "collector", Run: s.runCollector, After: s.mayRead()}},
 		{Part: run.Part{Name: "opening", Run: open, After: s.opening.opened}},
 		{Part: run.Part{Name: "own metrics", Run: s.runScraper, After: s.opening.opened}, role: settings.RoleScraper},
+		{Part: run.Part{Name: "rules", Run: s.runRuler, After: s.readied}, role: settings.RoleRuler},
 		{Part: run.Part{Name: "reload", Run: s.watchReloads, After: s.opening.opened}},
 		{Part: run.Part{Name: "restart signal", Run: s.watchRestarts}},
 		{Part: run.Part{Name: "otlp", Run: s.runOTLP, After: s.answering()}, absent: s.otlp == nil},

@@ -65,7 +65,7 @@ func (s *server) promAPI() http.Handler {
 	b := build.This()
 	return promapi.New(promapi.Options{
 		Engine: s.engine, Queryable: s.querier, Exemplars: s.querier,
-		Metadata: names(s.describe), Families: s.metadata, Stats: storeStats{s.stores},
+		Metadata: names(s.describe), Families: s.metadata, Stats: storeStats{s.stores}, Rules: s.rulesOf,
 		Tenant: tenantOf, Ready: s.readiness, Now: time.Now,
 		Build:   v1.PrometheusVersion{Version: b.Version, Revision: b.Revision, GoVersion: b.Go},
 		Runtime: s.runtimeInfo,
@@ -125,12 +125,12 @@ func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
 	}, nil
 }
 
-// storeStats describes two stores of a tenant: raw samples, and the finest tiles. No series is in both
-// stores.
+// storeStats describes three stores of a tenant: raw samples, results of rules, and the finest tiles. A
+// series is in one of them, unless a rule records under a name that senders use.
 type storeStats struct{ stores *tsdb.Stores }
 
 func (s storeStats) Stats(tenant string, limit int) (all []*prom.Stats, err error) {
-	for _, store := range []string{tsdb.Raw, tile.Width10s.String()} {
+	for _, store := range []string{tsdb.Raw, tsdb.Rules, tile.Width10s.String()} {
 		stats, err := s.stores.Stats(tenant, store, "__name__", limit)
 		if err != nil {
 			return nil, err

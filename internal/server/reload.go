@@ -65,6 +65,10 @@ func (s *server) applyConfig(ctx context.Context) ([]conf.Change, error) {
 	if err != nil {
 		return nil, err
 	}
+	rules, err := readRules(next)
+	if err != nil {
+		return nil, err
+	}
 	prepared, err := s.collector.Prepare(next.DogStatsD, mapper, constant.Get("host"))
 	if err != nil {
 		return nil, err
@@ -83,6 +87,7 @@ func (s *server) applyConfig(ctx context.Context) ([]conf.Change, error) {
 	s.operators.Store(operators)
 	s.limiter.Configure(next.Limits, next.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
 	s.reloadRoles(next)
+	s.reloadRuler(next, rules)
 	s.current.Store(&next)
 	if err := s.listeningTold.again(s.writeListening); err != nil {
 		s.logger.Error(noListening, "error", err)

@@ -58,6 +58,11 @@ func (s *server) roles() []role {
 			build: s.openQuerier, serve: s.serveQuerier,
 		},
 		{
+			name:  settings.RoleRuler,
+			needs: []string{settings.RoleQuerier, settings.RoleDistributor},
+			build: s.openRuler, // applyConfig reloads it, since it reads files
+		},
+		{
 			name:  settings.RoleGateway,
 			build: s.openRelay, serve: s.serveRelay,
 		},

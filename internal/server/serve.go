@@ -106,5 +106,6 @@ func checkFiles(c settings.Config) error {
 	}
 	_, err := accessOf(c)
 	_, operatorsErr := operatorsOf(c)
-	return errors.Join(append(errs, err, operatorsErr)...)
+	_, rulesErr := readRules(c)
+	return errors.Join(append(errs, err, operatorsErr, rulesErr)...)
 }

@@ -44,6 +44,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/prober"
 	"github.com/freshet-io/freshet/internal/role/querier"
 	"github.com/freshet-io/freshet/internal/role/recorder"
+	"github.com/freshet-io/freshet/internal/role/ruler"
 	"github.com/freshet-io/freshet/internal/role/scraper"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -88,6 +89,7 @@ type server struct {
 	outbox      atomic.Pointer[outbox.Outbox] // nil outside a cluster, and until it is open
 	querier     *querier.Queryable
 	engine      *promapi.Engine // the PromQL engine of the querier
+	ruler       *ruler.Ruler    // nil in a cluster
 	scraper     *scraper.Scraper
 	prober      *prober.Prober
 

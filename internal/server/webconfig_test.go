@@ -140,7 +140,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		t.Errorf("with a broken file, got the error %v, want one that names the missing key", err)
 	}
 	c.Forward.Backends = []settings.Backend{{Name: "a", PasswordFile: "nowhere"},
-		{Name: "b", TLS: settings.BackendTLS{CAFile: "nope.pem"}}}
+		{Name: "b", TLS: settings.TLS{CAFile: "nope.pem"}}}
 	err := checkFiles(c)
 	for _, want := range []string{
 		"forward.backends[0].password_file: open nowhere", "forward.backends[1].tls: unable to read CA cert",

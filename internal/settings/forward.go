@@ -3,10 +3,8 @@ package settings
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"net/url"
 	"regexp"
-	"strings"
 	"time"
 
 	promconfig "github.com/prometheus/common/config"
@@ -29,10 +27,10 @@ type Backend struct {
 	Tiles    string            `yaml:"tiles" help:"tiles of DogStatsD metrics that the backend gets: 10s (default), 1m or none"`
 	Headers  map[string]string `yaml:"headers" help:"headers of each request (name: value); {tenant} in a value becomes the tenant: X-Scope-OrgID: '{tenant}'" show:"secret"`
 
-	Username        string     `yaml:"username" help:"user of basic authentication; needs password_file"`
-	PasswordFile    string     `yaml:"password_file" help:"file with the password, read for each request"`
-	BearerTokenFile string     `yaml:"bearer_token_file" help:"file with the bearer token, read for each request; instead of username"`
-	TLS             BackendTLS `yaml:"tls"`
+	Username        string `yaml:"username" help:"user of basic authentication; needs password_file"`
+	PasswordFile    string `yaml:"password_file" help:"file with the password, read for each request"`
+	BearerTokenFile string `yaml:"bearer_token_file" help:"file with the bearer token, read for each request; instead of username"`
+	TLS             TLS    `yaml:"tls"`
 
 	Queue       conf.Bytes    `yaml:"queue" help:"bytes that may wait on disk, at least 1MiB per connection; a full queue drops its oldest requests. Default 1GiB"`
 	Fsync       bool          `yaml:"fsync" help:"sync each request to disk before acknowledging it, against power loss"`
@@ -40,15 +38,6 @@ type Backend struct {
 	Timeout     time.Duration `yaml:"timeout" help:"timeout of a request. Default 30s"`
 	RetryMin    time.Duration `yaml:"retry_min" help:"longest wait before the first retry; it doubles with each retry. The actual wait is random, from half of it to all of it. Default 30ms"`
 	RetryMax    time.Duration `yaml:"retry_max" help:"longest wait before any retry, unless Retry-After asks for more. Default 5s"`
-}
-
-// BackendTLS names the files for a backend whose URL begins with https.
-type BackendTLS struct {
-	CAFile             string `yaml:"ca_file" help:"CA certificates that verify the backend's certificate, PEM; empty: the system's"`
-	CertFile           string `yaml:"cert_file" help:"client certificate, PEM"`
-	KeyFile            string `yaml:"key_file" help:"key of the client certificate, PEM"`
-	ServerName         string `yaml:"server_name" help:"name expected in the backend's certificate; empty: the host of the URL"`
-	InsecureSkipVerify bool   `yaml:"insecure_skip_verify" help:"accept any certificate"`
 }
 
 // Values of Backend.Protocol.
@@ -108,10 +97,14 @@ func (c Forward) Validate() []conf.Problem {
 	return problems
 }
 
-var (
-	namePattern   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	headerPattern = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+.^_|~` + "`" + `-]+$`)
-)
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// HTTPClient returns the configuration of an HTTP client in Prometheus' form, without headers.
+func (b Backend) HTTPClient() promconfig.HTTPClientConfig { return b.auth().client() }
+
+func (b Backend) auth() auth {
+	return auth{b.Headers, b.Username, b.PasswordFile, b.BearerTokenFile, b.TLS}
+}
 
 // Validate returns the problems of b, with keys relative to b.
 func (b Backend) Validate() []conf.Problem {
@@ -137,23 +130,7 @@ func (b Backend) Validate() []conf.Problem {
 	if b.Tiles != None && b.Tiles != tile.Width10s.String() && b.Tiles != tile.Width1m.String() {
 		add("tiles", "must be %v, %v or %s", tile.Width10s, tile.Width1m, None)
 	}
-	for name, value := range b.Headers {
-		if _, reserved := promconfig.ReservedHeaders[http.CanonicalHeaderKey(name)]; reserved {
-			add("headers."+name, "is set by Freshet; remove it, and see username and bearer_token_file for authentication")
-		} else if !headerPattern.MatchString(name) ||
-			strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			add("headers."+name, "is not a header; names have letters, digits and dashes, and values are one line")
-		}
-	}
-	if (b.Username == "") != (b.PasswordFile == "") {
-		add("username", "set both username and password_file, or neither")
-	}
-	if b.Username != "" && b.BearerTokenFile != "" {
-		add("bearer_token_file", "cannot be combined with username; keep one of the two")
-	}
-	if (b.TLS.CertFile == "") != (b.TLS.KeyFile == "") {
-		add("tls.cert_file", "set both cert_file and key_file, or neither")
-	}
+	problems = append(problems, b.auth().check()...)
 	if b.Connections < 1 || b.Connections > maxConnections {
 		add("connections", "must be 1 to %d", maxConnections)
 	} else if n := conf.Bytes(minQueue * b.Connections); b.Queue < n {

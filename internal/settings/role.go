@@ -18,6 +18,7 @@ const (
 	RoleForwarder   = "forwarder"   // also sends requests and tiles to other backends
 	RoleQuerier     = "querier"     // answers PromQL
 	RoleGateway     = "gateway"     // passes requests on to the nodes of a cluster, and keeps nothing
+	RoleRuler       = "ruler"       // evaluates rules and notifies Alertmanagers
 	RoleScraper     = "scraper"     // stores the process' own metrics
 	RoleProber      = "prober"      // measures freshness
 )

@@ -12,7 +12,9 @@
 //	http.go         the section http
 //	self.go         the section self
 //	recorder.go     self.recorder
+//	rules.go        the section rules
 //	forward.go      the section forward
+//	auth.go         how we prove to other servers who we are
 //	distributor.go  the section distributor
 //	ingester.go     the section ingester
 //	dogstatsd.go    the section dogstatsd
@@ -57,6 +59,7 @@ type Config struct {
 	Aggregator  Aggregator      `yaml:"aggregator" reload:"restart"`
 	Store       tsdb.Config     `yaml:"store"`
 	Events      eventlog.Config `yaml:"events"`
+	Rules       Rules           `yaml:"rules"`
 	Cluster     Cluster         `yaml:"cluster" reload:"restart"`
 	Query       promapi.Config  `yaml:"query" reload:"restart"`
 	Self        Self            `yaml:"self"`
@@ -87,6 +90,7 @@ func Default() Config {
 		Aggregator:  DefaultAggregator(),
 		Store:       tsdb.DefaultConfig(),
 		Events:      eventlog.DefaultConfig(),
+		Rules:       DefaultRules(),
 		Cluster:     DefaultCluster(),
 		Query:       promapi.DefaultConfig(),
 		Self:        DefaultSelf(),
@@ -209,6 +213,9 @@ func (c Config) Roles() Roles {
 	default:
 		return strings.Split(c.Role, ",")
 	}
+	if len(c.Cluster.Nodes) == 0 {
+		all = append(all, RoleRuler)
+	}
 	if c.Self.Metrics {
 		all = append(all, RoleScraper)
 	}
@@ -222,6 +229,10 @@ func (c Config) Roles() Roles {
 func (c Config) Validate() []conf.Problem {
 	var problems []conf.Problem
 	problems = append(problems, c.validateRole()...)
+	if c.Rules.any() && !c.Roles().Has(RoleRuler) {
+		problems = append(problems, conf.Problem{Key: "rules.files", Text: "is set, but only a server that is in no " +
+			"cluster and has the role all evaluates rules; remove the files, and keep a Prometheus for these rules"})
+	}
 	if c.DataDir == "" {
 		problems = append(problems, conf.Problem{Key: "data_dir", Text: "must name a directory, such as ./data"})
 	}

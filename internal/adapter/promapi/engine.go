@@ -70,9 +70,8 @@ func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Re
 		failed.WithLabelValues(reason)
 	}
 	e := &Engine{
-		lanes: newLanes(cfg, memory),
-		parser: promqlguard.NewParser(parser.Options{EnableExtendedRangeSelectors: true,
-			EnableExperimentalFunctions: cfg.Experimental}, cfg.limits(), failed.WithLabelValues(failedLimit).Inc),
+		lanes:    newLanes(cfg, memory),
+		parser:   NewParser(cfg, failed.WithLabelValues(failedLimit).Inc),
 		limits:   cfg.limits(),
 		timeout:  cfg.Timeout,
 		lookback: cfg.LookbackDelta,
@@ -102,6 +101,15 @@ func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Re
 	}
 	return e
 }
+
+// NewParser returns the parser of the engine. It calls `refused` for each query that exceeds a limit.
+func NewParser(cfg Config, refused func()) promqlguard.Parser {
+	return promqlguard.NewParser(parser.Options{EnableExtendedRangeSelectors: true,
+		EnableExperimentalFunctions: cfg.Experimental}, cfg.limits(), refused)
+}
+
+// Parser returns the parser of the engine's queries.
+func (e *Engine) Parser() parser.Parser { return e.parser }
 
 // NewInstantQuery prepares a query at one time.
 func (e *Engine) NewInstantQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string,

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/scrape"
 	"github.com/prometheus/prometheus/util/features"
 	"github.com/prometheus/prometheus/util/notifications"
+	v1 "github.com/prometheus/prometheus/web/api/v1"
 )
 
 // newFeatures lists the features of this server under Prometheus' names, for clients that ask
@@ -41,17 +42,32 @@ func newFeatures(p parser.Parser) features.Collector {
 // noNotifications is the empty list of messages for Prometheus' own page.
 func noNotifications() []notifications.Notification { return []notifications.Notification{} }
 
-// noScraping tells Prometheus' handlers that there are no targets, Alertmanagers or rules.
+// RuleSource returns the rules of a tenant, and the Alertmanagers that are notified.
+type RuleSource func(tenant string) TenantRules
+
+// TenantRules are what Prometheus' handlers answer from.
+type TenantRules interface {
+	v1.RulesRetriever
+	v1.AlertmanagerRetriever
+}
+
+// NoRules is the RuleSource of a server without rules.
+func NoRules(string) TenantRules { return noRules{} }
+
+type noRules struct{}
+
+func (noRules) Alertmanagers() []*url.URL            { return nil }
+func (noRules) DroppedAlertmanagers() []*url.URL     { return nil }
+func (noRules) RuleGroups() []*rules.Group           { return nil }
+func (noRules) AlertingRules() []*rules.AlertingRule { return nil }
+
+// noScraping tells Prometheus' handlers that there are no targets.
 type noScraping struct{}
 
 func (noScraping) ScrapePools() []string                       { return []string{} }
 func (noScraping) TargetsActive() map[string][]*scrape.Target  { return nil }
 func (noScraping) TargetsDropped() map[string][]*scrape.Target { return nil }
 func (noScraping) TargetsDroppedCounts() map[string]int        { return map[string]int{} }
-func (noScraping) Alertmanagers() []*url.URL                   { return nil }
-func (noScraping) DroppedAlertmanagers() []*url.URL            { return nil }
-func (noScraping) RuleGroups() []*rules.Group                  { return nil }
-func (noScraping) AlertingRules() []*rules.AlertingRule        { return nil }
 func (noScraping) ScrapePoolConfig(pool string) (*config.ScrapeConfig, error) {
 	return nil, fmt.Errorf("there is no scrape pool %q", pool)
 }

@@ -53,6 +53,7 @@ type Options struct {
 	Metadata  MetadataSource
 	Families  FamilySource
 	Stats     StatsSource
+	Rules     RuleSource
 
 	// Tenant returns a request's tenant.
 	Tenant func(*http.Request) string
@@ -154,7 +155,7 @@ func newPrometheusAPI(o *Options) *v1.API {
 		exemplars{o.Exemplars},
 		func(context.Context) v1.ScrapePoolsRetriever { return none },
 		func(context.Context) v1.TargetRetriever { return none },
-		func(context.Context) v1.AlertmanagerRetriever { return none },
+		func(ctx context.Context) v1.AlertmanagerRetriever { return o.rulesFor(ctx) },
 		func() prom.Config { return prom.Config{} }, // remote read takes external labels from it
 		o.Flags,
 		v1.GlobalURLOptions{},
@@ -162,7 +163,7 @@ func newPrometheusAPI(o *Options) *v1.API {
 		nil, "", false, // database, its directory, its administration
 		false, 0, // search
 		o.Logger,
-		func(context.Context) v1.RulesRetriever { return none },
+		func(ctx context.Context) v1.RulesRetriever { return o.rulesFor(ctx) },
 		int(lookup.share/readBytes), int(lookup.count), readFrameBytes,
 		false, // agent
 		noOrigin,
@@ -186,6 +187,12 @@ func newPrometheusAPI(o *Options) *v1.API {
 	prometheus.ClearCodecs()
 	prometheus.InstallCodec(encoder{})
 	return prometheus
+}
+
+// rulesFor returns the rules of the context's tenant.
+func (o *Options) rulesFor(ctx context.Context) TenantRules {
+	name, _ := tenant.FromContext(ctx) // every request has a tenant: see serve
+	return o.Rules(name)
 }
 
 // exemplars returns an empty list instead of nil: Prometheus' handler would answer null, which

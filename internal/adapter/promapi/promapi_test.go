@@ -140,6 +140,7 @@ func newServer(q storage.SampleAndChunkQueryable, change ...func(*Config, *Optio
 		Metadata:   catalogued{{Name: "requests_total", Kind: series.Counter}},
 		Families:   families{},
 		Stats:      statsOf{},
+		Rules:      NoRules,
 		Tenant:     func(*http.Request) string { return tenant.Default },
 		Ready:      func() error { return nil },
 		Now:        func() time.Time { return time.Unix(base+310, 0) },

@@ -40,7 +40,7 @@ func (p Problems) Error() string {
 func Lines(err error) (all []string) {
 	problems := Problems(nil)
 	if !errors.As(err, &problems) {
-		return []string{err.Error()}
+		return strings.Split(err.Error(), "\n")
 	}
 	for _, p := range problems {
 		all = append(all, p.Error())

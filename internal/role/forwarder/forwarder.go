@@ -97,7 +97,7 @@ func New(o Options) (*Forwarder, error) {
 		return nil, fmt.Errorf("backend %s: its url: %w", f.config.Name, withoutURL(err))
 	}
 	var err error
-	if f.client, err = promconfig.NewClientFromConfig(clientConfig(f.config), "forwarder"); err != nil {
+	if f.client, err = promconfig.NewClientFromConfig(f.config.HTTPClient(), "forwarder"); err != nil {
 		return nil, fmt.Errorf("backend %s: %w", f.config.Name, err)
 	}
 	var mark [4]byte

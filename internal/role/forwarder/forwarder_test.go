@@ -410,12 +410,12 @@ func TestCredentials(t *testing.T) {
 	password, token := write("password", "secret\n"), write("token", "one\n")
 
 	x := newForwarder(t, t.TempDir(),
-		settings.Backend{URL: b.URL, Username: "freshet", PasswordFile: password, TLS: settings.BackendTLS{CAFile: ca}})
+		settings.Backend{URL: b.URL, Username: "freshet", PasswordFile: password, TLS: settings.TLS{CAFile: ca}})
 	x.pushNumbers(1, 1)
 	x.runUntilEmpty()
 
 	x = newForwarder(t, t.TempDir(),
-		settings.Backend{URL: b.URL, BearerTokenFile: token, TLS: settings.BackendTLS{CAFile: ca}})
+		settings.Backend{URL: b.URL, BearerTokenFile: token, TLS: settings.TLS{CAFile: ca}})
 	x.pushNumbers(2, 2)
 	changed := false
 	x.run(func() bool {

@@ -1,0 +1,192 @@
+package ruler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/storage"
+
+	"github.com/freshet-io/freshet/internal/adapter/rulefiles"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// Distributor takes the results of rules: see distributor.Distributor.
+type Distributor interface {
+	Push(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error)
+}
+
+// Options are the parts of a Ruler. All fields are required.
+type Options struct {
+	Config      settings.Rules
+	Files       Files
+	Engine      promql.QueryEngine
+	Parser      parser.Parser
+	Queryable   storage.Queryable // finds the tenant in the context of Select
+	Distributor Distributor
+	ExternalURL *url.URL // where people reach this server, if the configuration does not say
+	Registry    prometheus.Registerer
+	Logger      *slog.Logger
+}
+
+// Files are the rule files of each tenant.
+type Files map[string]rulefiles.Set
+
+// ReadFiles reads the rule files of all tenants. Files outside rules.tenants belong to the tenant `own`.
+// The error has one line for each mistake.
+func ReadFiles(c settings.Rules, own string, p parser.Parser) (Files, error) {
+	all := Files{}
+	var problems []string
+	patterns := c.Patterns(own)
+	for _, tenant := range slices.Sorted(maps.Keys(patterns)) {
+		set, wrong := rulefiles.Read(patterns[tenant], p)
+		all[tenant] = set
+		problems = append(problems, wrong...)
+	}
+	if len(problems) > 0 {
+		return nil, errors.New(strings.Join(problems, "\n"))
+	}
+	return all, nil
+}
+
+// Ruler evaluates the rules of all tenants. A tenant that once had rules keeps its managers until the
+// process ends, so the number of managers is bounded by the tenants that the configuration has named.
+type Ruler struct {
+	Options
+
+	mu      sync.Mutex
+	tenants map[string]*tenantRules
+	running bool
+	started sync.WaitGroup // of the managers' goroutines
+}
+
+// New makes a ruler with the rules of o.Files. It evaluates nothing before Run.
+func New(o Options) (*Ruler, error) {
+	r := &Ruler{Options: o, tenants: map[string]*tenantRules{}}
+	return r, r.Reload(o.Config, o.Files)
+}
+
+// Reload puts another configuration and other rules in force. A group that did not change goes on as if
+// nothing had happened. A changed group first ends the evaluation under way, and keeps the states of its
+// alerts. An error means that a file for the connection to Alertmanagers cannot be read; rules of some
+// tenants may then be the new ones.
+func (r *Ruler) Reload(c settings.Rules, files Files) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if r.tenants[name] != nil || len(files[name]) == 0 {
+			continue
+		}
+		t, err := newTenantRules(r.Options, name)
+		if err != nil {
+			return fmt.Errorf("rules of tenant %s: %w", name, err)
+		}
+		r.tenants[name] = t
+		if r.running {
+			t.start(&r.started)
+		}
+	}
+	for name, t := range r.tenants {
+		if err := t.configure(c, files[name]); err != nil {
+			return fmt.Errorf("rules of tenant %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Run evaluates rules until ctx is done. Then it ends the evaluations under way, and sends the
+// notifications that wait, for at most drainTime.
+func (r *Ruler) Run(ctx context.Context) error {
+	r.mu.Lock()
+	r.running = true
+	for _, t := range r.tenants {
+		t.start(&r.started)
+	}
+	r.mu.Unlock()
+	<-ctx.Done()
+	r.mu.Lock() // a reload under way ends first
+	r.running = false
+	var stopping sync.WaitGroup
+	for _, t := range r.tenants {
+		stopping.Go(t.stop)
+	}
+	stopping.Wait()
+	enough := time.AfterFunc(drainTime, r.endSends)
+	r.mu.Unlock()
+	r.started.Wait()
+	enough.Stop()
+	r.endSends()
+	return nil
+}
+
+// endSends ends requests to Alertmanagers. Their notifications count as dropped.
+func (r *Ruler) endSends() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.tenants {
+		t.endSends()
+	}
+}
+
+// Retriever returns the groups and alerts of a tenant, for Prometheus' API.
+func (r *Ruler) Retriever(tenant string) *Tenant {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &Tenant{r.tenants[tenant]}
+}
+
+// Tenant answers about the rules of one tenant. It has the methods that Prometheus' API calls.
+type Tenant struct{ of *tenantRules } // nil if the tenant has no rules
+
+// RuleGroups returns the groups, sorted by file and name.
+func (t *Tenant) RuleGroups() []*rules.Group {
+	if t.of == nil {
+		return nil
+	}
+	return t.of.rules.RuleGroups()
+}
+
+// AlertingRules returns the alerting rules of all groups.
+func (t *Tenant) AlertingRules() []*rules.AlertingRule {
+	if t.of == nil {
+		return nil
+	}
+	return t.of.rules.AlertingRules()
+}
+
+// Alertmanagers returns the URLs of the Alertmanagers that get notifications.
+func (t *Tenant) Alertmanagers() []*url.URL {
+	if t.of == nil {
+		return nil
+	}
+	return t.of.notifier.Alertmanagers()
+}
+
+// DroppedAlertmanagers returns the Alertmanagers that relabelling drops: none, since there is no such
+// relabelling.
+func (t *Tenant) DroppedAlertmanagers() []*url.URL { return nil }
+
+// Times of the managers, as in Prometheus where it has them.
+const (
+	resendDelay     = time.Minute // between two notifications of the same alert
+	outageTolerance = time.Hour   // an alert that is older after a restart begins anew
+	drainTime       = 5 * time.Second
+	queueCapacity   = 10_000 // notifications that may wait for one Alertmanager
+
+	// evaluations bounds the queries of one tenant that wait for a slot at once. The rest wait for
+	// their turn here, since the engine refuses queries beyond query.max_waiting.
+	evaluations = 4
+)

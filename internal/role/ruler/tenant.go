@@ -1,0 +1,179 @@
+package ruler
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/discovery"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/notifier"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/rules"
+
+	"github.com/freshet-io/freshet/internal/adapter/rulefiles"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// tenantRules has the managers of one tenant.
+type tenantRules struct {
+	name     string
+	own      *url.URL // where people reach this server, if the configuration does not say
+	files    atomic.Pointer[rulefiles.Set]
+	address  atomic.Pointer[string] // where people reach this server
+	parser   parser.Parser
+	rules    *rules.Manager
+	notifier *notifier.Manager
+	finder   *discovery.Manager // finds the Alertmanagers
+
+	cancel     context.CancelFunc // ends evaluations
+	stopFinder context.CancelFunc
+	sending    context.Context // of requests to Alertmanagers
+	endSends   context.CancelFunc
+}
+
+// newTenantRules makes managers without rules.
+func newTenantRules(o Options, name string) (*tenantRules, error) {
+	reg := prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name}, o.Registry)
+	logger := o.Logger.With("tenant", name)
+	t := &tenantRules{name: name, own: o.ExternalURL, parser: o.Parser}
+	t.files.Store(&rulefiles.Set{})
+
+	var ctx, finding context.Context
+	ctx, t.cancel = context.WithCancel(tenant.NewContext(context.Background(), name))
+	finding, t.stopFinder = context.WithCancel(context.Background())
+	t.sending, t.endSends = context.WithCancel(context.Background())
+
+	found, err := discovery.CreateAndRegisterSDMetrics(reg)
+	if err != nil {
+		return nil, err
+	}
+	t.finder = discovery.NewManager(finding, logger, reg, found, discovery.Name("notify"))
+	t.notifier = notifier.NewManager(&notifier.Options{
+		QueueCapacity: queueCapacity, DrainOnShutdown: true, Do: t.send, Registerer: reg,
+	}, model.UTF8Validation, logger)
+	t.rules = rules.NewManager(&rules.ManagerOptions{
+		NameValidationScheme: model.UTF8Validation,
+		ExternalURL:          o.ExternalURL,
+		QueryFunc:            inTurn(query(o.Engine, o.Queryable)),
+		NotifyFunc:           t.notify,
+		Context:              ctx,
+		Appendable:           results{o.Distributor, name},
+		Queryable:            o.Queryable,
+		Logger:               logger,
+		Registerer:           reg,
+		OutageTolerance:      outageTolerance,
+		ResendDelay:          resendDelay,
+		GroupLoader:          t,
+		Parser:               o.Parser,
+	})
+	return t, nil
+}
+
+// configure puts a configuration and rules in force.
+func (t *tenantRules) configure(c settings.Rules, files rulefiles.Set) error {
+	external := labels.FromMap(c.LabelsOf(t.name))
+	sent, found := notifierConfig(c, t.name, external)
+	if err := t.notifier.ApplyConfig(sent); err != nil {
+		return err
+	}
+	if err := t.finder.ApplyConfig(found); err != nil {
+		return err
+	}
+	address := t.own.String()
+	if c.ExternalURL != "" {
+		address = c.ExternalURL
+	}
+	t.address.Store(&address)
+	t.files.Store(&files)
+	return t.rules.Update(c.Interval, files.Paths(), external, address, nil)
+}
+
+// Load implements rules.GroupLoader. The files were read before, so that all of them are checked before
+// any of their rules is in force.
+func (t *tenantRules) Load(path string, _ bool, _ model.ValidationScheme) (*rulefmt.RuleGroups, []error) {
+	return (*t.files.Load())[path], nil
+}
+
+// Parse implements rules.GroupLoader.
+func (t *tenantRules) Parse(expr string) (parser.Expr, error) { return t.parser.ParseExpr(expr) }
+
+// start begins to evaluate.
+func (t *tenantRules) start(running *sync.WaitGroup) {
+	running.Go(func() { _ = t.finder.Run() }) // its error is the end of its context
+	running.Go(func() { t.notifier.Run(t.finder.SyncCh()) })
+	running.Go(t.rules.Run)
+}
+
+// stop ends evaluations. The notifier then sends the notifications that wait, and ends.
+func (t *tenantRules) stop() {
+	t.cancel()
+	t.rules.Stop()
+	t.stopFinder()
+	t.notifier.Stop()
+}
+
+// send sends one request to an Alertmanager. It ends when notifications are no longer sent.
+func (t *tenantRules) send(ctx context.Context, c *http.Client, r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	end := context.AfterFunc(t.sending, cancel)
+	answer, err := c.Do(r.WithContext(ctx))
+	if err != nil {
+		end()
+		cancel()
+		return nil, err
+	}
+	answer.Body = body{answer.Body, func() {
+		end()
+		cancel()
+	}}
+	return answer, nil
+}
+
+// body is the body of an answer. Closing it ends the request's context.
+type body struct {
+	io.ReadCloser
+	closed func()
+}
+
+func (b body) Close() error {
+	defer b.closed()
+	return b.ReadCloser.Close()
+}
+
+// notify implements rules.NotifyFunc. The link of an alert leads to Explore, with its expression.
+func (t *tenantRules) notify(_ context.Context, expr string, alerts ...*rules.Alert) {
+	if len(alerts) == 0 {
+		return
+	}
+	link := linkTo(*t.address.Load(), expr)
+	all := make([]*notifier.Alert, len(alerts))
+	for i, a := range alerts {
+		all[i] = &notifier.Alert{
+			StartsAt: a.FiredAt, EndsAt: a.ValidUntil, Labels: a.Labels, Annotations: a.Annotations, GeneratorURL: link,
+		}
+		if !a.ResolvedAt.IsZero() {
+			all[i].EndsAt = a.ResolvedAt
+		}
+	}
+	t.notifier.Send(all...)
+}
+
+// linkTo returns the address of an expression in Explore.
+func linkTo(address, expr string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		panic("BUG: the external URL was not checked: " + err.Error())
+	}
+	u.Path = path.Join("/", u.Path, "explore")
+	u.RawQuery = url.Values{"q": {expr}}.Encode()
+	return u.String()
+}

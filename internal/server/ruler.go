@@ -1,0 +1,73 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/ruler"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// readRules reads and checks the rule files, and the files for connections to Alertmanagers.
+func readRules(c settings.Config) (ruler.Files, error) {
+	files, err := ruler.ReadFiles(c.Rules, c.HTTP.Tenant, promapi.NewParser(c.Query, func() {}))
+	if err := errors.Join(err, ruler.CheckFiles(c.Rules)); err != nil {
+		return nil, conf.Mistake(err)
+	}
+	return files, nil
+}
+
+// openRuler builds the ruler, which evaluates rules.
+func (s *server) openRuler() error {
+	files, err := readRules(s.config)
+	if err != nil {
+		return err
+	}
+	s.ruler, err = ruler.New(ruler.Options{
+		Config: s.config.Rules, Files: files,
+		Engine: promapi.Own{Engine: s.engine}, Parser: s.engine.Parser(), Queryable: s.querier,
+		Distributor: s.distributor, ExternalURL: s.ownURL(), Registry: s.registry, Logger: s.logger,
+	})
+	return err
+}
+
+// ownURL returns a URL at which this server may be reached from other machines.
+func (s *server) ownURL() *url.URL {
+	h := s.http[0]
+	host, port, err := net.SplitHostPort(h.addr())
+	if err != nil {
+		panic("BUG: " + err.Error()) // the address is bound
+	}
+	if ip := net.ParseIP(host); ip != nil && (ip.IsUnspecified() || ip.IsLoopback()) {
+		name, _ := os.Hostname()
+		host = cmp.Or(name, host)
+	}
+	return &url.URL{Scheme: h.scheme, Host: net.JoinHostPort(host, port)}
+}
+
+// runRuler evaluates rules until ctx is done.
+func (s *server) runRuler(ctx context.Context) error { return s.ruler.Run(ctx) }
+
+// reloadRuler puts rules in force that readRules has read.
+func (s *server) reloadRuler(next settings.Config, files ruler.Files) {
+	if s.ruler == nil {
+		return
+	}
+	if err := s.ruler.Reload(next.Rules, files); err != nil {
+		s.logger.Error("not all rules were reloaded; reload again", "error", err)
+	}
+}
+
+// rulesOf returns the rules of a tenant.
+func (s *server) rulesOf(tenant string) promapi.TenantRules {
+	if s.ruler == nil { // in a cluster
+		return promapi.NoRules(tenant)
+	}
+	return s.ruler.Retriever(tenant)
+}
