@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/lib/fields"
 )
 
 // Shared is the catalogue of a group. The members claim names in the order of the group's log, and
@@ -154,7 +155,7 @@ func (s *Shared) Append(b []byte) []byte {
 		if t.names == 0 && t.searchAt == 0 {
 			continue
 		}
-		b = appendText(b, name)
+		b = fields.AppendBytes(b, name)
 		b = binary.AppendVarint(b, t.searchAt)
 		b = binary.AppendUvarint(b, uint64(t.names))
 		all := make([]*metric, 0, t.names)
@@ -170,8 +171,8 @@ func (s *Shared) Append(b []byte) []byte {
 }
 
 func (m *metric) append(b []byte) []byte {
-	b = appendText(b, m.Name)
-	b = appendText(b, m.Base)
+	b = fields.AppendBytes(b, m.Name)
+	b = fields.AppendBytes(b, m.Base)
 	flags := byte(0)
 	if m.Classic {
 		flags |= flagClassic
@@ -180,33 +181,29 @@ func (m *metric) append(b []byte) []byte {
 		flags |= flagOwned
 	}
 	b = append(b, byte(m.Kind), flags)
-	b = appendText(b, m.Buckets)
+	b = fields.AppendBytes(b, m.Buckets)
 	b = binary.AppendVarint(b, m.First)
 	return binary.AppendVarint(b, m.LastSeen)
-}
-
-func appendText(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 var errShared = errors.New("the names are malformed")
 
 // Parse reads what Append wrote.
 func (s *Shared) Parse(b []byte) error {
-	r := sharedReader{b: b}
+	r := fields.Reader{B: b}
 	parsed := NewShared()
-	version := r.byte()
-	parsed.swept = r.varint()
-	for len(r.b) > 0 && !r.bad {
-		t := parsed.c.tenant(r.text())
-		t.searchAt = r.varint()
-		for n := r.uvarint(); n > 0 && !r.bad; n-- {
-			m := &metric{Metric: Metric{Name: r.text(), Base: r.text(), Kind: series.Kind(r.byte())}}
-			flags := r.byte()
-			m.Classic, m.owned, m.Buckets = flags&flagClassic != 0, flags&flagOwned != 0, r.text()
-			m.First, m.LastSeen = r.varint(), r.varint()
+	version := r.Byte()
+	parsed.swept = r.Varint()
+	for len(r.B) > 0 && !r.Bad {
+		t := parsed.c.tenant(r.Text())
+		t.searchAt = r.Varint()
+		for n := r.Uvarint(); n > 0 && !r.Bad; n-- {
+			m := &metric{Metric: Metric{Name: r.Text(), Base: r.Text(), Kind: series.Kind(r.Byte())}}
+			flags := r.Byte()
+			m.Classic, m.owned, m.Buckets = flags&flagClassic != 0, flags&flagOwned != 0, r.Text()
+			m.First, m.LastSeen = r.Varint(), r.Varint()
 			m.used, m.Raw = m.LastSeen, m.Name
-			if r.bad || !m.Kind.Valid() || t.taken(&m.Metric) {
+			if r.Bad || !m.Kind.Valid() || t.taken(&m.Metric) {
 				return errShared
 			}
 			t.put(m)
@@ -215,7 +212,7 @@ func (s *Shared) Parse(b []byte) error {
 			}
 		}
 	}
-	if r.bad || version != sharedVersion || string(parsed.Append(nil)) != string(b) {
+	if r.Bad || version != sharedVersion || string(parsed.Append(nil)) != string(b) {
 		return errShared
 	}
 	for name, t := range parsed.c.tenants {
@@ -225,51 +222,4 @@ func (s *Shared) Parse(b []byte) error {
 	}
 	*s = *parsed
 	return nil
-}
-
-// sharedReader takes fields from the front of b. After a malformed field, bad is set and all further fields are zero.
-type sharedReader struct {
-	b   []byte
-	bad bool
-}
-
-func (r *sharedReader) byte() byte {
-	if len(r.b) == 0 {
-		r.bad = true
-		return 0
-	}
-	c := r.b[0]
-	r.b = r.b[1:]
-	return c
-}
-
-func (r *sharedReader) varint() int64 {
-	v, n := binary.Varint(r.b)
-	if n <= 0 {
-		r.bad, r.b = true, nil
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *sharedReader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.bad, r.b = true, nil
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *sharedReader) text() string {
-	n := r.uvarint()
-	if n > uint64(len(r.b)) {
-		r.bad, r.b = true, nil
-		return ""
-	}
-	s := string(r.b[:n])
-	r.b = r.b[n:]
-	return s
 }

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"maps"
 	"slices"
+
+	"github.com/freshet-io/freshet/internal/lib/fields"
 )
 
 // maxClusters is how many clusters of a tenant are tracked. Requests of other clusters are
@@ -92,23 +94,23 @@ var errForm = errors.New("the elections of HA pairs are damaged, or a newer vers
 // Parse replaces all elections by those in a saved form. It refuses all bytes that Append would not
 // write, and then replaces nothing.
 func (p *Pairs) Parse(b []byte) error {
-	d := decoder{b: b}
+	d := fields.Reader{B: b}
 	if len(b) == 0 || b[0] != version {
 		return errForm
 	}
-	d.b = b[1:]
+	d.B = b[1:]
 	var all Pairs
 	last := ""
-	for i := range d.count() {
-		tenant := d.text()
-		clusters := d.count()
+	for i := range d.Count() {
+		tenant := d.Text()
+		clusters := d.Count()
 		if clusters == 0 || clusters > maxClusters || i > 0 && tenant <= last {
 			return errForm
 		}
 		before := ""
 		for j := range clusters {
-			cluster := d.text()
-			e := elected{d.text(), d.varint()}
+			cluster := d.Text()
+			e := elected{d.Text(), d.Varint()}
 			if j > 0 && cluster <= before {
 				return errForm
 			}
@@ -117,44 +119,9 @@ func (p *Pairs) Parse(b []byte) error {
 		}
 		last = tenant
 	}
-	if d.bad || len(d.b) > 0 {
+	if !d.Done() {
 		return errForm
 	}
 	*p = all
 	return nil
-}
-
-// decoder takes fields from the front of b. After a malformed field, bad is set and all further
-// fields are zero.
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-// count takes the number of the items that follow, each of at least one byte.
-func (d *decoder) count() int {
-	n, size := binary.Uvarint(d.b)
-	if d.bad || size <= 0 || size > 1 && d.b[size-1] == 0 || n > uint64(len(d.b)-size) {
-		d.bad = true
-		return 0
-	}
-	d.b = d.b[size:]
-	return int(n)
-}
-
-func (d *decoder) text() string {
-	n := d.count()
-	s := string(d.b[:n])
-	d.b = d.b[n:]
-	return s
-}
-
-func (d *decoder) varint() int64 {
-	v, size := binary.Varint(d.b)
-	if d.bad || size <= 0 || size > 1 && d.b[size-1] == 0 {
-		d.bad = true
-		return 0
-	}
-	d.b = d.b[size:]
-	return v
 }

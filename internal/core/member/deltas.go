@@ -14,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/seen"
 	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/fields"
 )
 
 // Deltas describes what an entry with deltas contained and what it changed, besides its increments.
@@ -182,19 +183,19 @@ func (m *Member) AppendDecisions(dst []byte, base uint64) []byte {
 
 // RestoreDecisions restores the section of decisions.
 func (m *Member) RestoreDecisions(section []byte) error {
-	d := decoder{b: section}
-	version := d.byte()
-	m.deltas.decided = d.uvarint()
+	d := fields.Reader{B: section}
+	version := d.Byte()
+	m.deltas.decided = d.Uvarint()
 	m.deltas.refused = nil
-	for range d.count() {
-		x := decision{index: d.uvarint()}
-		for range d.count() {
-			x.series = append(x.series, delta.Refused{Series: uint32(d.uvarint()), Reason: outcome.Reason(d.byte())})
-			d.bad = d.bad || x.series[len(x.series)-1].Reason >= outcome.NumReasons
+	for range d.Count() {
+		x := decision{index: d.Uvarint()}
+		for range d.Count() {
+			x.series = append(x.series, delta.Refused{Series: uint32(d.Uvarint()), Reason: outcome.Reason(d.Byte())})
+			d.Bad = d.Bad || x.series[len(x.series)-1].Reason >= outcome.NumReasons
 		}
 		m.deltas.refused = append(m.deltas.refused, x)
 	}
-	if d.bad || version != sectionVersion || len(d.b) > 0 {
+	if !d.Done() || version != sectionVersion {
 		return fmt.Errorf("the decisions: %w", errSection)
 	}
 	return nil

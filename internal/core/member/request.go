@@ -16,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/seen"
 	tenantname "github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/lib/fields"
 )
 
 // Request is a request of the log that waits for its tenant's store.
@@ -287,21 +288,21 @@ func (m *Member) appendEvents(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(m.events)))
 	for _, e := range m.events {
 		dst = binary.AppendUvarint(dst, e.Index)
-		dst = appendBytes(dst, e.data)
+		dst = fields.AppendBytes(dst, e.data)
 	}
 	return dst
 }
 
 // parseEvents takes what appendEvents appended.
-func (m *Member) parseEvents(d *decoder) {
+func (m *Member) parseEvents(d *fields.Reader) {
 	last := uint64(0)
-	for range d.count() {
-		index, data := d.uvarint(), slices.Clone(d.bytes())
+	for range d.Count() {
+		index, data := d.Uvarint(), slices.Clone(d.Bytes())
 		var e entry.Entry
 		err := e.Parse(data)
 		if err != nil || e.Kind != entry.KindEvents || e.Group != m.group || index <= last || index > m.applied ||
 			CheckEvents(&e.Events) != nil {
-			d.bad = true
+			d.Bad = true
 			return
 		}
 		last = index

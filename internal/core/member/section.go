@@ -14,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/lib/fields"
 )
 
 // errSection means that a section was damaged, or is not one of ours.
@@ -63,14 +64,14 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, m.applied)
 	dst = binary.AppendUvarint(dst, uint64(m.version.Format))
 	dst = binary.AppendUvarint(dst, uint64(m.version.Semantics))
-	dst = appendBytes(dst, m.pairs.Append(nil))
-	dst = appendBytes(dst, m.deltas.seen.Append(nil))
-	dst = appendBytes(dst, m.has.Append(nil))
-	dst = appendBytes(dst, m.nodes.Append(nil))
+	dst = fields.AppendBytes(dst, m.pairs.Append(nil))
+	dst = fields.AppendBytes(dst, m.deltas.seen.Append(nil))
+	dst = fields.AppendBytes(dst, m.has.Append(nil))
+	dst = fields.AppendBytes(dst, m.nodes.Append(nil))
 	dst = m.appendDigests(dst)
-	dst = appendBytes(dst, m.sent.List())
+	dst = fields.AppendBytes(dst, m.sent.List())
 	dst = m.appendEvents(dst)
-	return appendBytes(dst, m.names.Append(nil))
+	return fields.AppendBytes(dst, m.names.Append(nil))
 }
 
 // AppendShard appends the section of a shard, and returns the index of the last entry in it. That is the
@@ -101,7 +102,7 @@ func (m *Member) AppendTenant(dst []byte, name string, base uint64) []byte {
 	dst = binary.AppendUvarint(dst, uint64(waiting))
 	for _, r := range t.requests[:waiting] {
 		dst = binary.AppendUvarint(dst, r.Index)
-		dst = appendBytes(dst, r.data)
+		dst = fields.AppendBytes(dst, r.data)
 	}
 	return t.state.AppendKept(dst, t.folded, t.newest)
 }
@@ -110,26 +111,26 @@ func (m *Member) AppendTenant(dst []byte, name string, base uint64) []byte {
 // the notes, calls Restored, and applies all entries after Index.
 func Restore(group uint64, config *tile.Config, section []byte) (*Member, error) {
 	m := New(group, config)
-	d := decoder{b: section}
-	version := d.byte()
-	m.applied = d.uvarint()
-	m.version.Format, m.version.Semantics = uint32(d.uvarint()), uint32(d.uvarint())
-	pairs, seen, has, nodes := d.bytes(), d.bytes(), d.bytes(), d.bytes()
+	d := fields.Reader{B: section}
+	version := d.Byte()
+	m.applied = d.Uvarint()
+	m.version.Format, m.version.Semantics = uint32(d.Uvarint()), uint32(d.Uvarint())
+	pairs, seen, has, nodes := d.Bytes(), d.Bytes(), d.Bytes(), d.Bytes()
 	m.parseDigests(&d)
 	var sent entry.List
 	if version >= withForwarded {
-		sent = d.bytes()
+		sent = d.Bytes()
 	}
 	if version >= withEvents {
 		m.parseEvents(&d)
 	}
 	names := noNames
 	if version >= withNames {
-		names = d.bytes()
+		names = d.Bytes()
 	}
 	m.begun = m.applied
 	known := version >= sectionVersion && version <= withNames
-	if d.bad || !known || len(d.b) > 0 || len(sent) > 0 && !sent.Forwarded() {
+	if d.Bad || !known || len(d.B) > 0 || len(sent) > 0 && !sent.Forwarded() {
 		return nil, fmt.Errorf("the group: %w", errSection)
 	}
 	if err := cmp.Or(m.readable(m.version), m.pairs.Parse(pairs), m.deltas.seen.Parse(seen), m.has.Parse(has),
@@ -162,24 +163,24 @@ func (m *Member) RestoreShard(number uint16, index uint64, section []byte) error
 
 // RestoreTenant restores a tenant.
 func (m *Member) RestoreTenant(name string, section []byte) error {
-	d := decoder{b: section}
-	version := d.byte()
+	d := fields.Reader{B: section}
+	version := d.Byte()
 	t := m.tenant(name)
-	t.written = d.uvarint()
-	t.digest = d.digest()
+	t.written = d.Uvarint()
+	t.digest = digestOf(&d)
 	last := t.written
-	for range d.count() {
-		r, err := m.parseRequest(d.uvarint(), slices.Clone(d.bytes()))
+	for range d.Count() {
+		r, err := m.parseRequest(d.Uvarint(), slices.Clone(d.Bytes()))
 		if err != nil || r.Index <= last || r.Index > m.applied || r.entry.Tenant != name {
 			return fmt.Errorf("tenant %.80q, a waiting request: %w", name, errSection)
 		}
 		last = r.Index
 		m.addRequest(t, r)
 	}
-	if d.bad || version != sectionVersion {
+	if d.Bad || version != sectionVersion {
 		return fmt.Errorf("tenant %.80q: %w", name, errSection)
 	}
-	state, err := write.ParseState(d.b)
+	state, err := write.ParseState(d.B)
 	if err != nil {
 		return fmt.Errorf("tenant %.80q: %w", name, err)
 	}
@@ -192,12 +193,12 @@ func (m *Member) RestoreTenant(name string, section []byte) error {
 // still has them. `counts` reports whether the note counts. It counts only if the tenant's state is from
 // just before the requests of the note.
 func (m *Member) RestoreNote(note []byte) (counts bool, err error) {
-	d := decoder{b: note}
-	version := d.byte()
-	name := string(d.bytes())
-	from := d.uvarint()
-	digest := d.digest()
-	if d.bad || version != sectionVersion || digest.Index <= from {
+	d := fields.Reader{B: note}
+	version := d.Byte()
+	name := string(d.Bytes())
+	from := d.Uvarint()
+	digest := digestOf(&d)
+	if d.Bad || version != sectionVersion || digest.Index <= from {
 		return false, fmt.Errorf("a note of requests: %w", errSection)
 	}
 	t := m.tenants[name]
@@ -205,7 +206,7 @@ func (m *Member) RestoreNote(note []byte) (counts bool, err error) {
 		return false, nil
 	}
 	t = m.tenant(name)
-	if err := t.state.Repeat(d.b); err != nil {
+	if err := t.state.Repeat(d.B); err != nil {
 		return false, fmt.Errorf("a note of requests of tenant %.80q: %w", name, err)
 	}
 	t.folded, t.newest = t.state.Requests, t.state.Newest
@@ -265,64 +266,4 @@ func (m *Member) Requests() map[string]uint64 {
 		all[name] = t.state.Requests
 	}
 	return all
-}
-
-// decoder takes fields from the front of b. After a malformed field, bad is set and all further
-// fields are zero.
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) byte() byte {
-	if d.bad || len(d.b) == 0 {
-		d.bad = true
-		return 0
-	}
-	c := d.b[0]
-	d.b = d.b[1:]
-	return c
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if d.bad || n <= 0 {
-		d.bad = true
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) uint64() uint64 {
-	if d.bad || len(d.b) < 8 {
-		d.bad = true
-		return 0
-	}
-	v := binary.LittleEndian.Uint64(d.b)
-	d.b = d.b[8:]
-	return v
-}
-
-// bytes takes what appendBytes appended.
-func (d *decoder) bytes() []byte {
-	n := d.count()
-	b := d.b[:n:n]
-	d.b = d.b[n:]
-	return b
-}
-
-func appendBytes(dst, b []byte) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
-}
-
-// count reads how many items follow. Each item takes at least one byte, so a number larger than the
-// remaining bytes is an error.
-func (d *decoder) count() int {
-	n := d.uvarint()
-	if d.bad || n > uint64(len(d.b)) {
-		d.bad = true
-		return 0
-	}
-	return int(n)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/lib/fields"
 )
 
 // tenant holds the tiles and requests of one tenant that wait for its stores, and the state that decides
@@ -52,7 +53,7 @@ func (t *tenant) setState(s *write.State) {
 // note returns a note of the requests that came after the entry `from` and have left the queue: see
 // Member.RestoreNote. The note has the state's changes since the last note.
 func (t *tenant) note(from uint64) []byte {
-	b := appendBytes([]byte{sectionVersion}, []byte(t.name))
+	b := fields.AppendBytes([]byte{sectionVersion}, []byte(t.name))
 	b = binary.AppendUvarint(b, from)
 	claimed := t.digest
 	if mutant.NoteAhead {
@@ -203,21 +204,21 @@ func (d *Digest) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, d.Hash)
 }
 
-func (d *decoder) digest() Digest { return Digest{d.uvarint(), d.uint64()} }
+func digestOf(d *fields.Reader) Digest { return Digest{d.Uvarint(), d.Uint64()} }
 
 func (m *Member) appendDigests(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(m.digests)))
 	for _, name := range slices.Sorted(maps.Keys(m.digests)) {
-		b = appendBytes(b, []byte(name))
+		b = fields.AppendBytes(b, []byte(name))
 		b = m.digests[name].append(b)
 	}
 	return b
 }
 
-func (m *Member) parseDigests(d *decoder) {
-	for range d.count() {
-		name := string(d.bytes())
-		one := d.digest()
+func (m *Member) parseDigests(d *fields.Reader) {
+	for range d.Count() {
+		name := string(d.Bytes())
+		one := digestOf(d)
 		m.digests[name] = &one
 	}
 }
