@@ -25,6 +25,7 @@ type holding struct {
 	refused  error         // the error of the request, if memory ran out
 	buffers  []*buf.Buf
 	requests []*write.Incoming
+	offer    write.Offer // of a request that is not in `requests`
 	trip     *stage.Trip // nil if the Receiver has no Watch
 	tripRoom stage.Trip  // trip points to this field, which saves an allocation
 }
@@ -92,9 +93,10 @@ func (h *holding) release() {
 		b.Release()
 	}
 	for _, request := range h.requests {
-		if request.Small() {
-			h.receiver.decoded.Put(request)
-		}
+		request.Release()
+	}
+	if h.offer.Take() {
+		h.offer.Request.Release()
 	}
 	h.shared.Add(-h.bytes)
 	h.receiver.memory.Release(h.bytes)
@@ -108,9 +110,17 @@ func (h *holding) buffer() *buf.Buf {
 
 // request returns an empty write.Incoming to parse a request into.
 func (h *holding) request() *write.Incoming {
-	request := h.receiver.decoded.Get().(*write.Incoming)
-	request.Sender, request.Compressed, request.Hash = h.sender, nil, 0
+	request := write.NewIncoming()
+	request.Sender = h.sender
 	h.requests = append(h.requests, request)
+	return request
+}
+
+// offered is request for the only request of a holding, which a group may take. It has an empty Body.
+func (h *holding) offered() *write.Incoming {
+	request := write.NewIncoming()
+	request.Sender, request.Body, request.Offer = h.sender, buf.Get(), &h.offer
+	h.offer.Request = request
 	return request
 }
 

@@ -60,16 +60,13 @@ type Receiver struct {
 	metrics *metrics
 	tenants sync.Map // bytes of memory in use, by tenant: *atomic.Int64
 	sent    *top.Requests
-	decoded sync.Pool // of *write.Incoming
 }
 
 // New makes a Receiver.
 func New(o Options) *Receiver {
-	r := &Receiver{
+	return &Receiver{
 		Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry), sent: top.NewRequests(),
 	}
-	r.decoded.New = func() any { return new(write.Incoming) }
-	return r
 }
 
 // Sent returns the busiest senders of all tenants, in the order of their readable requests in the last

@@ -37,6 +37,7 @@ type distributor struct {
 	senders                 []string
 	malformed               []string
 	during                  func()                // called by Push if not nil
+	take                    func(*write.Incoming) // called by Push if not nil
 	wait                    func(context.Context) // called by Push if not nil
 	settings                otlp.Settings
 	refused                 []string // tenant and outcome of each call of Refused
@@ -58,6 +59,9 @@ func (d *distributor) Push(ctx context.Context, tenant string, r *write.Incoming
 	}
 	d.senders = append(d.senders, r.Sender.String())
 	d.got = append(d.got, tenant+partsOf(r))
+	if d.take != nil {
+		d.take(r)
+	}
 	return d.outcome, d.push
 }
 

@@ -77,11 +77,11 @@ func (r *Receiver) remoteWrite(from io.Reader, request *http.Request, begun time
 	if err := held.more(size); err != nil {
 		return o, err
 	}
-	body := held.buffer()
+	decoded := held.offered()
+	body := decoded.Body
 	if body.B, err = remotewrite.Decompress(body.B, compressed.B, limit); err != nil {
 		return o, r.refuseBody(tenant, err)
 	}
-	decoded := held.request()
 	decode := decoded.DecodeV1
 	if v2 {
 		decode = decoded.DecodeV2

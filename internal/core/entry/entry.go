@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/freshet-io/freshet/internal/core/sender"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 const (
@@ -109,6 +110,9 @@ type Request struct {
 	Hash       uint64 // set for KindDeltas, to recognize a request that is sent again
 	Form       Form
 	Body       []byte // compressed with snappy; all rules have been applied
+
+	// Offer is Body decoded, or nil. It is only in this process, and not in the entry's bytes.
+	Offer *write.Offer
 }
 
 // Pair is the place of a request's sender in an HA pair. It is zero if the sender is in no pair.

@@ -58,7 +58,7 @@ func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) erro
 		m.note(refusedTenants, index, done.Outcome)
 		return nil
 	}
-	done.Deltas = &Deltas{Tenant: e.Tenant, Sender: e.Sender, Families: r.body.Families}
+	done.Deltas = &Deltas{Tenant: e.Tenant, Sender: e.Sender, Families: r.decoded.Families}
 	err := m.takeDeltas(index, e, &r, done)
 	if !m.has.Has(e.Tenant) {
 		done.Deltas = nil // metadata is kept by tenant, and only the number of admitted tenants is bounded
@@ -74,7 +74,7 @@ func (m *Member) takeDeltas(index uint64, e *entry.Request, r *Request, done *Ap
 	d := &m.deltas
 	known := m.has.Has(e.Tenant) // elections of HA pairs, too, are only for admitted tenants
 	if known && !m.takes(e, done) {
-		r.Write.Outcome.Dropped = r.body.Counts()
+		r.Write.Outcome.Dropped = r.decoded.Counts()
 		return nil
 	}
 	if hash := seen.Hash(e.Hash); d.seen.Has(e.Tenant, hash) {
@@ -104,7 +104,7 @@ func (m *Member) takeDeltas(index uint64, e *entry.Request, r *Request, done *Ap
 func (d *deltas) repeat(hash seen.Hash, r *Request) {
 	o := &r.Write.Outcome
 	d.seen.Refused(r.entry.Tenant, hash, o)
-	all, refused := r.body.Counts(), o.AllRefused()
+	all, refused := r.decoded.Counts(), o.AllRefused()
 	o.Written = outcome.Counts{
 		Samples: max(0, all.Samples-refused.Samples), Histograms: max(0, all.Histograms-refused.Histograms),
 	}

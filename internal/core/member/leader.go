@@ -15,6 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // leader is the state that a member needs while it leads. All fields except the first three belong
@@ -163,9 +164,15 @@ func (n *Node) successor() (to uint64) {
 	return to
 }
 
+// asked is a caller that waits for a request's outcome, and the request itself if the caller gave it.
+type asked struct {
+	id    ID
+	offer *write.Offer
+}
+
 // proposal is an entry that the next Take proposes.
 type proposal struct {
-	id   ID
+	asked
 	data []byte
 }
 
@@ -188,7 +195,7 @@ func (n *Node) proposeWrites() {
 				continue
 			}
 			n.leader.writing = first + uint64(i)
-			n.requests[n.leader.writing] = w.id
+			n.requests[n.leader.writing] = w.asked
 		}
 		writes = writes[len(all):]
 	}

@@ -93,7 +93,7 @@ type Node struct {
 
 	held     []replica.Committed         // entries that are not applied yet, since too much waits: see overfull
 	windows  map[uint64][]push           // pushes that wait for an entry with windows, by its index
-	requests map[uint64]ID               // callers that wait for a request's outcome, by its index
+	requests map[uint64]asked            // callers that wait for a request's outcome, by its index
 	reads    map[ID]*read                // barriers that have not ended
 	asked    map[uint64]*read            // barriers whose index is not known yet, by the replica's number
 	unstored map[string]map[uint64]*read // barriers whose index is known, by tenant and the replica's number
@@ -134,7 +134,7 @@ type read struct {
 func NewNode(r *replica.Replica, state *Member, s Settings) *Node {
 	return &Node{
 		settings: s, replica: r, state: state,
-		windows: map[uint64][]push{}, requests: map[uint64]ID{},
+		windows: map[uint64][]push{}, requests: map[uint64]asked{},
 		reads: map[ID]*read{}, asked: map[uint64]*read{}, unstored: map[string]map[uint64]*read{},
 	}
 }
@@ -234,7 +234,7 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 	arrival := max(0, n.leader.clocks.bounded())
 	e.Request.Arrival, e.Events.Arrival = arrival, arrival
 	e.Request.MaxTenants, e.Events.MaxTenants = n.settings.MaxTenants, n.settings.MaxTenants
-	n.leader.writes = append(n.leader.writes, proposal{id, e.Append(make([]byte, 0, e.Size()))})
+	n.leader.writes = append(n.leader.writes, proposal{asked{id, e.Request.Offer}, e.Append(make([]byte, 0, e.Size()))})
 }
 
 // Writing reports whether this leader has taken entries from Write that it has not applied yet.
@@ -341,9 +341,9 @@ func (n *Node) Stored(number uint64) { n.replica.Stored(number) }
 func (n *Node) Done(w *Work) (note []byte) {
 	note = n.state.Done(w)
 	for _, r := range w.Requests {
-		if id, asked := n.requests[r.Index]; asked {
+		if a, waits := n.requests[r.Index]; waits {
 			delete(n.requests, r.Index)
-			n.out.Answers = append(n.out.Answers, Answer{ID: id, Outcome: &r.Write.Outcome})
+			n.out.Answers = append(n.out.Answers, Answer{ID: a.id, Outcome: &r.Write.Outcome})
 		}
 	}
 	if w.Events == nil {
@@ -481,9 +481,13 @@ func (n *Node) apply(c replica.Committed) error {
 		n.answer(p.id, cmp.Or(moved(done), p.refused))
 	}
 	delete(n.windows, c.Index)
-	if id, asked := n.requests[c.Index]; asked && done.Request == nil {
+	switch a, waits := n.requests[c.Index]; {
+	case !waits:
+	case done.Request == nil:
 		delete(n.requests, c.Index)
-		n.out.Answers = append(n.out.Answers, Answer{ID: id, Err: moved(done), Outcome: done.Outcome})
+		n.out.Answers = append(n.out.Answers, Answer{ID: a.id, Err: moved(done), Outcome: done.Outcome})
+	case a.offer != nil && n.state.requestsBytes <= maxDecoded:
+		done.Request.decoded = a.offer.Request
 	}
 	return nil
 }
@@ -505,9 +509,9 @@ func (n *Node) lost(index uint64) {
 		n.answer(p.id, ErrLost)
 	}
 	delete(n.windows, index)
-	if id, asked := n.requests[index]; asked {
+	if a, waits := n.requests[index]; waits {
 		delete(n.requests, index)
-		n.answer(id, ErrLost)
+		n.answer(a.id, ErrLost)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/entry"
@@ -16,6 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/seen"
 	tenantname "github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/lib/buf"
 	"github.com/freshet-io/freshet/internal/lib/fields"
 )
 
@@ -24,16 +24,15 @@ type Request struct {
 	Index uint64
 	Write write.Request // Decode sets its body; the store sets its Outcome
 
-	data  []byte // the whole entry
-	entry entry.Request
-	body  *body // nil before Decode and after Release
+	data    []byte // the whole entry
+	entry   entry.Request
+	decoded *write.Incoming // the body; nil after Release, and before Decode unless the caller of Node.Write gave it
 }
 
-// body is the decoded body of a request.
-type body struct {
-	remotewrite.Request
-	bytes []byte // decompressed; Request points into them
-}
+// maxDecoded bounds the entries of waiting requests, in bytes, of which a leader keeps the decoded bodies that
+// its callers gave. A decoded body takes several times as much memory as its entry. If more waits, the
+// stores are slow, and it costs little to decode the bodies again.
+const maxDecoded = 4 << 20
 
 // applyRequest puts a request into its tenant's queue if the tenant is admitted and the request is
 // taken: its sender is in no HA pair, or is the elected replica of its pair.
@@ -96,8 +95,8 @@ func (m *Member) admit(index uint64, e *entry.Request) (*outcome.Outcome, error)
 	defer r.Release()
 	o := &r.Write.Outcome
 	switch {
-	case len(r.body.Series) == 0:
-		o.Dropped.Series = len(r.body.Families)
+	case len(r.decoded.Series) == 0:
+		o.Dropped.Series = len(r.decoded.Families)
 	case m.has.Admit(e.Tenant, e.MaxTenants):
 		return nil, nil
 	default:
@@ -133,7 +132,7 @@ func (m *Member) notTaken(e *entry.Request) *outcome.Outcome {
 		panic(err.Error())
 	}
 	defer r.Release()
-	o.Dropped = r.body.Counts()
+	o.Dropped = r.decoded.Counts()
 	return o
 }
 
@@ -144,35 +143,33 @@ var decoded = &write.Terms{Generation: 1, Rules: labelrules.Rules{}}
 // maxBody bounds a decompressed body, in bytes. No proposer makes a larger one: see rewrite.
 const maxBody = 1 << 30
 
-// bodies is a pool of bodies that nobody reads any more. Decoding the next request into one of them allocates
-// nothing.
-var bodies = sync.Pool{New: func() any { return new(body) }}
-
-// maxKept is the largest decompressed body, in bytes, whose memory is kept. Larger ones are rare.
-const maxKept = 4 << 20
-
-// Decode reads the body. It may run in any goroutine, but only once.
+// Decode reads the body, unless the caller of Node.Write gave it. It may run in any goroutine, but only once.
 func (r *Request) Decode() error {
-	r.body = bodies.Get().(*body)
-	bytes, err := remotewrite.Decompress(r.body.bytes, r.entry.Body, maxBody)
-	if err == nil {
-		r.body.bytes = bytes
-		if r.entry.Form == entry.RemoteWrite2 {
-			err = r.body.DecodeV2(bytes)
-		} else {
-			err = r.body.DecodeV1(bytes)
+	if r.decoded == nil {
+		if err := r.decode(); err != nil {
+			r.Release()
+			return fmt.Errorf("%w: the body of entry %d: %w", ErrEntry, r.Index, err)
 		}
 	}
-	if err != nil {
-		r.Release()
-		return fmt.Errorf("%w: the body of entry %d: %w", ErrEntry, r.Index, err)
-	}
 	r.Write = write.Request{
-		Request: &r.body.Request, Tenant: r.entry.Tenant, Sender: r.entry.Sender, Terms: decoded,
+		Request: &r.decoded.Request, Tenant: r.entry.Tenant, Sender: r.entry.Sender, Terms: decoded,
 		Arrival: r.entry.Arrival, Window: time.Duration(r.entry.Window) * time.Millisecond,
 		MaxSeries: r.entry.MaxSeries,
 	}
 	return nil
+}
+
+func (r *Request) decode() (err error) {
+	r.decoded = write.NewIncoming()
+	body := buf.Get()
+	r.decoded.Body = body
+	if body.B, err = remotewrite.Decompress(body.B, r.entry.Body, maxBody); err != nil {
+		return err
+	}
+	if r.entry.Form == entry.RemoteWrite2 {
+		return r.decoded.DecodeV2(body.B)
+	}
+	return r.decoded.DecodeV1(body.B)
 }
 
 // Body returns the form and the bytes of the body, as they are in the log. They must not change.
@@ -181,13 +178,11 @@ func (r *Request) Body() (entry.Form, []byte) { return r.entry.Form, r.entry.Bod
 // Release gives back the memory of the body for the next request. The caller must not read Write after that,
 // except for its Outcome. Without Release, the garbage collector frees the memory.
 func (r *Request) Release() {
-	if r.body == nil {
+	if r.decoded == nil {
 		return
 	}
-	if r.body.Small() && cap(r.body.bytes) <= maxKept {
-		bodies.Put(r.body)
-	}
-	r.body, r.Write.Request, r.Write.Described = nil, nil, nil
+	r.decoded.Release()
+	r.decoded, r.Write.Request, r.Write.Described = nil, nil, nil
 }
 
 // MaxEvents bounds the events of an entry.

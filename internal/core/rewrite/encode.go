@@ -349,7 +349,7 @@ func (e *encoder) body(form entry.Form) {
 		e.room = append(e.room, nil)
 	}
 	e.room[n] = compress(e.room[n], e.b)
-	e.bodies = append(e.bodies, Body{form, e.room[n]})
+	e.bodies = append(e.bodies, Body{Form: form, Bytes: e.room[n]})
 }
 
 // family adds the metadata of a metric to a body of remote write 1.0. It leaves out metadata that

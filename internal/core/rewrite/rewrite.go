@@ -35,8 +35,9 @@ const (
 
 // Body is the body of one entry, compressed with snappy.
 type Body struct {
-	Form  entry.Form
-	Bytes []byte
+	Form      entry.Form
+	Bytes     []byte
+	Unchanged bool // it is the body as received
 }
 
 // Rewriter rewrites requests one after the other, and reuses its memory. The zero value is ready.
@@ -94,7 +95,7 @@ func (w *Rewriter) rewrite(in *write.Incoming, rules *labelrules.Rules, target i
 		if r.Version2() {
 			form = entry.RemoteWrite2
 		}
-		w.bodies = append(w.bodies, Body{form, in.Compressed})
+		w.bodies = append(w.bodies, Body{Form: form, Bytes: in.Compressed, Unchanged: true})
 		return w.bodies, outcome.Outcome{}
 	}
 	e := &w.encoder

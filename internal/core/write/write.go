@@ -11,16 +11,18 @@
 // no outcome counts, and the request may come again: parts that are stored by then are repeats. The
 // end of ctx, for example because the sender disconnects, ends only the wait for the request's
 // turn. Push always waits for a write that has begun. After Push has returned, nothing uses the
-// memory of the request.
+// memory of the request, unless a group has taken the request: see Offer.
 package write
 
 import (
+	"sync"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/sender"
+	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
 // MaxAhead is how far a sample may lie in the future. A sample a year ahead would make the whole
@@ -35,6 +37,41 @@ type Incoming struct {
 	Compressed []byte        // the body as received, for backends; nil if there is none
 	Hash       uint64        // of OTLP: see seen.Of
 	Results    bool          // as in Request
+	Body       *buf.Buf      // the decompressed body, into which Request points; nil if it points elsewhere
+	Offer      *Offer        // nil if the request cannot be taken
+}
+
+var pool = sync.Pool{New: func() any { return new(Incoming) }}
+
+// NewIncoming returns an empty request from a pool. Its owner calls Release.
+func NewIncoming() *Incoming { return pool.Get().(*Incoming) }
+
+// Release gives the memory of the request and of its Body back for other requests.
+func (r *Incoming) Release() {
+	if r.Body != nil {
+		r.Body.Release()
+	}
+	r.Sender, r.Compressed, r.Hash, r.Results, r.Body, r.Offer = sender.Sender{}, nil, 0, false, nil, nil
+	if r.Small() {
+		pool.Put(r)
+	}
+}
+
+// Offer is a request that was decoded from its Compressed body and not changed since. A group that puts this
+// body into its log as it is needs the decoded request when it applies the entry, perhaps after Push has
+// returned. So it takes the request instead of decoding the body again. Only one goroutine calls Take.
+type Offer struct {
+	Request *Incoming
+	taken   bool
+}
+
+// Take reports whether the request was still there. It then belongs to the caller.
+func (o *Offer) Take() bool {
+	if o == nil || o.Request == nil || o.taken {
+		return false
+	}
+	o.taken = true
+	return true
 }
 
 // Request is what a store needs to write one request of a tenant. It points into memory of the
@@ -57,6 +94,7 @@ type Request struct {
 	Compressed []byte // as in Incoming
 	Hash       uint64 // as in Incoming
 	Pair       Pair
+	Offer      *Offer // as in Incoming
 
 	// Begun is set before a store is asked to write the request. From then on the tenant may have a
 	// store, even if the write fails.

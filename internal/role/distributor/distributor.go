@@ -310,7 +310,7 @@ func (d *Distributor) requestOf(t *terms, tenant string, r *write.Incoming, pair
 		Request: &r.Request, Tenant: tenant, Sender: r.Sender, Terms: terms, Results: r.Results,
 		Arrival: d.Now().UnixMilli(), Window: d.OutOfOrder,
 		MaxSeries:  t.Tenants[tenant].MaxSeries.Or(t.MaxSeries),
-		Compressed: r.Compressed, Hash: r.Hash, Pair: pair,
+		Compressed: r.Compressed, Hash: r.Hash, Pair: pair, Offer: r.Offer,
 	}
 }
 

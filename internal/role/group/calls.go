@@ -141,7 +141,7 @@ func (g *Group) result(p *push, err error) error {
 
 // Write proposes an entry of a request, of deltas or of events, waits until it is applied, and returns its
 // outcome. The end of ctx ends only the wait. The error is member.ErrLost or ErrUnknown if the entry may
-// count nevertheless.
+// count nevertheless. Write takes what the entry offers.
 func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error) {
 	switch e.Kind {
 	case entry.KindRequest, entry.KindDeltas:
@@ -152,6 +152,9 @@ func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, er
 		e.Events.MaxEvents, e.Events.Retention = g.KeptEvents()
 	default:
 		return nil, fmt.Errorf("propose an entry of kind %d: only requests, deltas and events can be proposed", e.Kind)
+	}
+	if !e.Request.Offer.Take() {
+		e.Request.Offer = nil
 	}
 	c := &call{ctx: ctx, timed: true, gathers: len(e.Request.Body), ask: func(id member.ID) { g.node.Write(g.now, id, e) }}
 	waits := stage.Journal

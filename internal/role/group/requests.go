@@ -143,6 +143,9 @@ func entryOf(kind entry.Kind, r *write.Request, body *rewrite.Body) *entry.Entry
 		Tenant: r.Tenant, Window: r.Window.Milliseconds(), MaxSeries: r.MaxSeries,
 		Sender: r.Sender.Clone(), Form: body.Form, Body: bytes.Clone(body.Bytes),
 	}}
+	if body.Unchanged {
+		e.Request.Offer = r.Offer
+	}
 	if p := &r.Pair; len(p.Cluster)+len(p.Replica) <= maxPair && *p != (write.Pair{}) {
 		e.Request.Pair = entry.Pair{Cluster: p.Cluster, Replica: p.Replica, Timeout: p.Timeout.Milliseconds()}
 	}

@@ -9,8 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golang/snappy"
 	"github.com/prometheus/otlptranslator"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/prompb"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
@@ -35,6 +37,7 @@ type log struct {
 	stores  *stores
 	errors  []error
 	entries int
+	last    *entry.Entry
 	counted uint64 // samples of deltas in tiles
 	told    told
 }
@@ -52,6 +55,7 @@ func (l *log) Write(ctx context.Context, e *entry.Entry) (o *outcome.Outcome, er
 	}
 	e.Shape, e.Request.Arrival = 1, arrival // as the leader sets them
 	l.entries++
+	l.last = e
 	done, failure := l.member.Apply(l.member.Index()+1, e.Append(nil))
 	if failure != nil {
 		l.t.Fatal(failure)
@@ -143,6 +147,46 @@ func TestARequestOfManyEntries(t *testing.T) {
 	if !strings.Contains(text, "a family family") || !strings.Contains(text, "a series m") {
 		t.Errorf("told:\n%s", text)
 	}
+}
+
+// A group may take the decoded request if the entry has the body as the sender sent it. If rules have changed
+// the request, the members must decode the entry.
+func TestOnlyAnUnchangedRequestIsOffered(t *testing.T) {
+	for _, label := range []string{"", "dropped"} {
+		l := newLog(t)
+		sent := write.NewIncoming()
+		if err := sent.DecodeV1(v1Of(t, "a", "dropped")); err != nil {
+			t.Fatal(err)
+		}
+		r := incoming(1)
+		r.Request, r.Compressed = &sent.Request, snappy.Encode(nil, v1Of(t, "a", "dropped"))
+		r.Offer = &write.Offer{Request: sent}
+		if label != "" {
+			r.Terms.Rules.Relabel, _ = mapping.CompileRelabel([]mapping.Relabel{{SourceLabels: []string{"__name__"},
+				Regex: mapping.Optional{Text: label, Given: true}, Action: "drop"}})
+		}
+		if err := NewRequests(l).Push(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if offered := l.last.Request.Offer != nil; offered != (label == "") {
+			t.Errorf("with %q dropped by the rules, the request is offered: %v", label, offered)
+		}
+	}
+}
+
+// v1Of returns a body of remote write 1.0 with a sample of each name.
+func v1Of(t *testing.T, names ...string) []byte {
+	t.Helper()
+	var m prompb.WriteRequest
+	for _, name := range names {
+		m.Timeseries = append(m.Timeseries, prompb.TimeSeries{Labels: []prompb.Label{{Name: "__name__", Value: name}},
+			Samples: []prompb.Sample{{Value: 1, Timestamp: arrival}}})
+	}
+	body, err := m.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
 }
 
 // The log decides which replica of a pair is taken. Samples dropped by the log and by the rules are
