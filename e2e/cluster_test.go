@@ -24,6 +24,7 @@ type trio struct {
 	disks    map[string]*disk    // of nodes that have disks of their own
 	secret   string              // path of the file with the cluster's secret
 	extra    map[string][]string // additional flags, by node
+	faults   map[string][]string // by node, the environment of a build with faults
 
 	mu    sync.Mutex
 	nodes map[string]*process // each node's latest process that became ready
@@ -58,7 +59,8 @@ func startTrioWith(t *testing.T, flags []string, others ...string) *trio {
 func newTrio(t *testing.T, others ...string) *trio {
 	t.Helper()
 	c := &trio{t: t, machines: machines(t, append(slices.Clone(nodeNames), others...)...),
-		dirs: map[string]string{}, extra: map[string][]string{}, disks: map[string]*disk{}, nodes: map[string]*process{},
+		dirs: map[string]string{}, extra: map[string][]string{}, disks: map[string]*disk{},
+		faults: map[string][]string{}, nodes: map[string]*process{},
 		secret: filepath.Join(t.TempDir(), "secret")}
 	secret, err := exec.Command(freshet, "cluster", "secret").Output()
 	if err == nil {
@@ -117,18 +119,7 @@ func (c *trio) begin(nodes ...string) {
 	c.t.Helper()
 	begun := map[string]*process{}
 	for _, node := range nodes {
-		m := c.machines[node]
-		serve := serveCommand(c.dirs[node], append(c.flags(), "--cluster-node", node, "--cluster-join",
-			"--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0",
-			"--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
-		serve.Args = append(serve.Args, c.extra[node]...)
-		cmd := m.command(c.program(node), serve.Args[1:]...)
-		if d := c.disks[node]; d != nil && d.frozen != "" {
-			program, environment := d.withFrost()
-			cmd = m.command(program, serve.Args[1:]...)
-			cmd.Env = append(cmd.Environ(), environment...)
-		}
-		begun[node] = begin(c.t, c.dirs[node], cmd)
+		begun[node] = c.start(node)
 	}
 	for node, p := range begun {
 		p.waitReady(c.t)
@@ -136,6 +127,25 @@ func (c *trio) begin(nodes ...string) {
 		c.nodes[node] = p
 		c.mu.Unlock()
 	}
+}
+
+// start starts the process of a node, and does not wait.
+func (c *trio) start(node string) *process {
+	c.t.Helper()
+	m := c.machines[node]
+	serve := serveCommand(c.dirs[node], append(c.flags(), "--cluster-node", node, "--cluster-join",
+		"--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0",
+		"--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
+	serve.Args = append(serve.Args, c.extra[node]...)
+	if d := c.disks[node]; d != nil && d.frozen != "" {
+		c.faults[node] = []string{"FRESHET_FAULT=frost", "FRESHET_FAULT_FROZEN=" + d.frozen}
+	}
+	cmd := m.command(c.program(node), serve.Args[1:]...)
+	if environment := c.faults[node]; environment != nil {
+		cmd = m.command(withFaults(c.t), serve.Args[1:]...)
+		cmd.Env = append(cmd.Environ(), environment...)
+	}
+	return begin(c.t, c.dirs[node], cmd)
 }
 
 // state is the part of the answer of /api/v1/status/cluster that the tests read.
@@ -150,6 +160,10 @@ type state struct {
 		Ready   bool     `json:"ready"`
 		Applied *uint64  `json:"applied"`
 		Lag     *float64 `json:"lag_seconds"`
+
+		Damage *struct {
+			What string `json:"what"`
+		} `json:"damage"`
 
 		Digest     string   `json:"digest"`
 		LogBytes   uint64   `json:"log_bytes"`

@@ -26,18 +26,18 @@ const (
 	memoryDiskBytes = 512 << 20
 )
 
-// withFrost returns the path of a build whose log waits while the disk is frozen, and the environment
-// variables for that build. It builds the program unless another test already has.
-func (d *disk) withFrost() (program string, environment []string) {
-	d.t.Helper()
-	program = freshet + "-frost"
+// withFaults returns the path of a build that has the faults of internal/lib/fault. It builds the program unless
+// another test already has.
+func withFaults(t *testing.T) (program string) {
+	t.Helper()
+	program = freshet + "-faults"
 	if _, err := os.Stat(program); err != nil {
-		built := filepath.Join(d.t.TempDir(), "freshet")
-		must(d.t, "go", "build", "-C", "..", "-tags", "poison,faults", "-ldflags", "-s -w", "-o", built, "./cmd/freshet")
-		must(d.t, "cp", built, program+"-"+strconv.Itoa(os.Getpid()))
-		must(d.t, "mv", program+"-"+strconv.Itoa(os.Getpid()), program) // other tests may build it, too
+		built := filepath.Join(t.TempDir(), "freshet")
+		must(t, "go", "build", "-C", "..", "-tags", "poison,faults", "-ldflags", "-s -w", "-o", built, "./cmd/freshet")
+		must(t, "cp", built, program+"-"+strconv.Itoa(os.Getpid()))
+		must(t, "mv", program+"-"+strconv.Itoa(os.Getpid()), program) // other tests may build it, too
 	}
-	return program, []string{"FRESHET_FAULT=frost", "FRESHET_FAULT_FROZEN=" + d.frozen}
+	return program
 }
 
 // newDisk mounts an image with ext4, which only root may do. For other users it mounts a tmpfs, which
@@ -63,7 +63,7 @@ func newDisk(t *testing.T) *disk {
 	if err != nil {
 		t.Logf("no disk that can be frozen: %v: %s", err, out)
 		must(t, "mount", "-t", "tmpfs", "-o", "size="+strconv.Itoa(memoryDiskBytes), "freshet-e2e", d.mount)
-		d.frozen = d.mount + ".frozen"
+		d.frozen = d.mount + ".frozen" // for a build whose log waits while this file exists
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(d.mount, syscall.MNT_DETACH); err != nil {

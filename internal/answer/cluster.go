@@ -1,5 +1,7 @@
 package answer
 
+import "time"
+
 // Cluster is the state of the nodes of a cluster: GET /api/v1/status/cluster. A server that is in no
 // cluster answers as a single node.
 type Cluster struct {
@@ -43,9 +45,17 @@ type ClusterNode struct {
 	DigestApplied  uint64 `json:"digest_applied,omitempty"`  // the last entry at which the states agreed
 	DigestDiffered uint64 `json:"digest_differed,omitempty"` // the first entry at which the node's state was seen to differ
 
+	Damage *Damage `json:"damage,omitempty"` // of the node's data, if any is damaged
+
 	Outbox *ClusterOutbox `json:"outbox,omitempty"` // of the node's own collector
 
 	Settings map[string]string `json:"settings,omitempty"` // a hash of each section of the configuration that nodes should share
+}
+
+// Damage says what of a node's data is damaged.
+type Damage struct {
+	What  string    `json:"what"`
+	Since time.Time `json:"since"` // when it was found
 }
 
 // ClusterOutbox describes the windows that wait at a collector because no leader has acknowledged them.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -226,6 +227,8 @@ func nodeState(c *answer.Cluster, n *answer.ClusterNode) string {
 	switch {
 	case n.Error != "":
 		return "unreachable"
+	case n.Damage != nil:
+		return "damaged"
 	case !n.Ready:
 		return "not ready"
 	case n.Name == c.Leader:
@@ -253,6 +256,9 @@ func printUnusual(b *strings.Builder, n *answer.ClusterNode) {
 	if n.Error != "" {
 		say("%s", n.Error)
 		return
+	}
+	if n.Damage != nil {
+		say("damaged since %s: %s", n.Damage.Since.Format(time.RFC3339), n.Damage.What)
 	}
 	if n.LeaderlessSeconds != nil && *n.LeaderlessSeconds > 0 {
 		say("it has known no leader for %.0f s", *n.LeaderlessSeconds)

@@ -21,7 +21,7 @@ const threeNodes = `{"status":"success","data":{"cluster":"abc","leader":"a","no
 "digest_applied":640},
 {"name":"b","ready":false,"applied":650,"lag_seconds":7.21,"part":"voter","version":"1.2.0","ahead_seconds":2.5,
 "address":"h2:7126","log_bytes":3300000000,"log_append_seconds":4.25,"leaderless_seconds":61.2,"digest":"differs",
-"outbox":{"bytes":2097152,"samples":900,"oldest_seconds":60.4},"digest_differed":576,"log_pins":["checkpoint","shop/raw"]},
+"outbox":{"bytes":2097152,"samples":900,"oldest_seconds":60.4},"digest_differed":576,"damage":{"what":"its log","since":"2026-11-28T04:05:06Z"},"log_pins":["checkpoint","shop/raw"]},
 {"name":"c","ready":false,"applied":null,"lag_seconds":null,"address":"h3:7126","error":"connection refused"}],
 "settings_differ":[{"section":"limits","nodes":[["a","c"],["b"]]}],
 "versions_differ":[{"version":"1.1.0","collectors":["web-2"]},{"version":"1.2.0","nodes":["a","b"]}],
@@ -32,8 +32,9 @@ const threeNodes = `{"status":"success","data":{"cluster":"abc","leader":"a","no
 const threeNodesText = `cluster abc
 node  state        part   applied  lag    log      clock     digest   outbox   version  address  
 a     leads        voter  700      0.0 s  1.1 GiB  -0.002 s  agrees   0 B      1.2.0    h1:7126  
-b     not ready    voter  650      7.2 s  3.1 GiB  +2.500 s  differs  2.0 MiB  1.2.0    h2:7126  
+b     damaged      voter  650      7.2 s  3.1 GiB  +2.500 s  differs  2.0 MiB  1.2.0    h2:7126  
 c     unreachable         ?        ?      ?        ?         ?        ?                 h3:7126  
+node b: damaged since 2026-11-28T04:05:06Z: its log
 node b: it has known no leader for 61 s
 node b: a write to its log takes 4.2 s: its disk is slow
 node b: windows of its collector wait in its outbox, the oldest for 60 s

@@ -52,6 +52,9 @@ func (s *server) watchNodes(ctx context.Context) error {
 	differs := f.NewGaugeVec(prometheus.GaugeOpts{Name: "freshet_cluster_node_differs",
 		Help: "1 if the state of a node differed from most nodes' states, since this process started. It must never " +
 			"happen: the answers of that node are not to be trusted."}, []string{"node"})
+	damaged := f.NewGaugeVec(prometheus.GaugeOpts{Name: "freshet_cluster_node_damaged",
+		Help: "1 while data of a node are damaged, as far as this node knows: it does not answer what it cannot. GET " +
+			"/api/v1/status/cluster says what is damaged."}, []string{"node"})
 	ahead := f.NewGauge(prometheus.GaugeOpts{Name: "freshet_cluster_clock_ahead_seconds",
 		Help: "How far this machine's clock is ahead of the median of the nodes' clocks, exact to some ms; 0 while fewer " +
 			"than three answer. More than 2 s off: this node does not lead, and samples of its collector may come too late."})
@@ -70,6 +73,7 @@ func (s *server) watchNodes(ctx context.Context) error {
 			} else {
 				ahead.Set(0)
 			}
+			damaged.WithLabelValues(n.Name).Set(number(n.Damage != nil))
 			odd := n.Digest == answer.DigestDiffers
 			differs.WithLabelValues(n.Name).Set(number(odd))
 			if odd && !said[n.Name] {
@@ -77,6 +81,9 @@ func (s *server) watchNodes(ctx context.Context) error {
 				s.logger.Error("the state of a node differs from most nodes' states: report this bug, and send writes and "+
 					"queries to the other nodes", "node", n.Name, "first_entry", n.DigestDiffered)
 			}
+		}
+		if err := s.judgeState(s.verdict()); err != nil {
+			s.logger.Error("that this node is damaged cannot be kept: after a restart, it trusts its state again", "error", err)
 		}
 		select {
 		case <-time.After(watchEvery):
@@ -197,6 +204,7 @@ func (s *server) ownStatus() answer.ClusterNode {
 	if i := s.identity.Load(); i != nil {
 		n.Member = strconv.FormatUint(i.Member, 10)
 	}
+	n.Damage = s.damage()
 	g, err := s.member()
 	if err != nil {
 		return n
@@ -214,6 +222,13 @@ func (s *server) ownStatus() answer.ClusterNode {
 	defer s.seen.mu.Unlock()
 	s.seen.note(seenNode{n, s.nodes.server.Pushers(), time.Now(), new(0.0)}, status.Marks)
 	return n
+}
+
+// verdict returns what the marks show of this node.
+func (s *server) verdict() marks.Verdict {
+	s.seen.mu.Lock()
+	defer s.seen.mu.Unlock()
+	return s.seen.marks.Verdict(s.config.Cluster.Node)
 }
 
 // note keeps the figures of a node. It is called with mu held.
@@ -237,7 +252,8 @@ func (s *server) compareNodes(c *answer.Cluster) {
 	collectors := map[string]*answer.ClusterCollector{}
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
-		n.DigestDiffered, n.DigestApplied = s.seen.marks.Verdict(n.Name)
+		v := s.seen.marks.Verdict(n.Name)
+		n.DigestDiffered, n.DigestApplied = v.Differed, v.Agreed
 		switch {
 		case n.DigestDiffered > 0:
 			n.Digest = answer.DigestDiffers

@@ -72,6 +72,7 @@
 //
 // At the bottom:
 //
+//	damage.go          what of this node's data is damaged
 //	config.go          the configuration in force, and the roles that it gives
 //	datadir.go         the data directory: its lock, its paths, small files
 //	memory.go          the limit of memory

@@ -78,6 +78,9 @@ func (s *server) openGroup() error {
 	if err != nil {
 		return s.wayOut(err)
 	}
+	if s.damage() != nil {
+		g.Demote()
+	}
 	s.aggregator, s.requests = g, group.NewRequests(g)
 	if s.inCluster() {
 		s.openGateway(g)

@@ -34,6 +34,9 @@ func (s *server) serveIngester(mux *routes) {
 
 // currentEvents waits until the event log has all events that any node of the group has acknowledged.
 func (s *server) currentEvents(ctx context.Context, tenant string) error {
+	if err := s.readable(); err != nil {
+		return err
+	}
 	if g, is := s.aggregator.(*group.Group); is {
 		return g.CurrentEvents(ctx, tenant)
 	}

@@ -43,6 +43,7 @@ type peerHandler struct {
 	uses    *usage.Table                 // what tenants use of their limits, while this node leads
 	books   *collectorBooks
 	report  func() *peer.Report
+	damage  func() *answer.Damage // of this node's data; nil if nothing is damaged
 	figures tellFigures
 }
 
@@ -164,6 +165,9 @@ func (h peerHandler) Leader(context.Context) peer.Leader {
 func (h peerHandler) Status(context.Context) peer.Status {
 	s := peer.Status{Name: h.config.Node, Member: h.self().Member, Clock: time.Now().UnixMilli(),
 		Version: build.This().Version, Lag: math.MaxInt32, Settings: h.all().Digests()}
+	if d := h.damage(); d != nil {
+		s.Damage = &peer.Damage{What: d.What, Since: d.Since.UnixMilli()}
+	}
 	if g, err := h.member(); err == nil {
 		status := g.Status()
 		s.Ready, s.Applied, s.Committed, s.Leader = h.ready(), status.Applied, status.Committed, g.Leader()
@@ -229,7 +233,7 @@ func (s *server) openNodes() error {
 	}
 	s.collectorBooks.register(s.registry)
 	s.nodes.handler = peerHandler{
-		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, http: s.httpURL,
+		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, damage: s.damage, http: s.httpURL,
 		joined: s.invitation, uses: new(usage.Table), books: &s.collectorBooks, report: s.report, figures: s.figures,
 	}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{
@@ -480,6 +484,9 @@ func (n *nodes) status(ctx context.Context, node string) (of answer.ClusterNode,
 		LogBytes: &s.LogBytes, LogPins: s.LogPins, LogAppendSeconds: &s.LogAppend,
 		LeaderlessSeconds: &s.Leaderless, LeaderlessTotalSeconds: &s.LeaderlessSum,
 		Settings: s.Settings, Leader: s.Leader,
+	}
+	if s.Damage != nil {
+		of.Damage = &answer.Damage{What: s.Damage.What, Since: time.UnixMilli(s.Damage.Since).UTC()}
 	}
 	return of, s, nil
 }

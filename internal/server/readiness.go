@@ -3,12 +3,14 @@ package server
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/record"
 	"github.com/freshet-io/freshet/internal/role/group"
 )
@@ -36,6 +38,15 @@ func (s *server) readiness() error {
 	return errNotReady
 }
 
+// readable returns why queries cannot be answered here; nil if they can. A node with a damaged state may have stored
+// wrong values.
+func (s *server) readable() error {
+	if d := s.damaged.Load(); d != nil {
+		return fmt.Errorf("this node is damaged, so it answers no queries; ask another node: %s", d.What)
+	}
+	return s.readiness()
+}
+
 // readyState is the answer of /-/ready: 200 if Ready, otherwise 503.
 type readyState struct {
 	Ready    bool           `json:"ready"`
@@ -43,6 +54,8 @@ type readyState struct {
 	Seconds  float64        `json:"seconds"`          // time since the start
 	Stores   *tsdb.Progress `json:"stores,omitempty"` // the progress of opening stores
 	Broken   int            `json:"broken"`           // number of stores that cannot be opened; all other stores answer
+
+	Damage *answer.Damage `json:"damage,omitempty"` // of this node's data
 
 	BrokenStores []record.BrokenStore `json:"broken_stores,omitempty"` // only for operators
 }
@@ -94,6 +107,9 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 		case s.relay != nil:
 			state.WaitsFor = "a node of the cluster is ready"
 		case s.stores == nil:
+		case s.damage() != nil:
+			state.Damage = s.damage()
+			state.WaitsFor = "this node is damaged: " + state.Damage.What
 		case s.ready.Load():
 			state.WaitsFor = "this node votes, knows the leader and lags less than 5 s"
 		default:
@@ -113,9 +129,12 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 }
 
 // nodeReady reports whether the server answers at its usual speed. If the server is a node of a cluster,
-// its member must also vote, and lag little. If it is a gateway, a node must be ready.
+// its member must also vote, lag little, and not be damaged. If it is a gateway, a node must be ready.
 func (s *server) nodeReady() bool {
 	if !s.ready.Load() {
+		return false
+	}
+	if s.damage() != nil {
 		return false
 	}
 	if s.relay != nil && !s.relay.Ready() {

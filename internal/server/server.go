@@ -61,6 +61,7 @@ type server struct {
 	identity       atomic.Pointer[identity.Identity] // the node of this data directory; nil outside a cluster
 	nodes          *nodes                            // connections to the nodes of the cluster; nil outside a cluster
 	seen           seenNodes                         // the last known figures of the nodes
+	damaged        atomic.Pointer[answer.Damage]     // why the state of this node must not be trusted; nil if it may
 	seenBooks      seenBooks                         // the last known books of the other nodes
 	collectorBooks collectorBooks                    // of collectors on other hosts
 	figures        tellFigures                       // ownFigures, called for other nodes
@@ -147,8 +148,8 @@ func newServer(
 	registry.MustRegister(log, buildGauge(build.This()),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, open := range []func() error{
-		s.findMemory, s.openSelf, s.openInherited, s.openRestarted, s.openDirectory, s.openIdentity, s.openNodes,
-		s.openLedger,
+		s.findMemory, s.openSelf, s.openInherited, s.openRestarted, s.openDirectory, s.openIdentity, s.readDamage,
+		s.openNodes, s.openLedger,
 		s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP,
 		s.openCatalogue, s.openCollector, s.checkLeft,
 	} {

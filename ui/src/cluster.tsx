@@ -3,7 +3,7 @@
 import { useEffect, useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
 import { Chart } from './chart'
-import { bytes, count, seconds } from './format'
+import { bytes, count, dateTime, seconds } from './format'
 import { Figure, Figures, Loading, Panel, Refusal, Table } from './parts'
 
 interface Node {
@@ -24,6 +24,7 @@ interface Node {
   leaderless_total_seconds?: number
   digest?: 'agrees' | 'differs'
   digest_differed?: number
+  damage?: { what: string; since: string }
   outbox?: Outbox
 }
 
@@ -208,6 +209,7 @@ function figure(v: number | null | undefined, format: (v: number) => string, bou
 function State(props: { node: Node; leader: string }) {
   const { node, leader } = props
   if (node.error) return <span class="bad">unreachable</span>
+  if (node.damage) return <span class="bad">damaged</span>
   if (!node.ready) return <span class="bad">not ready</span>
   return <span>{node.name === leader ? 'leads' : (node.part ?? 'ready')}</span>
 }
@@ -217,6 +219,7 @@ function unusual(n: Node): string[] {
   if (n.error) return [n.error + (n.seen_seconds === undefined ? '' : `; its figures are ${seconds(n.seen_seconds)} old`)]
   const all = (n.log_pins ?? []).map((pin) => (pin === 'checkpoint' ? 'its log grows until a checkpoint succeeds' : `its log grows until store ${pin} can be synced`))
   if ((n.log_append_seconds ?? 0) > slowAppend) all.push(`a write to its log takes ${seconds(n.log_append_seconds!)}: its disk is slow`)
+  if (n.damage) all.push(`damaged since ${dateTime(Date.parse(n.damage.since) / 1000)}: ${n.damage.what}`)
   if (n.digest === 'differs') all.push(`its state differs since entry ${count(n.digest_differed ?? 0)}, or before: do not trust its answers, and report this bug`)
   return all
 }

@@ -132,7 +132,15 @@ type Status struct {
 
 	Settings map[string]string // a hash of each section of the configuration that nodes share
 
+	Damage *Damage // of the node's data; nil if nothing is damaged
+
 	Report *Report // nil until the node's outbox is open
+}
+
+// Damage says what of a node's data is damaged.
+type Damage struct {
+	What  string
+	Since int64 // Unix ms, when it was found
 }
 
 // Report is what a process with an outbox tells about itself.

@@ -124,6 +124,7 @@ var leads = Leader{Name: "a", Address: "host:1", Term: 7, Cluster: Cluster{1}, E
 func (h *handler) Leader(context.Context) Leader { return leads }
 
 var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, Lag: 0.5, Clock: -4, Version: "v1",
+	Damage:     &Damage{"its log", 5},
 	Leaderless: 1.5, LeaderlessSum: 7, LogBytes: 1 << 40,
 	LogPins: []string{"a/raw", "b/10s"}, LogAppend: 0.125, Marks: []marks.Mark{{Index: 64, Hash: 1 << 63}, {Index: 128}},
 	Settings: map[string]string{"limits": "0123456789abcdef"}, Leader: "b",

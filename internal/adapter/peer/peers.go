@@ -348,6 +348,9 @@ func statusOf(r *wire.StatusReply) Status {
 		Leaderless: r.GetLeaderlessSeconds(), LeaderlessSum: r.GetLeaderlessTotalSeconds(),
 		LogBytes: r.GetLogBytes(), LogPins: r.GetLogPins(), LogAppend: r.GetLogAppendSeconds(),
 		Settings: r.GetSettings(), Leader: r.GetLeader(), Report: decodeReport(r.GetReport())}
+	if d := r.GetDamage(); d != nil {
+		s.Damage = &Damage{d.GetWhat(), d.GetSince()}
+	}
 	for _, m := range r.GetMarks() {
 		s.Marks = append(s.Marks, marks.Mark{Index: m.GetIndex(), Hash: m.GetHash()})
 	}

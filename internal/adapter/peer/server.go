@@ -471,6 +471,9 @@ func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.Stat
 		LogBytes: x.LogBytes, LogPins: x.LogPins, LogAppendSeconds: x.LogAppend,
 		Settings: x.Settings, Leader: x.Leader, Report: encodeReport(x.Report),
 	}
+	if x.Damage != nil {
+		r.Damage = &wire.Damage{What: valid(x.Damage.What), Since: x.Damage.Since}
+	}
 	for _, m := range x.Marks {
 		r.Marks = append(r.Marks, &wire.Mark{Index: m.Index, Hash: m.Hash})
 	}

@@ -137,15 +137,21 @@ const compared = 256
 
 // Compared compares the marks of nodes as they come in. The zero value is ready.
 type Compared struct {
-	all   map[uint64]map[string]uint64 // the hashes of the nodes, by index
-	odd   map[string]uint64            // by node: the first index at which it differed, of those that `all` no longer has
-	agree map[string]uint64            // by node: the last index at which it agreed, of those that `all` no longer has
+	all  map[uint64]map[string]uint64 // the hashes of the nodes, by index
+	past map[string]Verdict           // by node: what the marks showed that `all` no longer has
+}
+
+// Verdict is what the marks of a node show. Each field is an entry, or 0 for none.
+type Verdict struct {
+	Agreed   uint64 // the last entry at which the node agreed with most nodes
+	Differed uint64 // the first entry at which it did not
+	Outvoted uint64 // the first entry at which most nodes agreed with each other, and not with this node
 }
 
 // Add adds the marks of a node.
 func (c *Compared) Add(node string, marks []Mark) {
 	if c.all == nil {
-		*c = Compared{map[uint64]map[string]uint64{}, map[string]uint64{}, map[string]uint64{}}
+		*c = Compared{map[uint64]map[string]uint64{}, map[string]Verdict{}}
 	}
 	for _, m := range marks {
 		if c.all[m.Index] == nil {
@@ -159,48 +165,59 @@ func (c *Compared) Add(node string, marks []Mark) {
 	indexes := slices.Sorted(maps.Keys(c.all))
 	for _, index := range indexes[:len(indexes)-compared] {
 		for node := range c.all[index] {
-			c.judge(node, index, c.odd, c.agree)
+			v := c.past[node]
+			c.judge(node, index, &v)
+			c.past[node] = v
 		}
 		delete(c.all, index)
 	}
 }
 
-// judge notes whether a node agreed or differed at an index. A node agrees if more than half of the nodes with a
-// mark at the index have the same mark. If only two nodes have marks and these differ, both nodes differ, since
-// either may be wrong.
-func (c *Compared) judge(node string, index uint64, odd, agree map[string]uint64) {
+// judge adds to a verdict what the marks at an index show of a node. The node agrees if more than half of the nodes
+// with a mark at the index have the same mark. If only two nodes have marks and these differ, both nodes differ, since
+// either may be wrong, and none is outvoted.
+func (c *Compared) judge(node string, index uint64, v *Verdict) {
 	at := c.all[index]
 	own, has := at[node]
 	if !has || len(at) < 2 {
 		return
 	}
-	same := 0
+	same := map[uint64]int{} // nodes by their hash
 	for _, hash := range at {
-		if hash == own {
-			same++
-		}
+		same[hash]++
 	}
-	if 2*same > len(at) {
-		agree[node] = max(agree[node], index)
-	} else if odd[node] == 0 || index < odd[node] {
-		odd[node] = index
+	if 2*same[own] > len(at) {
+		v.Agreed = max(v.Agreed, index)
+		return
+	}
+	v.Differed = first(v.Differed, index)
+	for _, nodes := range same {
+		if 2*nodes > len(at) {
+			v.Outvoted = first(v.Outvoted, index)
+		}
 	}
 }
 
-// Verdict returns the entry of the first mark in which a node differed from most others, and the entry
-// of the last mark in which the node agreed with them. An entry of 0 means no such mark.
-func (c *Compared) Verdict(node string) (differed, agreed uint64) {
-	odd, agree := map[string]uint64{node: c.odd[node]}, map[string]uint64{node: c.agree[node]}
-	for index := range c.all {
-		c.judge(node, index, odd, agree)
+// first returns the smaller entry. 0 is none.
+func first(a, b uint64) uint64 {
+	if a == 0 {
+		return b
 	}
-	return odd[node], agree[node]
+	return min(a, b)
+}
+
+// Verdict returns what the marks of a node show.
+func (c *Compared) Verdict(node string) Verdict {
+	v := c.past[node]
+	for index := range c.all {
+		c.judge(node, index, &v)
+	}
+	return v
 }
 
 // Forget removes the marks of a node, because another member has taken its place.
 func (c *Compared) Forget(node string) {
-	delete(c.odd, node)
-	delete(c.agree, node)
+	delete(c.past, node)
 	for _, at := range c.all {
 		delete(at, node)
 	}

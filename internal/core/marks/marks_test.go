@@ -15,17 +15,22 @@ func TestCompared(t *testing.T) {
 		name             string
 		a, b, c          []Mark
 		differed, agreed [3]uint64
+		outvoted         [3]uint64
 	}{
-		{"one node has nobody to agree with", marksOf(64, 1, 2), nil, nil, [3]uint64{}, [3]uint64{}},
-		{"all agree", marksOf(64, 1, 2), marksOf(64, 1, 2), marksOf(64, 1, 2), [3]uint64{}, [3]uint64{128, 128, 128}},
-		{"one lags", marksOf(64, 1, 2, 3), marksOf(64, 1, 2, 3), marksOf(64, 1), [3]uint64{}, [3]uint64{192, 192, 64}},
-		{"nothing in common", marksOf(64, 1), marksOf(128, 2), nil, [3]uint64{}, [3]uint64{}},
+		{"one node has nobody to agree with", marksOf(64, 1, 2), nil, nil, [3]uint64{}, [3]uint64{},
+			[3]uint64{}},
+		{"all agree", marksOf(64, 1, 2), marksOf(64, 1, 2), marksOf(64, 1, 2), [3]uint64{}, [3]uint64{128, 128, 128},
+			[3]uint64{}},
+		{"one lags", marksOf(64, 1, 2, 3), marksOf(64, 1, 2, 3), marksOf(64, 1), [3]uint64{}, [3]uint64{192, 192, 64},
+			[3]uint64{}},
+		{"nothing in common", marksOf(64, 1), marksOf(128, 2), nil, [3]uint64{}, [3]uint64{}, [3]uint64{}},
 		{"two against one", marksOf(64, 1, 2, 3), marksOf(64, 1, 2, 3), marksOf(64, 1, 9, 8), [3]uint64{0, 0, 128},
-			[3]uint64{192, 192, 64}},
-		{"one against one", marksOf(64, 1, 2), marksOf(64, 1, 9), nil, [3]uint64{128, 128}, [3]uint64{64, 64}},
-		{"all differ", marksOf(64, 1), marksOf(64, 2), marksOf(64, 3), [3]uint64{64, 64, 64}, [3]uint64{}},
+			[3]uint64{192, 192, 64}, [3]uint64{0, 0, 128}},
+		{"one against one", marksOf(64, 1, 2), marksOf(64, 1, 9), nil, [3]uint64{128, 128}, [3]uint64{64, 64},
+			[3]uint64{}},
+		{"all differ", marksOf(64, 1), marksOf(64, 2), marksOf(64, 3), [3]uint64{64, 64, 64}, [3]uint64{}, [3]uint64{}},
 		{"one differed and agrees again", marksOf(64, 1, 2), marksOf(64, 1, 2), marksOf(64, 9, 2), [3]uint64{0, 0, 64},
-			[3]uint64{128, 128, 128}},
+			[3]uint64{128, 128, 128}, [3]uint64{0, 0, 64}},
 	} {
 		for _, later := range []bool{false, true} {
 			var all Compared
@@ -41,9 +46,9 @@ func TestCompared(t *testing.T) {
 				}
 			}
 			for i, node := range []string{"a", "b", "c"} {
-				if differed, agreed := all.Verdict(node); differed != c.differed[i] || agreed != c.agreed[i] {
-					t.Errorf("%s, with later marks: %v; node %s differed at %d and agreed at %d, want %d and %d",
-						c.name, later, node, differed, agreed, c.differed[i], c.agreed[i])
+				want := Verdict{Agreed: c.agreed[i], Differed: c.differed[i], Outvoted: c.outvoted[i]}
+				if v := all.Verdict(node); v != want {
+					t.Errorf("%s, with later marks: %v; node %s: %+v, want %+v", c.name, later, node, v, want)
 				}
 			}
 		}
@@ -52,7 +57,7 @@ func TestCompared(t *testing.T) {
 	all.Add("a", marksOf(64, 1))
 	all.Add("b", marksOf(64, 2))
 	all.Forget("a")
-	if differed, _ := all.Verdict("a"); differed != 0 {
+	if v := all.Verdict("a"); v != (Verdict{}) {
 		t.Error("the marks of a member that was replaced still count")
 	}
 }

@@ -80,7 +80,7 @@ func (n *Node) lead() {
 		n.leader.since = n.now
 	}
 	n.leader.ticks++
-	if n.leader.clocks.wrong() {
+	if n.leader.clocks.wrong() || n.demoted {
 		n.handOver()
 	}
 	n.yieldIfStuck()

@@ -90,6 +90,7 @@ type Node struct {
 	members    replica.Members
 	leader     leader
 	rest       int // ticks for which this member must not yield again
+	demoted    bool
 
 	held     []replica.Committed         // entries that are not applied yet, since too much waits: see overfull
 	windows  map[uint64][]push           // pushes that wait for an entry with windows, by its index
@@ -152,7 +153,7 @@ func (n *Node) Progress() []replica.Progress { return n.replica.Progress() }
 // are due.
 func (n *Node) Tick(now int64) {
 	n.tell(now)
-	n.replica.Candidate(!n.leader.clocks.wrong() && len(n.held) == 0)
+	n.replica.Candidate(!n.leader.clocks.wrong() && len(n.held) == 0 && !n.demoted)
 	n.replica.Tick()
 	n.rest = max(0, n.rest-1)
 	n.lead()
@@ -333,6 +334,10 @@ func (n *Node) Transfer(to uint64) error { return n.replica.Transfer(to) }
 
 // Members asks for a change of the members: see replica.Group.
 func (n *Node) Members(voters, learners []uint64) error { return n.replica.Members(voters, learners) }
+
+// Demote keeps this member from leading from now on, since some of its data are damaged. If it leads, the next tick
+// hands over. It still votes and applies.
+func (n *Node) Demote() { n.demoted = true }
 
 // Stored says that a Write is stored, and so are all Writes before it.
 func (n *Node) Stored(number uint64) { n.replica.Stored(number) }

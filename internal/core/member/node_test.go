@@ -686,6 +686,28 @@ func TestAWrongClockDoesNotLead(t *testing.T) {
 	}
 }
 
+// A demoted leader hands over at once, and leads no more. It still votes: the others elect each other without the
+// third.
+func TestADemotedMemberDoesNotLead(t *testing.T) {
+	g := newThree(t, 3)
+	demoted := g.leader()
+	demoted.Demote()
+	g.pass(500)
+	if g.leader() == demoted {
+		t.Error("the demoted member leads half a second later")
+	}
+	for range 10 {
+		old := g.leader()
+		old.parted = true
+		g.pass(5000)
+		if leader := g.leader(); leader == demoted || leader == old {
+			t.Error("the member that is not demoted does not lead")
+		}
+		old.parted = false
+		g.pass(1000)
+	}
+}
+
 // A leader with a wrong clock hands over to a member that answers, and not to one that fell silent a
 // moment ago.
 func TestAWrongClockHandsOverToTheLiving(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/fault"
 )
 
 // Windows says what became of the samples in an entry's windows.
@@ -107,6 +108,9 @@ func (m *Member) fold(index uint64, b []byte, maxTenants int, done *Windows) err
 		return nil
 	}
 	done.Batches++
+	if fault.LosesBatch() {
+		return nil
+	}
 	var folded tile.Folded
 	if admitted {
 		_, folded, err = m.shards.Fold(h.Shard, b)

@@ -160,3 +160,15 @@ func Read() {
 		time.Sleep(200 * time.Millisecond)
 	}
 }
+
+var losesBatches = os.Getenv("FRESHET_FAULT_FOLD")
+
+// LosesBatch reports whether a member leaves out a batch of windows that it applies. For the fault `fold` it does
+// while the file that the variable FRESHET_FAULT_FOLD names exists.
+func LosesBatch() bool {
+	if name != "fold" {
+		return false
+	}
+	_, err := os.Stat(losesBatches)
+	return err == nil
+}

@@ -7,6 +7,7 @@ package fault
 import "os"
 
 func Run()                     {}
+func LosesBatch() bool         { return false }
 func Push(samples int)         {}
 func Read()                    {}
 func File(f *os.File) *os.File { return f }

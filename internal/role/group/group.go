@@ -76,6 +76,7 @@ type Group struct {
 	leader      atomic.Pointer[string]
 	yields      prometheus.Counter
 	conflicts   *prometheus.CounterVec // of names
+	demoted     atomic.Bool            // Demote was called
 	leaderless  atomic.Int64           // sum of the time without a leader, ns
 	status      atomic.Pointer[Status]
 
@@ -270,6 +271,9 @@ func (g *Group) Run(ctx context.Context) error {
 			g.settle(j)
 		case <-ticker.C:
 			g.look()
+			if g.demoted.Load() {
+				g.node.Demote()
+			}
 			g.node.Tick(g.now)
 			g.callAgain()
 			g.forgetBarriers()
@@ -322,6 +326,9 @@ func (g *Group) Halt() {
 	case <-g.ended:
 	}
 }
+
+// Demote keeps this member from leading: see member.Node.
+func (g *Group) Demote() { g.demoted.Store(true) }
 
 // Receive takes a message from another member.
 func (g *Group) Receive(m member.Message) {

@@ -143,7 +143,7 @@ func (x FiguresRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FiguresRequest_Kind.Descriptor instead.
 func (FiguresRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{16, 0}
+	return file_peer_proto_rawDescGZIP(), []int{17, 0}
 }
 
 // Hello names the caller and the called member. Each call and each stream has one.
@@ -1158,6 +1158,7 @@ type StatusReply struct {
 	Settings               map[string]string      `protobuf:"bytes,16,rep,name=settings,proto3" json:"settings,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // a hash of each section of the configuration that nodes share
 	Leader                 string                 `protobuf:"bytes,17,opt,name=leader,proto3" json:"leader,omitempty"`                                                                               // the node that leads, as this node knows; empty if there is none
 	Report                 *Report                `protobuf:"bytes,18,opt,name=report,proto3" json:"report,omitempty"`                                                                               // none until the node's outbox is open
+	Damage                 *Damage                `protobuf:"bytes,19,opt,name=damage,proto3" json:"damage,omitempty"`                                                                               // none if nothing of the node's data is damaged
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1318,6 +1319,66 @@ func (x *StatusReply) GetReport() *Report {
 	return nil
 }
 
+func (x *StatusReply) GetDamage() *Damage {
+	if x != nil {
+		return x.Damage
+	}
+	return nil
+}
+
+// Damage says what of a node's data is damaged.
+type Damage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	What          string                 `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
+	Since         int64                  `protobuf:"fixed64,2,opt,name=since,proto3" json:"since,omitempty"` // Unix milliseconds
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Damage) Reset() {
+	*x = Damage{}
+	mi := &file_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Damage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Damage) ProtoMessage() {}
+
+func (x *Damage) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Damage.ProtoReflect.Descriptor instead.
+func (*Damage) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Damage) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Damage) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
 // FiguresRequest asks a node for figures of its own, which the caller adds up for the cluster.
 type FiguresRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1330,7 +1391,7 @@ type FiguresRequest struct {
 
 func (x *FiguresRequest) Reset() {
 	*x = FiguresRequest{}
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1403,7 @@ func (x *FiguresRequest) String() string {
 func (*FiguresRequest) ProtoMessage() {}
 
 func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1416,7 @@ func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FiguresRequest.ProtoReflect.Descriptor instead.
 func (*FiguresRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{16}
+	return file_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FiguresRequest) GetHello() *Hello {
@@ -1388,7 +1449,7 @@ type FiguresReply struct {
 
 func (x *FiguresReply) Reset() {
 	*x = FiguresReply{}
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1461,7 @@ func (x *FiguresReply) String() string {
 func (*FiguresReply) ProtoMessage() {}
 
 func (x *FiguresReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1474,7 @@ func (x *FiguresReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FiguresReply.ProtoReflect.Descriptor instead.
 func (*FiguresReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{17}
+	return file_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FiguresReply) GetJson() []byte {
@@ -1434,7 +1495,7 @@ type Mark struct {
 
 func (x *Mark) Reset() {
 	*x = Mark{}
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1446,7 +1507,7 @@ func (x *Mark) String() string {
 func (*Mark) ProtoMessage() {}
 
 func (x *Mark) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1459,7 +1520,7 @@ func (x *Mark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mark.ProtoReflect.Descriptor instead.
 func (*Mark) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{18}
+	return file_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Mark) GetIndex() uint64 {
@@ -1489,7 +1550,7 @@ type Pusher struct {
 
 func (x *Pusher) Reset() {
 	*x = Pusher{}
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1562,7 @@ func (x *Pusher) String() string {
 func (*Pusher) ProtoMessage() {}
 
 func (x *Pusher) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1575,7 @@ func (x *Pusher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pusher.ProtoReflect.Descriptor instead.
 func (*Pusher) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{19}
+	return file_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Pusher) GetName() string {
@@ -1559,7 +1620,7 @@ type ShareRequest struct {
 
 func (x *ShareRequest) Reset() {
 	*x = ShareRequest{}
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1632,7 @@ func (x *ShareRequest) String() string {
 func (*ShareRequest) ProtoMessage() {}
 
 func (x *ShareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1645,7 @@ func (x *ShareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareRequest.ProtoReflect.Descriptor instead.
 func (*ShareRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{20}
+	return file_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ShareRequest) GetHello() *Hello {
@@ -1629,7 +1690,7 @@ type Books struct {
 
 func (x *Books) Reset() {
 	*x = Books{}
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1702,7 @@ func (x *Books) String() string {
 func (*Books) ProtoMessage() {}
 
 func (x *Books) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1715,7 @@ func (x *Books) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Books.ProtoReflect.Descriptor instead.
 func (*Books) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{21}
+	return file_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Books) GetProducer() uint64 {
@@ -1702,7 +1763,7 @@ type TenantBooks struct {
 
 func (x *TenantBooks) Reset() {
 	*x = TenantBooks{}
-	mi := &file_peer_proto_msgTypes[22]
+	mi := &file_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1775,7 @@ func (x *TenantBooks) String() string {
 func (*TenantBooks) ProtoMessage() {}
 
 func (x *TenantBooks) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[22]
+	mi := &file_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1788,7 @@ func (x *TenantBooks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantBooks.ProtoReflect.Descriptor instead.
 func (*TenantBooks) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{22}
+	return file_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TenantBooks) GetTenant() string {
@@ -1756,7 +1817,7 @@ type ShareReply struct {
 
 func (x *ShareReply) Reset() {
 	*x = ShareReply{}
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1829,7 @@ func (x *ShareReply) String() string {
 func (*ShareReply) ProtoMessage() {}
 
 func (x *ShareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1842,7 @@ func (x *ShareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
 func (*ShareReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{23}
+	return file_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ShareReply) GetError() *Error {
@@ -1825,7 +1886,7 @@ type Use struct {
 
 func (x *Use) Reset() {
 	*x = Use{}
-	mi := &file_peer_proto_msgTypes[24]
+	mi := &file_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +1898,7 @@ func (x *Use) String() string {
 func (*Use) ProtoMessage() {}
 
 func (x *Use) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[24]
+	mi := &file_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +1911,7 @@ func (x *Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Use.ProtoReflect.Descriptor instead.
 func (*Use) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{24}
+	return file_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Use) GetTenant() string {
@@ -1901,7 +1962,7 @@ type Bounds struct {
 
 func (x *Bounds) Reset() {
 	*x = Bounds{}
-	mi := &file_peer_proto_msgTypes[25]
+	mi := &file_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +1974,7 @@ func (x *Bounds) String() string {
 func (*Bounds) ProtoMessage() {}
 
 func (x *Bounds) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[25]
+	mi := &file_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +1987,7 @@ func (x *Bounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bounds.ProtoReflect.Descriptor instead.
 func (*Bounds) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{25}
+	return file_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Bounds) GetTenant() string {
@@ -2059,7 +2120,7 @@ const file_peer_proto_rawDesc = "" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\"=\n" +
 	"\rStatusRequest\x12,\n" +
-	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xdb\x05\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\x8c\x06\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x06R\x06member\x12\x14\n" +
@@ -2082,10 +2143,14 @@ const file_peer_proto_rawDesc = "" +
 	"collectors\x12F\n" +
 	"\bsettings\x18\x10 \x03(\v2*.freshet.peer.v1.StatusReply.SettingsEntryR\bsettings\x12\x16\n" +
 	"\x06leader\x18\x11 \x01(\tR\x06leader\x12/\n" +
-	"\x06report\x18\x12 \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\x1a;\n" +
+	"\x06report\x18\x12 \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\x12/\n" +
+	"\x06damage\x18\x13 \x01(\v2\x17.freshet.peer.v1.DamageR\x06damage\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xba\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
+	"\x06Damage\x12\x12\n" +
+	"\x04what\x18\x01 \x01(\tR\x04what\x12\x14\n" +
+	"\x05since\x18\x02 \x01(\x10R\x05since\"\xba\x01\n" +
 	"\x0eFiguresRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x128\n" +
 	"\x04kind\x18\x02 \x01(\x0e2$.freshet.peer.v1.FiguresRequest.KindR\x04kind\x12\x16\n" +
@@ -2166,7 +2231,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_peer_proto_goTypes = []any{
 	(Error_Kind)(0),          // 0: freshet.peer.v1.Error.Kind
 	(FiguresRequest_Kind)(0), // 1: freshet.peer.v1.FiguresRequest.Kind
@@ -2186,20 +2251,21 @@ var file_peer_proto_goTypes = []any{
 	(*LeaderReply)(nil),      // 15: freshet.peer.v1.LeaderReply
 	(*StatusRequest)(nil),    // 16: freshet.peer.v1.StatusRequest
 	(*StatusReply)(nil),      // 17: freshet.peer.v1.StatusReply
-	(*FiguresRequest)(nil),   // 18: freshet.peer.v1.FiguresRequest
-	(*FiguresReply)(nil),     // 19: freshet.peer.v1.FiguresReply
-	(*Mark)(nil),             // 20: freshet.peer.v1.Mark
-	(*Pusher)(nil),           // 21: freshet.peer.v1.Pusher
-	(*ShareRequest)(nil),     // 22: freshet.peer.v1.ShareRequest
-	(*Books)(nil),            // 23: freshet.peer.v1.Books
-	(*TenantBooks)(nil),      // 24: freshet.peer.v1.TenantBooks
-	(*ShareReply)(nil),       // 25: freshet.peer.v1.ShareReply
-	(*Use)(nil),              // 26: freshet.peer.v1.Use
-	(*Bounds)(nil),           // 27: freshet.peer.v1.Bounds
-	nil,                      // 28: freshet.peer.v1.Error.SamplesEntry
-	nil,                      // 29: freshet.peer.v1.JoinReply.NodesEntry
-	nil,                      // 30: freshet.peer.v1.StatusReply.SettingsEntry
-	nil,                      // 31: freshet.peer.v1.Use.MetricsEntry
+	(*Damage)(nil),           // 18: freshet.peer.v1.Damage
+	(*FiguresRequest)(nil),   // 19: freshet.peer.v1.FiguresRequest
+	(*FiguresReply)(nil),     // 20: freshet.peer.v1.FiguresReply
+	(*Mark)(nil),             // 21: freshet.peer.v1.Mark
+	(*Pusher)(nil),           // 22: freshet.peer.v1.Pusher
+	(*ShareRequest)(nil),     // 23: freshet.peer.v1.ShareRequest
+	(*Books)(nil),            // 24: freshet.peer.v1.Books
+	(*TenantBooks)(nil),      // 25: freshet.peer.v1.TenantBooks
+	(*ShareReply)(nil),       // 26: freshet.peer.v1.ShareReply
+	(*Use)(nil),              // 27: freshet.peer.v1.Use
+	(*Bounds)(nil),           // 28: freshet.peer.v1.Bounds
+	nil,                      // 29: freshet.peer.v1.Error.SamplesEntry
+	nil,                      // 30: freshet.peer.v1.JoinReply.NodesEntry
+	nil,                      // 31: freshet.peer.v1.StatusReply.SettingsEntry
+	nil,                      // 32: freshet.peer.v1.Use.MetricsEntry
 }
 var file_peer_proto_depIdxs = []int32{
 	3,  // 0: freshet.peer.v1.Hello.report:type_name -> freshet.peer.v1.Report
@@ -2210,51 +2276,52 @@ var file_peer_proto_depIdxs = []int32{
 	11, // 5: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
 	11, // 6: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
 	0,  // 7: freshet.peer.v1.Error.kind:type_name -> freshet.peer.v1.Error.Kind
-	28, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
+	29, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
 	11, // 9: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
 	2,  // 10: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
 	11, // 11: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
-	29, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
+	30, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
 	2,  // 13: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
 	2,  // 14: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
-	20, // 15: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
-	21, // 16: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
-	30, // 17: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
+	21, // 15: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
+	22, // 16: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
+	31, // 17: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
 	3,  // 18: freshet.peer.v1.StatusReply.report:type_name -> freshet.peer.v1.Report
-	2,  // 19: freshet.peer.v1.FiguresRequest.hello:type_name -> freshet.peer.v1.Hello
-	1,  // 20: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
-	3,  // 21: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
-	2,  // 22: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
-	26, // 23: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
-	23, // 24: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
-	24, // 25: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
-	11, // 26: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
-	26, // 27: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
-	27, // 28: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
-	31, // 29: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
-	4,  // 30: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
-	4,  // 31: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
-	7,  // 32: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
-	8,  // 33: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
-	12, // 34: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
-	14, // 35: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
-	16, // 36: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
-	22, // 37: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
-	18, // 38: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
-	6,  // 39: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
-	6,  // 40: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
-	9,  // 41: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
-	10, // 42: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
-	13, // 43: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
-	15, // 44: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
-	17, // 45: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
-	25, // 46: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
-	19, // 47: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
-	39, // [39:48] is the sub-list for method output_type
-	30, // [30:39] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	18, // 19: freshet.peer.v1.StatusReply.damage:type_name -> freshet.peer.v1.Damage
+	2,  // 20: freshet.peer.v1.FiguresRequest.hello:type_name -> freshet.peer.v1.Hello
+	1,  // 21: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
+	3,  // 22: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
+	2,  // 23: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
+	27, // 24: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
+	24, // 25: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
+	25, // 26: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
+	11, // 27: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
+	27, // 28: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
+	28, // 29: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
+	32, // 30: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
+	4,  // 31: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
+	4,  // 32: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
+	7,  // 33: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
+	8,  // 34: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
+	12, // 35: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
+	14, // 36: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
+	16, // 37: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
+	23, // 38: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
+	19, // 39: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
+	6,  // 40: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
+	6,  // 41: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
+	9,  // 42: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
+	10, // 43: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
+	13, // 44: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
+	15, // 45: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
+	17, // 46: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
+	26, // 47: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
+	20, // 48: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
+	40, // [40:49] is the sub-list for method output_type
+	31, // [31:40] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -2268,7 +2335,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

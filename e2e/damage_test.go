@@ -1,0 +1,135 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A leader folds wrongly for a while: it leaves out what a node pushed. It finds that the two others agree with each
+// other, hands over the lead to one of them, and answers no queries from then on, even after a restart. The two good
+// nodes stay, and the bad one still votes.
+func TestALeaderThatFoldsWronglyLeaves(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := newTrio(t)
+	wrong := filepath.Join(t.TempDir(), "wrong") // a folds wrongly while this file exists
+	for _, n := range nodeNames {
+		c.dirs[n] = dataDir(t)
+	}
+	c.faults["a"] = []string{"FRESHET_FAULT=fold", "FRESHET_FAULT_FOLD=" + wrong}
+	c.found()
+	if leader := c.leader(); leader != "a" {
+		t.Fatalf("node %s leads, want a", leader)
+	}
+	hits := c.startIncrements("unixgram", c.nodes["b"].Unixgram, "hits", 2)
+	c.statesAgree("b")
+	eventually(t, 30*time.Second, "increments are counted", func() error { // so that there are tiles to close
+		_, err := c.nodes["a"].value("hits")
+		return err
+	})
+	if err := os.WriteFile(wrong, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 2*time.Minute, "a good node leads, and only the bad one is damaged", func() error {
+		// States are compared every 64 entries. Tiles with wrong values close after up to 44 s.
+		for range 10 {
+			_, _, _, err := c.nodes["b"].write(remoteWriteV2, pack(t, requestV2(time.Now().UnixMilli(), 1, "compares")))
+			if err != nil {
+				return err
+			}
+		}
+		return c.onlyDamaged("b", "a", "its state is not that of most nodes")
+	})
+	if err := os.Remove(wrong); err != nil {
+		t.Fatal(err)
+	}
+	c.answersNothing("a")
+	c.nodes["a"].kill(t)
+	c.nodes["a"] = c.start("a")
+	c.nodes["a"].waitListening(t)
+	c.answersNothing("a")
+	old := c.leader()
+	other := map[string]string{"b": "c", "c": "b"}[old]
+	c.nodes[old].kill(t)
+	eventually(t, 30*time.Second, "the other good node leads by the vote of the bad one", func() error {
+		_, _, _, err := c.nodes[other].write(remoteWriteV2, pack(t, requestV2(time.Now().UnixMilli(), 1, "goes_on")))
+		if err != nil {
+			return err
+		}
+		return c.onlyDamaged(other, "a", "its state is not that of most nodes")
+	})
+	c.begin(old)
+	hits.stop()
+	for _, n := range []string{"b", "c"} {
+		eventually(t, 30*time.Second, "node "+n+" has all increments", func() error {
+			v, err := c.nodes[n].value("hits")
+			if err == nil && v != hits.sent {
+				err = fmt.Errorf("%v of %v increments are counted", v, hits.sent)
+			}
+			return err
+		})
+	}
+}
+
+// onlyDamaged returns an error unless a node says that the named node alone is damaged, is not ready and does not lead.
+func (c *trio) onlyDamaged(at, node, what string) error {
+	s, err := c.nodes[at].clusterState()
+	if err != nil {
+		return err
+	}
+	if s.Leader == node || s.Leader == "" {
+		return fmt.Errorf("%q leads", s.Leader)
+	}
+	for _, n := range s.Nodes {
+		switch {
+		case n.Name != node && n.Damage != nil:
+			c.t.Fatalf("node %s is damaged: %s", n.Name, n.Damage.What)
+		case n.Name == node && (n.Damage == nil || !strings.Contains(n.Damage.What, what) || n.Ready):
+			return fmt.Errorf("node %s: ready %v, damage %+v, want %q", node, n.Ready, n.Damage, what)
+		}
+	}
+	return nil
+}
+
+// answersNothing is a check that a damaged node answers no query, is not ready, and says why.
+func (c *trio) answersNothing(node string) {
+	c.t.Helper()
+	p := c.nodes[node]
+	for _, path := range []string{"/api/v1/query?query=hits", "/api/v1/events", "/-/ready"} {
+		eventually(c.t, 30*time.Second, path+" of node "+node+" says that the node is damaged", func() error {
+			path, query, _ := strings.Cut(path, "?")
+			params := map[string][]string{}
+			if name, value, has := strings.Cut(query, "="); has {
+				params[name] = []string{value}
+			}
+			_, err := p.get(path, params)
+			if err == nil {
+				return errors.New("it answers")
+			}
+			if !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), "this node is damaged") {
+				return err
+			}
+			return nil
+		})
+	}
+}
+
+// waitListening waits until the process listens, and reads its addresses. It may not be ready.
+func (p *process) waitListening(t *testing.T) {
+	t.Helper()
+	eventually(t, startLimit, "freshet listens", func() error {
+		b, err := os.ReadFile(filepath.Join(p.dataDir, "listening.json"))
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(b, &p.listening)
+	})
+}
