@@ -98,6 +98,18 @@ func TestTheLedgerOfACluster(t *testing.T) {
 			return nil
 		})
 	}
+	eventually(t, 30*time.Second, "the nodes have the stages of the collector", func() error {
+		told := 0.0
+		for _, n := range nodeNames {
+			if v, err := c.nodes[n].ownMetric("freshet_collectors_stage_samples_total"); err == nil {
+				told += v
+			}
+		}
+		if told == 0 {
+			return errors.New("no node was told any")
+		}
+		return nil
+	})
 	for _, n := range []string{"a", "b"} {
 		state := c.outboxes(n)
 		if len(state.Collectors) != 1 || state.Collectors[0].Outbox.Bytes != 0 || state.Collectors[0].Version == "" ||

@@ -13,14 +13,17 @@ import (
 
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
-// collectorBooks has the books that collectors on other hosts told this node, mostly while it led. A collector may
-// not be asked for them, and is not trusted: what it tells is bounded by ledger.ParseTenant.
+// collectorBooks has the books that collectors on other hosts told this node, mostly while it led, and the sum of
+// their stages. A collector may not be asked for them, and is not trusted: package peer bounds what it tells.
 type collectorBooks struct {
 	mu      sync.Mutex
 	last    map[collectorKey]toldClaim
 	dropped atomic.Uint64 // books that were not kept, since there was no room
+	stages  stage.Sum
 }
 
 // collectorKey names a collector by its certificate and its data directory. Two collectors of a host have one name.
@@ -31,7 +34,9 @@ type collectorKey struct {
 
 type toldClaim struct {
 	*ledger.Claim
-	at time.Time
+	at       time.Time
+	stages   []stage.Stats // told last, at stagesAt
+	stagesAt time.Time
 }
 
 const (
@@ -40,6 +45,13 @@ const (
 
 	// forgetBooks is how long the last books of a collector count in the sum.
 	forgetBooks = 10 * time.Minute
+
+	// maxStagesGap is how long a collector may not have told its stages, so that the node still adds what it
+	// counted meanwhile.
+	maxStagesGap = 3 * stagesEvery * usage.Interval
+
+	// stagesEvery is in how many calls a collector tells its stages once. They are some kB.
+	stagesEvery = 5
 
 	// oldBooksAfter is the age from which the books of a running collector are old. It tells them each second.
 	oldBooksAfter = 5 * time.Second
@@ -51,14 +63,17 @@ func (b *collectorBooks) register(to prometheus.Registerer) {
 		Help: "Books of collectors that this node did not keep, since it had the books of 1,000 others. Rising: " +
 			"freshet ledger lacks some collectors.",
 	}, func() float64 { return float64(b.dropped.Load()) })
+	to.MustRegister(collectorStages{&b.stages})
 }
 
-// note replaces the books of a collector.
-func (b *collectorBooks) note(name string, c *ledger.Claim) {
+// note replaces the books of a collector, and adds up its stages. What it counted while it told this node nothing
+// is not added: another node has added that.
+func (b *collectorBooks) note(name string, c *ledger.Claim, stages []stage.Stats) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := collectorKey{strings.Clone(name), c.Producer}
-	if _, known := b.last[key]; !known && len(b.last) >= maxCollectorBooks {
+	before, known := b.last[key]
+	if !known && len(b.last) >= maxCollectorBooks {
 		if b.forget(); len(b.last) >= maxCollectorBooks {
 			b.dropped.Add(1)
 			return
@@ -67,7 +82,22 @@ func (b *collectorBooks) note(name string, c *ledger.Claim) {
 	if b.last == nil {
 		b.last = map[collectorKey]toldClaim{}
 	}
-	b.last[key] = toldClaim{c, time.Now()}
+	told := toldClaim{c, time.Now(), stages, time.Now()}
+	if len(stages) == 0 { // as in most calls
+		told.stages, told.stagesAt = before.stages, before.stagesAt
+	} else if told.at.Sub(before.stagesAt) < maxStagesGap {
+		b.addStages(&before, &told)
+	}
+	b.last[key] = told
+}
+
+// addStages adds what a collector counted between two reports.
+func (b *collectorBooks) addStages(before, now *toldClaim) {
+	if before.Started != now.Started {
+		b.stages.Add(nil, now.stages)
+		return
+	}
+	b.stages.Add(before.stages, now.stages)
 }
 
 // forget removes books that are too old. The caller has locked mu.

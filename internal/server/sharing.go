@@ -43,7 +43,7 @@ func (s *server) shareLimits(ctx context.Context) error {
 	}
 	tick := time.NewTicker(usage.Interval)
 	defer tick.Stop()
-	for {
+	for calls := 0; ; calls++ {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -52,7 +52,11 @@ func (s *server) shareLimits(ctx context.Context) error {
 			}
 			return nil
 		}
-		if err := s.exchangeUse(ctx, s.shared(process, producer, false)); err != nil && ctx.Err() == nil {
+		x := s.shared(process, producer, false)
+		if x.Books != nil && calls%stagesEvery == 0 {
+			x.Stages = s.watch.Stats()
+		}
+		if err := s.exchangeUse(ctx, x); err != nil && ctx.Err() == nil {
 			failed.Inc()
 			s.logger.Debug("the use of limits is not shared", "error", err)
 		}
@@ -99,7 +103,7 @@ func (s *server) exchangeUse(ctx context.Context, x peer.Shared) error {
 // be no leader.
 func (h peerHandler) Share(_ context.Context, from string, x peer.Shared) (usage.Answer, error) {
 	if x.Books != nil {
-		h.books.note(from, x.Books)
+		h.books.note(from, x.Books, x.Stages)
 	}
 	g, err := h.member()
 	if err != nil {

@@ -38,18 +38,50 @@ func (s stages) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
+// collectorStages exports the sum of what collectors on other hosts told this node of their stages. The page adds it to
+// the nodes' own stages.
+type collectorStages struct{ *stage.Sum }
+
+var (
+	collectorSpent = prometheus.NewDesc("freshet_collectors_stage_seconds",
+		"As freshet_stage_seconds, of collectors on other hosts: what they told this node since it started.",
+		[]string{"stage", "input"}, nil)
+	collectorAge = prometheus.NewDesc("freshet_collectors_stage_age_seconds",
+		"As freshet_stage_age_seconds, of collectors on other hosts: what they told this node since it started.",
+		[]string{"stage", "input"}, nil)
+	collectorSamples = prometheus.NewDesc("freshet_collectors_stage_samples_total",
+		"As freshet_stage_samples_total, of collectors on other hosts: what they told this node since it started.",
+		[]string{"stage", "input"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (s collectorStages) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{collectorSpent, collectorAge, collectorSamples} {
+		to <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s collectorStages) Collect(to chan<- prometheus.Metric) {
+	collectStages(to, s.Stats(), collectorSpent, collectorAge, collectorSamples)
+}
+
 // Collect implements prometheus.Collector.
 func (s stages) Collect(to chan<- prometheus.Metric) {
 	for st, budget := range s.Budgets() {
 		to <- prometheus.MustNewConstMetric(stageBudget, prometheus.GaugeValue, budget.Seconds(), stage.Stage(st).String())
 	}
-	for _, of := range s.Stats() {
+	collectStages(to, s.Stats(), stageSpent, stageAge, stageSamples)
+}
+
+func collectStages(to chan<- prometheus.Metric, all []stage.Stats, spent, age, samples *prometheus.Desc) {
+	for _, of := range all {
 		in, by := of.Stage.String(), of.Input.String()
-		to <- durations(stageSpent, of.Spent, in, by)
+		to <- durations(spent, of.Spent, in, by)
 		if of.Stage != stage.Visible {
-			to <- durations(stageAge, of.Age, in, by)
+			to <- durations(age, of.Age, in, by)
 		}
-		to <- prometheus.MustNewConstMetric(stageSamples, prometheus.CounterValue, float64(of.Samples), in, by)
+		to <- prometheus.MustNewConstMetric(samples, prometheus.CounterValue, float64(of.Samples), in, by)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -103,7 +104,7 @@ func (s *server) tells(name string, producer uint64, received, handed uint64, fi
 	l.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: received},
 		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: received},
 		ledger.Transfer{From: ledger.Window, To: ledger.HandedOver, Samples: handed})
-	s.collectorBooks.note(name, &ledger.Claim{Producer: producer, Final: final, Tenants: l.Books().Tenants})
+	s.collectorBooks.note(name, &ledger.Claim{Producer: producer, Final: final, Tenants: l.Books().Tenants}, nil)
 }
 
 // The sum has the books of collectors on other hosts. The newest books of a collector count, whichever node was told
@@ -160,6 +161,50 @@ func TestCollectorsAreInTheSum(t *testing.T) {
 			t.Error("the books of a known collector were dropped")
 		}
 	})
+}
+
+// A node adds up how the stages of collectors grow. What a collector counted while it did not tell this node is not
+// added, since it told another leader. A process that has started since counts from 0.
+func TestStagesOfCollectors(t *testing.T) { synctest.Test(t, testStagesOfCollectors) }
+
+func testStagesOfCollectors(t *testing.T) {
+	of := func(samples uint64, seconds float64) []stage.Stats {
+		return []stage.Stats{{Stage: stage.Read, Input: stage.DogStatsD, Samples: samples,
+			Spent: stage.Histogram{Sum: seconds, Zero: 1, Buckets: map[int]int64{3: int64(samples)}}}}
+	}
+	var b collectorBooks
+	sum := func() (samples, count uint64, seconds float64) {
+		for _, s := range b.stages.Stats() {
+			samples, count, seconds = s.Samples, s.Spent.Count, s.Spent.Sum
+		}
+		return samples, count, seconds
+	}
+	for _, c := range []struct {
+		what     string
+		producer uint64
+		started  int64
+		told     []stage.Stats
+		samples  uint64 // of the sum
+		count    uint64
+		seconds  float64
+	}{
+		{"its first report", 1, 1, of(100, 50), 0, 0, 0}, // each is 6 s after the one before
+		{"it goes on", 1, 1, of(130, 60), 30, 30, 10},
+		{"a call without stages", 1, 1, nil, 30, 30, 10},
+		{"it goes on again", 1, 1, of(131, 61), 31, 31, 11},
+		{"another collector", 2, 1, of(7, 7), 31, 31, 11},
+		{"it lies", 1, 1, of(1, 0), 31, 31, 11},
+		{"it has started again", 1, 2, of(5, 2), 36, 37, 13},
+		{"the other one told nothing for 18 s", 2, 1, of(90, 70), 36, 37, 13},
+		{"the other one goes on", 2, 1, of(91, 71), 37, 38, 14},
+	} {
+		time.Sleep(6 * time.Second)
+		b.note("web-1", &ledger.Claim{Producer: c.producer, Started: c.started}, c.told)
+		if samples, count, seconds := sum(); samples != c.samples || count != c.count || seconds != c.seconds {
+			t.Errorf("%s: the sum has %d samples, and %d times of %v s; want %d, %d, %v", c.what, samples, count, seconds,
+				c.samples, c.count, c.seconds)
+		}
+	}
 }
 
 // A node of another release may leave out figures that the sum needs.

@@ -129,7 +129,7 @@ export function LedgerPanel(props: Ledger) {
       {data?.clients && <Clients counts={data.clients} />}
       {data?.nodes && <Processes title="Nodes" all={data.nodes} />}
       {data?.nodes && <p class="note">“From collectors” and what became of it is counted once, as node {data.node} has it.</p>}
-      {data?.collectors && <Processes title="Collectors on other hosts" all={data.collectors} />}
+      {data?.collectors && <Processes title="Collectors" all={data.collectors} />}
     </Panel>
   )
 }
@@ -148,6 +148,9 @@ function Short(props: { part: string; node: LedgerNode }) {
   )
 }
 
+// stateOf says how a collector is.
+const stateOf = (c: Partial<LedgerCollector>) => (c.ended ? 'stopped' : c.error ? 'silent' : 'runs')
+
 // Processes shows what each node or collector added to the sum.
 function Processes(props: { title: string; all: (LedgerNode & Partial<LedgerCollector>)[] }) {
   return (
@@ -162,20 +165,17 @@ function Processes(props: { title: string; all: (LedgerNode & Partial<LedgerColl
             handed over
           </th>
           <th scope="col" class="number">
-            since
+            {props.title === 'Nodes' ? 'since' : 'state'}
           </th>
         </tr>
       </thead>
       <tbody>
         {props.all.map((n) => (
           <tr key={n.id ?? n.name} class={n.error ? 'lost some' : ''}>
-            <th scope="row">
-              {n.name}
-              {n.ended && <span class="note"> stopped</span>}
-            </th>
+            <th scope="row">{n.name}</th>
             <td class="number">{n.started_ms ? count(n.received) : '–'}</td>
             <td class="number">{n.started_ms ? count(n.handed_over) : '–'}</td>
-            <td class="number">{n.started_ms ? dateTime(n.started_ms / 1000) : '–'}</td>
+            <td class="number">{n.id ? stateOf(n) : n.started_ms ? dateTime(n.started_ms / 1000) : '–'}</td>
           </tr>
         ))}
       </tbody>

@@ -39,16 +39,23 @@ export interface Scope {
 // selected returns the matcher of the series that belong to the scope, in braces.
 export const selected = (s: Scope) => (s.node && s.local ? `{instance=${JSON.stringify(s.node)}}` : '')
 
-// rates returns the expression of samples a second. Samples come in at one node each, so the rates of all
-// nodes are added up. But each node stores all tiles, so these are counted at one node.
+// rateOf returns the expression of the rate of a metric of stages. In a cluster, collectors on other hosts count, too.
+const rateOf = (metric: string, labels: string, over: string, scope: Scope) => {
+  const rate = (name: string) => `rate(${name}${labels}[${over}])`
+  const own = rate(metric)
+  return scope.node && !scope.local ? `(${own} or label_replace(${rate(metric.replace('_stage_', '_collectors_stage_'))}, "of", "collectors", "", ""))` : own
+}
+
+// rates returns the expression of samples a second. Samples come in at one node or collector each, so the rates of all
+// are added up. But each node stores all tiles, so these are counted at one node.
 function rates(over: string, scope: Scope): string {
-  const sum = (labels: string) => `sum by (stage, input) (rate(freshet_stage_samples_total${labels}[${over}]))`
+  const sum = (labels: string) => `sum by (stage, input) (${rateOf('freshet_stage_samples_total', labels, over, scope)})`
   return scope.node && !scope.local ? `${sum('{input!="tiles"}')} or ${sum(`{input="tiles", instance=${JSON.stringify(scope.node)}}`)}` : sum(selected(scope))
 }
 
 const questions = (over: string, scope: Scope) => {
   const of = selected(scope)
-  const quantile = (q: number, by: string, metric = 'freshet_stage_seconds') => `histogram_quantile(${q}, sum by (${by}) (rate(${metric}${of}[${over}])))`
+  const quantile = (q: number, by: string, metric = 'freshet_stage_seconds') => `histogram_quantile(${q}, sum by (${by}) (${rateOf(metric, of, over, scope)}))`
   return {
     rate: rates(over, scope),
     p50: quantile(0.5, 'stage'),
@@ -126,7 +133,7 @@ function State(props: { data?: Measured; error?: Failure }) {
 // Key explains the lines.
 const Key = (props: { dots: boolean; scope: Scope }) => (
   <>
-    {props.scope.node && !props.scope.local && `Of all nodes; tiles, which each node stores, as node ${props.scope.node} counts them. `}
+    {props.scope.node && !props.scope.local && `Of all nodes and collectors; tiles, which each node stores, as node ${props.scope.node} counts them. `}
     Left: samples per second. Right: time per batch, on a logarithmic scale; with several inputs, the p99 of each.{' '}
     {[['low', 'p50'], ['middle', 'p90'], ['high', 'p99'], ['budget', 'budget']].map(([colour, name]) => (
       <span key={name} class="key">

@@ -480,18 +480,23 @@ describe('the page', { concurrency: 4 }, () => {
           { name: 'b', started_ms: 1795830923913, received: 1234, handed_over: 1000, age_seconds: 12.5, error: `refused ${hostile}` },
           { name: 'c', started_ms: 0, received: 0, handed_over: 0, error: 'no route' },
         ]
-        if (!route.request().url().includes('local=true')) answer.data.nodes = nodes
+        const collectors = [
+          { id: '1', name: 'web-1', started_ms: 1795830923913, received: 5, handed_over: 5, ended: true },
+          { id: '2', name: 'web-1', started_ms: 1795830923913, received: 7, handed_over: 6, ended: false, age_seconds: 37.5, error: `silent ${hostile}` },
+        ]
+        if (!route.request().url().includes('local=true')) Object.assign(answer.data, { nodes, collectors })
         await route.fulfill({ json: answer })
       })
       await page.goto('/flow')
       for (const text of [
-        'tenant default, the sum of all nodes',
+        'tenant default, the sum of all nodes and collectors',
+        `The sum may be short: the books of collector web-1 are 37.5 s old: silent ${hostile}`,
         `The sum may be short: the books of node b are 12.5 s old: refused ${hostile}`,
         'The sum may be short: the books of node c are missing: no route',
         ', not b, c',
       ]) await page.getByText(text, { exact: true }).waitFor()
       await page.getByText('1 of 3 nodes answer').waitFor()
-      await page.getByText('Of all nodes; tiles, which each node stores, as node a counts them.').waitFor()
+      await page.getByText('Of all nodes and collectors; tiles, which each node stores, as node a counts them.').waitFor()
       await settled(page)
       await look(page, `flow-cluster-${size}`)
       await page.getByRole('button', { name: 'Node a alone' }).click()

@@ -62,7 +62,8 @@ func FuzzPushSecret(f *testing.F) {
 // A report that is not refused is within its bounds, and stays the same when it is sent on.
 func FuzzShare(f *testing.F) {
 	for _, uses := range []map[string]usage.Use{reported, shared.Others} {
-		b, err := proto.Marshal(&wire.ShareRequest{Uses: writeUses(uses), Books: writeBooks(&books)})
+		b, err := proto.Marshal(&wire.ShareRequest{Uses: writeUses(uses), Books: writeBooks(&books),
+			Stages: writeStages(stages)})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -82,6 +83,10 @@ func FuzzShare(f *testing.F) {
 			if err != nil || again.Producer != x.Books.Producer || len(again.Tenants) > len(x.Books.Tenants)+1 {
 				t.Errorf("%+v becomes %+v, %v", x.Books, again, err)
 			}
+		}
+		if again, err := readStages(writeStages(x.Stages)); err != nil || len(again) != len(x.Stages) ||
+			len(again) > 0 && !reflect.DeepEqual(again, x.Stages) {
+			t.Errorf("%+v becomes %+v, %v", x.Stages, again, err)
 		}
 		once := x.Uses
 		for tenant, u := range once {

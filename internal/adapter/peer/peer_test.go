@@ -28,6 +28,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
@@ -142,12 +143,21 @@ var shared = usage.Answer{
 func (h *handler) Share(_ context.Context, from string, x Shared) (usage.Answer, error) {
 	want := Shared{Process: 99, Uses: reported}
 	if from == "host-1" {
-		want.Books = &books
+		want.Books, want.Stages = &books, stages
 	}
 	if !reflect.DeepEqual(x, want) {
 		return usage.Answer{}, fmt.Errorf("%s reports %+v with the books %+v", from, x, x.Books)
 	}
 	return shared, h.push
+}
+
+// stages are the figures of the stages of the collector host-1.
+var stages = []stage.Stats{
+	{Stage: stage.Read, Samples: 9,
+		Spent: stage.Histogram{Count: 7, Sum: 0.5, Zero: 2, Buckets: map[int]int64{-31: 4, 2: 1}},
+		Age:   stage.Histogram{Buckets: map[int]int64{}}},
+	{Stage: stage.Parse, Input: stage.OTLP, Samples: 1, Spent: stage.Histogram{Buckets: map[int]int64{}},
+		Age: stage.Histogram{Buckets: map[int]int64{}}},
 }
 
 // books are the books of the collector host-1.
@@ -578,7 +588,8 @@ func TestCalls(t *testing.T) {
 		t.Errorf("Status returned %+v, %v; want %+v", s, err, well)
 	}
 	// A node is asked for its books, and so its own are not taken.
-	if x, err := a.Share(t.Context(), "b", Shared{99, reported, &books}); err != nil || !reflect.DeepEqual(x, shared) {
+	x, err := a.Share(t.Context(), "b", Shared{99, reported, &books, stages})
+	if err != nil || !reflect.DeepEqual(x, shared) {
 		t.Errorf("the answer to a report is %+v, %v", x, err)
 	}
 	if text, err := a.Figures(t.Context(), "b", Limits, "shop"); err != nil || string(text) != `{"tenant":"shop"}` {

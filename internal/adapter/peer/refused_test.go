@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"math"
 	"math/big"
 	"net/url"
 	"os"
@@ -26,6 +27,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/stage"
 )
 
 // dial returns a client that sends what a test wants.
@@ -217,7 +219,7 @@ func TestACollectorIsNoNode(t *testing.T) {
 	if _, err := c.Write(t.Context(), "a", 0, someEvents("deploy")); err != nil {
 		t.Error("events:", err)
 	}
-	if _, err := c.Share(t.Context(), "a", Shared{99, reported, &books}); err != nil {
+	if _, err := c.Share(t.Context(), "a", Shared{99, reported, &books, stages}); err != nil {
 		t.Error("a report with books:", err)
 	}
 	_, write := c.Write(t.Context(), "a", 0, anEntry())
@@ -429,6 +431,34 @@ func TestCertificateFilesRotate(t *testing.T) {
 	ca.write(t, server, "freshet://node/a", 7, time.Now().Add(-time.Minute))
 	if _, err := ask(); err == nil || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("a call with an expired certificate returned %v", err)
+	}
+}
+
+// The figures of stages are within bounds, too.
+func TestStagesThatNoCollectorHas(t *testing.T) {
+	of := func(change func(*wire.StageFigures)) []*wire.StageFigures {
+		all := writeStages(stages)
+		change(all[0])
+		return all
+	}
+	for what, all := range map[string][]*wire.StageFigures{
+		"an unknown stage":     of(func(s *wire.StageFigures) { s.Stage = uint32(stage.NumStages) }),
+		"an unknown input":     of(func(s *wire.StageFigures) { s.Input = 1 << 31 }),
+		"too many samples":     of(func(s *wire.StageFigures) { s.Samples = 1 << 60 }),
+		"no sum":               of(func(s *wire.StageFigures) { s.Spent.Sum = math.NaN() }),
+		"too few counts":       of(func(s *wire.StageFigures) { s.Spent.Counts = s.Spent.Counts[1:] }),
+		"too high a count":     of(func(s *wire.StageFigures) { s.Spent.Counts[0] = 1 << 63 }),
+		"a bucket twice":       of(func(s *wire.StageFigures) { s.Spent.Buckets[1] = s.Spent.Buckets[0] }),
+		"a bucket of no time":  of(func(s *wire.StageFigures) { s.Spent.Buckets[1] = 1 << 30 }),
+		"a stage twice":        append(writeStages(stages), writeStages(stages)...),
+		"more stages than are": make([]*wire.StageFigures, 1000),
+		"too many buckets": of(func(s *wire.StageFigures) {
+			s.Age = &wire.Durations{Buckets: make([]int32, 1000), Counts: make([]uint64, 1000)}
+		}),
+	} {
+		if got, err := readStages(all); err == nil {
+			t.Errorf("%s: %+v", what, got)
+		}
 	}
 }
 

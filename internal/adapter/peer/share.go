@@ -3,13 +3,16 @@ package peer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
@@ -21,11 +24,13 @@ type Shared struct {
 	Process uint64               // a random number of the process
 	Uses    map[string]usage.Use // what tenants use of their limits in the process
 	Books   *ledger.Claim        // of a collector; nil from a node, since nodes ask each other for Figures
+	Stages  []stage.Stats        // of a collector since its start; empty in most calls
 }
 
 // Share tells a node, which should be the leader, of this process.
 func (p *Peers) Share(ctx context.Context, to string, x Shared) (usage.Answer, error) {
-	in := &wire.ShareRequest{Process: x.Process, Uses: writeUses(x.Uses), Books: writeBooks(x.Books)}
+	in := &wire.ShareRequest{Process: x.Process, Uses: writeUses(x.Uses), Books: writeBooks(x.Books),
+		Stages: writeStages(x.Stages)}
 	return call(ctx, p, to, askTimeout,
 		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.ShareReply, error) {
 			in.Hello = h
@@ -44,7 +49,7 @@ func (s *Server) Share(ctx context.Context, in *wire.ShareRequest) (*wire.ShareR
 		return nil, s.refusal(codes.InvalidArgument, refusedMalformed, "a report from %s: %w", callerOf(ctx), err)
 	}
 	if !callerOf(ctx).Collector {
-		x.Books = nil
+		x.Books, x.Stages = nil, nil
 	}
 	a, err := s.Handler.Share(ctx, callerOf(ctx).Name, x)
 	if err != nil {
@@ -63,6 +68,9 @@ func readShared(in *wire.ShareRequest) (x Shared, err error) {
 	x.Process = in.GetProcess()
 	if x.Uses, err = readUses(in.GetUses()); err == nil {
 		x.Books, err = readBooks(in.GetBooks())
+	}
+	if err == nil {
+		x.Stages, err = readStages(in.GetStages())
 	}
 	return x, err
 }
@@ -107,6 +115,71 @@ func readBooks(in *wire.Books) (*ledger.Claim, error) {
 		b.Tenants[strings.Clone(t.GetTenant())] = one
 	}
 	return b, nil
+}
+
+func writeStages(stages []stage.Stats) (all []*wire.StageFigures) {
+	for i := range stages {
+		s := &stages[i]
+		all = append(all, &wire.StageFigures{Stage: uint32(s.Stage), Input: uint32(s.Input), Samples: s.Samples,
+			Spent: writeDurations(&s.Spent), Age: writeDurations(&s.Age)})
+	}
+	return all
+}
+
+func writeDurations(h *stage.Histogram) *wire.Durations {
+	out := &wire.Durations{Sum: h.Sum, Zero: h.Zero}
+	for _, bucket := range slices.Sorted(maps.Keys(h.Buckets)) {
+		out.Buckets, out.Counts = append(out.Buckets, int32(bucket)), append(out.Counts, uint64(h.Buckets[bucket]))
+	}
+	return out
+}
+
+// readStages refuses figures that no process has.
+func readStages(in []*wire.StageFigures) (all []stage.Stats, err error) {
+	if most := int(stage.NumStages) * int(stage.NumInputs); len(in) > most {
+		return nil, fmt.Errorf("it has figures of %d stages, and there are %d", len(in), most)
+	}
+	for _, x := range in {
+		if x.GetStage() >= uint32(stage.NumStages) || x.GetInput() >= uint32(stage.NumInputs) {
+			return nil, fmt.Errorf("there is no stage %d of input %d", x.GetStage(), x.GetInput())
+		}
+		s := stage.Stats{Stage: stage.Stage(x.GetStage()), Input: stage.Input(x.GetInput()), Samples: x.GetSamples()}
+		for _, of := range []struct {
+			to   *stage.Histogram
+			from *wire.Durations
+		}{{&s.Spent, x.GetSpent()}, {&s.Age, x.GetAge()}} {
+			if *of.to, err = readDurations(of.from); err != nil {
+				return nil, err
+			}
+		}
+		if err := s.Check(); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(all, func(y stage.Stats) bool { return y.Stage == s.Stage && y.Input == s.Input }) {
+			return nil, fmt.Errorf("it has figures of stage %v and input %v twice", s.Stage, s.Input)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func readDurations(in *wire.Durations) (stage.Histogram, error) {
+	h := stage.Histogram{Sum: in.GetSum(), Zero: in.GetZero(), Count: in.GetZero()}
+	counts := in.GetCounts()
+	if len(in.GetBuckets()) != len(counts) || len(counts) > stage.MaxBuckets {
+		return h, fmt.Errorf("%d buckets have %d counts, and at most %d are allowed", len(in.GetBuckets()), len(counts),
+			stage.MaxBuckets)
+	}
+	h.Buckets = make(map[int]int64, len(counts))
+	for i, bucket := range in.GetBuckets() {
+		n := counts[i]
+		if n > math.MaxInt64 || i > 0 && bucket <= in.GetBuckets()[i-1] {
+			return h, fmt.Errorf("bucket %d with %d durations is out of order or too large", bucket, n)
+		}
+		h.Buckets[int(bucket)] = int64(n)
+		h.Count += n
+	}
+	return h, nil
 }
 
 // writeUses omits tenants and metrics for which a report has no room.

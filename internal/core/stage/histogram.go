@@ -21,6 +21,9 @@ const (
 
 	firstBucket = lowest*perOctave + 1 // upper bound: 2^(n/8) s
 	numBuckets  = (highest - lowest) * perOctave
+
+	// MaxBuckets is how many buckets a Histogram may have.
+	MaxBuckets = numBuckets
 )
 
 // bounds are the upper bounds of the buckets between 1/2 and 1, without 1 itself.

@@ -1613,7 +1613,8 @@ type ShareRequest struct {
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
 	Process       uint64                 `protobuf:"fixed64,2,opt,name=process,proto3" json:"process,omitempty"` // a random number of the process
 	Uses          []*Use                 `protobuf:"bytes,3,rep,name=uses,proto3" json:"uses,omitempty"`
-	Books         *Books                 `protobuf:"bytes,4,opt,name=books,proto3" json:"books,omitempty"` // of a collector that is no node
+	Books         *Books                 `protobuf:"bytes,4,opt,name=books,proto3" json:"books,omitempty"`   // of a collector that is no node
+	Stages        []*StageFigures        `protobuf:"bytes,5,rep,name=stages,proto3" json:"stages,omitempty"` // of such a collector since its start; none in most calls
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1672,6 +1673,13 @@ func (x *ShareRequest) GetUses() []*Use {
 func (x *ShareRequest) GetBooks() *Books {
 	if x != nil {
 		return x.Books
+	}
+	return nil
+}
+
+func (x *ShareRequest) GetStages() []*StageFigures {
+	if x != nil {
+		return x.Stages
 	}
 	return nil
 }
@@ -1753,6 +1761,152 @@ func (x *Books) GetTenants() []*TenantBooks {
 	return nil
 }
 
+// StageFigures are the figures of an input in a stage: see internal/core/stage.
+type StageFigures struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stage         uint32                 `protobuf:"varint,1,opt,name=stage,proto3" json:"stage,omitempty"` // both numbered as in the program, from 0
+	Input         uint32                 `protobuf:"varint,2,opt,name=input,proto3" json:"input,omitempty"`
+	Samples       uint64                 `protobuf:"varint,3,opt,name=samples,proto3" json:"samples,omitempty"`
+	Spent         *Durations             `protobuf:"bytes,4,opt,name=spent,proto3" json:"spent,omitempty"`
+	Age           *Durations             `protobuf:"bytes,5,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageFigures) Reset() {
+	*x = StageFigures{}
+	mi := &file_peer_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageFigures) ProtoMessage() {}
+
+func (x *StageFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageFigures.ProtoReflect.Descriptor instead.
+func (*StageFigures) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *StageFigures) GetStage() uint32 {
+	if x != nil {
+		return x.Stage
+	}
+	return 0
+}
+
+func (x *StageFigures) GetInput() uint32 {
+	if x != nil {
+		return x.Input
+	}
+	return 0
+}
+
+func (x *StageFigures) GetSamples() uint64 {
+	if x != nil {
+		return x.Samples
+	}
+	return 0
+}
+
+func (x *StageFigures) GetSpent() *Durations {
+	if x != nil {
+		return x.Spent
+	}
+	return nil
+}
+
+func (x *StageFigures) GetAge() *Durations {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+// Durations are a native histogram of Prometheus in seconds, with schema 3.
+type Durations struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sum           float64                `protobuf:"fixed64,1,opt,name=sum,proto3" json:"sum,omitempty"`
+	Zero          uint64                 `protobuf:"varint,2,opt,name=zero,proto3" json:"zero,omitempty"`
+	Buckets       []int32                `protobuf:"zigzag32,3,rep,packed,name=buckets,proto3" json:"buckets,omitempty"` // numbers of the buckets, rising
+	Counts        []uint64               `protobuf:"varint,4,rep,packed,name=counts,proto3" json:"counts,omitempty"`     // in these buckets
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Durations) Reset() {
+	*x = Durations{}
+	mi := &file_peer_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Durations) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Durations) ProtoMessage() {}
+
+func (x *Durations) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Durations.ProtoReflect.Descriptor instead.
+func (*Durations) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Durations) GetSum() float64 {
+	if x != nil {
+		return x.Sum
+	}
+	return 0
+}
+
+func (x *Durations) GetZero() uint64 {
+	if x != nil {
+		return x.Zero
+	}
+	return 0
+}
+
+func (x *Durations) GetBuckets() []int32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+func (x *Durations) GetCounts() []uint64 {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
 type TenantBooks struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -1763,7 +1917,7 @@ type TenantBooks struct {
 
 func (x *TenantBooks) Reset() {
 	*x = TenantBooks{}
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +1929,7 @@ func (x *TenantBooks) String() string {
 func (*TenantBooks) ProtoMessage() {}
 
 func (x *TenantBooks) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +1942,7 @@ func (x *TenantBooks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantBooks.ProtoReflect.Descriptor instead.
 func (*TenantBooks) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{23}
+	return file_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TenantBooks) GetTenant() string {
@@ -1817,7 +1971,7 @@ type ShareReply struct {
 
 func (x *ShareReply) Reset() {
 	*x = ShareReply{}
-	mi := &file_peer_proto_msgTypes[24]
+	mi := &file_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1983,7 @@ func (x *ShareReply) String() string {
 func (*ShareReply) ProtoMessage() {}
 
 func (x *ShareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[24]
+	mi := &file_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1996,7 @@ func (x *ShareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
 func (*ShareReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{24}
+	return file_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ShareReply) GetError() *Error {
@@ -1886,7 +2040,7 @@ type Use struct {
 
 func (x *Use) Reset() {
 	*x = Use{}
-	mi := &file_peer_proto_msgTypes[25]
+	mi := &file_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +2052,7 @@ func (x *Use) String() string {
 func (*Use) ProtoMessage() {}
 
 func (x *Use) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[25]
+	mi := &file_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +2065,7 @@ func (x *Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Use.ProtoReflect.Descriptor instead.
 func (*Use) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{25}
+	return file_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Use) GetTenant() string {
@@ -1962,7 +2116,7 @@ type Bounds struct {
 
 func (x *Bounds) Reset() {
 	*x = Bounds{}
-	mi := &file_peer_proto_msgTypes[26]
+	mi := &file_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2128,7 @@ func (x *Bounds) String() string {
 func (*Bounds) ProtoMessage() {}
 
 func (x *Bounds) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[26]
+	mi := &file_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2141,7 @@ func (x *Bounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bounds.ProtoReflect.Descriptor instead.
 func (*Bounds) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{26}
+	return file_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Bounds) GetTenant() string {
@@ -2171,18 +2325,30 @@ const file_peer_proto_rawDesc = "" +
 	"\vago_seconds\x18\x02 \x01(\x01R\n" +
 	"agoSeconds\x12/\n" +
 	"\x06report\x18\x03 \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\x12!\n" +
-	"\ftold_seconds\x18\x04 \x01(\x01R\vtoldSeconds\"\xae\x01\n" +
+	"\ftold_seconds\x18\x04 \x01(\x01R\vtoldSeconds\"\xe5\x01\n" +
 	"\fShareRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x18\n" +
 	"\aprocess\x18\x02 \x01(\x06R\aprocess\x12(\n" +
 	"\x04uses\x18\x03 \x03(\v2\x14.freshet.peer.v1.UseR\x04uses\x12,\n" +
-	"\x05books\x18\x04 \x01(\v2\x16.freshet.peer.v1.BooksR\x05books\"\xa7\x01\n" +
+	"\x05books\x18\x04 \x01(\v2\x16.freshet.peer.v1.BooksR\x05books\x125\n" +
+	"\x06stages\x18\x05 \x03(\v2\x1d.freshet.peer.v1.StageFiguresR\x06stages\"\xa7\x01\n" +
 	"\x05Books\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\x06R\bproducer\x12\x18\n" +
 	"\astarted\x18\x02 \x01(\x03R\astarted\x12\x1a\n" +
 	"\bboundary\x18\x03 \x01(\x03R\bboundary\x12\x14\n" +
 	"\x05final\x18\x04 \x01(\bR\x05final\x126\n" +
-	"\atenants\x18\x05 \x03(\v2\x1c.freshet.peer.v1.TenantBooksR\atenants\"9\n" +
+	"\atenants\x18\x05 \x03(\v2\x1c.freshet.peer.v1.TenantBooksR\atenants\"\xb4\x01\n" +
+	"\fStageFigures\x12\x14\n" +
+	"\x05stage\x18\x01 \x01(\rR\x05stage\x12\x14\n" +
+	"\x05input\x18\x02 \x01(\rR\x05input\x12\x18\n" +
+	"\asamples\x18\x03 \x01(\x04R\asamples\x120\n" +
+	"\x05spent\x18\x04 \x01(\v2\x1a.freshet.peer.v1.DurationsR\x05spent\x12,\n" +
+	"\x03age\x18\x05 \x01(\v2\x1a.freshet.peer.v1.DurationsR\x03age\"c\n" +
+	"\tDurations\x12\x10\n" +
+	"\x03sum\x18\x01 \x01(\x01R\x03sum\x12\x12\n" +
+	"\x04zero\x18\x02 \x01(\x04R\x04zero\x12\x18\n" +
+	"\abuckets\x18\x03 \x03(\x11R\abuckets\x12\x16\n" +
+	"\x06counts\x18\x04 \x03(\x04R\x06counts\"9\n" +
 	"\vTenantBooks\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04json\x18\x02 \x01(\fR\x04json\"\xaf\x01\n" +
@@ -2231,7 +2397,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_peer_proto_goTypes = []any{
 	(Error_Kind)(0),          // 0: freshet.peer.v1.Error.Kind
 	(FiguresRequest_Kind)(0), // 1: freshet.peer.v1.FiguresRequest.Kind
@@ -2258,14 +2424,16 @@ var file_peer_proto_goTypes = []any{
 	(*Pusher)(nil),           // 22: freshet.peer.v1.Pusher
 	(*ShareRequest)(nil),     // 23: freshet.peer.v1.ShareRequest
 	(*Books)(nil),            // 24: freshet.peer.v1.Books
-	(*TenantBooks)(nil),      // 25: freshet.peer.v1.TenantBooks
-	(*ShareReply)(nil),       // 26: freshet.peer.v1.ShareReply
-	(*Use)(nil),              // 27: freshet.peer.v1.Use
-	(*Bounds)(nil),           // 28: freshet.peer.v1.Bounds
-	nil,                      // 29: freshet.peer.v1.Error.SamplesEntry
-	nil,                      // 30: freshet.peer.v1.JoinReply.NodesEntry
-	nil,                      // 31: freshet.peer.v1.StatusReply.SettingsEntry
-	nil,                      // 32: freshet.peer.v1.Use.MetricsEntry
+	(*StageFigures)(nil),     // 25: freshet.peer.v1.StageFigures
+	(*Durations)(nil),        // 26: freshet.peer.v1.Durations
+	(*TenantBooks)(nil),      // 27: freshet.peer.v1.TenantBooks
+	(*ShareReply)(nil),       // 28: freshet.peer.v1.ShareReply
+	(*Use)(nil),              // 29: freshet.peer.v1.Use
+	(*Bounds)(nil),           // 30: freshet.peer.v1.Bounds
+	nil,                      // 31: freshet.peer.v1.Error.SamplesEntry
+	nil,                      // 32: freshet.peer.v1.JoinReply.NodesEntry
+	nil,                      // 33: freshet.peer.v1.StatusReply.SettingsEntry
+	nil,                      // 34: freshet.peer.v1.Use.MetricsEntry
 }
 var file_peer_proto_depIdxs = []int32{
 	3,  // 0: freshet.peer.v1.Hello.report:type_name -> freshet.peer.v1.Report
@@ -2276,52 +2444,55 @@ var file_peer_proto_depIdxs = []int32{
 	11, // 5: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
 	11, // 6: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
 	0,  // 7: freshet.peer.v1.Error.kind:type_name -> freshet.peer.v1.Error.Kind
-	29, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
+	31, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
 	11, // 9: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
 	2,  // 10: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
 	11, // 11: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
-	30, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
+	32, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
 	2,  // 13: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
 	2,  // 14: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
 	21, // 15: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
 	22, // 16: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
-	31, // 17: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
+	33, // 17: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
 	3,  // 18: freshet.peer.v1.StatusReply.report:type_name -> freshet.peer.v1.Report
 	18, // 19: freshet.peer.v1.StatusReply.damage:type_name -> freshet.peer.v1.Damage
 	2,  // 20: freshet.peer.v1.FiguresRequest.hello:type_name -> freshet.peer.v1.Hello
 	1,  // 21: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
 	3,  // 22: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
 	2,  // 23: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
-	27, // 24: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
+	29, // 24: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
 	24, // 25: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
-	25, // 26: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
-	11, // 27: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
-	27, // 28: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
-	28, // 29: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
-	32, // 30: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
-	4,  // 31: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
-	4,  // 32: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
-	7,  // 33: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
-	8,  // 34: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
-	12, // 35: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
-	14, // 36: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
-	16, // 37: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
-	23, // 38: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
-	19, // 39: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
-	6,  // 40: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
-	6,  // 41: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
-	9,  // 42: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
-	10, // 43: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
-	13, // 44: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
-	15, // 45: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
-	17, // 46: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
-	26, // 47: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
-	20, // 48: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
-	40, // [40:49] is the sub-list for method output_type
-	31, // [31:40] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	25, // 26: freshet.peer.v1.ShareRequest.stages:type_name -> freshet.peer.v1.StageFigures
+	27, // 27: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
+	26, // 28: freshet.peer.v1.StageFigures.spent:type_name -> freshet.peer.v1.Durations
+	26, // 29: freshet.peer.v1.StageFigures.age:type_name -> freshet.peer.v1.Durations
+	11, // 30: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
+	29, // 31: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
+	30, // 32: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
+	34, // 33: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
+	4,  // 34: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
+	4,  // 35: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
+	7,  // 36: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
+	8,  // 37: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
+	12, // 38: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
+	14, // 39: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
+	16, // 40: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
+	23, // 41: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
+	19, // 42: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
+	6,  // 43: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
+	6,  // 44: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
+	9,  // 45: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
+	10, // 46: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
+	13, // 47: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
+	15, // 48: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
+	17, // 49: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
+	28, // 50: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
+	20, // 51: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
+	43, // [43:52] is the sub-list for method output_type
+	34, // [34:43] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -2335,7 +2506,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
