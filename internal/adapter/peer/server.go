@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -494,114 +492,4 @@ func (s *Server) Figures(ctx context.Context, in *wire.FiguresRequest) (*wire.Fi
 		return nil, status.Error(codes.Unavailable, valid(err.Error()))
 	}
 	return &wire.FiguresReply{Json: text}, nil
-}
-
-// pushers are the collectors that called in the last 10 minutes.
-type pushers struct {
-	mu   sync.Mutex
-	last map[string]pusher
-}
-
-type pusher struct {
-	called, pushed, told  time.Time // the last time of each; zero if it has not happened
-	left                  time.Time // when it left; it is not shown after that; zero if it has not left
-	producer, incarnation uint64    // of the last push
-	report                *Report
-}
-
-const (
-	// maxPushers bounds how many collectors are remembered. Calls of further collectors are answered
-	// as well.
-	maxPushers = 1000
-
-	// forgetPusher is how long a collector is remembered after its last call. For a collector that has
-	// pushed nothing here, the time is forgetCaller: such a collector calls each second while it looks
-	// for the leader, and the method Left cannot find it.
-	forgetPusher = 10 * time.Minute
-	forgetCaller = 5 * time.Second
-
-	// stopping is how long a process that has left may go on with other calls.
-	stopping = 10 * time.Second
-)
-
-// called records a call of a collector, and its push if the call is a push. It ignores a process that
-// neither pushes nor reports, because such a process is a gateway.
-func (p *pushers) called(h *wire.Hello, push *entry.Push) {
-	if h.GetFrom() != 0 || push == nil && h.GetReport() == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	one, known := p.last[h.GetNode()]
-	if !known && len(p.last) >= maxPushers {
-		p.forget()
-		if len(p.last) >= maxPushers {
-			return
-		}
-	}
-	if p.last == nil {
-		p.last = map[string]pusher{}
-	}
-	one.called = time.Now()
-	if push != nil || one.called.Sub(one.left) > stopping {
-		one.left = time.Time{}
-	}
-	if push != nil {
-		one.pushed, one.producer, one.incarnation = one.called, push.Producer, push.Incarnation
-	}
-	if r := decodeReport(h.GetReport()); r != nil {
-		r.Version = strings.Clone(r.Version)
-		one.report, one.told = r, one.called
-	}
-	p.last[strings.Clone(h.GetNode())] = one
-}
-
-// Left says that the collector with this producer and incarnation pushes nothing more. The last push to
-// this node may be of another incarnation. That is the next one, if it pushes already, or an earlier
-// one, if this incarnation pushed to another node.
-func (s *Server) Left(producer, incarnation uint64) {
-	p := &s.pushers
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for name, one := range p.last {
-		if one.producer == producer && (one.incarnation == incarnation || time.Since(one.pushed) > stopping) {
-			one.left = time.Now()
-			p.last[name] = one
-		}
-	}
-}
-
-// forget removes old collectors. The caller has locked mu.
-func (p *pushers) forget() {
-	maps.DeleteFunc(p.last, func(_ string, one pusher) bool {
-		most := forgetPusher
-		if one.pushed.IsZero() {
-			most = forgetCaller
-		}
-		return time.Since(one.called) > most
-	})
-}
-
-// Pushers returns the collectors that called in the last 10 minutes, by name.
-func (s *Server) Pushers() (all []Pusher) {
-	p := &s.pushers
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.forget()
-	for name, one := range p.last {
-		if !one.left.IsZero() {
-			continue
-		}
-		all = append(all, Pusher{name, ago(one.pushed), one.report, ago(one.told)})
-	}
-	slices.SortFunc(all, func(a, b Pusher) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
-
-// ago returns the time since t, or -1 s for the zero time.
-func ago(t time.Time) time.Duration {
-	if t.IsZero() {
-		return -time.Second
-	}
-	return time.Since(t)
 }
