@@ -28,7 +28,7 @@ type ClusterNode struct {
 	Address      string   `json:"address,omitempty"`
 	Leader       string   `json:"leader,omitempty"`        // the node that leads, as this node knows
 	Member       string   `json:"member,omitempty"`        // number of the node's member in the group, as text since it is too large for JavaScript
-	Part         string   `json:"part,omitempty"`          // voter, learner, or joining
+	Part         string   `json:"part,omitempty"`          // voter, learner, joining, or removed
 	Version      string   `json:"version,omitempty"`       // version of the program
 	AheadSeconds *float64 `json:"ahead_seconds,omitempty"` // how far the node's clock is ahead of the median
 	SeenSeconds  *float64 `json:"seen_seconds,omitempty"`  // age of the figures
@@ -112,4 +112,5 @@ const (
 	PartVoter   = "voter"
 	PartLearner = "learner"
 	PartJoining = "joining"
+	PartRemoved = "removed"
 )

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,7 +30,7 @@ import (
 func newClusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
-		Short: "Found a cluster of three nodes, and look at it",
+		Short: "Found a cluster of three nodes, look at it, replace and remove nodes",
 		Long: `Three nodes are one Freshet with three copies of all data. One of them founds the cluster,
 and the others join it when they start.`,
 		Example: `  freshet cluster init --data-dir /var/lib/freshet --name a
@@ -35,7 +38,8 @@ and the others join it when they start.`,
 		Args: command.Unknown,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newClusterInitCommand(), newClusterSecretCommand(), newClusterStatusCommand())
+	cmd.AddCommand(newClusterInitCommand(), newClusterSecretCommand(), newClusterStatusCommand(),
+		newClusterReplaceCommand(), newClusterRemoveCommand())
 	return cmd
 }
 
@@ -110,6 +114,71 @@ neither pass for a node nor read anything.`,
 		return err
 	}
 	return cmd
+}
+
+func newClusterReplaceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replace NODE",
+		Short: "Let a node come back with an empty data directory",
+		Long: `The data directory of a node is lost. For the next 10 minutes, the node may join again
+under its name with an empty directory: freshet serve --cluster-join. It gets all data
+from the others. Once it has them, it takes the place of the lost one in one step. The
+lost directory is of no use from then on: if it turns up, the other nodes refuse it.`,
+		Example: `  freshet cluster replace b`,
+		Args:    command.Words(1, 1, "freshet cluster replace b"),
+	}
+	server := apiclient.Flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := changeNode(cmd.Context(), server, "replace", args[0]); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %[1]s may join again within 10 minutes. On its machine, with an "+
+			"empty directory:\n  freshet serve --data-dir DIR --cluster-node %[1]s --cluster-join ...\n", args[0])
+		return err
+	}
+	return cmd
+}
+
+func newClusterRemoveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "remove NODE",
+		Short: "Take a node out of the cluster for good",
+		Long: `The node leaves the cluster, whether it runs or not. Its copy of the data is of no use from
+then on: stop its process, and empty the directory. With two nodes left, the cluster
+waits whenever one of them is away. With one left, there is a single copy of all data.
+Remove the node from cluster.nodes of the others at their next restart. A new node
+joins with an empty directory: freshet serve --cluster-join.`,
+		Example: `  freshet cluster remove c --yes`,
+		Args:    command.Words(1, 1, "freshet cluster remove c --yes"),
+	}
+	server := apiclient.Flags(cmd.Flags())
+	yes := cmd.Flags().Bool("yes", false, "remove the node without a question")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !*yes {
+			return fmt.Errorf("node %s would leave the cluster for good, and its data would be of no use; to do that, "+
+				"add --yes", args[0])
+		}
+		if err := changeNode(cmd.Context(), server, "remove", args[0]); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %s is removed. Stop its process, and empty its data directory.\n",
+			args[0])
+		return err
+	}
+	return cmd
+}
+
+// changeNode asks a server to change a node's part in its cluster.
+func changeNode(ctx context.Context, server *apiclient.Server, change, node string) error {
+	resp, err := server.Post(ctx, "/api/v1/admin/cluster/"+change, url.Values{"node": {node}}, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return server.Refusal(resp)
+	}
+	return nil
 }
 
 func newClusterStatusCommand() *cobra.Command {

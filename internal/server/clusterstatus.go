@@ -193,7 +193,7 @@ func (s *server) nodeStatus(ctx context.Context, a settings.NodeAddress) answer.
 		n = last.ClusterNode
 		n.SeenSeconds = new(time.Since(last.at).Seconds())
 	}
-	n.Ready, n.Error = false, err.Error()
+	n.Ready, n.Error, n.Part = false, err.Error(), s.partOf(a.Node)
 	return n
 }
 
@@ -381,6 +381,8 @@ func (s *server) partOf(node string) string {
 		return answer.PartVoter
 	case known && slices.Contains(status.Members.Learners, member):
 		return answer.PartLearner
+	case known && member == 0:
+		return answer.PartRemoved
 	}
 	return answer.PartJoining
 }

@@ -47,6 +47,7 @@
 //	catalogue.go       the catalogue of metric names
 //	snapshot.go        snapshots, for freshet backup
 //	gateway.go         requests that go on to the nodes
+//	members.go         replaces and removes nodes
 //	cluster.go         a node's place in its cluster: joining, handing over
 //	clusterstatus.go   how the nodes of the cluster are
 //	nodes.go           what nodes ask each other

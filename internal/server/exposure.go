@@ -81,6 +81,8 @@ var exposures = map[string]exposure{
 	"GET /api/v1/status/records/{id}":           operates,
 	"GET /api/v1/status/records/{id}/diagnosis": operates,
 	"POST /api/v1/admin/snapshot":               operates,
+	"POST /api/v1/admin/cluster/remove":         operates,
+	"POST /api/v1/admin/cluster/replace":        operates,
 	"POST /api/v1/admin/tsdb/snapshot":          operates,
 	"PUT /api/v1/admin/tsdb/snapshot":           operates,
 	"POST /api/v1/status/diff":                  operates,

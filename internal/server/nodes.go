@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net"
 	"os"
@@ -136,8 +135,9 @@ func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error)
 	}
 	if err := g.Join(ctx, entry.Node{Name: j.Name, Member: j.Member}); errors.Is(err, member.ErrKnown) {
 		return peer.Joined{}, fmt.Errorf("%w: node %s has another data directory already (%w). If that directory is there, "+
-			"start the node with it; if another machine has the same name, give this one a name of its own. A node whose "+
-			"directory was lost cannot be replaced yet", cluster.ErrNotAdmitted, j.Name, err)
+			"start the node with it; if another machine has the same name, give this one a name of its own. If the directory "+
+			"is lost, run `freshet cluster replace %[2]s` at another node, and start this one again",
+			cluster.ErrNotAdmitted, j.Name, err)
 	} else if err != nil {
 		return peer.Joined{}, h.notLeader(g, err)
 	}
@@ -336,7 +336,11 @@ func (n *nodes) Left(producer, incarnation uint64) { n.server.Left(producer, inc
 func (n *nodes) Route(members map[string]uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	maps.Copy(n.members, members)
+	for node, member := range members {
+		if n.members[node] = member; member == 0 { // removed
+			delete(n.members, node)
+		}
+	}
 	n.peers.Route(n.members)
 }
 

@@ -21,14 +21,19 @@ type Cluster struct {
 	TLS        ClusterTLS    `yaml:"tls"`
 	Outbox     conf.Bytes    `yaml:"outbox" help:"bytes of DogStatsD windows that may wait on disk while no node acknowledges them, at least 32MiB; beyond it the oldest are given up"`
 
+	ReplaceAfter time.Duration `yaml:"replace_after" help:"how long a node must be lost before an empty directory under its name may take its place without freshet cluster replace"`
 	UpgradeAfter time.Duration `yaml:"upgrade_after" help:"how long all nodes must run a newer version before the cluster uses its new formats. Until then each node can go back to the older version"`
 }
 
 // MinOutbox has room for four of the largest pushes, which are half an entry each.
 const MinOutbox = 4 * entry.MaxSize / 2
 
+const minReplaceAfter = time.Minute
+
 // DefaultCluster has room for the windows of half an hour, each with 10,000 series of 60 bytes.
-func DefaultCluster() Cluster { return Cluster{Outbox: 1 << 30, UpgradeAfter: 10 * time.Minute} }
+func DefaultCluster() Cluster {
+	return Cluster{Outbox: 1 << 30, ReplaceAfter: 10 * time.Minute, UpgradeAfter: 10 * time.Minute}
+}
 
 // ClusterTLS names certificates in place of a secret.
 type ClusterTLS struct {
@@ -86,6 +91,9 @@ func (c *Cluster) Validate() (problems []conf.Problem) {
 	}
 	if c.Outbox < MinOutbox {
 		add("outbox", "is %v, which has no room for a few large windows; set it to 32MiB or more", c.Outbox)
+	}
+	if c.ReplaceAfter < minReplaceAfter {
+		add("replace_after", "is %v, which is shorter than a restart may take; set it to 1m or more", c.ReplaceAfter)
 	}
 	if c.UpgradeAfter < 0 {
 		add("upgrade_after", "is %v; set it to 0 or more", c.UpgradeAfter)

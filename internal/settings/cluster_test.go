@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strings"
 	"testing"
+	"time"
 )
 
 func nodesOf(t *testing.T, texts ...string) (all []NodeAddress) {
@@ -66,6 +67,8 @@ func TestClusterIsValidated(t *testing.T) {
 		{RoleCollector, Cluster{Node: "a", Nodes: three, SecretFile: "s"}, "cluster.node"},
 		{RoleCollector, Cluster{Nodes: three, SecretFile: "s", Join: true}, "cluster.node"},
 		{RoleCollector, Cluster{Nodes: three, SecretFile: "s", Outbox: MinOutbox - 1}, "cluster.outbox"},
+		{RoleAll, Cluster{Node: "a", Nodes: three, SecretFile: "s", ReplaceAfter: time.Second}, "cluster.replace_after"},
+		{RoleAll, Cluster{Node: "a", Nodes: three, SecretFile: "s", UpgradeAfter: -1}, "cluster.upgrade_after"},
 		{RoleStore, Cluster{}, "role"},
 		{RoleGateway, Cluster{}, "role"},
 		{"collector,gateway", Cluster{Node: "a", Nodes: three, SecretFile: "s"}, "cluster.node"},
@@ -77,6 +80,7 @@ func TestClusterIsValidated(t *testing.T) {
 		config := Default()
 		config.Role, config.Cluster = c.role, c.cluster
 		config.Cluster.Outbox = cmp.Or(c.cluster.Outbox, DefaultCluster().Outbox)
+		config.Cluster.ReplaceAfter = cmp.Or(c.cluster.ReplaceAfter, DefaultCluster().ReplaceAfter)
 		var wrong []string
 		for _, p := range config.Cluster.Validate() {
 			wrong = append(wrong, "cluster."+p.Key)

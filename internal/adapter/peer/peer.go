@@ -54,6 +54,8 @@ type Handler interface {
 	// Write proposes an entry of a request or of deltas.
 	Write(ctx context.Context, group uint64, e *entry.Entry) (*outcome.Outcome, error)
 	Join(ctx context.Context, j Join) (Joined, error)
+	// Change changes a node's part in the group. Its error is replica.ErrNotLeader if this node does not lead.
+	Change(ctx context.Context, c Change, node string) error
 	Leader(ctx context.Context) Leader
 	Status(ctx context.Context) Status
 	// Share takes how much of their limits tenants use in one other process, and the books of a collector.
@@ -63,6 +65,14 @@ type Handler interface {
 	// Figures returns figures of this node as JSON. `of` may be a kind that this program does not know.
 	Figures(ctx context.Context, of Figures, tenant string) ([]byte, error)
 }
+
+// Change is a change of a node's part in the group. Its values are those of wire.ChangeRequest_Kind.
+type Change int32
+
+const (
+	Replace Change = 1 + iota // see member.Node.Replace
+	Remove                    // see member.Node.Remove
+)
 
 // Figures is a kind of figures that nodes add up for the cluster. Its values are those of
 // wire.FiguresRequest_Kind.

@@ -119,6 +119,10 @@ func (h *handler) Join(_ context.Context, j Join) (Joined, error) {
 	return joined, nil
 }
 
+func (h *handler) Change(_ context.Context, c Change, node string) error {
+	return fmt.Errorf("change %d of %s: %w", c, node, replica.ErrNotLeader)
+}
+
 var leads = Leader{Name: "a", Address: "host:1", Term: 7, Cluster: Cluster{1}, Epoch: 1,
 	Self: Brief{Ready: true, Applied: 9, Lag: 0.25, HTTP: "http://host:7125", Version: "v1"}}
 
@@ -594,6 +598,10 @@ func TestCalls(t *testing.T) {
 	}
 	if text, err := a.Figures(t.Context(), "b", Limits, "shop"); err != nil || string(text) != `{"tenant":"shop"}` {
 		t.Errorf("%s, %v", text, err)
+	}
+	err = a.Change(t.Context(), "b", Remove, "c")
+	if !errors.Is(err, replica.ErrNotLeader) || !strings.Contains(err.Error(), "change 2 of c") {
+		t.Errorf("Change returned %v", err)
 	}
 	_, err = a.Figures(t.Context(), "b", Ledger, "shop")
 	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "not known yet") {

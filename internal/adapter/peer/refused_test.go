@@ -226,6 +226,7 @@ func TestACollectorIsNoNode(t *testing.T) {
 	_, join := c.Join(t.Context(), "a", Join{Name: "host-1", Member: 9})
 	_, asked := c.Status(t.Context(), "a")
 	_, figures := c.Figures(t.Context(), "a", Limits, "")
+	change := c.Change(t.Context(), "a", Remove, "b")
 	cluster := Cluster{1}
 	client := dial(t, a, own.config(func(Identity) error { return nil }))
 	streamed := say(t, client, &wire.Batch{Hello: &wire.Hello{
@@ -233,13 +234,14 @@ func TestACollectorIsNoNode(t *testing.T) {
 	}})
 	for name, err := range map[string]error{
 		"write": write, "join": join, "status": asked, "stream": streamed, "figures": figures,
+		"change": change,
 	} {
 		if err == nil || !strings.Contains(err.Error(), "freshet://collector/host-1 is a collector") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if n := refusals(a, refusedPermission); n != 5 {
-		t.Errorf("%v refusals are counted, want 5", n)
+	if n := refusals(a, refusedPermission); n != 6 {
+		t.Errorf("%v refusals are counted, want 6", n)
 	}
 	// A node's certificate that was signed with a push secret is refused.
 	forged, err := newLeaf(Identity{Name: "b"}, push.pushers)

@@ -274,7 +274,7 @@ func (s *Server) greetMember(who Identity, h *wire.Hello, knows knows) error {
 	}
 	if known && is != h.GetFrom() || knows == knowsMembers && h.GetFrom() == 0 {
 		return s.refusal(codes.FailedPrecondition, refusedMember, "%s sent member %d, but in the cluster this name has "+
-			"member %d", who, h.GetFrom(), is)
+			"member %d: the node was replaced or removed; to join again, it needs an empty directory", who, h.GetFrom(), is)
 	}
 	return nil
 }
@@ -442,6 +442,17 @@ func (s *Server) Join(ctx context.Context, in *wire.JoinRequest) (*wire.JoinRepl
 		Cluster: j.Cluster[:], Epoch: j.Epoch, Group: j.Group, Founder: j.Founder, Index: j.Index, Voters: j.Voters,
 		Nodes: j.Nodes,
 	}, nil
+}
+
+// Change handles a call that changes a node's part in the group.
+func (s *Server) Change(ctx context.Context, in *wire.ChangeRequest) (*wire.Reply, error) {
+	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
+		return nil, err
+	}
+	if err := s.Handler.Change(ctx, Change(in.GetKind()), in.GetNode()); err != nil {
+		return &wire.Reply{Error: encodeError(err)}, nil
+	}
+	return &wire.Reply{}, nil
 }
 
 // Leader returns the node that leads.

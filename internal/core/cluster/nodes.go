@@ -15,10 +15,10 @@ import (
 // log, so they agree on it. The zero value has no nodes and is ready for use. One goroutine at a time uses it.
 type Nodes struct{ members map[string]uint64 }
 
-// Name records the member of a node, unless the node has one already. A node whose directory was emptied must not
-// get another member until its old member has left the group.
-func (n *Nodes) Name(node string, member uint64) {
-	if _, known := n.members[node]; known {
+// Name records the member of a node, unless the node already has another one than `replaces`. A node that is
+// removed gets the member 0.
+func (n *Nodes) Name(node string, member, replaces uint64) {
+	if n.members[node] != replaces {
 		return
 	}
 	if n.members == nil {
@@ -27,23 +27,30 @@ func (n *Nodes) Name(node string, member uint64) {
 	n.members[strings.Clone(node)] = member
 }
 
-// Member returns the member of a node, and whether the node has one.
+// Member returns the member of a node, and whether the node is known. The member of a removed node is 0.
 func (n *Nodes) Member(node string) (member uint64, known bool) {
 	member, known = n.members[node]
 	return member, known
 }
 
-// All returns a copy of the members, by the name of the node.
+// All returns a copy of the members, by the name of the node. The member of a removed node is 0.
 func (n *Nodes) All() map[string]uint64 { return maps.Clone(n.members) }
 
-const nodesVersion = 1
+const (
+	nodesVersion = 1
+	withRemoved  = 2 // a node was removed
+)
 
 var errNodes = errors.New("the list of the group's nodes is damaged")
 
 // Append appends the state: a version, then the nodes, ascending by name. Each node is written as the
 // length of its name, the name, and its member in 8 bytes. Equal Nodes have equal bytes.
 func (n *Nodes) Append(b []byte) []byte {
-	b = append(b, nodesVersion)
+	version := byte(nodesVersion)
+	if slices.Contains(slices.Collect(maps.Values(n.members)), 0) {
+		version = withRemoved
+	}
+	b = append(b, version)
 	for _, node := range slices.Sorted(maps.Keys(n.members)) {
 		b = binary.AppendUvarint(b, uint64(len(node)))
 		b = append(b, node...)
@@ -54,11 +61,12 @@ func (n *Nodes) Append(b []byte) []byte {
 
 // Parse is the inverse of Append.
 func (n *Nodes) Parse(b []byte) error {
-	if len(b) == 0 || b[0] != nodesVersion {
+	if len(b) == 0 || b[0] != nodesVersion && b[0] != withRemoved {
 		return errNodes
 	}
+	version := b[0]
 	b = b[1:]
-	all, last := Nodes{}, ""
+	all, last, removed := Nodes{members: map[string]uint64{}}, "", false
 	for len(b) > 0 {
 		length, size := binary.Uvarint(b)
 		if size <= 0 || size > 1 && b[size-1] == 0 { // the second condition: a length in more bytes than it needs
@@ -70,11 +78,14 @@ func (n *Nodes) Parse(b []byte) error {
 		b = b[size:]
 		node := string(b[:length])
 		member := binary.LittleEndian.Uint64(b[length:])
-		if node <= last || member == 0 {
+		if node <= last {
 			return errNodes
 		}
-		all.Name(node, member)
+		all.members[node], removed = member, removed || member == 0
 		last, b = node, b[length+8:]
+	}
+	if removed != (version == withRemoved) {
+		return errNodes
 	}
 	*n = all
 	return nil

@@ -22,11 +22,11 @@ func TestNames(t *testing.T) {
 // A node keeps its first member, and equal states have equal bytes.
 func TestNodes(t *testing.T) {
 	var x, y Nodes
-	x.Name("b", 2)
-	x.Name("a", 1)
-	x.Name("b", 9)
-	y.Name("a", 1)
-	y.Name("b", 2)
+	x.Name("b", 2, 0)
+	x.Name("a", 1, 0)
+	x.Name("b", 9, 0)
+	y.Name("a", 1, 0)
+	y.Name("b", 2, 0)
 	if string(x.Append(nil)) != string(y.Append(nil)) {
 		t.Error("equal Nodes have different bytes")
 	}
@@ -36,11 +36,39 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// Another member takes a node's name only in place of the present one. A removed node stays known, without a member,
+// and its name is free.
+func TestNodesAreReplacedAndRemoved(t *testing.T) {
+	var n Nodes
+	n.Name("a", 1, 0)
+	n.Name("b", 2, 0)
+	before := n.Append(nil)
+	n.Name("b", 9, 3)
+	if string(n.Append(nil)) != string(before) {
+		t.Errorf("a member that the node does not have is replaced: %v", n.All())
+	}
+	n.Name("b", 9, 2)
+	n.Name("a", 0, 1)
+	if is, known := n.Member("a"); !known || is != 0 || !maps.Equal(n.All(), map[string]uint64{"a": 0, "b": 9}) {
+		t.Errorf("the nodes are %v", n.All())
+	}
+	var read Nodes
+	if err := read.Parse(n.Append(nil)); err != nil || !maps.Equal(read.All(), n.All()) {
+		t.Errorf("read %v, %v", read.All(), err)
+	}
+	n.Name("a", 4, 0)
+	if is, _ := n.Member("a"); is != 4 {
+		t.Errorf("the name of a removed node is not free: %v", n.All())
+	}
+}
+
 func FuzzNodes(f *testing.F) {
 	var n Nodes
 	f.Add(n.Append(nil))
-	n.Name("b", 2)
-	n.Name("a", 1)
+	n.Name("b", 2, 0)
+	n.Name("a", 1, 0)
+	f.Add(n.Append(nil))
+	n.Name("a", 0, 1)
 	f.Add(n.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var n Nodes

@@ -186,12 +186,13 @@ type Version struct {
 	Semantics uint32 // the rules for applying entries: constants, sketches, encodings
 }
 
-// Node assigns a member of the group to a node of the cluster. The first entry for a node counts, and
-// later entries for the node do nothing: a node that comes back with an empty directory has no member
-// until it is replaced.
+// Node assigns a member of the group to a node of the cluster, if the node has none yet, or has the
+// member that is replaced. Otherwise the entry does nothing. So a node that comes back with an empty directory
+// has no member until it is replaced.
 type Node struct {
-	Name   string
-	Member uint64 // not 0
+	Name     string
+	Member   uint64 // 0 only if Replaces is not: the node is removed, and has no member from then on
+	Replaces uint64 // 0 if nothing is replaced; from format 3 on
 }
 
 // Span is the range of log entries from which forwarded data comes. The data ends with the data of entry
@@ -400,11 +401,17 @@ func ParseClaim(b []byte) (c Claim, err error) {
 }
 
 func (n *Node) append(b []byte) []byte {
-	if n.Name == "" || n.Member == 0 {
-		panic(fmt.Sprintf("BUG: member %d of the node %q in an entry", n.Member, n.Name))
+	if !n.valid() {
+		panic(fmt.Sprintf("BUG: member %d of the node %q in an entry, in place of member %d", n.Member, n.Name, n.Replaces))
 	}
-	return binary.LittleEndian.AppendUint64(appendText(b, n.Name, maxNode), n.Member)
+	b = binary.LittleEndian.AppendUint64(appendText(b, n.Name, maxNode), n.Member)
+	if n.Replaces != 0 {
+		b = binary.LittleEndian.AppendUint64(b, n.Replaces)
+	}
+	return b
 }
+
+func (n *Node) valid() bool { return n.Name != "" && n.Member != n.Replaces }
 
 // Flags of a Push.
 const (
@@ -494,7 +501,11 @@ func (e *Entry) parse(b []byte) error {
 		e.Version.Format, e.Version.Semantics = r.number32(), r.number32()
 	case KindNode:
 		e.Node = Node{Name: r.text(maxNode), Member: r.uint64()}
-		r.bad = r.bad || e.Node.Name == "" || e.Node.Member == 0
+		if len(r.b) > 0 {
+			e.Node.Replaces = r.uint64()
+			r.bad = r.bad || e.Node.Replaces == 0
+		}
+		r.bad = r.bad || !e.Node.valid()
 	case KindForwarded:
 		e.Forwarded = r.list()
 		r.bad = r.bad || !e.Forwarded.Forwarded()

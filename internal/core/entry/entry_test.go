@@ -71,8 +71,10 @@ func examples() map[string]Entry {
 			Claims: List{}.Append(AppendClaim(nil, &Claim{Tenant: "team-a", Kind: 1, Name: "hits"})).
 				Append(AppendClaim(nil, &Claim{Tenant: "team-b", Kind: 3, Name: "latency", Buckets: "0.1,1"})),
 		}},
-		"version": {Kind: KindVersion, Shape: 1, Version: Version{Format: 1, Semantics: 300}},
-		"node":    {Kind: KindNode, Shape: 1, Node: Node{Name: "a", Member: 0x0123456789abcdef}},
+		"version":               {Kind: KindVersion, Shape: 1, Version: Version{Format: 1, Semantics: 300}},
+		"node":                  {Kind: KindNode, Shape: 1, Node: Node{Name: "a", Member: 0x0123456789abcdef}},
+		"node that is replaced": {Kind: KindNode, Shape: 1, Node: Node{Name: "a", Member: 0x0123456789abcdef, Replaces: 3}},
+		"node that is removed":  {Kind: KindNode, Shape: 1, Node: Node{Name: "a", Replaces: 3}},
 		"forwarded": {Kind: KindForwarded, Shape: 1,
 			Forwarded: AppendForwarded(AppendForwarded(nil, "a", 1<<40), strings.Repeat("b", maxBackend), 1)},
 	}

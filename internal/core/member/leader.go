@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/backlog"
 	"github.com/freshet-io/freshet/internal/core/batch"
@@ -36,6 +37,7 @@ type leader struct {
 	closes  uint64          // index of the last boundary under way, or 0
 	begun   int64           // when beginEmpty last looked
 	joins   []join          // nodes that wait to become learners
+	removes []join          // nodes that are to leave the group
 	names   uint64          // index of the last entry under way that names a node
 	notes   uint64          // index of the last entry under way that says what is forwarded
 	claims  uint64          // index of the last entry under way that claims names for which pushes wait
@@ -44,6 +46,8 @@ type leader struct {
 
 	raisesTo entry.Version // the newest version that all members know; raisesAt is the tick since when
 	raisesAt int64
+
+	replaced map[string]int64 // by node, the tick until which another member may take its name
 }
 
 // push is a push that waits to be proposed.
@@ -54,9 +58,9 @@ type push struct {
 	refused error // the *batch.FullError for the batches that were taken out of the field bytes
 }
 
-// reset ends a term, and returns what was not proposed and the nodes that wait to join.
+// reset ends a term, and returns what was not proposed and the nodes that wait to join or to leave.
 func (l *leader) reset() ([]push, []proposal, []join) {
-	queue, writes, joins := l.queue, l.writes, l.joins
+	queue, writes, joins := l.queue, l.writes, slices.Concat(l.joins, l.removes)
 	*l = leader{clocks: l.clocks, backlog: l.backlog, versions: l.versions, heard: map[uint64]bool{}}
 	return queue, writes, joins
 }
@@ -86,7 +90,7 @@ func (n *Node) lead() {
 	n.yieldIfStuck()
 	n.proposeWindows()
 	n.proposeBoundaries()
-	n.admitNodes()
+	n.changeNodes()
 	n.raiseVersion()
 }
 
@@ -352,28 +356,45 @@ func samplesIn(b []byte) (n uint64) {
 	return n
 }
 
-// ErrKnown means that a node wants to join, but its name already belongs to another member: the node's
-// directory was emptied, or two nodes have the same name.
-var ErrKnown = errors.New("the cluster knows another directory of this node")
+var (
+	// ErrKnown means that a node wants to join, but its name already belongs to another member: the node's
+	// directory was emptied, or two nodes have the same name.
+	ErrKnown = errors.New("the cluster knows another directory of this node")
+
+	// ErrUnknownNode means that no node of this name ever joined.
+	ErrUnknownNode = errors.New("the cluster knows no such node")
+
+	// ErrAnswers means that a node is to be replaced that still takes part.
+	ErrAnswers = errors.New("the node still answers")
+
+	// ErrTooFew means that a node cannot be removed, since too few of the others answer.
+	ErrTooFew = errors.New("too few of the other nodes answer")
+
+	// ErrOlder means that some node does not know how nodes are replaced and removed.
+	ErrOlder = errors.New("some node runs an older version, or ran it a few minutes ago")
+)
 
 const (
 	// caughtUp is how many entries a learner's log may lack when the learner becomes a voter. Under load it
 	// always lacks the newest.
 	caughtUp = 100
 
-	// maxJoins bounds the nodes that wait to become learners.
+	// maxJoins bounds the nodes that wait to become learners, or to leave.
 	maxJoins = 64
+
+	// replaceTicks is how long after Replace another member may take a node's name: 10 min.
+	replaceTicks = 6000
 )
 
-// join is a node that waits to become a learner.
+// join is a node that waits to become a learner, or to leave.
 type join struct {
 	id ID
 	entry.Node
 }
 
 // Join asks the group to take in the member of a node. The answer comes once the member is a learner or
-// a voter. The error is ErrKnown if the node's name belongs to another member. A learner becomes a voter
-// by itself when its log has almost all entries.
+// a voter. A learner becomes a voter by itself when its log has almost all entries. The error is ErrKnown if the
+// node's name belongs to another member that must not be replaced: see replaceable.
 func (n *Node) Join(now int64, id ID, node entry.Node) {
 	n.tell(now)
 	switch {
@@ -386,33 +407,156 @@ func (n *Node) Join(now int64, id ID, node entry.Node) {
 	}
 }
 
-// admitNodes lets nodes join, and makes learners voters. The next tick tries again each change that is not
-// possible yet.
-func (n *Node) admitNodes() {
+// Replace lets another member take a node's name for the next 10 minutes, while this member leads: the node's
+// directory is lost. The error is ErrUnknownNode, ErrAnswers or ErrOlder.
+func (n *Node) Replace(now int64, id ID, node string) {
+	n.tell(now)
+	member, known := n.state.nodes.Member(node)
+	switch {
+	case !n.leadership.Leads:
+		n.answer(id, replica.ErrNotLeader)
+	case n.state.version.Format < withReplacements:
+		n.answer(id, ErrOlder)
+	case !known:
+		n.answer(id, ErrUnknownNode)
+	case n.hears(member):
+		n.answer(id, ErrAnswers)
+	default:
+		if n.leader.replaced == nil {
+			n.leader.replaced = map[string]int64{}
+		}
+		n.leader.replaced[node] = n.leader.ticks + replaceTicks
+		n.answer(id, nil)
+	}
+}
+
+// Remove makes a node leave the group for good. The answer comes once its member is no member any more, and its
+// name is free for another directory. The error is ErrUnknownNode, ErrTooFew or ErrOlder. It is
+// replica.ErrNotLeader if the node itself leads: it then lets another one lead, which can remove it.
+func (n *Node) Remove(now int64, id ID, node string) {
+	n.tell(now)
+	member, known := n.state.nodes.Member(node)
+	switch {
+	case !n.leadership.Leads:
+		n.answer(id, replica.ErrNotLeader)
+	case n.state.version.Format < withReplacements:
+		n.answer(id, ErrOlder)
+	case !known:
+		n.answer(id, ErrUnknownNode)
+	case !n.canSpare(member):
+		n.answer(id, ErrTooFew)
+	case member == n.settings.Self.Member:
+		n.handOver()
+		n.answer(id, replica.ErrNotLeader)
+	case len(n.leader.removes) >= maxJoins:
+		n.answer(id, fmt.Errorf("%w: %d nodes wait to leave", ErrFull, maxJoins))
+	default:
+		n.leader.removes = append(n.leader.removes, join{id, entry.Node{Name: node, Member: member}})
+	}
+}
+
+// hears reports whether a member is this one, or was heard lately.
+func (n *Node) hears(member uint64) bool {
+	x, heard := n.leader.clocks.others[member]
+	return member == n.settings.Self.Member || heard && !n.leader.clocks.old(x)
+}
+
+// canSpare reports whether most of the other voters answer, so that the group goes on without a member.
+func (n *Node) canSpare(member uint64) bool {
+	others := without(n.members.Voters, member)
+	answer := 0
+	for _, id := range others {
+		if n.hears(id) {
+			answer++
+		}
+	}
+	return 2*answer > len(others)
+}
+
+// replaceable reports whether another member may take a node's name. It may if the node's member was not heard
+// lately, and either an operator said so (see Replace) or the member is lost for Settings.ReplaceAfter. The old
+// member can do nothing from then on, although it stays a voter until the new one has the log: the other nodes
+// refuse it. So two processes never vote under one name.
+func (n *Node) replaceable(node string, member uint64) bool {
+	if n.state.version.Format < withReplacements || n.hears(member) {
+		return false
+	}
+	lost := time.Duration(n.leader.ticks) * replica.TickEvery // followers do not hear each other
+	if x, heard := n.leader.clocks.others[member]; heard {
+		lost = min(lost, time.Duration(n.now-x.last)*time.Millisecond)
+	}
+	return n.leader.ticks <= n.leader.replaced[node] || lost >= n.settings.ReplaceAfter
+}
+
+// changeNodes lets nodes join and leave, and makes learners voters. The next tick tries again each change that is
+// not possible yet.
+func (n *Node) changeNodes() {
 	if n.term != n.leadership.Term {
 		return // entries of earlier leaders may name nodes
 	}
 	if _, known := n.state.nodes.Member(n.settings.Self.Name); !known && n.settings.Self.Name != "" {
 		n.nameNode(n.settings.Self)
 	}
+	n.removeNodes()
 	joins := n.leader.joins
 	n.leader.joins = nil
 	for _, j := range joins {
 		switch member, known := n.state.nodes.Member(j.Name); {
-		case known && member != j.Member:
+		case member != 0 && member != j.Member && !n.replaceable(j.Name, member):
 			n.answer(j.id, fmt.Errorf("%w: %q is member %d", ErrKnown, j.Name, member))
 			continue
-		case known && n.has(j.Member):
+		case member == j.Member && n.has(j.Member):
 			n.answer(j.id, nil)
 			continue
-		case known:
-			_ = n.replica.Members(n.members.Voters, append(slices.Clone(n.members.Learners), j.Member))
+		case member == j.Member:
+			_ = n.replica.Members(n.members.Voters, append(n.named(n.members.Learners), j.Member))
+		case known && member == 0 && n.state.version.Format < withReplacements:
+			n.answer(j.id, ErrOlder)
+			continue
 		default:
-			n.nameNode(j.Node)
+			n.nameNode(entry.Node{Name: j.Name, Member: j.Member, Replaces: member})
 		}
 		n.leader.joins = append(n.leader.joins, j)
 	}
 	n.promote()
+}
+
+// removeNodes lets nodes leave: first their members, then their names.
+func (n *Node) removeNodes() {
+	removes := n.leader.removes
+	n.leader.removes = nil
+	for _, r := range removes {
+		switch member, _ := n.state.nodes.Member(r.Name); {
+		case member != r.Member:
+			n.answer(r.id, nil) // it is removed, or replaced
+			continue
+		case n.has(member):
+			_ = n.replica.Members(without(n.members.Voters, member), without(n.members.Learners, member))
+		default:
+			n.nameNode(entry.Node{Name: r.Name, Replaces: member})
+		}
+		n.leader.removes = append(n.leader.removes, r)
+	}
+}
+
+func without(all []uint64, one uint64) (rest []uint64) {
+	for _, id := range all {
+		if id != one {
+			rest = append(rest, id)
+		}
+	}
+	return rest
+}
+
+// named returns those members that are the member of a node, and not replaced.
+func (n *Node) named(all []uint64) (some []uint64) {
+	for _, member := range n.state.nodes.All() {
+		if slices.Contains(all, member) {
+			some = append(some, member)
+		}
+	}
+	slices.Sort(some)
+	return some
 }
 
 // nameNode proposes an entry that names the member of a node, unless such an entry is under way.
@@ -455,7 +599,8 @@ func (n *Node) has(member uint64) bool {
 	return slices.Contains(n.members.Voters, member) || slices.Contains(n.members.Learners, member)
 }
 
-// promote makes a voter of a learner whose log has almost all entries.
+// promote makes a voter of a learner whose log has almost all entries. If a voter is replaced, it leaves in the
+// same change: at no time are there more voters, or fewer, whose logs have everything.
 func (n *Node) promote() {
 	if len(n.members.Learners) == 0 || len(n.members.Leaving) > 0 {
 		return
@@ -465,8 +610,8 @@ func (n *Node) promote() {
 		if at < 0 || !p.Active || p.Match == 0 || p.Match+caughtUp < n.state.Index() {
 			continue
 		}
-		voters := append(slices.Clone(n.members.Voters), p.Member)
-		_ = n.replica.Members(voters, slices.Delete(slices.Clone(n.members.Learners), at, at+1))
+		voters := append(n.named(n.members.Voters), p.Member)
+		_ = n.replica.Members(voters, n.named(without(n.members.Learners, p.Member)))
 		return
 	}
 }

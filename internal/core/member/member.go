@@ -71,12 +71,15 @@ var ErrEntry = errors.New("an entry of the log cannot be applied")
 // Format and Semantics are the newest versions that this program knows: see entry.Version. A leader proposes
 // nothing that the version in Member.version does not have yet.
 const (
-	Format    = withForwardedEntries
+	Format    = withReplacements
 	Semantics = 1
 )
 
 // Formats, by what they brought.
-const withForwardedEntries = 2 // entries of the kind forwarded
+const (
+	withForwardedEntries = 2 // entries of the kind forwarded
+	withReplacements     = 3 // entries of the kind node that replace or remove a member
+)
 
 // shape is the only shape of a group so far.
 const shape = 1
@@ -204,7 +207,7 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 	case entry.KindVersion:
 		err = m.applyVersion(e.Version)
 	case entry.KindNode:
-		m.nodes.Name(e.Node.Name, e.Node.Member)
+		m.nodes.Name(e.Node.Name, e.Node.Member, e.Node.Replaces)
 	case entry.KindForwarded:
 		m.sent.Raise(e.Forwarded)
 	default:
@@ -276,7 +279,7 @@ func (m *Member) Shards() *tile.Shards { return m.shards }
 // Names returns the names of DogStatsD metrics. Other goroutines may call its Peek and Metadata.
 func (m *Member) Names() *catalogue.Shared { return m.names }
 
-// Nodes returns the member of each node that ever joined, by the node's name.
+// Nodes returns the member of each node that ever joined, by the node's name. The member of a removed node is 0.
 func (m *Member) Nodes() map[string]uint64 { return m.nodes.All() }
 
 // Forwarded returns the index of the last entry whose samples the named backend has: see

@@ -51,6 +51,7 @@ type Settings struct {
 
 	MaxBehind int64 // bytes of entries that a quorum may not have applied yet
 
+	ReplaceAfter time.Duration // how long a member must be lost before another one may take its node's name
 	UpgradeAfter time.Duration // how long all members must know a newer version before the group uses it
 
 	// Names returns the limits for the names of DogStatsD metrics, without Clock, MaxTenants and Claims. If it is nil,

@@ -157,6 +157,11 @@ func (g *Gateway) Once(ctx context.Context, call func(ctx context.Context, node 
 	return err
 }
 
+// Call makes a call at the leader, and again until a leader has answered it.
+func (g *Gateway) Call(ctx context.Context, call func(ctx context.Context, node string) error) error {
+	return g.atLeader(ctx, call)
+}
+
 // writeAt is Write at another node.
 func (g *Gateway) writeAt(ctx context.Context, node string, e *entry.Entry) (*outcome.Outcome, error) {
 	waits, then := stage.Queue, stage.Append

@@ -67,8 +67,8 @@ type Group struct {
 	leads       bool
 	members     replica.Members
 	collectors  tiling.Collectors
-	routed      int   // nodes that the network knows
-	leaderClock int64 // of the leader's last message, Unix ms
+	routed      map[string]uint64 // nodes that the network knows
+	leaderClock int64             // of the leader's last message, Unix ms
 	leadership  replica.Leadership
 	pauses      bool      // the member takes no entries: see sayHeld
 	caughtUp    time.Time // when the member last had applied all that it knew to be committed
@@ -145,7 +145,7 @@ type Options struct {
 
 	MaxBehind int64 // bound of the bytes of entries that a quorum has not applied
 
-	UpgradeAfter time.Duration // see member.Settings
+	ReplaceAfter, UpgradeAfter time.Duration // see member.Settings
 
 	Mark     uint32 // as in journal.Options
 	Seed     uint64 // of the timeouts of elections
@@ -195,7 +195,8 @@ type Network interface {
 	Send(messages []member.Message)
 	// Left says that no more pushes of a collector follow under an incarnation.
 	Left(producer, incarnation uint64)
-	// Route says which member each node has, by the node's name. It is called when the log names more nodes.
+	// Route says which member each node has, by the node's name. It is called when the log names another one. The
+	// member of a removed node is 0.
 	Route(members map[string]uint64)
 }
 

@@ -216,7 +216,7 @@ func (g *Group) open(state *member.Member, first bool) error {
 	g.node = member.NewNode(r, state, member.Settings{
 		Lateness: g.Config.Lateness, Tiles: g.tiles, MaxPending: g.MaxPending,
 		MaxQueued: g.MaxQueued, MaxQueuedSum: g.MaxQueuedSum, MaxBehind: g.MaxBehind, MaxTenants: g.MaxTenants,
-		Names: g.Options.Names, UpgradeAfter: g.UpgradeAfter,
+		Names: g.Options.Names, ReplaceAfter: g.ReplaceAfter, UpgradeAfter: g.UpgradeAfter,
 		Self: entry.Node{Name: g.Node, Member: g.Member},
 	})
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -303,8 +304,8 @@ func (g *Group) report() {
 	s.LeaderlessSum = time.Duration(g.leaderless.Load())
 	g.status.Store(s)
 	g.pass(s)
-	if len(s.Nodes) > g.routed && g.Network != nil {
-		g.routed = len(s.Nodes)
+	if g.Network != nil && !maps.Equal(s.Nodes, g.routed) {
+		g.routed = s.Nodes
 		g.Network.Route(s.Nodes)
 	}
 }
@@ -342,6 +343,19 @@ func (g *Group) pass(s *Status) {
 // replica.ErrNotLeader, or member.ErrKnown if the node has another member already.
 func (g *Group) Join(ctx context.Context, n entry.Node) error {
 	_, err := g.ask(&call{ctx: ctx, ask: func(id member.ID) { g.node.Join(g.now, id, n) }})
+	return err
+}
+
+// Replace lets another member take the name of a node whose directory is lost. The error is one of member.Node's, or
+// replica.ErrNotLeader.
+func (g *Group) Replace(ctx context.Context, node string) error {
+	_, err := g.ask(&call{ctx: ctx, ask: func(id member.ID) { g.node.Replace(g.now, id, node) }})
+	return err
+}
+
+// Remove makes a node leave the group for good. The error is one of member.Node's, or replica.ErrNotLeader.
+func (g *Group) Remove(ctx context.Context, node string) error {
+	_, err := g.ask(&call{ctx: ctx, ask: func(id member.ID) { g.node.Remove(g.now, id, node) }})
 	return err
 }
 

@@ -97,6 +97,55 @@ func (Error_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_peer_proto_rawDescGZIP(), []int{9, 0}
 }
 
+type ChangeRequest_Kind int32
+
+const (
+	ChangeRequest_NONE    ChangeRequest_Kind = 0
+	ChangeRequest_REPLACE ChangeRequest_Kind = 1 // the node's directory is lost: another member may take its name
+	ChangeRequest_REMOVE  ChangeRequest_Kind = 2 // the node leaves for good
+)
+
+// Enum value maps for ChangeRequest_Kind.
+var (
+	ChangeRequest_Kind_name = map[int32]string{
+		0: "NONE",
+		1: "REPLACE",
+		2: "REMOVE",
+	}
+	ChangeRequest_Kind_value = map[string]int32{
+		"NONE":    0,
+		"REPLACE": 1,
+		"REMOVE":  2,
+	}
+)
+
+func (x ChangeRequest_Kind) Enum() *ChangeRequest_Kind {
+	p := new(ChangeRequest_Kind)
+	*p = x
+	return p
+}
+
+func (x ChangeRequest_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ChangeRequest_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_peer_proto_enumTypes[1].Descriptor()
+}
+
+func (ChangeRequest_Kind) Type() protoreflect.EnumType {
+	return &file_peer_proto_enumTypes[1]
+}
+
+func (x ChangeRequest_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ChangeRequest_Kind.Descriptor instead.
+func (ChangeRequest_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{12, 0}
+}
+
 type FiguresRequest_Kind int32
 
 const (
@@ -130,11 +179,11 @@ func (x FiguresRequest_Kind) String() string {
 }
 
 func (FiguresRequest_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_peer_proto_enumTypes[1].Descriptor()
+	return file_peer_proto_enumTypes[2].Descriptor()
 }
 
 func (FiguresRequest_Kind) Type() protoreflect.EnumType {
-	return &file_peer_proto_enumTypes[1]
+	return &file_peer_proto_enumTypes[2]
 }
 
 func (x FiguresRequest_Kind) Number() protoreflect.EnumNumber {
@@ -143,7 +192,7 @@ func (x FiguresRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FiguresRequest_Kind.Descriptor instead.
 func (FiguresRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{17, 0}
+	return file_peer_proto_rawDescGZIP(), []int{18, 0}
 }
 
 // Hello names the caller and the called member. Each call and each stream has one.
@@ -933,6 +982,67 @@ func (x *JoinReply) GetNodes() map[string]uint64 {
 	return nil
 }
 
+// ChangeRequest changes a node's part in the group.
+type ChangeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	Kind          ChangeRequest_Kind     `protobuf:"varint,2,opt,name=kind,proto3,enum=freshet.peer.v1.ChangeRequest_Kind" json:"kind,omitempty"`
+	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeRequest) Reset() {
+	*x = ChangeRequest{}
+	mi := &file_peer_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeRequest) ProtoMessage() {}
+
+func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
+func (*ChangeRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ChangeRequest) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *ChangeRequest) GetKind() ChangeRequest_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return ChangeRequest_NONE
+}
+
+func (x *ChangeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 type LeaderRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
@@ -942,7 +1052,7 @@ type LeaderRequest struct {
 
 func (x *LeaderRequest) Reset() {
 	*x = LeaderRequest{}
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1064,7 @@ func (x *LeaderRequest) String() string {
 func (*LeaderRequest) ProtoMessage() {}
 
 func (x *LeaderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1077,7 @@ func (x *LeaderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderRequest.ProtoReflect.Descriptor instead.
 func (*LeaderRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{12}
+	return file_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LeaderRequest) GetHello() *Hello {
@@ -996,7 +1106,7 @@ type LeaderReply struct {
 
 func (x *LeaderReply) Reset() {
 	*x = LeaderReply{}
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1118,7 @@ func (x *LeaderReply) String() string {
 func (*LeaderReply) ProtoMessage() {}
 
 func (x *LeaderReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1131,7 @@ func (x *LeaderReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderReply.ProtoReflect.Descriptor instead.
 func (*LeaderReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{13}
+	return file_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LeaderReply) GetName() string {
@@ -1103,7 +1213,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1225,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1238,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{14}
+	return file_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StatusRequest) GetHello() *Hello {
@@ -1165,7 +1275,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1287,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1300,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{15}
+	return file_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StatusReply) GetName() string {
@@ -1337,7 +1447,7 @@ type Damage struct {
 
 func (x *Damage) Reset() {
 	*x = Damage{}
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1459,7 @@ func (x *Damage) String() string {
 func (*Damage) ProtoMessage() {}
 
 func (x *Damage) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1472,7 @@ func (x *Damage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Damage.ProtoReflect.Descriptor instead.
 func (*Damage) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{16}
+	return file_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Damage) GetWhat() string {
@@ -1391,7 +1501,7 @@ type FiguresRequest struct {
 
 func (x *FiguresRequest) Reset() {
 	*x = FiguresRequest{}
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1513,7 @@ func (x *FiguresRequest) String() string {
 func (*FiguresRequest) ProtoMessage() {}
 
 func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1526,7 @@ func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FiguresRequest.ProtoReflect.Descriptor instead.
 func (*FiguresRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{17}
+	return file_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FiguresRequest) GetHello() *Hello {
@@ -1449,7 +1559,7 @@ type FiguresReply struct {
 
 func (x *FiguresReply) Reset() {
 	*x = FiguresReply{}
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1571,7 @@ func (x *FiguresReply) String() string {
 func (*FiguresReply) ProtoMessage() {}
 
 func (x *FiguresReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1584,7 @@ func (x *FiguresReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FiguresReply.ProtoReflect.Descriptor instead.
 func (*FiguresReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{18}
+	return file_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FiguresReply) GetJson() []byte {
@@ -1495,7 +1605,7 @@ type Mark struct {
 
 func (x *Mark) Reset() {
 	*x = Mark{}
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +1617,7 @@ func (x *Mark) String() string {
 func (*Mark) ProtoMessage() {}
 
 func (x *Mark) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +1630,7 @@ func (x *Mark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mark.ProtoReflect.Descriptor instead.
 func (*Mark) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{19}
+	return file_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Mark) GetIndex() uint64 {
@@ -1550,7 +1660,7 @@ type Pusher struct {
 
 func (x *Pusher) Reset() {
 	*x = Pusher{}
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1672,7 @@ func (x *Pusher) String() string {
 func (*Pusher) ProtoMessage() {}
 
 func (x *Pusher) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1685,7 @@ func (x *Pusher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pusher.ProtoReflect.Descriptor instead.
 func (*Pusher) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{20}
+	return file_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Pusher) GetName() string {
@@ -1621,7 +1731,7 @@ type ShareRequest struct {
 
 func (x *ShareRequest) Reset() {
 	*x = ShareRequest{}
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1743,7 @@ func (x *ShareRequest) String() string {
 func (*ShareRequest) ProtoMessage() {}
 
 func (x *ShareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1756,7 @@ func (x *ShareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareRequest.ProtoReflect.Descriptor instead.
 func (*ShareRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{21}
+	return file_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ShareRequest) GetHello() *Hello {
@@ -1698,7 +1808,7 @@ type Books struct {
 
 func (x *Books) Reset() {
 	*x = Books{}
-	mi := &file_peer_proto_msgTypes[22]
+	mi := &file_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1820,7 @@ func (x *Books) String() string {
 func (*Books) ProtoMessage() {}
 
 func (x *Books) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[22]
+	mi := &file_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1833,7 @@ func (x *Books) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Books.ProtoReflect.Descriptor instead.
 func (*Books) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{22}
+	return file_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Books) GetProducer() uint64 {
@@ -1775,7 +1885,7 @@ type StageFigures struct {
 
 func (x *StageFigures) Reset() {
 	*x = StageFigures{}
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1897,7 @@ func (x *StageFigures) String() string {
 func (*StageFigures) ProtoMessage() {}
 
 func (x *StageFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1910,7 @@ func (x *StageFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageFigures.ProtoReflect.Descriptor instead.
 func (*StageFigures) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{23}
+	return file_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StageFigures) GetStage() uint32 {
@@ -1851,7 +1961,7 @@ type Durations struct {
 
 func (x *Durations) Reset() {
 	*x = Durations{}
-	mi := &file_peer_proto_msgTypes[24]
+	mi := &file_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +1973,7 @@ func (x *Durations) String() string {
 func (*Durations) ProtoMessage() {}
 
 func (x *Durations) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[24]
+	mi := &file_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +1986,7 @@ func (x *Durations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Durations.ProtoReflect.Descriptor instead.
 func (*Durations) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{24}
+	return file_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Durations) GetSum() float64 {
@@ -1917,7 +2027,7 @@ type TenantBooks struct {
 
 func (x *TenantBooks) Reset() {
 	*x = TenantBooks{}
-	mi := &file_peer_proto_msgTypes[25]
+	mi := &file_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2039,7 @@ func (x *TenantBooks) String() string {
 func (*TenantBooks) ProtoMessage() {}
 
 func (x *TenantBooks) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[25]
+	mi := &file_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2052,7 @@ func (x *TenantBooks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantBooks.ProtoReflect.Descriptor instead.
 func (*TenantBooks) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{25}
+	return file_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TenantBooks) GetTenant() string {
@@ -1971,7 +2081,7 @@ type ShareReply struct {
 
 func (x *ShareReply) Reset() {
 	*x = ShareReply{}
-	mi := &file_peer_proto_msgTypes[26]
+	mi := &file_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1983,7 +2093,7 @@ func (x *ShareReply) String() string {
 func (*ShareReply) ProtoMessage() {}
 
 func (x *ShareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[26]
+	mi := &file_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1996,7 +2106,7 @@ func (x *ShareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
 func (*ShareReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{26}
+	return file_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ShareReply) GetError() *Error {
@@ -2040,7 +2150,7 @@ type Use struct {
 
 func (x *Use) Reset() {
 	*x = Use{}
-	mi := &file_peer_proto_msgTypes[27]
+	mi := &file_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +2162,7 @@ func (x *Use) String() string {
 func (*Use) ProtoMessage() {}
 
 func (x *Use) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[27]
+	mi := &file_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +2175,7 @@ func (x *Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Use.ProtoReflect.Descriptor instead.
 func (*Use) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{27}
+	return file_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Use) GetTenant() string {
@@ -2116,7 +2226,7 @@ type Bounds struct {
 
 func (x *Bounds) Reset() {
 	*x = Bounds{}
-	mi := &file_peer_proto_msgTypes[28]
+	mi := &file_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2238,7 @@ func (x *Bounds) String() string {
 func (*Bounds) ProtoMessage() {}
 
 func (x *Bounds) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[28]
+	mi := &file_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +2251,7 @@ func (x *Bounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bounds.ProtoReflect.Descriptor instead.
 func (*Bounds) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{28}
+	return file_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Bounds) GetTenant() string {
@@ -2257,7 +2367,16 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"NodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x06R\x05value:\x028\x01\"=\n" +
+	"\x05value\x18\x02 \x01(\x06R\x05value:\x028\x01\"\xb5\x01\n" +
+	"\rChangeRequest\x12,\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x127\n" +
+	"\x04kind\x18\x02 \x01(\x0e2#.freshet.peer.v1.ChangeRequest.KindR\x04kind\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\")\n" +
+	"\x04Kind\x12\b\n" +
+	"\x04NONE\x10\x00\x12\v\n" +
+	"\aREPLACE\x10\x01\x12\n" +
+	"\n" +
+	"\x06REMOVE\x10\x02\"=\n" +
 	"\rLeaderRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xfe\x01\n" +
 	"\vLeaderReply\x12\x12\n" +
@@ -2372,7 +2491,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x06series\x18\x02 \x01(\rR\x06series\x12#\n" +
 	"\rmetric_series\x18\x03 \x01(\rR\fmetricSeries\x12\x1d\n" +
 	"\n" +
-	"new_series\x18\x04 \x01(\rR\tnewSeries2\xe4\x04\n" +
+	"new_series\x18\x04 \x01(\rR\tnewSeries2\xa6\x05\n" +
 	"\x04Peer\x12;\n" +
 	"\aEntries\x12\x16.freshet.peer.v1.Batch\x1a\x14.freshet.peer.v1.Ack(\x010\x01\x12:\n" +
 	"\x06Urgent\x12\x16.freshet.peer.v1.Batch\x1a\x14.freshet.peer.v1.Ack(\x010\x01\x12<\n" +
@@ -2382,7 +2501,8 @@ const file_peer_proto_rawDesc = "" +
 	"\x06Leader\x12\x1e.freshet.peer.v1.LeaderRequest\x1a\x1c.freshet.peer.v1.LeaderReply\x12F\n" +
 	"\x06Status\x12\x1e.freshet.peer.v1.StatusRequest\x1a\x1c.freshet.peer.v1.StatusReply\x12C\n" +
 	"\x05Share\x12\x1d.freshet.peer.v1.ShareRequest\x1a\x1b.freshet.peer.v1.ShareReply\x12I\n" +
-	"\aFigures\x12\x1f.freshet.peer.v1.FiguresRequest\x1a\x1d.freshet.peer.v1.FiguresReplyB:Z8github.com/freshet-io/freshet/internal/adapter/peer/wireb\x06proto3"
+	"\aFigures\x12\x1f.freshet.peer.v1.FiguresRequest\x1a\x1d.freshet.peer.v1.FiguresReply\x12@\n" +
+	"\x06Change\x12\x1e.freshet.peer.v1.ChangeRequest\x1a\x16.freshet.peer.v1.ReplyB:Z8github.com/freshet-io/freshet/internal/adapter/peer/wireb\x06proto3"
 
 var (
 	file_peer_proto_rawDescOnce sync.Once
@@ -2396,103 +2516,109 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_peer_proto_goTypes = []any{
 	(Error_Kind)(0),          // 0: freshet.peer.v1.Error.Kind
-	(FiguresRequest_Kind)(0), // 1: freshet.peer.v1.FiguresRequest.Kind
-	(*Hello)(nil),            // 2: freshet.peer.v1.Hello
-	(*Report)(nil),           // 3: freshet.peer.v1.Report
-	(*Batch)(nil),            // 4: freshet.peer.v1.Batch
-	(*Message)(nil),          // 5: freshet.peer.v1.Message
-	(*Ack)(nil),              // 6: freshet.peer.v1.Ack
-	(*PushRequest)(nil),      // 7: freshet.peer.v1.PushRequest
-	(*WriteRequest)(nil),     // 8: freshet.peer.v1.WriteRequest
-	(*Reply)(nil),            // 9: freshet.peer.v1.Reply
-	(*WriteReply)(nil),       // 10: freshet.peer.v1.WriteReply
-	(*Error)(nil),            // 11: freshet.peer.v1.Error
-	(*JoinRequest)(nil),      // 12: freshet.peer.v1.JoinRequest
-	(*JoinReply)(nil),        // 13: freshet.peer.v1.JoinReply
-	(*LeaderRequest)(nil),    // 14: freshet.peer.v1.LeaderRequest
-	(*LeaderReply)(nil),      // 15: freshet.peer.v1.LeaderReply
-	(*StatusRequest)(nil),    // 16: freshet.peer.v1.StatusRequest
-	(*StatusReply)(nil),      // 17: freshet.peer.v1.StatusReply
-	(*Damage)(nil),           // 18: freshet.peer.v1.Damage
-	(*FiguresRequest)(nil),   // 19: freshet.peer.v1.FiguresRequest
-	(*FiguresReply)(nil),     // 20: freshet.peer.v1.FiguresReply
-	(*Mark)(nil),             // 21: freshet.peer.v1.Mark
-	(*Pusher)(nil),           // 22: freshet.peer.v1.Pusher
-	(*ShareRequest)(nil),     // 23: freshet.peer.v1.ShareRequest
-	(*Books)(nil),            // 24: freshet.peer.v1.Books
-	(*StageFigures)(nil),     // 25: freshet.peer.v1.StageFigures
-	(*Durations)(nil),        // 26: freshet.peer.v1.Durations
-	(*TenantBooks)(nil),      // 27: freshet.peer.v1.TenantBooks
-	(*ShareReply)(nil),       // 28: freshet.peer.v1.ShareReply
-	(*Use)(nil),              // 29: freshet.peer.v1.Use
-	(*Bounds)(nil),           // 30: freshet.peer.v1.Bounds
-	nil,                      // 31: freshet.peer.v1.Error.SamplesEntry
-	nil,                      // 32: freshet.peer.v1.JoinReply.NodesEntry
-	nil,                      // 33: freshet.peer.v1.StatusReply.SettingsEntry
-	nil,                      // 34: freshet.peer.v1.Use.MetricsEntry
+	(ChangeRequest_Kind)(0),  // 1: freshet.peer.v1.ChangeRequest.Kind
+	(FiguresRequest_Kind)(0), // 2: freshet.peer.v1.FiguresRequest.Kind
+	(*Hello)(nil),            // 3: freshet.peer.v1.Hello
+	(*Report)(nil),           // 4: freshet.peer.v1.Report
+	(*Batch)(nil),            // 5: freshet.peer.v1.Batch
+	(*Message)(nil),          // 6: freshet.peer.v1.Message
+	(*Ack)(nil),              // 7: freshet.peer.v1.Ack
+	(*PushRequest)(nil),      // 8: freshet.peer.v1.PushRequest
+	(*WriteRequest)(nil),     // 9: freshet.peer.v1.WriteRequest
+	(*Reply)(nil),            // 10: freshet.peer.v1.Reply
+	(*WriteReply)(nil),       // 11: freshet.peer.v1.WriteReply
+	(*Error)(nil),            // 12: freshet.peer.v1.Error
+	(*JoinRequest)(nil),      // 13: freshet.peer.v1.JoinRequest
+	(*JoinReply)(nil),        // 14: freshet.peer.v1.JoinReply
+	(*ChangeRequest)(nil),    // 15: freshet.peer.v1.ChangeRequest
+	(*LeaderRequest)(nil),    // 16: freshet.peer.v1.LeaderRequest
+	(*LeaderReply)(nil),      // 17: freshet.peer.v1.LeaderReply
+	(*StatusRequest)(nil),    // 18: freshet.peer.v1.StatusRequest
+	(*StatusReply)(nil),      // 19: freshet.peer.v1.StatusReply
+	(*Damage)(nil),           // 20: freshet.peer.v1.Damage
+	(*FiguresRequest)(nil),   // 21: freshet.peer.v1.FiguresRequest
+	(*FiguresReply)(nil),     // 22: freshet.peer.v1.FiguresReply
+	(*Mark)(nil),             // 23: freshet.peer.v1.Mark
+	(*Pusher)(nil),           // 24: freshet.peer.v1.Pusher
+	(*ShareRequest)(nil),     // 25: freshet.peer.v1.ShareRequest
+	(*Books)(nil),            // 26: freshet.peer.v1.Books
+	(*StageFigures)(nil),     // 27: freshet.peer.v1.StageFigures
+	(*Durations)(nil),        // 28: freshet.peer.v1.Durations
+	(*TenantBooks)(nil),      // 29: freshet.peer.v1.TenantBooks
+	(*ShareReply)(nil),       // 30: freshet.peer.v1.ShareReply
+	(*Use)(nil),              // 31: freshet.peer.v1.Use
+	(*Bounds)(nil),           // 32: freshet.peer.v1.Bounds
+	nil,                      // 33: freshet.peer.v1.Error.SamplesEntry
+	nil,                      // 34: freshet.peer.v1.JoinReply.NodesEntry
+	nil,                      // 35: freshet.peer.v1.StatusReply.SettingsEntry
+	nil,                      // 36: freshet.peer.v1.Use.MetricsEntry
 }
 var file_peer_proto_depIdxs = []int32{
-	3,  // 0: freshet.peer.v1.Hello.report:type_name -> freshet.peer.v1.Report
-	2,  // 1: freshet.peer.v1.Batch.hello:type_name -> freshet.peer.v1.Hello
-	5,  // 2: freshet.peer.v1.Batch.messages:type_name -> freshet.peer.v1.Message
-	2,  // 3: freshet.peer.v1.PushRequest.hello:type_name -> freshet.peer.v1.Hello
-	2,  // 4: freshet.peer.v1.WriteRequest.hello:type_name -> freshet.peer.v1.Hello
-	11, // 5: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
-	11, // 6: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
+	4,  // 0: freshet.peer.v1.Hello.report:type_name -> freshet.peer.v1.Report
+	3,  // 1: freshet.peer.v1.Batch.hello:type_name -> freshet.peer.v1.Hello
+	6,  // 2: freshet.peer.v1.Batch.messages:type_name -> freshet.peer.v1.Message
+	3,  // 3: freshet.peer.v1.PushRequest.hello:type_name -> freshet.peer.v1.Hello
+	3,  // 4: freshet.peer.v1.WriteRequest.hello:type_name -> freshet.peer.v1.Hello
+	12, // 5: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
+	12, // 6: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
 	0,  // 7: freshet.peer.v1.Error.kind:type_name -> freshet.peer.v1.Error.Kind
-	31, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
-	11, // 9: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
-	2,  // 10: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
-	11, // 11: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
-	32, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
-	2,  // 13: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
-	2,  // 14: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
-	21, // 15: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
-	22, // 16: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
-	33, // 17: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
-	3,  // 18: freshet.peer.v1.StatusReply.report:type_name -> freshet.peer.v1.Report
-	18, // 19: freshet.peer.v1.StatusReply.damage:type_name -> freshet.peer.v1.Damage
-	2,  // 20: freshet.peer.v1.FiguresRequest.hello:type_name -> freshet.peer.v1.Hello
-	1,  // 21: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
-	3,  // 22: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
-	2,  // 23: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
-	29, // 24: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
-	24, // 25: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
-	25, // 26: freshet.peer.v1.ShareRequest.stages:type_name -> freshet.peer.v1.StageFigures
-	27, // 27: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
-	26, // 28: freshet.peer.v1.StageFigures.spent:type_name -> freshet.peer.v1.Durations
-	26, // 29: freshet.peer.v1.StageFigures.age:type_name -> freshet.peer.v1.Durations
-	11, // 30: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
-	29, // 31: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
-	30, // 32: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
-	34, // 33: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
-	4,  // 34: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
-	4,  // 35: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
-	7,  // 36: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
-	8,  // 37: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
-	12, // 38: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
-	14, // 39: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
-	16, // 40: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
-	23, // 41: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
-	19, // 42: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
-	6,  // 43: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
-	6,  // 44: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
-	9,  // 45: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
-	10, // 46: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
-	13, // 47: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
-	15, // 48: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
-	17, // 49: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
-	28, // 50: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
-	20, // 51: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
-	43, // [43:52] is the sub-list for method output_type
-	34, // [34:43] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	33, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
+	12, // 9: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
+	3,  // 10: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
+	12, // 11: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
+	34, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
+	3,  // 13: freshet.peer.v1.ChangeRequest.hello:type_name -> freshet.peer.v1.Hello
+	1,  // 14: freshet.peer.v1.ChangeRequest.kind:type_name -> freshet.peer.v1.ChangeRequest.Kind
+	3,  // 15: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
+	3,  // 16: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
+	23, // 17: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
+	24, // 18: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
+	35, // 19: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
+	4,  // 20: freshet.peer.v1.StatusReply.report:type_name -> freshet.peer.v1.Report
+	20, // 21: freshet.peer.v1.StatusReply.damage:type_name -> freshet.peer.v1.Damage
+	3,  // 22: freshet.peer.v1.FiguresRequest.hello:type_name -> freshet.peer.v1.Hello
+	2,  // 23: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
+	4,  // 24: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
+	3,  // 25: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
+	31, // 26: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
+	26, // 27: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
+	27, // 28: freshet.peer.v1.ShareRequest.stages:type_name -> freshet.peer.v1.StageFigures
+	29, // 29: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
+	28, // 30: freshet.peer.v1.StageFigures.spent:type_name -> freshet.peer.v1.Durations
+	28, // 31: freshet.peer.v1.StageFigures.age:type_name -> freshet.peer.v1.Durations
+	12, // 32: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
+	31, // 33: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
+	32, // 34: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
+	36, // 35: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
+	5,  // 36: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
+	5,  // 37: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
+	8,  // 38: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
+	9,  // 39: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
+	13, // 40: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
+	16, // 41: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
+	18, // 42: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
+	25, // 43: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
+	21, // 44: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
+	15, // 45: freshet.peer.v1.Peer.Change:input_type -> freshet.peer.v1.ChangeRequest
+	7,  // 46: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
+	7,  // 47: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
+	10, // 48: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
+	11, // 49: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
+	14, // 50: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
+	17, // 51: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
+	19, // 52: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
+	30, // 53: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
+	22, // 54: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
+	10, // 55: freshet.peer.v1.Peer.Change:output_type -> freshet.peer.v1.Reply
+	46, // [46:56] is the sub-list for method output_type
+	36, // [36:46] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -2505,8 +2631,8 @@ func file_peer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   33,
+			NumEnums:      3,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,7 @@ const (
 	Peer_Status_FullMethodName  = "/freshet.peer.v1.Peer/Status"
 	Peer_Share_FullMethodName   = "/freshet.peer.v1.Peer/Share"
 	Peer_Figures_FullMethodName = "/freshet.peer.v1.Peer/Figures"
+	Peer_Change_FullMethodName  = "/freshet.peer.v1.Peer/Change"
 )
 
 // PeerClient is the client API for Peer service.
@@ -48,6 +49,7 @@ type PeerClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
 	Share(ctx context.Context, in *ShareRequest, opts ...grpc.CallOption) (*ShareReply, error)
 	Figures(ctx context.Context, in *FiguresRequest, opts ...grpc.CallOption) (*FiguresReply, error)
+	Change(ctx context.Context, in *ChangeRequest, opts ...grpc.CallOption) (*Reply, error)
 }
 
 type peerClient struct {
@@ -154,6 +156,16 @@ func (c *peerClient) Figures(ctx context.Context, in *FiguresRequest, opts ...gr
 	return out, nil
 }
 
+func (c *peerClient) Change(ctx context.Context, in *ChangeRequest, opts ...grpc.CallOption) (*Reply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Reply)
+	err := c.cc.Invoke(ctx, Peer_Change_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -169,6 +181,7 @@ type PeerServer interface {
 	Status(context.Context, *StatusRequest) (*StatusReply, error)
 	Share(context.Context, *ShareRequest) (*ShareReply, error)
 	Figures(context.Context, *FiguresRequest) (*FiguresReply, error)
+	Change(context.Context, *ChangeRequest) (*Reply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -205,6 +218,9 @@ func (UnimplementedPeerServer) Share(context.Context, *ShareRequest) (*ShareRepl
 }
 func (UnimplementedPeerServer) Figures(context.Context, *FiguresRequest) (*FiguresReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Figures not implemented")
+}
+func (UnimplementedPeerServer) Change(context.Context, *ChangeRequest) (*Reply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Change not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -367,6 +383,24 @@ func _Peer_Figures_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Change_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Change(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Change_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Change(ctx, req.(*ChangeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -401,6 +435,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Figures",
 			Handler:    _Peer_Figures_Handler,
+		},
+		{
+			MethodName: "Change",
+			Handler:    _Peer_Change_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

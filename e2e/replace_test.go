@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/answer"
+)
+
+// kill ends a node with SIGKILL.
+func (c *trio) kill(node string) {
+	c.t.Helper()
+	p := c.nodes[node]
+	p.signal(c.t, syscall.SIGKILL)
+	<-p.exited
+}
+
+// cluster runs `freshet cluster` at a node, and returns what it printed.
+func (c *trio) cluster(at string, args ...string) (text string, err error) {
+	out, err := exec.Command(freshet, append([]string{"cluster"}, append(args, "--server",
+		"unix:"+filepath.Join(c.dirs[at], "operator.sock"))...)...).
+		CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return string(out), err
+}
+
+// voters returns the nodes that vote, as one of them says.
+func (c *trio) voters(at string) (voters []string, err error) {
+	var all answer.Cluster
+	err = c.nodes[at].ask("/api/v1/status/cluster", nil, &all)
+	for _, g := range all.Groups {
+		voters = append(voters, g.Members...)
+	}
+	return voters, err
+}
+
+// vote waits until these nodes vote, and no other one does.
+func (c *trio) vote(at string, want ...string) {
+	c.t.Helper()
+	eventually(c.t, time.Minute, fmt.Sprintf("%v vote", want), func() error {
+		got, err := c.voters(at)
+		if err == nil && !slices.Equal(got, want) {
+			err = fmt.Errorf("%v vote", got)
+		}
+		return err
+	})
+}
+
+// Under load, a node loses its directory and comes back with an empty one. Then each other node is killed for a
+// while, so that the replaced one is needed for every write. Nothing is lost or counted twice, and no sender
+// gets an answer of 5xx. The lost directory turns up again, and the others refuse it.
+func TestANodeIsReplaced(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	l := startCluster(t)
+	l.start("replaced")
+	reach(time.Now().Add(2 * time.Second))
+	l.setParted("b", true)
+	if _, err := l.cluster("a", "replace", "b"); err == nil || !strings.Contains(err.Error(), "still answers") {
+		t.Errorf("the replacement of a node that answers: %v", err)
+	}
+	l.kill("b")
+	eventually(t, 30*time.Second, "node b counts as lost", func() error {
+		_, err := l.cluster("a", "replace", "b")
+		return err
+	})
+	lost := l.dirs["b"]
+	l.dirs["b"] = dataDir(t)
+	l.begin("b")
+	l.vote("a", "a", "b", "c")
+	l.caughtUp()
+	l.setParted("b", false)
+	for _, node := range []string{"a", "c"} {
+		l.setParted(node, true)
+		l.kill(node)
+		reach(time.Now().Add(inCI / 2))
+		l.begin(node)
+		l.caughtUp()
+		l.setParted(node, false)
+	}
+	l.finish(true)
+
+	l.nodes["b"].terminate(t)
+	fresh := l.dirs["b"]
+	before, err := l.nodes["a"].ownMetric(`freshet_peer_refused_total{reason="member"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := l.machines["b"]
+	serve := serveCommand(lost, append(l.flags(), "--cluster-node", "b", "--cluster-join", "--http-listen",
+		m.address+":0", "--distributor-otlp-grpc-listen", "", "--dogstatsd-udp", "")...)
+	old := begin(t, lost, m.command(serve.Path, serve.Args[1:]...))
+	eventually(t, time.Minute, "node a refuses the lost directory", func() error {
+		n, err := l.nodes["a"].ownMetric(`freshet_peer_refused_total{reason="member"}`)
+		if err == nil && n == before {
+			err = fmt.Errorf("%v messages were refused before and after", n)
+		}
+		return err
+	})
+	old.says(t, "the node was replaced or removed; to join again, it needs an empty directory")
+	old.terminate(t)
+	l.dirs["b"] = fresh
+	l.begin("b")
+	l.caughtUp()
+}
+
+// A cluster goes back to a single node while it writes, and grows again. The first node that is removed leads.
+func TestAClusterGoesBackToOneNode(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	leader := c.leader()
+	second, last := next(leader), next(next(leader))
+	w := c.startWriter("shrinks", nil, last)
+	if _, err := c.cluster(last, "remove", second); err == nil || !strings.Contains(err.Error(), "--yes") {
+		t.Errorf("a removal without --yes: %v", err)
+	}
+	if _, err := c.cluster(last, "remove", "x", "--yes"); err == nil || !strings.Contains(err.Error(), "no such node") {
+		t.Errorf("the removal of an unknown node: %v", err)
+	}
+	for _, node := range []string{leader, second} {
+		if _, err := c.cluster(node, "remove", node, "--yes"); err != nil {
+			t.Fatal(err)
+		}
+		c.nodes[node].terminate(t)
+	}
+	c.vote(last, last)
+	if _, err := c.cluster(last, "remove", last, "--yes"); err == nil || !strings.Contains(err.Error(), "too few") {
+		t.Errorf("the removal of the last node: %v", err)
+	}
+	reach(time.Now().Add(time.Second))
+	c.nodes[last].terminate(t)
+	c.begin(last)
+	for _, node := range []string{leader, second} {
+		c.dirs[node] = dataDir(t)
+	}
+	c.begin(leader, second)
+	c.vote(last, nodeNames...)
+	c.caughtUp()
+	w.stop()
+	for _, node := range nodeNames {
+		w.check(node)
+	}
+	c.statesAgree(last)
+	c.equal()
+	if len(w.refused) > 0 || len(w.acked) < 10 {
+		t.Errorf("%d writes were acknowledged; refused: %q", len(w.acked), w.refused)
+	}
+	t.Logf("%d writes were acknowledged; the longest pause was %v", len(w.acked), w.longest)
+}

@@ -1,0 +1,202 @@
+package member
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/replica"
+)
+
+// newABC returns a group of the nodes a, b and c, founded by a, which leads. Node d is in no group yet. A lost node
+// may be replaced without an operator after a minute.
+func newABC(t *testing.T) *three {
+	g := &three{t: t, now: base}
+	for i := range 4 {
+		s := settings
+		s.Self, s.ReplaceAfter = nodeOf(i), time.Minute
+		g.add([]uint64{1}, s)
+	}
+	g.pass(5000)
+	g.nodes[0].Join(g.now, 1, nodeOf(1))
+	g.nodes[0].Join(g.now, 2, nodeOf(2))
+	g.pass(5000)
+	if v := g.voters(); !slices.Equal(v, []uint64{1, 2, 3}) {
+		t.Fatalf("the voters are %v", v)
+	}
+	return g
+}
+
+// emptied is node b with an empty directory: the process of node d under b's name.
+var emptied = entry.Node{Name: "b", Member: 4}
+
+// A lost node comes back with an empty directory once an operator has said so. Its new member takes the place of
+// the old one in one change: there are three voters at all times.
+func TestANodeIsReplaced(t *testing.T) {
+	g := newABC(t)
+	a, b := g.nodes[0], g.nodes[1]
+	b.parted = true
+	g.pass(15_000) // until it counts as lost
+	a.Join(g.now, 10, emptied)
+	g.pass(1000)
+	if err := a.answers[10].Err; !errors.Is(err, ErrKnown) {
+		t.Fatalf("before Replace, the emptied node is answered %v", err)
+	}
+	a.Replace(g.now, 11, "b")
+	a.Join(g.now, 12, emptied)
+	for range 100 {
+		g.pass(100)
+		if n := len(a.members.Voters); n != 3 {
+			t.Fatalf("there are %d voters: %+v", n, a.members)
+		}
+	}
+	if err := errors.Join(a.answers[11].Err, a.answers[12].Err); err != nil {
+		t.Error(err)
+	}
+	if v := g.voters(); !slices.Equal(v, []uint64{1, 3, 4}) {
+		t.Errorf("the voters are %v", v)
+	}
+	if want := map[string]uint64{"a": 1, "b": 4, "c": 3}; !maps.Equal(g.nodes[3].State().Nodes(), want) {
+		t.Errorf("the new member knows the nodes %v, want %v", g.nodes[3].State().Nodes(), want)
+	}
+}
+
+// While the new member catches up, the old one stays a voter: a quorum is two of three, and never one.
+func TestTheOldMemberLeavesOnlyForOneThatHasEverything(t *testing.T) {
+	g := newABC(t)
+	a, b, d := g.nodes[0], g.nodes[1], g.nodes[3]
+	b.parted, d.parted = true, true
+	g.pass(15_000)
+	a.Replace(g.now, 10, "b")
+	a.Join(g.now, 11, emptied)
+	g.pass(30_000)
+	if !slices.Equal(a.members.Voters, []uint64{1, 2, 3}) || !slices.Equal(a.members.Learners, []uint64{4}) {
+		t.Errorf("while the new member is cut off, the members are %+v", a.members)
+	}
+	d.parted = false
+	g.pass(10_000)
+	if v := g.voters(); !slices.Equal(v, []uint64{1, 3, 4}) {
+		t.Errorf("the voters are %v", v)
+	}
+}
+
+// A node that is lost for long needs no operator, and one that still takes part is never replaced.
+func TestOnlyALostNodeIsReplaced(t *testing.T) {
+	g := newABC(t)
+	a, b := g.nodes[0], g.nodes[1]
+	g.pass(120_000)
+	a.Replace(g.now, 10, "b")
+	a.Join(g.now, 11, emptied)
+	a.Replace(g.now, 12, "x")
+	b.Replace(g.now, 13, "c")
+	g.pass(1000)
+	for id, want := range map[ID]error{10: ErrAnswers, 11: ErrKnown, 12: ErrUnknownNode} {
+		if err := a.answers[id].Err; !errors.Is(err, want) {
+			t.Errorf("call %d is answered %v, want %v", id, err, want)
+		}
+	}
+	if err := b.answers[13].Err; !errors.Is(err, replica.ErrNotLeader) {
+		t.Errorf("a follower answers %v", err)
+	}
+	b.parted = true
+	g.pass(50_000)
+	a.Join(g.now, 14, emptied)
+	g.pass(1000)
+	if err := a.answers[14].Err; !errors.Is(err, ErrKnown) {
+		t.Errorf("after 50 s, the emptied node is answered %v", err)
+	}
+	g.pass(20_000)
+	a.Join(g.now, 15, emptied)
+	g.pass(10_000)
+	if v := g.voters(); a.answers[15].Err != nil || !slices.Equal(v, []uint64{1, 3, 4}) {
+		t.Errorf("after 70 s, the emptied node is answered %v, and the voters are %v", a.answers[15].Err, v)
+	}
+}
+
+// A directory that is emptied twice, before its first new member is a voter, leaves no member behind.
+func TestANodeIsEmptiedTwice(t *testing.T) {
+	g := newABC(t)
+	a, b := g.nodes[0], g.nodes[1]
+	s := settings
+	s.Self, s.ReplaceAfter = nodeOf(4), time.Minute
+	g.add([]uint64{1}, s)
+	b.parted, g.nodes[3].parted = true, true
+	g.pass(15_000)
+	a.Replace(g.now, 10, "b")
+	a.Join(g.now, 11, emptied)
+	g.pass(5000)
+	a.Join(g.now, 12, entry.Node{Name: "b", Member: 5})
+	g.pass(10_000)
+	if v := g.voters(); !slices.Equal(v, []uint64{1, 3, 5}) || len(a.members.Learners) != 0 {
+		t.Errorf("the members are %+v", a.members)
+	}
+}
+
+// Nodes are removed until one is left, also the one that leads. A removed name is free for a new directory.
+func TestNodesAreRemoved(t *testing.T) {
+	g := newABC(t)
+	g.nodes[0].Remove(g.now, 10, "a")
+	g.settle()
+	if err := g.nodes[0].answers[10].Err; !errors.Is(err, replica.ErrNotLeader) {
+		t.Fatalf("the leader answers %v, want ErrNotLeader", err)
+	}
+	g.pass(5000)
+	next := g.leader()
+	if next == g.nodes[0] {
+		t.Fatal("the leader did not let another node lead")
+	}
+	next.Remove(g.now, 11, "a")
+	g.pass(5000)
+	other := next.settings.Self.Member ^ 2 ^ 3
+	if next.answers[11].Err != nil || len(g.voters()) != 2 {
+		t.Fatalf("answered %v, the voters are %v", next.answers[11].Err, g.voters())
+	}
+	next.Remove(g.now, 12, nodeOf(int(other-1)).Name)
+	g.pass(5000)
+	if v := g.voters(); next.answers[12].Err != nil || !slices.Equal(v, []uint64{next.settings.Self.Member}) {
+		t.Fatalf("answered %v, the voters are %v", next.answers[12].Err, v)
+	}
+	next.Remove(g.now, 13, next.settings.Self.Name)
+	next.Join(g.now, 14, entry.Node{Name: "a", Member: 4})
+	g.pass(5000)
+	if err := next.answers[13].Err; !errors.Is(err, ErrTooFew) {
+		t.Errorf("the removal of the last node is answered %v", err)
+	}
+	if v := g.voters(); next.answers[14].Err != nil || !slices.Contains(v, 4) {
+		t.Errorf("the new node is answered %v, and the voters are %v", next.answers[14].Err, v)
+	}
+}
+
+// A node is not removed if the others could then decide nothing.
+func TestANodeThatIsNeededIsNotRemoved(t *testing.T) {
+	g := newABC(t)
+	a := g.nodes[0]
+	g.nodes[2].parted = true
+	g.pass(15_000)
+	a.Remove(g.now, 10, "b")
+	a.Remove(g.now, 11, "c")
+	g.pass(5000)
+	if err := a.answers[10].Err; !errors.Is(err, ErrTooFew) {
+		t.Errorf("the removal of the only node that answers is answered %v", err)
+	}
+	if v := g.voters(); a.answers[11].Err != nil || !slices.Equal(v, []uint64{1, 2}) {
+		t.Errorf("the removal of a lost node is answered %v, and the voters are %v", a.answers[11].Err, v)
+	}
+}
+
+// While a node runs a program that does not know replacements, there are none.
+func TestReplacementsWaitForTheVersion(t *testing.T) {
+	g := newMixed(t, time.Hour)
+	a := g.leader()
+	a.Replace(g.now, 10, "b")
+	a.Remove(g.now, 11, "b")
+	g.settle()
+	for id := ID(10); id <= 11; id++ {
+		if err := a.answers[id].Err; !errors.Is(err, ErrOlder) {
+			t.Errorf("call %d is answered %v, want ErrOlder", id, err)
+		}
+	}
+}
