@@ -158,7 +158,7 @@ func (h *holding) grow(to int) error {
 				"send smaller requests", most)))
 	}
 	if !h.take(min(max(int64(to)-h.bytes, growStep), most-h.bytes)) {
-		return h.fail(h.receiver.Distributor.NoMemory())
+		return h.fail(h.receiver.Distributor.NoMemory(h.tenant))
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ type Distributor interface {
 	// MaxBody returns how many bytes a request may have, decompressed.
 	MaxBody() int
 	// NoMemory returns the error of a request for which no memory is left.
-	NoMemory() error
+	NoMemory(tenant string) error
 	// Malformed counts a request that could not be read.
 	Malformed(tenant, reason string)
 	// Push writes a request: see package write. If the error has a RetryAfter, the sender may

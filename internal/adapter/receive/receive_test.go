@@ -43,9 +43,9 @@ type distributor struct {
 	refused                 []string // tenant and outcome of each call of Refused
 }
 
-func (d *distributor) Admit(string) error { return d.admit }
-func (d *distributor) MaxBody() int       { return 10_000 }
-func (d *distributor) NoMemory() error    { return again{} }
+func (d *distributor) Admit(string) error    { return d.admit }
+func (d *distributor) MaxBody() int          { return 10_000 }
+func (d *distributor) NoMemory(string) error { return again{} }
 func (d *distributor) Malformed(tenant, reason string) {
 	d.malformed = append(d.malformed, tenant+" "+reason)
 }

@@ -56,6 +56,16 @@ func (p *progress) pushed(m *mark) {
 	}
 }
 
+// through returns the last result of `next`, or the present second if there are no listeners.
+func (p *progress) through(now int64) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.marks) == 0 {
+		return now
+	}
+	return p.told
+}
+
 // next returns the Unix second before which all windows were pushed, and whether it is later than
 // the last answer. Without listeners the result is the present second, since there are no
 // windows.

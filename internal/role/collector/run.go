@@ -35,6 +35,9 @@ func New(o Options) (*Collector, error) {
 	return c, nil
 }
 
+// Through returns the time, in Unix milliseconds, before which all windows were pushed.
+func (c *Collector) Through() int64 { return c.windows.through(c.Now().Unix()) * 1000 }
+
 // Run reads and flushes until ctx is done. Then it reads what the kernel has already accepted,
 // and hands over everything, including open windows.
 func (c *Collector) Run(ctx context.Context) error {

@@ -53,6 +53,10 @@ type deltas struct {
 // PushDeltas does for deltas what Push does for other values: it adds them to totals. Each value has
 // the time up to which its sender counted: see otlp.Convert.
 func (d *Distributor) PushDeltas(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error) {
+	return d.watched(ctx, tenant, r, d.pushDeltas)
+}
+
+func (d *Distributor) pushDeltas(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error) {
 	t := d.terms.Load()
 	parts := r.Counts()
 	trip := stage.FromContext(ctx)

@@ -27,6 +27,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenants"
+	"github.com/freshet-io/freshet/internal/core/watermark"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -93,7 +94,7 @@ const (
 	complaint = 10 * time.Second
 )
 
-// Options are the parts of a distributor. All fields but Group and Tenants are required.
+// Options are the parts of a distributor. All fields but Group, Tenants and Watermarks are required.
 type Options struct {
 	Config     settings.Distributor
 	Ingester   Ingester // for samples that are stored as they are sent; unused if there is a group
@@ -105,6 +106,7 @@ type Options struct {
 	Producer   uint64        // identifies this process to the aggregator, across restarts
 	Backends   []Backend     // may be empty
 	Metadata   *metadata.Store
+	Watermarks *watermark.All // learns which senders send, for rules; nil without rules
 	Ledger     *ledger.Ledger
 	Lookback   time.Duration // of queries
 	OutOfOrder time.Duration // a sample may be this much older than its tenant's newest: store.out_of_order
@@ -184,6 +186,7 @@ func (d *Distributor) Admit(tenant string) error {
 		return nil
 	}
 	if wait := d.bucket(tenant).wait(rate, d.Now()); wait > 0 {
+		d.sentBack(tenant)
 		return d.retry(overRate, wait,
 			fmt.Errorf("the tenant sends more than the %d samples a second that distributor.rate allows", rate))
 	}
@@ -216,6 +219,10 @@ func (d *Distributor) retry(reason string, after time.Duration, cause error) err
 // Push writes a tenant's request and returns its outcome: see package write. Its errors are
 // RetryErrors.
 func (d *Distributor) Push(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error) {
+	return d.watched(ctx, tenant, r, d.push)
+}
+
+func (d *Distributor) push(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error) {
 	t := d.terms.Load()
 	parts := r.Counts()
 	stage.FromContext(ctx).Count(parts.Samples + parts.Histograms)
@@ -442,4 +449,7 @@ func (d *Distributor) complain(tenant string, err error) {
 var errNoMemory = errors.New("the requests under way take all the memory that distributor.max_memory allows")
 
 // NoMemory returns the error for a request for which there is no memory.
-func (d *Distributor) NoMemory() error { return d.retry(noMemory, retryAfter, errNoMemory) }
+func (d *Distributor) NoMemory(tenant string) error {
+	d.sentBack(tenant)
+	return d.retry(noMemory, retryAfter, errNoMemory)
+}

@@ -1,0 +1,217 @@
+// Package watermark knows up to when a tenant's data are complete: all that its senders are expected to
+// have sent until then has been delivered. Rules wait for it.
+//
+// Three things hold the watermark back: windows that are not folded yet, requests that are being
+// written or that we asked senders to send again, and senders that are late. The caller hands in times,
+// as Unix milliseconds, and every request as it ends. core/watermark decides nothing about rules.
+package watermark
+
+import (
+	"slices"
+	"sync"
+)
+
+// Marks are the watermarks of one moment.
+type Marks struct {
+	// Complete is the time up to which everything expected has been delivered.
+	Complete int64
+	// InTime is the time up to which nothing is late. It is the present if nothing is, even though the
+	// next requests of the senders have yet to come.
+	InTime int64
+	// Late says what holds InTime back, the oldest first.
+	Late []Late
+}
+
+// Late is one thing that is late.
+type Late struct {
+	Sender string // empty if it is not a sender
+	Reason Reason
+	Since  int64 // when the sender was last heard, or when the trouble began
+	Mark   int64 // the time up to which it has delivered
+}
+
+// Reason says why something is late.
+type Reason string
+
+// The reasons.
+const (
+	Silent    Reason = "silent"  // a sender has missed its time to send
+	Behind    Reason = "behind"  // a sender sends, but old samples: it drains a backlog
+	Refused   Reason = "refused" // we ask senders to send again later
+	Queued    Reason = "queued"  // a request waits to be written
+	Unwritten Reason = "windows" // windows wait for the journal
+)
+
+const (
+	second = 1000 // in milliseconds
+
+	// patience is how much later than usual something may be before it is late.
+	patience = 5 * second
+
+	// refusals is how long after the last refusal the refused senders may take to come again. Prometheus
+	// tries again within 5 s.
+	refusals = 10 * second
+
+	// MaxSenders bounds the senders of a tenant that are watched.
+	MaxSenders = 10_000
+)
+
+// All has the watermarks of the tenants with rules. It costs other tenants one look-up for a request. A
+// nil All has none.
+type All struct{ tenants sync.Map } // string to *Tenant
+
+// Of returns the watermark of a tenant, or nil if the tenant is not watched.
+func (a *All) Of(tenant string) *Tenant {
+	if a == nil {
+		return nil
+	}
+	t, _ := a.tenants.Load(tenant)
+	of, _ := t.(*Tenant)
+	return of
+}
+
+// Watch returns the watermark of a tenant, which is watched from now on.
+func (a *All) Watch(tenant string, timeout int64) *Tenant {
+	t, _ := a.tenants.LoadOrStore(tenant, NewTenant(timeout))
+	return t.(*Tenant)
+}
+
+// Tenant is the watermark of one tenant. Its methods are safe for concurrent use.
+type Tenant struct {
+	mu        sync.Mutex
+	senders   map[Key]*state
+	begun     map[int64]int // requests under way, by their arrival
+	refused   span
+	timeout   int64
+	unwatched uint64
+}
+
+// span is a time of refusals. It is zero if there were none.
+type span struct{ from, to int64 }
+
+// NewTenant returns a watermark that nothing holds back. A sender that is silent for `timeout` no longer
+// counts.
+func NewTenant(timeout int64) *Tenant {
+	return &Tenant{senders: map[Key]*state{}, begun: map[int64]int{}, timeout: timeout}
+}
+
+// SetTimeout changes how long a sender may be silent.
+func (t *Tenant) SetTimeout(timeout int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.timeout = timeout
+}
+
+// Begin notes that a request has arrived, and is now being written.
+func (t *Tenant) Begin(at int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begun[at]++
+}
+
+// Written notes that the request that arrived at `begun` is written, and when: queries see its samples.
+// `newest` is the time of its newest sample.
+func (t *Tenant) Written(k Key, begun, newest, now int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.end(begun)
+	s := t.senders[k]
+	if s == nil {
+		if len(t.senders) >= MaxSenders {
+			t.unwatched++
+			return
+		}
+		s = newState(now)
+		t.senders[k.clone()] = s
+	}
+	s.sent(now, min(newest, now))
+}
+
+// Ended notes that the request that arrived at `begun` has ended, and says nothing about its sender.
+func (t *Tenant) Ended(begun int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.end(begun)
+}
+
+// SentBack notes that a sender was asked to send a request again later.
+func (t *Tenant) SentBack(now int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.refused == (span{}) || now-t.refused.to > refusals {
+		t.refused.from = now
+	}
+	t.refused.to = now
+}
+
+func (t *Tenant) end(begun int64) {
+	if t.begun[begun]--; t.begun[begun] <= 0 {
+		delete(t.begun, begun)
+	}
+}
+
+// Gone removes the senders that were silent for too long, and returns those that were expected to send.
+func (t *Tenant) Gone(now int64) (gone []Late) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k, s := range t.senders {
+		if now-s.arrival < t.timeout {
+			continue
+		}
+		delete(t.senders, k)
+		if s.expected() {
+			gone = append(gone, Late{k.String(), Silent, s.arrival, s.newest})
+		}
+	}
+	slices.SortFunc(gone, byMark)
+	return gone
+}
+
+// Unwatched returns how many requests came from senders beyond MaxSenders.
+func (t *Tenant) Unwatched() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.unwatched
+}
+
+// Marks returns the watermarks. `windows` is the time up to which all windows are folded.
+func (t *Tenant) Marks(now, windows int64) Marks {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := Marks{Complete: min(now, windows), InTime: now}
+	if now-windows > patience {
+		m.late(Late{Reason: Unwritten, Since: windows, Mark: windows})
+	}
+	for at := range t.begun {
+		m.Complete = min(m.Complete, at)
+		if now-at > patience {
+			m.late(Late{Reason: Queued, Since: at, Mark: at})
+		}
+	}
+	refusing := t.refused != (span{}) && now-t.refused.to <= refusals && now-t.refused.from < t.timeout
+	if refusing {
+		m.late(Late{Reason: Refused, Since: t.refused.from, Mark: t.refused.from})
+	}
+	for k, s := range t.senders {
+		if !s.expected() || now-s.arrival >= t.timeout {
+			continue
+		}
+		mark := s.mark()
+		m.Complete = min(m.Complete, mark)
+		switch {
+		case now-s.arrival > s.allowance():
+			m.late(Late{k.String(), Silent, s.arrival, mark})
+		case s.behind:
+			m.late(Late{k.String(), Behind, s.arrival, mark})
+		case refusing && s.arrival < t.refused.from: // it holds data because we told it to
+			m.late(Late{k.String(), Refused, s.arrival, mark})
+		}
+	}
+	slices.SortFunc(m.Late, byMark)
+	return m
+}
+
+func (m *Marks) late(l Late) {
+	m.Late = append(m.Late, l)
+	m.InTime, m.Complete = min(m.InTime, l.Mark), min(m.Complete, l.Mark)
+}

@@ -1,0 +1,192 @@
+package watermark
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
+)
+
+// world is a tenant, and the present in milliseconds.
+type world struct {
+	t *testing.T
+	*Tenant
+	now int64
+}
+
+func newWorld(t *testing.T) *world { return &world{t, NewTenant(300 * second), 1_000_000 * second} }
+
+func named(name string) Key { return Key{Sender: sender.Sender{Agent: name}} }
+
+// sends lets a sender write a request whose newest sample is `lag` seconds old.
+func (w *world) sends(name string, lag int64) {
+	w.Begin(w.now)
+	w.Written(named(name), w.now, w.now-lag*second, w.now)
+}
+
+// every lets a sender send fresh samples each `seconds`, `n` times.
+func (w *world) every(name string, seconds int64, n int) {
+	for range n {
+		w.now += seconds * second
+		w.sends(name, 0)
+	}
+}
+
+// expect compares the watermarks, as ages in seconds, and what is late.
+func (w *world) expect(when string, complete, inTime int64, late ...string) {
+	w.t.Helper()
+	m := w.Marks(w.now, w.now)
+	var names []string
+	for _, l := range m.Late {
+		names = append(names, strings.TrimSpace(strings.Trim(l.Sender, "()?")+" "+string(l.Reason)))
+	}
+	got := fmt.Sprint((w.now-m.Complete)/second, (w.now-m.InTime)/second, names)
+	if want := fmt.Sprint(complete, inTime, late); got != want {
+		w.t.Errorf("%s: complete and in time up to %s seconds ago, want %s", when, got, want)
+	}
+}
+
+func TestALateSenderHoldsTheWatermark(t *testing.T) {
+	w := newWorld(t)
+	w.expect("nobody sends", 0, 0)
+	w.every("a", 10, 4)
+	w.expect("it has just sent", 0, 0)
+	w.now += 20 * second // one and a half times its usual gap, and 5 s
+	w.expect("it is on time", 20, 0)
+	w.now += second
+	w.expect("it is late", 21, 21, "a silent")
+	w.now += 278 * second
+	w.expect("it is late for long", 299, 299, "a silent")
+	if gone := w.Gone(w.now); len(gone) != 0 {
+		t.Errorf("gone before its time: %v", gone)
+	}
+	w.now += second
+	w.expect("it is gone", 0, 0)
+	if gone := w.Gone(w.now); len(gone) != 1 || len(w.Gone(w.now)) != 0 {
+		t.Errorf("gone are %v, want the sender, once", gone)
+	}
+	w.every("a", 60, 1)
+	w.expect("it is new", 0, 0)
+}
+
+// A sender that drains a backlog over two connections has delivered what the slower one has delivered.
+func TestABacklogIsFollowed(t *testing.T) {
+	w := newWorld(t)
+	w.every("a", 10, 4)
+	w.now += 100 * second
+	w.expect("an outage", 100, 100, "a silent")
+	w.sends("a", 95)
+	w.sends("a", 40)
+	w.expect("two connections drain", 95, 95, "a behind")
+	w.now += 4 * second
+	w.sends("a", 50)
+	w.sends("a", 0)
+	w.expect("the requests of the last seconds count", 99, 99, "a behind")
+	for range 3 {
+		w.now += 5 * second
+		w.sends("a", 0)
+	}
+	w.expect("it has caught up", 0, 0)
+	w.now += 21 * second
+	w.expect("the outage is no habit", 21, 21, "a silent")
+}
+
+// Waiting for what will not come would stop alerts.
+func TestSendersThatAreNotExpected(t *testing.T) {
+	for _, c := range []struct {
+		why   string
+		sends func(w *world)
+	}{
+		{"a script sends once, in many requests", func(w *world) {
+			for range 100 {
+				w.now += 10
+				w.sends("a", 0)
+			}
+		}},
+		{"a job sends each five minutes less a second", func(w *world) { w.every("a", 299, 10) }},
+		{"a backfill sends samples of last week", func(w *world) {
+			for i := range int64(20) {
+				w.now += 2 * second
+				w.sends("a", 700_000-100*i)
+			}
+		}},
+	} {
+		w := newWorld(t)
+		c.sends(w)
+		w.now += 200 * second
+		w.expect(c.why, 0, 0)
+	}
+}
+
+// A scrape of many series makes a burst of requests. The gap within a burst is not the sender's cadence.
+func TestBurstsAreNoCadence(t *testing.T) {
+	w := newWorld(t)
+	for range 4 {
+		w.now += 59 * second
+		for range 50 {
+			w.now += 20
+			w.sends("a", 0)
+		}
+	}
+	w.now += 60 * second
+	w.expect("between two scrapes", 60, 0)
+}
+
+// A sender whose samples are always a minute old is as complete as it will ever be.
+func TestAUsualLagIsNotLate(t *testing.T) {
+	w := newWorld(t)
+	for range 20 {
+		w.now += 15 * second
+		w.sends("a", 60)
+	}
+	w.expect("its samples are always old", 60, 0)
+}
+
+func TestOurOwnDelaysHoldTheWatermark(t *testing.T) {
+	w := newWorld(t)
+	w.every("a", 10, 4)
+	began := w.now
+	w.Begin(began)
+	w.now += 5 * second
+	w.expect("a request is being written", 5, 0)
+	w.now += second
+	w.expect("a request waits for a store", 6, 6, "queued")
+	w.Ended(began)
+	w.expect("it is written", 6, 0)
+	w.SentBack(w.now)
+	w.now += 3 * second
+	w.expect("senders are sent back", 9, 9, "a refused", "refused")
+	w.sends("a", 0)
+	w.expect("the sender came again, others may not have", 3, 3, "refused")
+	w.now += 8 * second
+	w.expect("nobody was sent back lately", 8, 0)
+	if m := w.Marks(w.now, w.now-6*second); m.InTime != w.now-6*second || m.Late[0].Reason != Unwritten {
+		t.Errorf("windows wait: %+v", m)
+	}
+}
+
+// An HA pair sends from two addresses, and one of them is enough.
+func TestAPairIsOneSender(t *testing.T) {
+	w := newWorld(t)
+	for range 10 {
+		w.now += 10 * second
+		w.Begin(w.now)
+		w.Written(Key{Pair: "eu"}, w.now, w.now, w.now)
+	}
+	w.now += 30 * second
+	if m := w.Marks(w.now, w.now); len(m.Late) != 1 || m.Late[0].Sender != "HA pair eu" {
+		t.Errorf("late are %v, want the pair", m.Late)
+	}
+}
+
+// Any sender of a tenant could otherwise fill the memory, by changing its User-Agent.
+func TestSendersAreBounded(t *testing.T) {
+	w := newWorld(t)
+	for i := range MaxSenders + 10 {
+		w.sends(fmt.Sprint(i), 0)
+	}
+	if n := len(w.senders); n != MaxSenders || w.Unwatched() != 10 {
+		t.Errorf("%d senders, %d requests of others; want %d and 10", n, w.Unwatched(), MaxSenders)
+	}
+}

@@ -1,0 +1,62 @@
+package distributor
+
+import (
+	"context"
+	"math"
+
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/sender"
+	"github.com/freshet-io/freshet/internal/core/watermark"
+	"github.com/freshet-io/freshet/internal/core/write"
+)
+
+// watched pushes a request, and tells the watermark of its tenant about it. Requests of our own have no
+// sender to wait for.
+func (d *Distributor) watched(
+	ctx context.Context, tenant string, r *write.Incoming,
+	push func(context.Context, string, *write.Incoming) (outcome.Outcome, error),
+) (outcome.Outcome, error) {
+	w := d.Watermarks.Of(tenant)
+	if w == nil || r.Results || r.Sender == (sender.Sender{}) {
+		return push(ctx, tenant, r)
+	}
+	begun := d.Now().UnixMilli()
+	w.Begin(begun)
+	o, err := push(ctx, tenant, r)
+	newest, any := newestOf(r)
+	pair := d.terms.Load().pairOf(r)
+	now := d.Now().UnixMilli()
+	switch {
+	case err != nil:
+		w.Ended(begun)
+		w.SentBack(now)
+	case !any, pair != (write.Pair{}) && o.Written == (outcome.Counts{}): // the pair's other server is elected
+		w.Ended(begun)
+	case pair != (write.Pair{}):
+		w.Written(watermark.Key{Pair: pair.Cluster}, begun, newest, now)
+	default:
+		w.Written(watermark.Key{Sender: r.Sender}, begun, newest, now)
+	}
+	return o, err
+}
+
+// sentBack tells the watermark of a tenant that a request was refused before it was read.
+func (d *Distributor) sentBack(tenant string) {
+	if w := d.Watermarks.Of(tenant); w != nil {
+		w.SentBack(d.Now().UnixMilli())
+	}
+}
+
+// newestOf returns the time of the newest sample of a request, if it has any.
+func newestOf(r *write.Incoming) (newest int64, any bool) {
+	newest = math.MinInt64
+	for i := range r.Series {
+		for _, s := range r.Samples(&r.Series[i]) {
+			newest = max(newest, s.Time)
+		}
+		for j := range r.Histograms(&r.Series[i]) {
+			newest = max(newest, r.Histograms(&r.Series[i])[j].Time)
+		}
+	}
+	return newest, newest > math.MinInt64
+}
