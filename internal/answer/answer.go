@@ -3,6 +3,20 @@
 // shape is declared once. It has only types and names.
 //
 // The names of fields in JSON never change, because scripts read them.
+//
+// The files, from the top; each uses only names of files below it:
+//
+//	ledger.go    the books of a tenant
+//	rules.go     what rules wait for
+//	cluster.go   the nodes of a cluster
+//	top.go       the busiest metrics and senders
+//	tail.go      lines as they arrive
+//	explain.go   the fate of a datagram's lines
+//	event.go     events
+//	process.go   the costs of the process
+//	snapshot.go  snapshots
+//	restart.go   a restart in place
+//	answer.go    files in the data directory
 package answer
 
 import (

@@ -8,6 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/watermark"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/group"
@@ -53,6 +54,9 @@ func (s *server) openDistributor() error {
 		return err
 	}
 	s.metadata = metadata.New()
+	if s.has(settings.RoleRuler) {
+		s.watermarks = new(watermark.All)
+	}
 	var requests distributor.Group
 	gate := s.tenants
 	if s.inGroup() {
@@ -62,7 +66,7 @@ func (s *server) openDistributor() error {
 		Config: s.config.Distributor, Ingester: s.ingester,
 		Tiles: s.stores, Aggregator: laterAggregator{&s.aggregator}, Group: requests, Cluster: s.inCluster(), Tenants: gate,
 		Producer: producer, Backends: s.backends(),
-		Metadata: s.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta,
+		Metadata: s.metadata, Watermarks: s.watermarks, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta,
 		OutOfOrder: s.config.Store.OutOfOrder,
 		Now:        time.Now, Registry: s.registry, Logger: s.logger,
 	})

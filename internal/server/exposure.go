@@ -61,6 +61,7 @@ var exposures = map[string]exposure{
 	"/api/v1/status/explain":     reads,
 	"GET /api/v1/status/ledger":  reads,
 	"GET /api/v1/status/process": reads,
+	"GET /api/v1/status/rules":   reads,
 	"GET /api/v1/status/top":     reads,
 
 	"/api/v1/write":           writes,

@@ -25,6 +25,7 @@ func (s *server) serveHTTP() {
 	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
 	mux.HandleFunc("GET /api/v1/status/limits", s.serveLimits)
 	mux.HandleFunc("GET /api/v1/status/process", s.serveProcess)
+	mux.HandleFunc("GET /api/v1/status/rules", s.serveRules)
 	mux.HandleFunc("GET /api/v1/status/top", s.serveTop)
 	mux.HandleFunc("GET /api/v1/status/traces", s.serveTraces)
 	mux.HandleFunc("/api/v1/status/explain", s.serveExplain)

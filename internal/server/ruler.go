@@ -3,8 +3,10 @@ package server
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 
@@ -32,7 +34,8 @@ func (s *server) openRuler() error {
 	s.ruler, err = ruler.New(ruler.Options{
 		Config: s.config.Rules, Files: files,
 		Engine: promapi.Own{Engine: s.engine}, Parser: s.engine.Parser(), Queryable: s.querier,
-		Distributor: s.distributor, ExternalURL: s.ownURL(), Registry: s.registry, Logger: s.logger,
+		Distributor: s.distributor, Watermarks: s.watermarks, Windows: s.collector.Through,
+		ExternalURL: s.ownURL(), Registry: s.registry, Logger: s.logger,
 	})
 	return err
 }
@@ -62,6 +65,18 @@ func (s *server) reloadRuler(next settings.Config, files ruler.Files) {
 	if err := s.ruler.Reload(next.Rules, files); err != nil {
 		s.logger.Error("not all rules were reloaded; reload again", "error", err)
 	}
+}
+
+// serveRules says what the rules of the request's tenant wait for.
+func (s *server) serveRules(w http.ResponseWriter, r *http.Request) {
+	name := tenantOf(r)
+	var of *ruler.Tenant
+	if s.ruler != nil {
+		of = s.ruler.Retriever(name)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// Fails only if the client is gone.
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": of.Status(name)})
 }
 
 // rulesOf returns the rules of a tenant.

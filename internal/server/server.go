@@ -33,6 +33,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tenants"
+	"github.com/freshet-io/freshet/internal/core/watermark"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/role/distributor"
@@ -90,6 +91,7 @@ type server struct {
 	outbox      atomic.Pointer[outbox.Outbox] // nil outside a cluster, and until it is open
 	querier     *querier.Queryable
 	engine      *promapi.Engine // the PromQL engine of the querier
+	watermarks  *watermark.All  // of the tenants with rules; nil without the role ruler
 	ruler       *ruler.Ruler    // nil in a cluster
 	scraper     *scraper.Scraper
 	prober      *prober.Prober

@@ -26,6 +26,8 @@ type Rules struct {
 	ExternalURL    string                 `yaml:"external_url" help:"URL at which people reach this server, for the links of alerts; empty: the host's name and the port of http.listen"`
 	ExternalLabels map[string]string      `yaml:"external_labels" help:"labels that are added to each notification, and that templates see (name: value)"`
 	AlertRelabel   []mapping.Relabel      `yaml:"alert_relabel" help:"steps of Prometheus' relabel_config for each notification, after external_labels"`
+	SenderTimeout  time.Duration          `yaml:"sender_timeout" help:"silence after which rules no longer wait for a sender of remote write or OTLP"`
+	StaleAlert     time.Duration          `yaml:"stale_alert" help:"how long rules may be stale before the alert FreshetRulesWaiting fires"`
 	Alertmanagers  []Alertmanager         `yaml:"alertmanagers" help:"Alertmanagers that are notified; each gets all notifications"`
 	Tenants        map[string]TenantRules `yaml:"tenants" help:"rules of single tenants, by name"`
 }
@@ -55,8 +57,11 @@ type Alertmanager struct {
 	TLS             TLS    `yaml:"tls"`
 }
 
-// DefaultRules evaluates each minute, as Prometheus does.
-func DefaultRules() Rules { return Rules{Interval: time.Minute} }
+// DefaultRules evaluates each minute, as Prometheus does, and waits for a sender as long as queries see its
+// last samples.
+func DefaultRules() Rules {
+	return Rules{Interval: time.Minute, SenderTimeout: 5 * time.Minute, StaleAlert: 2 * time.Minute}
+}
 
 // Patterns returns the paths and globs of each tenant that has any. Files without a tenant belong to
 // the tenant `own`.
@@ -89,6 +94,12 @@ func (c Rules) Validate() (problems []conf.Problem) {
 	add := func(key, text string) { problems = append(problems, conf.Problem{Key: key, Text: text}) }
 	if c.Interval < time.Second {
 		add("interval", "must be at least 1s; set it to 1m")
+	}
+	if c.SenderTimeout < 10*time.Second || c.SenderTimeout > time.Hour {
+		add("sender_timeout", "must be 10s to 1h; set it to 5m")
+	}
+	if c.StaleAlert < time.Second {
+		add("stale_alert", "must be at least 1s; set it to 2m")
 	}
 	if u, err := url.Parse(c.ExternalURL); c.ExternalURL != "" &&
 		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {

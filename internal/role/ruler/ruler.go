@@ -19,7 +19,9 @@ import (
 	"github.com/prometheus/prometheus/storage"
 
 	"github.com/freshet-io/freshet/internal/adapter/rulefiles"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/watermark"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -37,7 +39,9 @@ type Options struct {
 	Parser      parser.Parser
 	Queryable   storage.Queryable // finds the tenant in the context of Select
 	Distributor Distributor
-	ExternalURL *url.URL // where people reach this server, if the configuration does not say
+	Watermarks  *watermark.All
+	Windows     func() int64 // the time up to which all windows are folded, in Unix milliseconds
+	ExternalURL *url.URL     // where people reach this server, if the configuration does not say
 	Registry    prometheus.Registerer
 	Logger      *slog.Logger
 }
@@ -173,6 +177,15 @@ func (t *Tenant) Alertmanagers() []*url.URL {
 		return nil
 	}
 	return t.of.notifier.Alertmanagers()
+}
+
+// Status says what the rules wait for. The answer is zero if there are none.
+func (t *Tenant) Status(name string) answer.Rules {
+	if t == nil || t.of == nil {
+		return answer.Rules{Tenant: name, Late: []answer.LateSender{}, Gone: []answer.LateSender{},
+			Waiting: []answer.WaitingGroup{}}
+	}
+	return t.of.waiting.status()
 }
 
 // DroppedAlertmanagers returns the Alertmanagers that relabelling drops: none, since there is no such

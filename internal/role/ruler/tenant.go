@@ -3,11 +3,13 @@ package ruler
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"path"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
@@ -33,7 +35,13 @@ type tenantRules struct {
 	rules    *rules.Manager
 	notifier *notifier.Manager
 	finder   *discovery.Manager // finds the Alertmanagers
+	waiting  *waiting
+	gate     *gate
+	logger   *slog.Logger
 
+	staleAlert atomic.Int64 // rules.stale_alert in nanoseconds
+
+	ctx        context.Context    // of evaluations
 	cancel     context.CancelFunc // ends evaluations
 	stopFinder context.CancelFunc
 	sending    context.Context // of requests to Alertmanagers
@@ -44,11 +52,14 @@ type tenantRules struct {
 func newTenantRules(o Options, name string) (*tenantRules, error) {
 	reg := prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name}, o.Registry)
 	logger := o.Logger.With("tenant", name)
-	t := &tenantRules{name: name, own: o.ExternalURL, parser: o.Parser}
+	t := &tenantRules{name: name, own: o.ExternalURL, parser: o.Parser, logger: logger}
 	t.files.Store(&rulefiles.Set{})
+	t.waiting = newWaiting(name, o, reg)
+	t.gate = newGate(t.waiting.current, t.resend, func(slots int) { t.waiting.skipped.Add(float64(slots)) })
+	t.waiting.gate = t.gate
 
-	var ctx, finding context.Context
-	ctx, t.cancel = context.WithCancel(tenant.NewContext(context.Background(), name))
+	var finding context.Context
+	t.ctx, t.cancel = context.WithCancel(tenant.NewContext(context.Background(), name))
 	finding, t.stopFinder = context.WithCancel(context.Background())
 	t.sending, t.endSends = context.WithCancel(context.Background())
 
@@ -65,7 +76,7 @@ func newTenantRules(o Options, name string) (*tenantRules, error) {
 		ExternalURL:          o.ExternalURL,
 		QueryFunc:            inTurn(query(o.Engine, o.Queryable)),
 		NotifyFunc:           t.notify,
-		Context:              ctx,
+		Context:              t.ctx,
 		Appendable:           results{o.Distributor, name},
 		Queryable:            o.Queryable,
 		Logger:               logger,
@@ -94,7 +105,12 @@ func (t *tenantRules) configure(c settings.Rules, files rulefiles.Set) error {
 	}
 	t.address.Store(&address)
 	t.files.Store(&files)
-	return t.rules.Update(c.Interval, files.Paths(), external, address, nil)
+	t.waiting.watermark.SetTimeout(c.SenderTimeout.Milliseconds())
+	t.staleAlert.Store(int64(c.StaleAlert))
+	t.gate.halt()
+	err := t.rules.Update(c.Interval, files.Paths(), external, address, t.gate.iterate)
+	t.gate.resume(t.rules.RuleGroups())
+	return err
 }
 
 // Load implements rules.GroupLoader. The files were read before, so that all of them are checked before
@@ -111,11 +127,13 @@ func (t *tenantRules) start(running *sync.WaitGroup) {
 	running.Go(func() { _ = t.finder.Run() }) // its error is the end of its context
 	running.Go(func() { t.notifier.Run(t.finder.SyncCh()) })
 	running.Go(t.rules.Run)
+	running.Go(func() { t.waiting.watch(t.ctx, t) })
 }
 
 // stop ends evaluations. The notifier then sends the notifications that wait, and ends.
 func (t *tenantRules) stop() {
 	t.cancel()
+	t.gate.halt()
 	t.rules.Stop()
 	t.stopFinder()
 	t.notifier.Stop()
@@ -158,13 +176,31 @@ func (t *tenantRules) notify(_ context.Context, expr string, alerts ...*rules.Al
 	all := make([]*notifier.Alert, len(alerts))
 	for i, a := range alerts {
 		all[i] = &notifier.Alert{
-			StartsAt: a.FiredAt, EndsAt: a.ValidUntil, Labels: a.Labels, Annotations: a.Annotations, GeneratorURL: link,
+			// The evaluation may be of a slot in the past. An end from there would resolve the alert at once.
+			StartsAt: a.FiredAt, EndsAt: time.Now().Add(a.ValidUntil.Sub(a.LastSentAt)),
+			Labels: a.Labels, Annotations: a.Annotations, GeneratorURL: link,
 		}
 		if !a.ResolvedAt.IsZero() {
 			all[i].EndsAt = a.ResolvedAt
 		}
 	}
 	t.notifier.Send(all...)
+}
+
+// resend sends the firing alerts of a group again. An Alertmanager resolves alerts about which it hears
+// nothing.
+func (t *tenantRules) resend(g *rules.Group) {
+	hold := 4 * max(g.Interval(), resendDelay) // as Prometheus does
+	for _, rule := range g.AlertingRules() {
+		var firing []*rules.Alert
+		for _, a := range rule.ActiveAlerts() {
+			if a.State == rules.StateFiring {
+				a.ValidUntil = a.LastSentAt.Add(hold)
+				firing = append(firing, a)
+			}
+		}
+		t.notify(t.ctx, rule.Query().String(), firing...)
+	}
 }
 
 // linkTo returns the address of an expression in Explore.

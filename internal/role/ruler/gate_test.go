@@ -1,0 +1,202 @@
+package ruler
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/rules"
+
+	"github.com/freshet-io/freshet/internal/core/watermark"
+)
+
+// gated is a group behind a gate, on a virtual clock that begins at 0. The test moves the watermark.
+type gated struct {
+	*gate
+	group *rules.Group
+
+	mu      sync.Mutex
+	marks   watermark.Marks
+	slots   []int // the evaluated slots, in seconds
+	resent  int
+	skipped int
+	begun   time.Time
+}
+
+// newGated makes a group of one rule: an alert, or a recording.
+func newGated(t *testing.T, interval time.Duration, alerting bool) *gated {
+	w := &gated{begun: time.Now()}
+	w.gate = newGate(func() watermark.Marks {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.marks
+	}, func(*rules.Group) { w.resent++ }, func(n int) { w.skipped += n })
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rule rules.Rule = rules.NewRecordingRule("r", expr, labels.EmptyLabels())
+	if alerting {
+		rule = rules.NewAlertingRule("a", expr, 0, 0, labels.EmptyLabels(), labels.EmptyLabels(), labels.EmptyLabels(), "",
+			true, nil)
+	}
+	w.group = rules.NewGroup(rules.GroupOptions{Name: "g", File: "f", Interval: interval, Rules: []rules.Rule{rule},
+		Opts: &rules.ManagerOptions{
+			Context: t.Context(), Registerer: prometheus.NewRegistry(), Appendable: results{&taker{}, "t"},
+			NotifyFunc: func(context.Context, string, ...*rules.Alert) {},
+			QueryFunc: func(_ context.Context, _ string, at time.Time) (promql.Vector, error) {
+				w.slots = append(w.slots, int(at.Sub(w.begun)/time.Second))
+				return nil, nil
+			},
+		}})
+	return w
+}
+
+// tick evaluates the group as Prometheus' loop does, at a second.
+func (w *gated) tick(second int) {
+	w.iterate(context.Background(), w.group, w.begun.Add(time.Duration(second)*time.Second))
+}
+
+// reaches moves both watermarks to a second.
+func (w *gated) reaches(complete, inTime int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := func(s int) int64 { return w.begun.Add(time.Duration(s) * time.Second).UnixMilli() }
+	w.marks = watermark.Marks{Complete: at(complete), InTime: at(inTime)}
+}
+
+func (w *gated) expect(t *testing.T, when string, want ...int) {
+	t.Helper()
+	if fmt.Sprint(w.slots) != fmt.Sprint(want) {
+		t.Errorf("%s: evaluated the slots %v, want %v", when, w.slots, want)
+	}
+}
+
+func TestSlotsWaitAndRunInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGated(t, 20*time.Second, false)
+		w.reaches(30, 1000)
+		w.tick(25)
+		w.expect(t, "the data are complete", 20) // the end of a tile
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.tick(45)
+			w.tick(105) // the loop dropped the ticks between
+		}()
+		time.Sleep(50 * time.Second)
+		synctest.Wait()
+		w.expect(t, "the data are not complete", 20)
+		w.reaches(61, 1000)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		w.expect(t, "more data", 20, 40, 60)
+		if all := w.waitingGroups(); len(all) != 1 || !all[0].stale.IsZero() || all[0].slot != w.begun.Add(80*time.Second) {
+			t.Errorf("waiting are %+v", all)
+		}
+		w.reaches(200, 1000)
+		<-done
+		w.expect(t, "all data", 20, 40, 60, 80, 100)
+	})
+}
+
+// An alert must not wait for the next request of a sender that is on time.
+func TestAlertsWaitOnlyForWhatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGated(t, 10*time.Second, true)
+		w.reaches(3, 20)
+		w.tick(20)
+		w.expect(t, "nothing is late", 20)
+	})
+}
+
+// Alertmanager resolves alerts about which it hears nothing. People must learn that rules wait.
+func TestAStaleGroupTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGated(t, 15*time.Second, true)
+		w.reaches(0, 5)
+		go w.tick(10)
+		// The loop ticks at the time of the slot, so the clock is at 10 s when the wait begins.
+		time.Sleep(64 * time.Second)
+		synctest.Wait()
+		stale := func() bool { return !w.waitingGroups()[0].stale.IsZero() }
+		if stale() || w.resent != 1 {
+			t.Errorf("after 64 s: stale %v, sent again %d times; want false and once", stale(), w.resent)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if !stale() {
+			t.Error("two intervals and 31 s after the watermark, the group is not stale")
+		}
+		time.Sleep(240 * time.Second)
+		synctest.Wait()
+		if w.resent != 5 {
+			t.Errorf("sent again %d times in five minutes, want each minute", w.resent)
+		}
+		w.reaches(400, 400)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if all := w.waitingGroups(); len(all) != 1 {
+			t.Errorf("waiting are %+v, want the group: it has slots to catch up with", all)
+		}
+		w.tick(300)
+		if all := w.waitingGroups(); len(all) != 0 {
+			t.Errorf("waiting are %+v, want none", all)
+		}
+	})
+}
+
+// A reload waits for the evaluations under way, so a wait must end.
+func TestAWaitIsInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGated(t, 10*time.Second, false)
+		w.reaches(10, 10)
+		w.tick(10)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.tick(20)
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.halt()
+		<-done
+		w.halt() // a stop after a reload that failed
+		w.resume([]*rules.Group{w.group})
+		w.reaches(40, 40)
+		w.tick(40)
+		w.expect(t, "after the reload", 10, 20, 30, 40)
+		w.resume(nil)
+		if len(w.groups) != 0 {
+			t.Errorf("%d groups are known after they were removed", len(w.groups))
+		}
+	})
+}
+
+func TestCatchingUpIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		interval      time.Duration
+		slots, missed int
+	}{
+		{time.Second, 601, 3600 - 601}, // 600 besides the present
+		{time.Minute, 16, 60 - 16},     // 15 min
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newGated(t, c.interval, false)
+			w.reaches(10_000, 10_000)
+			w.tick(60)
+			w.slots = nil
+			w.tick(3660)
+			if len(w.slots) != c.slots || w.skipped != c.missed || w.slots[len(w.slots)-1] != 3660 {
+				t.Errorf("each %v: %d slots, %d skipped; want %d and %d", c.interval, len(w.slots), w.skipped, c.slots, c.missed)
+			}
+		})
+	}
+}
