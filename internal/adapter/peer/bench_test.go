@@ -22,7 +22,7 @@ const benchSize = 1 << 20 // bytes of an entry
 
 // BenchmarkEntries sends entries of 1 MiB from one node to another over loopback, both in this process.
 //
-// Bound: at most 4 times the CPU of BenchmarkTLS, which sends the same bytes. Leaders send each entry twice,
+// Bound: at most 3 times the CPU of BenchmarkTLS, which sends the same bytes. Leaders send each entry twice,
 // so 10 MB/s of entries cost less than a tenth of a core, on all nodes together.
 func BenchmarkEntries(b *testing.B) {
 	all := nodes(b, "a", "b")

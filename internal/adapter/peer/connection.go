@@ -74,7 +74,8 @@ func (p *Peers) newConnection(n *node, name string, room int) (*connection, erro
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(2*window),
 		grpc.WithWriteBufferSize(writeBuffer),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxFrame), grpc.MaxCallSendMsgSize(maxFrame)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxFrame), grpc.MaxCallSendMsgSize(maxFrame),
+			grpc.ForceCodecV2(wire.Codec)),
 		// gRPC sends pings at most every 10 s. The kernel probes every 2 s: see dial. Timeout is also
 		// the TCP_USER_TIMEOUT of the connection.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
@@ -284,7 +285,7 @@ func (c *connection) sendAll(broken context.Context, s stream, between ends, sen
 			unacknowledged = 0
 		}
 		unacknowledged++
-		if s.Send(&wire.Batch{Messages: messages}) != nil { // Recv has the error
+		if s.SendMsg(messages) != nil { // Recv has the error
 			<-broken.Done()
 			return false
 		}

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
@@ -13,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
-// A batch that is not refused has only messages between the members of the hello, all of them
-// unchanged.
+// A batch is read as protobuf reads it. If it is not refused, it has only messages between the members of the
+// hello, all of them unchanged.
 func FuzzBatch(f *testing.F) {
 	m := heartbeat(f, 1, 2, 3)
 	body, err := m.Append(nil)
@@ -27,9 +28,25 @@ func FuzzBatch(f *testing.F) {
 	}
 	f.Add(whole)
 	f.Add(whole[:len(whole)-3])
+	sent, err := wire.Codec.Marshal(wire.Parts{{Body: [][]byte{body[:3], nil, body[3:]}, Bytes: len(body), Sent: 5},
+		{Body: [][]byte{body}, Bytes: len(body), Sent: -5, Applied: 7}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(sent.Materialize())
+	hello, err := proto.Marshal(&wire.Batch{Hello: &wire.Hello{Node: "a"}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(hello)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var in wire.Batch
-		if proto.Unmarshal(b, &in) != nil {
+		var in, want wire.Batch
+		err := wire.Codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, &in)
+		failure := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, &want)
+		if (err == nil) != (failure == nil) || err == nil && !proto.Equal(&in, &want) {
+			t.Fatalf("read as %v, error %v; want %v, error %v", &in, err, &want, failure)
+		}
+		if err != nil {
 			return
 		}
 		all, err := readBatch(&wire.Hello{From: 1, To: 2}, &in)
@@ -45,6 +62,27 @@ func FuzzBatch(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The bodies of a batch that is sent are not copied, and it arrives as if it had been sent by protobuf.
+func TestABatchInParts(t *testing.T) {
+	parts := wire.Parts{{Body: [][]byte{{1, 2}, nil, {3}}, Bytes: 3, Sent: 1_795_228_020_000, Applied: 1 << 40}, {}}
+	got, err := wire.Codec.Marshal(parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &wire.Batch{Messages: []*wire.Message{{Body: []byte{1, 2, 3}, Sent: 1_795_228_020_000, Applied: 1 << 40}, {}}}
+	var is wire.Batch
+	if err := proto.Unmarshal(got.Materialize(), &is); err != nil || !proto.Equal(&is, want) {
+		t.Errorf("arrives as %v, error %v; want %v", &is, err, want)
+	}
+	shared := false
+	for _, b := range got {
+		shared = shared || b.Len() == 2 && &b.ReadOnlyData()[0] == &parts[0].Body[0][0]
+	}
+	if !shared {
+		t.Error("the body was copied")
+	}
 }
 
 // If a text is not refused, the parsed secret has the same text. Only push secrets are tried, because

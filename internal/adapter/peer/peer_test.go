@@ -426,7 +426,7 @@ func TestAFullBufferDrops(t *testing.T) {
 func TestQueue(t *testing.T) {
 	q, start := newQueue(1<<20), time.Unix(100, 0)
 	for i, to := range []uint64{2, 2, 2, 3} {
-		q.put(waiting{ends{1, to}, &wire.Message{Body: []byte{byte(i)}}, start.Add(time.Duration(i) * time.Second)})
+		q.put(waiting{ends{1, to}, wire.Part{Body: [][]byte{{byte(i)}}, Bytes: 1}, start.Add(time.Duration(i) * time.Second)})
 	}
 	if e, more := q.wait(t.Context()); !more || e != (ends{1, 2}) {
 		t.Errorf("the ends of the first message are %+v, want {1 2}; the queue is open: %t", e, more)
@@ -470,7 +470,7 @@ func TestARefusalDoesNotEndAConnection(t *testing.T) {
 func TestARefusedMessageHoldsUpNothing(t *testing.T) {
 	q, start := newQueue(1<<20), time.Unix(100, 0)
 	for i, from := range []uint64{9, 9, 1} {
-		q.put(waiting{ends{from, 2}, &wire.Message{Body: []byte{1}}, start.Add(time.Duration(i) * time.Second)})
+		q.put(waiting{ends{from, 2}, wire.Part{Body: [][]byte{{1}}, Bytes: 1}, start.Add(time.Duration(i) * time.Second)})
 	}
 	if late := q.expire(start); late != 0 {
 		t.Errorf("%d messages are late at the start, want 0", late)

@@ -128,7 +128,8 @@ func (p *Peers) Route(members map[string]uint64) {
 	p.route.Store(&route)
 }
 
-// Send copies messages into the queues of their nodes, or drops them. It never blocks.
+// Send puts messages into the queues of their nodes, or drops them. It never blocks. The data of entries must
+// not change afterwards.
 func (p *Peers) Send(messages []member.Message) {
 	now, route := time.Now(), *p.route.Load()
 	for i := range messages {
@@ -146,11 +147,15 @@ func (p *Peers) Send(messages []member.Message) {
 		if m.Urgent {
 			c = n.urgent
 		}
-		body, err := m.Append(nil)
+		body, err := m.Encode()
 		if err != nil {
 			panic(fmt.Sprintf("BUG: %v cannot be encoded: %v", m, err))
 		}
-		if !c.queue.put(waiting{ends{m.From, m.To}, &wire.Message{Body: body, Sent: m.Sent, Applied: m.Applied}, now}) {
+		part := wire.Part{Body: body, Sent: m.Sent, Applied: m.Applied}
+		for _, b := range body {
+			part.Bytes += len(b)
+		}
+		if !c.queue.put(waiting{ends{m.From, m.To}, part, now}) {
 			c.full.Inc()
 		}
 	}

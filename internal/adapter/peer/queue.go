@@ -27,11 +27,11 @@ type ends struct{ from, to uint64 }
 // waiting is a message that is not sent yet.
 type waiting struct {
 	ends
-	message *wire.Message
+	message wire.Part
 	since   time.Time
 }
 
-func (w *waiting) size() int { return len(w.message.GetBody()) + overhead }
+func (w *waiting) size() int { return w.message.Bytes + overhead }
 
 // queue has the messages that wait for one connection. It is safe for concurrent use.
 type queue struct {
@@ -98,7 +98,7 @@ func (q *queue) expire(oldest time.Time) (late int) {
 
 // take removes the first messages between the same members, up to about maxBatch bytes. It drops
 // messages that were added before `oldest`, and returns the number of dropped messages as `late`.
-func (q *queue) take(between ends, oldest time.Time) (batch []*wire.Message, size, late int) {
+func (q *queue) take(between ends, oldest time.Time) (batch wire.Parts, size, late int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := 0
@@ -106,10 +106,10 @@ func (q *queue) take(between ends, oldest time.Time) (batch []*wire.Message, siz
 		w := &q.all[n]
 		if w.since.Before(oldest) {
 			late++
-		} else if w.ends != between || len(batch) > 0 && size+len(w.message.GetBody()) > maxBatch {
+		} else if w.ends != between || len(batch) > 0 && size+w.message.Bytes > maxBatch {
 			break
 		} else {
-			size += len(w.message.GetBody())
+			size += w.message.Bytes
 			batch = append(batch, w.message)
 		}
 		q.bytes -= w.size()

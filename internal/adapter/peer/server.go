@@ -76,6 +76,7 @@ func NewServer(o ServerOptions) *Server {
 	s.grpc = grpc.NewServer(
 		grpc.Creds(&serverTLS{credentials.NewTLS(o.Credentials.config(anyone)), s}),
 		grpc.MaxRecvMsgSize(maxFrame), grpc.MaxSendMsgSize(maxFrame), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ForceServerCodecV2(wire.Codec),
 		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(2*window),
 		grpc.WaitForHandlers(true), grpc.ConnectionTimeout(userTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: userTimeout}),

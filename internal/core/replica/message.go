@@ -3,10 +3,13 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // Message goes from one member to another. It may be lost, delayed and repeated.
@@ -22,9 +25,55 @@ func newMessage(m *raftpb.Message) Message {
 		Urgent: m.GetType() != raftpb.MsgApp && m.GetType() != raftpb.MsgAppResp}
 }
 
-// Append appends the bytes of the message, a Message of Raft's raft.proto.
+// Numbers of fields in Raft's raft.proto.
+const (
+	fieldEntries = 7 // of Message
+
+	fieldType  = 1 // of Entry
+	fieldTerm  = 2
+	fieldIndex = 3
+	fieldData  = 4
+)
+
+// Encode returns the bytes of the message, a Message of Raft's raft.proto, in parts. It does not copy the data of
+// entries, which never change: a leader sends them to several members.
+func (m *Message) Encode() (parts [][]byte, err error) {
+	head := m.body.ProtoReflect().New()
+	m.body.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if field.Number() != fieldEntries {
+			head.Set(field, v)
+		}
+		return true
+	})
+	part, err := proto.Marshal(head.Interface())
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range m.body.GetEntries() {
+		size := protowire.SizeTag(fieldType) + protowire.SizeVarint(uint64(e.GetType())) +
+			protowire.SizeTag(fieldTerm) + protowire.SizeVarint(e.GetTerm()) +
+			protowire.SizeTag(fieldIndex) + protowire.SizeVarint(e.GetIndex()) +
+			protowire.SizeTag(fieldData) + protowire.SizeBytes(len(e.GetData()))
+		part = protowire.AppendTag(part, fieldEntries, protowire.BytesType)
+		part = protowire.AppendVarint(part, uint64(size))
+		part = protowire.AppendTag(part, fieldType, protowire.VarintType)
+		part = protowire.AppendVarint(part, uint64(e.GetType()))
+		part = protowire.AppendTag(part, fieldTerm, protowire.VarintType)
+		part = protowire.AppendVarint(part, e.GetTerm())
+		part = protowire.AppendTag(part, fieldIndex, protowire.VarintType)
+		part = protowire.AppendVarint(part, e.GetIndex())
+		part = protowire.AppendTag(part, fieldData, protowire.BytesType)
+		part = protowire.AppendVarint(part, uint64(len(e.GetData())))
+		parts = append(parts, part, e.GetData())
+		part = nil
+	}
+	return append(parts, part), nil
+}
+
+// Append appends the bytes of the message: see Encode.
 func (m *Message) Append(dst []byte) ([]byte, error) {
-	return proto.MarshalOptions{}.MarshalAppend(dst, m.body)
+	parts, err := m.Encode()
+	return slices.Concat(append([][]byte{dst}, parts...)...), err
 }
 
 // String describes the message in one line, for logs and for the output of simulations.
@@ -34,16 +83,73 @@ func (m *Message) String() string {
 
 // ParseMessage is the inverse of Append. It refuses messages that no member would send, since the
 // library panics on some of them. It cannot tell whether a valid message is true, so the caller
-// must authenticate the sender.
+// must authenticate the sender. The data of entries point into b, which must not change afterwards.
 func ParseMessage(b []byte) (Message, error) {
-	m := &raftpb.Message{}
-	if err := proto.Unmarshal(b, m); err != nil {
+	m, err := parseMessage(b)
+	if err != nil {
 		return Message{}, fmt.Errorf("parse a message: %w", err)
 	}
 	if err := plausible(m); err != nil {
 		return Message{}, fmt.Errorf("a message of type %v from member %d: %w", m.GetType(), m.GetFrom(), err)
 	}
 	return newMessage(m), nil
+}
+
+// parseMessage does what proto.Unmarshal does, except that it copies no data of entries and drops fields that
+// raft.proto does not have.
+func parseMessage(b []byte) (*raftpb.Message, error) {
+	var all []*raftpb.Entry
+	others := make([]byte, 0, 64)
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeField(b)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		if number != fieldEntries || kind != protowire.BytesType {
+			others = append(others, b[:n]...)
+			b = b[n:]
+			continue
+		}
+		_, _, tag := protowire.ConsumeTag(b)
+		body, _ := protowire.ConsumeBytes(b[tag:])
+		e, err := parseEntry(body)
+		if err != nil {
+			return nil, err
+		}
+		all, b = append(all, e), b[n:]
+	}
+	m := &raftpb.Message{}
+	err := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(others, m)
+	m.Entries = all
+	return m, err
+}
+
+func parseEntry(b []byte) (*raftpb.Entry, error) {
+	e := &raftpb.Entry{}
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeField(b)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		_, _, tag := protowire.ConsumeTag(b)
+		value := b[tag:n:n]
+		if kind == protowire.BytesType && number == fieldData {
+			e.Data, _ = protowire.ConsumeBytes(value)
+		}
+		if kind == protowire.VarintType {
+			v, _ := protowire.ConsumeVarint(value)
+			switch number {
+			case fieldType:
+				e.Type = raftpb.EntryType(v).Enum()
+			case fieldTerm:
+				e.Term = &v
+			case fieldIndex:
+				e.Index = &v
+			}
+		}
+		b = b[n:]
+	}
+	return e, nil
 }
 
 var (

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
@@ -864,6 +865,7 @@ func FuzzMessage(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte, toLeader bool) {
+		readAsProtobuf(t, b)
 		m, err := ParseMessage(b)
 		if err != nil {
 			return
@@ -883,4 +885,31 @@ func FuzzMessage(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// readAsProtobuf checks that a message is read as protobuf reads it, and that it is the same once it is encoded and
+// read again.
+func readAsProtobuf(t *testing.T, b []byte) {
+	t.Helper()
+	var want raftpb.Message
+	failure := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, &want)
+	got, err := parseMessage(b)
+	if (err == nil) != (failure == nil) || err == nil && !proto.Equal(got, &want) {
+		t.Fatalf("read as %v, error %v; want %v, error %v", got, err, &want, failure)
+	}
+	if err != nil {
+		return
+	}
+	for _, e := range got.GetEntries() { // members set all fields
+		e.Type, e.Term, e.Index = new(e.GetType()), new(e.GetTerm()), new(e.GetIndex())
+		e.Data = append([]byte{}, e.GetData()...)
+	}
+	again, err := (&Message{body: got}).Append([]byte("before"))
+	if err != nil || !bytes.HasPrefix(again, []byte("before")) {
+		t.Fatal(again, err)
+	}
+	var is raftpb.Message
+	if err := proto.Unmarshal(again[len("before"):], &is); err != nil || !proto.Equal(got, &is) {
+		t.Fatalf("encoded and read as %v, error %v; want %v", &is, err, got)
+	}
 }
