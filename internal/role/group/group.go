@@ -86,7 +86,9 @@ type Group struct {
 	early     []*call // calls that wait until the clock is believed
 	gathering gathering
 	received  chan member.Message
-	written   chan *job // writes that came back from the stores
+	tries     chan *job    // to goroutines that wait for jobs
+	idle      atomic.Int32 // number of these goroutines
+	written   chan *job    // writes that came back from the stores
 	halts     chan struct{}
 	ended     chan struct{} // closed when Run returns
 

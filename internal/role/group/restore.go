@@ -35,6 +35,7 @@ func New(o Options) (*Group, error) {
 		calls:   make(chan *call),
 		halts:   make(chan struct{}),
 		ended:   make(chan struct{}),
+		tries:   make(chan *job),
 		written: make(chan *job),
 		jobs:    make(chan *logJob),
 		done:    make(chan *logJob),

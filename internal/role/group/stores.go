@@ -83,19 +83,43 @@ func (g *Group) retry() {
 	}
 }
 
-// try makes one attempt in a goroutine, which hands the job back to Run.
+// try makes one attempt in another goroutine, which hands the job back to Run.
 func (g *Group) try(j *job) {
 	j.onItsWay, j.begun = true, time.Now()
-	go func() {
+	select {
+	case g.tries <- j:
+	default:
+		go g.makeTries(j)
+	}
+}
+
+// makeTries makes an attempt, and then those of other jobs. A goroutine of its own for each attempt would have to
+// grow its stack each time.
+func (g *Group) makeTries(j *job) {
+	for {
 		begun := time.Now()
 		j.failure = g.attempt(j)
 		j.took = time.Since(begun)
 		select {
 		case g.written <- j:
 		case <-g.ended:
+			return
 		}
-	}()
+		if g.idle.Add(1) > maxIdle {
+			g.idle.Add(-1)
+			return
+		}
+		select {
+		case j = <-g.tries:
+			g.idle.Add(-1)
+		case <-g.ended:
+			return
+		}
+	}
 }
+
+// maxIdle is how many goroutines wait for jobs. If many tenants are written at once, the others end.
+const maxIdle = 8
 
 // panicError is the failure of a try that panicked.
 type panicError struct {
