@@ -114,6 +114,10 @@ func TestANodeIsReplaced(t *testing.T) {
 	l.caughtUp()
 }
 
+// breathe keeps a writer from sending more than a sample a millisecond: a single node would take them, and the times
+// of its samples would run ahead of the clock.
+func breathe(float64) { reach(time.Now().Add(2 * time.Millisecond)) }
+
 // A cluster goes back to a single node while it writes, and grows again. The first node that is removed leads.
 func TestAClusterGoesBackToOneNode(t *testing.T) {
 	t.Parallel()
@@ -123,7 +127,7 @@ func TestAClusterGoesBackToOneNode(t *testing.T) {
 	c := startTrio(t)
 	leader := c.leader()
 	second, last := next(leader), next(next(leader))
-	w := c.startWriter("shrinks", nil, last)
+	w := c.startWriter("shrinks", breathe, last)
 	if _, err := c.cluster(last, "remove", second); err == nil || !strings.Contains(err.Error(), "--yes") {
 		t.Errorf("a removal without --yes: %v", err)
 	}
@@ -159,4 +163,80 @@ func TestAClusterGoesBackToOneNode(t *testing.T) {
 		t.Errorf("%d writes were acknowledged; refused: %q", len(w.acked), w.refused)
 	}
 	t.Logf("%d writes were acknowledged; the longest pause was %v", len(w.acked), w.longest)
+}
+
+// Two of three nodes are lost for good, and the cluster goes on with the third one: it has everything that was
+// acknowledged, and takes writes again. The lost ones come back, and end. With empty directories they join again.
+func TestRecover(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	w := c.startWriter("recovered", nil, "b")
+	reach(time.Now().Add(2 * time.Second))
+	w.stop()
+	c.caughtUp()
+	for _, node := range nodeNames {
+		c.kill(node)
+	}
+	id := c.recovers("b", "not the cluster")
+	c.begin("b")
+	c.vote("b", "b")
+	w.check("b")
+	again := c.startWriter("again", breathe, "b")
+	for _, node := range []string{"a", "c"} {
+		m := c.machines[node]
+		serve := serveCommand(c.dirs[node], append(c.flags(), "--cluster-node", node, "--http-listen", m.address+":0",
+			"--distributor-otlp-grpc-listen", "", "--dogstatsd-udp", "")...)
+		cmd := m.command(serve.Path, serve.Args[1:]...)
+		timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+		out, err := cmd.CombinedOutput()
+		timer.Stop()
+		if err == nil || !strings.Contains(string(out), "the cluster was recovered without this node") {
+			t.Errorf("node %s comes back: %v\n%s", node, err, out)
+		}
+		eventually(t, 30*time.Second, "node "+node+" may be replaced", func() error {
+			_, err := c.cluster("b", "replace", node)
+			return err
+		})
+		c.dirs[node] = dataDir(t)
+		c.begin(node)
+	}
+	c.vote("b", nodeNames...)
+	c.caughtUp()
+	again.stop()
+	for _, node := range nodeNames {
+		w.check(node)
+		again.check(node)
+	}
+	c.statesAgree("b")
+	c.equal()
+	if out, err := c.cluster("a", "status"); err != nil || !strings.Contains(out, id) {
+		t.Errorf("the cluster has another id than %s: %v\n%s", id, err, out)
+	}
+}
+
+// recovers makes a stopped node the only one, once the right id is given instead of a wrong one. It returns the id.
+func (c *trio) recovers(node, wrong string) (id string) {
+	c.t.Helper()
+	recovers := func(input string) (string, error) {
+		cmd := exec.Command(freshet, "cluster", "recover", "--from", node, "--data-dir", c.dirs[node], "--lose-data")
+		cmd.Stdin = strings.NewReader(input + "\n")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := recovers(wrong)
+	if err == nil || !strings.Contains(out, "nothing was changed") {
+		c.t.Errorf("with a wrong id: %v\n%s", err, out)
+	}
+	_, rest, _ := strings.Cut(out, "of cluster ")
+	id, _, _ = strings.Cut(rest, " ")
+	if out, err = recovers(id); err != nil || !strings.Contains(out, "is the only one now, in recovery epoch 2") {
+		c.t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err = recovers(id); err == nil || !strings.Contains(out, "only one of its cluster already") {
+		c.t.Errorf("a second time: %v\n%s", err, out)
+	}
+	return id
 }

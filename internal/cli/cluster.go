@@ -39,7 +39,7 @@ and the others join it when they start.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newClusterInitCommand(), newClusterSecretCommand(), newClusterStatusCommand(),
-		newClusterReplaceCommand(), newClusterRemoveCommand())
+		newClusterReplaceCommand(), newClusterRemoveCommand(), newClusterRecoverCommand())
 	return cmd
 }
 

@@ -7,6 +7,7 @@
 //	restart.go     replace a running server in place
 //	backup.go      take a snapshot of a running server
 //	cluster.go     found a cluster
+//	recover.go     freshet cluster recover: one node goes on
 //	restore.go     turn a snapshot into a data directory
 //	query.go       ask PromQL
 //	events.go      list events

@@ -72,12 +72,43 @@ const joinPause = time.Second
 // joinSaid is how often a node says in the log that it waits to join.
 const joinSaid = 5 * time.Second
 
+// epochTime bounds how long a start waits for the recovery epochs of the other nodes.
+const epochTime = 500 * time.Millisecond
+
+// checkEpoch asks the other nodes for their recovery epoch before the member of this node takes part. If one of them
+// has a later epoch, the cluster went on without this node: together with another such node, it could
+// acknowledge what the cluster never gets.
+func (s *server) checkEpoch(ctx context.Context) error {
+	self, all := s.self(), s.config.Cluster.Nodes
+	ctx, cancel := context.WithTimeout(ctx, epochTime)
+	defer cancel()
+	epochs := make(chan uint64, len(all))
+	for _, a := range all {
+		go func() {
+			l, err := s.nodes.peers.Leader(ctx, a.Node) // the error for this node itself is as good as no answer
+			if err != nil || l.Cluster != self.Cluster {
+				l.Epoch = 0
+			}
+			epochs <- l.Epoch
+		}()
+	}
+	for range all {
+		if epoch := <-epochs; epoch > self.Epoch {
+			return s.outdated(epoch)
+		}
+	}
+	return nil
+}
+
 // join joins the cluster, unless the data directory already belongs to it. The node asks until a leader
 // accepts it.
 func (s *server) join(ctx context.Context) error {
 	asking := s.identity.Load()
-	if asking == nil || asking.Joined() {
+	if asking == nil {
 		return nil
+	}
+	if asking.Joined() {
+		return s.checkEpoch(ctx)
 	}
 	dir, err := files.Open(s.config.DataDir)
 	if err != nil {

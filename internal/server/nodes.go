@@ -199,6 +199,8 @@ type nodes struct {
 	cluster atomic.Pointer[peer.Cluster]
 	keep    func(peer.Cluster) error // keeps the cluster for the next process
 
+	epochs chan uint64 // gets a later recovery epoch of the cluster
+
 	mu      sync.Mutex
 	members map[string]uint64 // the member of each node, by its name
 }
@@ -220,7 +222,7 @@ func (s *server) openNodes() error {
 	for _, a := range c.Nodes {
 		addresses[a.Node] = a.Address
 	}
-	s.nodes = &nodes{members: map[string]uint64{}, keep: s.keepCluster}
+	s.nodes = &nodes{members: map[string]uint64{}, keep: s.keepCluster, epochs: make(chan uint64, 1)}
 	if err := s.readCluster(); err != nil {
 		return err
 	}
@@ -238,6 +240,12 @@ func (s *server) openNodes() error {
 	}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{
 		Credentials: credentials, Self: s.self, Handler: s.nodes.handler, Member: s.memberOf,
+		Outdated: func(epoch uint64) {
+			select {
+			case s.nodes.epochs <- epoch:
+			default: // an earlier one ends the process
+			}
+		},
 		Registry: s.registry, Logger: s.logger,
 	})
 	address := cmp.Or(c.Listen, addresses[c.Node])
@@ -323,7 +331,28 @@ func (s *server) runNodes(ctx context.Context) error {
 		return nil
 	}
 	wg.Go(func() { s.nodes.learn(ctx, &s.config.Cluster) })
-	return s.nodes.server.Run(ctx, s.nodes.listener)
+	serving, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	wg.Go(func() {
+		select {
+		case epoch := <-s.nodes.epochs:
+			end(s.outdated(epoch))
+		case <-serving.Done():
+		}
+	})
+	err := s.nodes.server.Run(serving, s.nodes.listener)
+	if ctx.Err() == nil && serving.Err() != nil {
+		return context.Cause(serving) // this node is outdated
+	}
+	return err
+}
+
+// outdated returns the error of a node whose cluster went on without it.
+func (s *server) outdated(epoch uint64) error {
+	return conf.Mistake(fmt.Errorf("the cluster was recovered without this node (freshet cluster recover): it is in "+
+		"recovery epoch %d, and the data directory %s in epoch %d. Its data are of no use to the cluster: run `freshet "+
+		"cluster replace %s` at another node, and start this one with an empty directory and --cluster-join",
+		epoch, s.config.DataDir, s.self().Epoch, s.config.Cluster.Node))
 }
 
 // Send implements group.Network.

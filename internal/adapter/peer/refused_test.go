@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -94,6 +95,8 @@ func say(t *testing.T, c wire.PeerClient, batches ...*wire.Batch) error {
 // refused, too.
 func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 	b := nodes(t, "b")["b"]
+	var outdated []uint64
+	b.server.Outdated = func(epoch uint64) { outdated = append(outdated, epoch) }
 	right := func() *wire.Hello {
 		cluster := Cluster{1}
 		return &wire.Hello{Cluster: cluster[:], Epoch: 1, Node: "a", From: 1, To: 2, Lowest: 1, Highest: 1}
@@ -137,6 +140,9 @@ func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 			t.Errorf("reason %s: the stream ended with %v, want %q; %v refusals were counted, want 1",
 				x.reason, err, x.text, refusals(b, x.reason)-before)
 		}
+	}
+	if !slices.Equal(outdated, []uint64{2}) {
+		t.Errorf("the node was told of the later epochs %v, want 2", outdated)
 	}
 	if err := say(t, c, &wire.Batch{}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a stream without a hello ended with %v", err)

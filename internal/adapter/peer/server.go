@@ -49,7 +49,9 @@ type ServerOptions struct {
 	Handler     Handler
 	// Member returns the member of a node, if it is known. Other members with the name of the node are
 	// refused.
-	Member   func(node string) (member uint64, known bool)
+	Member func(node string) (member uint64, known bool)
+	// Outdated is called when a node of the same cluster is in a later recovery epoch than this one. It may be nil.
+	Outdated func(epoch uint64)
 	Registry prometheus.Registerer
 	Logger   *slog.Logger
 }
@@ -243,7 +245,10 @@ func (s *Server) greet(ctx context.Context, h *wire.Hello, knows knows) error {
 	case len(h.GetCluster()) != len(theirs) || theirs != self.Cluster || theirs == (Cluster{}):
 		return s.refusal(bad, refusedCluster, "%s belongs to cluster %s, and this node to cluster %s; "+
 			"see cluster.nodes in the configurations of both", who, theirs, self.Cluster)
-	case !who.Collector && h.GetEpoch() != self.Epoch:
+	case !who.Collector && h.GetEpoch() != self.Epoch && knows != knowsNothing:
+		if h.GetEpoch() > self.Epoch && s.Outdated != nil {
+			s.Outdated(h.GetEpoch())
+		}
 		return s.refusal(bad, refusedEpoch, "%s has recovery epoch %d, and this node has %d; a node from before "+
 			"a recovery must join again with an empty directory", who, h.GetEpoch(), self.Epoch)
 	case h.GetGroup() != self.Group:
@@ -260,7 +265,7 @@ func (s *Server) greet(ctx context.Context, h *wire.Hello, knows knows) error {
 type knows uint8
 
 const (
-	knowsNothing knows = iota // either side may not know its cluster yet
+	knowsNothing knows = iota // either side may not know its cluster or the recovery epoch yet
 	knowsCluster
 	knowsMembers // the members of both sides
 )

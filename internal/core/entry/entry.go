@@ -195,6 +195,12 @@ type Node struct {
 	Replaces uint64 // 0 if nothing is replaced; from format 3 on
 }
 
+// Time returns when an entry was made, by the leader's clock, in Unix milliseconds. It returns 0 for a kind without a
+// time.
+func (e *Entry) Time() int64 {
+	return max(e.Windows.Clock, e.Request.Arrival, e.Events.Arrival, e.Names.Clock)
+}
+
 // Span is the range of log entries from which forwarded data comes. The data ends with the data of entry
 // Last, and the queue before it has all data of the entries before First. Span is zero outside of a
 // group.

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -137,6 +138,31 @@ func (i *Identity) Join(dir, log segment.FS, to Invitation) error {
 	}
 	*i = joined
 	return nil
+}
+
+// Recover makes the node the only one of its group, whose log is open, and begins the next recovery epoch: the other
+// nodes are refused from then on. The error is entrylog.ErrAlone if there is no other node. After any other error,
+// the call may be repeated. The epoch changes first: with the old epoch, the node would decide alone, while
+// the others still took it for one of them.
+func (i *Identity) Recover(dir segment.FS, log *entrylog.Log) error {
+	if err := log.Start(log.Last()); err != nil {
+		return err
+	}
+	_, members, err := log.InitialState()
+	if err != nil {
+		return err
+	}
+	if all := slices.Concat(members.GetVoters(), members.GetVotersOutgoing(), members.GetLearners(),
+		members.GetLearnersNext()); len(all) == 1 && all[0] == i.Member {
+		return entrylog.ErrAlone
+	}
+	next := *i
+	next.Epoch++
+	if err := next.write(dir); err != nil {
+		return err
+	}
+	*i = next
+	return log.Recover(i.Member)
 }
 
 // draw returns the identity of a new member that has no cluster yet.

@@ -3,8 +3,12 @@ package identity
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
@@ -176,4 +180,96 @@ func TestALogWithEntriesStays(t *testing.T) {
 	if _, err := Found(memfs.New(), log, "a", BaseIndex); err == nil || !strings.Contains(err.Error(), File) {
 		t.Errorf("founding with a log that has entries: error %v", err)
 	}
+}
+
+// A recovered node is the only one, in a later epoch. If it fails at any write, the epoch is later before the node
+// decides alone, and the same call works again.
+func TestRecover(t *testing.T) {
+	for fails := range 4 {
+		dir, logDir := memfs.New(), memfs.New()
+		i, err := Found(dir, logDir, "a", BaseIndex)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, other := range []uint64{7, 8} {
+			addVoter(t, logDir, other)
+		}
+		writes := 0
+		fail := func(op, _ string) error {
+			if op != "write" && op != "rename" {
+				return nil
+			}
+			if writes++; writes == fails {
+				return errors.New("the disk fails")
+			}
+			return nil
+		}
+		recovers := func() error {
+			l, err := entrylog.Open(logDir, entrylog.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir.Fail, logDir.Fail = fail, fail
+			defer func() { dir.Fail, logDir.Fail = nil, nil; l.Close() }()
+			return i.Recover(dir, l)
+		}
+		if err := recovers(); (err != nil) != (fails > 0) {
+			t.Errorf("with %d failing: %v", fails, err)
+		}
+		if fails > 0 {
+			if alone(t, logDir, i.Member) {
+				t.Errorf("after write %d failed, the node decides alone", fails)
+			}
+			if err := recovers(); err != nil {
+				t.Errorf("another call after write %d failed: %v", fails, err)
+			}
+		}
+		if read, err := Read(dir); err != nil || read.Epoch < firstEpoch+1 || !alone(t, logDir, i.Member) {
+			t.Errorf("the node is %+v, %v", read, err)
+		}
+		if err := recovers(); !errors.Is(err, entrylog.ErrAlone) {
+			t.Errorf("a second call: %v", err)
+		}
+	}
+}
+
+// addVoter appends a change to a log after which the group has one voter more.
+func addVoter(t *testing.T, dir *memfs.FS, member uint64) {
+	t.Helper()
+	l, err := entrylog.Open(dir, entrylog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	data, err := proto.Marshal(&raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{
+		{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: new(member)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := entrylog.Entry{Index: l.Last() + 1, Term: BaseTerm, Change: true, Data: data}
+	if err := l.Append(&entrylog.Write{Entries: []entrylog.Entry{e}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// alone reports whether a member is the only voter by what is committed in a log.
+func alone(t *testing.T, dir *memfs.FS, member uint64) bool {
+	t.Helper()
+	l, err := entrylog.Open(dir, entrylog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	hard, _, err := l.InitialState()
+	if err == nil {
+		err = l.Start(max(hard.GetCommit(), BaseIndex))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, members, err := l.InitialState()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hard.GetCommit() == l.Last() && slices.Equal(members.GetVoters(), []uint64{member})
 }

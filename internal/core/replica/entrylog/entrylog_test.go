@@ -590,6 +590,51 @@ func TestMembers(t *testing.T) {
 	at(l)
 }
 
+// A member becomes the only one, whatever the members were: also in the middle of a change, and if it had no vote. All
+// entries count as committed. A power loss on the way leaves a log from which the same works again.
+func TestRecover(t *testing.T) {
+	for name, c := range map[string]struct {
+		changes []string // by memberChange, with its own transition
+		self    uint64
+	}{
+		"one of three":         {nil, 2},
+		"with a learner":       {[]string{"l4"}, 3},
+		"a learner":            {[]string{"l4"}, 4},
+		"in a change, stays":   {[]string{"v4 l3"}, 4},
+		"in a change, is left": {[]string{"v4 l3"}, 3},
+	} {
+		fs := memfs.New()
+		l := mustCreate(t, fs)
+		at := uint64(2)
+		for _, change := range c.changes {
+			how := raftpb.ConfChangeTransitionAuto
+			if len(change) > 2 {
+				how = raftpb.ConfChangeTransitionJointImplicit
+			}
+			mustAppend(t, l, []Entry{memberChange(t, at, 1, how, change)}, nil)
+			at++
+		}
+		mustAppend(t, l, entries(1, at, at+5), &State{Term: 4, Vote: 1, Commit: 1})
+		if err := l.Recover(c.self); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, l := range []*Log{l, mustOpen(t, fs.Crash())} {
+			if err := l.Start(l.Last()); err != nil {
+				t.Fatal(err)
+			}
+			hard, members, err := l.InitialState()
+			if want := fmt.Sprintf("[%d]", c.self); err != nil || show(members) != want || hard.GetCommit() != l.Last() ||
+				hard.GetTerm() <= 4 || hard.GetVote() != 0 {
+				t.Errorf("%s: members %s, want %s; %v, %v", name, show(members), want, hard, err)
+			}
+			if err := l.Recover(c.self); !errors.Is(err, ErrAlone) {
+				t.Errorf("%s: another call is answered %v", name, err)
+			}
+		}
+	}
+}
+
 // Compact removes whole segments up to an index, and only as many as the bound on bytes requires.
 func TestCompact(t *testing.T) {
 	fs := memfs.New()
