@@ -3,10 +3,14 @@ package group
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -21,6 +25,7 @@ type saving struct {
 	commit  chan error // nil until all sections are written
 	synced  bool       // no store was left out
 	leftOut []string   // stores that were left out; valid once commit has sent
+	asked   []chan saved
 }
 
 // A checkpoint is due when the log has grown enough, or checkpointInterval after the last.
@@ -49,6 +54,11 @@ func (g *Group) saveSome() {
 	now := g.Now()
 	switch grown := g.grown.Load(); {
 	case g.saving != nil, now.Sub(g.failedAt) < g.pause:
+	case len(g.asked) > 0 && g.savedAll():
+		g.tellSaved(g.asked, g.base, nil)
+		g.asked = nil
+	case len(g.asked) > 0:
+		g.beginSaving(now)
 	case grown > int64(g.Config.Checkpoint), grown > 0 && now.Sub(g.lastSaved) > checkpointInterval:
 		g.beginSaving(now)
 	}
@@ -68,6 +78,7 @@ func (g *Group) beginSaving(now time.Time) {
 	g.noted.Begin()
 	g.saving = newSaving(w, state)
 	g.saving.grown, g.saving.begun = g.grown.Load(), now
+	g.saving.asked, g.asked = g.asked, nil
 	g.added(g.saving.addGroup(state))
 }
 
@@ -198,6 +209,7 @@ func (g *Group) commit(c *saving, keep uint64) error {
 func (g *Group) endSaving(err error) {
 	c := g.saving
 	g.saving = nil
+	g.tellSaved(c.asked, c.Base(), err)
 	if err != nil {
 		g.noted.Abort()
 		g.savingFailed(err)
@@ -213,7 +225,8 @@ func (g *Group) endSaving(err error) {
 		g.Logger.Warn("the notes of stored requests could not be written; a restart looks for their samples in the stores",
 			"error", err)
 	}
-	job := &logJob{compact: min(g.base, g.synced)}
+	from, _ := g.pinned()
+	job := &logJob{compact: min(g.base, g.synced, from)}
 	if !g.alone {
 		job.keep = keepBytes
 	}
@@ -233,3 +246,132 @@ func (g *Group) rewriteNotes(base uint64) {
 			"a restart before the next checkpoint may write samples to the stores again", "error", err)
 	}
 }
+
+// A new member whose log could not be completed from the logs of the others is filled: it begins with a checkpoint
+// of another member, with copies of that member's stores, and with the log behind the checkpoint. Meanwhile, all
+// members keep their logs from there on.
+
+// pinTime is how long a pin lasts if it is not renewed.
+const pinTime = time.Minute
+
+// pin keeps entries in the log for a node that is being filled.
+type pin struct {
+	from  uint64 // the last entry that the node does not need
+	until time.Time
+}
+
+// Pin keeps the entries after `from` in the log for a minute, so that a node that is being filled can go on from
+// there. If the log has more than 4 GiB, it keeps them no longer. A later call for the same node replaces the pin;
+// one with math.MaxUint64 ends it.
+func (g *Group) Pin(node string, from uint64) {
+	g.pinning.Lock()
+	defer g.pinning.Unlock()
+	if g.pins == nil {
+		g.pins = map[string]pin{}
+	}
+	if delete(g.pins, node); from != never {
+		g.pins[node] = pin{from, time.Now().Add(pinTime)}
+	}
+}
+
+// pinned returns the lowest index from which the log is pinned, and the nodes for which it is, in order. Pins do
+// not count for a log that has more than unsyncedBytes.
+func (g *Group) pinned() (from uint64, nodes []string) {
+	from = never
+	if g.log.Bytes() > g.unsyncedBytes {
+		return from, nil
+	}
+	g.pinning.Lock()
+	defer g.pinning.Unlock()
+	for node, p := range g.pins {
+		if time.Now().After(p.until) {
+			delete(g.pins, node)
+			continue
+		}
+		from = min(from, p.from)
+		nodes = append(nodes, node)
+	}
+	slices.Sort(nodes)
+	return from, nodes
+}
+
+// saved is a checkpoint that is in place.
+type saved struct {
+	base    uint64
+	reaches uint64 // the last entry in any of its sections
+	err     error  // why there is no such checkpoint
+}
+
+// Save writes a checkpoint that has at least all entries applied so far, and returns its base. `reaches` is the last
+// entry in any of its sections.
+func (g *Group) Save(ctx context.Context) (base, reaches uint64, err error) {
+	c := make(chan saved, 1)
+	select {
+	case g.saves <- c:
+	case <-g.ended:
+		return 0, 0, ErrEnded
+	case <-ctx.Done():
+		return 0, 0, context.Cause(ctx)
+	}
+	select {
+	case s := <-c:
+		return s.base, s.reaches, s.err
+	case <-g.ended:
+		return 0, 0, ErrEnded
+	case <-ctx.Done():
+		return 0, 0, context.Cause(ctx)
+	}
+}
+
+// savedAll reports whether the checkpoint that a start read has all entries that are applied by now.
+func (g *Group) savedAll() bool {
+	return g.restored.Checkpoint != nil && g.base == g.node.State().Index() && g.base == g.restored.Checkpoint.Base
+}
+
+// tellSaved answers calls of Save: the checkpoint at `base` is in place, or failed.
+func (g *Group) tellSaved(asked []chan saved, base uint64, err error) {
+	for _, c := range asked {
+		c <- saved{base, max(g.node.State().Index(), g.node.State().Reaches()), err}
+	}
+}
+
+// CopyLog writes to an empty directory what another member needs to begin with a checkpoint that Save returned: the
+// checkpoint, and a log with the entries behind it up to `reaches`. The log has no votes.
+func (g *Group) CopyLog(to segment.FS, base, reaches uint64) error {
+	n, err := segment.Copy(g.FS, to, func(names []string) []segment.File {
+		return slices.DeleteFunc(checkpoint.Files(names), func(f segment.File) bool { return uint64(f.First) != base })
+	})
+	if err == nil && n == 0 {
+		err = errors.New("it is gone")
+	}
+	if err != nil {
+		return fmt.Errorf("copy the checkpoint at entry %d: %w", base, err)
+	}
+	if err := g.copyEntries(to, base, reaches); err != nil {
+		return fmt.Errorf("copy the entries %d to %d of the log: %w", base+1, reaches, err)
+	}
+	return nil
+}
+
+func (g *Group) copyEntries(to segment.FS, base, reaches uint64) error {
+	begin, err := g.log.BaseAt(base)
+	if err != nil {
+		return err
+	}
+	log, err := entrylog.Create(to, entrylog.Options{Mark: g.Mark}, begin)
+	if err != nil {
+		return err
+	}
+	for next := base + 1; next <= reaches && err == nil; {
+		var some []entrylog.Entry
+		if some, err = g.log.Read(next, reaches+1, copiedAtOnce); err == nil {
+			last := some[len(some)-1]
+			err = log.Append(&entrylog.Write{Entries: some, State: &entrylog.State{Term: last.Term, Commit: last.Index}})
+			next = last.Index + 1
+		}
+	}
+	return errors.Join(err, log.Close())
+}
+
+// copiedAtOnce is how many bytes of entries are read at a time.
+const copiedAtOnce = 1 << 20

@@ -15,7 +15,7 @@
 //	requests.go    requests become entries
 //	calls.go       pushes, writes and barriers of other goroutines; requests that are proposed at once
 //	take.go        what the member wants done is handed on
-//	checkpoint.go  the state is saved, some sections at each tick
+//	checkpoint.go  the state is saved, some sections at each tick; a copy for a member that is filled
 //	stores.go      closed tiles and requests are written to the stores of their tenants, and forwarded to other servers
 //	log.go         the goroutine that appends to the log
 //	status.go      what the member knows of the group
@@ -86,9 +86,10 @@ type Group struct {
 	early     []*call // calls that wait until the clock is believed
 	gathering gathering
 	received  chan member.Message
-	tries     chan *job    // to goroutines that wait for jobs
-	idle      atomic.Int32 // number of these goroutines
-	written   chan *job    // writes that came back from the stores
+	tries     chan *job       // to goroutines that wait for jobs
+	idle      atomic.Int32    // number of these goroutines
+	written   chan *job       // writes that came back from the stores
+	saves     chan chan saved // calls of Save
 	halts     chan struct{}
 	ended     chan struct{} // closed when Run returns
 
@@ -119,10 +120,14 @@ type Group struct {
 	base      uint64        // index of the last checkpoint
 	synced    uint64        // index of the checkpoint that a start after a power loss uses; 0 for none
 	lastSaved time.Time     // when the last checkpoint began
+	asked     []chan saved  // calls of Save that wait for the next checkpoint
 	failedAt  time.Time     // when the last checkpoint failed
 	unsynced  []string      // stores that the last checkpoint could not sync
 	pause     time.Duration // before the next try; 0 if the last checkpoint did not fail
 	grown     atomic.Int64  // bytes of entries since the last checkpoint began
+
+	pinning sync.Mutex
+	pins    map[string]pin // by node
 
 	sends   bool // this member sends what is forwarded
 	notesAt int  // ticks until the leader notes again what is forwarded
@@ -253,6 +258,8 @@ func (g *Group) Run(ctx context.Context) error {
 			g.push()
 		case c := <-g.calls:
 			g.call(c)
+		case c := <-g.saves:
+			g.asked = append(g.asked, c)
 		case <-g.gathering.late():
 		case m := <-g.received:
 			g.look()

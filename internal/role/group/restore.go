@@ -33,6 +33,7 @@ func New(o Options) (*Group, error) {
 		now:     o.Now().UnixMilli(),
 		pushes:  make(chan *push),
 		calls:   make(chan *call),
+		saves:   make(chan chan saved),
 		halts:   make(chan struct{}),
 		ended:   make(chan struct{}),
 		tries:   make(chan *job),

@@ -50,7 +50,7 @@ type Status struct {
 	Leaderless, LeaderlessSum time.Duration
 
 	LogBytes int64
-	LogPins  []string      // what keeps old entries in the log: pinnedByCheckpoint, or TENANT/STORE
+	LogPins  []string      // what keeps old entries in the log: pinnedByCheckpoint, TENANT/STORE, or a fill
 	LogTook  time.Duration // the longest write to the log in the last 10 s, even if it has not ended
 	Marks    []marks.Mark  // hashes of the state
 
@@ -64,14 +64,18 @@ type Status struct {
 const pinnedByCheckpoint = "checkpoint"
 
 // logPins returns what keeps old entries in the log, besides the 1 GiB for members that were away.
-func (g *Group) logPins() []string {
+func (g *Group) logPins() (all []string) {
 	switch {
 	case g.pause > 0:
-		return []string{pinnedByCheckpoint}
+		all = []string{pinnedByCheckpoint}
 	case g.synced < g.base:
-		return slices.Clone(g.unsynced)
+		all = slices.Clone(g.unsynced)
 	}
-	return nil
+	_, nodes := g.pinned()
+	for _, node := range nodes {
+		all = append(all, "fill of node "+node)
+	}
+	return all
 }
 
 // appends measures the writes to the log. It shows a write on a hanging disk before the write ends.

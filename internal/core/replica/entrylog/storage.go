@@ -73,6 +73,15 @@ func (l *Log) Term(index uint64) (uint64, error) {
 // Entries implements raft.Storage. Entries that are no longer in memory are read from disk. Any
 // error other than Raft's own means that the disk does not return the bytes that were written.
 func (l *Log) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
+	found, err := l.Read(lo, hi, maxBytes)
+	if err != nil {
+		return nil, err
+	}
+	return toRaft(found), nil
+}
+
+// Read returns the entries in [lo, hi): at least one, and more up to maxBytes.
+func (l *Log) Read(lo, hi, maxBytes uint64) ([]Entry, error) {
 	found, places, err := l.find(lo, hi, maxBytes)
 	if err == nil && len(places) > 0 {
 		found, err = l.readBack(places, maxBytes)
@@ -80,10 +89,19 @@ func (l *Log) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 			err = raft.ErrCompacted // meanwhile
 		}
 	}
-	if err != nil {
-		return nil, err
+	return found, err
+}
+
+// BaseAt returns the base with which another member's log can begin: the entry at an index, and the members as of
+// that entry.
+func (l *Log) BaseAt(index uint64) (Base, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if index < l.base || index > l.last {
+		return Base{}, fmt.Errorf("it has the entries %d to %d, not %d", l.base+1, l.last, index)
 	}
-	return toRaft(found), nil
+	members, err := l.membersAt(index)
+	return Base{Index: index, Term: l.termOf(index), Members: members}, err
 }
 
 // place is where an entry is on disk.
