@@ -12,6 +12,8 @@
 //	tsdb.go         Stores: opens and closes all stores
 //	used.go         stores in use, which open before the server is ready
 //	retention.go    how long stores keep their samples
+//	copycheck.go    the check of copies for other nodes
+//	copy.go         copies of all files, from which another node is filled
 //	snapshot.go     copies and their check
 //	compact.go      compactions by hand, for simulations
 //	rawstate.go     State

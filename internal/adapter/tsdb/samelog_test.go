@@ -153,6 +153,12 @@ type life struct {
 // between commits. Other seeds include replays, which begin in a state that `reference` had after some
 // entry. Odd seeds include power losses.
 func live(t testing.TB, seed uint64, window time.Duration, log []*entry, reference *life) *life {
+	return liveWith(t, seed, window, log, reference, false)
+}
+
+// liveWith is live, but if `fills` is true, the life goes on in copies of its stores on other machines, instead of
+// after kills and power losses.
+func liveWith(t testing.TB, seed uint64, window time.Duration, log []*entry, reference *life, fills bool) *life {
 	l := &life{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 2)), log: log, did: map[string]int{}, fails: seed != 0,
 		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string][]byte, len(log)+1),
 		state: map[string]*write.State{}, group: seed%2 == 1, torn: rand.New(rand.NewPCG(seed, 3)),
@@ -186,7 +192,9 @@ func live(t testing.TB, seed uint64, window time.Duration, log []*entry, referen
 			l.compact()
 		case 3:
 			last := done
-			if l.group && l.torn.IntN(2) == 0 {
+			if fills {
+				l.fill()
+			} else if l.group && l.torn.IntN(2) == 0 {
 				last = l.sure
 				l.losePower()
 			} else {
@@ -314,6 +322,15 @@ func (l *life) die() {
 	if err := os.CopyFS(dir, os.DirFS(l.dir)); err != nil {
 		l.t.Fatal(err)
 	}
+	l.close()
+	l.dir = dir
+}
+
+// fill moves the life to another machine, which gets a copy of the stores.
+func (l *life) fill() {
+	l.did["filled"]++
+	dir := l.t.TempDir()
+	l.copyTo(dir)
 	l.close()
 	l.dir = dir
 }
