@@ -122,10 +122,7 @@ func (c *trio) begin(nodes ...string) {
 		begun[node] = c.start(node)
 	}
 	for node, p := range begun {
-		p.waitReady(c.t)
-		c.mu.Lock()
-		c.nodes[node] = p
-		c.mu.Unlock()
+		c.becomesReady(node, p)
 	}
 }
 

@@ -35,7 +35,7 @@ type ClusterNode struct {
 	Error        string   `json:"error,omitempty"`         // why the node cannot be reached
 
 	LogBytes         *uint64  `json:"log_bytes,omitempty"`          // size of the group's log on the node's disk
-	LogPins          []string `json:"log_pins,omitempty"`           // what keeps old entries in the log: "checkpoint" if checkpoints fail, or TENANT/STORE for a store that cannot be synced
+	LogPins          []string `json:"log_pins,omitempty"`           // what keeps old entries in the log: "checkpoint" if checkpoints fail, TENANT/STORE for a store that cannot be synced, or "fill of node NAME"
 	LogAppendSeconds *float64 `json:"log_append_seconds,omitempty"` // the longest write to the log in the last 10 s
 
 	LeaderlessSeconds      *float64 `json:"leaderless_seconds,omitempty"`       // time since the node last knew a leader; 0 while it does
@@ -49,6 +49,8 @@ type ClusterNode struct {
 
 	Outbox *ClusterOutbox `json:"outbox,omitempty"` // of the node's own collector
 
+	Fill *ClusterFill `json:"fill,omitempty"` // missing unless the node is being filled
+
 	Settings map[string]string `json:"settings,omitempty"` // a hash of each section of the configuration that nodes should share
 }
 
@@ -56,6 +58,17 @@ type ClusterNode struct {
 type Damage struct {
 	What  string    `json:"what"`
 	Since time.Time `json:"since"` // when it was found
+}
+
+// ClusterFill is the progress of a node that gets the data of another node.
+type ClusterFill struct {
+	From       string   `json:"from"`            // the node that gives its data; empty while none does
+	Bytes      uint64   `json:"bytes"`           // on the node's disk
+	OfBytes    uint64   `json:"of_bytes"`        // of all files that are known so far
+	Seconds    float64  `json:"seconds"`         // since the fill began
+	ETASeconds *float64 `json:"eta_seconds"`     // until it ends; null if that is not known
+	Failures   uint64   `json:"failures"`        // tries that failed
+	Error      string   `json:"error,omitempty"` // of the last one
 }
 
 // ClusterOutbox describes the windows that wait at a collector because no leader has acknowledged them.

@@ -51,7 +51,7 @@ func newClusterInitCommand() *cobra.Command {
 before its server starts. The other nodes join: freshet serve --cluster-join.
 
 The directory of a stopped server may have data. The next start gives them to the cluster.
-Other nodes cannot join such a cluster yet.`,
+Other nodes that join then get these data.`,
 		Example: `  freshet cluster init --data-dir /var/lib/freshet --name a`,
 		Args:    command.NoWords,
 	}
@@ -70,7 +70,7 @@ Other nodes cannot join such a cluster yet.`,
 			return terminal.PrintJSON(cmd.OutOrStdout(), node)
 		}
 		nodes := fmt.Sprintf("%s=HOST:PORT", node.Node)
-		others := "The next start gives the data of this directory to the cluster. Other nodes cannot join it yet."
+		others := "The next start gives the data of this directory to the cluster. Other nodes may join it then."
 		if !withData {
 			nodes += ",b=HOST:PORT,c=HOST:PORT"
 			others = "The others: the same with a name and a directory of their own, and --cluster-join"
@@ -243,6 +243,7 @@ func printCluster(out io.Writer, c *answer.Cluster) error {
 		return err
 	}
 	for i := range c.Nodes {
+		printFill(&b, &c.Nodes[i])
 		printUnusual(&b, &c.Nodes[i])
 	}
 	for _, differs := range c.SettingsDiffer {
@@ -268,6 +269,26 @@ func printCluster(out io.Writer, c *answer.Cluster) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// printFill prints how far a node is that gets the data of another node.
+func printFill(b *strings.Builder, n *answer.ClusterNode) {
+	f := n.Fill
+	if f == nil {
+		return
+	}
+	from := "no node gives its data now"
+	if f.From != "" {
+		from = "from node " + f.From
+	}
+	left := ""
+	if f.ETASeconds != nil {
+		left = ", about " + time.Duration(*f.ETASeconds*float64(time.Second)).Round(time.Second).String() + " left"
+	}
+	fmt.Fprintf(b, "node %s is filled: %s of %s, %s%s\n", n.Name, size(int64(f.Bytes)), size(int64(f.OfBytes)), from, left)
+	if f.Failures > 0 {
+		fmt.Fprintf(b, "node %s: %d tries to fill it failed, the last with: %s\n", n.Name, f.Failures, f.Error)
+	}
 }
 
 // printCollectors prints a line for each process that is only a collector.
@@ -339,9 +360,12 @@ func printUnusual(b *strings.Builder, n *answer.ClusterNode) {
 		say("windows of its collector wait in its outbox, the oldest for %.0f s", n.Outbox.OldestSeconds)
 	}
 	for _, pin := range n.LogPins {
-		if pin == "checkpoint" {
+		switch {
+		case pin == "checkpoint":
 			say("its log grows until a checkpoint succeeds")
-		} else {
+		case strings.HasPrefix(pin, "fill of node "):
+			say("its log is kept for the %s", pin)
+		default:
 			say("its log grows until store %s can be synced", pin)
 		}
 	}

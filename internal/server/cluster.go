@@ -114,21 +114,21 @@ func (s *server) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := files.Open(s.path(answer.GroupPath))
-	if err != nil {
-		return err
-	}
 	var saidAt time.Time
 	for {
-		to, err := s.nodes.join(ctx, asking, &s.config.Cluster)
+		last, err := s.filler.Last()
+		if err != nil {
+			return err
+		}
+		to, err := s.nodes.join(ctx, asking, &s.config.Cluster, last)
 		if err == nil {
-			joined := *asking
-			if err := joined.Join(dir, log, to); err != nil {
+			return s.joined(dir, *asking, to, last > 0)
+		}
+		if errors.Is(err, cluster.ErrLacksEntries) {
+			if err := s.filler.Fill(ctx); err != nil {
 				return err
 			}
-			s.identity.Store(&joined)
-			s.logger.Info("joined the cluster", "cluster", to.Cluster, "node", joined.Node)
-			return nil
+			continue
 		}
 		if errors.Is(err, cluster.ErrNotAdmitted) {
 			return conf.Mistake(err)
@@ -143,6 +143,26 @@ func (s *server) join(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// joined makes this directory a node of the cluster, which has let it join. If the node was filled, it begins with
+// these data, or else with an empty log.
+func (s *server) joined(dir files.Dir, i identity.Identity, to identity.Invitation, filled bool) error {
+	if filled {
+		if err := s.filler.Install(); err != nil {
+			return err
+		}
+	}
+	log, err := files.Open(s.path(answer.GroupPath))
+	if err != nil {
+		return err
+	}
+	if err := i.Join(dir, log, to, filled); err != nil {
+		return err
+	}
+	s.identity.Store(&i)
+	s.logger.Info("joined the cluster", "cluster", to.Cluster, "node", i.Node)
+	return s.filler.End()
 }
 
 // openGateway makes the gateway to the leader.

@@ -61,6 +61,12 @@ func (s *server) watchNodes(ctx context.Context) error {
 	versions := f.NewGauge(prometheus.GaugeOpts{Name: "freshet_cluster_versions",
 		Help: "How many versions of freshet the nodes run, and the collectors that called a node in the last 10 minutes. " +
 			"More than 1 for long: an upgrade has not reached all of them; freshet cluster status names them."})
+	fills := f.NewGaugeVec(prometheus.GaugeOpts{Name: "freshet_cluster_node_fill_seconds",
+		Help: "How long another node has been getting the data of a node, since it joins; 0 if it does not. Rising for " +
+			"hours: freshet cluster status shows how far it is."}, []string{"node"})
+	failures := f.NewGaugeVec(prometheus.GaugeOpts{Name: "freshet_cluster_node_fill_failures",
+		Help: "Failed tries to get the data of a node, of another node that joins and has not got them yet. Above 0: " +
+			"freshet cluster status shows the last error."}, []string{"node"})
 	said := map[string]bool{}
 	for {
 		c := s.clusterStatus(ctx)
@@ -68,6 +74,12 @@ func (s *server) watchNodes(ctx context.Context) error {
 		for _, n := range c.Nodes {
 			if n.Name != s.config.Cluster.Node {
 				reachable.WithLabelValues(n.Name).Set(number(n.Error == ""))
+				fill := answer.ClusterFill{}
+				if n.Fill != nil && n.Error == "" {
+					fill = *n.Fill
+				}
+				fills.WithLabelValues(n.Name).Set(fill.Seconds)
+				failures.WithLabelValues(n.Name).Set(float64(fill.Failures))
 			} else if n.AheadSeconds != nil {
 				ahead.Set(*n.AheadSeconds)
 			} else {
@@ -205,6 +217,7 @@ func (s *server) ownStatus() answer.ClusterNode {
 		n.Member = strconv.FormatUint(i.Member, 10)
 	}
 	n.Damage = s.damage()
+	n.Fill = toldFill(fillOf(s.filler))
 	g, err := s.member()
 	if err != nil {
 		return n

@@ -45,6 +45,7 @@
 //	sharing.go         what a process tells the leader: its use of limits, and its books
 //	collector.go       the DogStatsD sockets
 //	catalogue.go       the catalogue of metric names
+//	filling.go         gives data to a node that joins, and gets them
 //	snapshot.go        snapshots, for freshet backup
 //	gateway.go         requests that go on to the nodes
 //	members.go         replaces and removes nodes

@@ -63,7 +63,8 @@ func (s *server) openGroup() error {
 		MaxQueued: queuedBytes, MaxQueuedSum: queuedSum, MaxBehind: member.MaxBehind, MaxTenants: s.config.Store.MaxTenants,
 		ReplaceAfter: s.config.Cluster.ReplaceAfter, UpgradeAfter: s.config.Cluster.UpgradeAfter,
 		FS: dir, Mark: binary.LittleEndian.Uint32(random[:]), Seed: binary.LittleEndian.Uint64(random[4:]),
-		Writer: groupWriter{s.distributor, s.stores, s.events, tookOver}, KeptEvents: s.keptEvents, Names: s.nameTerms,
+		Writer:     groupWriter{s.distributor, s.stores, s.events, tookOver, s.mayBeRestored()},
+		KeptEvents: s.keptEvents, Names: s.nameTerms,
 		Told:   told{s.metadata, s.stores, s.distributor},
 		Ledger: s.ledger, Watch: s.watch, Boot: boot(),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
@@ -132,6 +133,7 @@ type groupWriter struct {
 	stores *tsdb.Stores
 	events *eventlog.Log
 	cut    bool // takeOver has called CutBack
+	older  bool // the log may be an older copy than the event log
 }
 
 // WriteTiles implements group.Writer. The group itself forwards the tiles: see groupBackends.
@@ -154,7 +156,16 @@ func (w groupWriter) WriteEvents(ctx context.Context, events []*member.Events) e
 }
 
 // LogEnds implements group.Writer.
-func (w groupWriter) LogEnds(last uint64) error { return w.events.Reaches(groupNumber, last) }
+func (w groupWriter) LogEnds(last uint64) error {
+	if !w.older {
+		return nil
+	}
+	return w.events.Reaches(groupNumber, last)
+}
+
+// mayBeRestored reports whether the directory may come from a backup. A node that joined a cluster does not. If it was
+// filled, its event log may be ahead of its log, with events of entries that the leader sends it.
+func (s *server) mayBeRestored() bool { return !s.inCluster() || s.founded() }
 
 // CutBack implements group.Writer.
 func (w groupWriter) CutBack(boot string, requests map[string]uint64) {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"os"
@@ -26,6 +27,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/usage"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/filler"
 	"github.com/freshet-io/freshet/internal/role/group"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -44,6 +46,8 @@ type peerHandler struct {
 	report  func() *peer.Report
 	damage  func() *answer.Damage // of this node's data; nil if nothing is damaged
 	figures tellFigures
+	copies  *filler.Copies
+	filler  *filler.Filler
 }
 
 // tellFigures returns figures of this node alone, as JSON.
@@ -127,12 +131,6 @@ func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error)
 		return peer.Joined{}, fmt.Errorf("%w: node %s has an older version of freshet than this cluster uses; upgrade it",
 			cluster.ErrNotAdmitted, j.Name)
 	}
-	if of, known := status.Nodes[j.Name]; status.Base > identity.BaseIndex && !(known && of == j.Member) {
-		return peer.Joined{}, fmt.Errorf("%w: the log of the group begins with entry %d. Older data are in the stores of "+
-			"its nodes alone, as after freshet cluster init in a directory with data. Filling a new node from the stores of "+
-			"another one is not built yet: a node can join only while the log has everything since an empty directory was "+
-			"founded", cluster.ErrNotAdmitted, status.Base+1)
-	}
 	if err := g.Join(ctx, entry.Node{Name: j.Name, Member: j.Member}); errors.Is(err, member.ErrKnown) {
 		return peer.Joined{}, fmt.Errorf("%w: node %s has another data directory already (%w). If that directory is there, "+
 			"start the node with it; if another machine has the same name, give this one a name of its own. If the directory "+
@@ -141,7 +139,11 @@ func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error)
 	} else if err != nil {
 		return peer.Joined{}, h.notLeader(g, err)
 	}
-	status = g.Status()
+	if status = g.Status(); max(j.Last, identity.BaseIndex) < status.Base {
+		// Its member gets no entries until the node has asked again.
+		return peer.Joined{}, fmt.Errorf("%w: it begins with entry %d, and node %s has the entries up to %d",
+			cluster.ErrLacksEntries, status.Base+1, j.Name, j.Last)
+	}
 	self := h.self()
 	return peer.Joined{Cluster: self.Cluster, Epoch: self.Epoch, Group: self.Group, Founder: h.joined().Founder,
 		Index: status.Applied, Voters: status.Members.Voters, Nodes: status.Nodes}, nil
@@ -164,7 +166,8 @@ func (h peerHandler) Leader(context.Context) peer.Leader {
 // Status implements peer.Handler.
 func (h peerHandler) Status(context.Context) peer.Status {
 	s := peer.Status{Name: h.config.Node, Member: h.self().Member, Clock: time.Now().UnixMilli(),
-		Version: build.This().Version, Lag: math.MaxInt32, Settings: h.all().Digests()}
+		Version: build.This().Version, Lag: math.MaxInt32, Settings: h.all().Digests(),
+		Fill: fillOf(h.filler)}
 	if d := h.damage(); d != nil {
 		s.Damage = &peer.Damage{What: d.What, Since: d.Since.UnixMilli()}
 	}
@@ -185,6 +188,44 @@ func (h peerHandler) Figures(_ context.Context, of peer.Figures, tenant string) 
 		return nil, err
 	}
 	return h.figures(of, tenant)
+}
+
+// Copy implements peer.Handler.
+func (h peerHandler) Copy(ctx context.Context, node string, whole bool) ([]peer.CopiedFile, error) {
+	if err := h.knows(node); err != nil {
+		return nil, err
+	}
+	all, err := h.copies.Make(ctx, node, whole)
+	files := make([]peer.CopiedFile, len(all))
+	for i, f := range all {
+		files[i] = peer.CopiedFile(f)
+	}
+	return files, err
+}
+
+// Fetch implements peer.Handler.
+func (h peerHandler) Fetch(node, name string) (io.ReadCloser, error) {
+	return h.copies.Open(node, name)
+}
+
+// Pin implements peer.Handler. A node that is not restored yet removes no entries.
+func (h peerHandler) Pin(node string, from uint64) error {
+	if err := h.knows(node); err != nil {
+		return err
+	}
+	if g, err := h.member(); err == nil {
+		g.Pin(node, from)
+	}
+	return nil
+}
+
+// knows returns an error unless a node is in the configuration.
+func (h peerHandler) knows(node string) error {
+	if _, named := h.config.Address(node); !named {
+		return fmt.Errorf("%w: node %s is not in cluster.nodes of node %s; add it on all nodes", cluster.ErrNotAdmitted, node,
+			h.config.Node)
+	}
+	return nil
 }
 
 // nodes are the connections to the nodes of a cluster, in both directions.
@@ -237,6 +278,7 @@ func (s *server) openNodes() error {
 	s.nodes.handler = peerHandler{
 		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, damage: s.damage, http: s.httpURL,
 		joined: s.invitation, uses: new(usage.Table), books: &s.collectorBooks, report: s.report, figures: s.figures,
+		copies: s.copies, filler: s.filler,
 	}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{
 		Credentials: credentials, Self: s.self, Handler: s.nodes.handler, Member: s.memberOf,
@@ -475,9 +517,9 @@ func (n *nodes) Write(ctx context.Context, node string, e *entry.Entry) (*outcom
 	return n.peers.Write(ctx, node, groupNumber, e)
 }
 
-// join asks all other nodes, one after the other, to let this one join.
+// join asks all other nodes, one after the other, to let this one join. The node has the entries up to `last`.
 func (n *nodes) join(
-	ctx context.Context, i *identity.Identity, c *settings.Cluster,
+	ctx context.Context, i *identity.Identity, c *settings.Cluster, last uint64,
 ) (to identity.Invitation, err error) {
 	err = errors.New("cluster.nodes has no other node")
 	for _, a := range c.Nodes {
@@ -487,11 +529,12 @@ func (n *nodes) join(
 		var j peer.Joined
 		j, err = n.peers.Join(ctx, a.Node, peer.Join{
 			Name: i.Node, Member: i.Member, Format: member.Format, Semantics: member.Semantics,
+			Last: last,
 		})
 		if err == nil {
 			return identity.Invitation{Cluster: j.Cluster.String(), Epoch: j.Epoch, Founder: j.Founder}, nil
 		}
-		if errors.Is(err, cluster.ErrNotAdmitted) {
+		if errors.Is(err, cluster.ErrNotAdmitted) || errors.Is(err, cluster.ErrLacksEntries) {
 			return to, err
 		}
 	}
@@ -516,7 +559,7 @@ func (n *nodes) status(ctx context.Context, node string) (of answer.ClusterNode,
 		Member: strconv.FormatUint(s.Member, 10), Version: s.Version,
 		LogBytes: &s.LogBytes, LogPins: s.LogPins, LogAppendSeconds: &s.LogAppend,
 		LeaderlessSeconds: &s.Leaderless, LeaderlessTotalSeconds: &s.LeaderlessSum,
-		Settings: s.Settings, Leader: s.Leader,
+		Settings: s.Settings, Leader: s.Leader, Fill: toldFill(s.Fill),
 	}
 	if s.Damage != nil {
 		of.Damage = &answer.Damage{What: s.Damage.What, Since: time.UnixMilli(s.Damage.Since).UTC()}

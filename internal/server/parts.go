@@ -21,6 +21,8 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Part: run.Part{Name: "ledger", Run: s.keepLedger}},
 		{Part: run.Part{Name: "forward", Run: s.runForwarders, After: s.opening.opened}, role: settings.RoleForwarder},
 		{Part: run.Part{Name: "nodes", Run: s.runNodes}, absent: !s.inCluster()},
+		{Part: run.Part{Name: "pins", Run: s.pinLogs}, absent: s.config.Cluster.Node == ""},
+		{Part: run.Part{Name: "copies", Run: s.runCopies, After: s.opening.opened}, absent: s.config.Cluster.Node == ""},
 		{Part: run.Part{Name: "watch of nodes", Run: s.watchNodes, After: s.opening.opened},
 			absent: s.config.Cluster.Node == ""},
 		{Part: run.Part{Name: "limits", Run: s.shareLimits, After: s.opening.opened}, absent: !s.sharesLimits()},

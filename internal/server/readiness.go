@@ -9,9 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/role/filler"
 	"github.com/freshet-io/freshet/internal/role/group"
 )
 
@@ -53,7 +55,10 @@ type readyState struct {
 	WaitsFor string         `json:"waits_for,omitempty"`
 	Seconds  float64        `json:"seconds"`          // time since the start
 	Stores   *tsdb.Progress `json:"stores,omitempty"` // the progress of opening stores
-	Broken   int            `json:"broken"`           // number of stores that cannot be opened; all other stores answer
+
+	Fill *answer.ClusterFill `json:"fill,omitempty"` // the progress of a node that is being filled
+
+	Broken int `json:"broken"` // number of stores that cannot be opened; all other stores answer
 
 	Damage *answer.Damage `json:"damage,omitempty"` // of this node's data
 
@@ -94,6 +99,9 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	switch i := s.identity.Load(); {
 	case i != nil && !i.Joined():
 		state.WaitsFor = "a leader lets this node join the cluster"
+		if state.Fill = toldFill(fillOf(s.filler)); state.Fill != nil {
+			state.WaitsFor = "this node has the data of another node"
+		}
 	case s.handler.Load() == nil:
 		state.WaitsFor = "the journal is replayed"
 	default:
@@ -142,6 +150,29 @@ func (s *server) nodeReady() bool {
 	}
 	g, is := s.aggregator.(*group.Group)
 	return !is || !s.inCluster() || g.Ready()
+}
+
+// fillOf returns the progress of a fill of this node, nil if there is none.
+func fillOf(f *filler.Filler) *peer.Fill {
+	p := f.Progress()
+	if p == nil {
+		return nil
+	}
+	return &peer.Fill{From: p.From, Bytes: uint64(p.Has), OfBytes: uint64(p.Of), Seconds: p.Took.Seconds(),
+		ETA: p.ETA.Seconds(), Failures: p.Failures, Error: p.Error}
+}
+
+// toldFill returns the progress of a fill in the form of an answer.
+func toldFill(f *peer.Fill) *answer.ClusterFill {
+	if f == nil {
+		return nil
+	}
+	told := &answer.ClusterFill{From: f.From, Bytes: f.Bytes, OfBytes: f.OfBytes, Seconds: f.Seconds,
+		Failures: f.Failures, Error: f.Error}
+	if f.ETA >= 0 {
+		told.ETASeconds = &f.ETA
+	}
+	return told
 }
 
 // needsStores reports whether requests of a path read or write stores, so that they must wait until the

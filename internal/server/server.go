@@ -37,6 +37,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/role/distributor"
+	"github.com/freshet-io/freshet/internal/role/filler"
 	"github.com/freshet-io/freshet/internal/role/forwarder"
 	"github.com/freshet-io/freshet/internal/role/gateway"
 	"github.com/freshet-io/freshet/internal/role/group"
@@ -60,6 +61,8 @@ type server struct {
 	log            *serverLog
 	lock           *files.Lock                       // the lock of the data directory
 	identity       atomic.Pointer[identity.Identity] // the node of this data directory; nil outside a cluster
+	copies         *filler.Copies                    // of this node's data, for other nodes; nil outside a cluster
+	filler         *filler.Filler                    // fills this node; nil outside a cluster
 	nodes          *nodes                            // connections to the nodes of the cluster; nil outside a cluster
 	seen           seenNodes                         // the last known figures of the nodes
 	damaged        atomic.Pointer[answer.Damage]     // why the state of this node must not be trusted; nil if it may
@@ -151,6 +154,7 @@ func newServer(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, open := range []func() error{
 		s.findMemory, s.openSelf, s.openInherited, s.openRestarted, s.openDirectory, s.openIdentity, s.readDamage,
+		s.openFilling,
 		s.openNodes, s.openLedger,
 		s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP,
 		s.openCatalogue, s.openCollector, s.checkLeft,

@@ -22,6 +22,8 @@ type Cluster struct {
 	Outbox     conf.Bytes    `yaml:"outbox" help:"bytes of DogStatsD windows that may wait on disk while no node acknowledges them, at least 32MiB; beyond it the oldest are given up"`
 
 	ReplaceAfter time.Duration `yaml:"replace_after" help:"how long a node must be lost before an empty directory under its name may take its place without freshet cluster replace"`
+	FillRate     conf.Bytes    `yaml:"fill_rate" help:"bytes a second at which a node that joins gets the data of another node; 0 for no limit"`
+
 	UpgradeAfter time.Duration `yaml:"upgrade_after" help:"how long all nodes must run a newer version before the cluster uses its new formats. Until then each node can go back to the older version"`
 }
 
@@ -32,7 +34,7 @@ const minReplaceAfter = time.Minute
 
 // DefaultCluster has room for the windows of half an hour, each with 10,000 series of 60 bytes.
 func DefaultCluster() Cluster {
-	return Cluster{Outbox: 1 << 30, ReplaceAfter: 10 * time.Minute, UpgradeAfter: 10 * time.Minute}
+	return Cluster{Outbox: 1 << 30, FillRate: 50 << 20, ReplaceAfter: 10 * time.Minute, UpgradeAfter: 10 * time.Minute}
 }
 
 // ClusterTLS names certificates in place of a secret.
@@ -94,6 +96,10 @@ func (c *Cluster) Validate() (problems []conf.Problem) {
 	}
 	if c.ReplaceAfter < minReplaceAfter {
 		add("replace_after", "is %v, which is shorter than a restart may take; set it to 1m or more", c.ReplaceAfter)
+	}
+	if c.FillRate < 0 || c.FillRate > 0 && c.FillRate < 64<<10 {
+		add("fill_rate", "is %v, at which a node would never be filled; set it to 64KiB or more, or to 0 for no limit",
+			c.FillRate)
 	}
 	if c.UpgradeAfter < 0 {
 		add("upgrade_after", "is %v; set it to 0 or more", c.UpgradeAfter)

@@ -19,6 +19,7 @@ interface Node {
   error?: string
   log_bytes?: number
   log_pins?: string[]
+  fill?: { from: string; bytes: number; of_bytes: number; seconds: number; eta_seconds: number | null; failures: number; error?: string }
   log_append_seconds?: number
   leaderless_seconds?: number
   leaderless_total_seconds?: number
@@ -217,7 +218,12 @@ function State(props: { node: Node; leader: string }) {
 // unusual says what a person should know of a node.
 function unusual(n: Node): string[] {
   if (n.error) return [n.error + (n.seen_seconds === undefined ? '' : `; its figures are ${seconds(n.seen_seconds)} old`)]
-  const all = (n.log_pins ?? []).map((pin) => (pin === 'checkpoint' ? 'its log grows until a checkpoint succeeds' : `its log grows until store ${pin} can be synced`))
+  const all = (n.log_pins ?? []).map((pin) => (pin === 'checkpoint' ? 'its log grows until a checkpoint succeeds' : pin.startsWith('fill of ') ? `its log is kept for the ${pin}` : `its log grows until store ${pin} can be synced`))
+  if (n.fill) {
+    const { from, bytes: has, of_bytes, eta_seconds, failures, error } = n.fill
+    all.push(`it gets the data of ${from ? `node ${from}` : 'another node'}: ${bytes(has)} of ${bytes(of_bytes)}${eta_seconds === null ? '' : `, about ${seconds(eta_seconds)} left`}`)
+    if (failures > 0) all.push(`${count(failures)} tries to get the data of a node failed, the last with: ${error}`)
+  }
   if ((n.log_append_seconds ?? 0) > slowAppend) all.push(`a write to its log takes ${seconds(n.log_append_seconds!)}: its disk is slow`)
   if (n.damage) all.push(`damaged since ${dateTime(Date.parse(n.damage.since) / 1000)}: ${n.damage.what}`)
   if (n.digest === 'differs') all.push(`its state differs since entry ${count(n.digest_differed ?? 0)}, or before: do not trust its answers, and report this bug`)

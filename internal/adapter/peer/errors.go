@@ -38,6 +38,7 @@ var sentinels = []struct {
 	{wire.Error_UNSYNCED, batch.ErrUnsynced},
 	{wire.Error_REFUSED, batch.ErrRefused},
 	{wire.Error_NOT_ADMITTED, cluster.ErrNotAdmitted},
+	{wire.Error_LACKS_ENTRIES, cluster.ErrLacksEntries},
 }
 
 // remoteError is an error of another node: its text, and the error that errors.Is recognizes.

@@ -6,6 +6,7 @@ package peer
 import (
 	"context"
 	"encoding/hex"
+	"io"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/entry"
@@ -64,6 +65,13 @@ type Handler interface {
 	Share(ctx context.Context, from string, x Shared) (usage.Answer, error)
 	// Figures returns figures of this node as JSON. `of` may be a kind that this program does not know.
 	Figures(ctx context.Context, of Figures, tenant string) ([]byte, error)
+	// Copy sets aside a copy of this node's data for another node, in place of what it set aside for that node before:
+	// only the blocks of the stores, or everything.
+	Copy(ctx context.Context, node string, whole bool) ([]CopiedFile, error)
+	// Fetch opens a file of the copy for a node, which ends where it ended when it was copied.
+	Fetch(node, name string) (io.ReadCloser, error)
+	// Pin keeps the entries of the log after `from` for a node that is being filled, for a minute. 0 means all.
+	Pin(node string, from uint64) error
 }
 
 // Change is a change of a node's part in the group. Its values are those of wire.ChangeRequest_Kind.
@@ -88,6 +96,7 @@ type Join struct {
 	Name              string
 	Member            uint64
 	Format, Semantics uint32 // versions that the node supports: see entry.Version
+	Last              uint64 // index of the last entry that the node has; 0 if it has nothing
 }
 
 // Joined is the answer to Join.
@@ -145,6 +154,7 @@ type Status struct {
 	Damage *Damage // of the node's data; nil if nothing is damaged
 
 	Report *Report // nil until the node's outbox is open
+	Fill   *Fill   // nil unless the node is being filled
 }
 
 // Damage says what of a node's data is damaged.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"reflect"
@@ -85,6 +86,32 @@ type handler struct {
 	outcome  outcome.Outcome
 	pushed   chan []byte
 	wrote    chan *entry.Entry
+	copied   string // what a file of the copy has
+	pinned   chan uint64
+}
+
+func (h *handler) Copy(_ context.Context, node string, whole bool) ([]CopiedFile, error) {
+	if node != "b" {
+		return nil, fmt.Errorf("node %s wants a copy", node)
+	}
+	if !whole {
+		return make([]CopiedFile, 2*filesAtOnce+1), nil
+	}
+	return []CopiedFile{{"tsdb/x", 1}, {"y", 1 << 40}}, nil
+}
+
+func (h *handler) Fetch(node, name string) (io.ReadCloser, error) {
+	if node != "b" || name != "tsdb/x" {
+		return nil, fmt.Errorf("node %s has no file %s", node, name)
+	}
+	return io.NopCloser(strings.NewReader(h.copied)), nil
+}
+
+func (h *handler) Pin(node string, from uint64) error {
+	if h.pinned != nil {
+		h.pinned <- from
+	}
+	return h.push
 }
 
 func (h *handler) Receive(m member.Message) {
@@ -133,7 +160,8 @@ var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, L
 	Leaderless: 1.5, LeaderlessSum: 7, LogBytes: 1 << 40,
 	LogPins: []string{"a/raw", "b/10s"}, LogAppend: 0.125, Marks: []marks.Mark{{Index: 64, Hash: 1 << 63}, {Index: 128}},
 	Settings: map[string]string{"limits": "0123456789abcdef"}, Leader: "b",
-	Report: &Report{Version: "v1", Bytes: 1 << 33, Samples: 5, Oldest: 61.5}}
+	Report: &Report{Version: "v1", Bytes: 1 << 33, Samples: 5, Oldest: 61.5},
+	Fill:   &Fill{From: "a", Bytes: 1 << 34, OfBytes: 1 << 35, Seconds: 8.5, ETA: -1, Failures: 2, Error: "disk"}}
 
 func (h *handler) Status(context.Context) Status { return well }
 

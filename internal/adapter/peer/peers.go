@@ -226,7 +226,7 @@ func call[Answer, Reply any](
 ) (answer Answer, err error) {
 	n := p.nodes[to]
 	if n == nil {
-		return answer, fmt.Errorf("ask node %.80q: cluster.nodes does not have it", to)
+		return answer, errNoNode(to)
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -300,7 +300,7 @@ func (p *Peers) Join(ctx context.Context, to string, j Join) (Joined, error) {
 	return call(ctx, p, to, askTimeout,
 		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.JoinReply, error) {
 			h.From = j.Member
-			return c.Join(ctx, &wire.JoinRequest{Hello: h, Format: j.Format, Semantics: j.Semantics})
+			return c.Join(ctx, &wire.JoinRequest{Hello: h, Format: j.Format, Semantics: j.Semantics, Last: j.Last})
 		},
 		func(r *wire.JoinReply) (Joined, error) {
 			if err := decodeError(r.GetError()); err != nil {
@@ -362,7 +362,8 @@ func statusOf(r *wire.StatusReply) Status {
 		Committed: r.GetCommitted(), Lag: r.GetLagSeconds(), Clock: r.GetClock(), Version: r.GetVersion(),
 		Leaderless: r.GetLeaderlessSeconds(), LeaderlessSum: r.GetLeaderlessTotalSeconds(),
 		LogBytes: r.GetLogBytes(), LogPins: r.GetLogPins(), LogAppend: r.GetLogAppendSeconds(),
-		Settings: r.GetSettings(), Leader: r.GetLeader(), Report: decodeReport(r.GetReport())}
+		Settings: r.GetSettings(), Leader: r.GetLeader(), Report: decodeReport(r.GetReport()),
+		Fill: decodeFill(r.GetFill())}
 	if d := r.GetDamage(); d != nil {
 		s.Damage = &Damage{d.GetWhat(), d.GetSince()}
 	}

@@ -439,7 +439,7 @@ func (s *Server) Join(ctx context.Context, in *wire.JoinRequest) (*wire.JoinRepl
 		return nil, err
 	}
 	j, err := s.Handler.Join(ctx, Join{
-		Name: h.GetNode(), Member: h.GetFrom(), Format: in.GetFormat(), Semantics: in.GetSemantics(),
+		Name: h.GetNode(), Member: h.GetFrom(), Format: in.GetFormat(), Semantics: in.GetSemantics(), Last: in.GetLast(),
 	})
 	if err != nil {
 		return &wire.JoinReply{Error: encodeError(err)}, nil
@@ -484,7 +484,7 @@ func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.Stat
 		Name: x.Name, Member: x.Member, Ready: x.Ready, Applied: x.Applied, Committed: x.Committed, LagSeconds: x.Lag,
 		Clock: x.Clock, Version: x.Version, LeaderlessSeconds: x.Leaderless, LeaderlessTotalSeconds: x.LeaderlessSum,
 		LogBytes: x.LogBytes, LogPins: x.LogPins, LogAppendSeconds: x.LogAppend,
-		Settings: x.Settings, Leader: x.Leader, Report: encodeReport(x.Report),
+		Settings: x.Settings, Leader: x.Leader, Report: encodeReport(x.Report), Fill: encodeFill(x.Fill),
 	}
 	if x.Damage != nil {
 		r.Damage = &wire.Damage{What: valid(x.Damage.What), Since: x.Damage.Since}

@@ -154,13 +154,12 @@ func TestCheckCopyFindsDamage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := len(b) / 3
-		if strings.Contains(f.Name, "/w") {
+		at := len(b) - 8 // the table of contents of an index
+		switch {
+		case strings.Contains(f.Name, "/w"):
 			at = 9 // behind the head of the first record
-		} else if strings.Contains(f.Name, "chunks") {
+		case strings.Contains(f.Name, "chunks"):
 			at = len(b) - 5
-		} else {
-			at = len(b) - 8 // the table of contents
 		}
 		b[at] ^= 1
 		if err := os.WriteFile(path, b, 0o600); err != nil {

@@ -94,6 +94,10 @@ func (n *Nodes) Parse(b []byte) error {
 // ErrNotAdmitted means that a node must not join. Asking again does not help.
 var ErrNotAdmitted = errors.New("the cluster does not admit this node")
 
+// ErrLacksEntries means that a node may join once it has been filled: the log of the group no longer has the entries
+// that the node lacks.
+var ErrLacksEntries = errors.New("the log of the group lacks entries that the node needs")
+
 // maxName bounds the name of a node, in bytes.
 const maxName = 63
 

@@ -47,8 +47,8 @@ const (
 	BaseTerm  = 1
 
 	// DataIndex is the index of the base if the founder has data: this data counts as the entry after
-	// BaseIndex. The first start of the founder writes the data to the group's first checkpoint. No other node
-	// can join, since it would need this entry.
+	// BaseIndex. The first start of the founder writes the data to the group's first checkpoint. A node that joins
+	// is filled, since the log never has this entry.
 	DataIndex = BaseIndex + 1
 )
 
@@ -125,10 +125,10 @@ type Invitation struct {
 	Founder uint64
 }
 
-// Join makes a prepared directory a node of the cluster, and begins its copy of the log. The call may be
-// repeated until the identity has joined.
-func (i *Identity) Join(dir, log segment.FS, to Invitation) error {
-	if err := begin(log, to.Founder, BaseIndex); err != nil {
+// Join makes a prepared directory a node of the cluster. It begins the node's copy of the log, unless the directory was
+// filled: then a log with a checkpoint is there. The call may be repeated until the identity has joined.
+func (i *Identity) Join(dir, log segment.FS, to Invitation, filled bool) error {
+	if err := beginJoined(log, to.Founder, filled); err != nil {
 		return err
 	}
 	joined := *i
@@ -163,6 +163,17 @@ func (i *Identity) Recover(dir segment.FS, log *entrylog.Log) error {
 	}
 	*i = next
 	return log.Recover(i.Member)
+}
+
+func beginJoined(dir segment.FS, founder uint64, filled bool) error {
+	if !filled {
+		return begin(dir, founder, BaseIndex)
+	}
+	names, err := dir.List()
+	if err == nil && (len(entrylog.Files(names)) == 0 || len(checkpoint.Files(names)) == 0) {
+		err = errors.New("the directory was filled, but has no log or no checkpoint")
+	}
+	return err
 }
 
 // draw returns the identity of a new member that has no cluster yet.

@@ -61,7 +61,7 @@ func TestJoin(t *testing.T) {
 		t.Fatalf("prepared %+v, but read %+v; error %v", i, again, err)
 	}
 	to := Invitation{Cluster: strings.Repeat("ab", 16), Epoch: 3, Founder: 17}
-	if err := again.Join(dir, log, to); err != nil {
+	if err := again.Join(dir, log, to, false); err != nil {
 		t.Fatal(err)
 	}
 	read, err := Read(dir)

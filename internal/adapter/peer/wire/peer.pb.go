@@ -27,17 +27,18 @@ const (
 type Error_Kind int32
 
 const (
-	Error_OTHER        Error_Kind = 0
-	Error_TENANTS_FULL Error_Kind = 1 // the batches of the tenants in `samples` are refused for good
-	Error_REFUSED      Error_Kind = 2 // refused for good
-	Error_UNSYNCED     Error_Kind = 3 // it counts, but a power loss may lose it
-	Error_NOT_LEADER   Error_Kind = 4
-	Error_LOST         Error_Kind = 5  // the effect is unknown: send it again
-	Error_FULL         Error_Kind = 6  // nothing was done: too much waits already
-	Error_QUEUE_FULL   Error_Kind = 7  // nothing was done: too many entries wait for other members
-	Error_MOVED        Error_Kind = 8  // nothing was done: it was made for other shards than the group has
-	Error_NOT_ADMITTED Error_Kind = 9  // the node must not join, and another call does not help
-	Error_FATE_UNKNOWN Error_Kind = 10 // may count or not, and only the sender tries again
+	Error_OTHER         Error_Kind = 0
+	Error_TENANTS_FULL  Error_Kind = 1 // the batches of the tenants in `samples` are refused for good
+	Error_REFUSED       Error_Kind = 2 // refused for good
+	Error_UNSYNCED      Error_Kind = 3 // it counts, but a power loss may lose it
+	Error_NOT_LEADER    Error_Kind = 4
+	Error_LOST          Error_Kind = 5  // the effect is unknown: send it again
+	Error_FULL          Error_Kind = 6  // nothing was done: too much waits already
+	Error_QUEUE_FULL    Error_Kind = 7  // nothing was done: too many entries wait for other members
+	Error_MOVED         Error_Kind = 8  // nothing was done: it was made for other shards than the group has
+	Error_NOT_ADMITTED  Error_Kind = 9  // the node must not join, and another call does not help
+	Error_FATE_UNKNOWN  Error_Kind = 10 // may count or not, and only the sender tries again
+	Error_LACKS_ENTRIES Error_Kind = 11 // nothing was done: the log no longer has what the node needs, so the node must be filled first
 )
 
 // Enum value maps for Error_Kind.
@@ -54,19 +55,21 @@ var (
 		8:  "MOVED",
 		9:  "NOT_ADMITTED",
 		10: "FATE_UNKNOWN",
+		11: "LACKS_ENTRIES",
 	}
 	Error_Kind_value = map[string]int32{
-		"OTHER":        0,
-		"TENANTS_FULL": 1,
-		"REFUSED":      2,
-		"UNSYNCED":     3,
-		"NOT_LEADER":   4,
-		"LOST":         5,
-		"FULL":         6,
-		"QUEUE_FULL":   7,
-		"MOVED":        8,
-		"NOT_ADMITTED": 9,
-		"FATE_UNKNOWN": 10,
+		"OTHER":         0,
+		"TENANTS_FULL":  1,
+		"REFUSED":       2,
+		"UNSYNCED":      3,
+		"NOT_LEADER":    4,
+		"LOST":          5,
+		"FULL":          6,
+		"QUEUE_FULL":    7,
+		"MOVED":         8,
+		"NOT_ADMITTED":  9,
+		"FATE_UNKNOWN":  10,
+		"LACKS_ENTRIES": 11,
 	}
 )
 
@@ -192,7 +195,7 @@ func (x FiguresRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FiguresRequest_Kind.Descriptor instead.
 func (FiguresRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{18, 0}
+	return file_peer_proto_rawDescGZIP(), []int{26, 0}
 }
 
 // Hello names the caller and the called member. Each call and each stream has one.
@@ -827,6 +830,7 @@ type JoinRequest struct {
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`    // without cluster
 	Format        uint32                 `protobuf:"varint,2,opt,name=format,proto3" json:"format,omitempty"` // versions that the node supports: see the entry kind version
 	Semantics     uint32                 `protobuf:"varint,3,opt,name=semantics,proto3" json:"semantics,omitempty"`
+	Last          uint64                 `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"` // index of the last entry that the node has; 0 if it has nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -878,6 +882,13 @@ func (x *JoinRequest) GetFormat() uint32 {
 func (x *JoinRequest) GetSemantics() uint32 {
 	if x != nil {
 		return x.Semantics
+	}
+	return 0
+}
+
+func (x *JoinRequest) GetLast() uint64 {
+	if x != nil {
+		return x.Last
 	}
 	return 0
 }
@@ -1269,6 +1280,7 @@ type StatusReply struct {
 	Leader                 string                 `protobuf:"bytes,17,opt,name=leader,proto3" json:"leader,omitempty"`                                                                               // the node that leads, as this node knows; empty if there is none
 	Report                 *Report                `protobuf:"bytes,18,opt,name=report,proto3" json:"report,omitempty"`                                                                               // none until the node's outbox is open
 	Damage                 *Damage                `protobuf:"bytes,19,opt,name=damage,proto3" json:"damage,omitempty"`                                                                               // none if nothing of the node's data is damaged
+	Fill                   *Fill                  `protobuf:"bytes,20,opt,name=fill,proto3" json:"fill,omitempty"`                                                                                   // none unless the node is being filled
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1436,6 +1448,13 @@ func (x *StatusReply) GetDamage() *Damage {
 	return nil
 }
 
+func (x *StatusReply) GetFill() *Fill {
+	if x != nil {
+		return x.Fill
+	}
+	return nil
+}
+
 // Damage says what of a node's data is damaged.
 type Damage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1489,6 +1508,467 @@ func (x *Damage) GetSince() int64 {
 	return 0
 }
 
+// Fill is the progress of a node that is being filled.
+type Fill struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`                                 // the node that gives its data
+	Bytes         uint64                 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`                              // that the node has
+	OfBytes       uint64                 `protobuf:"varint,3,opt,name=of_bytes,json=ofBytes,proto3" json:"of_bytes,omitempty"`           // of all files that are known so far
+	Seconds       float64                `protobuf:"fixed64,4,opt,name=seconds,proto3" json:"seconds,omitempty"`                         // since the fill began
+	EtaSeconds    float64                `protobuf:"fixed64,5,opt,name=eta_seconds,json=etaSeconds,proto3" json:"eta_seconds,omitempty"` // until it ends; negative if that is not known
+	Failures      uint64                 `protobuf:"varint,6,opt,name=failures,proto3" json:"failures,omitempty"`                        // tries that failed since the process started
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`                               // of the last one; empty if there was none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fill) Reset() {
+	*x = Fill{}
+	mi := &file_peer_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fill) ProtoMessage() {}
+
+func (x *Fill) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fill.ProtoReflect.Descriptor instead.
+func (*Fill) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Fill) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Fill) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Fill) GetOfBytes() uint64 {
+	if x != nil {
+		return x.OfBytes
+	}
+	return 0
+}
+
+func (x *Fill) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *Fill) GetEtaSeconds() float64 {
+	if x != nil {
+		return x.EtaSeconds
+	}
+	return 0
+}
+
+func (x *Fill) GetFailures() uint64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *Fill) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// CopyRequest asks a node to set aside a copy of its data for the caller.
+type CopyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	Whole         bool                   `protobuf:"varint,2,opt,name=whole,proto3" json:"whole,omitempty"` // false: only the blocks of the stores. true: everything, in place of what was set aside before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyRequest) Reset() {
+	*x = CopyRequest{}
+	mi := &file_peer_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyRequest) ProtoMessage() {}
+
+func (x *CopyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
+func (*CopyRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *CopyRequest) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *CopyRequest) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+type CopyReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Files         []*CopiedFile          `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"` // at most 1,000 in one message
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyReply) Reset() {
+	*x = CopyReply{}
+	mi := &file_peer_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyReply) ProtoMessage() {}
+
+func (x *CopyReply) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyReply.ProtoReflect.Descriptor instead.
+func (*CopyReply) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *CopyReply) GetFiles() []*CopiedFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+type CopiedFile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // the path below the data directory, with slashes
+	Size          uint64                 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopiedFile) Reset() {
+	*x = CopiedFile{}
+	mi := &file_peer_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopiedFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopiedFile) ProtoMessage() {}
+
+func (x *CopiedFile) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopiedFile.ProtoReflect.Descriptor instead.
+func (*CopiedFile) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *CopiedFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CopiedFile) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+// FetchRequest asks for a file of the caller's copy.
+type FetchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchRequest) Reset() {
+	*x = FetchRequest{}
+	mi := &file_peer_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchRequest) ProtoMessage() {}
+
+func (x *FetchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
+func (*FetchRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *FetchRequest) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *FetchRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// FetchReply is a piece of a file. The pieces follow each other. The last one has no data.
+type FetchReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offset        uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"` // at most 256 KiB
+	Crc           uint32                 `protobuf:"fixed32,3,opt,name=crc,proto3" json:"crc,omitempty"` // CRC-32C of the data; in the last piece, of the whole file
+	Last          bool                   `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchReply) Reset() {
+	*x = FetchReply{}
+	mi := &file_peer_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchReply) ProtoMessage() {}
+
+func (x *FetchReply) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
+func (*FetchReply) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *FetchReply) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *FetchReply) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *FetchReply) GetCrc() uint32 {
+	if x != nil {
+		return x.Crc
+	}
+	return 0
+}
+
+func (x *FetchReply) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+// PinRequest asks a node to keep the entries of its log for the caller, for a minute.
+type PinRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	From          uint64                 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"` // the entries after this one; 0 for all that the log has; 2^64-1 for none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinRequest) Reset() {
+	*x = PinRequest{}
+	mi := &file_peer_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinRequest) ProtoMessage() {}
+
+func (x *PinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinRequest.ProtoReflect.Descriptor instead.
+func (*PinRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *PinRequest) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *PinRequest) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+type PinReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinReply) Reset() {
+	*x = PinReply{}
+	mi := &file_peer_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinReply) ProtoMessage() {}
+
+func (x *PinReply) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinReply.ProtoReflect.Descriptor instead.
+func (*PinReply) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *PinReply) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
 // FiguresRequest asks a node for figures of its own, which the caller adds up for the cluster.
 type FiguresRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1501,7 +1981,7 @@ type FiguresRequest struct {
 
 func (x *FiguresRequest) Reset() {
 	*x = FiguresRequest{}
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +1993,7 @@ func (x *FiguresRequest) String() string {
 func (*FiguresRequest) ProtoMessage() {}
 
 func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +2006,7 @@ func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FiguresRequest.ProtoReflect.Descriptor instead.
 func (*FiguresRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{18}
+	return file_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FiguresRequest) GetHello() *Hello {
@@ -1559,7 +2039,7 @@ type FiguresReply struct {
 
 func (x *FiguresReply) Reset() {
 	*x = FiguresReply{}
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +2051,7 @@ func (x *FiguresReply) String() string {
 func (*FiguresReply) ProtoMessage() {}
 
 func (x *FiguresReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +2064,7 @@ func (x *FiguresReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FiguresReply.ProtoReflect.Descriptor instead.
 func (*FiguresReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{19}
+	return file_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FiguresReply) GetJson() []byte {
@@ -1605,7 +2085,7 @@ type Mark struct {
 
 func (x *Mark) Reset() {
 	*x = Mark{}
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +2097,7 @@ func (x *Mark) String() string {
 func (*Mark) ProtoMessage() {}
 
 func (x *Mark) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +2110,7 @@ func (x *Mark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mark.ProtoReflect.Descriptor instead.
 func (*Mark) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{20}
+	return file_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Mark) GetIndex() uint64 {
@@ -1660,7 +2140,7 @@ type Pusher struct {
 
 func (x *Pusher) Reset() {
 	*x = Pusher{}
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +2152,7 @@ func (x *Pusher) String() string {
 func (*Pusher) ProtoMessage() {}
 
 func (x *Pusher) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +2165,7 @@ func (x *Pusher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pusher.ProtoReflect.Descriptor instead.
 func (*Pusher) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{21}
+	return file_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Pusher) GetName() string {
@@ -1731,7 +2211,7 @@ type ShareRequest struct {
 
 func (x *ShareRequest) Reset() {
 	*x = ShareRequest{}
-	mi := &file_peer_proto_msgTypes[22]
+	mi := &file_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +2223,7 @@ func (x *ShareRequest) String() string {
 func (*ShareRequest) ProtoMessage() {}
 
 func (x *ShareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[22]
+	mi := &file_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +2236,7 @@ func (x *ShareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareRequest.ProtoReflect.Descriptor instead.
 func (*ShareRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{22}
+	return file_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ShareRequest) GetHello() *Hello {
@@ -1808,7 +2288,7 @@ type Books struct {
 
 func (x *Books) Reset() {
 	*x = Books{}
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +2300,7 @@ func (x *Books) String() string {
 func (*Books) ProtoMessage() {}
 
 func (x *Books) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +2313,7 @@ func (x *Books) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Books.ProtoReflect.Descriptor instead.
 func (*Books) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{23}
+	return file_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Books) GetProducer() uint64 {
@@ -1885,7 +2365,7 @@ type StageFigures struct {
 
 func (x *StageFigures) Reset() {
 	*x = StageFigures{}
-	mi := &file_peer_proto_msgTypes[24]
+	mi := &file_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2377,7 @@ func (x *StageFigures) String() string {
 func (*StageFigures) ProtoMessage() {}
 
 func (x *StageFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[24]
+	mi := &file_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2390,7 @@ func (x *StageFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageFigures.ProtoReflect.Descriptor instead.
 func (*StageFigures) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{24}
+	return file_peer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StageFigures) GetStage() uint32 {
@@ -1961,7 +2441,7 @@ type Durations struct {
 
 func (x *Durations) Reset() {
 	*x = Durations{}
-	mi := &file_peer_proto_msgTypes[25]
+	mi := &file_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2453,7 @@ func (x *Durations) String() string {
 func (*Durations) ProtoMessage() {}
 
 func (x *Durations) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[25]
+	mi := &file_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2466,7 @@ func (x *Durations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Durations.ProtoReflect.Descriptor instead.
 func (*Durations) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{25}
+	return file_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Durations) GetSum() float64 {
@@ -2027,7 +2507,7 @@ type TenantBooks struct {
 
 func (x *TenantBooks) Reset() {
 	*x = TenantBooks{}
-	mi := &file_peer_proto_msgTypes[26]
+	mi := &file_peer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +2519,7 @@ func (x *TenantBooks) String() string {
 func (*TenantBooks) ProtoMessage() {}
 
 func (x *TenantBooks) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[26]
+	mi := &file_peer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +2532,7 @@ func (x *TenantBooks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantBooks.ProtoReflect.Descriptor instead.
 func (*TenantBooks) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{26}
+	return file_peer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TenantBooks) GetTenant() string {
@@ -2081,7 +2561,7 @@ type ShareReply struct {
 
 func (x *ShareReply) Reset() {
 	*x = ShareReply{}
-	mi := &file_peer_proto_msgTypes[27]
+	mi := &file_peer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2573,7 @@ func (x *ShareReply) String() string {
 func (*ShareReply) ProtoMessage() {}
 
 func (x *ShareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[27]
+	mi := &file_peer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2586,7 @@ func (x *ShareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
 func (*ShareReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{27}
+	return file_peer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ShareReply) GetError() *Error {
@@ -2150,7 +2630,7 @@ type Use struct {
 
 func (x *Use) Reset() {
 	*x = Use{}
-	mi := &file_peer_proto_msgTypes[28]
+	mi := &file_peer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2162,7 +2642,7 @@ func (x *Use) String() string {
 func (*Use) ProtoMessage() {}
 
 func (x *Use) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[28]
+	mi := &file_peer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2175,7 +2655,7 @@ func (x *Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Use.ProtoReflect.Descriptor instead.
 func (*Use) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{28}
+	return file_peer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Use) GetTenant() string {
@@ -2226,7 +2706,7 @@ type Bounds struct {
 
 func (x *Bounds) Reset() {
 	*x = Bounds{}
-	mi := &file_peer_proto_msgTypes[29]
+	mi := &file_peer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2238,7 +2718,7 @@ func (x *Bounds) String() string {
 func (*Bounds) ProtoMessage() {}
 
 func (x *Bounds) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[29]
+	mi := &file_peer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2251,7 +2731,7 @@ func (x *Bounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bounds.ProtoReflect.Descriptor instead.
 func (*Bounds) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{29}
+	return file_peer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Bounds) GetTenant() string {
@@ -2325,7 +2805,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"WriteReply\x12,\n" +
 	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\x12\x18\n" +
-	"\aoutcome\x18\x02 \x01(\fR\aoutcome\"\xcb\x03\n" +
+	"\aoutcome\x18\x02 \x01(\fR\aoutcome\"\xde\x03\n" +
 	"\x05Error\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.freshet.peer.v1.Error.KindR\x04kind\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12=\n" +
@@ -2335,7 +2815,7 @@ const file_peer_proto_rawDesc = "" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x1a:\n" +
 	"\fSamplesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xa1\x01\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xb4\x01\n" +
 	"\x04Kind\x12\t\n" +
 	"\x05OTHER\x10\x00\x12\x10\n" +
 	"\fTENANTS_FULL\x10\x01\x12\v\n" +
@@ -2350,11 +2830,13 @@ const file_peer_proto_rawDesc = "" +
 	"\x05MOVED\x10\b\x12\x10\n" +
 	"\fNOT_ADMITTED\x10\t\x12\x10\n" +
 	"\fFATE_UNKNOWN\x10\n" +
-	"\"q\n" +
+	"\x12\x11\n" +
+	"\rLACKS_ENTRIES\x10\v\"\x85\x01\n" +
 	"\vJoinRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\rR\x06format\x12\x1c\n" +
-	"\tsemantics\x18\x03 \x01(\rR\tsemantics\"\xbe\x02\n" +
+	"\tsemantics\x18\x03 \x01(\rR\tsemantics\x12\x12\n" +
+	"\x04last\x18\x04 \x01(\x04R\x04last\"\xbe\x02\n" +
 	"\tJoinReply\x12,\n" +
 	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\fR\acluster\x12\x14\n" +
@@ -2393,7 +2875,7 @@ const file_peer_proto_rawDesc = "" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\"=\n" +
 	"\rStatusRequest\x12,\n" +
-	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\x8c\x06\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xb7\x06\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x06R\x06member\x12\x14\n" +
@@ -2417,13 +2899,47 @@ const file_peer_proto_rawDesc = "" +
 	"\bsettings\x18\x10 \x03(\v2*.freshet.peer.v1.StatusReply.SettingsEntryR\bsettings\x12\x16\n" +
 	"\x06leader\x18\x11 \x01(\tR\x06leader\x12/\n" +
 	"\x06report\x18\x12 \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\x12/\n" +
-	"\x06damage\x18\x13 \x01(\v2\x17.freshet.peer.v1.DamageR\x06damage\x1a;\n" +
+	"\x06damage\x18\x13 \x01(\v2\x17.freshet.peer.v1.DamageR\x06damage\x12)\n" +
+	"\x04fill\x18\x14 \x01(\v2\x15.freshet.peer.v1.FillR\x04fill\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
 	"\x06Damage\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x14\n" +
-	"\x05since\x18\x02 \x01(\x10R\x05since\"\xba\x01\n" +
+	"\x05since\x18\x02 \x01(\x10R\x05since\"\xb8\x01\n" +
+	"\x04Fill\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x19\n" +
+	"\bof_bytes\x18\x03 \x01(\x04R\aofBytes\x12\x18\n" +
+	"\aseconds\x18\x04 \x01(\x01R\aseconds\x12\x1f\n" +
+	"\veta_seconds\x18\x05 \x01(\x01R\n" +
+	"etaSeconds\x12\x1a\n" +
+	"\bfailures\x18\x06 \x01(\x04R\bfailures\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"Q\n" +
+	"\vCopyRequest\x12,\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x14\n" +
+	"\x05whole\x18\x02 \x01(\bR\x05whole\">\n" +
+	"\tCopyReply\x121\n" +
+	"\x05files\x18\x01 \x03(\v2\x1b.freshet.peer.v1.CopiedFileR\x05files\"4\n" +
+	"\n" +
+	"CopiedFile\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\"P\n" +
+	"\fFetchRequest\x12,\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"^\n" +
+	"\n" +
+	"FetchReply\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
+	"\x03crc\x18\x03 \x01(\aR\x03crc\x12\x12\n" +
+	"\x04last\x18\x04 \x01(\bR\x04last\"N\n" +
+	"\n" +
+	"PinRequest\x12,\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\x04R\x04from\"8\n" +
+	"\bPinReply\x12,\n" +
+	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\"\xba\x01\n" +
 	"\x0eFiguresRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x128\n" +
 	"\x04kind\x18\x02 \x01(\x0e2$.freshet.peer.v1.FiguresRequest.KindR\x04kind\x12\x16\n" +
@@ -2491,7 +3007,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x06series\x18\x02 \x01(\rR\x06series\x12#\n" +
 	"\rmetric_series\x18\x03 \x01(\rR\fmetricSeries\x12\x1d\n" +
 	"\n" +
-	"new_series\x18\x04 \x01(\rR\tnewSeries2\xa6\x05\n" +
+	"new_series\x18\x04 \x01(\rR\tnewSeries2\xf0\x06\n" +
 	"\x04Peer\x12;\n" +
 	"\aEntries\x12\x16.freshet.peer.v1.Batch\x1a\x14.freshet.peer.v1.Ack(\x010\x01\x12:\n" +
 	"\x06Urgent\x12\x16.freshet.peer.v1.Batch\x1a\x14.freshet.peer.v1.Ack(\x010\x01\x12<\n" +
@@ -2502,7 +3018,10 @@ const file_peer_proto_rawDesc = "" +
 	"\x06Status\x12\x1e.freshet.peer.v1.StatusRequest\x1a\x1c.freshet.peer.v1.StatusReply\x12C\n" +
 	"\x05Share\x12\x1d.freshet.peer.v1.ShareRequest\x1a\x1b.freshet.peer.v1.ShareReply\x12I\n" +
 	"\aFigures\x12\x1f.freshet.peer.v1.FiguresRequest\x1a\x1d.freshet.peer.v1.FiguresReply\x12@\n" +
-	"\x06Change\x12\x1e.freshet.peer.v1.ChangeRequest\x1a\x16.freshet.peer.v1.ReplyB:Z8github.com/freshet-io/freshet/internal/adapter/peer/wireb\x06proto3"
+	"\x06Change\x12\x1e.freshet.peer.v1.ChangeRequest\x1a\x16.freshet.peer.v1.Reply\x12B\n" +
+	"\x04Copy\x12\x1c.freshet.peer.v1.CopyRequest\x1a\x1a.freshet.peer.v1.CopyReply0\x01\x12E\n" +
+	"\x05Fetch\x12\x1d.freshet.peer.v1.FetchRequest\x1a\x1b.freshet.peer.v1.FetchReply0\x01\x12=\n" +
+	"\x03Pin\x12\x1b.freshet.peer.v1.PinRequest\x1a\x19.freshet.peer.v1.PinReplyB:Z8github.com/freshet-io/freshet/internal/adapter/peer/wireb\x06proto3"
 
 var (
 	file_peer_proto_rawDescOnce sync.Once
@@ -2517,7 +3036,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_peer_proto_goTypes = []any{
 	(Error_Kind)(0),          // 0: freshet.peer.v1.Error.Kind
 	(ChangeRequest_Kind)(0),  // 1: freshet.peer.v1.ChangeRequest.Kind
@@ -2540,22 +3059,30 @@ var file_peer_proto_goTypes = []any{
 	(*StatusRequest)(nil),    // 18: freshet.peer.v1.StatusRequest
 	(*StatusReply)(nil),      // 19: freshet.peer.v1.StatusReply
 	(*Damage)(nil),           // 20: freshet.peer.v1.Damage
-	(*FiguresRequest)(nil),   // 21: freshet.peer.v1.FiguresRequest
-	(*FiguresReply)(nil),     // 22: freshet.peer.v1.FiguresReply
-	(*Mark)(nil),             // 23: freshet.peer.v1.Mark
-	(*Pusher)(nil),           // 24: freshet.peer.v1.Pusher
-	(*ShareRequest)(nil),     // 25: freshet.peer.v1.ShareRequest
-	(*Books)(nil),            // 26: freshet.peer.v1.Books
-	(*StageFigures)(nil),     // 27: freshet.peer.v1.StageFigures
-	(*Durations)(nil),        // 28: freshet.peer.v1.Durations
-	(*TenantBooks)(nil),      // 29: freshet.peer.v1.TenantBooks
-	(*ShareReply)(nil),       // 30: freshet.peer.v1.ShareReply
-	(*Use)(nil),              // 31: freshet.peer.v1.Use
-	(*Bounds)(nil),           // 32: freshet.peer.v1.Bounds
-	nil,                      // 33: freshet.peer.v1.Error.SamplesEntry
-	nil,                      // 34: freshet.peer.v1.JoinReply.NodesEntry
-	nil,                      // 35: freshet.peer.v1.StatusReply.SettingsEntry
-	nil,                      // 36: freshet.peer.v1.Use.MetricsEntry
+	(*Fill)(nil),             // 21: freshet.peer.v1.Fill
+	(*CopyRequest)(nil),      // 22: freshet.peer.v1.CopyRequest
+	(*CopyReply)(nil),        // 23: freshet.peer.v1.CopyReply
+	(*CopiedFile)(nil),       // 24: freshet.peer.v1.CopiedFile
+	(*FetchRequest)(nil),     // 25: freshet.peer.v1.FetchRequest
+	(*FetchReply)(nil),       // 26: freshet.peer.v1.FetchReply
+	(*PinRequest)(nil),       // 27: freshet.peer.v1.PinRequest
+	(*PinReply)(nil),         // 28: freshet.peer.v1.PinReply
+	(*FiguresRequest)(nil),   // 29: freshet.peer.v1.FiguresRequest
+	(*FiguresReply)(nil),     // 30: freshet.peer.v1.FiguresReply
+	(*Mark)(nil),             // 31: freshet.peer.v1.Mark
+	(*Pusher)(nil),           // 32: freshet.peer.v1.Pusher
+	(*ShareRequest)(nil),     // 33: freshet.peer.v1.ShareRequest
+	(*Books)(nil),            // 34: freshet.peer.v1.Books
+	(*StageFigures)(nil),     // 35: freshet.peer.v1.StageFigures
+	(*Durations)(nil),        // 36: freshet.peer.v1.Durations
+	(*TenantBooks)(nil),      // 37: freshet.peer.v1.TenantBooks
+	(*ShareReply)(nil),       // 38: freshet.peer.v1.ShareReply
+	(*Use)(nil),              // 39: freshet.peer.v1.Use
+	(*Bounds)(nil),           // 40: freshet.peer.v1.Bounds
+	nil,                      // 41: freshet.peer.v1.Error.SamplesEntry
+	nil,                      // 42: freshet.peer.v1.JoinReply.NodesEntry
+	nil,                      // 43: freshet.peer.v1.StatusReply.SettingsEntry
+	nil,                      // 44: freshet.peer.v1.Use.MetricsEntry
 }
 var file_peer_proto_depIdxs = []int32{
 	4,  // 0: freshet.peer.v1.Hello.report:type_name -> freshet.peer.v1.Report
@@ -2566,59 +3093,71 @@ var file_peer_proto_depIdxs = []int32{
 	12, // 5: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
 	12, // 6: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
 	0,  // 7: freshet.peer.v1.Error.kind:type_name -> freshet.peer.v1.Error.Kind
-	33, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
+	41, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
 	12, // 9: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
 	3,  // 10: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
 	12, // 11: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
-	34, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
+	42, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
 	3,  // 13: freshet.peer.v1.ChangeRequest.hello:type_name -> freshet.peer.v1.Hello
 	1,  // 14: freshet.peer.v1.ChangeRequest.kind:type_name -> freshet.peer.v1.ChangeRequest.Kind
 	3,  // 15: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
 	3,  // 16: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
-	23, // 17: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
-	24, // 18: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
-	35, // 19: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
+	31, // 17: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
+	32, // 18: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
+	43, // 19: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
 	4,  // 20: freshet.peer.v1.StatusReply.report:type_name -> freshet.peer.v1.Report
 	20, // 21: freshet.peer.v1.StatusReply.damage:type_name -> freshet.peer.v1.Damage
-	3,  // 22: freshet.peer.v1.FiguresRequest.hello:type_name -> freshet.peer.v1.Hello
-	2,  // 23: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
-	4,  // 24: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
-	3,  // 25: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
-	31, // 26: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
-	26, // 27: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
-	27, // 28: freshet.peer.v1.ShareRequest.stages:type_name -> freshet.peer.v1.StageFigures
-	29, // 29: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
-	28, // 30: freshet.peer.v1.StageFigures.spent:type_name -> freshet.peer.v1.Durations
-	28, // 31: freshet.peer.v1.StageFigures.age:type_name -> freshet.peer.v1.Durations
-	12, // 32: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
-	31, // 33: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
-	32, // 34: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
-	36, // 35: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
-	5,  // 36: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
-	5,  // 37: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
-	8,  // 38: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
-	9,  // 39: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
-	13, // 40: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
-	16, // 41: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
-	18, // 42: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
-	25, // 43: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
-	21, // 44: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
-	15, // 45: freshet.peer.v1.Peer.Change:input_type -> freshet.peer.v1.ChangeRequest
-	7,  // 46: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
-	7,  // 47: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
-	10, // 48: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
-	11, // 49: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
-	14, // 50: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
-	17, // 51: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
-	19, // 52: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
-	30, // 53: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
-	22, // 54: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
-	10, // 55: freshet.peer.v1.Peer.Change:output_type -> freshet.peer.v1.Reply
-	46, // [46:56] is the sub-list for method output_type
-	36, // [36:46] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	21, // 22: freshet.peer.v1.StatusReply.fill:type_name -> freshet.peer.v1.Fill
+	3,  // 23: freshet.peer.v1.CopyRequest.hello:type_name -> freshet.peer.v1.Hello
+	24, // 24: freshet.peer.v1.CopyReply.files:type_name -> freshet.peer.v1.CopiedFile
+	3,  // 25: freshet.peer.v1.FetchRequest.hello:type_name -> freshet.peer.v1.Hello
+	3,  // 26: freshet.peer.v1.PinRequest.hello:type_name -> freshet.peer.v1.Hello
+	12, // 27: freshet.peer.v1.PinReply.error:type_name -> freshet.peer.v1.Error
+	3,  // 28: freshet.peer.v1.FiguresRequest.hello:type_name -> freshet.peer.v1.Hello
+	2,  // 29: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
+	4,  // 30: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
+	3,  // 31: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
+	39, // 32: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
+	34, // 33: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
+	35, // 34: freshet.peer.v1.ShareRequest.stages:type_name -> freshet.peer.v1.StageFigures
+	37, // 35: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
+	36, // 36: freshet.peer.v1.StageFigures.spent:type_name -> freshet.peer.v1.Durations
+	36, // 37: freshet.peer.v1.StageFigures.age:type_name -> freshet.peer.v1.Durations
+	12, // 38: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
+	39, // 39: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
+	40, // 40: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
+	44, // 41: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
+	5,  // 42: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
+	5,  // 43: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
+	8,  // 44: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
+	9,  // 45: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
+	13, // 46: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
+	16, // 47: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
+	18, // 48: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
+	33, // 49: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
+	29, // 50: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
+	15, // 51: freshet.peer.v1.Peer.Change:input_type -> freshet.peer.v1.ChangeRequest
+	22, // 52: freshet.peer.v1.Peer.Copy:input_type -> freshet.peer.v1.CopyRequest
+	25, // 53: freshet.peer.v1.Peer.Fetch:input_type -> freshet.peer.v1.FetchRequest
+	27, // 54: freshet.peer.v1.Peer.Pin:input_type -> freshet.peer.v1.PinRequest
+	7,  // 55: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
+	7,  // 56: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
+	10, // 57: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
+	11, // 58: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
+	14, // 59: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
+	17, // 60: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
+	19, // 61: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
+	38, // 62: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
+	30, // 63: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
+	10, // 64: freshet.peer.v1.Peer.Change:output_type -> freshet.peer.v1.Reply
+	23, // 65: freshet.peer.v1.Peer.Copy:output_type -> freshet.peer.v1.CopyReply
+	26, // 66: freshet.peer.v1.Peer.Fetch:output_type -> freshet.peer.v1.FetchReply
+	28, // 67: freshet.peer.v1.Peer.Pin:output_type -> freshet.peer.v1.PinReply
+	55, // [55:68] is the sub-list for method output_type
+	42, // [42:55] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -2632,7 +3171,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   34,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,9 @@ const (
 	Peer_Share_FullMethodName   = "/freshet.peer.v1.Peer/Share"
 	Peer_Figures_FullMethodName = "/freshet.peer.v1.Peer/Figures"
 	Peer_Change_FullMethodName  = "/freshet.peer.v1.Peer/Change"
+	Peer_Copy_FullMethodName    = "/freshet.peer.v1.Peer/Copy"
+	Peer_Fetch_FullMethodName   = "/freshet.peer.v1.Peer/Fetch"
+	Peer_Pin_FullMethodName     = "/freshet.peer.v1.Peer/Pin"
 )
 
 // PeerClient is the client API for Peer service.
@@ -50,6 +53,10 @@ type PeerClient interface {
 	Share(ctx context.Context, in *ShareRequest, opts ...grpc.CallOption) (*ShareReply, error)
 	Figures(ctx context.Context, in *FiguresRequest, opts ...grpc.CallOption) (*FiguresReply, error)
 	Change(ctx context.Context, in *ChangeRequest, opts ...grpc.CallOption) (*Reply, error)
+	// A node is filled from another node's data: see docs/format/fill.md.
+	Copy(ctx context.Context, in *CopyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CopyReply], error)
+	Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchReply], error)
+	Pin(ctx context.Context, in *PinRequest, opts ...grpc.CallOption) (*PinReply, error)
 }
 
 type peerClient struct {
@@ -166,6 +173,54 @@ func (c *peerClient) Change(ctx context.Context, in *ChangeRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *peerClient) Copy(ctx context.Context, in *CopyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CopyReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[2], Peer_Copy_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CopyRequest, CopyReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_CopyClient = grpc.ServerStreamingClient[CopyReply]
+
+func (c *peerClient) Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[3], Peer_Fetch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FetchRequest, FetchReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_FetchClient = grpc.ServerStreamingClient[FetchReply]
+
+func (c *peerClient) Pin(ctx context.Context, in *PinRequest, opts ...grpc.CallOption) (*PinReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PinReply)
+	err := c.cc.Invoke(ctx, Peer_Pin_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -182,6 +237,10 @@ type PeerServer interface {
 	Share(context.Context, *ShareRequest) (*ShareReply, error)
 	Figures(context.Context, *FiguresRequest) (*FiguresReply, error)
 	Change(context.Context, *ChangeRequest) (*Reply, error)
+	// A node is filled from another node's data: see docs/format/fill.md.
+	Copy(*CopyRequest, grpc.ServerStreamingServer[CopyReply]) error
+	Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchReply]) error
+	Pin(context.Context, *PinRequest) (*PinReply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -221,6 +280,15 @@ func (UnimplementedPeerServer) Figures(context.Context, *FiguresRequest) (*Figur
 }
 func (UnimplementedPeerServer) Change(context.Context, *ChangeRequest) (*Reply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Change not implemented")
+}
+func (UnimplementedPeerServer) Copy(*CopyRequest, grpc.ServerStreamingServer[CopyReply]) error {
+	return status.Errorf(codes.Unimplemented, "method Copy not implemented")
+}
+func (UnimplementedPeerServer) Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchReply]) error {
+	return status.Errorf(codes.Unimplemented, "method Fetch not implemented")
+}
+func (UnimplementedPeerServer) Pin(context.Context, *PinRequest) (*PinReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Pin not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -401,6 +469,46 @@ func _Peer_Change_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Copy_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CopyRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServer).Copy(m, &grpc.GenericServerStream[CopyRequest, CopyReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_CopyServer = grpc.ServerStreamingServer[CopyReply]
+
+func _Peer_Fetch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FetchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServer).Fetch(m, &grpc.GenericServerStream[FetchRequest, FetchReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_FetchServer = grpc.ServerStreamingServer[FetchReply]
+
+func _Peer_Pin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PinRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Pin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Pin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Pin(ctx, req.(*PinRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -440,6 +548,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Change",
 			Handler:    _Peer_Change_Handler,
 		},
+		{
+			MethodName: "Pin",
+			Handler:    _Peer_Pin_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -453,6 +565,16 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Peer_Urgent_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Copy",
+			Handler:       _Peer_Copy_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Fetch",
+			Handler:       _Peer_Fetch_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "peer.proto",

@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// A machine with data becomes a cluster, and two empty nodes join it while it gets writes. They are filled with its
+// data. Then all nodes have the same samples, those from before the cluster, too, and each answers them alone.
+func TestNodesAreFilled(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := newTrio(t)
+	for _, n := range nodeNames {
+		c.dirs[n] = dataDir(t)
+	}
+	before := c.oneMachine()
+	must(t, freshet, "cluster", "init", "--data-dir", c.dirs["a"], "--name", "a")
+	c.begin("a")
+	// The writer stamps each sample later than the one before, so it must not write more than 1,000 a second.
+	slowly := func(float64) { reach(time.Now().Add(3 * time.Millisecond)) }
+	w := c.startWriter("filled", slowly, "a")
+	hits := c.startIncrements("unixgram", c.nodes["a"].Unixgram, "hits", 2)
+	hits.sent = before
+	c.begin("b", "c")
+	c.caughtUp()
+	reach(time.Now().Add(3 * time.Second))
+	w.stop()
+	c.counted("hits", hits)
+	for _, n := range nodeNames {
+		w.check(n)
+		if entries, err := os.ReadDir(filepath.Join(c.dirs[n], "fill")); err == nil {
+			t.Errorf("node %s still has the directory of its fill, with %v", n, entries)
+		}
+	}
+	c.statesAgree("a")
+	at := tilesClosed()
+	want := c.everything("a", at)
+	if len(want) < 10 {
+		t.Errorf("node a has %d series: too few to show anything", len(want))
+	}
+	for _, n := range []string{"b", "c"} {
+		if got := c.everything(n, at); !reflect.DeepEqual(got, want) {
+			t.Errorf("node %s has\n%v\nwant those of node a:\n%v", n, got, want)
+		}
+	}
+	for _, n := range []string{"a", "b"} {
+		c.nodes[n].kill(t)
+	}
+	if got := c.everything("c", at); !reflect.DeepEqual(got, want) {
+		t.Errorf("node c alone has\n%v\nwant\n%v", got, want)
+	}
+}
+
+// While a node is filled, it is killed, and so is the node that gives its data. The fill goes on. Then the node
+// has what all have.
+func TestAFillIsKilled(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := newTrio(t)
+	for _, n := range nodeNames {
+		c.dirs[n], c.extra[n] = dataDir(t), []string{"--cluster-fill-rate", "64KiB"}
+	}
+	before := c.oneMachine()
+	must(t, freshet, "cluster", "init", "--data-dir", c.dirs["a"], "--name", "a")
+	c.begin("a")
+	hits := c.startIncrements("unixgram", c.nodes["a"].Unixgram, "hits", 2)
+	hits.sent = before
+	b := c.start("b")
+	c.isFilled("a", "b")
+	b.kill(t)
+	b = c.start("b")
+	c.isFilled("a", "b")
+	hits.stop() // a kill may lose what the kernel has for the process
+	c.hasAll("a", "hits", hits.sent)
+	c.nodes["a"].kill(t)
+	c.begin("a")
+	c.becomesReady("b", b)
+
+	d := c.start("c")
+	from := c.isFilled("a", "c")
+	c.nodes[from].kill(t)
+	c.begin(from)
+	c.becomesReady("c", d)
+	c.caughtUp()
+	c.hasAll("c", "hits", hits.sent)
+	c.statesAgree("a")
+	at := tilesClosed()
+	want := c.everything("a", at)
+	for _, n := range []string{"b", "c"} {
+		if got := c.everything(n, at); !reflect.DeepEqual(got, want) {
+			t.Errorf("node %s has\n%v\nwant those of node a:\n%v", n, got, want)
+		}
+	}
+}
+
+// isFilled waits until a node says that another one is being filled, and returns from which node.
+func (c *trio) isFilled(at, node string) (from string) {
+	c.t.Helper()
+	eventually(c.t, time.Minute, "node "+node+" is being filled", func() error {
+		var s struct {
+			Nodes []struct {
+				Name string `json:"name"`
+				Fill *struct {
+					From  string `json:"from"`
+					Bytes uint64 `json:"bytes"`
+					Of    uint64 `json:"of_bytes"`
+				} `json:"fill"`
+			} `json:"nodes"`
+		}
+		if err := c.node(at).ask("/api/v1/status/cluster", nil, &s); err != nil {
+			return err
+		}
+		for _, n := range s.Nodes {
+			if n.Name != node {
+				continue
+			}
+			if f := n.Fill; f != nil && f.From != "" && f.Bytes > 0 && f.Bytes < f.Of {
+				from = f.From
+				return nil
+			}
+		}
+		return fmt.Errorf("the state is %+v", s)
+	})
+	return from
+}
+
+// hasAll waits until a counter has its total at a node.
+func (c *trio) hasAll(node, name string, total float64) {
+	c.t.Helper()
+	eventually(c.t, 30*time.Second, "node "+node+" has all increments", func() error {
+		return c.node(node).expect(name, total, 0)
+	})
+}
+
+// becomesReady waits until the process of a node is ready.
+func (c *trio) becomesReady(node string, p *process) {
+	c.t.Helper()
+	p.waitReady(c.t)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes[node] = p
+}
+
+// oneMachine writes samples at machine a, which is in no cluster yet. It returns the sum of the counter hits.
+func (c *trio) oneMachine() (sent float64) {
+	c.t.Helper()
+	m := c.machines["a"]
+	serve := serveCommand(c.dirs["a"], "--http-listen", m.address+":0", "--distributor-otlp-grpc-listen",
+		m.address+":0", "--dogstatsd-udp", "", "--self-metrics=false")
+	cmd := m.command(serve.Path, serve.Args[1:]...)
+	cmd.Env = withoutGroup(cmd.Environ())
+	p := launch(c.t, c.dirs["a"], cmd)
+	for i := range 400 {
+		at := time.Now().Add(time.Duration(-i) * 2 * time.Second)
+		body := pack(c.t, requestV2(at.UnixMilli(), float64(i), fmt.Sprintf("old_%d_%0200d", i%70, i%70)))
+		status, text, _, err := p.write(remoteWriteV2, body)
+		if err != nil || status/100 != 2 {
+			c.t.Fatalf("a write is answered with %d %s, error %v", status, text, err)
+		}
+	}
+	conn := c.startIncrements("unixgram", p.Unixgram, "hits", 2)
+	reach(time.Now().Add(12 * time.Second))
+	conn.stop()
+	eventually(c.t, 30*time.Second, "all increments are counted", func() error {
+		return p.expect("hits", conn.sent, 0)
+	})
+	p.terminate(c.t)
+	return conn.sent
+}
+
+// tilesClosed waits until all tiles up to a moment are closed, and returns that moment. Later tiles are not in the
+// stores, and each node answers with them as of now.
+func tilesClosed() time.Time {
+	at := time.Now()
+	reach(at.Add(20 * time.Second))
+	return at
+}
+
+// everything returns all samples that a node has in its stores, whether it reaches the others or not.
+func (c *trio) everything(node string, at time.Time) map[string]string {
+	c.t.Helper()
+	var answer struct {
+		Result []struct {
+			Metric map[string]string `json:"metric"`
+			Values []any             `json:"values"`
+		} `json:"result"`
+	}
+	err := c.nodes[node].ask("/api/v1/query", url.Values{"query": {`{__name__=~".+"}[1h]`},
+		"time": {fmt.Sprintf("%.3f", float64(at.UnixMilli())/1000)}, "partial_response": {"true"}}, &answer)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, r := range answer.Result {
+		all[fmt.Sprint(r.Metric)] = fmt.Sprint(r.Values)
+	}
+	return all
+}

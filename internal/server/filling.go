@@ -1,0 +1,223 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/eventlog"
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/peer"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/checkpoint"
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/role/filler"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// copiesPath is the directory of copies for other nodes, below the data directory.
+const copiesPath = "copies"
+
+// openFilling prepares a node to fill other nodes, and to be filled.
+func (s *server) openFilling() (err error) {
+	if s.config.Cluster.Node == "" {
+		return nil
+	}
+	s.copies, err = filler.NewCopies(s.path(copiesPath), s.copyBlocks, s.copyWhole)
+	s.filler = filler.New(filler.Options{
+		DataDir: s.config.DataDir, Rate: int64(s.config.Cluster.FillRate), Check: checkCopy, Logger: s.logger,
+		Nodes: sources{&s.config.Cluster, func() *nodes { return s.nodes }},
+	})
+	return err
+}
+
+// copyBlocks copies the blocks of the stores for another node.
+func (s *server) copyBlocks(ctx context.Context, dir string) ([]filler.File, error) {
+	if err := s.canGive(); err != nil {
+		return nil, err
+	}
+	all, err := s.stores.CopyBlocks(ctx, filepath.Join(dir, "tsdb"))
+	return below("tsdb/", all), err
+}
+
+// copyWhole copies for another node what a start of this node after a power loss would find. The checkpoint comes
+// first, since the stores must have everything that it leaves out.
+func (s *server) copyWhole(ctx context.Context, dir string) ([]filler.File, error) {
+	if err := s.canGive(); err != nil {
+		return nil, err
+	}
+	g, err := s.member()
+	if err != nil {
+		return nil, err
+	}
+	base, reaches, err := g.Save(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("write a checkpoint for another node: %w", err)
+	}
+	log, err := files.Open(filepath.Join(dir, filepath.FromSlash(answer.GroupPath)))
+	if err != nil {
+		return nil, err
+	}
+	if err := g.CopyLog(log, base, reaches); err != nil {
+		return nil, err
+	}
+	all, err := s.stores.Copy(ctx, filepath.Join(dir, "tsdb"))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.events.Snapshot(filepath.Join(dir, "events.db")); err != nil {
+		return nil, err
+	}
+	whole := below("tsdb/", all)
+	copied, err := sizes(dir)
+	for name, size := range copied {
+		if !strings.HasPrefix(name, "tsdb/") { // files of stores may have grown since
+			whole = append(whole, filler.File{Name: name, Size: size})
+		}
+	}
+	return whole, err
+}
+
+// canGive returns an error unless this node has everything that the group has.
+func (s *server) canGive() error {
+	if !s.nodeReady() {
+		return fmt.Errorf("node %s is not ready itself, so it gives no data to another node", s.config.Cluster.Node)
+	}
+	return nil
+}
+
+// below returns files with names below a directory.
+func below(dir string, all []tsdb.Copied) []filler.File {
+	named := make([]filler.File, len(all))
+	for i, f := range all {
+		named[i] = filler.File{Name: dir + f.Name, Size: f.Size}
+	}
+	return named
+}
+
+// checkCopy reads everything that another node has given.
+func checkCopy(ctx context.Context, dir string) (last uint64, err error) {
+	if err := tsdb.CheckCopy(ctx, filepath.Join(dir, "tsdb")); err != nil {
+		return 0, err
+	}
+	if err := eventlog.Check(filepath.Join(dir, "events.db")); err != nil {
+		return 0, err
+	}
+	group, err := files.Open(filepath.Join(dir, filepath.FromSlash(answer.GroupPath)))
+	if err != nil {
+		return 0, err
+	}
+	newest, damage, err := checkpoint.Newest(group, math.MaxUint64)
+	if err := errors.Join(append(damage, err)...); err != nil {
+		return 0, err
+	}
+	log, err := entrylog.Open(group, entrylog.Options{})
+	if err != nil {
+		return 0, err
+	}
+	if newest == nil || log.Base() != newest.Base {
+		err = fmt.Errorf("the log begins behind entry %d, and there is no checkpoint of this entry", log.Base())
+	}
+	return log.Last(), errors.Join(err, log.Close())
+}
+
+// sources implements filler.Nodes.
+type sources struct {
+	config *settings.Cluster
+	nodes  func() *nodes // they are opened later
+}
+
+// Sources returns the nodes that are ready, and the leader last.
+func (s sources) Sources(ctx context.Context) (names []string) {
+	leader := ""
+	for _, a := range s.config.Nodes {
+		if a.Node == s.config.Node {
+			continue
+		}
+		if status, err := s.nodes().peers.Status(ctx, a.Node); err == nil && status.Ready {
+			names = append(names, a.Node)
+			leader = cmp.Or(status.Leader, leader)
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(number(a == leader), number(b == leader)) })
+	return names
+}
+
+// Copy implements filler.Nodes.
+func (s sources) Copy(ctx context.Context, from string, whole bool) ([]filler.File, error) {
+	all, err := s.nodes().peers.Copy(ctx, from, whole)
+	files := make([]filler.File, len(all))
+	for i, f := range all {
+		files[i] = filler.File(f)
+	}
+	return files, err
+}
+
+// Fetch implements filler.Nodes.
+func (s sources) Fetch(ctx context.Context, from string, f filler.File, take func([]byte) error) error {
+	return s.nodes().peers.Fetch(ctx, from, peer.CopiedFile(f), take)
+}
+
+// runCopies removes copies that are no longer used.
+func (s *server) runCopies(ctx context.Context) error { return s.copies.Run(ctx) }
+
+// pinEvery is how often a node that needs the logs of the others says so.
+const pinEvery = time.Second
+
+// pinLogs makes the other nodes keep the entries of the log that this node lacks, while it is filled and until it
+// votes.
+func (s *server) pinLogs(ctx context.Context) error {
+	for voted := false; !voted; {
+		var from uint64
+		if from, voted = s.needsFrom(); from < math.MaxUint64 || voted {
+			s.pin(ctx, from)
+		}
+		select {
+		case <-time.After(pinEvery):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// pin makes the other nodes keep the entries after `from`. A node that is not told may remove them. If it leads later,
+// this node is filled again.
+func (s *server) pin(ctx context.Context, from uint64) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, a := range s.config.Cluster.Nodes {
+		if a.Node != s.config.Cluster.Node {
+			wg.Go(func() { _ = s.nodes.peers.Pin(ctx, a.Node, from) })
+		}
+	}
+}
+
+// needsFrom returns the entry behind which the other nodes must keep their logs, and whether this node votes.
+// math.MaxUint64 means that this node needs nothing.
+func (s *server) needsFrom() (from uint64, votes bool) {
+	if !s.identity.Load().Joined() {
+		last, err := s.filler.Last()
+		if err != nil || last == 0 {
+			last = s.filler.Base()
+		}
+		return last, false
+	}
+	g, err := s.member()
+	switch {
+	case err != nil:
+		return math.MaxUint64, false
+	case g.Votes():
+		return math.MaxUint64, true
+	}
+	return g.Applied(), false
+}
