@@ -517,6 +517,39 @@ func sickDisk(t *testing.T, hangs bool) {
 	p.terminate()
 }
 
+// A checkpoint waits for a hanging disk, and the member with it. Its last status stayed in force, so a node on a frozen
+// disk was ready for as long as the disk was frozen. It is not ready after 5 s, until its disk goes on.
+func TestAMemberThatWaitsForItsDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := memfs.New()
+		well := make(chan struct{})
+		var hangs atomic.Bool
+		disk := frozenFS{fs, func() {
+			if hangs.Load() {
+				<-well
+			}
+		}}
+		p := start(t, fs, newStores(t), func(o *Options) { o.FS = disk })
+		time.Sleep(time.Second)
+		if lag := p.Status().Lag; !p.Ready() || lag > time.Second {
+			t.Errorf("before the checkpoint, the member lags %v", lag)
+		}
+		hangs.Store(true)
+		p.mustCount("a", "c", 1) // the first checkpoint is due once there is something to save
+		time.Sleep(8 * time.Second)
+		if lag := p.Status().Lag; p.Ready() || lag < 6*time.Second {
+			t.Errorf("while the disk hangs, the member lags %v, and is ready: %v", lag, p.Ready())
+		}
+		hangs.Store(false)
+		close(well)
+		time.Sleep(2 * time.Second)
+		if lag := p.Status().Lag; !p.Ready() || lag > time.Second {
+			t.Errorf("after the disk has gone on, the member lags %v", lag)
+		}
+		p.terminate()
+	})
+}
+
 // While the disk of the log hangs, callers come again and again, and give up. The memory for their calls
 // is bounded. When the disk works again, everything goes on, and repeated calls count once.
 func TestWhatWaitsForAHangingDiskIsBounded(t *testing.T) {
@@ -627,6 +660,17 @@ func (f sickFile) Sync() error {
 		return err
 	}
 	return f.Writer.Sync()
+}
+
+// frozenFS makes no file while it is frozen.
+type frozenFS struct {
+	*memfs.FS
+	wait func()
+}
+
+func (f frozenFS) Create(name string) (segment.Writer, error) {
+	f.wait()
+	return f.FS.Create(name)
 }
 
 // The process ends, is killed or loses power every few seconds. Still every tile is whole, and no tile

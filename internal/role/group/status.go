@@ -38,8 +38,11 @@ type Status struct {
 
 	// Lag is the time since the member last had applied all entries that it knew to be committed, and
 	// was whole or knew the leader. While a write to its log does not end, a member learns of no further
-	// entries: then Lag is at least the time since this write began.
+	// entries: then Lag is at least the time since this write began. If the member itself waits for its disk, as in a
+	// checkpoint, Lag is at least the time since it last noted its status.
 	Lag time.Duration
+
+	noted time.Time
 
 	Nodes    map[string]uint64 // the member of each node that ever joined
 	Members  replica.Members
@@ -231,12 +234,20 @@ func (g *Group) Ready() bool {
 // Leaderless returns how long ago the member last knew a leader; 0 while it knows one.
 func (g *Group) Leaderless() time.Duration { return g.Status().Leaderless }
 
+// staleAfter is more than the time between two ticks on a busy machine.
+const staleAfter = 10 * replica.TickEvery
+
 // Status returns what the member knew at the last tick.
 func (g *Group) Status() Status {
-	if s := g.status.Load(); s != nil {
-		return *s
+	last := g.status.Load()
+	if last == nil {
+		return Status{Lag: maxLag}
 	}
-	return Status{Lag: maxLag}
+	s := *last
+	if age := g.Now().Sub(s.noted); age > staleAfter {
+		s.Lag = max(s.Lag, age)
+	}
+	return s
 }
 
 // Votes reports whether the member counts for the quorum.
@@ -285,7 +296,7 @@ func (g *Group) report() {
 	now := g.Now()
 	state := g.node.State()
 	s := &Status{
-		Leader: g.Leader(), Leads: g.leads, Term: g.leadership.Term,
+		Leader: g.Leader(), Leads: g.leads, Term: g.leadership.Term, noted: now,
 		Applied: state.Index(), Committed: g.node.Committed(), Base: g.log.Base(),
 		Version: state.Version(),
 		Nodes:   state.Nodes(), Members: g.members, Progress: g.node.Progress(),
