@@ -38,7 +38,11 @@ const (
 // Encode returns the bytes of the message, a Message of Raft's raft.proto, in parts. It does not copy the data of
 // entries, which never change: a leader sends them to several members.
 func (m *Message) Encode() (parts [][]byte, err error) {
-	head := m.body.ProtoReflect().New()
+	if len(m.body.GetEntries()) == 0 {
+		part, err := proto.Marshal(m.body)
+		return [][]byte{part}, err
+	}
+	head := m.body.ProtoReflect().New() // the message without entries
 	m.body.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if field.Number() != fieldEntries {
 			head.Set(field, v)
@@ -67,7 +71,7 @@ func (m *Message) Encode() (parts [][]byte, err error) {
 		parts = append(parts, part, e.GetData())
 		part = nil
 	}
-	return append(parts, part), nil
+	return parts, nil
 }
 
 // Append appends the bytes of the message: see Encode.
