@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -100,6 +101,80 @@ func TestAFillIsKilled(t *testing.T) {
 		if got := c.everything(n, at); !reflect.DeepEqual(got, want) {
 			t.Errorf("node %s has\n%v\nwant those of node a:\n%v", n, got, want)
 		}
+	}
+}
+
+// A node was away for so long that the leader's log no longer has what the node lacks. It finds that out, and ends. Its
+// next start fills it again. The same member goes on, and has what all have.
+func TestANodeIsFilledAgain(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := newTrio(t)
+	for _, n := range nodeNames {
+		c.dirs[n] = dataDir(t)
+	}
+	sent := c.oneMachine()
+	must(t, freshet, "cluster", "init", "--data-dir", c.dirs["a"], "--name", "a")
+	c.begin("a")
+	c.begin("b", "c")
+	c.caughtUp()
+	c.nodes["c"].terminate(t)
+	old := filepath.Join(t.TempDir(), "old")
+	if err := os.CopyFS(old, os.DirFS(c.dirs["c"])); err != nil {
+		t.Fatal(err)
+	}
+	c.begin("c")
+	hits := c.startIncrements("unixgram", c.nodes["a"].Unixgram, "hits", 2)
+	hits.sent = sent
+	reach(time.Now().Add(5 * time.Second))
+	hits.stop()
+	c.hasAll("c", "hits", hits.sent)
+	// Node b gets another directory, whose log begins now.
+	c.nodes["b"].terminate(t)
+	c.dirs["b"] = dataDir(t)
+	eventually(t, 30*time.Second, "node b counts as lost", func() error {
+		_, err := c.cluster("a", "replace", "b")
+		return err
+	})
+	c.begin("b")
+	c.caughtUp()
+	// Node c gets its old directory, and then node b leads. A leader from before would find that node c has forgotten
+	// entries.
+	c.nodes["c"].terminate(t)
+	delete(c.nodes, "c")
+	if err := os.RemoveAll(c.dirs["c"]); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(c.dirs["c"], os.DirFS(old)); err != nil {
+		t.Fatal(err)
+	}
+	for tries, leads := 0, ""; leads != "b"; tries++ {
+		if tries == 10 {
+			t.Fatal("node b does not lead")
+		}
+		last := c.leader()
+		c.nodes[last].terminate(t)
+		c.begin(last)
+		leads = c.leader()
+	}
+	lacks := c.start("c")
+	select {
+	case <-lacks.exited:
+	case <-time.After(2 * time.Minute):
+		t.Fatal("a node that lacks entries goes on")
+	}
+	if said := lacks.output.String(); !strings.Contains(said, "gets the data of another node") {
+		t.Errorf("a node that lacks entries says\n%s", said)
+	}
+	c.begin("c")
+	c.caughtUp()
+	c.hasAll("c", "hits", hits.sent)
+	c.statesAgree("b")
+	at := tilesClosed()
+	if got, want := c.everything("c", at), c.everything("b", at); !reflect.DeepEqual(got, want) {
+		t.Errorf("node c has\n%v\nwant those of node b:\n%v", got, want)
 	}
 }
 

@@ -121,6 +121,16 @@ func (s *server) join(ctx context.Context) error {
 			return err
 		}
 		to, err := s.nodes.join(ctx, asking, &s.config.Cluster, last)
+		if err == nil && last > 0 {
+			fits, err := s.filler.Fits(life(to.Cluster, to.Epoch))
+			if err != nil {
+				return err
+			}
+			if !fits {
+				s.logger.Warn("the cluster was recovered from a loss meanwhile: this node is filled again")
+				continue
+			}
+		}
 		if err == nil {
 			return s.joined(dir, *asking, to, last > 0)
 		}

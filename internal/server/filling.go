@@ -3,9 +3,13 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -151,6 +155,12 @@ func (s sources) Sources(ctx context.Context) (names []string) {
 	return names
 }
 
+// Life implements filler.Nodes.
+func (s sources) Life(ctx context.Context, from string) (string, error) {
+	l, err := s.nodes().peers.Leader(ctx, from)
+	return life(l.Cluster.String(), l.Epoch), err
+}
+
 // Copy implements filler.Nodes.
 func (s sources) Copy(ctx context.Context, from string, whole bool) ([]filler.File, error) {
 	all, err := s.nodes().peers.Copy(ctx, from, whole)
@@ -168,6 +178,141 @@ func (s sources) Fetch(ctx context.Context, from string, f filler.File, take fun
 
 // runCopies removes copies that are no longer used.
 func (s *server) runCopies(ctx context.Context) error { return s.copies.Run(ctx) }
+
+// fillAgain fills a node that has joined already, if the process before has found that it lacks entries which the
+// logs of the others no longer have. The member stays the same, so it must not forget its vote, nor entries that it
+// has acknowledged.
+func (s *server) fillAgain(ctx context.Context) error {
+	if s.filler == nil {
+		return nil
+	}
+	old, err := s.filler.Again()
+	if old == nil || err != nil {
+		return err
+	}
+	if old.Last == 0 {
+		if old, err = s.keepOld(); err != nil {
+			return err
+		}
+	}
+	for {
+		last, err := s.filler.Last()
+		if err != nil {
+			return err
+		}
+		if last >= old.Last {
+			break
+		}
+		if err := s.filler.Fill(ctx); err != nil {
+			return err
+		}
+	}
+	if err := keepVote(s.filler.Path(answer.GroupPath), old); err != nil {
+		return fmt.Errorf("keep the vote of this node: %w", err)
+	}
+	if err := s.filler.Install(); err != nil {
+		return err
+	}
+	s.logger.Info("this node has the data of another node, and takes part again")
+	return s.filler.End()
+}
+
+// keepOld keeps what the log of the member has, before another one takes its place.
+func (s *server) keepOld() (*filler.Old, error) {
+	dir, err := files.Open(s.path(answer.GroupPath))
+	if err != nil {
+		return nil, err
+	}
+	log, err := entrylog.Open(dir, entrylog.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	state, _, err := log.InitialState()
+	if err != nil {
+		return nil, err
+	}
+	old := filler.Old{Last: log.Last(), Term: state.GetTerm(), Vote: state.GetVote()}
+	return &old, s.filler.KeepOld(old)
+}
+
+// keepVote writes the term and the vote of the member to the log of a fill, unless that is installed already.
+func keepVote(path string, old *filler.Old) error {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	dir, err := files.Open(path)
+	if err != nil {
+		return err
+	}
+	var mark [4]byte
+	if _, err := rand.Read(mark[:]); err != nil {
+		return err
+	}
+	log, err := entrylog.Open(dir, entrylog.Options{Mark: binary.LittleEndian.Uint32(mark[:])})
+	if err != nil {
+		return err
+	}
+	state, _, err := log.InitialState()
+	if err == nil && old.Term >= state.GetTerm() {
+		err = log.Append(&entrylog.Write{Sync: true, State: &entrylog.State{Term: old.Term, Vote: old.Vote,
+			Commit: state.GetCommit()}})
+	}
+	return errors.Join(err, log.Close())
+}
+
+const (
+	// watchLogEvery is how often a node looks whether the leader's log still has what the node lacks.
+	watchLogEvery = 5 * time.Second
+
+	// lacksFor is how often in a row the leader's log must lack entries: a new leader may have them.
+	lacksFor = 6
+)
+
+// watchLog ends the process if the leader's log no longer has the entries that this node lacks. The next start then
+// fills it again.
+func (s *server) watchLog(ctx context.Context) error {
+	for lacks := 0; ; {
+		select {
+		case <-time.After(watchLogEvery):
+		case <-ctx.Done():
+			return nil
+		}
+		if lacks++; !s.lacksEntries(ctx) {
+			lacks = 0
+		}
+		if lacks < lacksFor {
+			continue
+		}
+		if err := s.filler.FillAgain(); err != nil {
+			s.logger.Error("this node lacks entries that the log of the leader no longer has, and cannot be filled again",
+				"error", err)
+			continue
+		}
+		return errors.New("this node lacks entries that the log of the leader no longer has: start it again, and it " +
+			"gets the data of another node")
+	}
+}
+
+// lacksEntries reports whether the leader's log begins behind the last entry of this node. This node may not know the
+// leader's member, if it was away when that member joined, so each node is asked whether it leads.
+func (s *server) lacksEntries(ctx context.Context) bool {
+	g, err := s.member()
+	if err != nil {
+		return false
+	}
+	mine := g.Status()
+	for _, a := range s.config.Cluster.Nodes {
+		if a.Node == s.config.Cluster.Node || mine.Leads {
+			continue
+		}
+		of, err := s.nodes.peers.Status(ctx, a.Node)
+		if err == nil && of.Leader == a.Node && of.LogBase > mine.Last {
+			return true
+		}
+	}
+	return false
+}
 
 // pinEvery is how often a node that needs the logs of the others says so.
 const pinEvery = time.Second
@@ -205,7 +350,7 @@ func (s *server) pin(ctx context.Context, from uint64) {
 // needsFrom returns the entry behind which the other nodes must keep their logs, and whether this node votes.
 // math.MaxUint64 means that this node needs nothing.
 func (s *server) needsFrom() (from uint64, votes bool) {
-	if !s.identity.Load().Joined() {
+	if !s.identity.Load().Joined() || s.filler.Progress() != nil {
 		last, err := s.filler.Last()
 		if err != nil || last == 0 {
 			last = s.filler.Base()

@@ -176,6 +176,7 @@ func (h peerHandler) Status(context.Context) peer.Status {
 		s.Ready, s.Applied, s.Committed, s.Leader = h.ready(), status.Applied, status.Committed, g.Leader()
 		s.Lag = status.Lag.Seconds()
 		s.Leaderless, s.LeaderlessSum = status.Leaderless.Seconds(), status.LeaderlessSum.Seconds()
+		s.LogBase = status.Base
 		s.LogBytes, s.LogPins, s.LogAppend = uint64(status.LogBytes), status.LogPins, status.LogTook.Seconds()
 		s.Marks, s.Report = status.Marks, h.report()
 	}
@@ -189,6 +190,9 @@ func (h peerHandler) Figures(_ context.Context, of peer.Figures, tenant string) 
 	}
 	return h.figures(of, tenant)
 }
+
+// life names a cluster and its recovery epoch.
+func life(cluster string, epoch uint64) string { return fmt.Sprintf("%s/%d", cluster, epoch) }
 
 // Copy implements peer.Handler.
 func (h peerHandler) Copy(ctx context.Context, node string, whole bool) ([]peer.CopiedFile, error) {

@@ -22,6 +22,8 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Part: run.Part{Name: "forward", Run: s.runForwarders, After: s.opening.opened}, role: settings.RoleForwarder},
 		{Part: run.Part{Name: "nodes", Run: s.runNodes}, absent: !s.inCluster()},
 		{Part: run.Part{Name: "pins", Run: s.pinLogs}, absent: s.config.Cluster.Node == ""},
+		{Part: run.Part{Name: "log of the leader", Run: s.watchLog, After: s.opening.opened},
+			absent: s.config.Cluster.Node == ""},
 		{Part: run.Part{Name: "copies", Run: s.runCopies, After: s.opening.opened}, absent: s.config.Cluster.Node == ""},
 		{Part: run.Part{Name: "watch of nodes", Run: s.watchNodes, After: s.opening.opened},
 			absent: s.config.Cluster.Node == ""},
@@ -60,7 +62,11 @@ func (s *server) parts(opened func() error) []run.Part {
 
 // runWindows builds the roles. Then the aggregator, or its stand-in, accepts windows until ctx is done.
 func (s *server) runWindows(ctx context.Context) error {
-	if err := s.join(ctx); err != nil {
+	err := s.join(ctx)
+	if err == nil {
+		err = s.fillAgain(ctx)
+	}
+	if err != nil {
 		s.opening.fail()
 		return err
 	}

@@ -97,11 +97,10 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 		Ready: s.nodeReady(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds(),
 	}
 	switch i := s.identity.Load(); {
+	case i != nil && s.filler.Progress() != nil:
+		state.WaitsFor, state.Fill = "this node has the data of another node", toldFill(fillOf(s.filler))
 	case i != nil && !i.Joined():
 		state.WaitsFor = "a leader lets this node join the cluster"
-		if state.Fill = toldFill(fillOf(s.filler)); state.Fill != nil {
-			state.WaitsFor = "this node has the data of another node"
-		}
 	case s.handler.Load() == nil:
 		state.WaitsFor = "the journal is replayed"
 	default:

@@ -155,6 +155,8 @@ type Status struct {
 
 	Report *Report // nil until the node's outbox is open
 	Fill   *Fill   // nil unless the node is being filled
+
+	LogBase uint64 // index before the first entry in the log
 }
 
 // Damage says what of a node's data is damaged.

@@ -161,7 +161,9 @@ var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, L
 	LogPins: []string{"a/raw", "b/10s"}, LogAppend: 0.125, Marks: []marks.Mark{{Index: 64, Hash: 1 << 63}, {Index: 128}},
 	Settings: map[string]string{"limits": "0123456789abcdef"}, Leader: "b",
 	Report: &Report{Version: "v1", Bytes: 1 << 33, Samples: 5, Oldest: 61.5},
-	Fill:   &Fill{From: "a", Bytes: 1 << 34, OfBytes: 1 << 35, Seconds: 8.5, ETA: -1, Failures: 2, Error: "disk"}}
+	Fill:   &Fill{From: "a", Bytes: 1 << 34, OfBytes: 1 << 35, Seconds: 8.5, ETA: -1, Failures: 2, Error: "disk"},
+
+	LogBase: 7}
 
 func (h *handler) Status(context.Context) Status { return well }
 

@@ -484,7 +484,7 @@ func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.Stat
 		Name: x.Name, Member: x.Member, Ready: x.Ready, Applied: x.Applied, Committed: x.Committed, LagSeconds: x.Lag,
 		Clock: x.Clock, Version: x.Version, LeaderlessSeconds: x.Leaderless, LeaderlessTotalSeconds: x.LeaderlessSum,
 		LogBytes: x.LogBytes, LogPins: x.LogPins, LogAppendSeconds: x.LogAppend,
-		Settings: x.Settings, Leader: x.Leader, Report: encodeReport(x.Report), Fill: encodeFill(x.Fill),
+		Settings: x.Settings, Leader: x.Leader, Report: encodeReport(x.Report), Fill: encodeFill(x.Fill), LogBase: x.LogBase,
 	}
 	if x.Damage != nil {
 		r.Damage = &wire.Damage{What: valid(x.Damage.What), Since: x.Damage.Since}

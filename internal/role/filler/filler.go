@@ -20,6 +20,8 @@ import (
 type Nodes interface {
 	// Sources returns the nodes that can give their data, the best first.
 	Sources(ctx context.Context) []string
+	// Life names the cluster of a node and its recovery epoch. Data of one life are of no use in another one.
+	Life(ctx context.Context, from string) (string, error)
 	// Copy asks a node to set aside a copy: only what never changes, or everything.
 	Copy(ctx context.Context, from string, whole bool) ([]File, error)
 	// Fetch hands the pieces of a file to `take`.
@@ -88,6 +90,9 @@ func (f *Filler) Base() uint64 {
 	return f.base
 }
 
+// Path returns the path of a part of the copy, below the directory of the fill.
+func (f *Filler) Path(name string) string { return f.path(dataName, filepath.FromSlash(name)) }
+
 // path returns a path below the directory of the fill.
 func (f *Filler) path(parts ...string) string {
 	return filepath.Join(append([]string{f.DataDir, dirName}, parts...)...)
@@ -99,6 +104,8 @@ const (
 	partName = "part"  // a file that is being fetched
 	doneName = "whole" // says that all files are there and checked
 
+	againName = "again" // says that the node had joined before, and what its member must not forget
+
 	// pause is the time before another try, after no node could give its data.
 	pause = 5 * time.Second
 
@@ -109,19 +116,33 @@ const (
 // whole is what the file doneName says.
 type whole struct {
 	Last uint64 `json:"last"` // the last entry of the copy's log
+	Life string `json:"life"` // see Nodes.Life
 }
 
 // Last returns the last entry that this node has after a fill, 0 if it was not filled.
 func (f *Filler) Last() (uint64, error) {
-	var w whole
-	err := files.ReadJSON(f.path(doneName), &w)
+	w, err := f.whole()
+	return w.Last, err
+}
+
+// Fits reports whether the data of the fill are of this life: see Nodes.Life. If not, the node must be filled again.
+func (f *Filler) Fits(life string) (bool, error) {
+	w, err := f.whole()
+	if err != nil || w.Life == life {
+		return err == nil, err
+	}
+	return false, f.clear()
+}
+
+func (f *Filler) whole() (w whole, err error) {
+	err = files.ReadJSON(f.path(doneName), &w)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return whole{}, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read how far the node is filled: %w; remove the directory %s to fill it again", err, f.path())
+		err = fmt.Errorf("read how far the node is filled: %w; remove the directory %s to fill it again", err, f.path())
 	}
-	return w.Last, nil
+	return w, err
 }
 
 // Fill gets the data of another node, and tries the nodes one after the other until one has given everything.
@@ -160,6 +181,10 @@ func (f *Filler) try(ctx context.Context, from string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go f.say(ctx)
+	life, err := f.Nodes.Life(ctx, from)
+	if err != nil {
+		return err
+	}
 	for _, everything := range []bool{false, true} {
 		all, err := f.Nodes.Copy(ctx, from, everything)
 		if err != nil {
@@ -169,6 +194,9 @@ func (f *Filler) try(ctx context.Context, from string) error {
 			return err
 		}
 	}
+	if err := os.MkdirAll(f.path(dataName, "tsdb"), 0o750); err != nil { // a cluster without samples has none
+		return err
+	}
 	last, err := f.Check(ctx, f.path(dataName))
 	if err != nil {
 		// Nothing tells which files are good: they may be damaged at the other node.
@@ -177,7 +205,7 @@ func (f *Filler) try(ctx context.Context, from string) error {
 	if err := files.SyncDirs(f.path(dataName)); err != nil {
 		return err
 	}
-	if err := f.writeWhole(last); err != nil {
+	if err := f.writeWhole(last, life); err != nil {
 		return err
 	}
 	p := f.Progress()

@@ -61,6 +61,8 @@ type cluster struct {
 
 func (c *cluster) Sources(context.Context) []string { return c.names }
 
+func (c *cluster) Life(context.Context, string) (string, error) { return "first", nil }
+
 func (c *cluster) Copy(_ context.Context, from string, whole bool) (files []File, err error) {
 	n := c.nodes[from]
 	if err := n.next(); err != nil {
@@ -134,6 +136,9 @@ func TestFill(t *testing.T) {
 	}
 	if p := f.Progress(); p.Has != p.Of || p.Of != 38 || p.From != "a" {
 		t.Errorf("the progress is %+v", p)
+	}
+	if fits, err := f.Fits("first"); !fits || err != nil {
+		t.Errorf("the data do not fit; error %v", err)
 	}
 	if err := f.Install(); err != nil {
 		t.Fatal(err)
@@ -223,9 +228,60 @@ func TestASecondFill(t *testing.T) {
 	if err := errors.Join(f.Fill(t.Context()), f.Install()); err != nil {
 		t.Fatal(err)
 	}
-	delete(n.rest, "events.db")
+	delete(n.fixed, block(2, "index"))
 	n.rest["groups/0/00000000000000000008.checkpoint"] = "later"
 	if err := errors.Join(f.Fill(t.Context()), f.Install(), f.End()); err != nil {
+		t.Fatal(err)
+	}
+	if got := filesIn(dir); !equal(got, n.all()) {
+		t.Errorf("the data directory has %v, want %v", got, n.all())
+	}
+}
+
+// If the cluster was recovered from a loss while a node was filled, the data are of no use.
+func TestDataOfAnotherLife(t *testing.T) {
+	f := fillerOf(t.TempDir(), &cluster{[]string{"a"}, map[string]*node{"a": newNode()}})
+	if err := f.Fill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if fits, err := f.Fits("second"); fits || err != nil {
+		t.Errorf("the data fit another life; error %v", err)
+	}
+	if last, err := f.Last(); last != 0 || err != nil {
+		t.Errorf("the data still count, up to entry %d; error %v", last, err)
+	}
+}
+
+// A node that has joined and is filled again keeps its own data, and what its member must not forget, until all of the
+// other node's data are there.
+func TestANodeIsFilledAgain(t *testing.T) {
+	dir, n := t.TempDir(), newNode()
+	own := filepath.Join(dir, "groups", "0", "own")
+	err := os.MkdirAll(filepath.Dir(own), 0o700)
+	if err = errors.Join(err, os.WriteFile(own, []byte("own"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	f := fillerOf(dir, &cluster{[]string{"a"}, map[string]*node{"a": n}})
+	if old, err := f.Again(); old != nil || err != nil {
+		t.Errorf("a node that need not be filled again has %v, error %v", old, err)
+	}
+	if err := f.FillAgain(); err != nil {
+		t.Fatal(err)
+	}
+	if old, err := f.Again(); old == nil || *old != (Old{}) || err != nil {
+		t.Errorf("a node that must be filled again has %v, error %v", old, err)
+	}
+	want := Old{Last: 7, Term: 1 << 63, Vote: 3}
+	if err := errors.Join(f.KeepOld(want), f.Fill(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(own); err != nil {
+		t.Error("its own data are gone too early")
+	}
+	if old, err := f.Again(); old == nil || *old != want || err != nil {
+		t.Errorf("after the fill, the node has %v, error %v", old, err)
+	}
+	if err := errors.Join(f.Install(), f.End()); err != nil {
 		t.Fatal(err)
 	}
 	if got := filesIn(dir); !equal(got, n.all()) {

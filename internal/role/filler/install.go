@@ -13,8 +13,13 @@ import (
 )
 
 // writeWhole says that all files are there, safe on disk and checked.
-func (f *Filler) writeWhole(last uint64) error {
-	text, err := json.Marshal(whole{Last: last})
+func (f *Filler) writeWhole(last uint64, life string) error {
+	return f.writeJSON(doneName, whole{Last: last, Life: life})
+}
+
+// writeJSON writes a small file in the directory of the fill. It is whole or absent, even after a power loss.
+func (f *Filler) writeJSON(name string, value any) error {
+	text, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
@@ -22,32 +27,32 @@ func (f *Filler) writeWhole(last uint64) error {
 	if err != nil {
 		return err
 	}
-	const temp = doneName + ".tmp"
+	temp := name + ".tmp"
 	w, err := dir.Create(temp)
 	if err == nil {
 		_, err = w.Write(append(text, '\n'))
 		err = errors.Join(err, w.Sync(), w.Close())
 	}
 	if err == nil {
-		err = dir.Rename(temp, doneName)
+		err = dir.Rename(temp, name)
 	}
 	if err == nil {
 		err = dir.SyncDir()
 	}
 	if err != nil {
-		return fmt.Errorf("write that the node is filled: %w", err)
+		return fmt.Errorf("write how far the node is filled: %w", err)
 	}
 	return nil
 }
 
 // Install moves the data of a whole fill to their places in the data directory, which must not be in use. It replaces
-// what an earlier fill has left there. After an error or a crash, the next call goes on. Nothing of it counts yet,
-// since the node has not joined.
+// what an earlier fill has left there. After an error or a crash, the next call goes on. Nothing of it counts
+// before the node joins, or takes part again.
 func (f *Filler) Install() error {
 	for _, root := range roots {
 		from, to := f.path(dataName, root), filepath.Join(f.DataDir, root)
 		if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
-			continue // it is moved already, or the cluster has no such data
+			continue // it is moved already
 		}
 		if err := os.RemoveAll(to); err != nil {
 			return fmt.Errorf("install the data of another node: %w", err)
@@ -62,8 +67,7 @@ func (f *Filler) Install() error {
 	return nil
 }
 
-// clear begins a fill: it removes what an earlier one has installed. The order matters, since Install would go on
-// with a part of that.
+// clear begins a fill: from now on, nothing is whole.
 func (f *Filler) clear() error {
 	if err := os.MkdirAll(f.path(), 0o750); err != nil {
 		return err
@@ -71,15 +75,38 @@ func (f *Filler) clear() error {
 	if err := os.Remove(f.path(doneName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := files.SyncDir(f.path()); err != nil {
+	return files.SyncDir(f.path())
+}
+
+// Old is what a member must not forget when its log is replaced.
+type Old struct {
+	Last uint64 `json:"last"` // the last entry in its log; 0 if it is not known yet
+	Term uint64 `json:"term"`
+	Vote uint64 `json:"vote"`
+}
+
+// Again returns what FillAgain or KeepOld wrote, nil if there is nothing.
+func (f *Filler) Again() (*Old, error) {
+	o := new(Old)
+	err := files.ReadJSON(f.path(againName), o)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read whether the node is filled again: %w", err)
+	}
+	return o, nil
+}
+
+// FillAgain says that the next start fills the node again, although it has joined.
+func (f *Filler) FillAgain() error { return f.KeepOld(Old{}) }
+
+// KeepOld keeps what the member must not forget, until End.
+func (f *Filler) KeepOld(o Old) error {
+	if err := os.MkdirAll(f.path(), 0o750); err != nil {
 		return err
 	}
-	for _, root := range roots {
-		if err := os.RemoveAll(filepath.Join(f.DataDir, root)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.writeJSON(againName, o)
 }
 
 // End removes what a fill has left, once the node has joined.

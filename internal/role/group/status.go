@@ -29,6 +29,7 @@ type Status struct {
 	Applied   uint64 // index of the last entry in the state
 	Committed uint64 // index of the last entry that is known to be committed
 	Base      uint64 // index before the first entry in the log
+	Last      uint64 // index of the last entry in the log
 
 	Version entry.Version // what entries may use
 
@@ -297,7 +298,7 @@ func (g *Group) report() {
 	state := g.node.State()
 	s := &Status{
 		Leader: g.Leader(), Leads: g.leads, Term: g.leadership.Term, noted: now,
-		Applied: state.Index(), Committed: g.node.Committed(), Base: g.log.Base(),
+		Applied: state.Index(), Committed: g.node.Committed(), Base: g.log.Base(), Last: g.log.Last(),
 		Version: state.Version(),
 		Nodes:   state.Nodes(), Members: g.members, Progress: g.node.Progress(),
 	}

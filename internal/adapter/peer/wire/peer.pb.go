@@ -1281,6 +1281,7 @@ type StatusReply struct {
 	Report                 *Report                `protobuf:"bytes,18,opt,name=report,proto3" json:"report,omitempty"`                                                                               // none until the node's outbox is open
 	Damage                 *Damage                `protobuf:"bytes,19,opt,name=damage,proto3" json:"damage,omitempty"`                                                                               // none if nothing of the node's data is damaged
 	Fill                   *Fill                  `protobuf:"bytes,20,opt,name=fill,proto3" json:"fill,omitempty"`                                                                                   // none unless the node is being filled
+	LogBase                uint64                 `protobuf:"varint,21,opt,name=log_base,json=logBase,proto3" json:"log_base,omitempty"`                                                             // index before the first entry in the log
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1453,6 +1454,13 @@ func (x *StatusReply) GetFill() *Fill {
 		return x.Fill
 	}
 	return nil
+}
+
+func (x *StatusReply) GetLogBase() uint64 {
+	if x != nil {
+		return x.LogBase
+	}
+	return 0
 }
 
 // Damage says what of a node's data is damaged.
@@ -2875,7 +2883,7 @@ const file_peer_proto_rawDesc = "" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\"=\n" +
 	"\rStatusRequest\x12,\n" +
-	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xb7\x06\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xd2\x06\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x06R\x06member\x12\x14\n" +
@@ -2900,7 +2908,8 @@ const file_peer_proto_rawDesc = "" +
 	"\x06leader\x18\x11 \x01(\tR\x06leader\x12/\n" +
 	"\x06report\x18\x12 \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\x12/\n" +
 	"\x06damage\x18\x13 \x01(\v2\x17.freshet.peer.v1.DamageR\x06damage\x12)\n" +
-	"\x04fill\x18\x14 \x01(\v2\x15.freshet.peer.v1.FillR\x04fill\x1a;\n" +
+	"\x04fill\x18\x14 \x01(\v2\x15.freshet.peer.v1.FillR\x04fill\x12\x19\n" +
+	"\blog_base\x18\x15 \x01(\x04R\alogBase\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
