@@ -61,6 +61,23 @@ func TestCallsOfAFill(t *testing.T) {
 	}
 }
 
+// A piece that changed on the way, or is out of its place, is refused at once, and not at the end of a large file.
+func TestPiecesAreChecked(t *testing.T) {
+	sum := crc32.Checksum([]byte("ab"), castagnoli)
+	for name, p := range map[string]*wire.FetchReply{
+		"changed":       {Data: []byte("aB"), Crc: sum},
+		"repeated":      {Offset: 2, Data: []byte("ab"), Crc: sum},
+		"too long":      {Data: []byte("abcde"), Crc: crc32.Checksum([]byte("abcde"), castagnoli)},
+		"the end early": {Crc: 0, Last: true},
+		"empty":         {},
+	} {
+		f := fetched{file: CopiedFile{Size: 4}}
+		if err := f.add(p); !errors.Is(err, errTransfer) || f.bytes != 0 {
+			t.Errorf("%s: error %v, and %d bytes are taken", name, err, f.bytes)
+		}
+	}
+}
+
 // A collector must not read the data of a node.
 func TestACollectorGetsNoCopy(t *testing.T) {
 	for _, method := range []string{wire.Peer_Copy_FullMethodName, wire.Peer_Fetch_FullMethodName,

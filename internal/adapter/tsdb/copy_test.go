@@ -113,6 +113,31 @@ func TestACopyEndsAtItsMoment(t *testing.T) {
 	}
 }
 
+// A commit writes to one log after the other. The copy waits for its end, since it must not have a part of a request.
+func TestACopyWaitsForACommit(t *testing.T) {
+	w := newWorld(t)
+	w.startInGroup("first", 0)
+	w.writeRaw(&plain, "a@1000=1")
+	committing := &w.rawStore().committing
+	committing.Lock()
+	done := make(chan error, 1)
+	go func() {
+		_, err := w.stores.Copy(t.Context(), t.TempDir())
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Errorf("a copy was made during a commit, error %v", err)
+		committing.Unlock()
+		return
+	case <-time.After(200 * time.Millisecond): // long enough for a copy that does not wait
+	}
+	committing.Unlock()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // A store whose files may lack samples is not copied: another member has them.
 func TestABrokenStoreIsNotCopied(t *testing.T) {
 	w := newWorld(t)

@@ -270,8 +270,8 @@ func (f *Filler) fetchAll(ctx context.Context, from string, all []File, everythi
 // logPath is the directory of the group's log.
 const logPath = "groups/0"
 
-// keep returns the files of a copy that are there already, and removes what else is there: files that change, and
-// files of blocks that the copy does not have.
+// keep returns the files of a copy that are there already, and removes what else is there. The first list of a try has
+// only files that never change, so no others are left from an earlier try.
 func (f *Filler) keep(sizes map[string]int64) (has map[string]bool, err error) {
 	has = map[string]bool{}
 	root := f.path(dataName)
@@ -296,7 +296,7 @@ func (f *Filler) keep(sizes map[string]int64) (has map[string]bool, err error) {
 			return err
 		}
 		name := filepath.ToSlash(within)
-		if size, listed := sizes[name]; listed && isFixed(name) && info.Size() == size {
+		if size, listed := sizes[name]; listed && info.Size() == size {
 			has[name] = true
 			return nil
 		}
