@@ -64,6 +64,12 @@ func (s *server) watchNodes(ctx context.Context) error {
 	fills := f.NewGaugeVec(prometheus.GaugeOpts{Name: "freshet_cluster_node_fill_seconds",
 		Help: "How long another node has been getting the data of a node, since it joins; 0 if it does not. Rising for " +
 			"hours: freshet cluster status shows how far it is."}, []string{"node"})
+	filled := f.NewGaugeVec(prometheus.GaugeOpts{Name: "freshet_cluster_node_fill_bytes",
+		Help: "Bytes of another node's data that a node has got since it joins; 0 if it gets none. Standing still: its " +
+			"disk is full, or no node can give its data."}, []string{"node"})
+	needed := f.NewGaugeVec(prometheus.GaugeOpts{Name: "freshet_cluster_node_fill_of_bytes",
+		Help: "Bytes of another node's data that a node needs, as far as they are known; 0 if it gets none."},
+		[]string{"node"})
 	failures := f.NewGaugeVec(prometheus.GaugeOpts{Name: "freshet_cluster_node_fill_failures",
 		Help: "Failed tries to get the data of a node, of another node that joins and has not got them yet. Above 0: " +
 			"freshet cluster status shows the last error."}, []string{"node"})
@@ -79,6 +85,8 @@ func (s *server) watchNodes(ctx context.Context) error {
 					fill = *n.Fill
 				}
 				fills.WithLabelValues(n.Name).Set(fill.Seconds)
+				filled.WithLabelValues(n.Name).Set(float64(fill.Bytes))
+				needed.WithLabelValues(n.Name).Set(float64(fill.OfBytes))
 				failures.WithLabelValues(n.Name).Set(float64(fill.Failures))
 			} else if n.AheadSeconds != nil {
 				ahead.Set(*n.AheadSeconds)
