@@ -240,3 +240,71 @@ func (c *trio) recovers(node, wrong string) (id string) {
 	}
 	return id
 }
+
+// A node is backed up while senders write. The backup becomes a new cluster, which has everything that was acknowledged
+// before the backup began, and nothing that was sent after it ended. Other nodes join it, and counters go on.
+func TestABackupOfACluster(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	w := c.startWriter("backup", breathe, "a")
+	sent := c.startIncrements("unixgram", c.nodes["a"].Unixgram, "backed_up", 1)
+	reach(time.Now().Add(3 * time.Second))
+	before := w.count()
+	backup := filepath.Join(t.TempDir(), "backup")
+	said := runFreshet(t, "backup", backup, "--server", "unix:"+filepath.Join(c.dirs["b"], "operator.sock"))
+	after := w.count()
+	if !strings.Contains(said, "as of entry ") || !strings.Contains(said, "--name b") {
+		t.Errorf("the backup said\n%s", said)
+	}
+	w.stop()
+	sent.stop()
+	for _, node := range nodeNames {
+		c.kill(node)
+		c.dirs[node] = dataDir(t)
+	}
+	mustFail(t, "add --name b", "restore", backup, "--data-dir", c.dirs["b"])
+	t.Log(runFreshet(t, "restore", backup, "--data-dir", c.dirs["b"], "--name", "b"))
+	c.begin("b")
+	c.vote("b", "b")
+	got, err := c.nodes["b"].value("count_over_time(backup[1h])")
+	if err != nil || got < float64(before) || got > float64(after) {
+		t.Errorf("the backup has %v samples, want %d to %d; %v", got, before, after, err)
+	}
+	total, err := c.nodes["b"].value("backed_up")
+	if err != nil || total == 0 || total > sent.sent {
+		t.Errorf("the backup has %v increments of %v; %v", total, sent.sent, err)
+	}
+	for _, node := range []string{"a", "c"} {
+		eventually(t, 30*time.Second, "node "+node+" may be replaced", func() error {
+			_, err := c.cluster("b", "replace", node)
+			return err
+		})
+		c.begin(node)
+	}
+	c.vote("b", nodeNames...)
+	c.caughtUp()
+	more := c.startIncrements("unixgram", c.nodes["a"].Unixgram, "backed_up", 1)
+	reach(time.Now().Add(2 * time.Second))
+	more.stop()
+	for _, node := range nodeNames {
+		eventually(t, 30*time.Second, "node "+node+" goes on with the counter", func() error {
+			v, err := c.nodes[node].value("backed_up")
+			if want := total + more.sent; err == nil && v != want {
+				err = fmt.Errorf("%v, want %v", v, want)
+			}
+			return err
+		})
+	}
+	c.statesAgree("b")
+	c.equal()
+}
+
+// count returns how many samples are acknowledged.
+func (w *writer) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.acked)
+}

@@ -19,6 +19,10 @@ type Manifest struct {
 	Created time.Time        `json:"created"`
 	Freshet string           `json:"freshet"` // version of Freshet that made the snapshot
 	Files   map[string]int64 `json:"files"`   // size of each file in bytes, by its path
+
+	// Of a member of a group: the last entry of its log, which the snapshot is as of, and the node's name in a cluster.
+	Entry uint64 `json:"entry,omitempty"`
+	Node  string `json:"node,omitempty"`
 }
 
 // SnapshotStep is one line of the answer to a request for a snapshot. The last line has Path or
@@ -31,6 +35,8 @@ type SnapshotStep struct {
 	Name    string  `json:"name,omitempty"`
 	Path    string  `json:"path,omitempty"` // path of the whole snapshot on the server's machine
 	Bytes   int64   `json:"bytes,omitempty"`
+	Entry   uint64  `json:"entry,omitempty"` // of a member of a group: the last entry that the snapshot has
+	Node    string  `json:"node,omitempty"`  // its name in a cluster
 	Seconds float64 `json:"seconds,omitempty"`
 	Error   string  `json:"error,omitempty"`
 }

@@ -121,8 +121,15 @@ func (b *backup) tell(step answer.SnapshotStep) error {
 	text := step.File
 	switch {
 	case step.Path != "":
-		text = fmt.Sprintf("%s: %s in %.1f s\nTo restore it: freshet restore %s --data-dir NEW",
-			step.Path, size(step.Bytes), step.Seconds, step.Path)
+		asOf, name := "", ""
+		if step.Entry > 0 {
+			asOf = fmt.Sprintf(", as of entry %d of the log", step.Entry)
+		}
+		if step.Node != "" {
+			name = " --name " + step.Node
+		}
+		text = fmt.Sprintf("%s: %s in %.1f s%s\nTo restore it: freshet restore %s --data-dir NEW%s",
+			step.Path, size(step.Bytes), step.Seconds, asOf, step.Path, name)
 	case step.Store != "":
 		text = fmt.Sprintf("tsdb/%s/%s: %s", step.Tenant, step.Store, counted(step.Blocks, "block"))
 	case step.Bytes > 0:

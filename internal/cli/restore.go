@@ -22,6 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
+	"github.com/freshet-io/freshet/internal/core/identity"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/lib/command"
@@ -32,11 +33,15 @@ func newRestoreCommand() *cobra.Command {
 		Use:   "restore SNAPSHOT",
 		Short: "Turn a snapshot into a data directory",
 		Long: `Copies a snapshot of freshet backup into an empty directory and checks all of it by
-reading it once. freshet serve --data-dir can then use the directory.`,
+reading it once. freshet serve --data-dir can then use the directory.
+
+A snapshot of a cluster's node becomes the first node of a new cluster. The others join it
+with empty directories.`,
 		Example: `  freshet restore /backup/freshet-2026-11-21 --data-dir /var/lib/freshet
   freshet serve --data-dir /var/lib/freshet`,
 	}
 	dataDir := cmd.Flags().String("data-dir", "", "`directory` to restore to: empty, or a new one (required)")
+	name := cmd.Flags().String("name", "", "`name` of the node in a new cluster, for a snapshot of a cluster's node")
 	asJSON := cmd.Flags().Bool("json", false, "print what was restored as JSON")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		const right = "freshet restore SNAPSHOT --data-dir NEW"
@@ -46,7 +51,7 @@ reading it once. freshet serve --data-dir can then use the directory.`,
 		return command.Words(1, 1, right)(cmd, args)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		done, err := restore(cmd.Context(), filepath.Clean(args[0]), filepath.Clean(*dataDir))
+		done, err := restore(cmd.Context(), filepath.Clean(args[0]), filepath.Clean(*dataDir), *name)
 		if err != nil {
 			return fmt.Errorf("restore %s: %w", args[0], err)
 		}
@@ -66,6 +71,9 @@ type restored struct {
 	Stores   []restoredStore `json:"stores"`
 	Frames   uint64          `json:"journal_frames"`
 	Entries  uint64          `json:"group_entries,omitempty"` // instead of frames, if the server was a member of a group
+	Entry    uint64          `json:"group_entry,omitempty"`   // the last of these entries
+	Cluster  string          `json:"cluster,omitempty"`       // id of the new cluster
+	Node     string          `json:"node,omitempty"`          // name of its first node
 	Warnings []string        `json:"warnings,omitempty"`
 
 	group bool // the server was a member of a group
@@ -85,24 +93,38 @@ func (r *restored) print(out io.Writer) error {
 		fmt.Fprintf(&b, "  tsdb/%s/%s: %s, %s\n", s.Tenant, s.Store, counted(s.Blocks, "block"), counted(s.Samples, "sample"))
 	}
 	if r.group {
-		fmt.Fprintf(&b, "  %s: entries after the checkpoint: %d\n", answer.GroupPath, r.Entries)
+		fmt.Fprintf(&b, "  %s: entries after the checkpoint: %d, up to entry %d\n", answer.GroupPath, r.Entries, r.Entry)
 	} else {
 		fmt.Fprintf(&b, "  journal: %s\n", counted(r.Frames, "frame"))
 	}
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)
 	}
-	fmt.Fprintf(&b, "To use it: freshet serve --data-dir %s\n", r.DataDir)
+	if r.Cluster != "" {
+		fmt.Fprintf(&b, "It is node %s, the first of the new cluster %s.\nTo use it: freshet serve --data-dir %s "+
+			"--cluster-node %[1]s --cluster-nodes %[1]s=HOST:PORT --cluster-secret-file FILE\nOther nodes, by any of their "+
+			"old names after freshet cluster replace NAME: the same with an empty directory and --cluster-join\n",
+			r.Node, r.Cluster, r.DataDir)
+	} else {
+		fmt.Fprintf(&b, "To use it: freshet serve --data-dir %s\n", r.DataDir)
+	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
 // restore fills `dataDir`. Meanwhile it holds the lock of the directory, so that no server starts
 // there. After an error the directory is empty again.
-func restore(ctx context.Context, from, dataDir string) (*restored, error) {
+func restore(ctx context.Context, from, dataDir, name string) (*restored, error) {
 	m, err := readManifest(from)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case m.Node != "" && name == "":
+		return nil, fmt.Errorf("the snapshot is of node %s of a cluster, and becomes the first node of a new one: add "+
+			"--name %[1]s", m.Node)
+	case m.Node == "" && name != "":
+		return nil, errors.New("the snapshot is of a single machine: restore it without --name; freshet cluster init then " +
+			"founds a cluster with its data")
 	}
 	lock, err := files.LockDir(dataDir)
 	if err != nil {
@@ -123,6 +145,11 @@ func restore(ctx context.Context, from, dataDir string) (*restored, error) {
 	}
 	if err := done.verify(ctx, temp); err != nil {
 		return nil, err
+	}
+	if name != "" {
+		if err := done.found(temp, name); err != nil {
+			return nil, err
+		}
 	}
 	entries, err := os.ReadDir(temp)
 	if err != nil {
@@ -204,22 +231,53 @@ func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done 
 	return files.SyncDirs(to)
 }
 
+// found makes the first node of a new cluster of the files in a directory.
+func (r *restored) found(dir, name string) error {
+	root, err := files.Open(dir)
+	if err != nil {
+		return err
+	}
+	groupDir, err := files.Open(filepath.Join(dir, answer.GroupPath))
+	if err != nil {
+		return err
+	}
+	log, err := entrylog.Open(groupDir, entrylog.Options{})
+	if err != nil {
+		return err
+	}
+	node, err := identity.Restored(root, log, name)
+	if err == nil {
+		r.Cluster, r.Node = node.Cluster, node.Node
+	}
+	return errors.Join(err, log.Close())
+}
+
 // verify reads all data once, so that a restore finds any damage.
 func (r *restored) verify(ctx context.Context, dir string) error {
-	err := tsdb.Verify(ctx, dir, func(c tsdb.Content) {
-		r.Stores = append(r.Stores, restoredStore{Tenant: c.Tenant, Store: c.Store, Blocks: c.Blocks, Samples: c.Samples})
-	})
-	if err != nil {
+	if _, err := os.Stat(filepath.Join(dir, answer.GroupPath)); err == nil {
+		r.group = true
+	}
+	if err := r.verifyStores(ctx, dir); err != nil {
 		return err
 	}
 	if err := errors.Join(eventlog.Check(filepath.Join(dir, "events.db")),
 		cataloguefile.Check(filepath.Join(dir, "names.db"))); err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(dir, answer.GroupPath)); err == nil {
+	if r.group {
 		return r.verifyGroup(filepath.Join(dir, answer.GroupPath))
 	}
 	return r.verifyJournal(filepath.Join(dir, "journal"))
+}
+
+// verifyStores reads the stores: those of a member of a group have logs beside their blocks.
+func (r *restored) verifyStores(ctx context.Context, dir string) error {
+	if r.group {
+		return tsdb.CheckCopy(ctx, filepath.Join(dir, "tsdb"))
+	}
+	return tsdb.Verify(ctx, dir, func(c tsdb.Content) {
+		r.Stores = append(r.Stores, restoredStore{Tenant: c.Tenant, Store: c.Store, Blocks: c.Blocks, Samples: c.Samples})
+	})
 }
 
 func (r *restored) verifyJournal(dir string) error {
@@ -244,7 +302,6 @@ func (r *restored) verifyJournal(dir string) error {
 // verifyGroup reads the group's log and checkpoint. The log must begin at or before the end of the
 // checkpoint.
 func (r *restored) verifyGroup(dir string) error {
-	r.group = true
 	groupDir, err := files.Open(dir)
 	if err != nil {
 		return err
@@ -261,6 +318,6 @@ func (r *restored) verifyGroup(dir string) error {
 	if saved != nil {
 		applied = saved.Base
 	}
-	r.Entries = log.Last() - min(applied, log.Last())
+	r.Entry, r.Entries = log.Last(), log.Last()-min(applied, log.Last())
 	return errors.Join(log.Start(applied), log.Close())
 }

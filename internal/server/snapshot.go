@@ -6,9 +6,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"sync"
 	"time"
@@ -19,7 +21,6 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/journal"
-	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/role/group"
 )
@@ -27,7 +28,8 @@ import (
 // snapshots makes snapshots of a running server, one at a time.
 type snapshots struct {
 	dataDir       string
-	log           tilesLog
+	group         *group.Group // nil for a server with a journal
+	node          string       // its name in a cluster
 	stores        *tsdb.Stores
 	events        *eventlog.Log
 	catalogueFile *cataloguefile.File
@@ -38,18 +40,7 @@ type snapshots struct {
 
 var errSnapshotRunning = errors.New("another snapshot is being made; try again when it is done")
 
-// tilesLog is the log from which the role that makes tiles is restored.
-type tilesLog struct {
-	path string // path below the data directory, with slashes
-	copy func(from, to segment.FS) (sizeBytes int64, err error)
-}
-
 // take makes a snapshot in dataDir/snapshots. It removes a snapshot that it cannot finish.
-//
-// The order matters: stores, then the journal, then names. If the journal is newer than the stores, the
-// snapshot lacks at most the tiles that were stored in between, and their samples are still in the
-// journal's totals. An older journal would continue from an older total, which rate() sees as a reset.
-// Names come last, so that the snapshot has every name with samples.
 func (s *snapshots) take(
 	ctx context.Context, now time.Time, told func(answer.SnapshotStep),
 ) (whole answer.SnapshotStep, err error) {
@@ -70,10 +61,14 @@ func (s *snapshots) take(
 	if err != nil {
 		return whole, err
 	}
-	if err := s.fill(ctx, temp, told); err != nil {
+	m := answer.Manifest{Format: answer.SnapshotFormat, Created: now.UTC(), Freshet: build.This().Version, Node: s.node}
+	fill := s.fill
+	if s.group != nil {
+		fill = s.fillFromGroup
+	}
+	if m.Entry, err = fill(ctx, temp, told); err != nil {
 		return whole, err
 	}
-	m := answer.Manifest{Format: answer.SnapshotFormat, Created: now.UTC(), Freshet: build.This().Version}
 	if m.Files, err = sizes(temp); err != nil {
 		return whole, err
 	}
@@ -91,33 +86,106 @@ func (s *snapshots) take(
 		return whole, err
 	}
 	whole.Name = now.UTC().Format("20060102T150405Z") + "-" + hex.EncodeToString(mark[:])
-	whole.Path = filepath.Join(root, whole.Name)
+	whole.Path, whole.Entry, whole.Node = filepath.Join(root, whole.Name), m.Entry, m.Node
 	if err := os.Rename(temp, whole.Path); err != nil {
 		return whole, err
 	}
 	return whole, files.SyncDir(root)
 }
 
-func (s *snapshots) fill(ctx context.Context, dir string, told func(answer.SnapshotStep)) error {
-	err := s.stores.Snapshot(ctx, filepath.Join(dir, "tsdb"), func(c tsdb.Content) {
+// fill copies the data of a server with a journal.
+//
+// The order matters: stores, then the journal, then names. If the journal is newer than the stores, the
+// snapshot lacks at most the tiles that were stored in between, and their samples are still in the
+// journal's totals. An older journal would continue from an older total, which rate() sees as a reset.
+// Names come last, so that the snapshot has every name with samples.
+func (s *snapshots) fill(ctx context.Context, dir string, told func(answer.SnapshotStep)) (entry uint64, err error) {
+	err = s.stores.Snapshot(ctx, filepath.Join(dir, "tsdb"), func(c tsdb.Content) {
 		told(answer.SnapshotStep{Tenant: c.Tenant, Store: c.Store, Blocks: c.Blocks})
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	from, err := files.Open(filepath.Join(s.dataDir, s.log.path))
+	from, err := files.Open(filepath.Join(s.dataDir, "journal"))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	to, err := files.Open(filepath.Join(dir, s.log.path))
+	to, err := files.Open(filepath.Join(dir, "journal"))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	n, err := s.log.copy(from, to)
+	n, err := journal.Copy(from, to)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	told(answer.SnapshotStep{File: s.log.path, Bytes: n})
+	told(answer.SnapshotStep{File: "journal", Bytes: n})
+	return 0, s.copyRest(ctx, dir, told)
+}
+
+// fillFromGroup copies the data of a member of a group, as of the last entry of the copied log. A restored server
+// starts like one whose machine lost power: from a checkpoint, with stores that have what it leaves out, and with
+// the entries behind it. So the log is copied last, and has all entries that the stores and events may have.
+func (s *snapshots) fillFromGroup(
+	ctx context.Context, dir string, told func(answer.SnapshotStep),
+) (entry uint64, err error) {
+	base, reaches, err := s.group.Save(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("write a checkpoint for the snapshot: %w", err)
+	}
+	copied, err := s.stores.Copy(ctx, filepath.Join(dir, "tsdb"))
+	if err != nil {
+		return 0, err
+	}
+	if err := settle(filepath.Join(dir, "tsdb"), copied); err != nil {
+		return 0, err
+	}
+	told(answer.SnapshotStep{File: "tsdb", Bytes: sum(copied)})
+	if err := s.copyRest(ctx, dir, told); err != nil {
+		return 0, err
+	}
+	to, err := files.Open(filepath.Join(dir, filepath.FromSlash(answer.GroupPath)))
+	if err != nil {
+		return 0, err
+	}
+	entry = max(reaches, s.group.Status().Applied)
+	if err := s.group.CopyLog(to, base, entry); err != nil {
+		return 0, err
+	}
+	told(answer.SnapshotStep{File: answer.GroupPath})
+	return entry, nil
+}
+
+// settle replaces the links to the newest segments of the stores' logs by files with their bytes so far, since the
+// stores append to these segments.
+func settle(dir string, copied []tsdb.Copied) error {
+	newest := map[string]tsdb.Copied{}
+	for _, c := range copied {
+		log := path.Dir(c.Name)
+		if base := path.Base(log); (base == "wal" || base == "wbl") && c.Name > newest[log].Name {
+			newest[log] = c
+		}
+	}
+	for _, c := range newest {
+		name := filepath.Join(dir, filepath.FromSlash(c.Name))
+		if err := files.CopyFirst(name, name+".tmp", c.Size); err != nil {
+			return err
+		}
+		if err := os.Rename(name+".tmp", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sum(copied []tsdb.Copied) (bytes int64) {
+	for _, c := range copied {
+		bytes += c.Size
+	}
+	return bytes
+}
+
+// copyRest copies everything beside the stores and the log.
+func (s *snapshots) copyRest(ctx context.Context, dir string, told func(answer.SnapshotStep)) error {
 	for _, db := range []struct {
 		name string
 		copy func(path string) error
@@ -228,12 +296,9 @@ func (s *snapshots) register(mux *routes) {
 
 // newSnapshots must be called after the server has opened everything.
 func (s *server) newSnapshots() *snapshots {
-	log := tilesLog{"journal", journal.Copy}
-	if s.requests != nil {
-		log = tilesLog{answer.GroupPath, group.Copy}
-	}
+	g, _ := s.aggregator.(*group.Group)
 	return &snapshots{
-		dataDir: s.config.DataDir, log: log, stores: s.stores, events: s.events, catalogueFile: s.catalogueFile,
-		ready: s.readiness,
+		dataDir: s.config.DataDir, group: g, node: s.config.Cluster.Node, stores: s.stores, events: s.events,
+		catalogueFile: s.catalogueFile, ready: s.readiness,
 	}
 }

@@ -2,7 +2,9 @@ package files
 
 import (
 	"errors"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,7 +30,10 @@ func SyncDirs(root string) error {
 }
 
 // CopyFile copies a file to a new path. The copy survives a power loss.
-func CopyFile(from, to string) error {
+func CopyFile(from, to string) error { return CopyFirst(from, to, math.MaxInt64) }
+
+// CopyFirst is CopyFile for the first bytes of a file.
+func CopyFirst(from, to string, bytes int64) error {
 	r, err := os.Open(from)
 	if err != nil {
 		return err
@@ -38,7 +43,7 @@ func CopyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.ReadFrom(r)
+	_, err = w.ReadFrom(io.LimitReader(r, bytes))
 	if err == nil {
 		err = w.Sync()
 	}

@@ -97,11 +97,10 @@ func Found(dir, log segment.FS, node string, base uint64) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	var id [16]byte
-	if _, err := rand.Read(id[:]); err != nil {
+	if i.Cluster, err = drawCluster(); err != nil {
 		return nil, err
 	}
-	i.Cluster, i.Founder = hex.EncodeToString(id[:]), i.Member
+	i.Founder = i.Member
 	if err := begin(log, i.Member, base); err != nil {
 		return nil, err
 	}
@@ -176,6 +175,22 @@ func beginJoined(dir segment.FS, founder uint64, filled bool) error {
 	return err
 }
 
+// Restored makes a directory with a backup of a node the first node of a new cluster. The log of the backup is open.
+func Restored(dir segment.FS, log *entrylog.Log, node string) (*Identity, error) {
+	i, err := draw(node)
+	if err != nil {
+		return nil, err
+	}
+	if i.Cluster, err = drawCluster(); err != nil {
+		return nil, err
+	}
+	i.Founder = i.Member
+	if err := log.Recover(i.Member); err != nil {
+		return nil, err
+	}
+	return i, i.write(dir)
+}
+
 // draw returns the identity of a new member that has no cluster yet.
 func draw(node string) (*Identity, error) {
 	if err := cluster.CheckName(node); err != nil {
@@ -190,6 +205,13 @@ func draw(node string) (*Identity, error) {
 		i.Member = binary.LittleEndian.Uint64(random[:]) >> 1 // Raft reserves numbers at the upper end
 	}
 	return i, nil
+}
+
+// drawCluster returns the id of a new cluster.
+func drawCluster() (string, error) {
+	var id [16]byte
+	_, err := rand.Read(id[:])
+	return hex.EncodeToString(id[:]), err
 }
 
 // begin creates the log. It replaces the empty log of an earlier attempt. A log with entries, or with a

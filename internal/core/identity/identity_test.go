@@ -233,6 +233,29 @@ func TestRecover(t *testing.T) {
 	}
 }
 
+// The log of a backup becomes that of a new cluster, whose only member is another one than before.
+func TestRestored(t *testing.T) {
+	dir, logDir := memfs.New(), memfs.New()
+	old, err := Found(memfs.New(), logDir, "a", BaseIndex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addVoter(t, logDir, 7)
+	l, err := entrylog.Open(logDir, entrylog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := Restored(dir, l, "b")
+	if err := errors.Join(err, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	read, err := Read(dir)
+	if err != nil || *read != *i || i.Node != "b" || i.Cluster == old.Cluster || len(i.Cluster) != 32 ||
+		i.Member == old.Member || i.Founder != i.Member || !alone(t, logDir, i.Member) {
+		t.Errorf("restored %+v from %+v, read %+v, %v", i, old, read, err)
+	}
+}
+
 // addVoter appends a change to a log after which the group has one voter more.
 func addVoter(t *testing.T, dir *memfs.FS, member uint64) {
 	t.Helper()

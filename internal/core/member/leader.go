@@ -494,9 +494,7 @@ func (n *Node) changeNodes() {
 	if n.term != n.leadership.Term {
 		return // entries of earlier leaders may name nodes
 	}
-	if _, known := n.state.nodes.Member(n.settings.Self.Name); !known && n.settings.Self.Name != "" {
-		n.nameNode(n.settings.Self)
-	}
+	n.nameSelf()
 	n.removeNodes()
 	joins := n.leader.joins
 	n.leader.joins = nil
@@ -519,6 +517,17 @@ func (n *Node) changeNodes() {
 		n.leader.joins = append(n.leader.joins, j)
 	}
 	n.promote()
+}
+
+// nameSelf names this node in the log. In a log that was restored from a backup, its name may be another member's.
+func (n *Node) nameSelf() {
+	self := n.settings.Self
+	member, _ := n.state.nodes.Member(self.Name)
+	if self.Name == "" || member == self.Member || member != 0 && n.state.version.Format < withReplacements {
+		return
+	}
+	self.Replaces = member
+	n.nameNode(self)
 }
 
 // removeNodes lets nodes leave: first their members, then their names.

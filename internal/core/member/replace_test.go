@@ -187,6 +187,19 @@ func TestANodeThatIsNeededIsNotRemoved(t *testing.T) {
 	}
 }
 
+// A log that was restored from a backup gives the name of this node to another member. The node takes its name.
+func TestARestoredNodeTakesItsName(t *testing.T) {
+	g := &three{t: t, now: base}
+	s := settings
+	s.Self = nodeOf(0)
+	a := g.add([]uint64{1}, s)
+	a.state.nodes.Name("a", 9, 0)
+	g.pass(5000)
+	if want := map[string]uint64{"a": 1}; !maps.Equal(a.State().Nodes(), want) {
+		t.Errorf("the nodes are %v, want %v", a.State().Nodes(), want)
+	}
+}
+
 // While a node runs a program that does not know replacements, there are none.
 func TestReplacementsWaitForTheVersion(t *testing.T) {
 	g := newMixed(t, time.Hour)

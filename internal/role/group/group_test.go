@@ -41,7 +41,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
-	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -1854,54 +1853,6 @@ func TestATornLogIsTold(t *testing.T) {
 		}
 		p.terminate()
 	})
-}
-
-// A running member is copied. The copy uses the stores as they were a moment before. It has everything
-// that was acknowledged then, and goes on. It has no notes, because they would name tiles that its
-// stores lack.
-func TestACopyGoesOn(t *testing.T) {
-	for _, checkpoint := range []int{1000, 1 << 20} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newStores(t)
-			small := func(o *Options) { o.Config.Checkpoint = conf.Bytes(checkpoint) }
-			p := start(t, memfs.New(), s, small)
-			for i := range 95 {
-				p.mustCount("a", "c", 1)
-				if _, err := p.Write(t.Context(), request(t, "a", "r", time.Now(), float64(i))); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Second)
-			}
-			synctest.Wait()
-			copied := newStores(t)
-			for key, samples := range s.have {
-				copied.have[key] = maps.Clone(samples)
-			}
-			p.mustCount("a", "c", 1)
-			to := memfs.New()
-			n, err := Copy(p.fs, to)
-			if err != nil {
-				t.Fatal(err)
-			}
-			size := int64(0)
-			for name, f := range to.Files {
-				if size += int64(len(f.Data)); strings.HasPrefix(name, "notes") {
-					t.Errorf("the copy has %s", name)
-				}
-			}
-			if n != size || n == 0 {
-				t.Errorf("Copy reports %d bytes, but the copy has %d", n, size)
-			}
-			p.mustCount("a", "c", 1) // not in the copy
-			p.terminate()
-			p = start(t, to, copied, small)
-			p.mustCount("a", "c", 1)
-			time.Sleep(20 * time.Second)
-			synctest.Wait()
-			copied.check("a", "c", 97)
-			p.terminate()
-		})
-	}
 }
 
 // The metadata that came with deltas are only in memory. So when the next process reads the log, it

@@ -343,21 +343,3 @@ func Found(dir segment.FS, mark uint32, state *member.Member) error {
 	}
 	return c.Commit()
 }
-
-// Copy writes to an empty directory the files from which a start at this moment would restore a member:
-// the newest checkpoint and the log. The member may be running: see segment.Copy. The log keeps what the
-// newest checkpoint needs until two more are made. The copy has all entries that were stored before the
-// call. It lacks the notes, since they are about the stores of this data directory.
-//
-// Only a group of one may go on from a copy: in a larger group, the copy has forgotten votes.
-func Copy(from, to segment.FS) (sizeBytes int64, err error) {
-	if sizeBytes, err = segment.Copy(from, to, needed); err != nil {
-		return 0, fmt.Errorf("copy the log of the group: %w", err)
-	}
-	return sizeBytes, nil
-}
-
-func needed(names []string) []segment.File {
-	checkpoints := checkpoint.Files(names)
-	return append(checkpoints[max(0, len(checkpoints)-1):], entrylog.Files(names)...)
-}
