@@ -27,6 +27,7 @@ var withoutJSON = map[string]string{
 	"freshet bench":          "names what can be measured",
 	"freshet cluster":        "names what can be done",
 	"freshet cluster secret": "prints a secret for a file",
+	"freshet rules check":    "says that files are fine, or what is wrong with them, one mistake a line",
 }
 
 // commands returns every command that can be run, including subcommands.

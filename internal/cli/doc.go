@@ -12,6 +12,7 @@
 //	query.go       ask PromQL
 //	events.go      list events
 //	ledger.go      show the books
+//	rules.go       show rules and what they wait for, and check files
 //	explain.go     say what a datagram would become
 //	diagnose.go    say why a server is slow
 //	top.go         show what is busiest
