@@ -178,6 +178,58 @@ func TestANodeIsFilledAgain(t *testing.T) {
 	}
 }
 
+// The data of a node are damaged, and it does not know. A node that joins finds that out, names the file, and gets the
+// data of another node.
+func TestDamagedDataAreNotPassedOn(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := newTrio(t)
+	for _, n := range nodeNames {
+		c.dirs[n] = dataDir(t)
+	}
+	sent := c.oneMachine()
+	must(t, freshet, "cluster", "init", "--data-dir", c.dirs["a"], "--name", "a")
+	c.begin("a")
+	c.begin("b")
+	follower := map[string]string{"a": "b", "b": "a"}[c.leader()]
+	segments, err := filepath.Glob(filepath.Join(c.dirs[follower], "tsdb", "default", "raw", "wal", "0*"))
+	if err != nil || len(segments) == 0 {
+		t.Fatalf("the log of node %s is %v, error %v", follower, segments, err)
+	}
+	changeByte(t, segments[0], 9)
+	c.begin("c")
+	said, want := c.nodes["c"].output.String(), "the data of node "+follower+" are damaged: store raw of tenant default: "
+	if !strings.Contains(said, want) || !strings.Contains(said, "raw/wal") {
+		t.Errorf("node c says\n%s\nwant %q, with the path of the log", said, want)
+	}
+	c.hasAll("c", "hits", sent)
+	at := tilesClosed()
+	healthy := c.leader()
+	if got, want := c.everything("c", at), c.everything(healthy, at); !reflect.DeepEqual(got, want) {
+		t.Errorf("node c has\n%v\nwant those of node %s:\n%v", got, healthy, want)
+	}
+}
+
+// changeByte changes a byte of a file that a process may have open.
+func changeByte(t *testing.T, path string, at int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err = f.ReadAt(b, at); err == nil {
+		b[0] ^= 1
+		_, err = f.WriteAt(b, at)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // isFilled waits until a node says that another one is being filled, and returns from which node.
 func (c *trio) isFilled(at, node string) (from string) {
 	c.t.Helper()
