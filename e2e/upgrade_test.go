@@ -9,6 +9,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/member"
 )
 
 // buildPrevious builds the previous release, whose commit is in testdata/previous, beside the program of the tree. A
@@ -52,10 +55,18 @@ func TestUpgrade(t *testing.T) {
 	}
 	previous := previousProgram()
 	l := startClusterOf(t, previous)
+	for _, n := range nodeNames {
+		l.extra[n] = append(l.extra[n], "--cluster-upgrade-after", "2s")
+	}
+	before := l.format()
 	l.start("upgrade")
 	l.eachOnce(func(node string) {
 		l.changes(node, freshet)
 		if len(l.upgraded(freshet)) == 2 {
+			reach(time.Now().Add(3 * time.Second))
+			if format := l.format(); format != before {
+				t.Errorf("while a node runs the previous release, the log uses format %d instead of %d", format, before)
+			}
 			l.changes(node, previous)
 			l.restarts("kill", node, l.nodes[node], func() {
 				l.nodes[node].signal(t, syscall.SIGKILL)
@@ -69,6 +80,12 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("a write failed at %d nodes in a row: %s%s", tries, l.failure, l.writer.failure)
 	}
 	l.finish(true)
+	eventually(t, time.Minute, "the log uses the format of the present program", func() error {
+		if format := l.format(); format != member.Format {
+			return fmt.Errorf("it uses format %d, and the program knows %d", format, member.Format)
+		}
+		return nil
+	})
 	secret := l.pushSecret()
 	for machine, tenant := range map[string]string{"d": firstTenant, "e": secondTenant} {
 		p := l.collectors[tenant]
@@ -80,6 +97,16 @@ func TestUpgrade(t *testing.T) {
 	l.start("upgraded")
 	reach(time.Now().Add(inCI))
 	l.finish(true)
+}
+
+// format returns the format that the log uses.
+func (l *loaded) format() uint32 {
+	l.t.Helper()
+	var c answer.Cluster
+	if err := l.nodes["a"].ask("/api/v1/status/cluster", nil, &c); err != nil || len(c.Groups) != 1 {
+		l.t.Fatalf("the status of the cluster is %+v, %v", c, err)
+	}
+	return c.Groups[0].Format
 }
 
 // changes restarts a node with another program.
