@@ -131,6 +131,11 @@ func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error)
 		return peer.Joined{}, fmt.Errorf("%w: node %s has an older version of freshet than this cluster uses; upgrade it",
 			cluster.ErrNotAdmitted, j.Name)
 	}
+	if max(j.Last, identity.BaseIndex) < status.Base {
+		// The member must not join before it is filled: this member would look in its log for entries of that time.
+		return peer.Joined{}, fmt.Errorf("%w: it begins with entry %d, and node %s has the entries up to %d",
+			cluster.ErrLacksEntries, status.Base+1, j.Name, j.Last)
+	}
 	if err := g.Join(ctx, entry.Node{Name: j.Name, Member: j.Member}); errors.Is(err, member.ErrKnown) {
 		return peer.Joined{}, fmt.Errorf("%w: node %s has another data directory already (%w). If that directory is there, "+
 			"start the node with it; if another machine has the same name, give this one a name of its own. If the directory "+
@@ -139,11 +144,7 @@ func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error)
 	} else if err != nil {
 		return peer.Joined{}, h.notLeader(g, err)
 	}
-	if status = g.Status(); max(j.Last, identity.BaseIndex) < status.Base {
-		// Its member gets no entries until the node has asked again.
-		return peer.Joined{}, fmt.Errorf("%w: it begins with entry %d, and node %s has the entries up to %d",
-			cluster.ErrLacksEntries, status.Base+1, j.Name, j.Last)
-	}
+	status = g.Status()
 	self := h.self()
 	return peer.Joined{Cluster: self.Cluster, Epoch: self.Epoch, Group: self.Group, Founder: h.joined().Founder,
 		Index: status.Applied, Voters: status.Members.Voters, Nodes: status.Nodes}, nil
