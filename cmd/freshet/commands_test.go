@@ -27,7 +27,12 @@ var withoutJSON = map[string]string{
 	"freshet bench":          "names what can be measured",
 	"freshet cluster":        "names what can be done",
 	"freshet cluster secret": "prints a secret for a file",
-	"freshet rules check":    "says that files are fine, or what is wrong with them, one mistake a line",
+
+	"freshet cluster recover": "asks a question, and says what to do next",
+	"freshet cluster remove":  "says what to do next; the exit code says whether the node is removed",
+	"freshet cluster replace": "says what to do next; the exit code says whether the node may be replaced",
+
+	"freshet rules check": "says that files are fine, or what is wrong with them, one mistake a line",
 }
 
 // commands returns every command that can be run, including subcommands.

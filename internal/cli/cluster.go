@@ -143,8 +143,8 @@ func newClusterRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove NODE",
 		Short: "Take a node out of the cluster for good",
-		Long: `The node leaves the cluster, whether it runs or not. Its copy of the data is of no use from
-then on: stop its process, and empty the directory. With two nodes left, the cluster
+		Long: `The node leaves the cluster, whether it runs or not. Its copy of the data is of no use
+from then on: stop its process, and empty the directory. With two nodes left, the cluster
 waits whenever one of them is away. With one left, there is a single copy of all data.
 Remove the node from cluster.nodes of the others at their next restart. A new node
 joins with an empty directory: freshet serve --cluster-join.`,

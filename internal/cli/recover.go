@@ -23,10 +23,10 @@ func newClusterRecoverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover",
 		Short: "Go on with one node, after most nodes are lost for good",
-		Long: `Makes the node of a data directory the only one of its cluster. Do this only if most of the
-nodes are lost for good, on the node that has the newest entry, while it is stopped. What
-the lost nodes acknowledged and this one does not have is lost. The other nodes are refused
-from then on: empty their directories, and let them join again.`,
+		Long: `Makes the node of a data directory the only one of its cluster. Do this only if most of
+the nodes are lost for good, on the node that has the newest entry, while it is stopped.
+What the lost nodes acknowledged and this one does not have is lost. The other nodes are
+refused from then on: empty their directories, and let them join again.`,
 		Example: `  freshet cluster recover --from b --data-dir /var/lib/freshet --lose-data`,
 		Args:    command.NoWords,
 	}

@@ -31,11 +31,11 @@ func (s *server) serveChange(change peer.Change) http.HandlerFunc {
 		}
 		node := r.FormValue("node")
 		switch {
-		case node == "":
-			refuse(http.StatusBadRequest, "bad_data", "the parameter node is missing: it names a node of the cluster")
-			return
 		case s.gateway == nil:
 			refuse(http.StatusNotFound, "not_found", "this server is not a node of a cluster")
+			return
+		case node == "":
+			refuse(http.StatusBadRequest, "bad_data", "the parameter node is missing: it names a node of the cluster")
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), changeTime)
