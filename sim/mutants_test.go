@@ -28,7 +28,7 @@ func TestMistakesAreFound(t *testing.T) {
 		{name: "note of an entry too many", set: &mutant.NoteAhead, seed: 30, want: "have the digest"},
 		{name: "random commit grouping", set: &mutant.CommitGroups, seed: 4, want: "has the outcome"},
 		{name: "store reopened", set: &mutant.Reopened, seed: 6, want: "has the outcome"},
-		{name: "checkpoint without store sync", mistakes: mistakes{noSync: true}, seed: 10, want: "has the outcome"},
+		{name: "checkpoint without store sync", mistakes: mistakes{noSync: true}, seed: 11, want: "has the outcome"},
 		{name: "no cut after a power loss", mistakes: mistakes{noCut: true}, seed: 154, want: "store raw of tenant"},
 		{name: "replay past commit", set: &mutant.PastCommit, seed: 14, want: "has the effect"},
 		{name: "pipelined collector", mistakes: mistakes{pipelined: true}, seed: 1, want: "was acknowledged before"},

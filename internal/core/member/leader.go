@@ -557,9 +557,14 @@ func without(all []uint64, one uint64) (rest []uint64) {
 	return rest
 }
 
-// named returns those members that are the member of a node, and not replaced.
+// named returns those members that are the member of a node, and not replaced. In a group whose nodes have no names,
+// no member is ever replaced.
 func (n *Node) named(all []uint64) (some []uint64) {
-	for _, member := range n.state.nodes.All() {
+	nodes := n.state.nodes.All()
+	if len(nodes) == 0 {
+		return slices.Clone(all)
+	}
+	for _, member := range nodes {
 		if slices.Contains(all, member) {
 			some = append(some, member)
 		}
@@ -620,6 +625,9 @@ func (n *Node) promote() {
 			continue
 		}
 		voters := append(n.named(n.members.Voters), p.Member)
+		if len(voters) < len(n.members.Voters) {
+			return // another replaced voter leaves only for a member of its own
+		}
 		_ = n.replica.Members(voters, n.named(without(n.members.Learners, p.Member)))
 		return
 	}

@@ -193,6 +193,9 @@ type Replica struct {
 
 	members  members
 	barriers barriers
+
+	base  func() uint64 // index before the first entry of the log
+	blind int           // heartbeats since the leader last sent anything else: see showLog
 }
 
 // write is a Write that is not stored yet.
@@ -226,7 +229,7 @@ func Open(fs segment.FS, c Config) (*Replica, *entrylog.Log, error) {
 }
 
 func begin(l *entrylog.Log, c Config) (r *Replica, err error) {
-	r = &Replica{id: c.ID, rand: c.Rand, applied: c.Applied, last: l.Last()}
+	r = &Replica{id: c.ID, rand: c.Rand, applied: c.Applied, last: l.Last(), base: l.Base}
 	defer r.guard(&err)
 	state, members, err := l.InitialState()
 	if err != nil {
@@ -306,8 +309,28 @@ func (r *Replica) Step(m Message) error {
 	r.acks = false
 	if fromLeader(m.body) && m.body.GetTerm() == r.term && m.body.GetFrom() == r.leadership.Leader {
 		r.elapsed = 0
+		r.showLog(m.body)
 	}
 	return nil
+}
+
+// blindTicks is how many heartbeats in a row show that a leader sends this member no entries.
+const blindTicks = 20
+
+// showLog tells the leader what this member has, if the leader cannot find out: its heartbeats say that it knows of
+// no entry that is still in this member's log, and it sends nothing else. This happens after the member was filled
+// again: the leader's log begins behind the last entry that the leader knows the member to have. What the member
+// knows to be committed is the same in all logs.
+func (r *Replica) showLog(m *raftpb.Message) {
+	if r.blind++; m.GetType() != raftpb.MsgHeartbeat || m.GetCommit() >= r.base() {
+		r.blind = 0
+	}
+	if r.blind < blindTicks {
+		return
+	}
+	r.blind = 0
+	r.deliver([]*raftpb.Message{{Type: raftpb.MsgAppResp.Enum(), To: new(m.GetFrom()), From: new(r.id), Term: new(r.term),
+		Index: new(r.Committed())}})
 }
 
 // Tick implements Group.
