@@ -20,6 +20,7 @@ type Config struct {
 	MaxQueryDepth    int           `yaml:"max_query_depth" help:"nesting levels of a query (brackets, operators of a chain), at most 2000"`
 	MaxSubquerySteps int64         `yaml:"max_subquery_steps" help:"steps of all subqueries of a query together"`
 	MaxWindowSamples int64         `yaml:"max_window_samples" help:"samples of a series that range functions may read, over all steps"`
+	Verify           int           `yaml:"verify" help:"one in so many queries is evaluated by Prometheus' engine, too, to compare the results; 0: none"`
 	Experimental     bool          `yaml:"experimental" help:"allow experimental functions and aggregations of PromQL"`
 }
 
@@ -39,6 +40,7 @@ func DefaultConfig() Config {
 		MaxQueryDepth:    500,
 		MaxSubquerySteps: 1_000_000,
 		MaxWindowSamples: 1_000_000_000,
+		Verify:           1000,
 	}
 }
 
@@ -66,6 +68,10 @@ func (c Config) Validate() []conf.Problem {
 				Text: fmt.Sprintf("leaves too little for each query; set it to %d MiB or more, "+
 					"or to 0 for a quarter of the available memory", leastMemory>>20),
 			})
+	}
+	if c.Verify < 0 {
+		problems = append(problems,
+			conf.Problem{Key: "verify", Text: "is negative; set it to 1 or more, or to 0 to compare no query"})
 	}
 	positive("max_query_bytes", c.MaxQueryBytes > 0, "1")
 	positive("max_query_depth", c.MaxQueryDepth > 0, "1")

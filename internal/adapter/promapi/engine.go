@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/freshet-io/freshet/internal/core/columns"
 	"github.com/freshet-io/freshet/internal/core/promqlguard"
 	"github.com/freshet-io/freshet/internal/core/querycost"
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -39,6 +40,7 @@ type Engine struct {
 	waiting  int // how many queries of a tenant may wait in a lane
 	heap     *heapGuard
 	costs    *querycost.Table
+	columns  *columnCounts
 	logger   *slog.Logger
 	failed   *prometheus.CounterVec
 }
@@ -77,6 +79,7 @@ func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Re
 		lookback: cfg.LookbackDelta,
 		waiting:  cfg.MaxWaiting,
 		costs:    querycost.New(),
+		columns:  newColumnCounts(cfg.Verify, logger, reg),
 		heap:     newHeapGuard(memory.Process, logger),
 		logger:   logger,
 		failed:   failed,
@@ -114,8 +117,8 @@ func (e *Engine) Parser() parser.Parser { return e.parser }
 // NewInstantQuery prepares a query at one time.
 func (e *Engine) NewInstantQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string,
 	at time.Time) (promql.Query, error) {
-	return e.newQuery(e.lanes.short, func(in *promql.Engine) (promql.Query, error) {
-		return in.NewInstantQuery(ctx, meter(q), opts, text, at)
+	return e.newQuery(e.lanes.short, q, func(in *promql.Engine, q storage.Queryable) (promql.Query, error) {
+		return in.NewInstantQuery(ctx, q, opts, text, at)
 	})
 }
 
@@ -126,8 +129,8 @@ func (e *Engine) NewRangeQuery(ctx context.Context, q storage.Queryable, opts pr
 	if step > 0 && end.Sub(start)/step < shortSteps {
 		l = e.lanes.short
 	}
-	return e.newQuery(l, func(in *promql.Engine) (promql.Query, error) {
-		return in.NewRangeQuery(ctx, meter(q), opts, text, start, end, step)
+	return e.newQuery(l, q, func(in *promql.Engine, q storage.Queryable) (promql.Query, error) {
+		return in.NewRangeQuery(ctx, q, opts, text, start, end, step)
 	})
 }
 
@@ -138,14 +141,20 @@ type Own struct{ *Engine }
 // NewInstantQuery prepares a query at one time.
 func (o Own) NewInstantQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string,
 	at time.Time) (promql.Query, error) {
-	return o.newQuery(o.lanes.own, func(in *promql.Engine) (promql.Query, error) {
-		return in.NewInstantQuery(ctx, meter(q), opts, text, at)
+	return o.newQuery(o.lanes.own, q, func(in *promql.Engine, q storage.Queryable) (promql.Query, error) {
+		return in.NewInstantQuery(ctx, q, opts, text, at)
 	})
 }
 
-// newQuery prepares a query that begins in lane l.
-func (e *Engine) newQuery(l *lane, prepare func(*promql.Engine) (promql.Query, error)) (promql.Query, error) {
-	q, err := prepare(l.engine)
+// newQuery prepares a query that begins in lane l and reads from a storage.
+func (e *Engine) newQuery(l *lane, from storage.Queryable,
+	of func(*promql.Engine, storage.Queryable) (promql.Query, error)) (promql.Query, error) {
+	prepare := func(l *lane) (*columns.Query, error) {
+		return columns.New(meter(from), l.maxSamples, func(from storage.Queryable) (promql.Query, error) {
+			return of(l.engine, from)
+		})
+	}
+	q, err := prepare(l)
 	if err != nil {
 		return nil, err
 	}
@@ -161,10 +170,10 @@ func (e *Engine) newQuery(l *lane, prepare func(*promql.Engine) (promql.Query, e
 
 // query is a query that passed the limits.
 type query struct {
-	promql.Query
+	*columns.Query
 	engine  *Engine
 	lane    *lane // where the query begins
-	prepare func(*promql.Engine) (promql.Query, error)
+	prepare func(*lane) (*columns.Query, error)
 	turn    *turn // nil before and after Exec
 	costing *costing
 }
@@ -191,7 +200,7 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	if larger := q.lane.larger; larger != nil &&
 		(needsMore(result.Err) && !errors.Is(result.Err, errHeap) || errors.Is(result.Err, errAgain)) {
 		q.release()
-		again, err := q.prepare(larger.engine)
+		again, err := q.prepare(larger)
 		if err != nil {
 			return &promql.Result{Err: err}
 		}
@@ -240,6 +249,9 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 		defer time.AfterFunc(l.turn+passTime, func() { t.outstay(ctx, l) }).Stop()
 	}
 	result = q.Query.Exec(ctx)
+	if result.Err == nil {
+		e.columns.evaluated(ctx, q.Query, result, func() (promql.Query, error) { return q.prepare(l) })
+	}
 	if result.Err != nil && context.Cause(ctx) == errAgain {
 		return &promql.Result{Err: errAgain}
 	}

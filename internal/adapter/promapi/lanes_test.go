@@ -328,8 +328,8 @@ func (s *server) gathered(t *testing.T, name, lane, tenant string) float64 {
 	return 0
 }
 
-// Functions such as rate call LiveSample of a series set. The metered storage wraps the set, so the
-// wrapper must have this method, too.
+// Functions such as rate call LiveSample of a series set, and core/columns LiveAt. The metered storage
+// wraps the set, so the wrapper must have these methods, too.
 func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 	for _, c := range []struct {
 		why  string
@@ -349,6 +349,9 @@ func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 		}
 		if width := live.LiveSample(labels.EmptyLabels(), 7000); width != c.want {
 			t.Errorf("%s: the tiles before the live sample have width %d, want %d", c.why, width, c.want)
+		}
+		if at, ok := live.LiveAt(labels.EmptyLabels()); ok != (c.want > 0) || ok && at != 7000 {
+			t.Errorf("%s: the live sample is at %d, %v", c.why, at, ok)
 		}
 	}
 }

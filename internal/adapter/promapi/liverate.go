@@ -16,6 +16,9 @@ type LiveSet interface {
 	// LiveSample looks up the sample of a series at a time. If the sample is live, it returns the
 	// width of the tiles before the sample, otherwise 0. Width and time are in milliseconds.
 	LiveSample(of labels.Labels, at int64) (width int64)
+	// LiveAt returns the time of a series' live sample, in Unix milliseconds. It is not ok if the
+	// series has none.
+	LiveAt(of labels.Labels) (at int64, ok bool)
 }
 
 // rate, increase and delta extrapolate to the edges of their range only if the edges are not much

@@ -14,15 +14,9 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
-	"github.com/prometheus/prometheus/promql/promqltest"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
 )
-
-// Prometheus' own test suite passes with our wrappers around its functions.
-func TestSuiteOfPrometheus(t *testing.T) {
-	promqltest.RunBuiltinTests(t, promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery))
-}
 
 // liveAt is a set in which the newest sample of each series is live.
 type liveAt struct {
@@ -36,6 +30,8 @@ func (l liveAt) LiveSample(_ labels.Labels, at int64) (width int64) {
 	}
 	return l.width
 }
+
+func (l liveAt) LiveAt(labels.Labels) (at int64, ok bool) { return l.at, l.at%l.width != 0 }
 
 // Only a live sample is moved. The original samples in the engine's memory stay unchanged.
 func TestLiveSampleAtARegularDistance(t *testing.T) {

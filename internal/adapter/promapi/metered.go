@@ -118,6 +118,14 @@ func (s *meteredSet) LiveSample(of labels.Labels, at int64) (width int64) {
 	return 0
 }
 
+// LiveAt implements LiveSet.
+func (s *meteredSet) LiveAt(of labels.Labels) (at int64, ok bool) {
+	if live, isLive := s.SeriesSet.(LiveSet); isLive {
+		return live.LiveAt(of)
+	}
+	return 0, false
+}
+
 type meteredSeries struct {
 	storage.Series
 	of *meteredSet

@@ -13,6 +13,7 @@
 //	status.go      what a server says about itself
 //	federate.go    what another Prometheus scrapes from here
 //	engine.go      queries within their limits
+//	verify.go      queries that are evaluated in columns, compared with Prometheus' engine
 //	metered.go     a storage whose readers pass their turn on
 //	heapguard.go   ends the largest query before the memory is full
 //	liverate.go    rates whose newest sample is live

@@ -64,14 +64,21 @@ func (a answer) LiveSample(of labels.Labels, at int64) (width int64) {
 	if at%width == 0 {
 		return 0
 	}
-	i, found := sort.Find(len(a.live), func(i int) int { return labels.Compare(of, a.live[i].Labels) })
-	if !found {
-		return 0
-	}
-	if points := a.live[i].Points; points[len(points)-1].T != at {
+	if t, ok := a.LiveAt(of); !ok || t != at {
 		return 0
 	}
 	return width
+}
+
+// LiveAt returns the time of a series' sample inside an open tile. It is not ok if there is none.
+func (a answer) LiveAt(of labels.Labels) (at int64, ok bool) {
+	i, found := sort.Find(len(a.live), func(i int) int { return labels.Compare(of, a.live[i].Labels) })
+	if !found {
+		return 0, false
+	}
+	points := a.live[i].Points
+	at = points[len(points)-1].T
+	return at, at%a.width.Millis() != 0
 }
 
 // liveSeries combines a series of the open tiles with its stored samples.

@@ -1,0 +1,243 @@
+package columns
+
+import (
+	"context"
+	"math"
+
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/util/annotations"
+)
+
+// newResults returns a leaf's results as the series of the selector in its place.
+func newResults(ctx context.Context, l *leaf) storage.SeriesSet {
+	r := results{leaf: l, ctx: ctx, from: l.selector.UnexpandedSeriesSet}
+	if l.agg != nil {
+		return &aggregated{results: r}
+	}
+	return &single{results: r}
+}
+
+// results is what both kinds of a leaf's results have in common. They begin when the engine first
+// asks for a series, which is when it would begin itself.
+type results struct {
+	*leaf
+	ctx   context.Context
+	from  storage.SeriesSet
+	begun *evaluation
+	err   error
+}
+
+// start makes the evaluation. It returns false after an error.
+func (r *results) start() bool {
+	if r.begun == nil && r.err == nil {
+		if r.begun, r.err = r.begin(r.ctx); r.err != nil {
+			r.plan.fail(r.err)
+		}
+	}
+	return r.err == nil
+}
+
+// Err is part of storage.SeriesSet.
+func (r *results) Err() error {
+	if r.err != nil {
+		return r.err
+	}
+	return r.from.Err()
+}
+
+// Warnings is part of storage.SeriesSet.
+func (r *results) Warnings() annotations.Annotations { return r.from.Warnings() }
+
+// single has the results of a range function. It evaluates each series only when the engine reads its
+// results, so the results of one series are held twice at most.
+type single struct {
+	results
+	unread int // how many series the engine has, and has not read
+}
+
+// Next is part of storage.SeriesSet.
+func (s *single) Next() bool {
+	if !s.start() || !s.from.Next() {
+		return false
+	}
+	s.unread++
+	return true
+}
+
+// At is part of storage.SeriesSet.
+func (s *single) At() storage.Series { return singleSeries{s, s.from.At()} }
+
+type singleSeries struct {
+	of *single
+	storage.Series
+}
+
+// Labels is part of storage.Series.
+func (s singleSeries) Labels() labels.Labels { return s.of.labels(s.Series.Labels()) }
+
+// Iterator is part of storage.Series.
+func (s singleSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
+	s.of.unread--
+	err := s.of.begun.evaluate(s.Series)
+	if err == nil && s.of.unread == 0 {
+		err = s.of.begun.end()
+	}
+	if err != nil {
+		return &rowIterator{err: s.of.plan.fail(err)}
+	}
+	s.of.gave(&s.of.begun.row)
+	return s.of.begun.row.iterator(it, s.of.plan.interval)
+}
+
+// aggregated has the results of an aggregation, which are ready when the engine asks for the first.
+type aggregated struct {
+	results
+	groups *groups
+	next   int
+	row    row
+}
+
+// Next is part of storage.SeriesSet.
+func (a *aggregated) Next() bool {
+	if a.groups == nil {
+		if !a.start() {
+			return false
+		}
+		a.groups = newGroups(a.plan, a.agg)
+		if a.err = a.all(); a.err != nil {
+			a.plan.fail(a.err)
+		}
+	}
+	a.next++
+	return a.err == nil && a.next <= len(a.groups.all)
+}
+
+func (a *aggregated) all() error {
+	e := a.begun
+	for a.from.Next() {
+		s := a.from.At()
+		if err := e.evaluate(s); err != nil {
+			return err
+		}
+		a.groups.add(a.labels(s.Labels()), &e.row)
+	}
+	a.plan.samples.UpdatePeak(e.base)
+	return e.end()
+}
+
+// At is part of storage.SeriesSet.
+func (a *aggregated) At() storage.Series { return aggregatedSeries{a, a.next - 1} }
+
+type aggregatedSeries struct {
+	of    *aggregated
+	index int
+}
+
+// Labels is part of storage.Series.
+func (s aggregatedSeries) Labels() labels.Labels { return s.of.groups.all[s.index].labels }
+
+// Iterator is part of storage.Series. The engine reads each series once, so the cells are freed.
+func (s aggregatedSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
+	g := s.of.groups.all[s.index]
+	s.of.groups.results(g, &s.of.row)
+	g.cells, g.histograms = nil, nil
+	s.of.gave(&s.of.row)
+	return s.of.row.iterator(it, s.of.plan.interval)
+}
+
+// rowIterator iterates over a row. After each result that is the last before a gap, it has a stale
+// marker, so that the engine does not look back over the gap.
+type rowIterator struct {
+	row
+	interval int64
+	t        int64
+	v        float64
+	h        *histogram.FloatHistogram // nil for floats
+	stale    bool
+	err      error
+}
+
+// iterator returns an iterator over the row, in the memory of another if possible.
+func (r *row) iterator(again chunkenc.Iterator, interval int64) chunkenc.Iterator {
+	it, ok := again.(*rowIterator)
+	if !ok {
+		it = &rowIterator{}
+	}
+	*it = rowIterator{row: *r, interval: interval, t: math.MinInt64, stale: true}
+	return it
+}
+
+// Next is part of chunkenc.Iterator.
+func (i *rowIterator) Next() chunkenc.ValueType {
+	next := int64(math.MaxInt64)
+	isFloat := len(i.floats) > 0
+	if isFloat {
+		next = i.floats[0].T
+	}
+	if len(i.histograms) > 0 && i.histograms[0].T < next {
+		next, isFloat = i.histograms[0].T, false
+	}
+	switch {
+	case i.err != nil:
+		return chunkenc.ValNone
+	case !i.stale && next > i.t+i.interval:
+		i.t, i.v, i.h, i.stale = i.t+i.interval, math.Float64frombits(value.StaleNaN), nil, true
+	case isFloat:
+		i.t, i.v, i.h, i.stale = next, i.floats[0].F, nil, false
+		i.floats = i.floats[1:]
+	case len(i.histograms) > 0:
+		i.t, i.h, i.stale = next, i.histograms[0].H, false
+		i.histograms = i.histograms[1:]
+	default:
+		return chunkenc.ValNone
+	}
+	return i.kind()
+}
+
+func (i *rowIterator) kind() chunkenc.ValueType {
+	if i.h != nil {
+		return chunkenc.ValFloatHistogram
+	}
+	return chunkenc.ValFloat
+}
+
+// millis is int64 under another name: see role/querier.
+type millis = int64
+
+// Seek is part of chunkenc.Iterator.
+func (i *rowIterator) Seek(t millis) chunkenc.ValueType {
+	if i.t >= t {
+		return i.kind()
+	}
+	for {
+		if kind := i.Next(); kind == chunkenc.ValNone || i.t >= t {
+			return kind
+		}
+	}
+}
+
+// At is part of chunkenc.Iterator.
+func (i *rowIterator) At() (int64, float64) { return i.t, i.v }
+
+// AtHistogram is never called, since all histograms have float counts.
+func (i *rowIterator) AtHistogram(*histogram.Histogram) (int64, *histogram.Histogram) {
+	return i.t, nil
+}
+
+// AtFloatHistogram is part of chunkenc.Iterator. The result belongs to the reader.
+func (i *rowIterator) AtFloatHistogram(*histogram.FloatHistogram) (int64, *histogram.FloatHistogram) {
+	return i.t, i.h
+}
+
+// AtT is part of chunkenc.Iterator.
+func (i *rowIterator) AtT() int64 { return i.t }
+
+// AtST is part of chunkenc.Iterator.
+func (i *rowIterator) AtST() int64 { return 0 }
+
+// Err is part of chunkenc.Iterator.
+func (i *rowIterator) Err() error { return i.err }
