@@ -110,7 +110,7 @@ or sum by (instance, tenant, path) (rate(freshet_freshness_lost_total[5m])) > 0`
 	{"FreshetGroupLogPinned", `freshet_group_log_pins > 0`, "15m", "ticket",
 		"Old entries stay in the log of the group at {{ $labels.instance }}, which grows: checkpoints fail, or stores " +
 			"cannot be synced. Or a node is being filled."},
-	{"FreshetFillLasts", `max by (node) (freshet_cluster_node_fill_seconds) > 6 * 3600`, "", "ticket",
+	{"FreshetFillLasts", `max by (node) (freshet_cluster_node_fill_seconds) > 21600`, "", "ticket",
 		"Node {{ $labels.node }} has been getting the data of another node for {{ $value | humanizeDuration }}."},
 	{"FreshetFillFails", `max by (node) (freshet_cluster_node_fill_failures) > 0`, "15m", "ticket",
 		"Node {{ $labels.node }} cannot get the data of another node: {{ $value }} tries failed."},
