@@ -192,7 +192,8 @@ func (g *Group) load(file *checkpoint.File) (state *member.Member, err error) {
 func (g *Group) open(state *member.Member, first bool) error {
 	config := replica.Config{
 		ID: g.Member, Applied: max(state.Index(), identity.BaseIndex),
-		Rand: rand.New(rand.NewPCG(g.Seed, g.Member)), Log: entrylog.Options{Mark: g.Mark, SegmentBytes: g.Segment},
+		Rand: rand.New(rand.NewPCG(g.Seed, g.Member)),
+		Log:  entrylog.Options{Mark: g.Mark, SegmentBytes: g.Segment, Has: state.Reaches()},
 	}
 	if first {
 		config.New = &entrylog.Base{
@@ -202,10 +203,6 @@ func (g *Group) open(state *member.Member, first bool) error {
 	r, log, err := replica.Open(g.FS, config)
 	if err != nil {
 		return err
-	}
-	if reaches := state.Reaches(); log.Last() < reaches {
-		return errors.Join(fmt.Errorf("%w: it ends with entry %d, but the state of the member has entries up to %d",
-			entrylog.ErrDamaged, log.Last(), reaches), log.Close())
 	}
 	if torn := log.Torn(); torn.Bytes > 0 {
 		g.Logger.Warn("the last write to the log of the group was torn and is cut off: the process or the machine died "+

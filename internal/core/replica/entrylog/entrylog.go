@@ -69,6 +69,7 @@ type Options struct {
 	Mark         uint32 // as in journal.Options
 	SegmentBytes int64  // 0 means 64 MiB
 	CacheBytes   int64  // size of the newest entries, which stay in memory; 0 means 16 MiB
+	Has          uint64 // an entry that the log has for certain, since the state of the member reaches to it
 }
 
 const (

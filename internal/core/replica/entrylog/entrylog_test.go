@@ -337,6 +337,35 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// A log that ends before an entry that it had is damaged. The error names the place, and the log stays as it is.
+func TestLogEndsTooEarly(t *testing.T) {
+	fs := memfs.New()
+	l := mustCreate(t, fs)
+	mustAppend(t, l, entries(1, 2, 4), &State{1, 2, 4})
+	f := fs.Files[format.Name(1)]
+	end := len(f.Data)
+	mustAppend(t, l, entries(1, 5, 5), nil)
+	f.Data[len(f.Data)-1] ^= 1
+	size := len(f.Data)
+	options := testOptions
+	options.Has = 5
+	_, err := Open(fs, options)
+	want := fmt.Sprintf("%s, byte %d: it ends with entry 4, but the member had entry 5", format.Name(1), end)
+	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), want) {
+		t.Errorf("Open: %v, want ErrDamaged, %q", err, want)
+	}
+	if len(f.Data) != size {
+		t.Errorf("the damaged log was cut from %d to %d bytes", size, len(f.Data))
+	}
+	options.Has = 4
+	if _, err := Open(fs, options); err != nil {
+		t.Errorf("a log that has all entries: %v", err)
+	}
+	if _, err := Create(memfs.New(), options, Base{Index: 1, Term: 1}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("Create in place of a log that is gone: %v, want ErrDamaged", err)
+	}
+}
+
 // No part of a failed write or sync counts, and the same write can be tried again. That holds even
 // if the log cannot cut back the partial write, or if the disk forgets the bytes that it failed to
 // sync.

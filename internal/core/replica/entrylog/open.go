@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// Create begins the log of a new member. The directory must not hold a log.
+// Create begins the log of a new member. The directory must not hold a log. ErrDamaged means that the member had one.
 func Create(fs segment.FS, opts Options, base Base) (*Log, error) {
 	names, err := fs.List()
 	if err != nil {
@@ -17,6 +17,9 @@ func Create(fs segment.FS, opts Options, base Base) (*Log, error) {
 	}
 	if len(Files(names)) > 0 {
 		return nil, errors.New("create the entry log: the directory already has one")
+	}
+	if opts.Has > base.Index {
+		return nil, fmt.Errorf("%w: it is gone, but the member had entry %d", ErrDamaged, opts.Has)
 	}
 	l := newLog(fs, opts)
 	l.state = State{Term: base.Term, Commit: base.Index}
@@ -70,8 +73,10 @@ func Open(fs segment.FS, opts Options) (*Log, error) {
 			return nil, err
 		}
 	}
-	if l.state.Commit > l.last {
-		return nil, fmt.Errorf("%w: it ends with entry %d, but entry %d is committed", ErrDamaged, l.last, l.state.Commit)
+	if has := max(l.state.Commit, opts.Has); has > l.last {
+		end := l.segments[len(l.segments)-1]
+		return nil, fmt.Errorf("%w: %s, byte %d: it ends with entry %d, but the member had entry %d",
+			ErrDamaged, format.Name(end.first), end.end, l.last, has)
 	}
 	last := l.segments[len(l.segments)-1]
 	if err := segment.Rewrite(fs, format.Name(last.first), last.size); err != nil {
