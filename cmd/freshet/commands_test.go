@@ -29,8 +29,10 @@ var withoutJSON = map[string]string{
 	"freshet cluster secret": "prints a secret for a file",
 
 	"freshet cluster recover": "asks a question, and says what to do next",
+	"freshet cluster drain":   "says how long; the exit code says whether the node is drained",
 	"freshet cluster remove":  "says what to do next; the exit code says whether the node is removed",
 	"freshet cluster replace": "says what to do next; the exit code says whether the node may be replaced",
+	"freshet cluster undrain": "the exit code says whether the node is undrained",
 
 	"freshet rules check": "says that files are fine, or what is wrong with them, one mistake a line",
 }

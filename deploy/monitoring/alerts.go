@@ -104,6 +104,14 @@ or sum by (instance, tenant, path) (rate(freshet_freshness_lost_total[5m])) > 0`
 	{"FreshetMemberLags", `freshet_group_lag_seconds > 5`, "1m", "page",
 		"{{ $labels.instance }} lags {{ $value | humanizeDuration }} behind its cluster: it is not ready, and if another " +
 			"node fails, writes stop."},
+	{"FreshetTwoVoters", `freshet_group_voters == 2`, "1h", "ticket",
+		"Two nodes vote in the cluster of {{ $labels.instance }}: writes stop whenever one of them is away. Let another " +
+			"node join, or remove one."},
+	{"FreshetLearnerStays", `freshet_group_learners > 0`, "1h", "ticket",
+		"A node in the cluster of {{ $labels.instance }} has been a learner for an hour: it does not catch up, or it is " +
+			"away. freshet cluster status names it."},
+	{"FreshetNodeDrained", `freshet_group_drained > 0`, "1d", "ticket",
+		"{{ $labels.instance }} has been drained for a day. freshet cluster undrain ends that."},
 	{"FreshetGroupLogLarge", `freshet_group_log_bytes > 3e9`, "5m", "ticket",
 		"The log of the group at {{ $labels.instance }} has {{ $value | humanize1024 }}B: checkpoints fail, or a store " +
 			"cannot be synced."},

@@ -29,10 +29,13 @@ type ClusterNode struct {
 	Leader       string   `json:"leader,omitempty"`        // the node that leads, as this node knows
 	Member       string   `json:"member,omitempty"`        // number of the node's member in the group, as text since it is too large for JavaScript
 	Part         string   `json:"part,omitempty"`          // voter, learner, joining, or removed
+	Drained      bool     `json:"drained,omitempty"`       // the node must not lead, and is not ready, until it is undrained
 	Version      string   `json:"version,omitempty"`       // version of the program
 	AheadSeconds *float64 `json:"ahead_seconds,omitempty"` // how far the node's clock is ahead of the median
 	SeenSeconds  *float64 `json:"seen_seconds,omitempty"`  // age of the figures
 	Error        string   `json:"error,omitempty"`         // why the node cannot be reached
+
+	DrainedSeconds *float64 `json:"drained_seconds,omitempty"` // time until the drain ends by itself; missing if it does not
 
 	LogBytes         *uint64  `json:"log_bytes,omitempty"`          // size of the group's log on the node's disk
 	LogPins          []string `json:"log_pins,omitempty"`           // what keeps old entries in the log: "checkpoint" if checkpoints fail, TENANT/STORE for a store that cannot be synced, or "fill of node NAME"

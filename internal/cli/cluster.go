@@ -39,7 +39,8 @@ and the others join it when they start.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newClusterInitCommand(), newClusterSecretCommand(), newClusterStatusCommand(),
-		newClusterReplaceCommand(), newClusterRemoveCommand(), newClusterRecoverCommand())
+		newClusterReplaceCommand(), newClusterRemoveCommand(), newClusterDrainCommand(),
+		newClusterUndrainCommand(), newClusterRecoverCommand())
 	return cmd
 }
 
@@ -129,7 +130,7 @@ lost directory is of no use from then on: if it turns up, the other nodes refuse
 	}
 	server := apiclient.Flags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := changeNode(cmd.Context(), server, "replace", args[0]); err != nil {
+		if err := changeNode(cmd.Context(), server, "replace", args[0], url.Values{}); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %[1]s may join again within 10 minutes. On its machine, with an "+
@@ -158,7 +159,7 @@ joins with an empty directory: freshet serve --cluster-join.`,
 			return fmt.Errorf("node %s would leave the cluster for good, and its data would be of no use; to do that, "+
 				"add --yes", args[0])
 		}
-		if err := changeNode(cmd.Context(), server, "remove", args[0]); err != nil {
+		if err := changeNode(cmd.Context(), server, "remove", args[0], url.Values{}); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %s is removed. Stop its process, and empty its data directory.\n",
@@ -168,9 +169,58 @@ joins with an empty directory: freshet serve --cluster-join.`,
 	return cmd
 }
 
+func newClusterDrainCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drain NODE",
+		Short: "Let a node lead no more, and send nothing to it",
+		Long: `The node hands over the lead, and does not lead again. /-/ready answers 503, so gateways
+and load balancers leave the node. It still answers, votes and applies: nothing fails
+while they leave it. That lasts until freshet cluster undrain, or for --for, and also
+over restarts of the node.`,
+		Example: `  freshet cluster drain a
+  freshet cluster drain a --for 1h`,
+		Args: command.Words(1, 1, "freshet cluster drain a"),
+	}
+	server := apiclient.Flags(cmd.Flags())
+	lasts := cmd.Flags().Duration("for", 0, "end the drain by itself after this `duration`; 0 for never")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		params, until := url.Values{}, "until freshet cluster undrain "+args[0]
+		if *lasts != 0 {
+			params.Set("for", lasts.String())
+			until = fmt.Sprintf("for %v, or %s", *lasts, until)
+		}
+		if err := changeNode(cmd.Context(), server, "drain", args[0], params); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %s is drained %s.\n", args[0], until)
+		return err
+	}
+	return cmd
+}
+
+func newClusterUndrainCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "undrain NODE",
+		Short:   "End the drain of a node",
+		Long:    `The node may lead again, and is ready once it has caught up.`,
+		Example: `  freshet cluster undrain a`,
+		Args:    command.Words(1, 1, "freshet cluster undrain a"),
+	}
+	server := apiclient.Flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := changeNode(cmd.Context(), server, "undrain", args[0], url.Values{}); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %s is no longer drained.\n", args[0])
+		return err
+	}
+	return cmd
+}
+
 // changeNode asks a server to change a node's part in its cluster.
-func changeNode(ctx context.Context, server *apiclient.Server, change, node string) error {
-	resp, err := server.Post(ctx, "/api/v1/admin/cluster/"+change, url.Values{"node": {node}}, nil)
+func changeNode(ctx context.Context, server *apiclient.Server, change, node string, params url.Values) error {
+	params.Set("node", node)
+	resp, err := server.Post(ctx, "/api/v1/admin/cluster/"+change, params, nil)
 	if err != nil {
 		return err
 	}
@@ -319,6 +369,8 @@ func nodeState(c *answer.Cluster, n *answer.ClusterNode) string {
 		return "unreachable"
 	case n.Damage != nil:
 		return "damaged"
+	case n.Drained:
+		return "drained"
 	case !n.Ready:
 		return "not ready"
 	case n.Name == c.Leader:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -152,6 +153,7 @@ func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
 	if g, err := s.member(); err == nil {
 		status := g.Status()
 		c.Leader = status.Leader
+		noteDrained(c.Nodes, status.Drained)
 		of := answer.ClusterGroup{Leader: status.Leader, Applied: status.Applied,
 			Format: status.Version.Format, Semantics: status.Version.Semantics}
 		for _, n := range c.Nodes {
@@ -164,6 +166,16 @@ func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
 	}
 	c.Leader = leaderOf(c.Nodes)
 	return c
+}
+
+// noteDrained adds to the nodes which of them are drained.
+func noteDrained(nodes []answer.ClusterNode, drained map[string]int64) {
+	for i := range nodes {
+		until, is := drained[nodes[i].Name]
+		if nodes[i].Drained = is; is && until != entry.Forever {
+			nodes[i].DrainedSeconds = new(max(0, time.Until(time.UnixMilli(until)).Seconds()))
+		}
+	}
 }
 
 // leaderOf returns the node that most of the answering nodes name as the leader, or an empty name if

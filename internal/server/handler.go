@@ -20,6 +20,8 @@ import (
 func (s *server) serveHTTP() {
 	mux := &routes{http.NewServeMux(), s.guard}
 	mux.HandleFunc("GET /api/v1/status/cluster", s.serveCluster)
+	mux.HandleFunc("POST /api/v1/admin/cluster/drain", s.serveChange(peer.Drain))
+	mux.HandleFunc("POST /api/v1/admin/cluster/undrain", s.serveChange(peer.Undrain))
 	mux.HandleFunc("POST /api/v1/admin/cluster/remove", s.serveChange(peer.Remove))
 	mux.HandleFunc("POST /api/v1/admin/cluster/replace", s.serveChange(peer.Replace))
 	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)

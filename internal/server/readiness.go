@@ -117,6 +117,8 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 		case s.damage() != nil:
 			state.Damage = s.damage()
 			state.WaitsFor = "this node is damaged: " + state.Damage.What
+		case s.drained():
+			state.WaitsFor = "this node is drained; freshet cluster undrain " + s.config.Cluster.Node + " ends that"
 		case s.ready.Load():
 			state.WaitsFor = "this node votes, knows the leader and lags less than 5 s"
 		default:
@@ -136,7 +138,7 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 }
 
 // nodeReady reports whether the server answers at its usual speed. If the server is a node of a cluster,
-// its member must also vote, lag little, and not be damaged. If it is a gateway, a node must be ready.
+// its member must also vote, lag little, and be neither drained nor damaged. If it is a gateway, a node must be ready.
 func (s *server) nodeReady() bool {
 	if !s.ready.Load() {
 		return false
@@ -149,6 +151,12 @@ func (s *server) nodeReady() bool {
 	}
 	g, is := s.aggregator.(*group.Group)
 	return !is || !s.inCluster() || g.Ready()
+}
+
+// drained reports whether this process is a node that is drained.
+func (s *server) drained() bool {
+	g, is := s.aggregator.(*group.Group)
+	return is && s.inCluster() && g.Status().Drained[s.config.Cluster.Node] != 0
 }
 
 // fillOf returns the progress of a fill of this node, nil if there is none.

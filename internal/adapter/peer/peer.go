@@ -56,7 +56,7 @@ type Handler interface {
 	Write(ctx context.Context, group uint64, e *entry.Entry) (*outcome.Outcome, error)
 	Join(ctx context.Context, j Join) (Joined, error)
 	// Change changes a node's part in the group. Its error is replica.ErrNotLeader if this node does not lead.
-	Change(ctx context.Context, c Change, node string) error
+	Change(ctx context.Context, c Change) error
 	Leader(ctx context.Context) Leader
 	Status(ctx context.Context) Status
 	// Share takes how much of their limits tenants use in one other process, and the books of a collector.
@@ -74,12 +74,21 @@ type Handler interface {
 	Pin(node string, from uint64) error
 }
 
-// Change is a change of a node's part in the group. Its values are those of wire.ChangeRequest_Kind.
-type Change int32
+// Change is a change of a node's part in the group.
+type Change struct {
+	Kind  ChangeKind
+	Node  string
+	Lasts time.Duration // of Drain; 0 for no end. It is cut to milliseconds
+}
+
+// ChangeKind is a kind of changes. Its values are those of wire.ChangeRequest_Kind.
+type ChangeKind int32
 
 const (
-	Replace Change = 1 + iota // see member.Node.Replace
-	Remove                    // see member.Node.Remove
+	Replace ChangeKind = 1 + iota // see member.Node.Replace
+	Remove                        // see member.Node.Remove
+	Drain                         // see member.Node.Drain
+	Undrain                       // see member.Node.Undrain
 )
 
 // Figures is a kind of figures that nodes add up for the cluster. Its values are those of

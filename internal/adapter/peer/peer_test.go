@@ -146,8 +146,8 @@ func (h *handler) Join(_ context.Context, j Join) (Joined, error) {
 	return joined, nil
 }
 
-func (h *handler) Change(_ context.Context, c Change, node string) error {
-	return fmt.Errorf("change %d of %s: %w", c, node, replica.ErrNotLeader)
+func (h *handler) Change(_ context.Context, c Change) error {
+	return fmt.Errorf("change %d of %s for %v: %w", c.Kind, c.Node, c.Lasts, replica.ErrNotLeader)
 }
 
 var leads = Leader{Name: "a", Address: "host:1", Term: 7, Cluster: Cluster{1}, Epoch: 1,
@@ -629,8 +629,8 @@ func TestCalls(t *testing.T) {
 	if text, err := a.Figures(t.Context(), "b", Limits, "shop"); err != nil || string(text) != `{"tenant":"shop"}` {
 		t.Errorf("%s, %v", text, err)
 	}
-	err = a.Change(t.Context(), "b", Remove, "c")
-	if !errors.Is(err, replica.ErrNotLeader) || !strings.Contains(err.Error(), "change 2 of c") {
+	err = a.Change(t.Context(), "b", Change{Drain, "c", time.Hour})
+	if !errors.Is(err, replica.ErrNotLeader) || !strings.Contains(err.Error(), "change 3 of c for 1h0m0s") {
 		t.Errorf("Change returned %v", err)
 	}
 	_, err = a.Figures(t.Context(), "b", Ledger, "shop")

@@ -314,10 +314,11 @@ func (p *Peers) Join(ctx context.Context, to string, j Join) (Joined, error) {
 }
 
 // Change asks a node, which should be the leader, to change another node's part in the group.
-func (p *Peers) Change(ctx context.Context, to string, c Change, node string) error {
+func (p *Peers) Change(ctx context.Context, to string, c Change) error {
 	_, err := call(ctx, p, to, writeTimeout,
 		func(ctx context.Context, client wire.PeerClient, h *wire.Hello) (*wire.Reply, error) {
-			return client.Change(ctx, &wire.ChangeRequest{Hello: h, Kind: wire.ChangeRequest_Kind(c), Node: node})
+			return client.Change(ctx, &wire.ChangeRequest{Hello: h, Kind: wire.ChangeRequest_Kind(c.Kind), Node: c.Node,
+				Milliseconds: uint64(c.Lasts.Milliseconds())})
 		},
 		func(r *wire.Reply) (struct{}, error) { return struct{}{}, decodeError(r.GetError()) })
 	return lost(err)

@@ -232,7 +232,7 @@ func TestACollectorIsNoNode(t *testing.T) {
 	_, join := c.Join(t.Context(), "a", Join{Name: "host-1", Member: 9})
 	_, asked := c.Status(t.Context(), "a")
 	_, figures := c.Figures(t.Context(), "a", Limits, "")
-	change := c.Change(t.Context(), "a", Remove, "b")
+	change := c.Change(t.Context(), "a", Change{Kind: Remove, Node: "b"})
 	cluster := Cluster{1}
 	client := dial(t, a, own.config(func(Identity) error { return nil }))
 	streamed := say(t, client, &wire.Batch{Hello: &wire.Hello{

@@ -455,7 +455,8 @@ func (s *Server) Change(ctx context.Context, in *wire.ChangeRequest) (*wire.Repl
 	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
 		return nil, err
 	}
-	if err := s.Handler.Change(ctx, Change(in.GetKind()), in.GetNode()); err != nil {
+	lasts := time.Duration(min(in.GetMilliseconds(), maxAge*1000)) * time.Millisecond
+	if err := s.Handler.Change(ctx, Change{ChangeKind(in.GetKind()), in.GetNode(), lasts}); err != nil {
 		return &wire.Reply{Error: encodeError(err)}, nil
 	}
 	return &wire.Reply{}, nil

@@ -13,7 +13,10 @@ import (
 
 // Nodes has the member of each node that ever joined a group. All members fold it from the entries of the group's
 // log, so they agree on it. The zero value has no nodes and is ready for use. One goroutine at a time uses it.
-type Nodes struct{ members map[string]uint64 }
+type Nodes struct {
+	members map[string]uint64
+	drained map[string]int64 // until when a node must not lead, Unix ms
+}
 
 // Name records the member of a node, unless the node already has another one than `replaces`. A node that is
 // removed gets the member 0.
@@ -25,7 +28,26 @@ func (n *Nodes) Name(node string, member, replaces uint64) {
 		n.members = map[string]uint64{}
 	}
 	n.members[strings.Clone(node)] = member
+	if member == 0 {
+		delete(n.drained, node)
+	}
 }
+
+// Drain records until when a node must not lead, in Unix ms; 0 if it may lead again. It does nothing if the node
+// has no member.
+func (n *Nodes) Drain(node string, until int64) {
+	if until == 0 || n.members[node] == 0 {
+		delete(n.drained, node)
+		return
+	}
+	if n.drained == nil {
+		n.drained = map[string]int64{}
+	}
+	n.drained[strings.Clone(node)] = until
+}
+
+// Drained returns until when nodes must not lead. The caller must not change it.
+func (n *Nodes) Drained() map[string]int64 { return n.drained }
 
 // Member returns the member of a node, and whether the node is known. The member of a removed node is 0.
 func (n *Nodes) Member(node string) (member uint64, known bool) {
@@ -39,32 +61,43 @@ func (n *Nodes) All() map[string]uint64 { return maps.Clone(n.members) }
 const (
 	nodesVersion = 1
 	withRemoved  = 2 // a node was removed
+	withDrained  = 3 // a node is drained; others may have been removed
 )
 
 var errNodes = errors.New("the list of the group's nodes is damaged")
 
 // Append appends the state: a version, then the nodes, ascending by name. Each node is written as the
-// length of its name, the name, and its member in 8 bytes. Equal Nodes have equal bytes.
+// length of its name, the name, and its member in 8 bytes. In version 3 it is followed by 8 bytes, until when the node
+// is drained, or 0. Equal Nodes have equal bytes.
 func (n *Nodes) Append(b []byte) []byte {
 	version := byte(nodesVersion)
 	if slices.Contains(slices.Collect(maps.Values(n.members)), 0) {
 		version = withRemoved
+	}
+	if len(n.drained) > 0 {
+		version = withDrained
 	}
 	b = append(b, version)
 	for _, node := range slices.Sorted(maps.Keys(n.members)) {
 		b = binary.AppendUvarint(b, uint64(len(node)))
 		b = append(b, node...)
 		b = binary.LittleEndian.AppendUint64(b, n.members[node])
+		if version == withDrained {
+			b = binary.LittleEndian.AppendUint64(b, uint64(n.drained[node]))
+		}
 	}
 	return b
 }
 
 // Parse is the inverse of Append.
 func (n *Nodes) Parse(b []byte) error {
-	if len(b) == 0 || b[0] != nodesVersion && b[0] != withRemoved {
+	if len(b) == 0 || b[0] < nodesVersion || b[0] > withDrained {
 		return errNodes
 	}
-	version := b[0]
+	version, figures := b[0], uint64(8)
+	if version == withDrained {
+		figures = 16
+	}
 	b = b[1:]
 	all, last, removed := Nodes{members: map[string]uint64{}}, "", false
 	for len(b) > 0 {
@@ -72,7 +105,7 @@ func (n *Nodes) Parse(b []byte) error {
 		if size <= 0 || size > 1 && b[size-1] == 0 { // the second condition: a length in more bytes than it needs
 			return errNodes
 		}
-		if length == 0 || length > math.MaxUint8 || uint64(len(b)) < uint64(size)+length+8 {
+		if length == 0 || length > math.MaxUint8 || uint64(len(b)) < uint64(size)+length+figures {
 			return errNodes
 		}
 		b = b[size:]
@@ -82,9 +115,16 @@ func (n *Nodes) Parse(b []byte) error {
 			return errNodes
 		}
 		all.members[node], removed = member, removed || member == 0
-		last, b = node, b[length+8:]
+		if version == withDrained {
+			until := int64(binary.LittleEndian.Uint64(b[length+8:]))
+			if until < 0 || until > 0 && member == 0 {
+				return errNodes
+			}
+			all.Drain(node, until)
+		}
+		last, b = node, b[length+figures:]
 	}
-	if removed != (version == withRemoved) {
+	if removed != (version == withRemoved) && version != withDrained || len(all.drained) > 0 != (version == withDrained) {
 		return errNodes
 	}
 	*n = all

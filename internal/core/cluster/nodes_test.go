@@ -62,6 +62,39 @@ func TestNodesAreReplacedAndRemoved(t *testing.T) {
 	}
 }
 
+// A node is drained until it is undrained or removed.
+func TestNodesAreDrained(t *testing.T) {
+	var n Nodes
+	n.Name("a", 1, 0)
+	n.Name("b", 2, 0)
+	n.Name("c", 3, 0)
+	n.Name("c", 0, 3)
+	before := n.Append(nil)
+	n.Drain("a", 1000)
+	n.Drain("b", 2000)
+	n.Drain("c", 3000) // it was removed
+	n.Drain("x", 3000)
+	want := map[string]int64{"a": 1000, "b": 2000}
+	if !maps.Equal(n.Drained(), want) {
+		t.Errorf("drained are %v, want %v", n.Drained(), want)
+	}
+	var read Nodes
+	err := read.Parse(n.Append(nil))
+	if err != nil || !maps.Equal(read.Drained(), want) || !maps.Equal(read.All(), n.All()) {
+		t.Errorf("read %v, drained %v, %v", read.All(), read.Drained(), err)
+	}
+	n.Drain("a", 0)
+	n.Drain("b", 0)
+	if string(n.Append(nil)) != string(before) {
+		t.Error("the end of a drain leaves something")
+	}
+	n.Drain("b", 2000)
+	n.Name("b", 0, 2)
+	if len(n.Drained()) != 0 {
+		t.Error("a removed node is drained")
+	}
+}
+
 func FuzzNodes(f *testing.F) {
 	var n Nodes
 	f.Add(n.Append(nil))
@@ -69,6 +102,8 @@ func FuzzNodes(f *testing.F) {
 	n.Name("a", 1, 0)
 	f.Add(n.Append(nil))
 	n.Name("a", 0, 1)
+	f.Add(n.Append(nil))
+	n.Drain("b", 1795228020154)
 	f.Add(n.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var n Nodes

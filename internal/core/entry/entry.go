@@ -44,8 +44,9 @@ const (
 	KindVersion                   // the format and semantics that all members know
 	KindNode                      // assigns a member to a node that is new to the group
 	KindForwarded                 // for each backend, the last entry whose samples it has
+	KindDrain                     // a node must not lead, or may lead again
 
-	lastKind = KindForwarded
+	lastKind = KindDrain
 )
 
 // maxTime is the largest time or duration, in milliseconds. Batches have the same bound, in seconds.
@@ -74,6 +75,7 @@ type Entry struct {
 	Names    Names
 	Version  Version
 	Node     Node
+	Drain    Drain
 
 	Forwarded List // of KindForwarded; ascending by the backend's name; items are written by AppendForwarded
 }
@@ -195,6 +197,15 @@ type Node struct {
 	Replaces uint64 // 0 if nothing is replaced; from format 3 on
 }
 
+// Drain says that a node must not lead for a while.
+type Drain struct {
+	Name  string
+	Until int64 // Unix ms, by the leader's clock; 0 if the node may lead again
+}
+
+// Forever is the Until of a drain without an end.
+const Forever = maxTime
+
 // Time returns when an entry was made, by the leader's clock, in Unix milliseconds. It returns 0 for a kind without a
 // time.
 func (e *Entry) Time() int64 {
@@ -274,6 +285,8 @@ func (e *Entry) Append(b []byte) []byte {
 		b = e.Node.append(b)
 	case KindForwarded:
 		b = append(b, e.Forwarded...)
+	case KindDrain:
+		b = e.Drain.append(b)
 	default:
 		panic(fmt.Sprintf("BUG: an entry of kind %d is appended", e.Kind))
 	}
@@ -419,6 +432,13 @@ func (n *Node) append(b []byte) []byte {
 
 func (n *Node) valid() bool { return n.Name != "" && n.Member != n.Replaces }
 
+func (d *Drain) append(b []byte) []byte {
+	if d.Name == "" {
+		panic("BUG: a drain of a node without a name in an entry")
+	}
+	return appendTime(appendText(b, d.Name, maxNode), d.Until)
+}
+
 // Flags of a Push.
 const (
 	flagAgain  = 1 // it was sent before
@@ -515,6 +535,9 @@ func (e *Entry) parse(b []byte) error {
 	case KindForwarded:
 		e.Forwarded = r.list()
 		r.bad = r.bad || !e.Forwarded.Forwarded()
+	case KindDrain:
+		e.Drain = Drain{Name: r.text(maxNode), Until: r.time()}
+		r.bad = r.bad || e.Drain.Name == ""
 	default:
 		return errMalformed
 	}

@@ -75,6 +75,8 @@ func examples() map[string]Entry {
 		"node":                  {Kind: KindNode, Shape: 1, Node: Node{Name: "a", Member: 0x0123456789abcdef}},
 		"node that is replaced": {Kind: KindNode, Shape: 1, Node: Node{Name: "a", Member: 0x0123456789abcdef, Replaces: 3}},
 		"node that is removed":  {Kind: KindNode, Shape: 1, Node: Node{Name: "a", Replaces: 3}},
+		"drain":                 {Kind: KindDrain, Shape: 1, Drain: Drain{Name: "b", Until: 1795228020154}},
+		"drain_ends":            {Kind: KindDrain, Shape: 1, Drain: Drain{Name: "b"}},
 		"forwarded": {Kind: KindForwarded, Shape: 1,
 			Forwarded: AppendForwarded(AppendForwarded(nil, "a", 1<<40), strings.Repeat("b", maxBackend), 1)},
 	}

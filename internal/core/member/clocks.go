@@ -1,6 +1,8 @@
 package member
 
 import (
+	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -195,4 +197,153 @@ func (n *Node) commonVersion() entry.Version {
 	common.Format = max(common.Format, now.Format)
 	common.Semantics = max(common.Semantics, now.Semantics)
 	return common
+}
+
+// ErrNobodyElse means that a node cannot be drained, since no other node could lead.
+var ErrNobodyElse = errors.New("no other node could lead: none votes, answers and is not drained")
+
+const (
+	// patience is how long, in ticks, a drained member without a leader waits for another one to campaign: 10 s. A
+	// drained leader is better than none.
+	patience = 100
+
+	// passTicks is how long, in ticks, a drained leader waits before it asks another member to lead again: 2 s. While
+	// it asks, nothing is proposed.
+	passTicks = 20
+
+	// maxDrains bounds the calls of Drain that wait.
+	maxDrains = 64
+)
+
+// drains is what a leader knows of drains.
+type drains struct {
+	waiting []drain
+	last    uint64 // index of the last entry under way that begins or ends a drain
+	passes  int    // ticks until passLead asks again
+}
+
+// drain is a caller that waits until an entry is applied.
+type drain struct {
+	id    ID
+	index uint64
+}
+
+// Drain makes a node lead no more for so long, or for ever if `lasts` is 0. It votes and applies as before. The answer
+// comes once all members will know. The error is ErrUnknownNode, ErrNobodyElse or ErrOlder.
+func (n *Node) Drain(now int64, id ID, node string, lasts time.Duration) {
+	n.tell(now)
+	until := int64(entry.Forever)
+	if lasts > 0 {
+		until = min(entry.Forever, n.leader.clocks.right()+lasts.Milliseconds())
+	}
+	n.proposeDrain(id, entry.Drain{Name: node, Until: until})
+}
+
+// Undrain ends a drain. The error is ErrUnknownNode or ErrOlder.
+func (n *Node) Undrain(now int64, id ID, node string) {
+	n.tell(now)
+	n.proposeDrain(id, entry.Drain{Name: node})
+}
+
+func (n *Node) proposeDrain(id ID, d entry.Drain) {
+	member, _ := n.state.nodes.Member(d.Name)
+	switch {
+	case !n.leadership.Leads || n.term != n.leadership.Term:
+		n.answer(id, replica.ErrNotLeader)
+	case n.state.version.Format < withDrains:
+		n.answer(id, ErrOlder)
+	case member == 0:
+		n.answer(id, ErrUnknownNode)
+	case d.Until != 0 && !n.canPass(member):
+		n.answer(id, ErrNobodyElse)
+	case len(n.leader.drains.waiting) >= maxDrains:
+		n.answer(id, ErrFull)
+	default:
+		index, err := n.noteDrain(d)
+		if err != nil {
+			n.answer(id, refused(err))
+			return
+		}
+		n.leader.drains.waiting = append(n.leader.drains.waiting, drain{id, index})
+	}
+}
+
+func (n *Node) noteDrain(d entry.Drain) (index uint64, err error) {
+	e := entry.Entry{Kind: entry.KindDrain, Group: n.state.group, Shape: shape, Drain: d}
+	index, err = n.replica.Propose(e.Append(nil))
+	if err == nil {
+		n.leader.drains.last = index
+	}
+	return index, err
+}
+
+// canPass reports whether another voter than this member answers and may lead.
+func (n *Node) canPass(member uint64) bool {
+	return slices.ContainsFunc(n.members.Voters, func(id uint64) bool {
+		return id != member && n.answers(id) && !n.drained(id)
+	})
+}
+
+// answers reports whether a member is this one, or was heard lately.
+func (n *Node) answers(member uint64) bool {
+	x, heard := n.leader.clocks.others[member]
+	return member == n.settings.Self.Member || heard && !n.leader.clocks.old(x)
+}
+
+// drained reports whether the node of a member is drained.
+func (n *Node) drained(member uint64) bool {
+	for node := range n.state.nodes.Drained() {
+		if of, _ := n.state.nodes.Member(node); of == member {
+			return true
+		}
+	}
+	return false
+}
+
+// rests reports whether this member leaves the lead to others.
+func (n *Node) rests() bool {
+	return n.leaderless < patience && n.drained(n.settings.Self.Member)
+}
+
+// tendDrains ends drains whose time is over, and answers callers. A drained leader asks another member to lead.
+func (n *Node) tendDrains() {
+	d := &n.leader.drains
+	d.passes = max(0, d.passes-1)
+	d.waiting = slices.DeleteFunc(d.waiting, func(w drain) bool {
+		if w.index > n.state.Index() {
+			return false
+		}
+		n.answer(w.id, nil)
+		return true
+	})
+	if n.term != n.leadership.Term || d.last > n.state.Index() {
+		return // an entry under way may end the drain, or begin another one
+	}
+	all := n.state.nodes.Drained()
+	for _, node := range slices.Sorted(maps.Keys(all)) {
+		if all[node] <= n.leader.clocks.right() {
+			_, _ = n.noteDrain(entry.Drain{Name: node}) // the next tick tries again if there was no room
+			return
+		}
+	}
+	n.passLead()
+}
+
+// passLead asks another member to lead if this one is drained: the one whose log is furthest, of those that have
+// applied almost all of it.
+func (n *Node) passLead() {
+	if !n.rests() || n.leader.drains.passes > 0 {
+		return
+	}
+	to, match := uint64(0), uint64(0)
+	for _, p := range n.replica.Progress() {
+		if p.Member != n.settings.Self.Member && p.Match > match && slices.Contains(n.members.Voters, p.Member) &&
+			!n.drained(p.Member) && n.leader.clocks.trusts(p.Member) && n.leader.backlog.Of(p.Member) == 0 {
+			to, match = p.Member, p.Match
+		}
+	}
+	if to != 0 {
+		n.leader.drains.passes = passTicks
+		_ = n.replica.Transfer(to) // the error says that this member no longer leads
+	}
 }

@@ -43,6 +43,7 @@ type leader struct {
 	claims  uint64          // index of the last entry under way that claims names for which pushes wait
 	raises  uint64          // index of the last entry under way that raises the version
 	stall   stall
+	drains  drains
 
 	raisesTo entry.Version // the newest version that all members know; raisesAt is the tick since when
 	raisesAt int64
@@ -58,9 +59,12 @@ type push struct {
 	refused error // the *batch.FullError for the batches that were taken out of the field bytes
 }
 
-// reset ends a term, and returns what was not proposed and the nodes that wait to join or to leave.
+// reset ends a term, and returns what was not proposed and the nodes that wait to join, to leave or for a drain.
 func (l *leader) reset() ([]push, []proposal, []join) {
 	queue, writes, joins := l.queue, l.writes, slices.Concat(l.joins, l.removes)
+	for _, d := range l.drains.waiting {
+		joins = append(joins, join{id: d.id})
+	}
 	*l = leader{clocks: l.clocks, backlog: l.backlog, versions: l.versions, heard: map[uint64]bool{}}
 	return queue, writes, joins
 }
@@ -91,6 +95,7 @@ func (n *Node) lead() {
 	n.proposeWindows()
 	n.proposeBoundaries()
 	n.changeNodes()
+	n.tendDrains()
 	n.raiseVersion()
 }
 
@@ -419,7 +424,7 @@ func (n *Node) Replace(now int64, id ID, node string) {
 		n.answer(id, ErrOlder)
 	case !known:
 		n.answer(id, ErrUnknownNode)
-	case n.hears(member):
+	case n.answers(member):
 		n.answer(id, ErrAnswers)
 	default:
 		if n.leader.replaced == nil {
@@ -455,18 +460,12 @@ func (n *Node) Remove(now int64, id ID, node string) {
 	}
 }
 
-// hears reports whether a member is this one, or was heard lately.
-func (n *Node) hears(member uint64) bool {
-	x, heard := n.leader.clocks.others[member]
-	return member == n.settings.Self.Member || heard && !n.leader.clocks.old(x)
-}
-
 // canSpare reports whether most of the other voters answer, so that the group goes on without a member.
 func (n *Node) canSpare(member uint64) bool {
 	others := without(n.members.Voters, member)
 	answer := 0
 	for _, id := range others {
-		if n.hears(id) {
+		if n.answers(id) {
 			answer++
 		}
 	}
@@ -478,7 +477,7 @@ func (n *Node) canSpare(member uint64) bool {
 // member can do nothing from then on, although it stays a voter until the new one has the log: the other nodes
 // refuse it. So two processes never vote under one name.
 func (n *Node) replaceable(node string, member uint64) bool {
-	if n.state.version.Format < withReplacements || n.hears(member) {
+	if n.state.version.Format < withReplacements || n.answers(member) {
 		return false
 	}
 	lost := time.Duration(n.leader.ticks) * replica.TickEvery // followers do not hear each other

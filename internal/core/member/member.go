@@ -41,12 +41,13 @@
 //	windows.go     what windows and boundaries do to the shards
 //	request.go     a request in the log, and events
 //	tenant.go      a tenant's queues, what its stores take next, and hashes of outcomes
-//	clocks.go      the members' clocks, and the versions that their programs know
+//	clocks.go      the members' clocks, the versions that their programs know, and drained nodes
 package member
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"runtime/debug"
 	"strings"
@@ -71,7 +72,7 @@ var ErrEntry = errors.New("an entry of the log cannot be applied")
 // Format and Semantics are the newest versions that this program knows: see entry.Version. A leader proposes
 // nothing that the version in Member.version does not have yet.
 const (
-	Format    = withReplacements
+	Format    = withDrains
 	Semantics = 1
 )
 
@@ -79,6 +80,7 @@ const (
 const (
 	withForwardedEntries = 2 // entries of the kind forwarded
 	withReplacements     = 3 // entries of the kind node that replace or remove a member
+	withDrains           = 4 // entries of the kind drain
 )
 
 // shape is the only shape of a group so far.
@@ -210,6 +212,8 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 		m.nodes.Name(e.Node.Name, e.Node.Member, e.Node.Replaces)
 	case entry.KindForwarded:
 		m.sent.Raise(e.Forwarded)
+	case entry.KindDrain:
+		m.nodes.Drain(e.Drain.Name, e.Drain.Until)
 	default:
 		err = fmt.Errorf("its kind %d is not known", e.Kind)
 	}
@@ -281,6 +285,9 @@ func (m *Member) Names() *catalogue.Shared { return m.names }
 
 // Nodes returns the member of each node that ever joined, by the node's name. The member of a removed node is 0.
 func (m *Member) Nodes() map[string]uint64 { return m.nodes.All() }
+
+// Drained returns until when nodes must not lead, in Unix ms, by their names; nil if there are none.
+func (m *Member) Drained() map[string]int64 { return maps.Clone(m.nodes.Drained()) }
 
 // Forwarded returns the index of the last entry whose samples the named backend has: see
 // entry.KindForwarded. It is 0 for an unknown backend.

@@ -92,6 +92,7 @@ type Node struct {
 	leader     leader
 	rest       int // ticks for which this member must not yield again
 	demoted    bool
+	leaderless int // ticks for which this member has known no leader
 
 	held     []replica.Committed         // entries that are not applied yet, since too much waits: see overfull
 	windows  map[uint64][]push           // pushes that wait for an entry with windows, by its index
@@ -154,7 +155,10 @@ func (n *Node) Progress() []replica.Progress { return n.replica.Progress() }
 // are due.
 func (n *Node) Tick(now int64) {
 	n.tell(now)
-	n.replica.Candidate(!n.leader.clocks.wrong() && len(n.held) == 0 && !n.demoted)
+	if n.leaderless++; n.leadership.Leader != 0 {
+		n.leaderless = 0
+	}
+	n.replica.Candidate(!n.leader.clocks.wrong() && len(n.held) == 0 && !n.demoted && !n.rests())
 	n.replica.Tick()
 	n.rest = max(0, n.rest-1)
 	n.lead()

@@ -204,10 +204,14 @@ func TestARestoredNodeTakesItsName(t *testing.T) {
 func TestReplacementsWaitForTheVersion(t *testing.T) {
 	g := newMixed(t, time.Hour)
 	a := g.leader()
+	for _, n := range g.nodes {
+		n.state.version.Format = withReplacements - 1
+	}
 	a.Replace(g.now, 10, "b")
 	a.Remove(g.now, 11, "b")
+	a.Drain(g.now, 12, "b", 0)
 	g.settle()
-	for id := ID(10); id <= 11; id++ {
+	for id := ID(10); id <= 12; id++ {
 		if err := a.answers[id].Err; !errors.Is(err, ErrOlder) {
 			t.Errorf("call %d is answered %v, want ErrOlder", id, err)
 		}

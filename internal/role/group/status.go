@@ -45,6 +45,7 @@ type Status struct {
 
 	noted time.Time
 
+	Drained  map[string]int64  // nodes that must not lead, and until when, Unix ms; nil if there are none
 	Nodes    map[string]uint64 // the member of each node that ever joined
 	Members  replica.Members
 	Progress []replica.Progress // of all members' logs; nil if another member leads
@@ -176,6 +177,15 @@ func (g *Group) register() {
 	gauge("lag_seconds", "How long ago this member had last applied all entries that it knew to be committed. "+
 		"Rising: its disk or its processor is slower than the others', or it is cut off. From 5 s on it is not ready.",
 		func(s *Status) float64 { return s.Lag.Seconds() })
+	gauge("drained", "1 if this node is drained: it does not lead, and is not ready, until freshet cluster undrain or "+
+		"the end that freshet cluster drain gave.",
+		func(s *Status) float64 { return one(s.Drained[g.Node] != 0) })
+	gauge("voters", "Number of members that vote, as this member knows. 2 for long: writes stop whenever one of them "+
+		"is away. Let another node join, or remove one.",
+		func(s *Status) float64 { return float64(len(s.Members.Voters)) })
+	gauge("learners", "Number of members that get all entries and do not vote. A learner votes once it has the log. "+
+		"Above 0 for long: it is too slow, or the others cannot reach it.",
+		func(s *Status) float64 { return float64(len(s.Members.Learners)) })
 	gauge("log_bytes", "Size of the group's log on the disk of this member. It stays near 1 GiB, for members that were "+
 		"away. More: checkpoints fail, or stores cannot be synced; GET /api/v1/status/cluster names them.",
 		func(s *Status) float64 { return float64(s.LogBytes) })
@@ -223,13 +233,24 @@ func one(b bool) float64 {
 // votes reports whether a member counts for the quorum.
 func (s *Status) votes(id uint64) bool { return slices.Contains(s.Members.Voters, id) }
 
+// drained reports whether a member's node is drained.
+func (s *Status) drained(id uint64) bool {
+	for node := range s.Drained {
+		if s.Nodes[node] == id {
+			return true
+		}
+	}
+	return false
+}
+
 // maxLag is how far a ready member may lag.
 const maxLag = 5 * time.Second
 
-// Ready reports whether the member votes, and lags little enough to answer queries.
+// Ready reports whether the member votes, lags little enough to answer queries, and is not drained. A drained
+// member answers, too, but senders and readers are to leave it.
 func (g *Group) Ready() bool {
 	s := g.Status()
-	return s.votes(g.Member) && s.Lag < maxLag
+	return s.votes(g.Member) && s.Lag < maxLag && s.Drained[g.Node] == 0
 }
 
 // Leaderless returns how long ago the member last knew a leader; 0 while it knows one.
@@ -300,7 +321,7 @@ func (g *Group) report() {
 		Leader: g.Leader(), Leads: g.leads, Term: g.leadership.Term, noted: now,
 		Applied: state.Index(), Committed: g.node.Committed(), Base: g.log.Base(), Last: g.log.Last(),
 		Version: state.Version(),
-		Nodes:   state.Nodes(), Members: g.members, Progress: g.node.Progress(),
+		Nodes:   state.Nodes(), Drained: state.Drained(), Members: g.members, Progress: g.node.Progress(),
 	}
 	s.Whole = g.alone && (g.leads || s.Applied == g.log.Last())
 	if (s.Whole || g.leadership.Leader != 0) && s.Applied >= s.Committed || g.caughtUp.IsZero() {
@@ -375,6 +396,19 @@ func (g *Group) Remove(ctx context.Context, node string) error {
 	return err
 }
 
+// Drain makes a node lead no more for so long, or for ever if `lasts` is 0. The error is one of member.Node's, or
+// replica.ErrNotLeader.
+func (g *Group) Drain(ctx context.Context, node string, lasts time.Duration) error {
+	_, err := g.ask(&call{ctx: ctx, ask: func(id member.ID) { g.node.Drain(g.now, id, node, lasts) }})
+	return err
+}
+
+// Undrain ends a drain.
+func (g *Group) Undrain(ctx context.Context, node string) error {
+	_, err := g.ask(&call{ctx: ctx, ask: func(id member.ID) { g.node.Undrain(g.now, id, node) }})
+	return err
+}
+
 // Transfer asks the voter whose log is furthest to lead, before this member stops. It returns once this
 // member no longer leads, when there is no other voter, or when ctx is done.
 func (g *Group) Transfer(ctx context.Context) error {
@@ -385,7 +419,11 @@ func (g *Group) Transfer(ctx context.Context) error {
 		}
 		var to replica.Progress
 		for _, p := range s.Progress {
-			if p.Member != g.Member && p.Active && s.votes(p.Member) && p.Match >= to.Match {
+			further := p.Match >= to.Match
+			if drained := s.drained(p.Member); to.Member != 0 && drained != s.drained(to.Member) {
+				further = !drained // of a drained node and another one, the other one is to lead
+			}
+			if p.Member != g.Member && p.Active && s.votes(p.Member) && further {
 				to = p
 			}
 		}

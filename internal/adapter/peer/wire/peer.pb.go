@@ -106,6 +106,8 @@ const (
 	ChangeRequest_NONE    ChangeRequest_Kind = 0
 	ChangeRequest_REPLACE ChangeRequest_Kind = 1 // the node's directory is lost: another member may take its name
 	ChangeRequest_REMOVE  ChangeRequest_Kind = 2 // the node leaves for good
+	ChangeRequest_DRAIN   ChangeRequest_Kind = 3 // the node must not lead
+	ChangeRequest_UNDRAIN ChangeRequest_Kind = 4 // the node may lead again
 )
 
 // Enum value maps for ChangeRequest_Kind.
@@ -114,11 +116,15 @@ var (
 		0: "NONE",
 		1: "REPLACE",
 		2: "REMOVE",
+		3: "DRAIN",
+		4: "UNDRAIN",
 	}
 	ChangeRequest_Kind_value = map[string]int32{
 		"NONE":    0,
 		"REPLACE": 1,
 		"REMOVE":  2,
+		"DRAIN":   3,
+		"UNDRAIN": 4,
 	}
 )
 
@@ -999,6 +1005,7 @@ type ChangeRequest struct {
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
 	Kind          ChangeRequest_Kind     `protobuf:"varint,2,opt,name=kind,proto3,enum=freshet.peer.v1.ChangeRequest_Kind" json:"kind,omitempty"`
 	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
+	Milliseconds  uint64                 `protobuf:"varint,4,opt,name=milliseconds,proto3" json:"milliseconds,omitempty"` // of DRAIN: how long; 0 for no end
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1052,6 +1059,13 @@ func (x *ChangeRequest) GetNode() string {
 		return x.Node
 	}
 	return ""
+}
+
+func (x *ChangeRequest) GetMilliseconds() uint64 {
+	if x != nil {
+		return x.Milliseconds
+	}
+	return 0
 }
 
 type LeaderRequest struct {
@@ -2857,16 +2871,19 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"NodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x06R\x05value:\x028\x01\"\xb5\x01\n" +
+	"\x05value\x18\x02 \x01(\x06R\x05value:\x028\x01\"\xf1\x01\n" +
 	"\rChangeRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x127\n" +
 	"\x04kind\x18\x02 \x01(\x0e2#.freshet.peer.v1.ChangeRequest.KindR\x04kind\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\")\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\x12\"\n" +
+	"\fmilliseconds\x18\x04 \x01(\x04R\fmilliseconds\"A\n" +
 	"\x04Kind\x12\b\n" +
 	"\x04NONE\x10\x00\x12\v\n" +
 	"\aREPLACE\x10\x01\x12\n" +
 	"\n" +
-	"\x06REMOVE\x10\x02\"=\n" +
+	"\x06REMOVE\x10\x02\x12\t\n" +
+	"\x05DRAIN\x10\x03\x12\v\n" +
+	"\aUNDRAIN\x10\x04\"=\n" +
 	"\rLeaderRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xfe\x01\n" +
 	"\vLeaderReply\x12\x12\n" +
