@@ -13,6 +13,8 @@ interface Node {
   lag_seconds: number | null
   address?: string
   part?: string
+  drained?: boolean
+  drained_seconds?: number // until the drain ends by itself
   version?: string
   ahead_seconds?: number
   seen_seconds?: number
@@ -211,6 +213,7 @@ function State(props: { node: Node; leader: string }) {
   const { node, leader } = props
   if (node.error) return <span class="bad">unreachable</span>
   if (node.damage) return <span class="bad">damaged</span>
+  if (node.drained) return <span>drained</span>
   if (!node.ready) return <span class="bad">not ready</span>
   return <span>{node.name === leader ? 'leads' : (node.part ?? 'ready')}</span>
 }
@@ -225,6 +228,7 @@ function unusual(n: Node): string[] {
     if (failures > 0) all.push(`${count(failures)} tries to get the data of a node failed, the last with: ${error}`)
   }
   if ((n.log_append_seconds ?? 0) > slowAppend) all.push(`a write to its log takes ${seconds(n.log_append_seconds!)}: its disk is slow`)
+  if (n.drained) all.push(`drained${n.drained_seconds === undefined ? '' : ` for another ${seconds(n.drained_seconds)}`}: it does not lead, and is not ready, until freshet cluster undrain ${n.name}`)
   if (n.damage) all.push(`damaged since ${dateTime(Date.parse(n.damage.since) / 1000)}: ${n.damage.what}`)
   if (n.digest === 'differs') all.push(`its state differs since entry ${count(n.digest_differed ?? 0)}, or before: do not trust its answers, and report this bug`)
   return all
