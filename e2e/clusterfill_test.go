@@ -330,13 +330,19 @@ func tilesClosed() time.Time {
 // everything returns all samples that a node has in its stores, whether it reaches the others or not.
 func (c *trio) everything(node string, at time.Time) map[string]string {
 	c.t.Helper()
+	return c.stored(node, `{__name__=~".+"}[1h]`, at)
+}
+
+// stored returns the samples of a query that a node has in its stores, whether it reaches the others or not.
+func (c *trio) stored(node, query string, at time.Time) map[string]string {
+	c.t.Helper()
 	var answer struct {
 		Result []struct {
 			Metric map[string]string `json:"metric"`
 			Values []any             `json:"values"`
 		} `json:"result"`
 	}
-	err := c.nodes[node].ask("/api/v1/query", url.Values{"query": {`{__name__=~".+"}[1h]`},
+	err := c.nodes[node].ask("/api/v1/query", url.Values{"query": {query},
 		"time": {fmt.Sprintf("%.3f", float64(at.UnixMilli())/1000)}, "partial_response": {"true"}}, &answer)
 	if err != nil {
 		c.t.Fatal(err)

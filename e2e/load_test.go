@@ -41,10 +41,11 @@ type loaded struct {
 
 	mu       sync.Mutex
 	acked    int
-	last     time.Time     // of an acknowledgement
-	gap      time.Duration // longest time without an acknowledgement since longestGap's call
-	failures []string      // answers of 5xx, except by nodes that are cut off
-	refusals []string      // answers of 4xx
+	last     time.Time       // of an acknowledgement
+	gap      time.Duration   // longest time without an acknowledgement since longestGap's call
+	took     []time.Duration // from requests to their acknowledgements, since the last call of `times`
+	failures []string        // answers of 5xx, except by nodes that are cut off
+	refusals []string        // answers of 4xx
 	ready    map[string]bool
 	tries    int    // largest number of failed tries of one request
 	failure  string // failure of the last such try
@@ -67,6 +68,14 @@ func startCluster(t *testing.T) *loaded {
 // startClusterOf is startCluster with another program.
 func startClusterOf(t *testing.T, program string) *loaded {
 	t.Helper()
+	l := newLoaded(t, program)
+	l.foundLoaded()
+	return l
+}
+
+// newLoaded returns a cluster that is not founded yet.
+func newLoaded(t *testing.T, program string) *loaded {
+	t.Helper()
 	l := &loaded{trio: newTrio(t, "d", "e"), collectors: map[string]*process{}}
 	l.programs = map[string]string{}
 	for machine := range l.machines {
@@ -83,14 +92,19 @@ func startClusterOf(t *testing.T, program string) *loaded {
 		}
 		l.extra[n] = []string{"--config", config}
 	}
+	return l
+}
+
+// foundLoaded founds the cluster, and starts a collector for each tenant.
+func (l *loaded) foundLoaded() {
+	l.t.Helper()
 	l.found()
 	secret := l.pushSecret()
-	l.collectors[firstTenant] = l.startCollectorAt("d", dataDir(t), secret)
-	l.collectors[secondTenant] = l.startCollectorAt("e", dataDir(t), secret, "--dogstatsd-tenant", secondTenant)
+	l.collectors[firstTenant] = l.startCollectorAt("d", dataDir(l.t), secret)
+	l.collectors[secondTenant] = l.startCollectorAt("e", dataDir(l.t), secret, "--dogstatsd-tenant", secondTenant)
 	for _, p := range l.collectors {
-		p.waitReady(t)
+		p.waitReady(l.t)
 	}
-	return l
 }
 
 // at returns a copy of a node's process, with the node's address for a tenant.
@@ -137,6 +151,14 @@ func (l *loaded) longestGap() time.Duration {
 	gap := max(l.gap, time.Since(l.last))
 	l.gap, l.last = 0, time.Now()
 	return gap
+}
+
+// times returns how long acknowledgements of remote write took since the last call.
+func (l *loaded) times() (took []time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	took, l.took = l.took, nil
+	return took
 }
 
 // finish ends the run. Each node must then have exactly what was sent, and all nodes must have the same.
@@ -341,8 +363,9 @@ func (r *remote) send(samples []single, more ...string) {
 	body, node := pack(r.l.t, of), ""
 	for tries := 1; ; tries++ {
 		node = r.l.choose(r.prefers+tries-1, node)
+		begun := time.Now()
 		status, text, _, err := r.l.at(node, r.tenant).writeWithin(senderWaits, r.kind, body)
-		if err == nil && r.l.answered(node, status, text) {
+		if err == nil && r.l.answered(node, status, text, time.Since(begun)) {
 			return
 		}
 		r.l.failed(tries, fmt.Sprintf("node %s: %d %s %v", node, status, text, err))
@@ -389,7 +412,7 @@ func (l *loaded) watch(node string) {
 }
 
 // answered notes a node's answer to a request, and reports whether the request is done.
-func (l *loaded) answered(node string, status int, text string) bool {
+func (l *loaded) answered(node string, status int, text string, took time.Duration) bool {
 	parted := l.isParted(node)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -398,6 +421,7 @@ func (l *loaded) answered(node string, status int, text string) bool {
 		l.gap = max(l.gap, time.Since(l.last))
 		l.last = time.Now()
 		l.acked++
+		l.took = append(l.took, took)
 	case 5:
 		if !parted {
 			l.failures = append(l.failures, fmt.Sprintf("node %s: %d %s", node, status, text))

@@ -131,18 +131,22 @@ func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error)
 		return peer.Joined{}, fmt.Errorf("%w: node %s has an older version of freshet than this cluster uses; upgrade it",
 			cluster.ErrNotAdmitted, j.Name)
 	}
-	if max(j.Last, identity.BaseIndex) < status.Base {
-		// The member must not join before it is filled: this member would look in its log for entries of that time.
-		return peer.Joined{}, fmt.Errorf("%w: it begins with entry %d, and node %s has the entries up to %d",
-			cluster.ErrLacksEntries, status.Base+1, j.Name, j.Last)
+	node, lacks := entry.Node{Name: j.Name, Member: j.Member}, max(j.Last, identity.BaseIndex) < status.Base
+	join := g.Join
+	if lacks { // the member must join after its fill: this one would look in its log for entries of before
+		join = g.Claim
 	}
-	if err := g.Join(ctx, entry.Node{Name: j.Name, Member: j.Member}); errors.Is(err, member.ErrKnown) {
+	if err := join(ctx, node); errors.Is(err, member.ErrKnown) {
 		return peer.Joined{}, fmt.Errorf("%w: node %s has another data directory already (%w). If that directory is there, "+
 			"start the node with it; if another machine has the same name, give this one a name of its own. If the directory "+
 			"is lost, run `freshet cluster replace %[2]s` at another node, and start this one again",
 			cluster.ErrNotAdmitted, j.Name, err)
 	} else if err != nil {
 		return peer.Joined{}, h.notLeader(g, err)
+	}
+	if lacks {
+		return peer.Joined{}, fmt.Errorf("%w: it begins with entry %d, and node %s has the entries up to %d",
+			cluster.ErrLacksEntries, status.Base+1, j.Name, j.Last)
 	}
 	status = g.Status()
 	self := h.self()

@@ -391,10 +391,11 @@ const (
 	replaceTicks = 6000
 )
 
-// join is a node that waits to become a learner, or to leave.
+// join is a node that waits to become a learner, to have its name, or to leave.
 type join struct {
 	id ID
 	entry.Node
+	claims bool // only its name
 }
 
 // Join asks the group to take in the member of a node. The answer comes once the member is a learner or
@@ -402,13 +403,29 @@ type join struct {
 // node's name belongs to another member that must not be replaced: see replaceable.
 func (n *Node) Join(now int64, id ID, node entry.Node) {
 	n.tell(now)
+	n.join(join{id: id, Node: node})
+}
+
+// Claim lets the member of a node have the node's name, if another member has it. Join follows once the node is filled,
+// which may take hours: until then, neither the time since Replace nor another leader matters. A free name stays free.
+// The error is one of Join's.
+func (n *Node) Claim(now int64, id ID, node entry.Node) {
+	n.tell(now)
+	if member, _ := n.state.nodes.Member(node.Name); member == 0 && n.leadership.Leads {
+		n.answer(id, nil)
+		return
+	}
+	n.join(join{id, node, true})
+}
+
+func (n *Node) join(j join) {
 	switch {
 	case !n.leadership.Leads:
-		n.answer(id, replica.ErrNotLeader)
+		n.answer(j.id, replica.ErrNotLeader)
 	case len(n.leader.joins) >= maxJoins:
-		n.answer(id, fmt.Errorf("%w: %d nodes wait to join", ErrFull, maxJoins))
+		n.answer(j.id, fmt.Errorf("%w: %d nodes wait to join", ErrFull, maxJoins))
 	default:
-		n.leader.joins = append(n.leader.joins, join{id, node})
+		n.leader.joins = append(n.leader.joins, j)
 	}
 }
 
@@ -456,7 +473,7 @@ func (n *Node) Remove(now int64, id ID, node string) {
 	case len(n.leader.removes) >= maxJoins:
 		n.answer(id, fmt.Errorf("%w: %d nodes wait to leave", ErrFull, maxJoins))
 	default:
-		n.leader.removes = append(n.leader.removes, join{id, entry.Node{Name: node, Member: member}})
+		n.leader.removes = append(n.leader.removes, join{id: id, Node: entry.Node{Name: node, Member: member}})
 	}
 }
 
@@ -502,7 +519,7 @@ func (n *Node) changeNodes() {
 		case member != 0 && member != j.Member && !n.replaceable(j.Name, member):
 			n.answer(j.id, fmt.Errorf("%w: %q is member %d", ErrKnown, j.Name, member))
 			continue
-		case member == j.Member && n.has(j.Member):
+		case member == j.Member && (j.claims || n.has(j.Member)):
 			n.answer(j.id, nil)
 			continue
 		case member == j.Member:
@@ -534,12 +551,14 @@ func (n *Node) removeNodes() {
 	removes := n.leader.removes
 	n.leader.removes = nil
 	for _, r := range removes {
-		switch member, _ := n.state.nodes.Member(r.Name); {
+		member, _ := n.state.nodes.Member(r.Name)
+		voters := n.named(without(n.members.Voters, member)) // without one that this node was to replace
+		switch {
 		case member != r.Member:
 			n.answer(r.id, nil) // it is removed, or replaced
 			continue
-		case n.has(member):
-			_ = n.replica.Members(without(n.members.Voters, member), without(n.members.Learners, member))
+		case n.has(member) || len(voters) < len(n.members.Voters):
+			_ = n.replica.Members(voters, without(n.members.Learners, member))
 		default:
 			n.nameNode(entry.Node{Name: r.Name, Replaces: member})
 		}

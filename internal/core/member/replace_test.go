@@ -135,6 +135,63 @@ func TestANodeIsEmptiedTwice(t *testing.T) {
 	}
 }
 
+// A node that must be filled claims its name first. Its fill may then take hours, and another node may lead when it
+// ends. Until it votes, the old member stays a voter.
+func TestANameIsClaimedBeforeAFill(t *testing.T) {
+	g := newABC(t)
+	a, b := g.nodes[0], g.nodes[1]
+	b.parted = true
+	g.pass(15_000)
+	a.Claim(g.now, 10, emptied)
+	a.Claim(g.now, 11, entry.Node{Name: "e", Member: 5})
+	g.pass(1000)
+	a.Replace(g.now, 12, "b")
+	a.Claim(g.now, 13, emptied)
+	g.pass(1000)
+	if err := a.answers[10].Err; !errors.Is(err, ErrKnown) {
+		t.Errorf("before Replace, the claim is answered %v", err)
+	}
+	if x, is := a.answers[13]; !is || x.Err != nil {
+		t.Errorf("after Replace, the claim is answered %v, error %v", is, x.Err)
+	}
+	if want := map[string]uint64{"a": 1, "b": 4, "c": 3}; a.answers[11].Err != nil || !maps.Equal(a.State().Nodes(), want) {
+		t.Errorf("the nodes are %v, want %v: a free name is not claimed", a.State().Nodes(), want)
+	}
+	if !slices.Equal(a.members.Voters, []uint64{1, 2, 3}) || len(a.members.Learners) > 0 {
+		t.Errorf("during the fill, the members are %+v", a.members)
+	}
+	if err := a.Transfer(3); err != nil {
+		t.Fatal(err)
+	}
+	g.pass(700_000)
+	next := g.leader()
+	if next == a {
+		t.Fatal("node a still leads")
+	}
+	next.Join(g.now, 14, emptied)
+	g.pass(10_000)
+	if v := g.voters(); next.answers[14].Err != nil || !slices.Equal(v, []uint64{1, 3, 4}) {
+		t.Errorf("after the fill, the join is answered %v, and the voters are %v", next.answers[14].Err, v)
+	}
+}
+
+// A node that has claimed a name is removed before it joins. The member whose name it was leaves, too.
+func TestAClaimIsRemoved(t *testing.T) {
+	g := newABC(t)
+	a := g.nodes[0]
+	g.nodes[1].parted = true
+	g.pass(15_000)
+	a.Replace(g.now, 10, "b")
+	a.Claim(g.now, 11, emptied)
+	g.pass(1000)
+	a.Remove(g.now, 12, "b")
+	g.pass(5000)
+	want := map[string]uint64{"a": 1, "b": 0, "c": 3}
+	if v := g.voters(); a.answers[12].Err != nil || !slices.Equal(v, []uint64{1, 3}) || !maps.Equal(a.State().Nodes(), want) {
+		t.Errorf("answered %v, the voters are %v, the nodes %v", a.answers[12].Err, v, a.State().Nodes())
+	}
+}
+
 // Nodes are removed until one is left, also the one that leads. A removed name is free for a new directory.
 func TestNodesAreRemoved(t *testing.T) {
 	g := newABC(t)

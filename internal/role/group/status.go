@@ -383,6 +383,12 @@ func (g *Group) Join(ctx context.Context, n entry.Node) error {
 	return err
 }
 
+// Claim asks that another node's member has the node's name, before the node is filled. The error is one of Join's.
+func (g *Group) Claim(ctx context.Context, n entry.Node) error {
+	_, err := g.ask(&call{ctx: ctx, ask: func(id member.ID) { g.node.Claim(g.now, id, n) }})
+	return err
+}
+
 // Replace lets another member take the name of a node whose directory is lost. The error is one of member.Node's, or
 // replica.ErrNotLeader.
 func (g *Group) Replace(ctx context.Context, node string) error {
