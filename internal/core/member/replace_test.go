@@ -154,7 +154,8 @@ func TestANameIsClaimedBeforeAFill(t *testing.T) {
 	if x, is := a.answers[13]; !is || x.Err != nil {
 		t.Errorf("after Replace, the claim is answered %v, error %v", is, x.Err)
 	}
-	if want := map[string]uint64{"a": 1, "b": 4, "c": 3}; a.answers[11].Err != nil || !maps.Equal(a.State().Nodes(), want) {
+	want := map[string]uint64{"a": 1, "b": 4, "c": 3}
+	if a.answers[11].Err != nil || !maps.Equal(a.State().Nodes(), want) {
 		t.Errorf("the nodes are %v, want %v: a free name is not claimed", a.State().Nodes(), want)
 	}
 	if !slices.Equal(a.members.Voters, []uint64{1, 2, 3}) || len(a.members.Learners) > 0 {
@@ -186,9 +187,10 @@ func TestAClaimIsRemoved(t *testing.T) {
 	g.pass(1000)
 	a.Remove(g.now, 12, "b")
 	g.pass(5000)
-	want := map[string]uint64{"a": 1, "b": 0, "c": 3}
-	if v := g.voters(); a.answers[12].Err != nil || !slices.Equal(v, []uint64{1, 3}) || !maps.Equal(a.State().Nodes(), want) {
-		t.Errorf("answered %v, the voters are %v, the nodes %v", a.answers[12].Err, v, a.State().Nodes())
+	v, nodes := g.voters(), a.State().Nodes()
+	if want := map[string]uint64{"a": 1, "b": 0, "c": 3}; a.answers[12].Err != nil || !slices.Equal(v, []uint64{1, 3}) ||
+		!maps.Equal(nodes, want) {
+		t.Errorf("answered %v, the voters are %v, the nodes %v", a.answers[12].Err, v, nodes)
 	}
 }
 
