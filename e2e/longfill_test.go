@@ -105,8 +105,8 @@ func TestALongFill(t *testing.T) {
 		return err
 	})
 	l.becomesReady("c", target)
-	t.Logf("%d bytes were filled in %.0f s, with %d kills; the largest log had %d bytes", size, time.Since(begun).Seconds(),
-		3*turns, largest)
+	t.Logf("%d bytes were filled in %.0f s, with %d kills; the largest log had %d bytes", size,
+		time.Since(begun).Seconds(), 3*turns, largest)
 	t.Logf("p99 of %d acknowledgements before: %v; of %d during the fill, but for kills: %v", len(before), p99(before),
 		len(during), p99(during))
 	if limit := uint64(4 << 30); largest > limit {
