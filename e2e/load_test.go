@@ -256,13 +256,18 @@ func (r *readers) ask(value float64) {
 		wg.Go(func() {
 			at := n
 			found, err := r.l.node(at).query(r.name)
-			if err != nil {
+			if first := err; first != nil {
 				at = r.l.choose(i+1, n)
-				found, err = r.l.node(at).query(r.name)
+				if found, err = r.l.node(at).query(r.name); err != nil {
+					err = fmt.Errorf("%w; before: %w", err, first)
+				}
 			}
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.asked++
+			if err != nil && r.l.isParted(at) {
+				return // as with answers of 5xx: the balancer does not know yet that the node is cut off
+			}
 			if err != nil {
 				r.failed = append(r.failed, fmt.Sprintf("%v: node %s, then node %s: %v", value, n, at, err))
 			} else if len(found) != 1 || found[0].Value.V != value {
