@@ -52,11 +52,13 @@ const (
 // state is what is known of a sender.
 type state struct {
 	newest  int64   // time of the newest sample
-	arrival int64   // when it was last heard
+	heard   int64   // when it was last heard
+	arrival int64   // as heard, but later by the time since then in which no process ran
 	burst   int64   // when its last burst began
 	gaps    []int64 // between its last bursts, at most `samples`
 	lags    []int64 // the least lag of each of these bursts: how old its newest sample was
 
+	awaited     bool // it should have sent while no process ran, and has not sent since
 	behind      bool // it drains a backlog
 	this, other part // the requests of the last 5 to 10 s, while behind
 }
@@ -68,7 +70,7 @@ type part struct {
 	lag    int64 // the greatest of their lags
 }
 
-func newState(now int64) *state { return &state{arrival: now, burst: now} }
+func newState(now int64) *state { return &state{heard: now, arrival: now, burst: now} }
 
 // sent notes a request.
 func (s *state) sent(now, newest int64) {
@@ -77,7 +79,7 @@ func (s *state) sent(now, newest int64) {
 	tooOld := s.expected() && lag > s.usualLag()+s.allowance()
 	first := len(s.lags) == 0
 	if gap := now - s.burst; gap >= burst || first {
-		if !first && !overdue { // an outage is no habit
+		if !first && !overdue && !s.awaited { // an outage is no habit
 			s.gaps = pushed(s.gaps, gap)
 		}
 		if !tooOld {
@@ -87,7 +89,7 @@ func (s *state) sent(now, newest int64) {
 	} else if !tooOld {
 		s.lags[len(s.lags)-1] = min(s.lags[len(s.lags)-1], lag)
 	}
-	s.arrival = now
+	s.heard, s.arrival, s.awaited = now, now, false
 	s.newest = max(s.newest, newest)
 	s.follow(now, newest, lag, tooOld)
 }
@@ -120,7 +122,7 @@ func (s *state) mark() int64 {
 
 // expected reports whether rules wait for the sender.
 func (s *state) expected() bool {
-	return len(s.gaps) >= fewest && slices.Max(s.gaps) <= slowest && s.usualLag() <= slowest
+	return len(s.lags) > 0 && len(s.gaps) >= fewest && slices.Max(s.gaps) <= slowest && s.usualLag() <= slowest
 }
 
 // allowance is how long the sender may be silent, and how much older than usual its samples may be. The

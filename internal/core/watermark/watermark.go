@@ -160,7 +160,7 @@ func (t *Tenant) Gone(now int64) (gone []Late) {
 		}
 		delete(t.senders, k)
 		if s.expected() {
-			gone = append(gone, Late{k.String(), Silent, s.arrival, s.newest})
+			gone = append(gone, Late{k.String(), Silent, s.heard, s.newest})
 		}
 	}
 	slices.SortFunc(gone, byMark)
@@ -199,12 +199,12 @@ func (t *Tenant) Marks(now, windows int64) Marks {
 		mark := s.mark()
 		m.Complete = min(m.Complete, mark)
 		switch {
-		case now-s.arrival > s.allowance():
-			m.late(Late{k.String(), Silent, s.arrival, mark})
+		case s.awaited, now-s.arrival > s.allowance():
+			m.late(Late{k.String(), Silent, s.heard, mark})
 		case s.behind:
-			m.late(Late{k.String(), Behind, s.arrival, mark})
+			m.late(Late{k.String(), Behind, s.heard, mark})
 		case refusing && s.arrival < t.refused.from: // it holds data because we told it to
-			m.late(Late{k.String(), Refused, s.arrival, mark})
+			m.late(Late{k.String(), Refused, s.heard, mark})
 		}
 	}
 	slices.SortFunc(m.Late, byMark)

@@ -166,6 +166,76 @@ func TestOurOwnDelaysHoldTheWatermark(t *testing.T) {
 	}
 }
 
+// restart lets another process go on after `down` seconds.
+func (w *world) restart(down int64) {
+	w.t.Helper()
+	saved := w.AppendTo(nil, w.now)
+	w.now += down * second
+	w.Tenant = NewTenant(300 * second)
+	if err := w.Restore(saved, w.now); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// Without a process nobody takes data. If nobody knew the sender afterwards, alerts would fire because of
+// the data that it holds.
+func TestSendersAreKnownAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	w.every("a", 10, 4)
+	w.Begin(w.now)
+	w.Written(Key{Pair: "eu"}, w.now, w.now, w.now)
+	w.now += 5 * second
+	w.restart(4)
+	w.expect("it had no need to send meanwhile", 9, 0)
+	w.restart(2)
+	w.expect("it should have sent meanwhile", 11, 11, "a silent")
+	w.sends("a", 3)
+	w.expect("it sends, and its samples are as new as usual", 3, 0)
+	w.every("a", 10, 3)
+	w.restart(400)
+	w.expect("it was silent for longer than the timeout, since no process ran", 400, 400, "a silent")
+	if gone := w.Gone(w.now); len(gone) != 0 {
+		t.Errorf("gone are %v, want none before the sender had time to send", gone)
+	}
+	w.sends("a", 390)
+	w.expect("it drains what gathered", 390, 390, "a behind")
+	for range 4 {
+		w.now += 5 * second
+		w.sends("a", 0)
+	}
+	w.expect("it has caught up", 0, 0)
+	w.now += 16 * second
+	w.expect("the restarts are no habit", 16, 0)
+	w.restart(1)
+	w.now += 299 * second
+	if gone := w.Gone(w.now); len(gone) != 1 || len(w.senders) != 0 {
+		t.Errorf("gone are %v, want the sender, and nothing of the pair that sent once", gone)
+	}
+}
+
+// A damaged disk may return any bytes.
+func FuzzRestore(f *testing.F) {
+	w := newWorld(nil)
+	w.every("a", 10, 4)
+	w.Written(Key{Pair: "eu"}, w.now, w.now, w.now)
+	f.Add(w.AppendTo(nil, w.now))
+	f.Add(NewTenant(1).AppendTo(nil, 0))
+	f.Fuzz(func(t *testing.T, saved []byte) {
+		tenant := NewTenant(300 * second)
+		if tenant.Restore(saved, 1_000_000*second) != nil {
+			if len(tenant.senders) > 0 {
+				t.Error("part of a refused file was taken")
+			}
+			return
+		}
+		tenant.Marks(1_000_000*second, 1_000_000*second)
+		again := tenant.AppendTo(nil, 1_000_000*second)
+		if err := NewTenant(300*second).Restore(again, 1_000_000*second); err != nil {
+			t.Errorf("cannot read what was written: %v", err)
+		}
+	})
+}
+
 // An HA pair sends from two addresses, and one of them is enough.
 func TestAPairIsOneSender(t *testing.T) {
 	w := newWorld(t)
