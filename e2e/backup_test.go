@@ -34,7 +34,7 @@ func TestBackup(t *testing.T) {
 	if logPath() == groupPath { // the stores are copied with their logs, and the snapshot is as of an entry
 		stores, restoredStores = "tsdb: ", "up to entry "
 	}
-	for _, part := range []string{stores, logPath(), "events.db", "names.db", snapshot + ": "} {
+	for _, part := range []string{stores, logPath(), "events.db", "names.db", "rules.db", snapshot + ": "} {
 		if !strings.Contains(told, part) {
 			t.Errorf("the output of backup lacks %q:\n%s", part, told)
 		}

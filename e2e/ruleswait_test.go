@@ -17,13 +17,19 @@ import (
 // rises by 10 a second, and a gauge `level`, which is 1. While it is stalled, samples gather, and it sends
 // them afterwards, in order and in pieces.
 type feed struct {
+	patient bool // a write may fail, and is tried again
 	stalled atomic.Bool
 	stop    chan struct{}
 	done    chan struct{}
 }
 
-func startFeed(t *testing.T, p *process) *feed {
-	f := &feed{stop: make(chan struct{}), done: make(chan struct{})}
+func startFeed(t *testing.T, p *process) *feed { return runFeed(t, p, false) }
+
+// startPatientFeed is startFeed for a server that is sometimes down.
+func startPatientFeed(t *testing.T, p *process) *feed { return runFeed(t, p, true) }
+
+func runFeed(t *testing.T, p *process, patient bool) *feed {
+	f := &feed{patient: patient, stop: make(chan struct{}), done: make(chan struct{})}
 	begun := time.Now().Unix()
 	go func() {
 		defer close(f.done)
@@ -41,6 +47,9 @@ func startFeed(t *testing.T, p *process) *feed {
 			last := min(next+4, time.Now().Unix())
 			if status, text, _, err := p.write(remoteWriteV2, pack(t, feedRequest(begun, next, last))); err != nil ||
 				status != 204 {
+				if f.patient {
+					continue
+				}
 				t.Errorf("remote write: %d %s, error %v", status, text, err)
 				return
 			}
@@ -143,6 +152,18 @@ type waitingState struct {
 	}
 }
 
+// noGroupWaits checks that rules wait for nothing, and that data are complete.
+func (p *process) noGroupWaits() error {
+	var state waitingState
+	if err := p.ask("/api/v1/status/rules", nil, &state); err != nil {
+		return err
+	}
+	if len(state.Waiting) > 0 || time.Now().UnixMilli()-state.Watermark > 10_000 {
+		return fmt.Errorf("the state is %+v", state)
+	}
+	return nil
+}
+
 // TestRulesWaitForTheirData stalls a sender for longer than the ranges of the rules. By the clock, two
 // alerts would fire and recordings would have holes. After the stall all is as if there had been none.
 func TestRulesWaitForTheirData(t *testing.T) {
@@ -190,16 +211,7 @@ func TestRulesWaitForTheirData(t *testing.T) {
 	reach(stalled.Add(stall))
 	f.stalled.Store(false)
 	ended := time.Now()
-	eventually(t, time.Minute, "no group waits", func() error {
-		var state waitingState
-		if err := p.ask("/api/v1/status/rules", nil, &state); err != nil {
-			return err
-		}
-		if len(state.Waiting) > 0 || time.Now().UnixMilli()-state.Watermark > 10_000 {
-			return fmt.Errorf("the state is %+v", state)
-		}
-		return nil
-	})
+	eventually(t, time.Minute, "no group waits", p.noGroupWaits)
 	t.Logf("caught up after %v", time.Since(ended).Round(time.Second))
 	reach(time.Now().Add(10 * time.Second))
 

@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/adapter/rulestates"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/ruler"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -31,10 +32,14 @@ func (s *server) openRuler() error {
 	if err != nil {
 		return err
 	}
+	if s.ruleStates, err = rulestates.Open(s.path("rules.db"), s.logger); err != nil {
+		return err
+	}
 	s.ruler, err = ruler.New(ruler.Options{
 		Config: s.config.Rules, Files: files,
 		Engine: promapi.Own{Engine: s.engine}, Parser: s.engine.Parser(), Queryable: s.querier,
 		Distributor: s.distributor, Watermarks: s.watermarks, Windows: s.collector.Through,
+		States:      s.ruleStates,
 		ExternalURL: s.ownURL(), Registry: s.registry, Logger: s.logger,
 	})
 	return err

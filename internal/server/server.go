@@ -21,6 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/memory"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/receive"
+	"github.com/freshet-io/freshet/internal/adapter/rulestates"
 	"github.com/freshet-io/freshet/internal/adapter/tracing"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
@@ -93,9 +94,10 @@ type server struct {
 	relay       *gateway.Relay                // passes requests on to the nodes; nil without the role gateway
 	outbox      atomic.Pointer[outbox.Outbox] // nil outside a cluster, and until it is open
 	querier     *querier.Queryable
-	engine      *promapi.Engine // the PromQL engine of the querier
-	watermarks  *watermark.All  // of the tenants with rules; nil without the role ruler
-	ruler       *ruler.Ruler    // nil in a cluster
+	engine      *promapi.Engine  // the PromQL engine of the querier
+	watermarks  *watermark.All   // of the tenants with rules; nil without the role ruler
+	ruler       *ruler.Ruler     // nil in a cluster
+	ruleStates  *rulestates.File // nil in a cluster
 	scraper     *scraper.Scraper
 	prober      *prober.Prober
 
@@ -187,6 +189,9 @@ func (s *server) close() error {
 		errs = append(errs, s.collector.Close())
 	}
 	errs = append(errs, s.otlp.close(), s.http.close(), s.closeOperatorSocket())
+	if s.ruleStates != nil {
+		errs = append(errs, s.ruleStates.Close())
+	}
 	if s.catalogueFile != nil {
 		errs = append(errs, s.catalogueFile.Close())
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/cataloguefile"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/rulestates"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/journal"
@@ -33,6 +34,7 @@ type snapshots struct {
 	stores        *tsdb.Stores
 	events        *eventlog.Log
 	catalogueFile *cataloguefile.File
+	ruleStates    *rulestates.File // nil without rules
 	ready         func() error
 
 	mu sync.Mutex // held while a snapshot is made
@@ -186,10 +188,15 @@ func sum(copied []tsdb.Copied) (bytes int64) {
 
 // copyRest copies everything beside the stores and the log.
 func (s *snapshots) copyRest(ctx context.Context, dir string, told func(answer.SnapshotStep)) error {
-	for _, db := range []struct {
+	type file struct {
 		name string
 		copy func(path string) error
-	}{{"events.db", s.events.Snapshot}, {"names.db", s.catalogueFile.Snapshot}, {"sender", s.copySender}} {
+	}
+	all := []file{{"events.db", s.events.Snapshot}, {"names.db", s.catalogueFile.Snapshot}, {"sender", s.copySender}}
+	if s.ruleStates != nil {
+		all = append(all, file{"rules.db", s.ruleStates.Snapshot})
+	}
+	for _, db := range all {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -299,6 +306,6 @@ func (s *server) newSnapshots() *snapshots {
 	g, _ := s.aggregator.(*group.Group)
 	return &snapshots{
 		dataDir: s.config.DataDir, group: g, node: s.config.Cluster.Node, stores: s.stores, events: s.events,
-		catalogueFile: s.catalogueFile, ready: s.readiness,
+		catalogueFile: s.catalogueFile, ruleStates: s.ruleStates, ready: s.readiness,
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/prometheus/rules"
 
+	"github.com/freshet-io/freshet/internal/core/rulestate"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/watermark"
 )
@@ -15,13 +16,24 @@ import (
 // of its interval, its slots, in order: those that it missed while it waited run afterwards. Prometheus'
 // loop drops ticks while an evaluation waits, so the gate keeps the list of slots itself.
 type gate struct {
-	marks  func() watermark.Marks
-	resend func(*rules.Group) // sends the firing alerts of a group again
-	skip   func(slots int)    // counts slots that are never evaluated
+	hooks
 
 	mu        sync.Mutex
 	interrupt chan struct{} // closed while waits must end
 	groups    map[string]*progress
+}
+
+// hooks are what a gate needs of others.
+type hooks struct {
+	marks  func() watermark.Marks
+	resend func(*rules.Group)            // sends the firing alerts of a group again
+	skip   func(slots int)               // counts slots that are never evaluated
+	keep   func(*rules.Group, time.Time) // keeps the state of a group after the evaluation of a slot
+	forget func(rulestate.Key)           // forgets the state of a group that is gone
+}
+
+func newGate(h hooks) *gate {
+	return &gate{hooks: h, interrupt: make(chan struct{}), groups: map[string]*progress{}}
 }
 
 // progress is how far a group is.
@@ -32,6 +44,14 @@ type progress struct {
 	waiting    time.Time // since when the group waits; zero if it does not
 	slot       time.Time // the slot that waits
 	stale      time.Time // since when the group is stale; zero if it is not
+
+	// sent is when the alerts of the group were last sent by an earlier process; zero once a wait or an
+	// evaluation has looked at it.
+	sent time.Time
+
+	// unrestored is how many evaluations follow until the alerts get their times from ALERTS_FOR_STATE;
+	// 0 if they do not. Before, alerts on recordings of the group may be missing.
+	unrestored int
 }
 
 const (
@@ -46,11 +66,26 @@ const (
 	// staleAfter is how far the watermark may be behind, besides two intervals, before a group that
 	// waits for it is stale.
 	staleAfter = 30 * time.Second
+
+	// restoredAfter is how many evaluations a group without a state has before its alerts are restored. In
+	// the first, recordings that other groups make may be missing.
+	restoredAfter = 2
 )
 
-func newGate(marks func() watermark.Marks, resend func(*rules.Group), skip func(int)) *gate {
-	return &gate{marks: marks, resend: resend, skip: skip, interrupt: make(chan struct{}),
-		groups: map[string]*progress{}}
+// begin sets how far a new group is. `saved` is its state from an earlier process, or nil if there is none.
+func (g *gate) begin(group *rules.Group, saved *rulestate.Group) {
+	p := g.progressOf(group)
+	if saved == nil {
+		p.unrestored = restoredAfter
+		for rule := range identified(group) {
+			rule.SetRestored(false) // it writes no ALERTS_FOR_STATE
+		}
+		return
+	}
+	if saved.Interval == p.interval {
+		p.last = saved.Slot
+	}
+	p.sent = saved.LastSent()
 }
 
 // iterate implements rules.GroupEvalIterationFunc.
@@ -65,8 +100,23 @@ func (g *gate) iterate(ctx context.Context, group *rules.Group, at time.Time) {
 		if !g.evaluated(p, slot) {
 			return
 		}
+		if g.restored(p, group, slot) {
+			g.keep(group, slot)
+		}
 	}
 	g.caughtUp(p, at)
+}
+
+// restored reports whether the alerts of a group go on from those of an earlier process. If there is no
+// state of them, it restores their times after some evaluations.
+func (g *gate) restored(p *progress, group *rules.Group, slot time.Time) bool {
+	if p.unrestored > 0 {
+		p.unrestored--
+		if p.unrestored == 0 {
+			group.RestoreForState(slot)
+		}
+	}
+	return p.unrestored == 0
 }
 
 // aligned returns the slot of a time. If the interval allows, slots are the ends of tiles. Between them,
@@ -117,6 +167,9 @@ func (g *gate) wait(group *rules.Group, p *progress, slot time.Time) bool {
 	needed := slot.Add(-group.QueryOffset()).UnixMilli()
 	alerting := group.HasAlertingRules()
 	sent := time.Now()
+	if !p.sent.IsZero() {
+		sent, p.sent = p.sent, time.Time{}
+	}
 	for {
 		select {
 		case <-interrupt:
@@ -210,8 +263,9 @@ func (g *gate) resume(all []*rules.Group) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.interrupt = make(chan struct{})
-	for key := range g.groups {
+	for key, p := range g.groups {
 		if !known[key] {
+			g.forget(rulestate.Key{File: p.file, Name: p.name})
 			delete(g.groups, key)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/rules"
 
+	"github.com/freshet-io/freshet/internal/core/rulestate"
 	"github.com/freshet-io/freshet/internal/core/watermark"
 )
 
@@ -25,19 +27,26 @@ type gated struct {
 	mu      sync.Mutex
 	marks   watermark.Marks
 	slots   []int // the evaluated slots, in seconds
-	resent  int
+	resent  atomic.Int64
 	skipped int
+	kept    time.Time // the last slot whose state was kept
 	begun   time.Time
 }
 
 // newGated makes a group of one rule: an alert, or a recording.
 func newGated(t *testing.T, interval time.Duration, alerting bool) *gated {
 	w := &gated{begun: time.Now()}
-	w.gate = newGate(func() watermark.Marks {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.marks
-	}, func(*rules.Group) { w.resent++ }, func(n int) { w.skipped += n })
+	w.gate = newGate(hooks{
+		marks: func() watermark.Marks {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.marks
+		},
+		resend: func(*rules.Group) { w.resent.Add(1) },
+		skip:   func(n int) { w.skipped += n },
+		keep:   func(_ *rules.Group, slot time.Time) { w.kept = slot },
+		forget: func(rulestate.Key) {},
+	})
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr("x")
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +58,7 @@ func newGated(t *testing.T, interval time.Duration, alerting bool) *gated {
 	}
 	w.group = rules.NewGroup(rules.GroupOptions{Name: "g", File: "f", Interval: interval, Rules: []rules.Rule{rule},
 		Opts: &rules.ManagerOptions{
-			Context: t.Context(), Registerer: prometheus.NewRegistry(), Appendable: results{&taker{}, "t"},
+			Context: t.Context(), Registerer: prometheus.NewRegistry(), Appendable: results{&taker{}, "t"}, Queryable: levels{},
 			NotifyFunc: func(context.Context, string, ...*rules.Alert) {},
 			QueryFunc: func(_ context.Context, _ string, at time.Time) (promql.Vector, error) {
 				w.slots = append(w.slots, int(at.Sub(w.begun)/time.Second))
@@ -127,8 +136,8 @@ func TestAStaleGroupTells(t *testing.T) {
 		time.Sleep(64 * time.Second)
 		synctest.Wait()
 		stale := func() bool { return !w.waitingGroups()[0].stale.IsZero() }
-		if stale() || w.resent != 1 {
-			t.Errorf("after 64 s: stale %v, sent again %d times; want false and once", stale(), w.resent)
+		if stale() || w.resent.Load() != 1 {
+			t.Errorf("after 64 s: stale %v, sent again %d times; want false and once", stale(), w.resent.Load())
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -137,8 +146,8 @@ func TestAStaleGroupTells(t *testing.T) {
 		}
 		time.Sleep(240 * time.Second)
 		synctest.Wait()
-		if w.resent != 5 {
-			t.Errorf("sent again %d times in five minutes, want each minute", w.resent)
+		if w.resent.Load() != 5 {
+			t.Errorf("sent again %d times in five minutes, want each minute", w.resent.Load())
 		}
 		w.reaches(400, 400)
 		time.Sleep(time.Second)

@@ -40,6 +40,7 @@ type Options struct {
 	Queryable   storage.Queryable // finds the tenant in the context of Select
 	Distributor Distributor
 	Watermarks  *watermark.All
+	States      States
 	Windows     func() int64 // the time up to which all windows are folded, in Unix milliseconds
 	ExternalURL *url.URL     // where people reach this server, if the configuration does not say
 	Registry    prometheus.Registerer
@@ -194,8 +195,10 @@ func (t *Tenant) DroppedAlertmanagers() []*url.URL { return nil }
 
 // Times of the managers, as in Prometheus where it has them.
 const (
-	resendDelay     = time.Minute // between two notifications of the same alert
-	outageTolerance = time.Hour   // an alert that is older after a restart begins anew
+	resendDelay     = time.Minute            // between two notifications of the same alert
+	outageTolerance = time.Hour              // a group whose last evaluation is older after a restart begins anew
+	findTime        = 5 * time.Second        // for the first look-up of Alertmanagers
+	findPause       = 100 * time.Millisecond // between two looks at what was found
 	drainTime       = 5 * time.Second
 	queueCapacity   = 10_000 // notifications that may wait for one Alertmanager
 

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/prometheus/rules"
 
 	"github.com/freshet-io/freshet/internal/adapter/rulefiles"
+	"github.com/freshet-io/freshet/internal/core/rulestate"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -37,9 +38,13 @@ type tenantRules struct {
 	finder   *discovery.Manager // finds the Alertmanagers
 	waiting  *waiting
 	gate     *gate
+	keeper   *keeper
+	options  *rules.ManagerOptions
+	begun    bool // the groups of the start have their states
 	logger   *slog.Logger
 
 	staleAlert atomic.Int64 // rules.stale_alert in nanoseconds
+	notified   atomic.Bool  // Alertmanagers are configured
 
 	ctx        context.Context    // of evaluations
 	cancel     context.CancelFunc // ends evaluations
@@ -55,7 +60,11 @@ func newTenantRules(o Options, name string) (*tenantRules, error) {
 	t := &tenantRules{name: name, own: o.ExternalURL, parser: o.Parser, logger: logger}
 	t.files.Store(&rulefiles.Set{})
 	t.waiting = newWaiting(name, o, reg)
-	t.gate = newGate(t.waiting.current, t.resend, func(slots int) { t.waiting.skipped.Add(float64(slots)) })
+	t.keeper = newKeeper(name, o.States, t.waiting.watermark, logger)
+	t.gate = newGate(hooks{
+		marks: t.waiting.current, resend: t.resend, keep: t.keeper.note, forget: t.keeper.forget,
+		skip: func(slots int) { t.waiting.skipped.Add(float64(slots)) },
+	})
 	t.waiting.gate = t.gate
 
 	var finding context.Context
@@ -67,11 +76,12 @@ func newTenantRules(o Options, name string) (*tenantRules, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.finder = discovery.NewManager(finding, logger, reg, found, discovery.Name("notify"))
+	t.finder = discovery.NewManager(finding, logger, reg, found, discovery.Name("notify"),
+		discovery.Updatert(findPause))
 	t.notifier = notifier.NewManager(&notifier.Options{
 		QueueCapacity: queueCapacity, DrainOnShutdown: true, Do: t.send, Registerer: reg,
 	}, model.UTF8Validation, logger)
-	t.rules = rules.NewManager(&rules.ManagerOptions{
+	t.options = &rules.ManagerOptions{
 		NameValidationScheme: model.UTF8Validation,
 		ExternalURL:          o.ExternalURL,
 		QueryFunc:            inTurn(query(o.Engine, o.Queryable)),
@@ -85,8 +95,11 @@ func newTenantRules(o Options, name string) (*tenantRules, error) {
 		ResendDelay:          resendDelay,
 		GroupLoader:          t,
 		Parser:               o.Parser,
-	})
-	return t, nil
+	}
+	t.rules = rules.NewManager(t.options)
+	// Alerts go on from states. The manager would restore alerts of its first rules, and move their times
+	// by the time without a process.
+	return t, t.rules.Update(o.Config.Interval, nil, labels.EmptyLabels(), "", t.gate.iterate)
 }
 
 // configure puts a configuration and rules in force.
@@ -106,11 +119,46 @@ func (t *tenantRules) configure(c settings.Rules, files rulefiles.Set) error {
 	t.address.Store(&address)
 	t.files.Store(&files)
 	t.waiting.watermark.SetTimeout(c.SenderTimeout.Milliseconds())
+	t.notified.Store(len(c.Alertmanagers) > 0)
 	t.staleAlert.Store(int64(c.StaleAlert))
 	t.gate.halt()
 	err := t.rules.Update(c.Interval, files.Paths(), external, address, t.gate.iterate)
+	if err == nil && !t.begun {
+		t.begun = true
+		err = t.goOn(external, address)
+	}
 	t.gate.resume(t.rules.RuleGroups())
 	return err
+}
+
+// goOn gives the groups the states that they had in an earlier process, and the watermark its senders. No
+// group runs yet.
+func (t *tenantRules) goOn(external labels.Labels, address string) error {
+	groups, senders, err := t.keeper.states.Load(t.name)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if senders != nil {
+		if err := t.waiting.watermark.Restore(senders, now.UnixMilli()); err != nil {
+			return err
+		}
+	}
+	saved := map[rulestate.Key]*rulestate.Group{}
+	for i := range groups {
+		if now.Sub(groups[i].Slot) <= outageTolerance {
+			saved[groups[i].Key()] = &groups[i]
+		}
+	}
+	v := reviver{t.options, external, address, t.logger}
+	for _, group := range t.rules.RuleGroups() {
+		state := saved[rulestate.Key{File: group.File(), Name: group.Name()}]
+		t.gate.begin(group, state)
+		if state != nil {
+			v.revive(t.ctx, group, state)
+		}
+	}
+	return nil
 }
 
 // Load implements rules.GroupLoader. The files were read before, so that all of them are checked before
@@ -126,8 +174,25 @@ func (t *tenantRules) Parse(expr string) (parser.Expr, error) { return t.parser.
 func (t *tenantRules) start(running *sync.WaitGroup) {
 	running.Go(func() { _ = t.finder.Run() }) // its error is the end of its context
 	running.Go(func() { t.notifier.Run(t.finder.SyncCh()) })
-	running.Go(t.rules.Run)
+	running.Go(func() {
+		t.awaitAlertmanagers()
+		t.rules.Run()
+	})
 	running.Go(func() { t.waiting.watch(t.ctx, t) })
+	running.Go(func() { t.keeper.run(t.ctx) })
+}
+
+// awaitAlertmanagers waits until Alertmanagers are found, but not for long. The notifier drops
+// notifications while it knows none, and the next ones are due a minute later.
+func (t *tenantRules) awaitAlertmanagers() {
+	ctx, cancel := context.WithTimeout(t.ctx, findTime)
+	defer cancel()
+	for t.notified.Load() && len(t.notifier.Alertmanagers()) == 0 && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(findPause):
+		}
+	}
 }
 
 // stop ends evaluations. The notifier then sends the notifications that wait, and ends.
@@ -135,6 +200,7 @@ func (t *tenantRules) stop() {
 	t.cancel()
 	t.gate.halt()
 	t.rules.Stop()
+	t.keeper.save(true)
 	t.stopFinder()
 	t.notifier.Stop()
 }
