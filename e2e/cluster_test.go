@@ -21,6 +21,7 @@ type trio struct {
 	t        *testing.T
 	machines map[string]*machine
 	dirs     map[string]string
+	more     []string            // nodes beside nodeNames that the configuration names
 	disks    map[string]*disk    // of nodes that have disks of their own
 	secret   string              // path of the file with the cluster's secret
 	extra    map[string][]string // additional flags, by node
@@ -102,13 +103,16 @@ func (c *trio) isParted(node string) bool {
 	return c.parted[node]
 }
 
+// names returns the nodes that the configuration names.
+func (c *trio) names() []string { return slices.Concat(nodeNames, c.more) }
+
 // program returns the path of the freshet that runs on a machine.
 func (c *trio) program(machine string) string { return cmp.Or(c.programs[machine], freshet) }
 
 // flags returns the flags that each process of the cluster needs.
 func (c *trio) flags() []string {
 	var all []string
-	for _, n := range nodeNames {
+	for _, n := range c.names() {
 		all = append(all, n+"="+c.machines[n].address+":"+peerPort)
 	}
 	return []string{"--cluster-nodes", strings.Join(all, ","), "--cluster-secret-file", c.secret}
@@ -154,6 +158,7 @@ type state struct {
 	} `json:"settings_differ"`
 	Nodes []struct {
 		Name    string   `json:"name"`
+		Part    string   `json:"part"`
 		Ready   bool     `json:"ready"`
 		Applied *uint64  `json:"applied"`
 		Lag     *float64 `json:"lag_seconds"`

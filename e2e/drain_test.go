@@ -89,10 +89,7 @@ func (c *trio) restartsDrained(node string) {
 	c.t.Helper()
 	c.setParted(node, true)
 	c.nodes[node].terminate(c.t)
-	m := c.machines[node]
-	serve := serveCommand(c.dirs[node], append(c.flags(), "--cluster-node", node, "--http-listen", m.address+":0",
-		"--distributor-otlp-grpc-listen", m.address+":0", "--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
-	p := begin(c.t, c.dirs[node], m.command(freshet, serve.Args[1:]...))
+	p := c.start(node)
 	eventually(c.t, 30*time.Second, "the drain outlives a restart", func() error {
 		out, err := c.cluster(next(node), "status")
 		if err == nil && !strings.Contains(out, "drained") {
@@ -103,10 +100,7 @@ func (c *trio) restartsDrained(node string) {
 	if _, err := c.cluster(next(node), "undrain", node); err != nil {
 		c.t.Fatal(err)
 	}
-	p.waitReady(c.t)
-	c.mu.Lock()
-	c.nodes[node] = p
-	c.mu.Unlock()
+	c.becomesReady(node, p)
 	c.caughtUp()
 	c.setParted(node, false)
 }

@@ -21,14 +21,14 @@ type Cluster struct {
 // figures, or null.
 type ClusterNode struct {
 	Name       string   `json:"name"`
-	Ready      bool     `json:"ready"`       // the node votes, and lags less than 5 s
+	Ready      bool     `json:"ready"`       // the node votes or is a spare, lags less than 5 s, and is neither drained nor damaged
 	Applied    *uint64  `json:"applied"`     // index of the last entry that the node applied
 	LagSeconds *float64 `json:"lag_seconds"` // time since the node last had applied all entries that it knew to be committed
 
 	Address      string   `json:"address,omitempty"`
 	Leader       string   `json:"leader,omitempty"`        // the node that leads, as this node knows
 	Member       string   `json:"member,omitempty"`        // number of the node's member in the group, as text since it is too large for JavaScript
-	Part         string   `json:"part,omitempty"`          // voter, learner, joining, or removed
+	Part         string   `json:"part,omitempty"`          // voter, spare, learner, joining, or removed
 	Drained      bool     `json:"drained,omitempty"`       // the node must not lead, and is not ready, until it is undrained
 	Version      string   `json:"version,omitempty"`       // version of the program
 	AheadSeconds *float64 `json:"ahead_seconds,omitempty"` // how far the node's clock is ahead of the median
@@ -126,7 +126,8 @@ type ClusterGroup struct {
 // Parts that a node can have in its group.
 const (
 	PartVoter   = "voter"
-	PartLearner = "learner"
+	PartSpare   = "spare"   // it has all entries, and votes once a voter is lost
+	PartLearner = "learner" // it votes once it has all entries
 	PartJoining = "joining"
 	PartRemoved = "removed"
 )

@@ -395,6 +395,9 @@ func printUnusual(b *strings.Builder, n *answer.ClusterNode) {
 	say := func(format string, args ...any) {
 		fmt.Fprintf(b, "node %s: "+format+"\n", append([]any{n.Name}, args...)...)
 	}
+	if n.Part == answer.PartRemoved {
+		say("it was removed, or a spare has taken its place; to join again, it needs an empty data directory")
+	}
 	if n.Error != "" {
 		say("%s", n.Error)
 		return

@@ -412,6 +412,8 @@ func (s *server) partOf(node string) string {
 	switch member, known := status.Nodes[node]; {
 	case known && slices.Contains(status.Members.Voters, member):
 		return answer.PartVoter
+	case known && status.Spare(member):
+		return answer.PartSpare
 	case known && slices.Contains(status.Members.Learners, member):
 		return answer.PartLearner
 	case known && member == 0:

@@ -318,11 +318,11 @@ func (s *server) lacksEntries(ctx context.Context) bool {
 const pinEvery = time.Second
 
 // pinLogs makes the other nodes keep the entries of the log that this node lacks, while it is filled and until it
-// votes.
+// votes or is a spare.
 func (s *server) pinLogs(ctx context.Context) error {
-	for voted := false; !voted; {
+	for settled := false; !settled; {
 		var from uint64
-		if from, voted = s.needsFrom(); from < math.MaxUint64 || voted {
+		if from, settled = s.needsFrom(); from < math.MaxUint64 || settled {
 			s.pin(ctx, from)
 		}
 		select {
@@ -347,9 +347,9 @@ func (s *server) pin(ctx context.Context, from uint64) {
 	}
 }
 
-// needsFrom returns the entry behind which the other nodes must keep their logs, and whether this node votes.
-// math.MaxUint64 means that this node needs nothing.
-func (s *server) needsFrom() (from uint64, votes bool) {
+// needsFrom returns the entry behind which the other nodes must keep their logs, and whether this node votes or is a
+// spare. math.MaxUint64 means that this node needs nothing.
+func (s *server) needsFrom() (from uint64, settled bool) {
 	if !s.identity.Load().Joined() || s.filler.Progress() != nil {
 		last, err := s.filler.Last()
 		if err != nil || last == 0 {
@@ -361,7 +361,7 @@ func (s *server) needsFrom() (from uint64, votes bool) {
 	switch {
 	case err != nil:
 		return math.MaxUint64, false
-	case g.Votes():
+	case g.Settled():
 		return math.MaxUint64, true
 	}
 	return g.Applied(), false

@@ -120,7 +120,7 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 		case s.drained():
 			state.WaitsFor = "this node is drained; freshet cluster undrain " + s.config.Cluster.Node + " ends that"
 		case s.ready.Load():
-			state.WaitsFor = "this node votes, knows the leader and lags less than 5 s"
+			state.WaitsFor = "this node votes or is a spare, knows the leader and lags less than 5 s"
 		default:
 			p := s.stores.Opening()
 			if !operator {
@@ -138,7 +138,8 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 }
 
 // nodeReady reports whether the server answers at its usual speed. If the server is a node of a cluster,
-// its member must also vote, lag little, and be neither drained nor damaged. If it is a gateway, a node must be ready.
+// its member must also vote or be a spare, lag little, and be neither drained nor damaged. If it is a gateway, a node
+// must be ready.
 func (s *server) nodeReady() bool {
 	if !s.ready.Load() {
 		return false

@@ -21,7 +21,7 @@ type Cluster struct {
 	TLS        ClusterTLS    `yaml:"tls"`
 	Outbox     conf.Bytes    `yaml:"outbox" help:"bytes of DogStatsD windows that may wait on disk while no node acknowledges them, at least 32MiB; beyond it the oldest are given up"`
 
-	ReplaceAfter time.Duration `yaml:"replace_after" help:"how long a node must be lost before an empty directory under its name may take its place without freshet cluster replace"`
+	ReplaceAfter time.Duration `yaml:"replace_after" help:"how long a node must be lost before a spare node takes its place, and before an empty directory under its name may do so without freshet cluster replace"`
 	FillRate     conf.Bytes    `yaml:"fill_rate" help:"bytes a second at which a node that joins gets the data of another node; 0 for no limit"`
 
 	UpgradeAfter time.Duration `yaml:"upgrade_after" help:"how long all nodes must run a newer version before the cluster uses its new formats. Until then each node can go back to the older version"`

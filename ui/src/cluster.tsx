@@ -220,8 +220,9 @@ function State(props: { node: Node; leader: string }) {
 
 // unusual says what a person should know of a node.
 function unusual(n: Node): string[] {
-  if (n.error) return [n.error + (n.seen_seconds === undefined ? '' : `; its figures are ${seconds(n.seen_seconds)} old`)]
-  const all = (n.log_pins ?? []).map((pin) => (pin === 'checkpoint' ? 'its log grows until a checkpoint succeeds' : pin.startsWith('fill of ') ? `its log is kept for the ${pin}` : `its log grows until store ${pin} can be synced`))
+  const left = n.part === 'removed' ? ['it was removed, or a spare has taken its place; to join again, it needs an empty data directory'] : []
+  if (n.error) return [...left, n.error + (n.seen_seconds === undefined ? '' : `; its figures are ${seconds(n.seen_seconds)} old`)]
+  const all = [...left, ...(n.log_pins ?? []).map((pin) => (pin === 'checkpoint' ? 'its log grows until a checkpoint succeeds' : pin.startsWith('fill of ') ? `its log is kept for the ${pin}` : `its log grows until store ${pin} can be synced`))]
   if (n.fill) {
     const { from, bytes: has, of_bytes, eta_seconds, failures, error } = n.fill
     all.push(`it gets the data of ${from ? `node ${from}` : 'another node'}: ${bytes(has)} of ${bytes(of_bytes)}${eta_seconds === null ? '' : `, about ${seconds(eta_seconds)} left`}`)

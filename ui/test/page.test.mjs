@@ -433,9 +433,10 @@ describe('the page', { concurrency: 4 }, () => {
       const nodes = [
         { ...well, name: 'a', ready: true, applied: 700, lag_seconds: 0.04, ahead_seconds: -0.002, address: 'h1:7126', log_bytes: 1e9 },
         { ...well, name: 'b', ready: false, applied: 650, lag_seconds: 7.2, ahead_seconds: 2.5, address: 'h2:7126', log_bytes: 4e9, log_append_seconds: 4.25, log_pins: ['checkpoint', `${hostile}/raw`], digest: 'differs', digest_differed: 576, leaderless_seconds: 61, outbox: { bytes: 2 ** 21, samples: 9, oldest_seconds: 12.5 } },
-        { name: 'c', ready: false, applied: null, lag_seconds: null, address: 'h3:7126', error: `refused ${hostile}` },
+        { name: 'c', ready: false, applied: null, lag_seconds: null, part: 'removed', address: 'h3:7126', error: `refused ${hostile}` },
         { name: 'd', ready: false, applied: null, lag_seconds: null, part: 'joining', version: '1.2.0', fill: { from: 'a', bytes: 2 ** 30, of_bytes: 2 ** 32, seconds: 60, eta_seconds: 180, failures: 1, error: `damaged ${hostile}` } },
         { ...well, name: 'e', ready: false, applied: 700, lag_seconds: 0.05, log_bytes: 1e9, drained: true, drained_seconds: 1800 },
+        { ...well, name: 'f', ready: true, applied: 700, lag_seconds: 0.05, log_bytes: 1e9, part: 'spare' },
       ]
       const state = {
         cluster: 'abc', leader: 'a', nodes,
@@ -449,7 +450,7 @@ describe('the page', { concurrency: 4 }, () => {
       await page.route('**/api/v1/status/cluster', (route) => route.fulfill({ json: { status: 'success', data: state } }))
       await page.goto('/cluster')
       for (const text of [
-        '1 of 5 nodes ready, a leads',
+        '2 of 6 nodes ready, a leads',
         'Node b: its log grows until a checkpoint succeeds',
         `Node b: its log grows until store ${hostile}/raw can be synced`,
         'Node b: a write to its log takes 4.25 s: its disk is slow',
@@ -459,6 +460,8 @@ describe('the page', { concurrency: 4 }, () => {
         `Node d: 1 tries to get the data of a node failed, the last with: damaged ${hostile}`,
         'Node e: drained for another 30 min: it does not lead, and is not ready, until freshet cluster undrain e',
         'drained',
+        'spare',
+        'Node c: it was removed, or a spare has taken its place; to join again, it needs an empty data directory',
         'Settings differ in the section limits: a, c | b',
         `Versions differ: 1.2.0: a, b | ${hostile}: collector web-2`,
         '2 MiB, 12.5 s behind',
@@ -470,7 +473,7 @@ describe('the page', { concurrency: 4 }, () => {
       await settled(page)
       await look(page, `cluster-three-${size}`)
       state.leader = ''
-      await page.getByText('1 of 5 nodes ready, no leader', { exact: true }).waitFor()
+      await page.getByText('2 of 6 nodes ready, no leader', { exact: true }).waitFor()
       await close()
     })
   }

@@ -347,3 +347,65 @@ func (n *Node) passLead() {
 		_ = n.replica.Transfer(to) // the error says that this member no longer leads
 	}
 }
+
+// spare returns the learner that votes next: one whose log has almost all entries, if possible of a node that is not
+// drained. It returns 0 if there is none.
+func (n *Node) spare() (member uint64) {
+	if len(n.members.Learners) == 0 {
+		return 0
+	}
+	learners := n.named(n.members.Learners)
+	for _, p := range n.replica.Progress() {
+		if slices.Contains(learners, p.Member) && n.answers(p.Member) && hasLog(p, n.state.Index()) &&
+			(member == 0 || n.drained(member)) {
+			member = p.Member
+		}
+	}
+	return member
+}
+
+// hasLog reports whether a member's log has almost all entries up to the last one.
+func hasLog(p replica.Progress, last uint64) bool { return p.Match > 0 && p.Match+caughtUp >= last }
+
+// mostHaveLog reports whether most of these voters are there and have almost all entries. The group goes on without a
+// pause if they are to vote.
+func (n *Node) mostHaveLog(voters []uint64) bool {
+	have := 0
+	for _, p := range n.replica.Progress() {
+		if slices.Contains(voters, p.Member) && p.Active && hasLog(p, n.state.Index()) {
+			have++
+		}
+	}
+	return 2*have > len(voters)
+}
+
+// left returns the members that are left when one leaves, and with it a voter that it was to replace. If one of them
+// votes, a spare votes in its place from the same change on.
+func (n *Node) left(member uint64) (voters, learners []uint64) {
+	voters, learners = n.named(without(n.members.Voters, member)), without(n.members.Learners, member)
+	spare := n.spare()
+	if spare != 0 && spare != member && len(voters) < min(MaxVoters, len(n.members.Voters)) {
+		return append(voters, spare), without(learners, spare)
+	}
+	return voters, learners
+}
+
+// replaceLost takes the name of a voter that was not heard for Settings.ReplaceAfter, if there is a spare: promote then
+// lets the spare vote in its place, in one change. From then on the other nodes refuse the lost one. A drained node
+// keeps its place: it is away on purpose, or soon will be.
+func (n *Node) replaceLost() {
+	voters, spare := n.named(n.members.Voters), n.spare()
+	if spare == 0 || n.drained(spare) || n.state.version.Format < withReplacements || len(voters) < MaxVoters ||
+		len(voters) < len(n.members.Voters) || len(n.members.Leaving) > 0 { // one is being replaced already
+		return
+	}
+	nodes := n.state.nodes.All()
+	for _, node := range slices.Sorted(maps.Keys(nodes)) {
+		member := nodes[node]
+		if slices.Contains(voters, member) && !n.answers(member) && !n.drained(member) &&
+			n.unheard(member) >= n.settings.ReplaceAfter && n.canSpare(member) {
+			n.nameNode(entry.Node{Name: node, Replaces: member})
+			return
+		}
+	}
+}

@@ -380,6 +380,10 @@ var (
 )
 
 const (
+	// MaxVoters is how many members vote at most. With a fourth voter, each write would wait for three members, and
+	// still no more than one of them might be lost. Further members are spares.
+	MaxVoters = 3
+
 	// caughtUp is how many entries a learner's log may lack when the learner becomes a voter. Under load it
 	// always lacks the newest.
 	caughtUp = 100
@@ -399,8 +403,8 @@ type join struct {
 }
 
 // Join asks the group to take in the member of a node. The answer comes once the member is a learner or
-// a voter. A learner becomes a voter by itself when its log has almost all entries. The error is ErrKnown if the
-// node's name belongs to another member that must not be replaced: see replaceable.
+// a voter. A learner becomes a voter by itself when its log has almost all entries and fewer than MaxVoters vote. The
+// error is ErrKnown if the node's name belongs to another member that must not be replaced: see replaceable.
 func (n *Node) Join(now int64, id ID, node entry.Node) {
 	n.tell(now)
 	n.join(join{id: id, Node: node})
@@ -477,9 +481,9 @@ func (n *Node) Remove(now int64, id ID, node string) {
 	}
 }
 
-// canSpare reports whether most of the other voters answer, so that the group goes on without a member.
+// canSpare reports whether most of the voters answer that are left without a member, so that the group goes on.
 func (n *Node) canSpare(member uint64) bool {
-	others := without(n.members.Voters, member)
+	others, _ := n.left(member)
 	answer := 0
 	for _, id := range others {
 		if n.answers(id) {
@@ -497,11 +501,16 @@ func (n *Node) replaceable(node string, member uint64) bool {
 	if n.state.version.Format < withReplacements || n.answers(member) {
 		return false
 	}
-	lost := time.Duration(n.leader.ticks) * replica.TickEvery // followers do not hear each other
+	return n.leader.ticks <= n.leader.replaced[node] || n.unheard(member) >= n.settings.ReplaceAfter
+}
+
+// unheard returns how long this leader has not heard another member.
+func (n *Node) unheard(member uint64) time.Duration {
+	since := time.Duration(n.leader.ticks) * replica.TickEvery // followers do not hear each other
 	if x, heard := n.leader.clocks.others[member]; heard {
-		lost = min(lost, time.Duration(n.now-x.last)*time.Millisecond)
+		since = min(since, time.Duration(n.now-x.last)*time.Millisecond)
 	}
-	return n.leader.ticks <= n.leader.replaced[node] || lost >= n.settings.ReplaceAfter
+	return since
 }
 
 // changeNodes lets nodes join and leave, and makes learners voters. The next tick tries again each change that is
@@ -532,6 +541,7 @@ func (n *Node) changeNodes() {
 		}
 		n.leader.joins = append(n.leader.joins, j)
 	}
+	n.replaceLost()
 	n.promote()
 }
 
@@ -552,13 +562,14 @@ func (n *Node) removeNodes() {
 	n.leader.removes = nil
 	for _, r := range removes {
 		member, _ := n.state.nodes.Member(r.Name)
-		voters := n.named(without(n.members.Voters, member)) // without one that this node was to replace
 		switch {
 		case member != r.Member:
 			n.answer(r.id, nil) // it is removed, or replaced
 			continue
-		case n.has(member) || len(voters) < len(n.members.Voters):
-			_ = n.replica.Members(voters, without(n.members.Learners, member))
+		case n.has(member) || len(n.named(n.members.Voters)) < len(n.members.Voters): // it was to replace a voter
+			if voters, learners := n.left(member); n.mostHaveLog(voters) {
+				_ = n.replica.Members(voters, learners)
+			}
 		default:
 			n.nameNode(entry.Node{Name: r.Name, Replaces: member})
 		}
@@ -631,24 +642,17 @@ func (n *Node) has(member uint64) bool {
 	return slices.Contains(n.members.Voters, member) || slices.Contains(n.members.Learners, member)
 }
 
-// promote makes a voter of a learner whose log has almost all entries. If a voter is replaced, it leaves in the
-// same change: at no time are there more voters, or fewer, whose logs have everything.
+// promote makes a voter of a learner whose log has almost all entries, if fewer than MaxVoters members vote. If a voter
+// is replaced, it leaves in the same change: at no time are there more voters, or fewer, whose logs have everything.
 func (n *Node) promote() {
-	if len(n.members.Learners) == 0 || len(n.members.Leaving) > 0 {
+	spare := n.spare()
+	voters := append(n.named(n.members.Voters), spare)
+	if spare == 0 || len(n.members.Leaving) > 0 || !n.mostHaveLog(voters) ||
+		len(voters) > max(MaxVoters, len(n.members.Voters)) ||
+		len(voters) < len(n.members.Voters) { // another replaced voter leaves only for a member of its own
 		return
 	}
-	for _, p := range n.replica.Progress() {
-		at := slices.Index(n.members.Learners, p.Member)
-		if at < 0 || !p.Active || p.Match == 0 || p.Match+caughtUp < n.state.Index() {
-			continue
-		}
-		voters := append(n.named(n.members.Voters), p.Member)
-		if len(voters) < len(n.members.Voters) {
-			return // another replaced voter leaves only for a member of its own
-		}
-		_ = n.replica.Members(voters, n.named(without(n.members.Learners, p.Member)))
-		return
-	}
+	_ = n.replica.Members(voters, n.named(without(n.members.Learners, spare)))
 }
 
 // MaxBehind is how far, in bytes of entries, a leader lets the other members lag. A new leader answers

@@ -41,7 +41,7 @@
 //	windows.go     what windows and boundaries do to the shards
 //	request.go     a request in the log, and events
 //	tenant.go      a tenant's queues, what its stores take next, and hashes of outcomes
-//	clocks.go      the members' clocks, the versions that their programs know, and drained nodes
+//	clocks.go      the members' clocks, the versions that their programs know, drained nodes and spares
 package member
 
 import (

@@ -183,9 +183,12 @@ func (g *Group) register() {
 	gauge("voters", "Number of members that vote, as this member knows. 2 for long: writes stop whenever one of them "+
 		"is away. Let another node join, or remove one.",
 		func(s *Status) float64 { return float64(len(s.Members.Voters)) })
-	gauge("learners", "Number of members that get all entries and do not vote. A learner votes once it has the log. "+
-		"Above 0 for long: it is too slow, or the others cannot reach it.",
-		func(s *Status) float64 { return float64(len(s.Members.Learners)) })
+	gauge("learners", "Number of members that get all entries and are to vote once they have the log. Above 0 for long: "+
+		"one is too slow, or the others cannot reach it.",
+		func(s *Status) float64 { return float64(len(s.Members.Learners) - s.spares()) })
+	gauge("spares", "Number of members that get all entries and do not vote, since three others do. A spare votes in the "+
+		"place of a node that is lost for cluster.replace_after.",
+		func(s *Status) float64 { return float64(s.spares()) })
 	gauge("log_bytes", "Size of the group's log on the disk of this member. It stays near 1 GiB, for members that were "+
 		"away. More: checkpoints fail, or stores cannot be synced; GET /api/v1/status/cluster names them.",
 		func(s *Status) float64 { return float64(s.LogBytes) })
@@ -233,6 +236,27 @@ func one(b bool) float64 {
 // votes reports whether a member counts for the quorum.
 func (s *Status) votes(id uint64) bool { return slices.Contains(s.Members.Voters, id) }
 
+// Spare reports whether a member gets all entries and does not vote, since enough others do. A voter that is being
+// replaced is none of these others: its place is free.
+func (s *Status) Spare(id uint64) bool {
+	voters := 0
+	for _, of := range s.Nodes {
+		if s.votes(of) {
+			voters++
+		}
+	}
+	return voters >= member.MaxVoters && slices.Contains(s.Members.Learners, id)
+}
+
+func (s *Status) spares() (n int) {
+	for _, id := range s.Members.Learners {
+		if s.Spare(id) {
+			n++
+		}
+	}
+	return n
+}
+
 // drained reports whether a member's node is drained.
 func (s *Status) drained(id uint64) bool {
 	for node := range s.Drained {
@@ -246,11 +270,11 @@ func (s *Status) drained(id uint64) bool {
 // maxLag is how far a ready member may lag.
 const maxLag = 5 * time.Second
 
-// Ready reports whether the member votes, lags little enough to answer queries, and is not drained. A drained
-// member answers, too, but senders and readers are to leave it.
+// Ready reports whether the member votes or is a spare, lags little enough to answer queries, and is not drained. A
+// drained member answers, too, but senders and readers are to leave it.
 func (g *Group) Ready() bool {
 	s := g.Status()
-	return s.votes(g.Member) && s.Lag < maxLag && s.Drained[g.Node] == 0
+	return g.Settled() && s.Lag < maxLag && s.Drained[g.Node] == 0
 }
 
 // Leaderless returns how long ago the member last knew a leader; 0 while it knows one.
@@ -272,10 +296,10 @@ func (g *Group) Status() Status {
 	return s
 }
 
-// Votes reports whether the member counts for the quorum.
-func (g *Group) Votes() bool {
+// Settled reports whether the member has become what it stays while nothing changes: a voter, or a spare.
+func (g *Group) Settled() bool {
 	s := g.Status()
-	return s.votes(g.Member)
+	return s.votes(g.Member) || s.Spare(g.Member)
 }
 
 // Applied returns the index of the last entry in the state.
@@ -342,8 +366,19 @@ func (g *Group) report() {
 	g.status.Store(s)
 	g.pass(s)
 	if g.Network != nil && !maps.Equal(s.Nodes, g.routed) {
+		g.sayLeft(s.Nodes)
 		g.routed = s.Nodes
 		g.Network.Route(s.Nodes)
+	}
+}
+
+// sayLeft logs which nodes have left the group.
+func (g *Group) sayLeft(now map[string]uint64) {
+	for _, node := range slices.Sorted(maps.Keys(g.routed)) {
+		if g.routed[node] != 0 && now[node] == 0 {
+			g.Logger.Warn("a node has left the cluster: it was removed, or it was lost for cluster.replace_after and a spare "+
+				"votes in its place; to join again, it needs an empty data directory", "node", node)
+		}
 	}
 }
 
