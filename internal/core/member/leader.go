@@ -469,6 +469,8 @@ func (n *Node) Remove(now int64, id ID, node string) {
 		n.answer(id, ErrOlder)
 	case !known:
 		n.answer(id, ErrUnknownNode)
+	case member == 0:
+		n.answer(id, nil) // it is removed already
 	case !n.canSpare(member):
 		n.answer(id, ErrTooFew)
 	case member == n.settings.Self.Member:

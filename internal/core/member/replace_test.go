@@ -218,9 +218,13 @@ func TestNodesAreRemoved(t *testing.T) {
 	if v := g.voters(); next.answers[12].Err != nil || !slices.Equal(v, []uint64{next.settings.Self.Member}) {
 		t.Fatalf("answered %v, the voters are %v", next.answers[12].Err, v)
 	}
+	next.Remove(g.now, 15, nodeOf(int(other-1)).Name) // again, since the first answer may be lost
 	next.Remove(g.now, 13, next.settings.Self.Name)
 	next.Join(g.now, 14, entry.Node{Name: "a", Member: 4})
 	g.pass(5000)
+	if x, is := next.answers[15]; !is || x.Err != nil {
+		t.Errorf("a repeated removal: answered %v, error %v", is, x.Err)
+	}
 	if err := next.answers[13].Err; !errors.Is(err, ErrTooFew) {
 		t.Errorf("the removal of the last node is answered %v", err)
 	}
