@@ -47,8 +47,9 @@ type loaded struct {
 	failures []string        // answers of 5xx, except by nodes that are cut off
 	refusals []string        // answers of 4xx
 	ready    map[string]bool
-	tries    int    // largest number of failed tries of one request
-	failure  string // failure of the last such try
+	late     float64 // gauges that were too late before the run
+	tries    int     // largest number of failed tries of one request
+	failure  string  // failure of the last such try
 }
 
 // The tenants of the load. Each node has an address for the second tenant.
@@ -121,7 +122,7 @@ func (l *loaded) start(name string) {
 	l.t.Helper()
 	l.name, l.quit, l.counters, l.remotes = name, make(chan struct{}), map[string]*increments{}, nil
 	l.acked, l.last, l.gap, l.failures, l.refusals, l.tries, l.failure = 0, time.Now(), 0, nil, nil, 0, ""
-	l.ready = map[string]bool{}
+	l.ready, l.late = map[string]bool{}, l.lateGauges()
 	for _, n := range nodeNames {
 		l.running.Go(func() { l.watch(n) })
 	}
@@ -191,11 +192,12 @@ func (l *loaded) finish(twoInOrder bool) {
 		}
 		l.writer.check(n)
 	}
-	// In CI, a collector may get no processor for 2 s, and its gauges are too late after that time.
-	if late := l.lateGauges(); late != 0 && soak {
+	// In CI, a collector may get no processor for 2 s, and its gauges are too late after that time. Without two nodes
+	// in order, no leader takes them in time.
+	if late := l.lateGauges() - l.late; late > 0 && soak && twoInOrder {
 		t.Errorf("%v values of gauges were too late, want none", late)
-	} else if late != 0 {
-		t.Logf("%v values of gauges were too late, and `make soak` allows none", late)
+	} else if late > 0 {
+		t.Logf("%v values of gauges were too late; while two nodes are in order, `make soak` allows none", late)
 	}
 	l.equal()
 	l.statesAgree("a")

@@ -59,6 +59,8 @@ type machine struct {
 	name    string
 	address string
 	process string // id of a process that keeps the namespace alive
+
+	silenced int // how often the machine was silenced towards another one
 }
 
 // machines makes machines with these names.
@@ -112,11 +114,13 @@ func (m *machine) cut() (restore func()) {
 }
 
 // silence drops the packets that the machine sends to another machine, but not the packets in the other
-// direction. The returned function ends this.
+// direction. The returned function ends this. Two faults at once may silence the same two machines.
 func (m *machine) silence(to *machine) (restore func()) {
 	m.t.Helper()
-	m.run("ip", "route", "add", "blackhole", to.address+"/32")
-	return func() { m.run("ip", "route", "delete", "blackhole", to.address+"/32") }
+	m.silenced++
+	route := []string{"blackhole", to.address + "/32", "metric", strconv.Itoa(m.silenced)}
+	m.run("ip", append([]string{"route", "add"}, route...)...)
+	return func() { m.run("ip", append([]string{"route", "delete"}, route...)...) }
 }
 
 // slow is a fault: the machine receives and sends at most 1 Mbit/s. The returned function ends this.
