@@ -74,6 +74,7 @@
 //
 // At the bottom:
 //
+//	stop.go            the time between a signal and the stop of the parts
 //	damage.go          what of this node's data is damaged
 //	config.go          the configuration in force, and the roles that it gives
 //	datadir.go         the data directory: its lock, its paths, small files

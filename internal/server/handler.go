@@ -77,6 +77,9 @@ func (s *server) ownFigures(of peer.Figures, tenant string) ([]byte, error) {
 // answered before, so a request waits until the journal is replayed.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.noteProxy(r.Header)
+	if s.retirement.begun.Load() {
+		w.Header().Set("Connection", "close") // the client's next request then goes to another process
+	}
 	if s.inherited.answered && !strings.HasPrefix(r.URL.Path, "/-/") {
 		_ = s.opening.wait(r.Context()) // after an error, the answer below is that the server is not ready
 	}

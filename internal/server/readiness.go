@@ -97,6 +97,8 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 		Ready: s.nodeReady(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds(),
 	}
 	switch i := s.identity.Load(); {
+	case s.retirement.begun.Load():
+		state.WaitsFor = "nothing: this process is stopping"
 	case i != nil && s.filler.Progress() != nil:
 		state.WaitsFor, state.Fill = "this node has the data of another node", toldFill(fillOf(s.filler))
 	case i != nil && !i.Joined():
@@ -141,7 +143,7 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 // its member must also vote or be a spare, lag little, and be neither drained nor damaged. If it is a gateway, a node
 // must be ready.
 func (s *server) nodeReady() bool {
-	if !s.ready.Load() {
+	if !s.ready.Load() || s.retirement.begun.Load() {
 		return false
 	}
 	if s.damage() != nil {

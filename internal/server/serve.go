@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -61,9 +62,10 @@ func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout
 			err = errors.Join(err, closed)
 		}
 	}()
-	signaled, cancel := run.WithSignals(ctx)
+	var retiring atomic.Pointer[retirement]
+	signaled, cancel := run.WithSignalsUnless(ctx, func() bool { r := retiring.Load(); return r != nil && r.hurry() })
 	defer cancel()
-	ctx, stop := context.WithCancelCause(signaled)
+	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 
 	go limitGarbage(ctx, c)
@@ -71,12 +73,33 @@ func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout
 	if err != nil {
 		return errors.Join(err, s.close())
 	}
+	retiring.Store(&s.retirement)
+	defer context.AfterFunc(signaled, func() {
+		s.retire(ctx)
+		stop(context.Cause(signaled))
+	})()
 	s.restarter.begin(signaled, stop)
 	err = run.Run(ctx, c.Drain, s.parts(func() error { return s.announce(stdout) })...)
 	if signal := (run.SignalError{}); errors.As(context.Cause(ctx), &signal) {
 		logger.Info("stopped", "cause", signal)
 	}
 	return errors.Join(err, s.close())
+}
+
+// retire makes this process unready at once, lets another node lead, and then waits for http.shutdown_delay. A process
+// that has not been ready has no clients, and its roles may not be built yet. It waits no longer than ctx.
+func (s *server) retire(ctx context.Context) {
+	if !s.ready.Load() {
+		return
+	}
+	delay := s.config.HTTP.ShutdownDelay
+	s.retirement.waiting.Store(delay > 0)
+	s.retirement.begun.Store(true)
+	s.handOver()
+	if delay > 0 {
+		s.logger.Info("stopping: not ready any more, and still answering; another signal ends the wait", "for", delay)
+		s.retirement.wait(ctx, delay)
+	}
 }
 
 // checkFiles reads the files that the configuration names, so that a server neither starts nor

@@ -129,6 +129,7 @@ type server struct {
 	inherited     *inheritance
 	opening       opening
 	ready         atomic.Bool
+	retirement    retirement
 	readied       chan struct{} // closed when the server is ready for the first time
 	listeningTold listeningTold
 	reloader      *reloader
@@ -143,7 +144,7 @@ func newServer(
 	c settings.Config, from *settings.Source, registry *prometheus.Registry, log *serverLog,
 ) (*server, error) {
 	s := &server{
-		config: c, registry: registry, logger: log.Logger, log: log,
+		config: c, registry: registry, logger: log.Logger, log: log, retirement: retirement{hurried: make(chan struct{})},
 		started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch(),
 	}
 	s.current.Store(&c)

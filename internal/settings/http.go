@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/grafana/regexp"
 
@@ -18,6 +19,8 @@ type HTTP struct {
 	Listeners []HTTPListener `yaml:"listeners" help:"more addresses, each with its tenant"`
 
 	MaxConnections int `yaml:"max_connections" help:"open connections, HTTP and gRPC together; 0: three eighths of the process' file limit, at most 8192" reload:"restart"`
+
+	ShutdownDelay time.Duration `yaml:"shutdown_delay" help:"how long a process that is asked to stop still answers, while /-/ready already answers 503: long enough for load balancers to notice"`
 
 	OperatorLoopback bool   `yaml:"operator_loopback" help:"answer operators on loopback without a token; set false behind a proxy on this machine"`
 	OperatorsFile    string `yaml:"operators_file" help:"file with the tokens of operators; a reload reads it again"`
@@ -63,6 +66,9 @@ func (c HTTP) Validate() []conf.Problem {
 	problems = append(append(problems, c.checkHosts()...), c.checkOrigin()...)
 	if c.MaxConnections < 0 || c.MaxConnections > 0 && c.MaxConnections < 8 {
 		problems = append(problems, conf.Problem{Key: "max_connections", Text: "must be 0, or 8 or more"})
+	}
+	if c.ShutdownDelay < 0 {
+		problems = append(problems, conf.Problem{Key: "shutdown_delay", Text: "must be 0s or more"})
 	}
 	if c.TrustTenantHeader && c.TenantsFile != "" {
 		problems = append(problems, conf.Problem{

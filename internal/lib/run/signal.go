@@ -25,13 +25,19 @@ const SameStop = 2 * time.Second
 // once, without the drain, with the status that shells give to a process killed by that signal. The
 // returned function ends the watch.
 func WithSignals(parent context.Context) (context.Context, context.CancelFunc) {
+	return WithSignalsUnless(parent, func() bool { return false })
+}
+
+// WithSignalsUnless is WithSignals for a process that may wait before it drains. `hurry` ends that wait, and reports
+// whether there was one: then the signal counts like the first one.
+func WithSignalsUnless(parent context.Context, hurry func() bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	watched, end := context.WithCancel(context.Background())
 	go func() {
 		defer signal.Stop(signals)
-		if again, ok := watch(watched, signals, func(s os.Signal) { cancel(SignalError{s}) }); ok {
+		if again, ok := watch(watched, signals, func(s os.Signal) { cancel(SignalError{s}) }, hurry); ok {
 			fmt.Fprintf(os.Stderr, "received %s again, %s or more after the first: exit without draining\n", again, SameStop)
 			os.Exit(128 + int(again.(syscall.Signal)))
 		}
@@ -42,18 +48,23 @@ func WithSignals(parent context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// watch calls `stop` at the first signal. It returns the next signal that comes SameStop or more
-// after the first, or false once ctx is done.
-func watch(ctx context.Context, signals <-chan os.Signal, stop func(os.Signal)) (again os.Signal, ok bool) {
-	var first time.Time
+// watch calls `stop` at the first signal, and `hurry` at the next signal that comes SameStop or more after it. It
+// returns a signal for which hurry returns false, or false once ctx is done.
+func watch(
+	ctx context.Context, signals <-chan os.Signal, stop func(os.Signal), hurry func() bool,
+) (again os.Signal, ok bool) {
+	var last time.Time // of the signals that counted
 	for {
 		select {
 		case s := <-signals:
 			switch {
-			case first.IsZero():
-				first = time.Now()
+			case last.IsZero():
+				last = time.Now()
 				stop(s)
-			case time.Since(first) >= SameStop:
+			case time.Since(last) < SameStop:
+			case hurry():
+				last = time.Now()
+			default:
 				return s, true
 			}
 		case <-ctx.Done():

@@ -62,7 +62,7 @@ func TestASecondSignalSoonIsTheSameStop(t *testing.T) {
 					}
 				}()
 				var stops []os.Signal
-				again, ok := watch(ctx, signals, func(s os.Signal) { stops = append(stops, s) })
+				again, ok := watch(ctx, signals, func(s os.Signal) { stops = append(stops, s) }, func() bool { return false })
 				if len(stops) != 1 || stops[0] != tt.signals[0].signal {
 					t.Errorf("the stops are %v, want %v once", stops, tt.signals[0].signal)
 				}
@@ -73,6 +73,32 @@ func TestASecondSignalSoonIsTheSameStop(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A process that waits before it drains is hurried by a second signal, which may come twice, too. After that, the next
+// one ends it at once.
+func TestASecondSignalHurries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan os.Signal)
+		go func() {
+			for _, after := range []time.Duration{0, SameStop / 2, SameStop, 0, SameStop / 2, SameStop} {
+				time.Sleep(after) // on synctest's clock
+				signals <- syscall.SIGTERM
+			}
+		}()
+		waits, hurried, begun := true, time.Duration(0), time.Now()
+		hurry := func() bool {
+			was := waits
+			if waits = false; was {
+				hurried = time.Since(begun)
+			}
+			return was
+		}
+		_, ok := watch(t.Context(), signals, func(os.Signal) {}, hurry)
+		if ended := time.Since(begun); !ok || hurried != 3*time.Second || ended != 6*time.Second {
+			t.Errorf("the wait ended after %v, and the process after %v (%t)", hurried, ended, ok)
+		}
+	})
 }
 
 // The process drains after the first signal, and a later signal ends it at once. The test repeats the
