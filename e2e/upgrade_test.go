@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -42,9 +41,10 @@ func buildPrevious(t *testing.T) {
 // previousProgram returns the path of the previous release's program.
 func previousProgram() string { return freshet + "-previous" }
 
-// Under load, the nodes go from the previous release to the present program, one after the other. One of them goes
-// back while versions are mixed, and another one is killed. Nothing is lost or counted twice, and no sender gets
-// an answer of 5xx from a node that is in order. Collectors follow once all nodes have the present program.
+// Under load, the nodes go from the previous release to the present program, one after the other, and back again. While
+// versions are mixed, nodes are killed. Then all go to the present program for good, and collectors follow. Nothing is
+// lost or counted twice, and no sender gets an answer of 5xx from a node that is in order. In `make soak`, versions are
+// mixed for 10 minutes.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(insideVariable) == "" {
@@ -53,39 +53,47 @@ func TestUpgrade(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
+	mixed, kills := inCI/2, 1
+	if soak {
+		mixed, kills = 30*time.Second, 20
+	}
 	previous := previousProgram()
 	l := startClusterOf(t, previous)
-	for _, n := range nodeNames {
-		l.extra[n] = append(l.extra[n], "--cluster-upgrade-after", "2s")
-	}
 	before := l.format()
 	l.start("upgrade")
 	l.eachOnce(func(node string) {
 		l.changes(node, freshet)
-		if len(l.upgraded(freshet)) == 2 {
-			reach(time.Now().Add(3 * time.Second))
-			if format := l.format(); format != before {
-				t.Errorf("while a node runs the previous release, the log uses format %d instead of %d", format, before)
-			}
-			l.changes(node, previous)
-			l.restarts("kill", node, l.nodes[node], func() {
-				l.nodes[node].signal(t, syscall.SIGKILL)
-				<-l.nodes[node].exited
-				l.begin(node)
+		for i := 0; len(l.upgraded(freshet)) == 2 && i < kills; i++ {
+			reach(time.Now().Add(mixed))
+			victim := nodeNames[i%len(nodeNames)]
+			l.restarts("kill", victim, l.nodes[victim], func() {
+				l.nodes[victim].kill(t)
+				l.begin(victim)
 			})
-			l.changes(node, freshet)
 		}
 	})
-	if tries := max(l.tries, l.writer.tries); tries > 1 {
-		t.Errorf("a write failed at %d nodes in a row: %s%s", tries, l.failure, l.writer.failure)
+	reach(time.Now().Add(mixed))
+	if format := l.format(); format != before {
+		t.Errorf("before cluster.upgrade_after, the log uses format %d instead of %d", format, before)
 	}
+	l.eachOnce(func(node string) { l.changes(node, previous) })
+	l.mayNotRetryTwice()
 	l.finish(true)
+
+	for _, n := range nodeNames {
+		l.extra[n] = append(l.extra[n], "--cluster-upgrade-after", "2s")
+	}
+	l.start("upgraded")
+	l.eachOnce(func(node string) { l.changes(node, freshet) })
 	eventually(t, time.Minute, "the log uses the format of the present program", func() error {
 		if format := l.format(); format != member.Format {
 			return fmt.Errorf("it uses format %d, and the program knows %d", format, member.Format)
 		}
 		return nil
 	})
+	l.mayNotRetryTwice()
+	l.finish(true)
+
 	secret := l.pushSecret()
 	for machine, tenant := range map[string]string{"d": firstTenant, "e": secondTenant} {
 		p := l.collectors[tenant]
@@ -94,9 +102,17 @@ func TestUpgrade(t *testing.T) {
 		l.collectors[tenant] = l.startCollectorAt(machine, p.dataDir, secret, "--dogstatsd-tenant", tenant)
 		l.collectors[tenant].waitReady(t)
 	}
-	l.start("upgraded")
+	l.start("collectors")
 	reach(time.Now().Add(inCI))
 	l.finish(true)
+}
+
+// mayNotRetryTwice is a check that no write failed at two nodes in a row.
+func (l *loaded) mayNotRetryTwice() {
+	l.t.Helper()
+	if tries := max(l.tries, l.writer.tries); tries > 1 {
+		l.t.Errorf("a write failed at %d nodes in a row: %s%s", tries, l.failure, l.writer.failure)
+	}
 }
 
 // format returns the format that the log uses.
