@@ -3,7 +3,10 @@ package e2e
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -168,27 +171,51 @@ func (p *process) noGroupWaits() error {
 // alerts would fire and recordings would have holes. After the stall all is as if there had been none.
 func TestRulesWaitForTheirData(t *testing.T) {
 	t.Parallel() // it mostly waits
-	stall := 60 * time.Second
-	if soak {
-		stall = 4 * time.Minute
-	}
 	am := startAlertmanager(t, freeAddress(t))
 	p, _ := ruleServer(t, feedRules, am.HTTP)
 	f := startFeed(t, p)
-	reach(time.Now().Add(30 * time.Second)) // ranges are full; before, the traffic was indeed low
-	eventually(t, time.Minute, "the alert of level fires alone", func() error {
-		all, err := am.firing()
-		if _, fires := all["AlwaysOn"]; err == nil && (!fires || len(all) > 1) {
-			err = fmt.Errorf("firing are %v", all)
+	checkStall(t, p, am, "silent", func(stalled bool) { f.stalled.Store(stalled) })
+}
+
+// TestRulesWaitForSendersThatWereSentBack does the same with a sender that gets a 503: it holds data
+// because the server told it to.
+func TestRulesWaitForSendersThatWereSentBack(t *testing.T) {
+	t.Parallel() // it mostly waits
+	am := startAlertmanager(t, freeAddress(t))
+	p, _ := ruleServer(t, feedRules, am.HTTP)
+	config := filepath.Join(p.dataDir, "freshet.yaml")
+	usual, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	startPatientFeed(t, p)
+	checkStall(t, p, am, "refused", func(stalled bool) {
+		text := string(usual)
+		if stalled {
+			text += "distributor: {rate: 1}\n"
 		}
-		return err
+		write(t, config, text)
+		if status, text := p.post(t, "/-/reload"); status != http.StatusOK {
+			t.Fatalf("the reload answers %d: %s", status, text)
+		}
 	})
+}
+
+// checkStall lets `stall` hold back the data of the feed for a while, and checks that the rules wait.
+func checkStall(t *testing.T, p, am *process, reason string, stall func(bool)) {
+	t.Helper()
+	lasting := 60 * time.Second
+	if soak {
+		lasting = 4 * time.Minute
+	}
+	reach(time.Now().Add(30 * time.Second)) // ranges are full; before, the traffic was indeed low
+	eventually(t, time.Minute, "the alert of level fires alone", func() error { return firesAlone(am, "AlwaysOn") })
 	changes := watchAlerts(t, am)
 	begun := time.Now()
 
-	f.stalled.Store(true)
+	stall(true)
 	stalled := time.Now()
-	eventually(t, 45*time.Second, "both groups are stale", func() error {
+	eventually(t, 50*time.Second, "both groups are stale", func() error {
 		var state waitingState
 		if err := p.ask("/api/v1/status/rules", nil, &state); err != nil {
 			return err
@@ -199,7 +226,11 @@ func TestRulesWaitForTheirData(t *testing.T) {
 				stale++
 			}
 		}
-		if stale != 2 || len(state.Late) != 1 || state.Late[0].Reason != "silent" || state.Late[0].Sender == "" {
+		late := map[string]bool{}
+		for _, l := range state.Late {
+			late[l.Reason] = true
+		}
+		if stale != 2 || !late[reason] {
 			return fmt.Errorf("the state is %+v", state)
 		}
 		return nil
@@ -208,8 +239,8 @@ func TestRulesWaitForTheirData(t *testing.T) {
 	if n, err := p.ownMetric("freshet_rules_stale_groups"); err != nil || n != 2 {
 		t.Errorf("freshet_rules_stale_groups is %v, error %v", n, err)
 	}
-	reach(stalled.Add(stall))
-	f.stalled.Store(false)
+	reach(stalled.Add(lasting))
+	stall(false)
 	ended := time.Now()
 	eventually(t, time.Minute, "no group waits", p.noGroupWaits)
 	t.Logf("caught up after %v", time.Since(ended).Round(time.Second))
