@@ -12,6 +12,7 @@
 //	query.go       ask PromQL
 //	events.go      list events
 //	ledger.go      show the books
+//	alerts.go      show the alerts that are pending or fire
 //	rules.go       show rules and what they wait for, and check files
 //	explain.go     say what a datagram would become
 //	diagnose.go    say why a server is slow
@@ -26,6 +27,7 @@
 //	convert.go     convert another program's configuration
 //	completion.go  scripts for shells
 //	version.go     which build this is
+//	pages.go       page after page, for --watch
 //	stream.go      answers that go on until the client leaves
 //	text.go        colours, sizes and times for people
 package cli

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -21,7 +20,6 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/lib/command"
-	"github.com/freshet-io/freshet/internal/lib/run"
 )
 
 func newLedgerCommand() *cobra.Command {
@@ -42,63 +40,23 @@ state and reason. At a node of a cluster, the books of all nodes are added up.`,
 	raw := cmd.Flags().Bool("json", false, "print the server's answer unchanged")
 	local := cmd.Flags().Bool("local", false, "in a cluster, the books of the asked node alone")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		l := ledgerView{View: terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr()), server: *server, raw: *raw, live: *watch,
-			local: *local}
-		if *watch {
-			ctx, cancel := run.WithSignals(cmd.Context())
-			defer cancel()
-			return l.watch(ctx)
-		}
-		return l.show(cmd.Context())
+		l := ledgerView{pages: newPages(cmd, *raw, *watch), server: *server, local: *local}
+		return l.run(cmd.Context(), l.show)
 	}
 	return cmd
 }
 
 // ledgerView shows the books of a server to people.
 type ledgerView struct {
-	terminal.View
+	pages
 	server apiclient.Server
-	raw    bool
-	local  bool             // only the books of the asked node
-	live   bool             // show page after page
-	screen *terminal.Screen // nil if the output is not a terminal
-	seen   []answer.Ledger  // the latest answers, to compute rates
+	local  bool            // only the books of the asked node
+	seen   []answer.Ledger // the latest answers, to compute rates
 }
 
 // rateWindow is the number of answers over which a rate is computed. Tiles are stored in bursts, ten
 // seconds apart, so a shorter window would show jumps.
 const rateWindow = 10
-
-func (l *ledgerView) watch(ctx context.Context) (err error) {
-	if err := l.show(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil // the user interrupted the command
-		}
-		return err
-	}
-	if screen := terminal.NewScreen(l.Out); screen != nil && !l.raw {
-		if err := screen.Open(); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, screen.Close()) }()
-		l.screen = screen
-	}
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			if err := l.show(ctx); err != nil && ctx.Err() == nil {
-				// The command goes on: the server may be restarting, and users want to watch that.
-				if err := l.draw(err.Error()); err != nil {
-					return err
-				}
-			}
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
 
 func (l *ledgerView) show(ctx context.Context) error {
 	of := url.Values{}
@@ -127,19 +85,7 @@ func (l *ledgerView) show(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if l.live && l.screen == nil {
-		text += "\n" // separates pages
-	}
-	return l.draw(strings.TrimSuffix(text, "\n"))
-}
-
-// draw shows a page.
-func (l *ledgerView) draw(text string) error {
-	if l.screen != nil {
-		return l.screen.Draw(strings.Split(text, "\n"))
-	}
-	_, err := fmt.Fprintln(l.Out, text)
-	return err
+	return l.draw(text)
 }
 
 // page lays out the books for people.

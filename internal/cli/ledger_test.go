@@ -95,8 +95,8 @@ func TestLedgerOnATerminal(t *testing.T) {
 	defer web.Close()
 	var out strings.Builder
 	l := ledgerView{
-		View:   terminal.View{Out: &out, Notes: io.Discard, Columns: 80, Colour: true},
-		server: apiclient.Server{Address: web.URL}, live: true,
+		pages:  pages{View: terminal.View{Out: &out, Notes: io.Discard, Columns: 80, Colour: true}, live: true},
+		server: apiclient.Server{Address: web.URL},
 	}
 	show := func() {
 		t.Helper()
