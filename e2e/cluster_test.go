@@ -167,6 +167,10 @@ type state struct {
 			What string `json:"what"`
 		} `json:"damage"`
 
+		Disk *struct {
+			Short bool `json:"short"`
+		} `json:"disk"`
+
 		Digest     string   `json:"digest"`
 		LogBytes   uint64   `json:"log_bytes"`
 		Leaderless *float64 `json:"leaderless_seconds"`

@@ -105,7 +105,10 @@ func (d *disk) freeze() (thaw func()) {
 }
 
 // fill takes all space that is left. The returned function gives it back.
-func (d *disk) fill() (free func()) {
+func (d *disk) fill() (free func()) { return d.fillUpTo(0) }
+
+// fillUpTo takes all space but some bytes. The returned function gives it back.
+func (d *disk) fillUpTo(left int64) (free func()) {
 	d.t.Helper()
 	f, err := os.Create(d.filler)
 	if err != nil {
@@ -113,9 +116,18 @@ func (d *disk) fill() (free func()) {
 	}
 	defer f.Close()
 	var end int64
-	for size := int64(diskBytes); size >= 512; { // Fallocate writes no block
+	most := int64(diskBytes)
+	if left > 0 {
+		var s unix.Statfs_t
+		if err := unix.Statfs(d.mount, &s); err != nil {
+			d.t.Fatal(err)
+		}
+		most = int64(s.Bavail)*s.Bsize - left
+	}
+	for size := most; size >= 512; { // Fallocate writes no block
 		if err := unix.Fallocate(int(f.Fd()), 0, end, size); err == nil {
 			end += size
+			size = min(size, most-end)
 		} else if errors.Is(err, syscall.ENOSPC) {
 			size /= 2
 		} else {

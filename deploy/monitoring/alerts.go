@@ -29,6 +29,14 @@ or rate(freshet_aggregator_store_errors_total[5m]) > 0
 or rate(freshet_aggregator_checkpoint_errors_total[15m]) > 0`, "1m", "page",
 		"{{ $labels.instance }} cannot write to its disk: windows wait in memory, and are lost when " +
 			"the memory for them is full."},
+	{"FreshetDiskFills", `freshet_disk_free_bytes < 0.4 * freshet_disk_size_bytes
+and predict_linear(freshet_disk_free_bytes[12h], 4 * 86400) < freshet_disk_min_free_bytes
+and time() - process_start_time_seconds > 21600`, "1h", "ticket",
+		"The disk of {{ $labels.instance }} has {{ $value | humanize1024 }}B left, and at the pace of the last 12 hours " +
+			"too little within 4 days."},
+	{"FreshetDiskNearlyFull", `freshet_disk_free_bytes < freshet_disk_min_free_bytes`, "1m", "page",
+		"The disk of {{ $labels.instance }} has only {{ $value | humanize1024 }}B left. If that is so on two of three " +
+			"nodes, the cluster takes no more data."},
 	{"FreshetSamplesLost", `increase(freshet_dogstatsd_unsent_samples_total[10m]) > 0
 or increase(freshet_dogstatsd_refused_samples_total[10m]) > 0`, "", "page",
 		"{{ $labels.instance }} lost {{ $value | humanize }} samples that it had received; its log says why."},

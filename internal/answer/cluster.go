@@ -15,6 +15,14 @@ type Cluster struct {
 	Collectors []ClusterCollector `json:"collectors,omitempty"` // processes that called a node in the last 10 minutes
 
 	VersionsDiffer []ClusterVersion `json:"versions_differ,omitempty"` // versions of the program, if there are several
+
+	Tenants []ClusterTenant `json:"tenants,omitempty"` // those whose stores take most of the answering node's disk
+}
+
+// ClusterTenant is what a tenant's stores take on the disk of a node.
+type ClusterTenant struct {
+	Tenant string `json:"tenant"`
+	Bytes  uint64 `json:"bytes"`
 }
 
 // ClusterNode is the state of one node. If the node cannot be reached, its figures are the last known
@@ -50,6 +58,8 @@ type ClusterNode struct {
 
 	Damage *Damage `json:"damage,omitempty"` // of the node's data, if any is damaged
 
+	Disk *ClusterDisk `json:"disk,omitempty"` // missing until it is measured
+
 	Outbox *ClusterOutbox `json:"outbox,omitempty"` // of the node's own collector
 
 	Fill *ClusterFill `json:"fill,omitempty"` // missing unless the node is being filled
@@ -61,6 +71,14 @@ type ClusterNode struct {
 type Damage struct {
 	What  string    `json:"what"`
 	Since time.Time `json:"since"` // when it was found
+}
+
+// ClusterDisk is the file system of a node's data directory.
+type ClusterDisk struct {
+	FreeBytes    uint64 `json:"free_bytes"`
+	SizeBytes    uint64 `json:"size_bytes"`
+	MinFreeBytes uint64 `json:"min_free_bytes"` // cluster.min_free
+	Short        bool   `json:"short"`          // less is free: if that is so on too many nodes, writes are refused
 }
 
 // ClusterFill is the progress of a node that gets the data of another node.

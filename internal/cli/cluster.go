@@ -275,17 +275,18 @@ func printCluster(out io.Writer, c *answer.Cluster) error {
 		b.WriteString("no leader: writes fail, and queries answer only in part (partial_response=true)\n")
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "node\tstate\tpart\tapplied\tlag\tlog\tclock\tdigest\toutbox\tversion\taddress\t")
+	fmt.Fprintln(w, "node\tstate\tpart\tapplied\tlag\tlog\tdisk free\tclock\tdigest\toutbox\tversion\taddress\t")
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
 		digest := n.Digest
 		if digest == "" {
 			digest = "?"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", n.Name, nodeState(c, n), n.Part,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", n.Name, nodeState(c, n), n.Part,
 			known(n.Applied, func(v uint64) string { return strconv.FormatUint(v, 10) }),
 			known(n.LagSeconds, func(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) + " s" }),
 			known(n.LogBytes, func(v uint64) string { return size(int64(v)) }),
+			known(n.Disk, func(d answer.ClusterDisk) string { return size(int64(d.FreeBytes)) }),
 			known(n.AheadSeconds, func(v float64) string { return fmt.Sprintf("%+.3f s", v) }),
 			digest, known(n.Outbox, func(o answer.ClusterOutbox) string { return size(int64(o.Bytes)) }), n.Version, n.Address)
 	}
@@ -314,7 +315,7 @@ func printCluster(out io.Writer, c *answer.Cluster) error {
 		}
 		fmt.Fprintf(&b, "versions differ: %s\n", strings.Join(all, " | "))
 	}
-	if err := printCollectors(&b, c.Collectors); err != nil {
+	if err := errors.Join(printCollectors(&b, c.Collectors), printTenants(&b, c.Tenants)); err != nil {
 		return err
 	}
 	_, err := io.WriteString(out, b.String())
@@ -359,6 +360,25 @@ func printCollectors(b *strings.Builder, all []answer.ClusterCollector) error {
 			known(p.Outbox, func(o answer.ClusterOutbox) string { return size(int64(o.Bytes)) }),
 			known(p.Outbox, func(o answer.ClusterOutbox) string { return fmt.Sprintf("%.1f s", o.OldestSeconds) }),
 			known(p.ToldSeconds, ago), p.Version)
+	}
+	return w.Flush()
+}
+
+// shownTenants is how many tenants the status shows; its JSON has more.
+const shownTenants = 10
+
+// printTenants prints which tenants take most of the disk.
+func printTenants(b *strings.Builder, all []answer.ClusterTenant) error {
+	if len(all) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\ntenant\ton disk\t")
+	for _, t := range all[:min(len(all), shownTenants)] {
+		fmt.Fprintf(w, "%s\t%s\t\n", t.Tenant, size(int64(t.Bytes)))
+	}
+	if more := len(all) - shownTenants; more > 0 {
+		fmt.Fprintf(w, "and %d more\t\t\n", more)
 	}
 	return w.Flush()
 }
@@ -413,6 +433,10 @@ func printUnusual(b *strings.Builder, n *answer.ClusterNode) {
 	}
 	if n.Outbox != nil && n.Outbox.OldestSeconds > 0 {
 		say("windows of its collector wait in its outbox, the oldest for %.0f s", n.Outbox.OldestSeconds)
+	}
+	if d := n.Disk; d != nil && d.Short {
+		say("its disk has %s left, less than cluster.min_free (%s); writes are refused if that is so on too many nodes",
+			size(int64(d.FreeBytes)), size(int64(d.MinFreeBytes)))
 	}
 	for _, pin := range n.LogPins {
 		switch {

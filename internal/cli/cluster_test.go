@@ -17,12 +17,13 @@ import (
 // One node leads, one has troubles and one is gone.
 const threeNodes = `{"status":"success","data":{"cluster":"abc","leader":"a","nodes":[
 {"name":"a","ready":true,"applied":700,"lag_seconds":0.04,"part":"voter","version":"1.2.0","ahead_seconds":-0.0021,
-"address":"h1:7126","outbox":{"bytes":0,"samples":0,"oldest_seconds":0},"log_bytes":1200000000,"log_append_seconds":0.003,"leaderless_seconds":0,"digest":"agrees",
+"address":"h1:7126","outbox":{"bytes":0,"samples":0,"oldest_seconds":0},"disk":{"free_bytes":34359738368,"size_bytes":68719476736,"min_free_bytes":2147483648,"short":false},"log_bytes":1200000000,"log_append_seconds":0.003,"leaderless_seconds":0,"digest":"agrees",
 "digest_applied":640},
 {"name":"b","ready":false,"applied":650,"lag_seconds":7.21,"part":"voter","version":"1.2.0","ahead_seconds":2.5,
-"address":"h2:7126","log_bytes":3300000000,"log_append_seconds":4.25,"leaderless_seconds":61.2,"digest":"differs",
+"address":"h2:7126","disk":{"free_bytes":1073741824,"size_bytes":68719476736,"min_free_bytes":2147483648,"short":true},"log_bytes":3300000000,"log_append_seconds":4.25,"leaderless_seconds":61.2,"digest":"differs",
 "outbox":{"bytes":2097152,"samples":900,"oldest_seconds":60.4},"digest_differed":576,"damage":{"what":"its log","since":"2026-11-28T04:05:06Z"},"log_pins":["checkpoint","shop/raw"]},
 {"name":"c","ready":false,"applied":null,"lag_seconds":null,"address":"h3:7126","error":"connection refused"}],
+"tenants":[{"tenant":"default","bytes":3221225472},{"tenant":"blue","bytes":1048576}],
 "settings_differ":[{"section":"limits","nodes":[["a","c"],["b"]]}],
 "versions_differ":[{"version":"1.1.0","collectors":["web-2"]},{"version":"1.2.0","nodes":["a","b"]}],
 "collectors":[{"name":"web-1","node":"a","pushed_seconds":0.42},
@@ -30,14 +31,15 @@ const threeNodes = `{"status":"success","data":{"cluster":"abc","leader":"a","no
 "outbox":{"bytes":3355443,"samples":900,"oldest_seconds":62.04}}]}}`
 
 const threeNodesText = `cluster abc
-node  state        part   applied  lag    log      clock     digest   outbox   version  address  
-a     leads        voter  700      0.0 s  1.1 GiB  -0.002 s  agrees   0 B      1.2.0    h1:7126  
-b     damaged      voter  650      7.2 s  3.1 GiB  +2.500 s  differs  2.0 MiB  1.2.0    h2:7126  
-c     unreachable         ?        ?      ?        ?         ?        ?                 h3:7126  
+node  state        part   applied  lag    log      disk free  clock     digest   outbox   version  address  
+a     leads        voter  700      0.0 s  1.1 GiB  32.0 GiB   -0.002 s  agrees   0 B      1.2.0    h1:7126  
+b     damaged      voter  650      7.2 s  3.1 GiB  1.0 GiB    +2.500 s  differs  2.0 MiB  1.2.0    h2:7126  
+c     unreachable         ?        ?      ?        ?          ?         ?        ?                 h3:7126  
 node b: damaged since 2026-11-28T04:05:06Z: its log
 node b: it has known no leader for 61 s
 node b: a write to its log takes 4.2 s: its disk is slow
 node b: windows of its collector wait in its outbox, the oldest for 60 s
+node b: its disk has 1.0 GiB left, less than cluster.min_free (2.0 GiB); writes are refused if that is so on too many nodes
 node b: its log grows until a checkpoint succeeds
 node b: its log grows until store shop/raw can be synced
 node b: its state differs from the other nodes' since entry 576, or before: do not trust its answers, and report this bug
@@ -48,6 +50,10 @@ versions differ: 1.1.0: collector web-2 | 1.2.0: a, b
 collector  pushes to  last push  outbox   behind  told       version  
 web-1      a          0.4 s ago  ?        ?       ?                   
 web-2      ?          ?          3.2 MiB  62.0 s  0.8 s ago  1.1.0    
+
+tenant   on disk  
+default  3.0 GiB  
+blue     1.0 MiB  
 `
 
 func TestClusterStatus(t *testing.T) {

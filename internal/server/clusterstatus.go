@@ -137,7 +137,7 @@ func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
 	if !s.inCluster() {
 		return s.aloneStatus()
 	}
-	c := answer.Cluster{Nodes: make([]answer.ClusterNode, len(s.config.Cluster.Nodes))}
+	c := answer.Cluster{Nodes: make([]answer.ClusterNode, len(s.config.Cluster.Nodes)), Tenants: s.toldTenants()}
 	if i := s.identity.Load(); i != nil {
 		c.Cluster = i.Cluster
 	}
@@ -238,6 +238,7 @@ func (s *server) ownStatus() answer.ClusterNode {
 	}
 	n.Damage = s.damage()
 	n.Fill = toldFill(fillOf(s.filler))
+	n.Disk = toldDisk(s.disk.Load())
 	g, err := s.member()
 	if err != nil {
 		return n
@@ -431,5 +432,6 @@ func (s *server) aloneStatus() answer.Cluster {
 	if s.aggregator != nil {
 		n.Applied, n.LagSeconds = new(s.aggregator.Applied()), new(0.0)
 	}
-	return answer.Cluster{Leader: n.Name, Nodes: []answer.ClusterNode{n}}
+	n.Disk = toldDisk(s.disk.Load())
+	return answer.Cluster{Leader: n.Name, Nodes: []answer.ClusterNode{n}, Tenants: s.toldTenants()}
 }

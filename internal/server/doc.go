@@ -75,6 +75,7 @@
 // At the bottom:
 //
 //	stop.go            the time between a signal and the stop of the parts
+//	disk.go            the free space of the disk, and what tenants take
 //	damage.go          what of this node's data is damaged
 //	config.go          the configuration in force, and the roles that it gives
 //	datadir.go         the data directory: its lock, its paths, small files

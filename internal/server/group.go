@@ -70,7 +70,7 @@ func (s *server) openGroup() error {
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	}
 	if i := s.identity.Load(); i != nil {
-		o.Node, o.Member, o.Voters, o.Network = i.Node, i.Member, nil, s.nodes
+		o.Node, o.Member, o.Voters, o.Network, o.Short = i.Node, i.Member, nil, s.nodes, s.short
 	}
 	if len(s.forwarders) > 0 {
 		o.Backends = groupBackends{s.distributor, s.forwarders}

@@ -45,6 +45,7 @@ type peerHandler struct {
 	books   *collectorBooks
 	report  func() *peer.Report
 	damage  func() *answer.Damage // of this node's data; nil if nothing is damaged
+	disk    func() *peer.Disk     // of the data directory; nil until it is measured
 	figures tellFigures
 	copies  *filler.Copies
 	filler  *filler.Filler
@@ -172,7 +173,7 @@ func (h peerHandler) Leader(context.Context) peer.Leader {
 func (h peerHandler) Status(context.Context) peer.Status {
 	s := peer.Status{Name: h.config.Node, Member: h.self().Member, Clock: time.Now().UnixMilli(),
 		Version: build.This().Version, Lag: math.MaxInt32, Settings: h.all().Digests(),
-		Fill: fillOf(h.filler)}
+		Fill: fillOf(h.filler), Disk: h.disk()}
 	if d := h.damage(); d != nil {
 		s.Damage = &peer.Damage{What: d.What, Since: d.Since.UnixMilli()}
 	}
@@ -286,6 +287,7 @@ func (s *server) openNodes() error {
 	s.collectorBooks.register(s.registry)
 	s.nodes.handler = peerHandler{
 		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, damage: s.damage, http: s.httpURL,
+		disk:   s.disk.Load,
 		joined: s.invitation, uses: new(usage.Table), books: &s.collectorBooks, report: s.report, figures: s.figures,
 		copies: s.copies, filler: s.filler,
 	}
@@ -568,7 +570,7 @@ func (n *nodes) status(ctx context.Context, node string) (of answer.ClusterNode,
 		Member: strconv.FormatUint(s.Member, 10), Version: s.Version,
 		LogBytes: &s.LogBytes, LogPins: s.LogPins, LogAppendSeconds: &s.LogAppend,
 		LeaderlessSeconds: &s.Leaderless, LeaderlessTotalSeconds: &s.LeaderlessSum,
-		Settings: s.Settings, Leader: s.Leader, Fill: toldFill(s.Fill),
+		Settings: s.Settings, Leader: s.Leader, Fill: toldFill(s.Fill), Disk: toldDisk(s.Disk),
 	}
 	if s.Damage != nil {
 		of.Damage = &answer.Damage{What: s.Damage.What, Since: time.UnixMilli(s.Damage.Since).UTC()}

@@ -18,6 +18,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		absent bool   // no work for the part under this configuration or system
 	}{
 		{Part: run.Part{Name: "traces", Run: s.tracing.Run}},
+		{Part: run.Part{Name: "disk", Run: s.watchDisk}},
 		{Part: run.Part{Name: "ledger", Run: s.keepLedger}},
 		{Part: run.Part{Name: "forward", Run: s.runForwarders, After: s.opening.opened}, role: settings.RoleForwarder},
 		{Part: run.Part{Name: "nodes", Run: s.runNodes}, absent: !s.inCluster()},

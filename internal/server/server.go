@@ -19,6 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/memory"
+	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/receive"
 	"github.com/freshet-io/freshet/internal/adapter/rulestates"
@@ -60,16 +61,18 @@ type server struct {
 	registry       *prometheus.Registry
 	logger         *slog.Logger // writes to log
 	log            *serverLog
-	lock           *files.Lock                       // the lock of the data directory
-	identity       atomic.Pointer[identity.Identity] // the node of this data directory; nil outside a cluster
-	copies         *filler.Copies                    // of this node's data, for other nodes; nil outside a cluster
-	filler         *filler.Filler                    // fills this node; nil outside a cluster
-	nodes          *nodes                            // connections to the nodes of the cluster; nil outside a cluster
-	seen           seenNodes                         // the last known figures of the nodes
-	damaged        atomic.Pointer[answer.Damage]     // why the state of this node must not be trusted; nil if it may
-	seenBooks      seenBooks                         // the last known books of the other nodes
-	collectorBooks collectorBooks                    // of collectors on other hosts
-	figures        tellFigures                       // ownFigures, called for other nodes
+	lock           *files.Lock                            // the lock of the data directory
+	identity       atomic.Pointer[identity.Identity]      // the node of this data directory; nil outside a cluster
+	copies         *filler.Copies                         // of this node's data, for other nodes; nil outside a cluster
+	filler         *filler.Filler                         // fills this node; nil outside a cluster
+	nodes          *nodes                                 // connections to the nodes of the cluster; nil outside a cluster
+	seen           seenNodes                              // the last known figures of the nodes
+	damaged        atomic.Pointer[answer.Damage]          // why the state of this node must not be trusted; nil if it may
+	disk           atomic.Pointer[peer.Disk]              // of the data directory; nil until it is measured
+	tenantBytes    atomic.Pointer[[]answer.ClusterTenant] // that stores take on the disk; nil until they are counted
+	seenBooks      seenBooks                              // the last known books of the other nodes
+	collectorBooks collectorBooks                         // of collectors on other hosts
+	figures        tellFigures                            // ownFigures, called for other nodes
 	memory         memory.Limit
 	shares         connections.Shares // how the file descriptors are divided
 	catalogue      *catalogue.Catalogue

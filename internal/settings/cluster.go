@@ -24,6 +24,8 @@ type Cluster struct {
 	ReplaceAfter time.Duration `yaml:"replace_after" help:"how long a node must be lost before a spare node takes its place, and before an empty directory under its name may do so without freshet cluster replace"`
 	FillRate     conf.Bytes    `yaml:"fill_rate" help:"bytes a second at which a node that joins gets the data of another node; 0 for no limit"`
 
+	MinFree conf.Bytes `yaml:"min_free" help:"free bytes that the disk of a node keeps. While two of three nodes have less, the cluster takes no more data and answers 503; 0 for no limit"`
+
 	UpgradeAfter time.Duration `yaml:"upgrade_after" help:"how long all nodes must run a newer version before the cluster uses its new formats. Until then each node can go back to the older version"`
 }
 
@@ -32,9 +34,11 @@ const MinOutbox = 4 * entry.MaxSize / 2
 
 const minReplaceAfter = time.Minute
 
-// DefaultCluster has room for the windows of half an hour, each with 10,000 series of 60 bytes.
+// DefaultCluster has an outbox for the windows of half an hour, each with 10,000 series of 60 bytes. While writes are
+// refused, MinFree has room for the outbox, and as much for checkpoints and compaction.
 func DefaultCluster() Cluster {
-	return Cluster{Outbox: 1 << 30, FillRate: 50 << 20, ReplaceAfter: 10 * time.Minute, UpgradeAfter: 10 * time.Minute}
+	return Cluster{Outbox: 1 << 30, MinFree: 2 << 30, FillRate: 50 << 20, ReplaceAfter: 10 * time.Minute,
+		UpgradeAfter: 10 * time.Minute}
 }
 
 // ClusterTLS names certificates in place of a secret.
@@ -100,6 +104,9 @@ func (c *Cluster) Validate() (problems []conf.Problem) {
 	if c.FillRate < 0 || c.FillRate > 0 && c.FillRate < 64<<10 {
 		add("fill_rate", "is %v, at which a node would never be filled; set it to 64KiB or more, or to 0 for no limit",
 			c.FillRate)
+	}
+	if c.MinFree < 0 {
+		add("min_free", "is %v; set it to 0 or more", c.MinFree)
 	}
 	if c.UpgradeAfter < 0 {
 		add("upgrade_after", "is %v; set it to 0 or more", c.UpgradeAfter)

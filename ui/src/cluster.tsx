@@ -28,7 +28,13 @@ interface Node {
   digest?: 'agrees' | 'differs'
   digest_differed?: number
   damage?: { what: string; since: string }
+  disk?: { free_bytes: number; size_bytes: number; min_free_bytes: number; short: boolean }
   outbox?: Outbox
+}
+
+interface Tenant {
+  tenant: string
+  bytes: number
 }
 
 interface Outbox {
@@ -51,6 +57,7 @@ interface ClusterState {
   leader: string
   nodes: Node[]
   collectors?: Collector[]
+  tenants?: Tenant[]
   settings_differ?: { section: string; nodes: string[][] }[]
   versions_differ?: { version: string; nodes?: string[]; collectors?: string[] }[]
 }
@@ -108,7 +115,7 @@ function Alone(props: { node?: Node }) {
 }
 
 function Several(props: { cluster: ClusterState; seen: Seen[] }) {
-  const { leader, nodes, collectors } = props.cluster
+  const { leader, nodes, collectors, tenants } = props.cluster
   const ready = nodes.filter((n) => n.ready).length
   const leaderless = Math.max(0, ...nodes.map((n) => (n.error ? 0 : (n.leaderless_seconds ?? 0))))
   const differs = nodes.filter((n) => n.digest === 'differs')
@@ -149,6 +156,7 @@ function Several(props: { cluster: ClusterState; seen: Seen[] }) {
             { name: 'applied', number: true, cell: (n) => (n.applied === null ? '–' : count(n.applied)) },
             { name: 'lag', number: true, cell: (n) => figure(n.lag_seconds, seconds, lagging) },
             { name: 'log', number: true, cell: (n) => figure(n.log_bytes, bytes, largeLog) },
+            { name: 'disk free', number: true, cell: (n) => (n.disk ? <span class={n.disk.short ? 'bad' : undefined}>{bytes(n.disk.free_bytes)}</span> : '–') },
             { name: 'slowest write', number: true, cell: (n) => figure(n.log_append_seconds, seconds, slowAppend) },
             { name: 'clock', number: true, cell: (n) => figure(n.ahead_seconds, (v) => (v > 0 ? '+' : '') + seconds(v), clockOff) },
             { name: 'state is', cell: (n) => <span class={n.digest === 'differs' ? 'bad' : undefined}>{n.digest === 'agrees' ? 'the same' : n.digest === 'differs' ? 'another' : 'not compared'}</span> },
@@ -168,6 +176,18 @@ function Several(props: { cluster: ClusterState; seen: Seen[] }) {
             </div>
           ))}
       </Panel>
+      {tenants && (
+        <Panel title="Tenants on disk" note="what their stores take on the node that answers">
+          <Table
+            label="Tenants on disk"
+            rows={tenants}
+            columns={[
+              { name: 'tenant', class: 'code', cell: (t) => t.tenant },
+              { name: 'on disk', number: true, cell: (t) => bytes(t.bytes) },
+            ]}
+          />
+        </Panel>
+      )}
       {collectors && (
         <Panel title="Collectors" note="processes that called a node in the last 10 minutes; what waits in their outboxes, as they told last">
           <Table
@@ -230,6 +250,7 @@ function unusual(n: Node): string[] {
   }
   if ((n.log_append_seconds ?? 0) > slowAppend) all.push(`a write to its log takes ${seconds(n.log_append_seconds!)}: its disk is slow`)
   if (n.drained) all.push(`drained${n.drained_seconds === undefined ? '' : ` for another ${seconds(n.drained_seconds)}`}: it does not lead, and is not ready, until freshet cluster undrain ${n.name}`)
+  if (n.disk?.short) all.push(`its disk has ${bytes(n.disk.free_bytes)} left, less than cluster.min_free (${bytes(n.disk.min_free_bytes)}); writes are refused if that is so on too many nodes`)
   if (n.damage) all.push(`damaged since ${dateTime(Date.parse(n.damage.since) / 1000)}: ${n.damage.what}`)
   if (n.digest === 'differs') all.push(`its state differs since entry ${count(n.digest_differed ?? 0)}, or before: do not trust its answers, and report this bug`)
   return all

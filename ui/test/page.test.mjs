@@ -432,7 +432,7 @@ describe('the page', { concurrency: 4 }, () => {
       const well = { part: 'voter', version: '1.2.0', log_append_seconds: 0.003, leaderless_seconds: 0, digest: 'agrees' }
       const nodes = [
         { ...well, name: 'a', ready: true, applied: 700, lag_seconds: 0.04, ahead_seconds: -0.002, address: 'h1:7126', log_bytes: 1e9 },
-        { ...well, name: 'b', ready: false, applied: 650, lag_seconds: 7.2, ahead_seconds: 2.5, address: 'h2:7126', log_bytes: 4e9, log_append_seconds: 4.25, log_pins: ['checkpoint', `${hostile}/raw`], digest: 'differs', digest_differed: 576, leaderless_seconds: 61, outbox: { bytes: 2 ** 21, samples: 9, oldest_seconds: 12.5 } },
+        { ...well, name: 'b', ready: false, applied: 650, lag_seconds: 7.2, ahead_seconds: 2.5, address: 'h2:7126', log_bytes: 4e9, log_append_seconds: 4.25, log_pins: ['checkpoint', `${hostile}/raw`], digest: 'differs', digest_differed: 576, leaderless_seconds: 61, disk: { free_bytes: 2 ** 30, size_bytes: 2 ** 36, min_free_bytes: 2 ** 31, short: true }, outbox: { bytes: 2 ** 21, samples: 9, oldest_seconds: 12.5 } },
         { name: 'c', ready: false, applied: null, lag_seconds: null, part: 'removed', address: 'h3:7126', error: `refused ${hostile}` },
         { name: 'd', ready: false, applied: null, lag_seconds: null, part: 'joining', version: '1.2.0', fill: { from: 'a', bytes: 2 ** 30, of_bytes: 2 ** 32, seconds: 60, eta_seconds: 180, failures: 1, error: `damaged ${hostile}` } },
         { ...well, name: 'e', ready: false, applied: 700, lag_seconds: 0.05, log_bytes: 1e9, drained: true, drained_seconds: 1800 },
@@ -444,6 +444,7 @@ describe('the page', { concurrency: 4 }, () => {
           { name: hostile, node: 'a', pushed_seconds: 0.4 },
           { name: 'web-2', node: '', pushed_seconds: null, version: hostile, told_seconds: 0.8, outbox: { bytes: 3 * 2 ** 20, samples: 9, oldest_seconds: 62 } },
         ],
+        tenants: [{ tenant: hostile, bytes: 3 * 2 ** 30 }, { tenant: 'blue', bytes: 2 ** 20 }],
         settings_differ: [{ section: 'limits', nodes: [['a', 'c'], ['b']] }],
         versions_differ: [{ version: '1.2.0', nodes: ['a', 'b'] }, { version: hostile, collectors: ['web-2'] }],
       }
@@ -453,6 +454,8 @@ describe('the page', { concurrency: 4 }, () => {
         '2 of 6 nodes ready, a leads',
         'Node b: its log grows until a checkpoint succeeds',
         `Node b: its log grows until store ${hostile}/raw can be synced`,
+        'Node b: its disk has 1 GiB left, less than cluster.min_free (2 GiB); writes are refused if that is so on too many nodes',
+        '3 GiB',
         'Node b: a write to its log takes 4.25 s: its disk is slow',
         'Node b: its state differs since entry 576, or before: do not trust its answers, and report this bug',
         `Node c: refused ${hostile}`,

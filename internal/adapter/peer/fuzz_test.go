@@ -29,7 +29,7 @@ func FuzzBatch(f *testing.F) {
 	f.Add(whole)
 	f.Add(whole[:len(whole)-3])
 	sent, err := wire.Codec.Marshal(wire.Parts{{Body: [][]byte{body[:3], nil, body[3:]}, Bytes: len(body), Sent: 5},
-		{Body: [][]byte{body}, Bytes: len(body), Sent: -5, Applied: 7}})
+		{Body: [][]byte{body}, Bytes: len(body), Sent: -5, Applied: 7, Short: true}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -66,12 +66,14 @@ func FuzzBatch(f *testing.F) {
 
 // The bodies of a batch that is sent are not copied, and it arrives as if it had been sent by protobuf.
 func TestABatchInParts(t *testing.T) {
-	parts := wire.Parts{{Body: [][]byte{{1, 2}, nil, {3}}, Bytes: 3, Sent: 1_795_228_020_000, Applied: 1 << 40}, {}}
+	parts := wire.Parts{
+		{Body: [][]byte{{1, 2}, nil, {3}}, Bytes: 3, Sent: 1_795_228_020_000, Applied: 1 << 40, Short: true}, {}}
 	got, err := wire.Codec.Marshal(parts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &wire.Batch{Messages: []*wire.Message{{Body: []byte{1, 2, 3}, Sent: 1_795_228_020_000, Applied: 1 << 40}, {}}}
+	want := &wire.Batch{Messages: []*wire.Message{
+		{Body: []byte{1, 2, 3}, Sent: 1_795_228_020_000, Applied: 1 << 40, Short: true}, {}}}
 	var is wire.Batch
 	if err := proto.Unmarshal(got.Materialize(), &is); err != nil || !proto.Equal(&is, want) {
 		t.Errorf("arrives as %v, error %v; want %v", &is, err, want)

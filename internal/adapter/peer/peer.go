@@ -166,6 +166,14 @@ type Status struct {
 	Fill   *Fill   // nil unless the node is being filled
 
 	LogBase uint64 // index before the first entry in the log
+
+	Disk *Disk // nil until it is measured
+}
+
+// Disk is the file system of a node's data directory, in bytes.
+type Disk struct {
+	Free, Size uint64
+	MinFree    uint64 // the node's cluster.min_free
 }
 
 // Damage says what of a node's data is damaged.

@@ -75,7 +75,7 @@ func message(t testing.TB, m *raftpb.Message) member.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return member.Message{Message: parsed, Sent: 17, Applied: 5}
+	return member.Message{Message: parsed, Sent: 17, Applied: 5, Short: true}
 }
 
 // handler gives the answers that a test sets.
@@ -163,7 +163,7 @@ var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, L
 	Report: &Report{Version: "v1", Bytes: 1 << 33, Samples: 5, Oldest: 61.5},
 	Fill:   &Fill{From: "a", Bytes: 1 << 34, OfBytes: 1 << 35, Seconds: 8.5, ETA: -1, Failures: 2, Error: "disk"},
 
-	LogBase: 7}
+	LogBase: 7, Disk: &Disk{Free: 1 << 31, Size: 1 << 40, MinFree: 1 << 32}}
 
 func (h *handler) Status(context.Context) Status { return well }
 
@@ -381,9 +381,9 @@ func TestMessagesComeInOrder(t *testing.T) {
 			var body raftpb.Message
 			b, _ := m.Append(nil)
 			knows := entry.Version{Format: member.Format, Semantics: member.Semantics}
-			if err := proto.Unmarshal(b, &body); err != nil || m.Sent != 17 || m.Applied != 5 || m.Knows != knows {
-				t.Fatalf("the message has Sent = %d, Applied = %d and Knows = %v, want 17, 5 and %v; error %v",
-					m.Sent, m.Applied, m.Knows, knows, err)
+			if err := proto.Unmarshal(b, &body); err != nil || m.Sent != 17 || m.Applied != 5 || m.Knows != knows || !m.Short {
+				t.Fatalf("the message has Sent = %d, Applied = %d, Knows = %v and Short = %v, want 17, 5, %v and true; error %v",
+					m.Sent, m.Applied, m.Knows, m.Short, knows, err)
 			}
 			number := body.GetCommit()
 			if !m.Urgent {

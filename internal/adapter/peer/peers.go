@@ -151,7 +151,7 @@ func (p *Peers) Send(messages []member.Message) {
 		if err != nil {
 			panic(fmt.Sprintf("BUG: %v cannot be encoded: %v", m, err))
 		}
-		part := wire.Part{Body: body, Sent: m.Sent, Applied: m.Applied}
+		part := wire.Part{Body: body, Sent: m.Sent, Applied: m.Applied, Short: m.Short}
 		for _, b := range body {
 			part.Bytes += len(b)
 		}
@@ -364,7 +364,7 @@ func statusOf(r *wire.StatusReply) Status {
 		Leaderless: r.GetLeaderlessSeconds(), LeaderlessSum: r.GetLeaderlessTotalSeconds(),
 		LogBytes: r.GetLogBytes(), LogPins: r.GetLogPins(), LogAppend: r.GetLogAppendSeconds(),
 		Settings: r.GetSettings(), Leader: r.GetLeader(), Report: decodeReport(r.GetReport()),
-		Fill: decodeFill(r.GetFill()), LogBase: r.GetLogBase()}
+		Fill: decodeFill(r.GetFill()), LogBase: r.GetLogBase(), Disk: decodeDisk(r.GetDisk())}
 	if d := r.GetDamage(); d != nil {
 		s.Damage = &Damage{d.GetWhat(), d.GetSince()}
 	}
@@ -376,6 +376,20 @@ func statusOf(r *wire.StatusReply) Status {
 			seconds(c.GetToldSeconds())})
 	}
 	return s
+}
+
+func encodeDisk(d *Disk) *wire.Disk {
+	if d == nil {
+		return nil
+	}
+	return &wire.Disk{Free: d.Free, Size: d.Size, MinFree: d.MinFree}
+}
+
+func decodeDisk(d *wire.Disk) *Disk {
+	if d == nil {
+		return nil
+	}
+	return &Disk{Free: d.GetFree(), Size: d.GetSize(), MinFree: d.GetMinFree()}
 }
 
 func encodeReport(r *Report) *wire.Report {

@@ -365,7 +365,8 @@ func readBatch(hello *wire.Hello, b *wire.Batch) ([]member.Message, error) {
 			return nil, fmt.Errorf("%w: from %d to %d, on a stream from %d to %d", errForged, parsed.From, parsed.To,
 				hello.GetFrom(), hello.GetTo())
 		}
-		all = append(all, member.Message{Message: parsed, Sent: m.GetSent(), Applied: m.GetApplied(), Knows: knows})
+		all = append(all, member.Message{Message: parsed, Sent: m.GetSent(), Applied: m.GetApplied(), Knows: knows,
+			Short: m.GetShort()})
 	}
 	return all, nil
 }
@@ -486,6 +487,7 @@ func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.Stat
 		Clock: x.Clock, Version: x.Version, LeaderlessSeconds: x.Leaderless, LeaderlessTotalSeconds: x.LeaderlessSum,
 		LogBytes: x.LogBytes, LogPins: x.LogPins, LogAppendSeconds: x.LogAppend,
 		Settings: x.Settings, Leader: x.Leader, Report: encodeReport(x.Report), Fill: encodeFill(x.Fill), LogBase: x.LogBase,
+		Disk: encodeDisk(x.Disk),
 	}
 	if x.Damage != nil {
 		r.Damage = &wire.Damage{What: valid(x.Damage.What), Since: x.Damage.Since}

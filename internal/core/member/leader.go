@@ -15,16 +15,18 @@ import (
 	"github.com/freshet-io/freshet/internal/core/naming"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/space"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// leader is the state that a member needs while it leads. All fields except the first three belong
+// leader is the state that a member needs while it leads. All fields except the first four belong
 // to one term.
 type leader struct {
 	clocks   clocks
 	backlog  backlog.Backlog
 	versions versions
+	short    space.Short
 
 	since   int64           // when it was elected, or earlier if our clock has leapt; 0 if it is not known yet
 	ticks   int64           // number of ticks since then, which a leap of the clock does not change
@@ -65,7 +67,7 @@ func (l *leader) reset() ([]push, []proposal, []join) {
 	for _, d := range l.drains.waiting {
 		joins = append(joins, join{id: d.id})
 	}
-	*l = leader{clocks: l.clocks, backlog: l.backlog, versions: l.versions, heard: map[uint64]bool{}}
+	*l = leader{clocks: l.clocks, backlog: l.backlog, versions: l.versions, short: l.short, heard: map[uint64]bool{}}
 	return queue, writes, joins
 }
 
@@ -686,4 +688,25 @@ func (n *Node) lagging() error {
 	}
 	return fmt.Errorf("%w: each of them must still apply %d bytes of the log or more, and %d are allowed; "+
 		"`freshet diagnose` finds slow nodes", ErrBehind, behind, n.settings.MaxBehind)
+}
+
+// nearlyFull returns why nothing is proposed now: the disks of so many members are nearly full that a quorum would
+// take the room in which they recover, compact and delete. The log itself goes on: tiles close, and nodes join. The
+// error is ErrFull.
+func (n *Node) nearlyFull() error {
+	elected := time.Duration(n.leader.ticks)*replica.TickEvery < time.Duration(fresh)*time.Millisecond
+	short := n.leader.short.Stops(n.members.Voters, func(member uint64) bool {
+		return elected || n.answers(member) // followers do not hear each other, so a new leader must wait
+	})
+	if len(short) == 0 {
+		return nil
+	}
+	e := &fullDisks{}
+	for node, member := range n.state.nodes.All() {
+		if slices.Contains(short, member) {
+			e.nodes = append(e.nodes, "node "+node)
+		}
+	}
+	slices.Sort(e.nodes)
+	return e
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
@@ -35,6 +36,18 @@ var (
 	// ErrBehind is the ErrFull of a leader if the other members still have much of the log to apply.
 	ErrBehind = fmt.Errorf("%w: most nodes lag", ErrFull)
 )
+
+// fullDisks is the ErrFull of a leader while the disks of too many nodes are nearly full.
+type fullDisks struct{ nodes []string }
+
+// Error names the nodes, and the way out.
+func (e *fullDisks) Error() string {
+	return fmt.Sprintf("the cluster takes no more data, since too many disks are nearly full: less than cluster.min_free "+
+		"is left at %s; free space there, or shorten store.retention", strings.Join(e.nodes, " and "))
+}
+
+// Is makes it an ErrFull.
+func (e *fullDisks) Is(target error) bool { return target == ErrFull }
 
 // Settings of a node. Only a leader uses them: they become part of its entries.
 type Settings struct {
@@ -182,6 +195,7 @@ type Message struct {
 	Applied uint64 // the last entry that the sender has applied
 
 	Knows entry.Version // the newest version that the sender's program knows
+	Short bool          // the sender's disk is nearly full
 }
 
 // Step takes a message from another member.
@@ -190,6 +204,7 @@ func (n *Node) Step(now int64, m Message) error {
 	n.leader.clocks.heard(m.From, m.Sent)
 	n.leader.backlog.Heard(m.From, m.Applied)
 	n.leader.versions.heard(m.From, m.Knows)
+	n.leader.short.Heard(m.From, m.Short)
 	return n.replica.Step(m.Message)
 }
 
@@ -211,7 +226,7 @@ func (n *Node) Push(now int64, id ID, bytes []byte) {
 			ErrFull, n.leader.queued, maxPushes))
 		return
 	}
-	if err := n.lagging(); err != nil {
+	if err := cmp.Or(n.lagging(), n.nearlyFull()); err != nil {
 		n.answer(id, err)
 		return
 	}
@@ -229,7 +244,7 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 		n.answer(id, replica.ErrNotLeader)
 		return
 	}
-	if err := cmp.Or(n.timeless(e), n.room(e), n.lagging()); err != nil {
+	if err := cmp.Or(n.timeless(e), n.room(e), n.lagging(), n.nearlyFull()); err != nil {
 		n.answer(id, err)
 		return
 	}
@@ -339,6 +354,9 @@ func (n *Node) Transfer(to uint64) error { return n.replica.Transfer(to) }
 
 // Members asks for a change of the members: see replica.Group.
 func (n *Node) Members(voters, learners []uint64) error { return n.replica.Members(voters, learners) }
+
+// Short says whether the disk of this member is nearly full.
+func (n *Node) Short(is bool) { n.leader.short.Heard(n.settings.Self.Member, is) }
 
 // Demote keeps this member from leading from now on, since some of its data are damaged. If it leads, the next tick
 // hands over. It still votes and applies.

@@ -42,6 +42,7 @@ type testNode struct {
 	parted  bool
 	frozen  bool             // its disk takes nothing
 	unheard int              // how many of its next requests to lead are lost
+	short   bool             // it says that its disk is nearly full
 	muffled bool             // the entries that it sends are lost, and its other messages arrive
 	writes  []*replica.Write // not stored yet
 	yields  int
@@ -111,7 +112,7 @@ func (g *three) settle() {
 			for _, m := range out.Messages {
 				if to := g.nodes[m.To-1]; !from.parted && !to.parted && !from.loses(&m) && (m.Urgent || !from.muffled) {
 					busy = true
-					sent := Message{m, g.now + from.clock, from.state.Index(), from.state.Knows()}
+					sent := Message{m, g.now + from.clock, from.state.Index(), from.state.Knows(), from.short}
 					if err := to.Step(g.now+to.clock, sent); err != nil {
 						g.t.Fatal(err)
 					}

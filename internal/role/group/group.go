@@ -135,7 +135,7 @@ type Group struct {
 	unsyncedBytes int64 // the constant of the same name, except in tests
 }
 
-// Options are the parts of a group. All fields but Told, Watch, Boot and Network are required.
+// Options are the parts of a group. All fields but Told, Watch, Boot, Short and Network are required.
 type Options struct {
 	Number     uint64   // of the group
 	Member     uint64   // the number of this member, never used by another
@@ -153,6 +153,10 @@ type Options struct {
 	MaxBehind int64 // bound of the bytes of entries that a quorum has not applied
 
 	ReplaceAfter, UpgradeAfter time.Duration // see member.Settings
+
+	// Short reports whether the disk of this member is nearly full: see member.Node. It returns at once. If it is nil,
+	// the disk never is.
+	Short func() bool
 
 	Mark     uint32 // as in journal.Options
 	Seed     uint64 // of the timeouts of elections
@@ -284,6 +288,7 @@ func (g *Group) Run(ctx context.Context) error {
 			if g.demoted.Load() {
 				g.node.Demote()
 			}
+			g.node.Short(g.short())
 			g.node.Tick(g.now)
 			g.callAgain()
 			g.forgetBarriers()
@@ -336,6 +341,9 @@ func (g *Group) Halt() {
 	case <-g.ended:
 	}
 }
+
+// short reports whether the disk of this member is nearly full.
+func (g *Group) short() bool { return g.Short != nil && g.Short() }
 
 // Demote keeps this member from leading: see member.Node.
 func (g *Group) Demote() { g.demoted.Store(true) }

@@ -21,9 +21,9 @@ func (g *Group) take() error {
 		return err
 	}
 	if len(out.Messages) > 0 && g.Network != nil {
-		all, applied := make([]member.Message, len(out.Messages)), g.node.State().Index()
+		all, applied, short := make([]member.Message, len(out.Messages)), g.node.State().Index(), g.short()
 		for i, m := range out.Messages {
-			all[i] = member.Message{Message: m, Sent: g.now, Applied: applied}
+			all[i] = member.Message{Message: m, Sent: g.now, Applied: applied, Short: short}
 		}
 		g.Network.Send(all)
 	}

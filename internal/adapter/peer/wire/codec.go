@@ -23,6 +23,7 @@ type Part struct {
 	Bytes   int // of Body
 	Sent    int64
 	Applied uint64
+	Short   bool
 }
 
 // Numbers of fields in peer.proto.
@@ -32,6 +33,7 @@ const (
 	fieldBody    = 1 // of Message
 	fieldSent    = 2
 	fieldApplied = 3
+	fieldShort   = 4
 )
 
 // Marshal implements encoding.CodecV2.
@@ -45,12 +47,19 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		m := &all[i]
 		size := protowire.SizeTag(fieldSent) + protowire.SizeFixed64() + protowire.SizeTag(fieldApplied) +
 			protowire.SizeVarint(m.Applied) + protowire.SizeTag(fieldBody) + protowire.SizeBytes(m.Bytes)
+		if m.Short {
+			size += protowire.SizeTag(fieldShort) + protowire.SizeVarint(1)
+		}
 		head := protowire.AppendTag(nil, fieldMessages, protowire.BytesType)
 		head = protowire.AppendVarint(head, uint64(size))
 		head = protowire.AppendTag(head, fieldSent, protowire.Fixed64Type)
 		head = protowire.AppendFixed64(head, uint64(m.Sent))
 		head = protowire.AppendTag(head, fieldApplied, protowire.VarintType)
 		head = protowire.AppendVarint(head, m.Applied)
+		if m.Short {
+			head = protowire.AppendTag(head, fieldShort, protowire.VarintType)
+			head = protowire.AppendVarint(head, 1)
+		}
 		head = protowire.AppendTag(head, fieldBody, protowire.BytesType)
 		head = protowire.AppendVarint(head, uint64(m.Bytes))
 		out = append(out, mem.SliceBuffer(head))
@@ -114,6 +123,9 @@ func parseMessage(from []byte) (*Message, error) {
 			m.Sent = int64(sent)
 		case number == fieldApplied && kind == protowire.VarintType:
 			m.Applied, _ = protowire.ConsumeVarint(value)
+		case number == fieldShort && kind == protowire.VarintType:
+			short, _ := protowire.ConsumeVarint(value)
+			m.Short = short != 0
 		}
 		from = from[n:]
 	}

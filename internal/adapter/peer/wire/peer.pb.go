@@ -201,7 +201,7 @@ func (x FiguresRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FiguresRequest_Kind.Descriptor instead.
 func (FiguresRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{26, 0}
+	return file_peer_proto_rawDescGZIP(), []int{27, 0}
 }
 
 // Hello names the caller and the called member. Each call and each stream has one.
@@ -455,6 +455,7 @@ type Message struct {
 	Body          []byte                 `protobuf:"bytes,1,opt,name=body,proto3" json:"body,omitempty"`        // a Message of Raft's raft.proto
 	Sent          int64                  `protobuf:"fixed64,2,opt,name=sent,proto3" json:"sent,omitempty"`      // Unix milliseconds by the sender's clock
 	Applied       uint64                 `protobuf:"varint,3,opt,name=applied,proto3" json:"applied,omitempty"` // the last entry that the sender has applied
+	Short         bool                   `protobuf:"varint,4,opt,name=short,proto3" json:"short,omitempty"`     // the sender's disk has less than cluster.min_free left
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -508,6 +509,13 @@ func (x *Message) GetApplied() uint64 {
 		return x.Applied
 	}
 	return 0
+}
+
+func (x *Message) GetShort() bool {
+	if x != nil {
+		return x.Short
+	}
+	return false
 }
 
 type Ack struct {
@@ -1296,6 +1304,7 @@ type StatusReply struct {
 	Damage                 *Damage                `protobuf:"bytes,19,opt,name=damage,proto3" json:"damage,omitempty"`                                                                               // none if nothing of the node's data is damaged
 	Fill                   *Fill                  `protobuf:"bytes,20,opt,name=fill,proto3" json:"fill,omitempty"`                                                                                   // none unless the node is being filled
 	LogBase                uint64                 `protobuf:"varint,21,opt,name=log_base,json=logBase,proto3" json:"log_base,omitempty"`                                                             // index before the first entry in the log
+	Disk                   *Disk                  `protobuf:"bytes,22,opt,name=disk,proto3" json:"disk,omitempty"`                                                                                   // none until it is measured
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1477,6 +1486,74 @@ func (x *StatusReply) GetLogBase() uint64 {
 	return 0
 }
 
+func (x *StatusReply) GetDisk() *Disk {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
+// Disk is the file system of a node's data directory, in bytes.
+type Disk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Free          uint64                 `protobuf:"varint,1,opt,name=free,proto3" json:"free,omitempty"`
+	Size          uint64                 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	MinFree       uint64                 `protobuf:"varint,3,opt,name=min_free,json=minFree,proto3" json:"min_free,omitempty"` // the node's cluster.min_free
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Disk) Reset() {
+	*x = Disk{}
+	mi := &file_peer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Disk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Disk) ProtoMessage() {}
+
+func (x *Disk) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Disk.ProtoReflect.Descriptor instead.
+func (*Disk) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Disk) GetFree() uint64 {
+	if x != nil {
+		return x.Free
+	}
+	return 0
+}
+
+func (x *Disk) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Disk) GetMinFree() uint64 {
+	if x != nil {
+		return x.MinFree
+	}
+	return 0
+}
+
 // Damage says what of a node's data is damaged.
 type Damage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1488,7 +1565,7 @@ type Damage struct {
 
 func (x *Damage) Reset() {
 	*x = Damage{}
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1577,7 @@ func (x *Damage) String() string {
 func (*Damage) ProtoMessage() {}
 
 func (x *Damage) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1590,7 @@ func (x *Damage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Damage.ProtoReflect.Descriptor instead.
 func (*Damage) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{17}
+	return file_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Damage) GetWhat() string {
@@ -1546,7 +1623,7 @@ type Fill struct {
 
 func (x *Fill) Reset() {
 	*x = Fill{}
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1635,7 @@ func (x *Fill) String() string {
 func (*Fill) ProtoMessage() {}
 
 func (x *Fill) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1648,7 @@ func (x *Fill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fill.ProtoReflect.Descriptor instead.
 func (*Fill) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{18}
+	return file_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Fill) GetFrom() string {
@@ -1634,7 +1711,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1723,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1736,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{19}
+	return file_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CopyRequest) GetHello() *Hello {
@@ -1685,7 +1762,7 @@ type CopyReply struct {
 
 func (x *CopyReply) Reset() {
 	*x = CopyReply{}
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1774,7 @@ func (x *CopyReply) String() string {
 func (*CopyReply) ProtoMessage() {}
 
 func (x *CopyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1787,7 @@ func (x *CopyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyReply.ProtoReflect.Descriptor instead.
 func (*CopyReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{20}
+	return file_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CopyReply) GetFiles() []*CopiedFile {
@@ -1730,7 +1807,7 @@ type CopiedFile struct {
 
 func (x *CopiedFile) Reset() {
 	*x = CopiedFile{}
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1819,7 @@ func (x *CopiedFile) String() string {
 func (*CopiedFile) ProtoMessage() {}
 
 func (x *CopiedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1832,7 @@ func (x *CopiedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopiedFile.ProtoReflect.Descriptor instead.
 func (*CopiedFile) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{21}
+	return file_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CopiedFile) GetName() string {
@@ -1783,7 +1860,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_peer_proto_msgTypes[22]
+	mi := &file_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1872,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[22]
+	mi := &file_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +1885,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{22}
+	return file_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FetchRequest) GetHello() *Hello {
@@ -1838,7 +1915,7 @@ type FetchReply struct {
 
 func (x *FetchReply) Reset() {
 	*x = FetchReply{}
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +1927,7 @@ func (x *FetchReply) String() string {
 func (*FetchReply) ProtoMessage() {}
 
 func (x *FetchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +1940,7 @@ func (x *FetchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
 func (*FetchReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{23}
+	return file_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FetchReply) GetOffset() uint64 {
@@ -1905,7 +1982,7 @@ type PinRequest struct {
 
 func (x *PinRequest) Reset() {
 	*x = PinRequest{}
-	mi := &file_peer_proto_msgTypes[24]
+	mi := &file_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +1994,7 @@ func (x *PinRequest) String() string {
 func (*PinRequest) ProtoMessage() {}
 
 func (x *PinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[24]
+	mi := &file_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2007,7 @@ func (x *PinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinRequest.ProtoReflect.Descriptor instead.
 func (*PinRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{24}
+	return file_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PinRequest) GetHello() *Hello {
@@ -1956,7 +2033,7 @@ type PinReply struct {
 
 func (x *PinReply) Reset() {
 	*x = PinReply{}
-	mi := &file_peer_proto_msgTypes[25]
+	mi := &file_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2045,7 @@ func (x *PinReply) String() string {
 func (*PinReply) ProtoMessage() {}
 
 func (x *PinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[25]
+	mi := &file_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2058,7 @@ func (x *PinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinReply.ProtoReflect.Descriptor instead.
 func (*PinReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{25}
+	return file_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PinReply) GetError() *Error {
@@ -2003,7 +2080,7 @@ type FiguresRequest struct {
 
 func (x *FiguresRequest) Reset() {
 	*x = FiguresRequest{}
-	mi := &file_peer_proto_msgTypes[26]
+	mi := &file_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2092,7 @@ func (x *FiguresRequest) String() string {
 func (*FiguresRequest) ProtoMessage() {}
 
 func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[26]
+	mi := &file_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2105,7 @@ func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FiguresRequest.ProtoReflect.Descriptor instead.
 func (*FiguresRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{26}
+	return file_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FiguresRequest) GetHello() *Hello {
@@ -2061,7 +2138,7 @@ type FiguresReply struct {
 
 func (x *FiguresReply) Reset() {
 	*x = FiguresReply{}
-	mi := &file_peer_proto_msgTypes[27]
+	mi := &file_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2150,7 @@ func (x *FiguresReply) String() string {
 func (*FiguresReply) ProtoMessage() {}
 
 func (x *FiguresReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[27]
+	mi := &file_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2163,7 @@ func (x *FiguresReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FiguresReply.ProtoReflect.Descriptor instead.
 func (*FiguresReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{27}
+	return file_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FiguresReply) GetJson() []byte {
@@ -2107,7 +2184,7 @@ type Mark struct {
 
 func (x *Mark) Reset() {
 	*x = Mark{}
-	mi := &file_peer_proto_msgTypes[28]
+	mi := &file_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2196,7 @@ func (x *Mark) String() string {
 func (*Mark) ProtoMessage() {}
 
 func (x *Mark) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[28]
+	mi := &file_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2209,7 @@ func (x *Mark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mark.ProtoReflect.Descriptor instead.
 func (*Mark) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{28}
+	return file_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Mark) GetIndex() uint64 {
@@ -2162,7 +2239,7 @@ type Pusher struct {
 
 func (x *Pusher) Reset() {
 	*x = Pusher{}
-	mi := &file_peer_proto_msgTypes[29]
+	mi := &file_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2251,7 @@ func (x *Pusher) String() string {
 func (*Pusher) ProtoMessage() {}
 
 func (x *Pusher) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[29]
+	mi := &file_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2264,7 @@ func (x *Pusher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pusher.ProtoReflect.Descriptor instead.
 func (*Pusher) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{29}
+	return file_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Pusher) GetName() string {
@@ -2233,7 +2310,7 @@ type ShareRequest struct {
 
 func (x *ShareRequest) Reset() {
 	*x = ShareRequest{}
-	mi := &file_peer_proto_msgTypes[30]
+	mi := &file_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2322,7 @@ func (x *ShareRequest) String() string {
 func (*ShareRequest) ProtoMessage() {}
 
 func (x *ShareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[30]
+	mi := &file_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2335,7 @@ func (x *ShareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareRequest.ProtoReflect.Descriptor instead.
 func (*ShareRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{30}
+	return file_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ShareRequest) GetHello() *Hello {
@@ -2310,7 +2387,7 @@ type Books struct {
 
 func (x *Books) Reset() {
 	*x = Books{}
-	mi := &file_peer_proto_msgTypes[31]
+	mi := &file_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2399,7 @@ func (x *Books) String() string {
 func (*Books) ProtoMessage() {}
 
 func (x *Books) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[31]
+	mi := &file_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2412,7 @@ func (x *Books) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Books.ProtoReflect.Descriptor instead.
 func (*Books) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{31}
+	return file_peer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Books) GetProducer() uint64 {
@@ -2387,7 +2464,7 @@ type StageFigures struct {
 
 func (x *StageFigures) Reset() {
 	*x = StageFigures{}
-	mi := &file_peer_proto_msgTypes[32]
+	mi := &file_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2476,7 @@ func (x *StageFigures) String() string {
 func (*StageFigures) ProtoMessage() {}
 
 func (x *StageFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[32]
+	mi := &file_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2489,7 @@ func (x *StageFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageFigures.ProtoReflect.Descriptor instead.
 func (*StageFigures) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{32}
+	return file_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StageFigures) GetStage() uint32 {
@@ -2463,7 +2540,7 @@ type Durations struct {
 
 func (x *Durations) Reset() {
 	*x = Durations{}
-	mi := &file_peer_proto_msgTypes[33]
+	mi := &file_peer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2552,7 @@ func (x *Durations) String() string {
 func (*Durations) ProtoMessage() {}
 
 func (x *Durations) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[33]
+	mi := &file_peer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2565,7 @@ func (x *Durations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Durations.ProtoReflect.Descriptor instead.
 func (*Durations) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{33}
+	return file_peer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Durations) GetSum() float64 {
@@ -2529,7 +2606,7 @@ type TenantBooks struct {
 
 func (x *TenantBooks) Reset() {
 	*x = TenantBooks{}
-	mi := &file_peer_proto_msgTypes[34]
+	mi := &file_peer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2618,7 @@ func (x *TenantBooks) String() string {
 func (*TenantBooks) ProtoMessage() {}
 
 func (x *TenantBooks) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[34]
+	mi := &file_peer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2631,7 @@ func (x *TenantBooks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantBooks.ProtoReflect.Descriptor instead.
 func (*TenantBooks) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{34}
+	return file_peer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TenantBooks) GetTenant() string {
@@ -2583,7 +2660,7 @@ type ShareReply struct {
 
 func (x *ShareReply) Reset() {
 	*x = ShareReply{}
-	mi := &file_peer_proto_msgTypes[35]
+	mi := &file_peer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2595,7 +2672,7 @@ func (x *ShareReply) String() string {
 func (*ShareReply) ProtoMessage() {}
 
 func (x *ShareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[35]
+	mi := &file_peer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2608,7 +2685,7 @@ func (x *ShareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
 func (*ShareReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{35}
+	return file_peer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ShareReply) GetError() *Error {
@@ -2652,7 +2729,7 @@ type Use struct {
 
 func (x *Use) Reset() {
 	*x = Use{}
-	mi := &file_peer_proto_msgTypes[36]
+	mi := &file_peer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2664,7 +2741,7 @@ func (x *Use) String() string {
 func (*Use) ProtoMessage() {}
 
 func (x *Use) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[36]
+	mi := &file_peer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2677,7 +2754,7 @@ func (x *Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Use.ProtoReflect.Descriptor instead.
 func (*Use) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{36}
+	return file_peer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Use) GetTenant() string {
@@ -2728,7 +2805,7 @@ type Bounds struct {
 
 func (x *Bounds) Reset() {
 	*x = Bounds{}
-	mi := &file_peer_proto_msgTypes[37]
+	mi := &file_peer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2740,7 +2817,7 @@ func (x *Bounds) String() string {
 func (*Bounds) ProtoMessage() {}
 
 func (x *Bounds) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[37]
+	mi := &file_peer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2753,7 +2830,7 @@ func (x *Bounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bounds.ProtoReflect.Descriptor instead.
 func (*Bounds) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{37}
+	return file_peer_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Bounds) GetTenant() string {
@@ -2810,11 +2887,12 @@ const file_peer_proto_rawDesc = "" +
 	"\x15outbox_oldest_seconds\x18\x04 \x01(\x01R\x13outboxOldestSeconds\"k\n" +
 	"\x05Batch\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x124\n" +
-	"\bmessages\x18\x02 \x03(\v2\x18.freshet.peer.v1.MessageR\bmessages\"K\n" +
+	"\bmessages\x18\x02 \x03(\v2\x18.freshet.peer.v1.MessageR\bmessages\"a\n" +
 	"\aMessage\x12\x12\n" +
 	"\x04body\x18\x01 \x01(\fR\x04body\x12\x12\n" +
 	"\x04sent\x18\x02 \x01(\x10R\x04sent\x12\x18\n" +
-	"\aapplied\x18\x03 \x01(\x04R\aapplied\"\x05\n" +
+	"\aapplied\x18\x03 \x01(\x04R\aapplied\x12\x14\n" +
+	"\x05short\x18\x04 \x01(\bR\x05short\"\x05\n" +
 	"\x03Ack\"O\n" +
 	"\vPushRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x12\n" +
@@ -2900,7 +2978,7 @@ const file_peer_proto_rawDesc = "" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\"=\n" +
 	"\rStatusRequest\x12,\n" +
-	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xd2\x06\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xfd\x06\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x06R\x06member\x12\x14\n" +
@@ -2926,10 +3004,15 @@ const file_peer_proto_rawDesc = "" +
 	"\x06report\x18\x12 \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\x12/\n" +
 	"\x06damage\x18\x13 \x01(\v2\x17.freshet.peer.v1.DamageR\x06damage\x12)\n" +
 	"\x04fill\x18\x14 \x01(\v2\x15.freshet.peer.v1.FillR\x04fill\x12\x19\n" +
-	"\blog_base\x18\x15 \x01(\x04R\alogBase\x1a;\n" +
+	"\blog_base\x18\x15 \x01(\x04R\alogBase\x12)\n" +
+	"\x04disk\x18\x16 \x01(\v2\x15.freshet.peer.v1.DiskR\x04disk\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"I\n" +
+	"\x04Disk\x12\x12\n" +
+	"\x04free\x18\x01 \x01(\x04R\x04free\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x19\n" +
+	"\bmin_free\x18\x03 \x01(\x04R\aminFree\"2\n" +
 	"\x06Damage\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x10R\x05since\"\xb8\x01\n" +
@@ -3062,7 +3145,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_peer_proto_goTypes = []any{
 	(Error_Kind)(0),          // 0: freshet.peer.v1.Error.Kind
 	(ChangeRequest_Kind)(0),  // 1: freshet.peer.v1.ChangeRequest.Kind
@@ -3084,31 +3167,32 @@ var file_peer_proto_goTypes = []any{
 	(*LeaderReply)(nil),      // 17: freshet.peer.v1.LeaderReply
 	(*StatusRequest)(nil),    // 18: freshet.peer.v1.StatusRequest
 	(*StatusReply)(nil),      // 19: freshet.peer.v1.StatusReply
-	(*Damage)(nil),           // 20: freshet.peer.v1.Damage
-	(*Fill)(nil),             // 21: freshet.peer.v1.Fill
-	(*CopyRequest)(nil),      // 22: freshet.peer.v1.CopyRequest
-	(*CopyReply)(nil),        // 23: freshet.peer.v1.CopyReply
-	(*CopiedFile)(nil),       // 24: freshet.peer.v1.CopiedFile
-	(*FetchRequest)(nil),     // 25: freshet.peer.v1.FetchRequest
-	(*FetchReply)(nil),       // 26: freshet.peer.v1.FetchReply
-	(*PinRequest)(nil),       // 27: freshet.peer.v1.PinRequest
-	(*PinReply)(nil),         // 28: freshet.peer.v1.PinReply
-	(*FiguresRequest)(nil),   // 29: freshet.peer.v1.FiguresRequest
-	(*FiguresReply)(nil),     // 30: freshet.peer.v1.FiguresReply
-	(*Mark)(nil),             // 31: freshet.peer.v1.Mark
-	(*Pusher)(nil),           // 32: freshet.peer.v1.Pusher
-	(*ShareRequest)(nil),     // 33: freshet.peer.v1.ShareRequest
-	(*Books)(nil),            // 34: freshet.peer.v1.Books
-	(*StageFigures)(nil),     // 35: freshet.peer.v1.StageFigures
-	(*Durations)(nil),        // 36: freshet.peer.v1.Durations
-	(*TenantBooks)(nil),      // 37: freshet.peer.v1.TenantBooks
-	(*ShareReply)(nil),       // 38: freshet.peer.v1.ShareReply
-	(*Use)(nil),              // 39: freshet.peer.v1.Use
-	(*Bounds)(nil),           // 40: freshet.peer.v1.Bounds
-	nil,                      // 41: freshet.peer.v1.Error.SamplesEntry
-	nil,                      // 42: freshet.peer.v1.JoinReply.NodesEntry
-	nil,                      // 43: freshet.peer.v1.StatusReply.SettingsEntry
-	nil,                      // 44: freshet.peer.v1.Use.MetricsEntry
+	(*Disk)(nil),             // 20: freshet.peer.v1.Disk
+	(*Damage)(nil),           // 21: freshet.peer.v1.Damage
+	(*Fill)(nil),             // 22: freshet.peer.v1.Fill
+	(*CopyRequest)(nil),      // 23: freshet.peer.v1.CopyRequest
+	(*CopyReply)(nil),        // 24: freshet.peer.v1.CopyReply
+	(*CopiedFile)(nil),       // 25: freshet.peer.v1.CopiedFile
+	(*FetchRequest)(nil),     // 26: freshet.peer.v1.FetchRequest
+	(*FetchReply)(nil),       // 27: freshet.peer.v1.FetchReply
+	(*PinRequest)(nil),       // 28: freshet.peer.v1.PinRequest
+	(*PinReply)(nil),         // 29: freshet.peer.v1.PinReply
+	(*FiguresRequest)(nil),   // 30: freshet.peer.v1.FiguresRequest
+	(*FiguresReply)(nil),     // 31: freshet.peer.v1.FiguresReply
+	(*Mark)(nil),             // 32: freshet.peer.v1.Mark
+	(*Pusher)(nil),           // 33: freshet.peer.v1.Pusher
+	(*ShareRequest)(nil),     // 34: freshet.peer.v1.ShareRequest
+	(*Books)(nil),            // 35: freshet.peer.v1.Books
+	(*StageFigures)(nil),     // 36: freshet.peer.v1.StageFigures
+	(*Durations)(nil),        // 37: freshet.peer.v1.Durations
+	(*TenantBooks)(nil),      // 38: freshet.peer.v1.TenantBooks
+	(*ShareReply)(nil),       // 39: freshet.peer.v1.ShareReply
+	(*Use)(nil),              // 40: freshet.peer.v1.Use
+	(*Bounds)(nil),           // 41: freshet.peer.v1.Bounds
+	nil,                      // 42: freshet.peer.v1.Error.SamplesEntry
+	nil,                      // 43: freshet.peer.v1.JoinReply.NodesEntry
+	nil,                      // 44: freshet.peer.v1.StatusReply.SettingsEntry
+	nil,                      // 45: freshet.peer.v1.Use.MetricsEntry
 }
 var file_peer_proto_depIdxs = []int32{
 	4,  // 0: freshet.peer.v1.Hello.report:type_name -> freshet.peer.v1.Report
@@ -3119,71 +3203,72 @@ var file_peer_proto_depIdxs = []int32{
 	12, // 5: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
 	12, // 6: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
 	0,  // 7: freshet.peer.v1.Error.kind:type_name -> freshet.peer.v1.Error.Kind
-	41, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
+	42, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
 	12, // 9: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
 	3,  // 10: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
 	12, // 11: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
-	42, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
+	43, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
 	3,  // 13: freshet.peer.v1.ChangeRequest.hello:type_name -> freshet.peer.v1.Hello
 	1,  // 14: freshet.peer.v1.ChangeRequest.kind:type_name -> freshet.peer.v1.ChangeRequest.Kind
 	3,  // 15: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
 	3,  // 16: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
-	31, // 17: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
-	32, // 18: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
-	43, // 19: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
+	32, // 17: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
+	33, // 18: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
+	44, // 19: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
 	4,  // 20: freshet.peer.v1.StatusReply.report:type_name -> freshet.peer.v1.Report
-	20, // 21: freshet.peer.v1.StatusReply.damage:type_name -> freshet.peer.v1.Damage
-	21, // 22: freshet.peer.v1.StatusReply.fill:type_name -> freshet.peer.v1.Fill
-	3,  // 23: freshet.peer.v1.CopyRequest.hello:type_name -> freshet.peer.v1.Hello
-	24, // 24: freshet.peer.v1.CopyReply.files:type_name -> freshet.peer.v1.CopiedFile
-	3,  // 25: freshet.peer.v1.FetchRequest.hello:type_name -> freshet.peer.v1.Hello
-	3,  // 26: freshet.peer.v1.PinRequest.hello:type_name -> freshet.peer.v1.Hello
-	12, // 27: freshet.peer.v1.PinReply.error:type_name -> freshet.peer.v1.Error
-	3,  // 28: freshet.peer.v1.FiguresRequest.hello:type_name -> freshet.peer.v1.Hello
-	2,  // 29: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
-	4,  // 30: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
-	3,  // 31: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
-	39, // 32: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
-	34, // 33: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
-	35, // 34: freshet.peer.v1.ShareRequest.stages:type_name -> freshet.peer.v1.StageFigures
-	37, // 35: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
-	36, // 36: freshet.peer.v1.StageFigures.spent:type_name -> freshet.peer.v1.Durations
-	36, // 37: freshet.peer.v1.StageFigures.age:type_name -> freshet.peer.v1.Durations
-	12, // 38: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
-	39, // 39: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
-	40, // 40: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
-	44, // 41: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
-	5,  // 42: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
-	5,  // 43: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
-	8,  // 44: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
-	9,  // 45: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
-	13, // 46: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
-	16, // 47: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
-	18, // 48: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
-	33, // 49: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
-	29, // 50: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
-	15, // 51: freshet.peer.v1.Peer.Change:input_type -> freshet.peer.v1.ChangeRequest
-	22, // 52: freshet.peer.v1.Peer.Copy:input_type -> freshet.peer.v1.CopyRequest
-	25, // 53: freshet.peer.v1.Peer.Fetch:input_type -> freshet.peer.v1.FetchRequest
-	27, // 54: freshet.peer.v1.Peer.Pin:input_type -> freshet.peer.v1.PinRequest
-	7,  // 55: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
-	7,  // 56: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
-	10, // 57: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
-	11, // 58: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
-	14, // 59: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
-	17, // 60: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
-	19, // 61: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
-	38, // 62: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
-	30, // 63: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
-	10, // 64: freshet.peer.v1.Peer.Change:output_type -> freshet.peer.v1.Reply
-	23, // 65: freshet.peer.v1.Peer.Copy:output_type -> freshet.peer.v1.CopyReply
-	26, // 66: freshet.peer.v1.Peer.Fetch:output_type -> freshet.peer.v1.FetchReply
-	28, // 67: freshet.peer.v1.Peer.Pin:output_type -> freshet.peer.v1.PinReply
-	55, // [55:68] is the sub-list for method output_type
-	42, // [42:55] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	21, // 21: freshet.peer.v1.StatusReply.damage:type_name -> freshet.peer.v1.Damage
+	22, // 22: freshet.peer.v1.StatusReply.fill:type_name -> freshet.peer.v1.Fill
+	20, // 23: freshet.peer.v1.StatusReply.disk:type_name -> freshet.peer.v1.Disk
+	3,  // 24: freshet.peer.v1.CopyRequest.hello:type_name -> freshet.peer.v1.Hello
+	25, // 25: freshet.peer.v1.CopyReply.files:type_name -> freshet.peer.v1.CopiedFile
+	3,  // 26: freshet.peer.v1.FetchRequest.hello:type_name -> freshet.peer.v1.Hello
+	3,  // 27: freshet.peer.v1.PinRequest.hello:type_name -> freshet.peer.v1.Hello
+	12, // 28: freshet.peer.v1.PinReply.error:type_name -> freshet.peer.v1.Error
+	3,  // 29: freshet.peer.v1.FiguresRequest.hello:type_name -> freshet.peer.v1.Hello
+	2,  // 30: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
+	4,  // 31: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
+	3,  // 32: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
+	40, // 33: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
+	35, // 34: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
+	36, // 35: freshet.peer.v1.ShareRequest.stages:type_name -> freshet.peer.v1.StageFigures
+	38, // 36: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
+	37, // 37: freshet.peer.v1.StageFigures.spent:type_name -> freshet.peer.v1.Durations
+	37, // 38: freshet.peer.v1.StageFigures.age:type_name -> freshet.peer.v1.Durations
+	12, // 39: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
+	40, // 40: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
+	41, // 41: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
+	45, // 42: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
+	5,  // 43: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
+	5,  // 44: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
+	8,  // 45: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
+	9,  // 46: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
+	13, // 47: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
+	16, // 48: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
+	18, // 49: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
+	34, // 50: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
+	30, // 51: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
+	15, // 52: freshet.peer.v1.Peer.Change:input_type -> freshet.peer.v1.ChangeRequest
+	23, // 53: freshet.peer.v1.Peer.Copy:input_type -> freshet.peer.v1.CopyRequest
+	26, // 54: freshet.peer.v1.Peer.Fetch:input_type -> freshet.peer.v1.FetchRequest
+	28, // 55: freshet.peer.v1.Peer.Pin:input_type -> freshet.peer.v1.PinRequest
+	7,  // 56: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
+	7,  // 57: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
+	10, // 58: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
+	11, // 59: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
+	14, // 60: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
+	17, // 61: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
+	19, // 62: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
+	39, // 63: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
+	31, // 64: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
+	10, // 65: freshet.peer.v1.Peer.Change:output_type -> freshet.peer.v1.Reply
+	24, // 66: freshet.peer.v1.Peer.Copy:output_type -> freshet.peer.v1.CopyReply
+	27, // 67: freshet.peer.v1.Peer.Fetch:output_type -> freshet.peer.v1.FetchReply
+	29, // 68: freshet.peer.v1.Peer.Pin:output_type -> freshet.peer.v1.PinReply
+	56, // [56:69] is the sub-list for method output_type
+	43, // [43:56] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -3197,7 +3282,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
