@@ -39,7 +39,7 @@ func TestADeadSenderFiresAlerts(t *testing.T) {
 		t.Errorf("before rules.sender_timeout: %v", err)
 	}
 	var silent notification
-	eventually(t, 2*time.Minute, "the alert about silence fires", func() error {
+	eventually(t, 4*time.Minute, "the alert about silence fires", func() error {
 		all, err := am.firing()
 		var fires bool
 		if silent, fires = all["Silent"]; err == nil && !fires {
@@ -89,7 +89,7 @@ func TestBrokenAlertmanagersDelayNoOther(t *testing.T) {
 	}
 	begun := time.Now()
 	late := startAlertmanager(t, down)
-	eventually(t, 3*time.Minute, "the Alertmanager that was down hears of the alert", func() error {
+	eventually(t, 5*time.Minute, "the Alertmanager that was down hears of the alert", func() error {
 		return firesAlone(late, "On")
 	})
 	t.Logf("heard %v after it was there", time.Since(begun).Round(time.Second))
@@ -113,16 +113,16 @@ func TestAThousandGroups(t *testing.T) {
 	p := serveRules(t, dir, fmt.Sprintf("{files: [%s/rules.yaml]}", dir))
 	healthy := func() error { return p.rulesAreHealthy("/api/v1/rules", groups) }
 	active := func() error { return p.expect("count(ALERTS_FOR_STATE)", groups, 0) }
-	eventually(t, 3*time.Minute, "all groups are evaluated", healthy)
-	eventually(t, 3*time.Minute, "all alerts are pending", active)
+	eventually(t, 5*time.Minute, "all groups are evaluated", healthy)
+	eventually(t, 5*time.Minute, "all alerts are pending", active)
 	before, err := p.value("sum(ALERTS_FOR_STATE)")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.kill(t)
 	p = serveRules(t, dir, fmt.Sprintf("{files: [%s/rules.yaml]}", dir))
-	eventually(t, 3*time.Minute, "all groups are evaluated again", healthy)
-	eventually(t, time.Minute, "alerts are active since the same times", func() error {
+	eventually(t, 5*time.Minute, "all groups are evaluated again", healthy)
+	eventually(t, 5*time.Minute, "alerts are active since the same times", func() error {
 		return p.expect("sum(ALERTS_FOR_STATE)", before, 0)
 	})
 }
@@ -169,7 +169,7 @@ func TestOwnAlerts(t *testing.T) {
 	}
 	p := serveRules(t, dataDir(t), fmt.Sprintf("{interval: 5s, tenants: {freshet: {files: [%s]}}}", file),
 		"--self-metrics")
-	eventually(t, 2*time.Minute, "all rules are evaluated", func() error {
+	eventually(t, 4*time.Minute, "all rules are evaluated", func() error {
 		return p.rulesAreHealthy("/self/api/v1/rules", 1)
 	})
 	eventually(t, time.Minute, "the alerts see Freshet's own metrics", func() error {

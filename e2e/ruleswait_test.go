@@ -215,7 +215,7 @@ func checkStall(t *testing.T, p, am *process, reason string, stall func(bool)) {
 
 	stall(true)
 	stalled := time.Now()
-	eventually(t, 50*time.Second, "both groups are stale", func() error {
+	eventually(t, 2*time.Minute, "both groups are stale", func() error {
 		var state waitingState
 		if err := p.ask("/api/v1/status/rules", nil, &state); err != nil {
 			return err
@@ -242,7 +242,7 @@ func checkStall(t *testing.T, p, am *process, reason string, stall func(bool)) {
 	reach(stalled.Add(lasting))
 	stall(false)
 	ended := time.Now()
-	eventually(t, time.Minute, "no group waits", p.noGroupWaits)
+	eventually(t, 3*time.Minute, "no group waits", p.noGroupWaits)
 	t.Logf("caught up after %v", time.Since(ended).Round(time.Second))
 	reach(time.Now().Add(10 * time.Second))
 
@@ -259,7 +259,7 @@ func checkStall(t *testing.T, p, am *process, reason string, stall func(bool)) {
 func checkRecording(t *testing.T, p *process, name string, want float64, from, to time.Time) {
 	t.Helper()
 	var data struct{ Result []result }
-	if err := p.ask("/api/v1/query", url.Values{"query": {name + "[10m]"}}, &data); err != nil || len(data.Result) != 1 {
+	if err := p.ask("/api/v1/query", url.Values{"query": {name + "[30m]"}}, &data); err != nil || len(data.Result) != 1 {
 		t.Fatalf("%s: %v, error %v", name, data, err)
 	}
 	n, last := 0, 0.0
