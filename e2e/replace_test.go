@@ -118,15 +118,28 @@ func TestANodeIsReplaced(t *testing.T) {
 // of its samples would run ahead of the clock.
 func breathe(float64) { reach(time.Now().Add(2 * time.Millisecond)) }
 
-// A cluster goes back to a single node while it writes, and grows again. The first node that is removed leads.
-func TestAClusterGoesBackToOneNode(t *testing.T) {
+// A machine with data becomes a cluster while it gets writes, which goes back to a single node, and grows again. The
+// first node that is removed leads. Counters go on as if nothing had happened.
+func TestOneNodeBecomesThreeAndOneAgain(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
 		return
 	}
-	c := startTrio(t)
+	c := newTrio(t)
+	for _, n := range nodeNames {
+		c.dirs[n] = dataDir(t)
+	}
+	sent := c.oneMachine()
+	must(t, freshet, "cluster", "init", "--data-dir", c.dirs["a"], "--name", "a")
+	c.begin("a")
+	hits := c.startIncrements("unixgram", c.nodes["a"].Unixgram, "hits", 2)
+	c.begin("b", "c")
+	c.caughtUp()
+	hits.stop() // node a may be removed
+	sent += hits.sent
 	leader := c.leader()
 	second, last := next(leader), next(next(leader))
+	hits = c.startIncrements("unixgram", c.nodes[last].Unixgram, "hits", 2)
 	w := c.startWriter("shrinks", breathe, last)
 	if _, err := c.cluster(last, "remove", second); err == nil || !strings.Contains(err.Error(), "--yes") {
 		t.Errorf("a removal without --yes: %v", err)
@@ -141,12 +154,16 @@ func TestAClusterGoesBackToOneNode(t *testing.T) {
 		c.nodes[node].terminate(t)
 	}
 	c.vote(last, last)
+	hits.stop()
+	sent += hits.sent
+	c.uninterrupted(last, "hits", sent)
 	if _, err := c.cluster(last, "remove", last, "--yes"); err == nil || !strings.Contains(err.Error(), "too few") {
 		t.Errorf("the removal of the last node: %v", err)
 	}
 	reach(time.Now().Add(time.Second))
 	c.nodes[last].terminate(t)
 	c.begin(last)
+	hits = c.startIncrements("unixgram", c.nodes[last].Unixgram, "hits", 2)
 	for _, node := range []string{leader, second} {
 		c.dirs[node] = dataDir(t)
 	}
@@ -154,6 +171,11 @@ func TestAClusterGoesBackToOneNode(t *testing.T) {
 	c.vote(last, nodeNames...)
 	c.caughtUp()
 	w.stop()
+	hits.stop()
+	sent += hits.sent
+	for _, node := range nodeNames {
+		c.uninterrupted(node, "hits", sent)
+	}
 	for _, node := range nodeNames {
 		w.check(node)
 	}
@@ -163,6 +185,16 @@ func TestAClusterGoesBackToOneNode(t *testing.T) {
 		t.Errorf("%d writes were acknowledged; refused: %q", len(w.acked), w.refused)
 	}
 	t.Logf("%d writes were acknowledged; the longest pause was %v", len(w.acked), w.longest)
+}
+
+// uninterrupted waits until a counter has its total at a node, and checks that it never began again: its increase is
+// what was sent.
+func (c *trio) uninterrupted(node, name string, sent float64) {
+	c.t.Helper()
+	c.hasAll(node, name, sent)
+	if v, err := c.nodes[node].value("increase(" + name + "[1h] anchored)"); err != nil || v != sent {
+		c.t.Errorf("node %s: the increase of %s is %v, error %v, want %v", node, name, v, err, sent)
+	}
 }
 
 // Two of three nodes are lost for good, and the cluster goes on with the third one: it has everything that was

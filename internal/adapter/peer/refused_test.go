@@ -141,6 +141,16 @@ func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 				x.reason, err, x.text, refusals(b, x.reason)-before)
 		}
 	}
+	// A node that was removed, or replaced by another directory, may still hand over windows, and nothing else.
+	former := right()
+	former.From = 9
+	before := refusals(b, refusedMember)
+	if _, err := c.Push(t.Context(), &wire.PushRequest{Hello: former}); err != nil || refusals(b, refusedMember) != before {
+		t.Errorf("a push of a former member: %v", err)
+	}
+	if _, err := c.Write(t.Context(), &wire.WriteRequest{Hello: former}); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("a write of a former member: %v", err)
+	}
 	if !slices.Equal(outdated, []uint64{2}) {
 		t.Errorf("the node was told of the later epochs %v, want 2", outdated)
 	}

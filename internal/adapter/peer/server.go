@@ -266,12 +266,13 @@ type knows uint8
 
 const (
 	knowsNothing knows = iota // either side may not know its cluster or the recovery epoch yet
-	knowsCluster
-	knowsMembers // the members of both sides
+	pushes                    // the cluster; a node that was removed or replaced hands over its last windows
+	knowsCluster              // the cluster, of which the sender is a part
+	knowsMembers              // the members of both sides
 )
 
 func (s *Server) greetMember(who Identity, h *wire.Hello, knows knows) error {
-	if who.Collector {
+	if who.Collector || knows == pushes {
 		return nil
 	}
 	is, known := uint64(0), false
@@ -373,7 +374,7 @@ func readBatch(hello *wire.Hello, b *wire.Batch) ([]member.Message, error) {
 
 // Push handles a call with a push.
 func (s *Server) Push(ctx context.Context, in *wire.PushRequest) (*wire.Reply, error) {
-	if err := s.greet(ctx, in.GetHello(), knowsCluster); err != nil {
+	if err := s.greet(ctx, in.GetHello(), pushes); err != nil {
 		return nil, err
 	}
 	if p, _ := entry.ParsePush(in.GetPush()); !p.Leaves { // CheckPush returns the error
