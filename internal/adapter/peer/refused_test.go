@@ -145,7 +145,8 @@ func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 	former := right()
 	former.From = 9
 	before := refusals(b, refusedMember)
-	if _, err := c.Push(t.Context(), &wire.PushRequest{Hello: former}); err != nil || refusals(b, refusedMember) != before {
+	_, err := c.Push(t.Context(), &wire.PushRequest{Hello: former})
+	if err != nil || refusals(b, refusedMember) != before {
 		t.Errorf("a push of a former member: %v", err)
 	}
 	if _, err := c.Write(t.Context(), &wire.WriteRequest{Hello: former}); status.Code(err) != codes.FailedPrecondition {
