@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -138,4 +139,60 @@ func (p *process) waitListening(t *testing.T) {
 		}
 		return json.Unmarshal(b, &p.listening)
 	})
+}
+
+// A byte of a store's WAL changes while a node is stopped. The node finds that, and says so. It answers no query of
+// this store, while a gateway, which asks all nodes, answers all. The other nodes go on.
+func TestADamagedStoreAnswersNothing(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t, "d")
+	gateway := c.startGateway()
+	w := c.startWriter("damaged", breathe, "a")
+	reach(time.Now().Add(3 * time.Second))
+	w.stop()
+	c.caughtUp()
+	c.nodes["c"].terminate(t)
+	path := filepath.Join(c.dirs["c"], "tsdb", "default", "raw", "wal", "00000000")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(bytes.TrimRight(text, "\x00"))/2] ^= 1
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.nodes["c"] = c.start("c")
+	c.nodes["c"].waitListening(t)
+	eventually(t, time.Minute, "only node c is damaged", func() error { return c.onlyDamaged("b", "c", "wal") })
+	const query = "count_over_time(damaged[1h])"
+	eventually(t, time.Minute, "node c answers a query with 503, and says why", func() error {
+		v, err := c.nodes["c"].value(query)
+		if err == nil {
+			t.Fatalf("node c answers %v", v)
+		}
+		if !strings.Contains(err.Error(), "other nodes have all data") || !strings.Contains(err.Error(), "503") {
+			return err
+		}
+		return nil
+	})
+	for range 10 {
+		if v, err := c.nodes["c"].value(query); err == nil {
+			t.Errorf("node c answers %v", v)
+		}
+		eventually(t, time.Minute, "the gateway answers", func() error {
+			v, err := gateway.value(query)
+			if want := float64(w.count()); err == nil && v != want {
+				t.Fatalf("the gateway answers %v samples, want %v", v, want)
+			}
+			return err
+		})
+	}
+	if _, err := c.nodes["c"].get("/-/ready", nil); err == nil || !strings.Contains(err.Error(), "this node is damaged") {
+		t.Errorf("node c says %v, want that it is damaged", err)
+	}
+	w.check("a")
+	w.check("b")
 }

@@ -72,6 +72,11 @@ and increase(freshet_aggregator_checkpoints_total[15m]) == 0`, "5m", "ticket",
 	{"FreshetStoreBroken", `freshet_store_broken > 0`, "1m", "page",
 		"Store {{ $labels.store }} of tenant {{ $labels.tenant }} at {{ $labels.instance }} cannot be opened: " +
 			"it answers no queries and accepts no samples."},
+	{"FreshetStoreDamaged", `freshet_store_damaged > 0`, "", "page",
+		"A file of store {{ $labels.store }} of tenant {{ $labels.tenant }} at {{ $labels.instance }} is damaged; its log " +
+			"names the file."},
+	{"FreshetGroupLogDamaged", `freshet_group_log_damaged > 0`, "", "page",
+		"The log of the group at {{ $labels.instance }} is damaged: the next start of this process would end."},
 	{"FreshetTilesWait", `freshet_aggregator_pending_seconds > 60`, "1m", "page",
 		"The store of tenant {{ $labels.tenant }} at {{ $labels.instance }} accepts no samples: tiles wait, " +
 			"and new samples are refused once store.pending is reached."},

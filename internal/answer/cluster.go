@@ -57,6 +57,7 @@ type ClusterNode struct {
 	DigestDiffered uint64 `json:"digest_differed,omitempty"` // the first entry at which the node's state was seen to differ
 
 	Damage *Damage `json:"damage,omitempty"` // of the node's data, if any is damaged
+	Scrub  *Scrub  `json:"scrub,omitempty"`  // only of the node that answers
 
 	Disk *ClusterDisk `json:"disk,omitempty"` // missing until it is measured
 
@@ -90,6 +91,14 @@ type ClusterFill struct {
 	ETASeconds *float64 `json:"eta_seconds"`     // until it ends; null if that is not known
 	Failures   uint64   `json:"failures"`        // tries that failed
 	Error      string   `json:"error,omitempty"` // of the last one
+}
+
+// Scrub is how far a node has read its stores in search of damage.
+type Scrub struct {
+	Bytes   int64      `json:"bytes"` // that the present pass has read
+	OfBytes int64      `json:"of_bytes"`
+	Begun   time.Time  `json:"begun"`
+	Last    *time.Time `json:"last"` // when the last pass ended; null if none has since the start
 }
 
 // ClusterOutbox describes the windows that wait at a collector because no leader has acknowledged them.

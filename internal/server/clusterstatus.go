@@ -106,6 +106,7 @@ func (s *server) watchNodes(ctx context.Context) error {
 		if err := s.judgeState(s.verdict()); err != nil {
 			s.logger.Error("that this node is damaged cannot be kept: after a restart, it trusts its state again", "error", err)
 		}
+		s.followDamage()
 		select {
 		case <-time.After(watchEvery):
 		case <-ctx.Done():
@@ -236,7 +237,7 @@ func (s *server) ownStatus() answer.ClusterNode {
 	if i := s.identity.Load(); i != nil {
 		n.Member = strconv.FormatUint(i.Member, 10)
 	}
-	n.Damage = s.damage()
+	n.Damage, n.Scrub = s.foundDamage(), s.scrubbed()
 	n.Fill = toldFill(fillOf(s.filler))
 	n.Disk = toldDisk(s.disk.Load())
 	g, err := s.member()
@@ -425,7 +426,8 @@ func (s *server) partOf(node string) string {
 
 // aloneStatus describes a server in no cluster: one node, which leads.
 func (s *server) aloneStatus() answer.Cluster {
-	n := answer.ClusterNode{Name: "local", Ready: s.ready.Load(), Version: build.This().Version}
+	n := answer.ClusterNode{Name: "local", Ready: s.ready.Load(), Version: build.This().Version, Damage: s.foundDamage(),
+		Scrub: s.scrubbed()}
 	if host, err := os.Hostname(); err == nil {
 		n.Name = host
 	}

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,8 +10,15 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/marks"
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/role/group"
 )
 
@@ -34,8 +43,139 @@ func (s *server) readDamage() error {
 	return nil
 }
 
-// damage returns what of this node's data is damaged, or nil.
-func (s *server) damage() *answer.Damage { return s.damaged.Load() }
+// damage returns what of this node's data is damaged and must come from other nodes, nil if nothing is.
+func (s *server) damage() *answer.Damage {
+	if d := s.damaged.Load(); d != nil {
+		return d
+	}
+	if s.handler.Load() == nil { // the roles are not built
+		return nil
+	}
+	if g, is := s.aggregator.(*group.Group); !is || !g.Others() {
+		return nil
+	}
+	return s.foundDamage()
+}
+
+// foundDamage returns what of this process' data is damaged, nil if nothing is known to be. Without other nodes, the
+// process goes on all the same.
+func (s *server) foundDamage() *answer.Damage {
+	if d := cmp.Or(s.damaged.Load(), s.logDamage.Load()); d != nil {
+		return d
+	}
+	if s.handler.Load() == nil || s.stores == nil {
+		return nil
+	}
+	stores := s.stores.Damaged()
+	if len(stores) == 0 {
+		return nil
+	}
+	first := stores[0]
+	d := &answer.Damage{Since: first.Since.UTC(), What: fmt.Sprintf("store %s of tenant %s: %v", first.Store, first.Tenant,
+		first.Cause)}
+	if others := len(stores) - 1; others > 0 {
+		d.What += fmt.Sprintf("; and %d other stores", others)
+	}
+	return d
+}
+
+// runScrub looks for damage in the files of the stores and in the log of the group, until ctx is done.
+func (s *server) runScrub(ctx context.Context) error {
+	if !s.inGroup() {
+		return s.stores.Scrub(ctx, s.config.Store.Scrub)
+	}
+	dir, err := files.Open(s.path(answer.GroupPath))
+	if err != nil {
+		return err
+	}
+	damaged := promauto.With(s.registry).NewGauge(prometheus.GaugeOpts{Name: "freshet_group_log_damaged",
+		Help: "1 if the scrub has found damage in the log of the group. The next start of this process would find it, too, " +
+			"and end. The log of the process names the file."})
+	return s.stores.Scrub(ctx, s.config.Store.Scrub, tsdb.Others{
+		Bytes: func() (sum int64) {
+			for _, f := range completeSegments(dir) {
+				sum += s.logBytes(f)
+			}
+			return sum
+		},
+		Check: func(pace func(int64) error) {
+			d, whole := s.checkLog(dir, pace)
+			if !whole {
+				return
+			}
+			if d != nil && s.logDamage.Load() == nil {
+				s.logger.Error("the log of the group is damaged", "error", d.What)
+			}
+			s.logDamage.Store(d)
+			damaged.Set(0)
+			if d != nil {
+				damaged.Set(1)
+			}
+		},
+	})
+}
+
+// completeSegments returns the segments of the log that no longer change.
+func completeSegments(dir files.Dir) []segment.File {
+	names, err := dir.List()
+	if err != nil {
+		return nil // writes to the log fail, too, and say so
+	}
+	all := entrylog.Files(names)
+	return all[:max(0, len(all)-1)]
+}
+
+// logBytes returns the size of a segment of the log; 0 if it was removed meanwhile.
+func (s *server) logBytes(f segment.File) int64 {
+	info, err := os.Stat(s.path(answer.GroupPath, f.Name))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// checkLog reads the complete segments of the log. `whole` says that it has read all of them.
+func (s *server) checkLog(dir files.Dir, pace func(bytes int64) error) (d *answer.Damage, whole bool) {
+	for _, f := range completeSegments(dir) {
+		err := entrylog.Check(dir, f)
+		size := s.logBytes(f)
+		if size == 0 {
+			continue
+		}
+		if errors.Is(err, entrylog.ErrDamaged) {
+			return &answer.Damage{Since: time.Now().UTC(), What: err.Error()}, true
+		}
+		if pace(size) != nil { // the process stops
+			return nil, false
+		}
+	}
+	return nil, true
+}
+
+// scrubbed returns how far this node has read its stores in search of damage, or nil before it begins.
+func (s *server) scrubbed() *answer.Scrub {
+	if s.handler.Load() == nil || s.stores == nil {
+		return nil
+	}
+	p := s.stores.Scrubbed()
+	if p.Begun.IsZero() {
+		return nil
+	}
+	a := &answer.Scrub{Bytes: p.Bytes, OfBytes: p.OfBytes, Begun: p.Begun.UTC()}
+	if !p.Last.IsZero() {
+		a.Last = new(p.Last.UTC())
+	}
+	return a
+}
+
+// followDamage tells the stores whether other nodes have their data, and keeps this node from leading while it is
+// damaged.
+func (s *server) followDamage() {
+	if g, is := s.aggregator.(*group.Group); is {
+		s.stores.NeverRepair(g.Others())
+		g.Demote(s.damage() != nil)
+	}
+}
 
 // judgeState finds this node damaged if most nodes agree on a state that it does not have.
 func (s *server) judgeState(v marks.Verdict) error {
@@ -49,9 +189,6 @@ func (s *server) judgeState(v marks.Verdict) error {
 		s.damaged.Store(d)
 		s.logger.Error("the state of this node is damaged: it answers no queries and does not lead. Report this bug, or "+
 			"the machine computes wrongly", "first_entry", v.Outvoted)
-		if g, is := s.aggregator.(*group.Group); is {
-			g.Demote()
-		}
 	}
 	if _, err := os.Stat(s.path(damageFile)); err == nil {
 		return nil

@@ -79,9 +79,8 @@ func (s *server) openGroup() error {
 	if err != nil {
 		return s.wayOut(err)
 	}
-	if s.damage() != nil {
-		g.Demote()
-	}
+	s.stores.NeverRepair(g.Others())
+	g.Demote(s.damaged.Load() != nil)
 	s.aggregator, s.requests = g, group.NewRequests(g)
 	if s.inCluster() {
 		s.openGateway(g)
@@ -99,11 +98,14 @@ func (s *server) openGroup() error {
 	return nil
 }
 
-// wayOut adds advice for the user to the error of a damaged log. In a larger group, other members would
-// refill this member. A group of one has no other members.
+// wayOut adds advice for the user to the error of a damaged log.
 func (s *server) wayOut(err error) error {
 	if !errors.Is(err, entrylog.ErrDamaged) && !errors.Is(err, entrylog.ErrNone) && !errors.Is(err, replica.ErrDamaged) {
 		return err
+	}
+	if s.inCluster() && len(s.config.Cluster.Nodes) > 1 {
+		return fmt.Errorf("%w; if the other nodes go on, they have all data: replace this node, since nothing in %s can "+
+			"mend it", err, s.path(answer.GroupPath))
 	}
 	return fmt.Errorf("%w; restore a backup by freshet restore, or move %s away and start without it: what is stored "+
 		"stays, but totals of counters restart at 0, totals of up/down counters are wrong from then on, and samples that "+

@@ -286,8 +286,8 @@ func (s *server) openNodes() error {
 	}
 	s.collectorBooks.register(s.registry)
 	s.nodes.handler = peerHandler{
-		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, damage: s.damage, http: s.httpURL,
-		disk:   s.disk.Load,
+		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, damage: s.foundDamage,
+		http: s.httpURL, disk: s.disk.Load,
 		joined: s.invitation, uses: new(usage.Table), books: &s.collectorBooks, report: s.report, figures: s.figures,
 		copies: s.copies, filler: s.filler,
 	}

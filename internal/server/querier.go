@@ -28,6 +28,7 @@ import (
 // openQuerier builds the querier, which answers PromQL.
 func (s *server) openQuerier() error {
 	s.engine = promapi.NewEngine(s.config.Query, queryMemory(s.memory), s.logger, s.registry)
+	s.engine.Damaged, s.engine.Suspect = s.stores.DamageOf, s.stores.Suspect
 	s.querier = querier.New(s.stores, s.aggregator, s.config.Query.LookbackDelta, time.Now)
 	return nil
 }

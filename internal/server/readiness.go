@@ -60,7 +60,7 @@ type readyState struct {
 
 	Broken int `json:"broken"` // number of stores that cannot be opened; all other stores answer
 
-	Damage *answer.Damage `json:"damage,omitempty"` // of this node's data
+	Damage *answer.Damage `json:"damage,omitempty"` // of this node's data; only for operators
 
 	BrokenStores []record.BrokenStore `json:"broken_stores,omitempty"` // only for operators
 }
@@ -117,8 +117,11 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 			state.WaitsFor = "a node of the cluster is ready"
 		case s.stores == nil:
 		case s.damage() != nil:
-			state.Damage = s.damage()
-			state.WaitsFor = "this node is damaged: " + state.Damage.What
+			state.WaitsFor = "this node is damaged; operators see what is"
+			if operator {
+				state.Damage = s.damage()
+				state.WaitsFor = "this node is damaged: " + state.Damage.What
+			}
 		case s.drained():
 			state.WaitsFor = "this node is drained; freshet cluster undrain " + s.config.Cluster.Node + " ends that"
 		case s.ready.Load():

@@ -68,6 +68,7 @@ type server struct {
 	nodes          *nodes                                 // connections to the nodes of the cluster; nil outside a cluster
 	seen           seenNodes                              // the last known figures of the nodes
 	damaged        atomic.Pointer[answer.Damage]          // why the state of this node must not be trusted; nil if it may
+	logDamage      atomic.Pointer[answer.Damage]          // of the group's log; nil if none is known
 	disk           atomic.Pointer[peer.Disk]              // of the data directory; nil until it is measured
 	tenantBytes    atomic.Pointer[[]answer.ClusterTenant] // that stores take on the disk; nil until they are counted
 	seenBooks      seenBooks                              // the last known books of the other nodes

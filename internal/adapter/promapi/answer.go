@@ -14,6 +14,7 @@ import (
 	jsoniter "github.com/json-iterator/go"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 
+	"github.com/freshet-io/freshet/internal/core/partial"
 	"github.com/freshet-io/freshet/internal/core/querycost"
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
@@ -27,8 +28,11 @@ type parameterError string
 
 func (e parameterError) Error() string { return string(e) }
 
-// statusOf returns the status of errors that Prometheus does not know.
+// statusOf returns the status of errors that Prometheus does not know. A gateway asks another node after a 503.
 func statusOf[number any](_ number, err error) (int, bool) {
+	if errors.Is(err, partial.ErrElsewhere) {
+		return http.StatusServiceUnavailable, true
+	}
 	return http.StatusTooManyRequests, errors.Is(err, turns.ErrFull)
 }
 

@@ -43,6 +43,14 @@ type Engine struct {
 	columns  *columnCounts
 	logger   *slog.Logger
 	failed   *prometheus.CounterVec
+
+	// Damaged returns why the stores of a tenant must not answer, nil if they may. It is nil, or set before the first
+	// query.
+	Damaged func(tenant string) error
+
+	// Suspect gets the error of each query that failed, and returns the error to answer. It is nil, or set before the
+	// first query.
+	Suspect func(tenant string, err error) error
 }
 
 // NewEngine returns an engine with the limits of `cfg`. If `cfg` sets no limit for the memory
@@ -196,6 +204,12 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 		span.End()
 	}()
 	defer func() { e.count(result.Err) }()
+	of, known := tenant.FromContext(ctx)
+	if known && e.Damaged != nil {
+		if err := e.Damaged(of); err != nil { // otherwise the query would wait for samples that the store does not take
+			return &promql.Result{Err: err}
+		}
+	}
 	result = q.run(ctx, q.lane)
 	if larger := q.lane.larger; larger != nil &&
 		(needsMore(result.Err) && !errors.Is(result.Err, errHeap) || errors.Is(result.Err, errAgain)) {
@@ -211,6 +225,9 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	}
 	if _, many := errors.AsType[promql.ErrTooManySamples](result.Err); many {
 		result.Err = e.lanes.tooMany(q.lane)
+	}
+	if known && result.Err != nil && e.Suspect != nil {
+		result.Err = e.Suspect(of, result.Err)
 	}
 	return result
 }

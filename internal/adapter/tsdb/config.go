@@ -24,6 +24,7 @@ type Config struct {
 	Pending        conf.Bytes    `yaml:"pending" help:"memory for a tenant's tiles that wait for its store, at least 1MiB; once full, the tenant's new samples are refused" reload:"restart"`
 	Idle           time.Duration `yaml:"idle" help:"close a store that was neither written to nor queried for this time, at least 1m; it opens again on demand" reload:"restart"`
 	MaxOpen        int           `yaml:"max_open" help:"number of stores that a starting server opens before it is ready; of the stores in use, the largest come first" reload:"restart"`
+	Scrub          time.Duration `yaml:"scrub" help:"time in which the server reads all blocks and complete logs in search of damage, at least 1h; it reads 1 MiB a second or more; 0: never" reload:"restart"`
 	WALCompression string        `yaml:"wal_compression" help:"compression of the write-ahead log: none, snappy or zstd" reload:"restart"`
 }
 
@@ -54,6 +55,7 @@ func DefaultConfig() Config {
 		Idle: time.Hour,
 		// This is enough for all three stores of 100 tenants. Further stores open at their first use.
 		MaxOpen:        300,
+		Scrub:          7 * day, // 1 TB in a week is 1.7 MB a second
 		WALCompression: compression.Snappy,
 	}
 }
@@ -103,6 +105,10 @@ func (c Config) Validate() []conf.Problem {
 	if c.Idle < time.Minute {
 		problems = append(problems, conf.Problem{
 			Key: "idle", Text: "is so short that stores would open and close all the time; set it to 1m or more"})
+	}
+	if c.Scrub != 0 && c.Scrub < time.Hour {
+		problems = append(problems, conf.Problem{
+			Key: "scrub", Text: "is so short that reading would disturb queries; set it to 1h or more, or to 0"})
 	}
 	if c.MaxOpen < 0 {
 		problems = append(problems, conf.Problem{Key: "max_open", Text: "is negative; set it to 0 or more"})

@@ -44,6 +44,9 @@ func (s *Stores) CutBack(boot string, requests map[string]uint64) {
 	s.boot, s.requests = boot, requests
 	s.inGroup = true
 	for _, name := range slices.Sorted(maps.Keys(s.tenants)) { // sorted, so that a simulation repeats its run
+		for _, st := range s.tenants[name] {
+			st.ends.boot = boot
+		}
 		st := s.tenants[name][Raw]
 		st.keepEnds(boot, requests[name])
 		if err := st.cutBack(boot); err != nil {
@@ -121,8 +124,15 @@ func (s *store) beginEnds() error {
 	_, err := os.Stat(s.dir)
 	isNew := errors.Is(err, fs.ErrNotExist)
 	switch {
-	case s.kind != Raw || err != nil && !isNew:
+	case err != nil && !isNew:
 		return nil // the opening reports an error
+	case s.kind != Raw && s.others.Load() && isNew:
+		if err := os.MkdirAll(s.dir, 0o777); err != nil {
+			return err
+		}
+		return s.noteEnds(ends{wal: logEnd{checkpoint: -1, segment: -1}, wbl: logEnd{checkpoint: -1, segment: -1}})
+	case s.kind != Raw:
+		return nil
 	case s.ends.kept && isNew:
 		if err := os.MkdirAll(s.dir, 0o777); err != nil {
 			return err
@@ -188,6 +198,9 @@ func (s *store) saveEnds() error {
 // syncEnds syncs the store's files and saves the ends of the logs. While an opening is under way,
 // syncEnds saves no ends; the next sync does.
 func (s *store) syncEnds() error {
+	if s.others.Load() && s.kind != Raw {
+		return s.syncJudged()
+	}
 	if !s.ends.kept {
 		return s.syncFiles()
 	}
@@ -200,6 +213,27 @@ func (s *store) syncEnds() error {
 		return nil
 	}
 	return s.saveEnds()
+}
+
+// syncJudged syncs a store of tiles, and notes where its logs ended before. checkLogs needs that after a
+// power loss. The note is not synced itself: an older note only excuses more of what the power loss may
+// have done.
+func (s *store) syncJudged() error {
+	s.committing.Lock()
+	now, err := endsNow(s.dir)
+	s.committing.Unlock()
+	if err := errors.Join(err, s.syncFiles()); err != nil {
+		return err
+	}
+	if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return s.noteEnds(now)
+}
+
+func (s *store) noteEnds(now ends) error {
+	now.boot = s.ends.boot
+	return now.write(s.dir, func(string) error { return nil })
 }
 
 // newCompactor returns tsdb's compactor, which saves the ends of the logs before it puts a block into

@@ -19,6 +19,8 @@
 //	rawstate.go     State
 //	sync.go         makes written data survive a power loss
 //	read.go         queriers
+//	scrub.go        looks for damage in files that nobody may read for long
+//	content.go      reads all of a block
 //	tiles.go        WriteTiles
 //	raw.go          WriteRequests, whose phases are in the files that begin with raw
 //	rawcommit.go    samples of requests that wait for the commit
@@ -29,6 +31,8 @@
 //	store.go        one database, its users and its commits
 //	renumber.go     late samples of a series that has several numbers
 //	numbers.go      late samples on disk, and the numbers of series
+//	headcheck.go    damage in chunks of the head
+//	logcheck.go     damage in the files of a closed store, which tsdb would repair
 //	ends.go         where the logs of a store ended at its last sync
 //	unsynced.go     files whose sync failed
 //	damage.go       what can be wrong with a store's files

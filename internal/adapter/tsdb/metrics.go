@@ -14,6 +14,7 @@ import (
 type metrics struct {
 	open      prometheus.Gauge
 	broken    *prometheus.GaugeVec
+	damaged   *prometheus.GaugeVec
 	cut       *prometheus.CounterVec
 	stored    *prometheus.CounterVec
 	repeated  *prometheus.CounterVec
@@ -40,6 +41,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "1 while a store is broken: it cannot be opened, and so answers no queries and takes no " +
 				"samples; or it is open, but its directory is missing or its disk takes no writes. /-/ready and " +
 				"freshet diagnose show the cause and the way out. The store opens by itself once the cause is removed."},
+			[]string{"tenant", "store"}),
+		damaged: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "damaged",
+			Help: "1 while a file of a store is known to be damaged: the opening, a query or the scrub found it. A node " +
+				"of a cluster then does not answer from this store. The log names the file."},
 			[]string{"tenant", "store"}),
 		cut: vec("wal_cut_bytes_total",
 			"Bytes that repairs of a damaged log removed when a store was opened. The removed samples are lost unless a "+
@@ -75,8 +80,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.countRaw(store, 0, 0)
 		m.failed.WithLabelValues(store)
 	}
-	reg.MustRegister(m.open, m.broken, m.cut, m.stored, m.repeated, m.conflicts, m.refused, m.failed, m.exemplars,
-		m.exemplarsNotKept)
+	reg.MustRegister(m.open, m.broken, m.damaged, m.cut, m.stored, m.repeated, m.conflicts, m.refused, m.failed,
+		m.exemplars, m.exemplarsNotKept)
 	return m
 }
 

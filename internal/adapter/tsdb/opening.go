@@ -31,6 +31,9 @@ func (s *store) read(ctx context.Context) (*database, error) {
 	if s.closing || s.renewing {
 		return nil, ErrClosed
 	}
+	if hurt := s.hurt.Load(); hurt != nil && hurt.Damaged {
+		return nil, hurt
+	}
 	if s.db == nil && s.opening == nil {
 		if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
@@ -158,7 +161,7 @@ func (s *store) open() {
 // already have, openFiles returns that number as `used`, otherwise 0. `cut` is how many bytes tsdb's
 // repair removed from the logs.
 func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeriesRef, cut int64, err error) {
-	if err := cmp.Or(examine(s.dir), examineCheckpoint(s.dir), readLog(s.dir), s.beginEnds()); err != nil {
+	if err := cmp.Or(examine(s.dir), s.readLogs(), s.beginEnds()); err != nil {
 		return nil, 0, 0, err
 	}
 	if used, err = renumber(s.dir, with.WALCompression); err != nil {
@@ -185,9 +188,21 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 	return db, 0, cut, nil
 }
 
+// readLogs reads the logs before tsdb does. tsdb would treat errors of the disk like damage.
+func (s *store) readLogs() error {
+	if s.others.Load() {
+		return cmp.Or(examineBlocks(s.dir), s.checkLogs())
+	}
+	return cmp.Or(examineCheckpoint(s.dir), readLog(s.dir))
+}
+
 // breaks records why the store cannot be opened.
 func (s *store) breaks(cause error) {
 	now := &BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Cause: cause, WayOut: wayOut(s.dir, cause)}
+	if s.others.Load() && environment(cause) == nil {
+		now.Damaged, now.WayOut = true, otherMember
+		s.hurts.Set(1)
+	}
 	before := s.broken.Load()
 	if before != nil {
 		now.Since = before.Since
@@ -205,6 +220,9 @@ func (s *store) breaks(cause error) {
 func (s *store) mends() {
 	if before := s.broken.Swap(nil); before != nil {
 		s.fault.Set(0)
+		if before.Damaged {
+			s.hurts.Set(0)
+		}
 		s.logger.Info("a broken store is open again", "broken_for", s.now().Sub(before.Since).Round(time.Second))
 	}
 }

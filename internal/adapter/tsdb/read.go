@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/util/annotations"
 
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -26,7 +27,7 @@ func (s *Stores) Querier(tenant, store string, mint, maxt int64) (storage.Querie
 		release()
 		return nil, readError(tenant, store, err)
 	}
-	return querier{q, release}, nil
+	return querier{q, release, func(err error) error { return s.Suspect(tenant, err) }, s.hurt(tenant, store)}, nil
 }
 
 // ChunkQuerier is like Querier, but returns samples in chunks.
@@ -40,7 +41,7 @@ func (s *Stores) ChunkQuerier(tenant, store string, mint, maxt int64) (storage.C
 		release()
 		return nil, readError(tenant, store, err)
 	}
-	return chunkQuerier{q, release}, nil
+	return chunkQuerier{q, release, func(err error) error { return s.Suspect(tenant, err) }}, nil
 }
 
 // ExemplarQuerier reads a tenant's exemplars, which are in the raw store and the store of the
@@ -116,11 +117,77 @@ func readError(tenant, store string, err error) error {
 	return fmt.Errorf("read store %s of tenant %s: %w", store, tenant, err)
 }
 
-// querier keeps its database open until the querier is closed.
+// DamageOf returns the error of a tenant's damaged store. It is nil if no store is known to be damaged, or if no other
+// member has the data.
+func (s *Stores) DamageOf(tenant string) error {
+	if !s.others.Load() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, kind := range kinds {
+		st := s.tenants[tenant][kind]
+		if st == nil {
+			continue
+		}
+		for _, damage := range []*BrokenError{st.broken.Load(), st.hurt.Load()} {
+			if damage != nil && damage.Damaged {
+				return readError(tenant, kind, damage)
+			}
+		}
+	}
+	return nil
+}
+
+// querier keeps its database open until the querier is closed. It shows its errors to Stores.Suspect, except for the
+// errors of iterators: to wrap these would cost something for each sample.
 type querier struct {
 	storage.Querier
 	release func()
+	suspect func(error) error
+	hurt    *BrokenError // a damaged file of the store, nil if none is known
 }
+
+// notes adds a warning if the answer may lack what a damaged file had.
+func (q querier) notes(all annotations.Annotations) annotations.Annotations {
+	if q.hurt != nil {
+		all.Add(fmt.Errorf("store %s of tenant %s may lack samples: %w", q.hurt.Store, q.hurt.Tenant, q.hurt.Cause))
+	}
+	return all
+}
+
+func (q querier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints,
+	matchers ...*labels.Matcher) storage.SeriesSet {
+	return suspectSet{q.Querier.Select(ctx, sorted, hints, matchers...), q}
+}
+
+func (q querier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints,
+	matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	values, notes, err := q.Querier.LabelValues(ctx, name, hints, matchers...)
+	return values, q.notes(notes), q.suspect(err)
+}
+
+func (q querier) LabelNames(ctx context.Context, hints *storage.LabelHints,
+	matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	names, notes, err := q.Querier.LabelNames(ctx, hints, matchers...)
+	return names, q.notes(notes), q.suspect(err)
+}
+
+type suspectSet struct {
+	storage.SeriesSet
+	of querier
+}
+
+func (s suspectSet) Err() error { return s.of.suspect(s.SeriesSet.Err()) }
+
+func (s suspectSet) Warnings() annotations.Annotations { return s.of.notes(s.SeriesSet.Warnings()) }
+
+type suspectChunkSet struct {
+	storage.ChunkSeriesSet
+	suspect func(error) error
+}
+
+func (s suspectChunkSet) Err() error { return s.suspect(s.ChunkSeriesSet.Err()) }
 
 func (q querier) Close() error {
 	defer q.release()
@@ -130,6 +197,12 @@ func (q querier) Close() error {
 type chunkQuerier struct {
 	storage.ChunkQuerier
 	release func()
+	suspect func(error) error
+}
+
+func (q chunkQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints,
+	matchers ...*labels.Matcher) storage.ChunkSeriesSet {
+	return suspectChunkSet{q.ChunkQuerier.Select(ctx, sorted, hints, matchers...), q.suspect}
 }
 
 func (q chunkQuerier) Close() error {

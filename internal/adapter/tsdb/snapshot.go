@@ -5,26 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 
-	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/tsdb"
-	"github.com/prometheus/prometheus/tsdb/chunks"
-	"github.com/prometheus/prometheus/tsdb/index"
-
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
-
-// Content counts the contents of a store's blocks.
-type Content struct {
-	Tenant, Store string
-	Blocks        int
-	Series        int // of all blocks: a series in three blocks counts three times
-	Samples       uint64
-}
 
 // Snapshot copies every store on disk into dir/<tenant>/<store> as blocks, and calls `done` after
 // each. Blocks are hard links, so dir must be on the same file system. The samples in memory become
@@ -91,21 +76,6 @@ func Verify(ctx context.Context, dataDir string, done func(Content)) error {
 	return nil
 }
 
-// blockDirs returns the directories in a snapshot's store. All of them are blocks. It returns none
-// if there is no such store.
-func blockDirs(dir string) (all []string, err error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			all = append(all, filepath.Join(dir, e.Name()))
-		}
-	}
-	return all, nil
-}
-
 // read adds up the contents of all blocks of a store.
 func (c *Content) read(ctx context.Context, dir string) error {
 	blocks, err := blockDirs(dir)
@@ -118,67 +88,4 @@ func (c *Content) read(ctx context.Context, dir string) error {
 		}
 	}
 	return nil
-}
-
-func (c *Content) readBlock(ctx context.Context, dir string) (err error) {
-	block, err := tsdb.OpenBlock(slog.New(slog.DiscardHandler), dir, nil, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, block.Close()) }()
-	idx, err := block.Index()
-	if err != nil {
-		return err
-	}
-	defer idx.Close()
-	data, err := block.Chunks()
-	if err != nil {
-		return err
-	}
-	defer data.Close()
-	name, value := index.AllPostingsKey()
-	postings, err := idx.Postings(ctx, name, value)
-	if err != nil {
-		return err
-	}
-	c.Blocks++
-	var b labels.ScratchBuilder
-	var metas []chunks.Meta
-	series, samples := uint64(0), uint64(0)
-	for ; postings.Next(); series++ {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		n, err := readSeries(idx, data, postings.At(), &b, &metas)
-		if err != nil {
-			return err
-		}
-		samples += n
-	}
-	if err := postings.Err(); err != nil {
-		return err
-	}
-	if has := block.Meta().Stats; has.NumSeries != series || has.NumSamples != samples {
-		return fmt.Errorf("has %d series and %d samples, and should have %d series and %d samples",
-			series, samples, has.NumSeries, has.NumSamples)
-	}
-	c.Series += int(series)
-	c.Samples += samples
-	return nil
-}
-
-func readSeries(
-	idx tsdb.IndexReader, data tsdb.ChunkReader, ref storage.SeriesRef, b *labels.ScratchBuilder, metas *[]chunks.Meta,
-) (samples uint64, err error) {
-	if err := idx.Series(ref, b, metas); err != nil {
-		return 0, fmt.Errorf("series %d: %w", ref, err)
-	}
-	for _, meta := range *metas {
-		chunk, _, err := data.ChunkOrIterable(meta) // checks its checksum, too
-		if err != nil {
-			return 0, fmt.Errorf("series %s: %w", b.Labels(), err)
-		}
-		samples += uint64(chunk.NumSamples())
-	}
-	return samples, nil
 }

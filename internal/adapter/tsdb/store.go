@@ -32,6 +32,7 @@ type store struct {
 	logger *slog.Logger
 	opened prometheus.Gauge
 	fault  prometheus.Gauge   // 1 while `broken` or `ill` is set
+	hurts  prometheus.Gauge   // 1 while `hurt` is set, or `broken` says that the store is damaged
 	cut    prometheus.Counter // bytes that repairs removed
 	now    func() time.Time
 	growth *growth.Tracker
@@ -40,8 +41,11 @@ type store struct {
 	fsync func(path string) error
 	ends  keptEnds
 
+	others *atomic.Bool // other members of the group have the data: see Stores.NeverRepair
+
 	broken atomic.Pointer[BrokenError] // why the last opening failed; nil if it succeeded
 	ill    atomic.Pointer[BrokenError] // the fault since the opening, as of the last look
+	hurt   atomic.Pointer[BrokenError] // a closed file that is damaged: see check; nil if none is known
 
 	mu       sync.Mutex
 	options  *tsdb.Options // options for the next opening

@@ -22,15 +22,24 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			logger:  s.logger.With("tenant", name, "store", kind),
 			opened:  s.metrics.open,
 			fault:   s.metrics.broken.WithLabelValues(name, kind),
+			hurts:   s.metrics.damaged.WithLabelValues(name, kind),
 			cut:     s.metrics.cut.WithLabelValues(name, kind),
 			now:     s.now,
 			growth:  s.growth,
 			note:    s.note,
 			byHand:  s.byHand,
-			fsync:   func(path string) error { return s.fsync(path) },
+
+			others: &s.others,
+
+			fsync: func(path string) error { return s.fsync(path) },
 		}
 	}
 	if s.inGroup {
+		for kind, st := range stores {
+			if kind != Raw {
+				st.ends.boot = s.boot
+			}
+		}
 		stores[Raw].keepEnds(s.boot, s.requests[name])
 	}
 	return stores

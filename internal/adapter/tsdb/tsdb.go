@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,8 +35,10 @@ type Stores struct {
 	syncTime time.Duration
 	note     func(name string) // called when a store was opened
 	byHand   bool              // see CompactByHand
+	others   atomic.Bool       // see NeverRepair
 	warming  progress
 	noted    noted
+	*scrub
 
 	mu      sync.Mutex
 	closed  bool
@@ -65,6 +68,7 @@ func Open(
 		syncTurn: make(chan struct{}, 1),
 		syncTime: syncTime,
 		tenants:  map[string]map[string]*store{},
+		scrub:    newScrub(reg),
 	}
 	s.note = s.noteOpened
 	if err := os.MkdirAll(s.dir, 0o777); err != nil {

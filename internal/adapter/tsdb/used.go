@@ -243,8 +243,48 @@ func (s *Stores) Broken() (found []*BrokenError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, st := range s.allStores() {
-		if broken := cmp.Or(st.broken.Load(), st.ill.Load()); broken != nil {
+		broken := cmp.Or(st.broken.Load(), st.ill.Load())
+		if hurt := st.hurt.Load(); hurt != nil && hurt.Damaged {
+			broken = cmp.Or(broken, hurt)
+		}
+		if broken != nil {
 			found = append(found, broken)
+		}
+	}
+	return found
+}
+
+// NeverRepair sets whether other members of the group have the same data. If so, a store with a damaged file stays
+// closed, and is broken. Otherwise tsdb would remove a damaged record of a log and everything behind it, or leave
+// out a block, and answer without these samples. Call it before the first use of a store, and when that changes.
+func (s *Stores) NeverRepair(others bool) {
+	if s.others.Swap(others) == others {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.allStores() {
+		if hurt := st.hurt.Load(); hurt != nil {
+			st.noteDamage(hurt.Cause)
+		}
+		if broken := st.broken.Load(); broken != nil { // Open has found it
+			st.breaks(broken.Cause)
+		}
+	}
+}
+
+// Damaged returns the stores with a file that is known to be damaged, in the order of their names. If no other member
+// of the group has their data, they answer all the same.
+func (s *Stores) Damaged() (found []*BrokenError) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.allStores() {
+		damage := st.broken.Load()
+		if damage == nil || !damage.Damaged {
+			damage = st.hurt.Load()
+		}
+		if damage != nil {
+			found = append(found, damage)
 		}
 	}
 	return found

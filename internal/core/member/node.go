@@ -103,9 +103,9 @@ type Node struct {
 	leadership replica.Leadership
 	members    replica.Members
 	leader     leader
-	rest       int // ticks for which this member must not yield again
-	demoted    bool
-	leaderless int // ticks for which this member has known no leader
+	rest       int  // ticks for which this member must not yield again
+	demoted    bool // see Demote
+	leaderless int  // ticks for which this member has known no leader
 
 	held     []replica.Committed         // entries that are not applied yet, since too much waits: see overfull
 	windows  map[uint64][]push           // pushes that wait for an entry with windows, by its index
@@ -358,9 +358,9 @@ func (n *Node) Members(voters, learners []uint64) error { return n.replica.Membe
 // Short says whether the disk of this member is nearly full.
 func (n *Node) Short(is bool) { n.leader.short.Heard(n.settings.Self.Member, is) }
 
-// Demote keeps this member from leading from now on, since some of its data are damaged. If it leads, the next tick
-// hands over. It still votes and applies.
-func (n *Node) Demote() { n.demoted = true }
+// Demote sets whether this member must not lead, since some of its data are damaged. If it leads, the next tick hands
+// over. It still votes and applies.
+func (n *Node) Demote(is bool) { n.demoted = is }
 
 // Stored says that a Write is stored, and so are all Writes before it.
 func (n *Node) Stored(number uint64) { n.replica.Stored(number) }

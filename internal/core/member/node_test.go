@@ -692,7 +692,7 @@ func TestAWrongClockDoesNotLead(t *testing.T) {
 func TestADemotedMemberDoesNotLead(t *testing.T) {
 	g := newThree(t, 3)
 	demoted := g.leader()
-	demoted.Demote()
+	demoted.Demote(true)
 	g.pass(500)
 	if g.leader() == demoted {
 		t.Error("the demoted member leads half a second later")

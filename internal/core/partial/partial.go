@@ -1,7 +1,13 @@
 // Package partial carries in a context whether a query accepts an answer that may lack the newest samples.
 package partial
 
-import "context"
+import (
+	"context"
+	"errors"
+)
+
+// ErrElsewhere means that this node lacks what a query needs, and that another node of the cluster has it.
+var ErrElsewhere = errors.New("ask another node")
 
 type key struct{}
 

@@ -63,6 +63,7 @@ type Group struct {
 
 	restored    Restored
 	alone       bool // the only voter
+	others      atomic.Bool
 	now         int64
 	leads       bool
 	members     replica.Members
@@ -76,7 +77,7 @@ type Group struct {
 	leader      atomic.Pointer[string]
 	yields      prometheus.Counter
 	conflicts   *prometheus.CounterVec // of names
-	demoted     atomic.Bool            // Demote was called
+	demoted     atomic.Bool            // see Demote
 	leaderless  atomic.Int64           // sum of the time without a leader, ns
 	status      atomic.Pointer[Status]
 
@@ -285,9 +286,7 @@ func (g *Group) Run(ctx context.Context) error {
 			g.settle(j)
 		case <-ticker.C:
 			g.look()
-			if g.demoted.Load() {
-				g.node.Demote()
-			}
+			g.node.Demote(g.demoted.Load())
 			g.node.Short(g.short())
 			g.node.Tick(g.now)
 			g.callAgain()
@@ -345,8 +344,11 @@ func (g *Group) Halt() {
 // short reports whether the disk of this member is nearly full.
 func (g *Group) short() bool { return g.Short != nil && g.Short() }
 
-// Demote keeps this member from leading: see member.Node.
-func (g *Group) Demote() { g.demoted.Store(true) }
+// Others reports whether other members have everything that this member has acknowledged.
+func (g *Group) Others() bool { return g.others.Load() }
+
+// Demote sets whether this member must not lead: see member.Node.
+func (g *Group) Demote(is bool) { g.demoted.Store(is) }
 
 // Receive takes a message from another member.
 func (g *Group) Receive(m member.Message) {

@@ -70,6 +70,7 @@ func (g *Group) sayHeld() {
 func (g *Group) changed(m *replica.Members) {
 	g.members = *m
 	g.alone = len(m.Voters) == 1 && len(m.Leaving) == 0 && m.Voters[0] == g.Member
+	g.others.Store(!g.alone)
 }
 
 // post passes on what an entry did: to the books, the metrics and Told.

@@ -19,9 +19,9 @@ type opened[Q storage.LabelQuerier] struct {
 }
 
 // openStores opens the stores of a selection. A broken store only adds a warning, and the other stores
-// answer. If a store of tiles is broken, tiles of the other width answer. If there are none, only open
-// tiles answer. If no store is left, openStores returns the error, because an empty answer would end
-// alerts.
+// answer. A damaged store ends the query, since another node has all its samples. If a store of tiles is
+// broken, tiles of the other width answer. If there are none, only open tiles answer. If no store is left,
+// openStores returns the error, because an empty answer would end alerts.
 func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	open func(tenant, store string, mint, maxt int64) (Q, error)) (o opened[Q], err error) {
 	if sel.stale != nil {
@@ -52,7 +52,7 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 		{raw, "samples from remote write and OTLP are missing"}, {rules, "results of rules are missing"},
 	} {
 		switch err := add(store.name); {
-		case errors.As(err, &broken):
+		case errors.As(err, &broken) && !broken.Damaged:
 			warn(store.name, store.missing, broken)
 		case err != nil:
 			return o, err
@@ -60,7 +60,7 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	}
 	beforeTiles := len(o.queriers)
 	err = add(sel.width.String())
-	if errors.As(err, &broken) {
+	if errors.As(err, &broken) && !broken.Damaged {
 		was := broken
 		other := otherWidth(sel.width)
 		live, liveErr := sel.read(other)

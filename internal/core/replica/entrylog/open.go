@@ -86,6 +86,14 @@ func Open(fs segment.FS, opts Options) (*Log, error) {
 	return l, nil
 }
 
+// Check reads a segment that another one follows, so that it no longer changes. ErrDamaged means that it lost
+// entries, or has wrong ones.
+func Check(fs segment.FS, f segment.File) error {
+	l := newLog(fs, Options{})
+	l.tail.Last = f.First - 1
+	return l.read(&f)
+}
+
 // OnlyBegun reports whether a directory has a log to which nothing was written since it began. It changes nothing.
 func OnlyBegun(fs segment.FS) (bool, error) {
 	names, err := fs.List()

@@ -1,0 +1,81 @@
+package tsdb
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// headChunksDir has the chunks of the head that no longer change, in files with numbers. tsdb begins a file when the
+// one before is full, and removes files whose chunks are in blocks.
+const headChunksDir = "chunks_head"
+
+// headFiles returns the paths of the files with chunks of the head, the oldest first.
+func headFiles(dir string) (paths []string) {
+	entries, _ := os.ReadDir(filepath.Join(dir, headChunksDir)) // the opening reports an error
+	for _, e := range entries {
+		if _, ok := segment(e.Name()); ok {
+			paths = append(paths, filepath.Join(dir, headChunksDir, e.Name()))
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+const (
+	headFileHeader  = 8
+	headChunkHeader = 8 + 8 + 8 + 1 // the series, the first and the last time, and the encoding
+	maxLengthBytes  = 5
+)
+
+var errHeadChunk = errors.New("a chunk of the head does not have its checksum")
+
+// checkHeadFile reads a file with chunks of the head, and returns a *damageError if it has damage. tsdb may be
+// writing to the last file. There, damage counts only if other chunks follow: a chunk at the end may lack its rest.
+func checkHeadFile(path string, last bool) error {
+	text, err := os.ReadFile(path) // at most 128 MiB
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a compaction has removed it
+	}
+	if err != nil {
+		return err
+	}
+	for at := headFileHeader; at < len(text); {
+		rest := text[at:]
+		if zeros(rest[:min(len(rest), headChunkHeader)]) {
+			return nil // tsdb allocates files before it fills them
+		}
+		end := headChunkEnd(rest)
+		if end > 0 && crc32.Checksum(rest[:end-4], castagnoli) == binary.BigEndian.Uint32(rest[end-4:]) {
+			at += end
+			continue
+		}
+		if last && (end == 0 || zeros(rest[end:])) {
+			return nil
+		}
+		return &damageError{path, int64(at), errHeadChunk}
+	}
+	return nil
+}
+
+// headChunkEnd returns where the chunk at the beginning of `rest` ends, 0 if it is not whole.
+func headChunkEnd(rest []byte) int {
+	if len(rest) < headChunkHeader+maxLengthBytes {
+		return 0
+	}
+	data, n := binary.Uvarint(rest[headChunkHeader : headChunkHeader+maxLengthBytes])
+	if n <= 0 || data > uint64(len(rest)) {
+		return 0
+	}
+	if end := headChunkHeader + n + int(data) + 4; end <= len(rest) {
+		return end
+	}
+	return 0
+}
+
+func zeros(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }

@@ -1,0 +1,308 @@
+package tsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/tsdb/encoding"
+
+	"github.com/freshet-io/freshet/internal/core/partial"
+	"github.com/freshet-io/freshet/internal/lib/retry"
+)
+
+// scrub reads files that nobody may read for long, so that damage is found while other copies are whole.
+type scrub struct {
+	bytes prometheus.Counter
+
+	mu       sync.Mutex
+	progress ScrubProgress
+	suspects map[string]bool // tenants whose stores are being read because a query found damage
+}
+
+// newScrub returns the state of the scrub, with its metrics.
+func newScrub(reg prometheus.Registerer) *scrub {
+	f := promauto.With(reg)
+	c := &scrub{suspects: map[string]bool{}}
+	c.bytes = f.NewCounter(prometheus.CounterOpts{Name: "freshet_scrub_bytes_total",
+		Help: "Bytes of chunks and logs that the scrub has read in search of damage."})
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_scrub_remaining_bytes",
+		Help: "Bytes that the present pass of the scrub has still to read, about. Not falling for a day: a disk hangs."},
+		func() float64 { p := c.Scrubbed(); return float64(max(0, p.OfBytes-p.Bytes)) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_scrub_last_pass_timestamp_seconds",
+		Help: "When a pass of the scrub ended last, in Unix seconds; 0 if none has since the start."},
+		func() float64 {
+			if last := c.Scrubbed().Last; !last.IsZero() {
+				return float64(last.UnixMilli()) / 1000
+			}
+			return 0
+		})
+	return c
+}
+
+// ScrubProgress is how far the scrub has got.
+type ScrubProgress struct {
+	Begun   time.Time // when the present pass began
+	Bytes   int64     // that the present pass has read
+	OfBytes int64
+	Last    time.Time // when the last pass ended; zero if none did
+}
+
+// Scrubbed returns how far the scrub has got.
+func (c *scrub) Scrubbed() ScrubProgress {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.progress
+}
+
+const (
+	// slowestScrub is how many bytes a second the scrub reads at least. A small store is then read in minutes.
+	slowestScrub = 1 << 20
+
+	// scrubPiece is after how many bytes the scrub rests.
+	scrubPiece = 1 << 20
+)
+
+// Others are files beside the stores that the scrub reads, too.
+type Others struct {
+	Bytes func() int64
+	// Check reads the files, and notes their damage. It calls `pace` with the number of bytes that it has read. An
+	// error of `pace` ends the check.
+	Check func(pace func(bytes int64) error)
+}
+
+// Scrub reads all blocks, and the segments of logs that are complete, once in each period, until ctx is done. A store
+// with a damaged file is damaged: see Damaged.
+func (s *Stores) Scrub(ctx context.Context, period time.Duration, others ...Others) error {
+	for {
+		begun := time.Now()
+		s.scrubAll(ctx, period, others...)
+		if err := retry.Wait(ctx, max(time.Minute, period-time.Since(begun))); err != nil {
+			return nil
+		}
+	}
+}
+
+// scrubAll makes one pass.
+func (s *Stores) scrubAll(ctx context.Context, period time.Duration, others ...Others) {
+	s.mu.Lock()
+	all := s.allStores()
+	s.mu.Unlock()
+	sum := int64(0)
+	for _, st := range all {
+		for _, f := range st.closedFiles() {
+			sum += f.bytes
+		}
+	}
+	for _, o := range others {
+		sum += o.Bytes()
+	}
+	s.scrub.note(func(p *ScrubProgress) { p.Begun, p.Bytes, p.OfBytes = time.Now(), 0, sum })
+	rate := max(slowestScrub, float64(sum)/period.Seconds())
+	read := int64(0)
+	pace := func(n int64) error {
+		s.scrub.bytes.Add(float64(n))
+		s.scrub.note(func(p *ScrubProgress) { p.Bytes += n })
+		if read += n; read < scrubPiece {
+			return ended(ctx.Err())
+		}
+		pause := time.Duration(float64(read) / rate * float64(time.Second))
+		read = 0
+		return ended(retry.Wait(ctx, pause))
+	}
+	for _, st := range all {
+		if st.check(pace); ctx.Err() != nil {
+			return
+		}
+	}
+	for _, o := range others {
+		if o.Check(pace); ctx.Err() != nil {
+			return
+		}
+	}
+	s.scrub.note(func(p *ScrubProgress) { p.Last = time.Now() })
+}
+
+// endedError says that the scrub ended before it had read a file.
+type endedError struct{ error }
+
+func ended(err error) error {
+	if err == nil {
+		return nil
+	}
+	return endedError{err}
+}
+
+func (c *scrub) note(change func(p *ScrubProgress)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.progress)
+}
+
+// closedFile is a file that does not change any more, or the last file with chunks of the head.
+type closedFile struct {
+	path  string
+	bytes int64
+	check func(pace func(bytes int64) error) error
+}
+
+// closedFiles lists the blocks, the complete segments and the chunks of the head of a store.
+func (s *store) closedFiles() (all []closedFile) {
+	dirs, _ := blockDirs(s.dir) // the opening reports an error
+	for _, dir := range dirs {
+		if len(filepath.Base(dir)) == blockName {
+			all = append(all, closedFile{dir, treeBytes(dir), func(pace func(int64) error) error {
+				return (&Content{pace: pace}).readBlock(context.Background(), dir)
+			}})
+		}
+	}
+	whole := func(path string, check func() error) {
+		info, err := os.Stat(path)
+		if err != nil {
+			return // a compaction has removed it
+		}
+		all = append(all, closedFile{path, info.Size(), func(pace func(int64) error) error {
+			if err := check(); err != nil {
+				return err
+			}
+			return pace(info.Size())
+		}})
+	}
+	for _, log := range logDirs {
+		dir := filepath.Join(s.dir, log)
+		found, _ := segmentsOf(dir)
+		for _, number := range found.numbers[:max(0, len(found.numbers)-1)] {
+			path := segmentPath(dir, number)
+			whole(path, func() error { return checkSegment(path, false) })
+		}
+	}
+	chunks := headFiles(s.dir)
+	for i, path := range chunks {
+		whole(path, func() error { return checkHeadFile(path, i+1 == len(chunks)) })
+	}
+	return all
+}
+
+func treeBytes(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // the reader reports the error
+		}
+		if info, err := e.Info(); err == nil && !e.IsDir() {
+			n += info.Size()
+		}
+		return nil
+	})
+	return n
+}
+
+// check reads the closed files of a store, and notes whether one of them is damaged. pace is called with the number of
+// bytes that were read; an error of it ends the check.
+func (s *store) check(pace func(bytes int64) error) {
+	var damage error
+	for _, f := range s.closedFiles() {
+		err := f.check(pace)
+		if _, ended := errors.AsType[endedError](err); ended {
+			return
+		}
+		if _, gone := os.Stat(f.path); err == nil || errors.Is(gone, fs.ErrNotExist) || environment(err) != nil {
+			continue // a compaction has removed the file, or the disk has an error
+		}
+		if damaged := (*damageError)(nil); !errors.As(err, &damaged) {
+			err = &damageError{f.path, -1, err}
+		}
+		damage = err
+		break
+	}
+	s.noteDamage(damage)
+}
+
+// noteDamage notes that a closed file of an open store is damaged, or that none is.
+func (s *store) noteDamage(cause error) {
+	before := s.hurt.Load()
+	if cause == nil {
+		if before != nil {
+			s.hurt.Store(nil)
+			s.hurts.Set(0)
+			s.logger.Info("a damaged store is whole again: its damaged file is gone")
+		}
+		return
+	}
+	now := &BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Cause: cause, Open: true,
+		Damaged: s.others.Load(), WayOut: otherMember}
+	if !now.Damaged {
+		now.WayOut = wayOut(s.dir, cause)
+	}
+	if before != nil {
+		now.Since = before.Since
+	}
+	s.hurt.Store(now)
+	s.hurts.Set(1)
+	if before == nil || before.Error() != now.Error() {
+		s.logger.Error("a file of a store is damaged", "err", cause, "way_out", now.WayOut)
+	}
+}
+
+// hurt returns the known damage of a store that is open all the same, since no other node has its data.
+func (s *Stores) hurt(tenant, store string) *BrokenError {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.tenants[tenant][store]; st != nil {
+		return st.hurt.Load()
+	}
+	return nil
+}
+
+// Suspect is called with the error of a query. If the error says that a file is damaged, all files of the tenant's
+// stores are read at once. If other members have the data, the returned error has partial.ErrElsewhere.
+func (s *Stores) Suspect(tenant string, err error) error {
+	if err == nil || errors.Is(err, partial.ErrElsewhere) || !isDamage(err) {
+		return err
+	}
+	s.scrub.mu.Lock()
+	defer s.scrub.mu.Unlock()
+	if !s.scrub.suspects[tenant] {
+		s.scrub.suspects[tenant] = true
+		go s.checkTenant(tenant)
+	}
+	if !s.others.Load() {
+		return err
+	}
+	return fmt.Errorf("%w: data of this node are damaged: %w", partial.ErrElsewhere, err)
+}
+
+func (s *Stores) checkTenant(tenant string) {
+	s.mu.Lock()
+	stores := s.tenants[tenant]
+	s.mu.Unlock()
+	for _, kind := range kinds {
+		if st := stores[kind]; st != nil {
+			st.check(func(int64) error { return nil })
+		}
+	}
+	s.scrub.mu.Lock()
+	defer s.scrub.mu.Unlock()
+	delete(s.scrub.suspects, tenant)
+}
+
+// isDamage reports whether the error of a query says that a file is damaged. tsdb has no type for some of these errors.
+func isDamage(err error) bool {
+	if _, damaged := errors.AsType[*chunks.CorruptionErr](err); damaged || errors.Is(err, encoding.ErrInvalidChecksum) ||
+		errors.Is(err, encoding.ErrInvalidSize) {
+		return true
+	}
+	return slices.ContainsFunc([]string{"checksum", "invalid chunk encoding", "out of range",
+		"enough bytes to read the chunk", "reading chunk length failed"}, func(text string) bool {
+		return strings.Contains(err.Error(), text)
+	})
+}
