@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/url"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -195,6 +196,55 @@ func (c *trio) uninterrupted(node, name string, sent float64) {
 	if v, err := c.nodes[node].value("increase(" + name + "[1h] anchored)"); err != nil || v != sent {
 		c.t.Errorf("node %s: the increase of %s is %v, error %v, want %v", node, name, v, err, sent)
 	}
+}
+
+// A node was cut off while the others took writes. When it is back, one of the others loses its directory at once, and
+// the third one dies. The node never gives a short answer: its queries fail, or say what they may lack. With the third
+// one, everything is there, and the emptied node can be replaced.
+func TestTwoLossesAtOnce(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	heal := c.machines["c"].cut()
+	w := c.startWriter("losses", breathe, "a", "b")
+	reach(time.Now().Add(3 * time.Second))
+	w.stop()
+	heal()
+	c.kill("a")
+	c.dirs["a"] = dataDir(t)
+	emptied := c.start("a")
+	c.kill("b")
+	const query = "count_over_time(losses[1h])"
+	for range 8 {
+		if v, err := c.nodes["c"].value(query); err == nil && v != float64(len(w.acked)) {
+			t.Errorf("node c has %v of %d samples, and does not say so", v, len(w.acked))
+		}
+		partial, err := c.nodes["c"].get("/api/v1/query", url.Values{"query": {query}, "partial_response": {"true"}})
+		if whole := fmt.Sprintf("%q]", fmt.Sprint(len(w.acked))); err != nil ||
+			!strings.Contains(string(partial), whole) && !strings.Contains(string(partial), `"warnings":["`) {
+			t.Errorf("node c has %d samples or fewer, and a partial answer does not say so: %s, %v", len(w.acked), partial, err)
+		}
+	}
+	c.begin("b")
+	w.check("b")
+	w.check("c")
+	select {
+	case <-emptied.exited:
+	case <-time.After(time.Minute):
+		t.Error("the emptied node goes on")
+	}
+	emptied.says(t, "has another data directory already")
+	eventually(t, time.Minute, "node a counts as lost", func() error {
+		_, err := c.cluster("b", "replace", "a")
+		return err
+	})
+	c.begin("a")
+	c.vote("b", nodeNames...)
+	c.caughtUp()
+	w.check("a")
+	c.statesAgree("b")
 }
 
 // Two of three nodes are lost for good, and the cluster goes on with the third one: it has everything that was
