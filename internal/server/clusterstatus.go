@@ -20,6 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/role/group"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -154,6 +155,7 @@ func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
 	if g, err := s.member(); err == nil {
 		status := g.Status()
 		c.Leader = status.Leader
+		noteParts(c.Nodes, &status)
 		noteDrained(c.Nodes, status.Drained)
 		of := answer.ClusterGroup{Leader: status.Leader, Applied: status.Applied,
 			Format: status.Version.Format, Semantics: status.Version.Semantics}
@@ -212,7 +214,7 @@ func (s *server) nodeStatus(ctx context.Context, a settings.NodeAddress) answer.
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	if err == nil {
-		n.Name, n.Address, n.Part = a.Node, a.Address, s.partOf(a.Node)
+		n.Name, n.Address = a.Node, a.Address
 		seen := seenNode{ClusterNode: n, pushers: told.Pushers, at: time.Now()}
 		if took < quickAnswer && told.Clock != 0 {
 			seen.ahead = new(time.UnixMilli(told.Clock).Sub(asked.Add(took / 2)).Seconds())
@@ -226,7 +228,7 @@ func (s *server) nodeStatus(ctx context.Context, a settings.NodeAddress) answer.
 		n = last.ClusterNode
 		n.SeenSeconds = new(time.Since(last.at).Seconds())
 	}
-	n.Ready, n.Error, n.Part = false, err.Error(), s.partOf(a.Node)
+	n.Ready, n.Error = false, err.Error()
 	return n
 }
 
@@ -247,7 +249,6 @@ func (s *server) ownStatus() answer.ClusterNode {
 	status := g.Status()
 	n.Ready, n.Leader = s.nodeReady(), status.Leader
 	n.Applied, n.LagSeconds = new(status.Applied), new(status.Lag.Seconds())
-	n.Part = s.partOf(n.Name)
 	n.LogBytes, n.LogPins = new(uint64(status.LogBytes)), status.LogPins
 	n.LogAppendSeconds = new(status.LogTook.Seconds())
 	n.LeaderlessSeconds = new(status.Leaderless.Seconds())
@@ -403,14 +404,14 @@ func compareSettings(nodes []answer.ClusterNode) (differ []answer.ClusterSection
 	return differ
 }
 
-// partOf returns a node's part in the group, according to this node's log. It returns an empty text in a
-// process without a log.
-func (s *server) partOf(node string) string {
-	g, err := s.member()
-	if err != nil {
-		return ""
+// noteParts adds to the nodes what part they have in the group at one moment, according to this node's log.
+func noteParts(nodes []answer.ClusterNode, status *group.Status) {
+	for i := range nodes {
+		nodes[i].Part = partOf(nodes[i].Name, status)
 	}
-	status := g.Status()
+}
+
+func partOf(node string, status *group.Status) string {
 	switch member, known := status.Nodes[node]; {
 	case known && slices.Contains(status.Members.Voters, member):
 		return answer.PartVoter
