@@ -145,8 +145,9 @@ func newClusterRemoveCommand() *cobra.Command {
 		Use:   "remove NODE",
 		Short: "Take a node out of the cluster for good",
 		Long: `The node leaves the cluster, whether it runs or not. Its copy of the data is of no use
-from then on: stop its process, and empty the directory. With two nodes left, the cluster
-waits whenever one of them is away. With one left, there is a single copy of all data.
+from then on: stop its process, and empty the directory. If there is a spare, it votes in
+the node's place. With two nodes left, the cluster waits whenever one of them is away.
+With one left, there is a single copy of all data.
 Remove the node from cluster.nodes of the others at their next restart. A new node
 joins with an empty directory: freshet serve --cluster-join.`,
 		Example: `  freshet cluster remove c --yes`,
