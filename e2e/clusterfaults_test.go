@@ -48,7 +48,7 @@ func (c *trio) equal() {
 		if err == nil && len(want) == 0 {
 			err = fmt.Errorf("node a has no samples")
 		}
-		for _, n := range []string{"b", "c"} {
+		for _, n := range c.names()[1:] {
 			if err != nil {
 				return err
 			}

@@ -74,15 +74,15 @@ func startClusterOf(t *testing.T, program string) *loaded {
 	return l
 }
 
-// newLoaded returns a cluster that is not founded yet.
-func newLoaded(t *testing.T, program string) *loaded {
+// newLoaded returns a cluster that is not founded yet, with more nodes, which are spares.
+func newLoaded(t *testing.T, program string, spares ...string) *loaded {
 	t.Helper()
-	l := &loaded{trio: newTrio(t, "d", "e"), collectors: map[string]*process{}}
-	l.programs = map[string]string{}
+	l := &loaded{trio: newTrio(t, append([]string{"d", "e"}, spares...)...), collectors: map[string]*process{}}
+	l.more, l.programs = spares, map[string]string{}
 	for machine := range l.machines {
 		l.programs[machine] = program
 	}
-	for _, n := range nodeNames {
+	for _, n := range l.names() {
 		l.disks[n] = newDisk(t)
 		l.dirs[n] = l.disks[n].dir
 		config := filepath.Join(t.TempDir(), n+".yaml")
@@ -100,6 +100,7 @@ func newLoaded(t *testing.T, program string) *loaded {
 func (l *loaded) foundLoaded() {
 	l.t.Helper()
 	l.found()
+	l.begin(l.more...)
 	secret := l.pushSecret()
 	l.collectors[firstTenant] = l.startCollectorAt("d", dataDir(l.t), secret)
 	l.collectors[secondTenant] = l.startCollectorAt("e", dataDir(l.t), secret, "--dogstatsd-tenant", secondTenant)
@@ -177,7 +178,7 @@ func (l *loaded) finish(twoInOrder bool) {
 			t.Error(i.err)
 		}
 	}
-	for _, n := range nodeNames {
+	for _, n := range l.names() {
 		for tenant, i := range l.counters {
 			eventually(t, time.Minute, "node "+n+" has all increments of tenant "+tenant, func() error {
 				v, err := l.at(n, tenant).value(l.name + "_hits")
@@ -228,7 +229,7 @@ func (l *loaded) equal() {
 	at := time.Now()
 	eventually(l.t, 30*time.Second, "the nodes have the same samples of tenant "+secondTenant, func() error {
 		want, err := l.at("a", secondTenant).samples(at)
-		for _, n := range []string{"b", "c"} {
+		for _, n := range l.names()[1:] {
 			if err != nil {
 				return err
 			}

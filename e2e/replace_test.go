@@ -36,7 +36,7 @@ func (c *trio) cluster(at string, args ...string) (text string, err error) {
 // voters returns the nodes that vote, as one of them says.
 func (c *trio) voters(at string) (voters []string, err error) {
 	var all answer.Cluster
-	err = c.nodes[at].ask("/api/v1/status/cluster", nil, &all)
+	err = c.node(at).ask("/api/v1/status/cluster", nil, &all)
 	for _, g := range all.Groups {
 		voters = append(voters, g.Members...)
 	}
