@@ -64,10 +64,7 @@ func TestAStoppingNodeStillAnswers(t *testing.T) {
 	c.begin(leader)
 	c.caughtUp()
 	w.stop()
-	if len(w.refused) > 0 || len(w.unavailable) > 0 || w.tries > 1 || len(w.acked) < 10 {
-		t.Errorf("%d writes were acknowledged; refused: %q; unavailable: %q; %d tries of a write failed, the last with %s",
-			len(w.acked), w.refused, w.unavailable, w.tries, w.failure)
-	}
+	w.unbroken()
 	for _, node := range nodeNames {
 		w.check(node)
 	}
