@@ -29,6 +29,7 @@ var withoutJSON = map[string]string{
 	"freshet cluster secret": "prints a secret for a file",
 
 	"freshet cluster recover": "asks a question, and says what to do next",
+	"freshet cluster skip":    "says what is in an entry for people, and what to do next",
 	"freshet cluster drain":   "says how long; the exit code says whether the node is drained",
 	"freshet cluster remove":  "says what to do next; the exit code says whether the node is removed",
 	"freshet cluster replace": "says what to do next; the exit code says whether the node may be replaced",

@@ -40,7 +40,7 @@ and the others join it when they start.`,
 	}
 	cmd.AddCommand(newClusterInitCommand(), newClusterSecretCommand(), newClusterStatusCommand(),
 		newClusterReplaceCommand(), newClusterRemoveCommand(), newClusterDrainCommand(),
-		newClusterUndrainCommand(), newClusterRecoverCommand())
+		newClusterUndrainCommand(), newClusterRecoverCommand(), newClusterSkipCommand())
 	return cmd
 }
 

@@ -8,6 +8,7 @@
 //	backup.go      take a snapshot of a running server
 //	cluster.go     found a cluster
 //	recover.go     freshet cluster recover: one node goes on
+//	skip.go        an entry of the log that no node can apply, left out
 //	restore.go     turn a snapshot into a data directory
 //	query.go       ask PromQL
 //	events.go      list events

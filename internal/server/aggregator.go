@@ -113,7 +113,7 @@ func (s *server) runMember(ctx context.Context) error {
 		wg.Wait()
 		close(ended)
 	}()
-	err := s.aggregator.Run(s.untilHandedOver(ctx, ended))
+	err := s.skippable(s.aggregator.Run(s.untilHandedOver(ctx, ended)))
 	stop()
 	for range senders {
 		err = errors.Join(err, <-sent)

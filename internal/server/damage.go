@@ -16,9 +16,12 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/marks"
+	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/skip"
 	"github.com/freshet-io/freshet/internal/role/group"
 )
 
@@ -198,4 +201,24 @@ func (s *server) judgeState(v marks.Verdict) error {
 		return err
 	}
 	return s.writeOnce(damageFile, append(text, '\n'))
+}
+
+// skippable adds advice for the user to the error of an entry that this node cannot apply.
+func (s *server) skippable(err error) error {
+	var of *member.EntryError
+	if !errors.As(err, &of) || errors.Is(err, entry.ErrNewer) || !s.inCluster() {
+		return err
+	}
+	return fmt.Errorf("this node cannot go on beyond entry %d of its log. If the other nodes cannot either, and no newer "+
+		"version can, stop all nodes, and run on each `freshet cluster skip --index %[1]d --data-dir %s`, which loses what "+
+		"is in the entry: %w", of.Index, s.config.DataDir, err)
+}
+
+// readSkips reads which entries of the log this node leaves out.
+func (s *server) readSkips() (all skip.List, err error) {
+	err = files.ReadJSON(s.path(skip.File), &all)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return all, err
 }

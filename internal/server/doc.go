@@ -76,7 +76,7 @@
 //
 //	stop.go            the time between a signal and the stop of the parts
 //	disk.go            the free space of the disk, and what tenants take
-//	damage.go          what of this node's data is damaged
+//	damage.go          what of this node's data is damaged, and entries that it cannot apply
 //	config.go          the configuration in force, and the roles that it gives
 //	datadir.go         the data directory: its lock, its paths, small files
 //	memory.go          the limit of memory

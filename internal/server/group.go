@@ -56,8 +56,13 @@ func (s *server) openGroup() error {
 	if err != nil {
 		return s.wayOut(err)
 	}
+	skips, err := s.readSkips()
+	if err != nil {
+		return err
+	}
 	begun := time.Now()
 	o := group.Options{
+		Skips:  skips,
 		Number: 0, Member: 1, Voters: []uint64{1},
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
 		MaxQueued: queuedBytes, MaxQueuedSum: queuedSum, MaxBehind: member.MaxBehind, MaxTenants: s.config.Store.MaxTenants,
@@ -100,6 +105,7 @@ func (s *server) openGroup() error {
 
 // wayOut adds advice for the user to the error of a damaged log.
 func (s *server) wayOut(err error) error {
+	err = s.skippable(err)
 	if !errors.Is(err, entrylog.ErrDamaged) && !errors.Is(err, entrylog.ErrNone) && !errors.Is(err, replica.ErrDamaged) {
 		return err
 	}

@@ -511,3 +511,14 @@ func (r *Reader) uvarint() uint64 {
 	r.body = r.body[n:]
 	return v
 }
+
+// Samples returns the number of samples in the readable part of a batch.
+func Samples(b []byte) (n uint64) {
+	var r Reader
+	if r.Reset(b) == nil {
+		for inc := r.Next(); inc != nil; inc = r.Next() {
+			n += uint64(inc.Samples)
+		}
+	}
+	return n
+}

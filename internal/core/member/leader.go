@@ -345,22 +345,12 @@ func (n *Node) admit(one *push) {
 			kept = kept.Append(b)
 			continue
 		}
-		refused.Samples[string(h.Tenant)] += samplesIn(b)
+		refused.Samples[string(h.Tenant)] += batch.Samples(b)
 	}
 	if len(refused.Samples) > 0 {
 		p.Batches = kept
 		one.bytes, one.refused = entry.AppendPush(nil, &p), refused
 	}
-}
-
-func samplesIn(b []byte) (n uint64) {
-	var r batch.Reader
-	if r.Reset(b) == nil {
-		for inc := r.Next(); inc != nil; inc = r.Next() {
-			n += uint64(inc.Samples)
-		}
-	}
-	return n
 }
 
 var (

@@ -60,14 +60,31 @@ import (
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/skip"
 	"github.com/freshet-io/freshet/internal/core/tenants"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/lib/fault"
 )
 
 // ErrEntry means that an entry cannot be applied. The member must stop before it: members that
 // skipped it would differ from the others.
+// An operator can tell all members to leave it out: see Member.Skip.
 var ErrEntry = errors.New("an entry of the log cannot be applied")
+
+// EntryError is the ErrEntry of one entry.
+type EntryError struct {
+	Index uint64
+	Cause error
+}
+
+// Error names the entry.
+func (e *EntryError) Error() string {
+	return fmt.Sprintf("%v: entry %d: %v", ErrEntry, e.Index, e.Cause)
+}
+
+// Unwrap returns ErrEntry and the cause.
+func (e *EntryError) Unwrap() []error { return []error{ErrEntry, e.Cause} }
 
 // Format and Semantics are the newest versions that this program knows: see entry.Version. A leader proposes
 // nothing that the version in Member.version does not have yet.
@@ -93,6 +110,7 @@ type Member struct {
 	applied uint64        // index of the last entry
 	knows   entry.Version // the newest version that this program knows
 	version entry.Version // what entries may use: see Node.raiseVersion
+	skips   skip.List     // entries that are left out
 	shards  *tile.Shards
 	tenants map[string]*tenant
 	has     tenants.Set // the admitted tenants
@@ -149,6 +167,7 @@ type Applied struct {
 	Request *Request         // of KindRequest: the outcome is known once Done gets the work; nil if Outcome is set
 	Outcome *outcome.Outcome // of a request that no store needs to see, and of events, each of which counts as a sample
 	Deltas  *Deltas          // of KindDeltas; points into the entry
+	Skipped *skip.Entry      // the entry was left out: it did nothing
 	Elected *Elected         // the request elected its sender, the other replica of its HA pair; points into the entry
 }
 
@@ -160,7 +179,7 @@ type Elected struct{ Tenant, Cluster, Replica string }
 func (m *Member) Apply(index uint64, data []byte) (done Applied, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = fmt.Errorf("%w: entry %d: %v\n%s", ErrEntry, index, cause, debug.Stack())
+			err = &EntryError{index, fmt.Errorf("%v\n%s", cause, debug.Stack())}
 		}
 	}()
 	if index <= m.applied {
@@ -172,8 +191,11 @@ func (m *Member) Apply(index uint64, data []byte) (done Applied, err error) {
 		m.mark()
 		return done, nil
 	}
-	if err := m.apply(index, data, &done); err != nil {
-		return done, fmt.Errorf("%w: entry %d: %w", ErrEntry, index, err)
+	if done.Skipped = m.skips.Find(index, data); done.Skipped == nil {
+		fault.Entry(data)
+		if err := m.apply(index, data, &done); err != nil {
+			return done, &EntryError{index, err}
+		}
 	}
 	m.applied = index
 	m.mark()
@@ -219,6 +241,10 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 	}
 	return err
 }
+
+// Skip makes the member leave out entries that cannot be applied. All members of the group must leave out the same
+// ones: see skip.
+func (m *Member) Skip(all skip.List) { m.skips = all }
 
 // Index returns the index of the last entry that was applied.
 func (m *Member) Index() uint64 { return m.applied }

@@ -6,6 +6,7 @@
 package fault
 
 import (
+	"bytes"
 	"hash/crc32"
 	"os"
 	"runtime"
@@ -171,4 +172,14 @@ func LosesBatch() bool {
 	}
 	_, err := os.Stat(losesBatches)
 	return err == nil
+}
+
+var poison = os.Getenv("FRESHET_FAULT_ENTRY")
+
+// Entry panics if it is told of an entry that no member can apply: for the fault `entry`, each entry that contains the
+// text in the variable FRESHET_FAULT_ENTRY.
+func Entry(data []byte) {
+	if name == "entry" && bytes.Contains(data, []byte(poison)) {
+		panic("the entry contains " + poison)
+	}
 }

@@ -38,6 +38,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/skip"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -79,6 +80,7 @@ type Group struct {
 	conflicts   *prometheus.CounterVec // of names
 	demoted     atomic.Bool            // see Demote
 	leaderless  atomic.Int64           // sum of the time without a leader, ns
+	skipped     struct{ entries, samples prometheus.Counter }
 	status      atomic.Pointer[Status]
 
 	pushes    chan *push
@@ -136,7 +138,7 @@ type Group struct {
 	unsyncedBytes int64 // the constant of the same name, except in tests
 }
 
-// Options are the parts of a group. All fields but Told, Watch, Boot, Short and Network are required.
+// Options are the parts of a group. All fields but Told, Watch, Boot, Skips, Short and Network are required.
 type Options struct {
 	Number     uint64   // of the group
 	Member     uint64   // the number of this member, never used by another
@@ -154,6 +156,8 @@ type Options struct {
 	MaxBehind int64 // bound of the bytes of entries that a quorum has not applied
 
 	ReplaceAfter, UpgradeAfter time.Duration // see member.Settings
+
+	Skips skip.List // entries that no member can apply
 
 	// Short reports whether the disk of this member is nearly full: see member.Node. It returns at once. If it is nil,
 	// the disk never is.

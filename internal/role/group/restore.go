@@ -117,6 +117,7 @@ func (g *Group) restore(noted [][]byte) (*member.Member, error) {
 			return nil, err
 		}
 	}
+	state.Skip(g.Skips)
 	g.restoreNotes(state, noted)
 	state.Restored(g.stored.All())
 	g.Writer.CutBack(g.Boot, state.Requests())
@@ -287,6 +288,7 @@ func (g *Group) replayed(done *member.Applied) {
 	}
 	g.metrics.Replayed.Add(float64(done.Windows.Batches))
 	g.damaged(done.Windows.Damaged)
+	g.saySkipped(done.Skipped)
 	if g.Told != nil && done.Deltas != nil {
 		g.Told.Families(done.Deltas.Tenant, done.Deltas.Families)
 	}

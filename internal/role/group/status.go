@@ -207,6 +207,11 @@ func (g *Group) register() {
 	g.yields = f.NewCounter(prometheus.CounterOpts{Name: "freshet_group_yields_total",
 		Help: "How often this member led, its entries were stuck for 2 s, and it asked another member to lead. Rising: the " +
 			"disk or the network of this node is slow."})
+	g.skipped.entries = f.NewCounter(prometheus.CounterOpts{Name: "freshet_group_skipped_entries_total",
+		Help: "Entries that this member left out of its state since its process started, as freshet cluster skip said."})
+	g.skipped.samples = f.NewCounter(prometheus.CounterOpts{Name: "freshet_group_skipped_samples_total",
+		Help: "Samples in the entries of freshet_group_skipped_entries_total. They are lost unless their senders sent them " +
+			"again."})
 	forgotten := func(name, help string, value func(s *Status) uint64) {
 		f.NewCounterFunc(prometheus.CounterOpts{Name: "freshet_group_" + name, Help: help}, func() float64 {
 			s := g.Status()

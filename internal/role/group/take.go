@@ -10,6 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/skip"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/tiling"
 )
@@ -85,6 +86,7 @@ func (g *Group) post(done *member.Applied) {
 		g.settleForwarded()
 	}
 	g.sayNames(done.Names)
+	g.saySkipped(done.Skipped)
 	if g.Told != nil {
 		tellApplied(g.Told, done)
 	}
@@ -111,6 +113,17 @@ func (g *Group) sayNames(all []member.Conflict) {
 		g.Logger.Warn(text, "tenant", c.Tenant, "name", c.Owner.Name, "owner_kind", c.Owner.Kind,
 			"owner_buckets", c.Owner.Buckets, "stored_as", c.StoredAs)
 	}
+}
+
+// saySkipped counts and logs an entry that was left out.
+func (g *Group) saySkipped(e *skip.Entry) {
+	if e == nil {
+		return
+	}
+	g.skipped.entries.Inc()
+	g.skipped.samples.Add(float64(e.Samples))
+	g.Logger.Error("an entry of the log is left out, as freshet cluster skip said", "entry", e.Index, "what", e.What,
+		"samples", e.Samples)
 }
 
 func (g *Group) damaged(batches int) {
