@@ -128,10 +128,29 @@ const (
 	// stallTicks is how old, in ticks of replica.TickEvery, an entry may become before the leader has applied it: 2 s.
 	stallTicks = 20
 
-	// restTicks is how long, in ticks, a member that has yielded does not yield again: 60 s. Then elections
-	// cost little even if all members are slow.
-	restTicks = 600
+	// restTicks is how long, in ticks, a member that has yielded does not yield again: 5 s.
+	restTicks = 50
+
+	// maxRestTicks is the longest rest, and how long a member must lead or follow until its next rest is short again: 60 s.
+	maxRestTicks = 600
 )
+
+// rest is the time after a yield in which a member does not yield again. Each further yield doubles it. So if all
+// members are slow, elections cost little, and a member that is stuck now and then yields each time.
+type rest struct{ left, length, calm int } // ticks
+
+func (r *rest) begin() {
+	r.length = min(max(2*r.length, restTicks), maxRestTicks)
+	r.left, r.calm = r.length, 0
+}
+
+func (r *rest) tick() {
+	if r.left > 0 {
+		r.left--
+	} else if r.calm++; r.calm >= maxRestTicks {
+		r.length = 0
+	}
+}
 
 // tick notes where the log ends, and returns where it ended 2 s ago.
 func (s *stall) tick(end uint64) (before uint64) {
@@ -147,7 +166,7 @@ func (n *Node) yieldIfStuck() {
 	s := &n.leader.stall
 	s.wait = max(0, s.wait-1)
 	stuck := s.tick(n.replica.Last()) > n.state.Index()
-	if !stuck || s.wait > 0 || !s.began && n.rest > 0 {
+	if !stuck || s.wait > 0 || !s.began && n.rest.left > 0 {
 		return
 	}
 	to := n.successor()
@@ -156,7 +175,10 @@ func (n *Node) yieldIfStuck() {
 		to = n.successor()
 	}
 	if to != 0 {
-		s.asked, s.began, s.wait, n.rest = append(s.asked, to), true, stallTicks, restTicks
+		if !s.began {
+			n.rest.begin()
+		}
+		s.asked, s.began, s.wait = append(s.asked, to), true, stallTicks
 		n.out.YieldsTo = to
 		_ = n.replica.Yield(to) // the error says that this member no longer leads
 	}

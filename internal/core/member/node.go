@@ -103,7 +103,7 @@ type Node struct {
 	leadership replica.Leadership
 	members    replica.Members
 	leader     leader
-	rest       int  // ticks for which this member must not yield again
+	rest       rest // after a yield
 	demoted    bool // see Demote
 	leaderless int  // ticks for which this member has known no leader
 
@@ -173,7 +173,7 @@ func (n *Node) Tick(now int64) {
 	}
 	n.replica.Candidate(!n.leader.clocks.wrong() && len(n.held) == 0 && !n.demoted && !n.rests())
 	n.replica.Tick()
-	n.rest = max(0, n.rest-1)
+	n.rest.tick()
 	n.lead()
 }
 
