@@ -92,7 +92,7 @@ func TestALongFill(t *testing.T) {
 		default:
 			l.killed(l.leads("a"))
 		}
-		source = l.isFilled("a", "c")
+		l.isFilled("a", "c")
 	}
 	eventually(t, time.Hour, "node c is ready", func() error {
 		select {

@@ -131,7 +131,7 @@ const (
 	// restTicks is how long, in ticks, a member that has yielded does not yield again: 5 s.
 	restTicks = 50
 
-	// maxRestTicks is the longest rest, and how long a member must lead or follow until its next rest is short again: 60 s.
+	// maxRestTicks is the longest rest: 60 s. A member that does not yield for as long after a rest begins anew.
 	maxRestTicks = 600
 )
 
