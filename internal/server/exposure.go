@@ -86,7 +86,11 @@ var exposures = map[string]exposure{
 	"POST /api/v1/admin/cluster/remove":         operates,
 	"POST /api/v1/admin/cluster/replace":        operates,
 	"POST /api/v1/admin/cluster/undrain":        operates,
+	"POST /api/v1/admin/tsdb/clean_tombstones":  operates,
+	"POST /api/v1/admin/tsdb/delete_series":     operates,
 	"POST /api/v1/admin/tsdb/snapshot":          operates,
+	"PUT /api/v1/admin/tsdb/clean_tombstones":   operates,
+	"PUT /api/v1/admin/tsdb/delete_series":      operates,
 	"PUT /api/v1/admin/tsdb/snapshot":           operates,
 	"POST /api/v1/status/diff":                  operates,
 

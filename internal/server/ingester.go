@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
@@ -30,6 +32,10 @@ func (s *server) openIngester() (err error) {
 func (s *server) serveIngester(mux *routes) {
 	mux.Handle("/api/v1/events", s.events.Handler(s.currentEvents))
 	s.newSnapshots().register(mux)
+	for _, route := range []string{"delete_series", "clean_tombstones"} {
+		mux.HandleFunc("POST /api/v1/admin/tsdb/"+route, refuseDeletion)
+		mux.HandleFunc("PUT /api/v1/admin/tsdb/"+route, refuseDeletion)
+	}
 }
 
 // currentEvents waits until the event log has all events that any node of the group has acknowledged.
@@ -78,4 +84,16 @@ func (s *server) tendStores(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// refuseDeletion answers Prometheus' routes that delete samples in the stores. The nodes of a cluster have the same
+// samples because everything comes to them through the log, in the same order. A deletion on one node alone would part
+// them.
+func refuseDeletion(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusNotImplemented)
+	// Fails if the client is gone.
+	_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": "not_implemented",
+		"error": "single series cannot be deleted: blocks are deleted as a whole, once they are older than " +
+			"store.retention; to store a series no more, drop it by a rule of mapping or distributor.relabel"})
 }
