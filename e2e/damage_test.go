@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,9 @@ func TestALeaderThatFoldsWronglyLeaves(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "wrong") // a folds wrongly while this file exists
 	for _, n := range nodeNames {
 		c.dirs[n] = dataDir(t)
+	}
+	for _, n := range nodeNames {
+		c.extra[n] = []string{"--cluster-heal-after", "0"}
 	}
 	c.faults["a"] = []string{"FRESHET_FAULT=fold", "FRESHET_FAULT_FOLD=" + wrong}
 	c.found()
@@ -148,7 +152,7 @@ func TestADamagedStoreAnswersNothing(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
-	c := startTrio(t, "d")
+	c := startTrioWith(t, []string{"--cluster-heal-after", "0"}, "d")
 	gateway := c.startGateway()
 	w := c.startWriter("damaged", breathe, "a")
 	reach(time.Now().Add(3 * time.Second))
@@ -195,4 +199,130 @@ func TestADamagedStoreAnswersNothing(t *testing.T) {
 	}
 	w.check("a")
 	w.check("b")
+}
+
+// A byte of a node's data changes at a random position, while the node is stopped. No answer of the node is wrong. If
+// the node finds the damage, it ends, and its next start gets the data of another node. Then it votes and has
+// everything, and its old data are gone. The other nodes go on.
+func TestADamagedNodeHeals(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	tries := 1
+	if os.Getenv("FRESHET_SOAK") != "" {
+		tries = 20
+	}
+	c := startTrioWith(t, []string{"--cluster-heal-after", "1s"})
+	c.makeBlocks("a", "c")
+	w := c.startWriter("healed", breathe, "a")
+	const seed = 21
+	r := rand.New(rand.NewPCG(seed, 1))
+	heals := 0
+	for i := range tries {
+		for _, files := range []string{"groups/0/*.segment", "groups/0/*.checkpoint", "tsdb/default/raw/wal/0*",
+			"tsdb/default/raw/01*/index", "tsdb/default/raw/01*/chunks/*"} {
+			reach(time.Now().Add(3 * time.Second))
+			c.nodes["c"].terminate(t)
+			found, err := filepath.Glob(filepath.Join(c.dirs["c"], files))
+			if err != nil || len(found) == 0 {
+				t.Fatalf("try %d: node c has no file %s; %v", i, files, err)
+			}
+			flip(t, r, found[r.IntN(len(found))])
+			if c.heals("c", w) {
+				heals++
+			}
+		}
+	}
+	w.stop()
+	for _, n := range nodeNames {
+		w.check(n)
+	}
+	c.writeMarks("a")
+	c.statesAgree("a")
+	c.equal()
+	if heals < tries {
+		t.Errorf("the node healed %d times, want %d or more", heals, tries)
+	}
+	if len(w.refused) > 0 {
+		t.Errorf("writes at node a were refused: %q", w.refused)
+	}
+}
+
+// makeBlocks writes samples of the last eight hours at one node, and waits until another node has made a block of them.
+func (c *trio) makeBlocks(at, node string) {
+	c.t.Helper()
+	for i := range 8 * 60 {
+		then := time.Now().Add(-8*time.Hour + time.Duration(i)*time.Minute)
+		status, text, _, err := c.nodes[at].write(remoteWriteV2, pack(c.t, requestV2(then.UnixMilli(), float64(i), "old")))
+		if err != nil || status/100 != 2 {
+			c.t.Fatalf("a write is answered with %d %s, error %v", status, text, err)
+		}
+	}
+	eventually(c.t, 3*time.Minute, "node "+node+" has a block", func() error {
+		blocks, err := filepath.Glob(filepath.Join(c.dirs[node], "tsdb/default/raw/01*/index"))
+		if err == nil && len(blocks) == 0 {
+			err = errors.New("there is none")
+		}
+		return err
+	})
+}
+
+// flip changes a byte of a file, in front of the zeros at its end.
+func flip(t *testing.T, r *rand.Rand, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := r.IntN(max(1, len(bytes.TrimRight(text, "\x00"))))
+	text[at] ^= byte(1 + r.IntN(255))
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("byte %d of %d of %s is changed", at, len(text), path)
+}
+
+// heals starts a stopped node again and again, as a service manager does, until it is ready and votes. It reports
+// whether the node set its data aside. While the node is not ready, none of its answers is short.
+func (c *trio) heals(node string, w *writer) (healed bool) {
+	c.t.Helper()
+	p := c.start(node)
+	c.nodes[node] = p
+	eventually(c.t, 3*time.Minute, "node "+node+" has healed", func() error {
+		select {
+		case <-p.exited:
+			p = c.start(node)
+			c.nodes[node] = p
+		default:
+		}
+		aside, err := filepath.Glob(filepath.Join(c.dirs[node], "damaged-*"))
+		if healed = healed || len(aside) > 0; err != nil || len(aside) > 0 {
+			return fmt.Errorf("old data: %v, %v", aside, err)
+		}
+		before := w.count()
+		listening, err := os.ReadFile(filepath.Join(c.dirs[node], "listening.json"))
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(listening, &p.listening); err != nil {
+			return err
+		}
+		if v, err := p.value("count_over_time(healed[1h])"); err == nil && v < float64(before) {
+			c.t.Fatalf("node %s answers %v samples, want %d or more", node, v, before)
+		} else if err != nil {
+			return err
+		}
+		if v, err := p.value("sum_over_time(old[9h])"); err == nil && v != 479*480/2 {
+			c.t.Fatalf("node %s answers %v, want the sum %v of the old samples", node, v, 479*480/2)
+		} else if err != nil {
+			return err
+		}
+		if _, err := os.Stat(filepath.Join(c.dirs[node], "healing.json")); err == nil {
+			return errors.New("it still heals")
+		}
+		_, err = p.get("/-/ready", nil)
+		return err
+	})
+	return healed
 }

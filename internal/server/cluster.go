@@ -42,7 +42,7 @@ func (s *server) openIdentity() error {
 	case c.Node != i.Node:
 		return conf.Mistake(fmt.Errorf("the data directory %s is node %s, but --cluster-node is %s: "+
 			"set --cluster-node %[2]s, or use the directory of node %[3]s", s.config.DataDir, i.Node, c.Node))
-	case !i.Joined() && !c.Join:
+	case !i.Joined() && !c.Join && !s.heals():
 		return conf.Mistake(fmt.Errorf("the data directory %s has not joined its cluster yet: set --cluster-join",
 			s.config.DataDir))
 	}
@@ -140,7 +140,7 @@ func (s *server) join(ctx context.Context) error {
 			}
 			continue
 		}
-		if errors.Is(err, cluster.ErrNotAdmitted) {
+		if errors.Is(err, cluster.ErrNotAdmitted) && !s.heals() {
 			return conf.Mistake(err)
 		}
 		if time.Since(saidAt) >= joinSaid {

@@ -49,6 +49,7 @@
 //	snapshot.go        snapshots, for freshet backup
 //	gateway.go         requests that go on to the nodes
 //	members.go         replaces and removes nodes
+//	healing.go         damaged data are replaced by those of another node
 //	cluster.go         a node's place in its cluster: joining, handing over
 //	clusterstatus.go   how the nodes of the cluster are
 //	nodes.go           what nodes ask each other

@@ -109,6 +109,9 @@ func (s *server) wayOut(err error) error {
 	if !errors.Is(err, entrylog.ErrDamaged) && !errors.Is(err, entrylog.ErrNone) && !errors.Is(err, replica.ErrDamaged) {
 		return err
 	}
+	if s.healLog() {
+		return fmt.Errorf("%w; %w", err, errHeals)
+	}
 	if s.inCluster() && len(s.config.Cluster.Nodes) > 1 {
 		return fmt.Errorf("%w; if the other nodes go on, they have all data: replace this node, since nothing in %s can "+
 			"mend it", err, s.path(answer.GroupPath))

@@ -28,6 +28,8 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Part: run.Part{Name: "copies", Run: s.runCopies, After: s.opening.opened}, absent: s.config.Cluster.Node == ""},
 		{Part: run.Part{Name: "watch of nodes", Run: s.watchNodes, After: s.opening.opened},
 			absent: s.config.Cluster.Node == ""},
+		{Part: run.Part{Name: "healing", Run: s.watchHealing, After: s.opening.opened},
+			absent: s.config.Cluster.Node == ""},
 		{Part: run.Part{Name: "limits", Run: s.shareLimits, After: s.opening.opened}, absent: !s.sharesLimits()},
 		{Part: run.Part{Name: "books of nodes", Run: s.watchBooks, After: s.opening.opened},
 			absent: s.config.Cluster.Node == ""},
@@ -65,7 +67,10 @@ func (s *server) parts(opened func() error) []run.Part {
 
 // runWindows builds the roles. Then the aggregator, or its stand-in, accepts windows until ctx is done.
 func (s *server) runWindows(ctx context.Context) error {
-	err := s.join(ctx)
+	err := s.heal(ctx)
+	if err == nil {
+		err = s.join(ctx)
+	}
 	if err == nil {
 		err = s.fillAgain(ctx)
 	}

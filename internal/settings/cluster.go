@@ -26,6 +26,7 @@ type Cluster struct {
 
 	MinFree conf.Bytes `yaml:"min_free" help:"free bytes that the disk of a node keeps. While two of three nodes have less, the cluster takes no more data and answers 503; 0 for no limit"`
 
+	HealAfter    time.Duration `yaml:"heal_after" help:"how long data of a node must be known to be damaged before the node sets them aside and gets the data of another node; 0: never"`
 	UpgradeAfter time.Duration `yaml:"upgrade_after" help:"how long all nodes must run a newer version before the cluster uses its new formats. Until then each node can go back to the older version"`
 }
 
@@ -38,7 +39,7 @@ const minReplaceAfter = time.Minute
 // refused, MinFree has room for the outbox, and as much for checkpoints and compaction.
 func DefaultCluster() Cluster {
 	return Cluster{Outbox: 1 << 30, MinFree: 2 << 30, FillRate: 50 << 20, ReplaceAfter: 10 * time.Minute,
-		UpgradeAfter: 10 * time.Minute}
+		HealAfter: time.Minute, UpgradeAfter: 10 * time.Minute}
 }
 
 // ClusterTLS names certificates in place of a secret.
@@ -107,6 +108,9 @@ func (c *Cluster) Validate() (problems []conf.Problem) {
 	}
 	if c.MinFree < 0 {
 		add("min_free", "is %v; set it to 0 or more", c.MinFree)
+	}
+	if c.HealAfter < 0 {
+		add("heal_after", "is %v; set it to 0 or more", c.HealAfter)
 	}
 	if c.UpgradeAfter < 0 {
 		add("upgrade_after", "is %v; set it to 0 or more", c.UpgradeAfter)

@@ -1,0 +1,216 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/peer"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/identity"
+	"github.com/freshet-io/freshet/internal/lib/retry"
+	"github.com/freshet-io/freshet/internal/role/group"
+)
+
+// A node with damaged data heals by itself: it ends, and its next start sets its data aside and joins as a new member,
+// which replaces the old one and is filled. The old data are removed once the new member votes.
+
+const (
+	healEvery = 2 * time.Second
+
+	// healTime bounds how long a start asks for the replacement of a member that can still vote.
+	healTime = 30 * time.Second
+
+	// leastVoters is how many other voters must be well before a member leaves.
+	leastVoters = 2
+)
+
+var errHeals = errors.New("data of this node are damaged: start it again, and it gets the data of another node")
+
+func (s *server) writeHealing(h *healing) error {
+	text, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return s.writeOnce(healFile, append(text, '\n'))
+}
+
+// healLog makes the next start heal this node, whose log is damaged. It reports whether it will.
+func (s *server) healLog() bool {
+	if s.config.Cluster.HealAfter == 0 || !s.inCluster() || len(s.config.Cluster.Nodes) <= leastVoters {
+		return false
+	}
+	h, err := s.readHealing()
+	if err == nil && h == nil {
+		err = s.writeHealing(new(healing))
+	}
+	if err != nil {
+		s.logger.Error("this node cannot heal by itself", "error", err)
+	}
+	return err == nil
+}
+
+// watchHealing ends the process once data of this node are damaged for cluster.heal_after and the other nodes can do
+// without it. Once a healed member votes, watchHealing removes the old data.
+func (s *server) watchHealing(ctx context.Context) error {
+	for said := false; ; {
+		if retry.Wait(ctx, healEvery) != nil {
+			return nil
+		}
+		h, err := s.readHealing()
+		g, is := s.aggregator.(*group.Group)
+		d := s.damage()
+		switch {
+		case err != nil || !is:
+		case h != nil && h.Aside != "":
+			if slices.Contains(g.Status().Members.Voters, s.identity.Load().Member) {
+				err = errors.Join(os.RemoveAll(s.path(h.Aside)), os.Remove(s.path(healFile)))
+				s.logger.Info("this node has healed; its old data are removed", "directory", h.Aside)
+			}
+		case d == nil || time.Since(d.Since) < s.config.Cluster.HealAfter || s.config.Cluster.HealAfter == 0:
+			said = false
+		default:
+			voters := s.otherVoters(g.Status())
+			if well := s.countReady(ctx, voters); well < leastVoters {
+				if !said {
+					said = true
+					s.logger.Error("data of this node are damaged, but it stays: without it, fewer than two nodes would vote that "+
+						"are well", "well", well)
+				}
+				continue
+			}
+			if err = s.writeHealing(&healing{Voters: voters}); err == nil {
+				return errHeals
+			}
+		}
+		if err != nil {
+			s.logger.Error("this node cannot heal by itself", "error", err)
+		}
+	}
+}
+
+// otherVoters returns the names of the other nodes that vote.
+func (s *server) otherVoters(status group.Status) (names []string) {
+	for name, member := range status.Nodes {
+		if name != s.config.Cluster.Node && slices.Contains(status.Members.Voters, member) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// countReady counts the nodes that are ready: not damaged, and caught up.
+func (s *server) countReady(ctx context.Context, names []string) (n int) {
+	for _, name := range names {
+		if status, err := s.nodes.peers.Status(ctx, name); err == nil && status.Ready {
+			n++
+		}
+	}
+	return n
+}
+
+// heal sets the data of this node aside if the process before has found them damaged. The node then joins as a new
+// member. A member that can vote stays if the others need it meanwhile.
+func (s *server) heal(ctx context.Context) error {
+	h, err := s.readHealing()
+	i := s.identity.Load()
+	if h == nil || err != nil || i == nil || h.Aside != "" && i.Member != h.Member {
+		return err
+	}
+	if h.Aside == "" {
+		agreed, err := s.askToLeave(ctx, h)
+		if err != nil {
+			return err
+		}
+		if !agreed {
+			s.logger.Warn("this node is damaged, and stays: the other nodes need its vote")
+			return os.Remove(s.path(healFile))
+		}
+		h.Member, h.Aside = i.Member, time.Now().UTC().Format("damaged-20060102T150405Z")
+		if err := s.writeHealing(h); err != nil {
+			return err
+		}
+	}
+	if i, err = s.setAside(h.Aside, i); err != nil {
+		return fmt.Errorf("set the damaged data of this node aside: %w", err)
+	}
+	s.identity.Store(i)
+	s.damaged.Store(nil)
+	s.logger.Warn("the damaged data of this node are set aside; it joins as a new member", "directory", h.Aside)
+	return nil
+}
+
+// askToLeave asks the leader to let a new member replace this one. It reports whether the leader agreed.
+func (s *server) askToLeave(ctx context.Context, h *healing) (agreed bool, err error) {
+	names := h.Voters
+	if len(names) == 0 {
+		for _, a := range s.config.Cluster.Nodes {
+			if a.Node != s.config.Cluster.Node {
+				names = append(names, a.Node)
+			}
+		}
+	}
+	for begun := time.Now(); len(h.Voters) == 0 || time.Since(begun) < healTime; {
+		err := fmt.Errorf("fewer than %d other nodes are ready", leastVoters)
+		if s.countReady(ctx, names) >= leastVoters {
+			err = s.replaceSelf(ctx, names)
+		}
+		if err == nil {
+			return true, nil
+		}
+		s.logger.Info("not ready yet: the damaged data of this node cannot be set aside", "error", err)
+		if err := retry.Wait(ctx, healEvery); err != nil {
+			return false, context.Cause(ctx)
+		}
+	}
+	return false, nil
+}
+
+// replaceSelf asks the leader, which is one of the nodes, to let another member take the name of this node.
+func (s *server) replaceSelf(ctx context.Context, names []string) (err error) {
+	for _, name := range names {
+		err = s.nodes.peers.Change(ctx, name, peer.Change{Kind: peer.Replace, Node: s.config.Cluster.Node})
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// setAside moves the data of this node into a directory, and gives the node a new member. It may be repeated until
+// the node has the new member.
+func (s *server) setAside(aside string, i *identity.Identity) (*identity.Identity, error) {
+	if err := os.MkdirAll(s.path(aside), 0o750); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(s.path(identity.File))
+	if err == nil {
+		err = os.WriteFile(s.path(aside, identity.File), text, 0o640)
+	}
+	for _, name := range []string{"tsdb", filepath.Dir(answer.GroupPath), "events.db", damageFile} {
+		moved := os.Rename(s.path(name), s.path(aside, name))
+		if !errors.Is(moved, fs.ErrNotExist) {
+			err = cmp.Or(err, moved)
+		}
+	}
+	if err = errors.Join(err, files.SyncDir(s.path(aside)), files.SyncDir(s.config.DataDir)); err != nil {
+		return nil, err
+	}
+	if err := s.filler.End(); err != nil { // what an earlier fill has left is not of this member
+		return nil, err
+	}
+	dir, err := files.Open(s.config.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	return identity.Prepare(dir, i.Node)
+}
