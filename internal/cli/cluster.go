@@ -73,7 +73,11 @@ Other nodes that join then get these data.`,
 		nodes := fmt.Sprintf("%s=HOST:PORT", node.Node)
 		others := "The next start gives the data of this directory to the cluster. Other nodes may join it then."
 		if !withData {
-			nodes += ",b=HOST:PORT,c=HOST:PORT"
+			for _, other := range []string{"a", "b", "c"} {
+				if other != node.Node && strings.Count(nodes, "=") < 3 {
+					nodes += "," + other + "=HOST:PORT"
+				}
+			}
 			others = "The others: the same with a name and a directory of their own, and --cluster-join"
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is node %s, the first of cluster %s.\n"+

@@ -121,6 +121,21 @@ func TestInitWithData(t *testing.T) {
 }
 
 // A node that is filled shows how far it is, and why a try failed.
+// Each node has its own name in the command that cluster init prints.
+func TestInitPrintsTheNodes(t *testing.T) {
+	for name, nodes := range map[string]string{
+		"a": "a=HOST:PORT,b=HOST:PORT,c=HOST:PORT",
+		"b": "b=HOST:PORT,a=HOST:PORT,c=HOST:PORT",
+		"c": "c=HOST:PORT,a=HOST:PORT,b=HOST:PORT",
+		"x": "x=HOST:PORT,a=HOST:PORT,b=HOST:PORT",
+	} {
+		code, out, errs := freshet(t, "cluster", "init", "--data-dir", t.TempDir(), "--name", name)
+		if code != 0 || !strings.Contains(out, "--cluster-nodes "+nodes+" ") {
+			t.Errorf("node %s: exit code %d\n%s%s\nwant %s", name, code, out, errs, nodes)
+		}
+	}
+}
+
 func TestClusterStatusOfAFill(t *testing.T) {
 	server, _ := answering(t, http.StatusOK, `{"status":"success","data":{"leader":"a","nodes":[{"name":"d","part":"joining",
 "fill":{"from":"a","bytes":1073741824,"of_bytes":4294967296,"seconds":60,"eta_seconds":180.2,"failures":1,"error":"its disk"}},
