@@ -164,11 +164,14 @@ func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 	if err := say(t, c, &wire.Batch{Hello: newer}); err != nil {
 		t.Errorf("versions 1 to 7: %v", err)
 	}
-	for reason, forged := range map[string][]byte{refusedForged: body(3, 2), refusedMalformed: []byte("no message")} {
-		before := refusals(b, reason)
-		err := say(t, c, &wire.Batch{Hello: right()}, &wire.Batch{Messages: []*wire.Message{{Body: forged}}})
-		if status.Code(err) != codes.InvalidArgument || refusals(b, reason) != before+1 {
-			t.Errorf("%s: %v", reason, err)
+	for _, bad := range []struct {
+		reason string
+		body   []byte
+	}{{refusedForged, body(3, 2)}, {refusedForged, body(1, 3)}, {refusedMalformed, []byte("no message")}} {
+		before := refusals(b, bad.reason)
+		err := say(t, c, &wire.Batch{Hello: right()}, &wire.Batch{Messages: []*wire.Message{{Body: bad.body}}})
+		if status.Code(err) != codes.InvalidArgument || refusals(b, bad.reason) != before+1 {
+			t.Errorf("%s: %v", bad.reason, err)
 		}
 	}
 	if n := len(b.handler.received); n != ackEvery {
