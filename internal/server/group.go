@@ -84,7 +84,7 @@ func (s *server) openGroup() error {
 	if err != nil {
 		return s.wayOut(err)
 	}
-	s.stores.NeverRepair(g.Others())
+	s.stores.NeverRepair(s.inCluster()) // Others is not known before the member runs: see followDamage
 	g.Demote(s.damaged.Load() != nil)
 	s.aggregator, s.requests = g, group.NewRequests(g)
 	if s.inCluster() {
