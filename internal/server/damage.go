@@ -175,7 +175,9 @@ func (s *server) scrubbed() *answer.Scrub {
 // damaged.
 func (s *server) followDamage() {
 	if g, is := s.aggregator.(*group.Group); is {
-		s.stores.NeverRepair(g.Others())
+		if len(g.Status().Members.Voters) > 0 { // the member runs, and knows its group
+			s.stores.NeverRepair(g.Others())
+		}
 		g.Demote(s.damage() != nil)
 	}
 }
