@@ -362,7 +362,7 @@ func (c *trio) refusals(reason string) float64 {
 
 // refusesAnotherCluster checks that the cluster refuses the messages of a second cluster, and goes on. The
 // second cluster is on machine d. It has the same secret, and two of its nodes have addresses of the first
-// cluster.
+// cluster. Its node does not start while it reaches the first cluster; so its start comes while it is cut off.
 func (c *trio) refusesAnotherCluster() {
 	t := c.t
 	t.Helper()
@@ -372,7 +372,21 @@ func (c *trio) refusesAnotherCluster() {
 	nodes := "a=" + address("a") + ",b=" + address("b") + ",c=" + address("d")
 	serve := serveCommand(dir, "--cluster-nodes", nodes, "--cluster-secret-file", c.secret, "--cluster-node", "c",
 		"--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0", "--dogstatsd-udp", "")
+	out, err := m.command("timeout", append([]string{"60", serve.Path}, serve.Args[1:]...)...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "Only one machine runs freshet cluster init") {
+		t.Errorf("the node of a second cluster ended with %v, want an error that names the way out\n%s", err, out)
+	}
+	restore := m.cut()
 	p := begin(t, dir, m.command(serve.Path, serve.Args[1:]...))
+	eventually(t, 30*time.Second, "the node of a second cluster leads while it is cut off", func() error {
+		out, err := exec.Command(freshet, "cluster", "status", "--json", "--server",
+			"unix:"+filepath.Join(dir, "operator.sock")).Output()
+		if err == nil && !strings.Contains(string(out), `"leader":"c"`) {
+			err = fmt.Errorf("its status is %s", out)
+		}
+		return err
+	})
+	restore()
 	eventually(t, 30*time.Second, "node a refuses a node of another cluster", func() error {
 		if c.refusals("cluster") == 0 {
 			return errors.New("no refusal is counted")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/identity"
@@ -72,32 +73,61 @@ const joinPause = time.Second
 // joinSaid is how often a node says in the log that it waits to join.
 const joinSaid = 5 * time.Second
 
-// epochTime bounds how long a start waits for the recovery epochs of the other nodes.
-const epochTime = 500 * time.Millisecond
+// othersTime bounds how long a start waits for the answers of the other nodes.
+const othersTime = 500 * time.Millisecond
 
-// checkEpoch asks the other nodes for their recovery epoch before the member of this node takes part. If one of them
-// has a later epoch, the cluster went on without this node: together with another such node, it could
-// acknowledge what the cluster never gets.
-func (s *server) checkEpoch(ctx context.Context) error {
-	self, all := s.self(), s.config.Cluster.Nodes
-	ctx, cancel := context.WithTimeout(ctx, epochTime)
+// checkOthers asks the other nodes for their cluster and recovery epoch before the member of this node takes
+// part. If one of them has a later epoch, the cluster went on without this node: together with another such
+// node, it could acknowledge what the cluster never gets. So could a node that founded a cluster of its own by
+// mistake: it leads itself. Once nodes of its own cluster answer, a stranger stops no start.
+func (s *server) checkOthers(ctx context.Context) error {
+	self, c := s.self(), &s.config.Cluster
+	ctx, cancel := context.WithTimeout(ctx, othersTime)
 	defer cancel()
-	epochs := make(chan uint64, len(all))
-	for _, a := range all {
+	type answer struct {
+		node    string
+		cluster peer.Cluster // zero if the node did not answer, or has not joined yet
+		epoch   uint64
+	}
+	answers := make(chan answer, len(c.Nodes))
+	asked := 0
+	for _, a := range c.Nodes {
+		if a.Node == c.Node {
+			continue
+		}
+		asked++
 		go func() {
-			l, err := s.nodes.peers.Leader(ctx, a.Node) // the error for this node itself is as good as no answer
-			if err != nil || l.Cluster != self.Cluster {
-				l.Epoch = 0
+			l, err := s.nodes.peers.AnyLeader(ctx, a.Node)
+			if err != nil {
+				l = peer.Leader{}
 			}
-			epochs <- l.Epoch
+			answers <- answer{a.Node, l.Cluster, l.Epoch}
 		}()
 	}
-	for range all {
-		if epoch := <-epochs; epoch > self.Epoch {
-			return s.outdated(epoch)
+	ours, theirs, stranger := 0, 0, answer{}
+	for range asked {
+		switch a := <-answers; {
+		case a.cluster == self.Cluster && a.epoch > self.Epoch:
+			return s.outdated(a.epoch)
+		case a.cluster == self.Cluster:
+			ours++
+		case a.cluster != (peer.Cluster{}):
+			theirs++
+			stranger = a
 		}
 	}
+	i := s.identity.Load()
+	if ours == 0 && theirs > 0 && (theirs == asked || i.Founder == i.Member) {
+		return s.otherCluster(stranger.node, stranger.cluster)
+	}
 	return nil
+}
+
+// otherCluster returns the error of a node whose data directory is of another cluster than the other nodes.
+func (s *server) otherCluster(node string, cluster peer.Cluster) error {
+	return conf.Mistake(fmt.Errorf("the data directory %s belongs to cluster %s, but node %s to cluster %s. Only one "+
+		"machine runs freshet cluster init. If this node is to join node %[3]s, start it with an empty directory and "+
+		"--cluster-join; if not, correct --cluster-nodes", s.config.DataDir, s.self().Cluster, node, cluster))
 }
 
 // join joins the cluster, unless the data directory already belongs to it. The node asks until a leader
@@ -108,7 +138,7 @@ func (s *server) join(ctx context.Context) error {
 		return nil
 	}
 	if asking.Joined() {
-		return s.checkEpoch(ctx)
+		return s.checkOthers(ctx)
 	}
 	dir, err := files.Open(s.config.DataDir)
 	if err != nil {

@@ -618,6 +618,14 @@ func TestCalls(t *testing.T) {
 	if l, err := a.Leader(t.Context(), "b"); err != nil || l != leads {
 		t.Errorf("Leader returned %+v, %v; want %+v", l, err, leads)
 	}
+	self := a.Self
+	a.Self = func() Self { return Self{Cluster: Cluster{2}, Member: 1} }
+	_, err = a.Leader(t.Context(), "b")
+	if l, anyErr := a.AnyLeader(t.Context(), "b"); err == nil || anyErr != nil || l != leads {
+		t.Errorf("in another cluster, Leader returned %v, and AnyLeader %+v, %v; want an error, and %+v", err, l, anyErr,
+			leads)
+	}
+	a.Self = self
 	if s, err := a.Status(t.Context(), "b"); err != nil || !reflect.DeepEqual(s, well) {
 		t.Errorf("Status returned %+v, %v; want %+v", s, err, well)
 	}

@@ -326,8 +326,18 @@ func (p *Peers) Change(ctx context.Context, to string, c Change) error {
 
 // Leader asks a node for the leader.
 func (p *Peers) Leader(ctx context.Context, to string) (Leader, error) {
+	return p.leader(ctx, to, func(*wire.Hello) {})
+}
+
+// AnyLeader asks a node for the leader as a process without a cluster does: nodes of all clusters answer.
+func (p *Peers) AnyLeader(ctx context.Context, to string) (Leader, error) {
+	return p.leader(ctx, to, func(h *wire.Hello) { h.Cluster = nil })
+}
+
+func (p *Peers) leader(ctx context.Context, to string, change func(*wire.Hello)) (Leader, error) {
 	return call(ctx, p, to, askTimeout,
 		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.LeaderReply, error) {
+			change(h)
 			return c.Leader(ctx, &wire.LeaderRequest{Hello: h})
 		},
 		func(r *wire.LeaderReply) (Leader, error) {
