@@ -94,6 +94,9 @@ func changeTo(now *raftpb.ConfState, voters, learners []uint64) *raftpb.ConfChan
 			add(raftpb.ConfChangeRemoveNode, id)
 		}
 	}
+	if last := len(change.Changes) - 1; mutant.removeFirst && last > 0 {
+		change.Changes = change.Changes[last:]
+	}
 	return change
 }
 

@@ -13,4 +13,5 @@ type mistakes struct {
 	founding         *entrylog.Base // a member with an emptied disk begins anew under its old number
 	answerOldTerm    bool           // another leader's entry at a proposal's index answers the proposal
 	readUnapplied    bool           // a barrier ends before its index is applied here
+	removeFirst      bool           // a swap removes the old member first, and adds the new one by another change
 }

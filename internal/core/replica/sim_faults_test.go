@@ -62,8 +62,10 @@ func (s *sim) fault(n *simNode, lasts int64) {
 		s.crash(n, lasts, s.PowerLoss)
 	case what < 38 && !s.emptied && len(s.nodes) > 1:
 		s.emptied = true
+		id := n.id
 		s.Tell("node %d: its disk is replaced by an empty one", n.n)
 		s.crash(n, lasts, func(*memfs.FS) *memfs.FS {
+			s.oracle.emptied[id] = true
 			n.checkpoint = state{applied: 1} // the checkpoint was on that disk, too
 			return memfs.New()
 		})

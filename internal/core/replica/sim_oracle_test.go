@@ -9,6 +9,7 @@ import (
 type oracle struct {
 	agreed  map[uint64]Committed // by index, as the first member applied them
 	leaders map[uint64]uint64
+	emptied map[uint64]bool // members whose disks were emptied
 	acked   []ack
 	seen    []seen
 	floor   uint64 // highest index acknowledged or read: a read that begins now must see it
@@ -26,7 +27,23 @@ type ack struct {
 type seen struct{ index, value uint64 }
 
 func (o *oracle) begin() {
-	o.agreed, o.leaders = map[uint64]Committed{}, map[uint64]uint64{}
+	o.agreed, o.leaders, o.emptied = map[uint64]Committed{}, map[uint64]uint64{}, map[uint64]bool{}
+}
+
+// changes(s, n) is called when a node learns of other members. It checks that the group has not lost a voter,
+// not even while members are swapped: with two voters, one more fault would stop the group.
+func (o *oracle) changes(s *sim, n *simNode) {
+	if len(n.members.Voters) != s.size {
+		s.Fail("node %d: the group of %d has the voters %v", n.n, s.size, n.members.Voters)
+	}
+}
+
+// sends(s, n) is called when a member sends a message. It checks that a member whose disk was emptied says
+// nothing: it has forgotten its votes and what it acknowledged.
+func (o *oracle) sends(s *sim, n *simNode) {
+	if o.emptied[n.id] {
+		s.Fail("node %d: member %d lost its disk, and sends a message", n.n, n.id)
+	}
 }
 
 // leads(s, n, term) is called when a member begins to lead. It checks that no other member led in the

@@ -87,9 +87,10 @@ func TestMistakesAreFound(t *testing.T) {
 		{"apply beyond store", mistakes{applyUnstored: true}, 1, "its disk has term 0"},
 		{"apply beyond commit", mistakes{applyUncommitted: true}, 5, "was known before it began"},
 		{"hard state not saved", mistakes{forgetState: true}, 38, "lead in term"},
-		{"a vote after an emptied disk", mistakes{founding: founding}, 3, "is damaged: tocommit"},
+		{"a vote after an emptied disk", mistakes{founding: founding}, 3, "lost its disk, and sends"},
 		{"proposal of an old term", mistakes{answerOldTerm: true}, 8, "and is lost"},
 		{"a barrier ends too early", mistakes{readUnapplied: true}, 1, "was known before it began"},
+		{"remove, then promote", mistakes{removeFirst: true}, 3, "has the voters"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			mutant = m.mistakes

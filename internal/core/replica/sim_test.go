@@ -36,6 +36,7 @@ const (
 type sim struct {
 	*world.World
 	end   int64
+	size  int // number of voters
 	nodes []*simNode
 	ids   uint64 // id of the newest member
 
@@ -80,7 +81,7 @@ func (s *sim) anyNode() *simNode { return s.nodes[s.Rand.IntN(len(s.nodes))] }
 
 // simulate runs a group of three, or one, for some virtual seconds.
 func simulate(seed uint64, seconds int64, members int) *sim {
-	s := &sim{World: world.New(seed), end: seconds * second, ids: uint64(members)}
+	s := &sim{World: world.New(seed), end: seconds * second, size: members, ids: uint64(members)}
 	s.oracle.begin()
 	s.Story.WriteString(fmt.Sprintf("seed %d, %d s, %d members\n", seed, seconds, members))
 	base := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}[:members]}}
@@ -173,6 +174,7 @@ func (s *sim) drain(n *simNode) {
 	}
 	if out.Members != nil {
 		n.members = *out.Members
+		s.oracle.changes(s, n)
 		if n.leadership.Leads || out.Leadership.Leads {
 			s.Tell("node %d: voters %v, learners %v, leaving %v", n.n, n.members.Voters, n.members.Learners, n.members.Leaving)
 		}
@@ -212,6 +214,7 @@ func (s *sim) send(from *simNode, m *Message) {
 		return
 	}
 	s.Note(b)
+	s.oracle.sends(s, from)
 	if to := s.place(m.To); to != nil {
 		s.Send(from.n, to.n, false, func() { s.deliver(b, from.n) })
 	}
