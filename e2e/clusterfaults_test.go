@@ -23,12 +23,15 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/peer"
 )
 
+// everySeries selects the samples of the hour before a time, but for those of large requests.
+const everySeries = `{__name__=~".+",__name__!~".+` + bulkSuffix + `"}[1h]`
+
 // samples returns all samples of the hour before a time, by series.
 func (p *process) samples(at time.Time) (map[string][]point, error) {
 	var data struct {
 		Result []result `json:"result"`
 	}
-	params := url.Values{"query": {`{__name__=~".+"}[1h]`}, "time": {at.UTC().Format(time.RFC3339Nano)}}
+	params := url.Values{"query": {everySeries}, "time": {at.UTC().Format(time.RFC3339Nano)}}
 	if err := p.ask("/api/v1/query", params, &data); err != nil {
 		return nil, err
 	}

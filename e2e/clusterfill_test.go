@@ -330,7 +330,7 @@ func tilesClosed() time.Time {
 // everything returns all samples that a node has in its stores, whether it reaches the others or not.
 func (c *trio) everything(node string, at time.Time) map[string]string {
 	c.t.Helper()
-	return c.stored(node, `{__name__=~".+"}[1h]`, at)
+	return c.stored(node, everySeries, at)
 }
 
 // stored returns the samples of a query that a node has in its stores, whether it reaches the others or not.

@@ -48,7 +48,7 @@ func TestALongFill(t *testing.T) {
 	l.caughtUp()
 
 	l.start("filled")
-	b := l.startBulk("filled_bulk", 40_000)
+	b := l.startBulk("filled", 40_000)
 	l.times()
 	reach(time.Now().Add(2 * inCI))
 	before := l.times()
@@ -115,6 +115,7 @@ func TestALongFill(t *testing.T) {
 	l.caughtUp()
 	l.setParted("c", false)
 	b.stop()
+	b.isStored()
 	l.finish(false)
 
 	at := tilesClosed()

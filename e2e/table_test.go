@@ -247,7 +247,7 @@ func TestRollingRestarts(t *testing.T) {
 		rounds, perSecond = 3, fromEnvironment(t, "FRESHET_BULK", 100_000)
 	}
 	l.start("rolling")
-	bulk := l.startBulk("bulk", perSecond)
+	bulk := l.startBulk("rolling", perSecond)
 	for range rounds {
 		l.eachOnce(func(node string) {
 			p := l.nodes[node]
@@ -266,16 +266,7 @@ func TestRollingRestarts(t *testing.T) {
 		})
 	}
 	bulk.stop()
-	for _, n := range nodeNames {
-		eventually(t, time.Minute, "node "+n+" has all samples of large requests", func() error {
-			v, err := l.nodes[n].value("sum(count_over_time(bulk[1h]))")
-			if want := float64(bulk.acked.Load()); err == nil && v != want {
-				err = fmt.Errorf("%v of %v samples", v, want)
-			}
-			return err
-		})
-	}
-	t.Logf("%d samples in large requests are on all nodes once", bulk.acked.Load())
+	bulk.isStored()
 	if tries := max(l.tries, l.writer.tries); tries > 1 {
 		t.Errorf("a write failed at %d nodes in a row: %s%s", tries, l.failure, l.writer.failure)
 	}
@@ -316,22 +307,26 @@ func (l *loaded) restarts(how, node string, p *process, do func()) {
 	}
 }
 
-// bulk sends large requests of remote write.
+// bulk sends large requests of remote write. Its series are too large to be compared one by one, so their names end
+// in bulkSuffix, and their samples are counted.
 type bulk struct {
 	*loaded
+	name    string
 	acked   atomic.Int64 // samples
 	quit    chan struct{}
 	running sync.WaitGroup
 }
 
 const (
+	bulkSuffix  = "_bulk"
 	bulkSenders = 4
 	bulkSamples = 2000 // in a request
 )
 
 // startBulk starts several senders with a common rate. Each sender writes its own series.
 func (l *loaded) startBulk(name string, perSecond int) *bulk {
-	b := &bulk{loaded: l, quit: make(chan struct{})}
+	name += bulkSuffix
+	b := &bulk{loaded: l, name: name, quit: make(chan struct{})}
 	for i := range bulkSenders {
 		r := &remote{l: l, name: name, kind: remoteWriteV2, tenant: firstTenant, prefers: i}
 		b.running.Go(func() {
@@ -357,6 +352,21 @@ func (l *loaded) startBulk(name string, perSecond int) *bulk {
 func (b *bulk) stop() {
 	close(b.quit)
 	b.running.Wait()
+}
+
+// isStored waits until all nodes have all samples once.
+func (b *bulk) isStored() {
+	b.t.Helper()
+	for _, n := range nodeNames {
+		eventually(b.t, time.Minute, "node "+n+" has all samples of large requests", func() error {
+			v, err := b.nodes[n].value("sum(count_over_time(" + b.name + "[1h]))")
+			if want := float64(b.acked.Load()); err == nil && v != want {
+				err = fmt.Errorf("%v of %v samples", v, want)
+			}
+			return err
+		})
+	}
+	b.t.Logf("%d samples in large requests are on all nodes once", b.acked.Load())
 }
 
 // fromEnvironment returns the number in an environment variable, or `preset` if it is empty.

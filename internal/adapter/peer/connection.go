@@ -146,6 +146,7 @@ func (w *watched) Read(b []byte) (int, error) {
 }
 
 func (c *connection) failed(err error) {
+	err = explained(err)
 	c.mu.Lock()
 	c.last = err.Error()
 	c.mu.Unlock()

@@ -187,6 +187,16 @@ func verifyBy(ca string, chain []*x509.Certificate) (Identity, error) {
 	return who, nil
 }
 
+// explained names the settings to look at if one side refused the other's certificate.
+func explained(err error) error {
+	bad := certificateError{}
+	if !errors.As(err, &bad) && !strings.Contains(err.Error(), "bad certificate") { // TLS has no type for this alert
+		return err
+	}
+	return fmt.Errorf("%w; both processes need cluster.secret_file of the same cluster, or certificates of the same "+
+		"cluster.tls.ca_file", err)
+}
+
 // certificateError says why a certificate is refused.
 type certificateError struct{ error }
 

@@ -179,6 +179,51 @@ func TestStreamsThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
+// A stream is for one pair of members in one cluster. It ends once the node is another member, or in another cluster.
+func TestAStreamEndsWithItsMember(t *testing.T) {
+	for name, change := range map[string]func(*Self){
+		"another member":  func(s *Self) { s.Member = 9 },
+		"another cluster": func(s *Self) { s.Cluster = Cluster{7} },
+		"a later epoch":   func(s *Self) { s.Epoch++ },
+	} {
+		b := &process{handler: &handler{received: make(chan member.Message, 1000)}}
+		var self atomic.Pointer[Self]
+		before := selfOf("b")
+		self.Store(&before)
+		serve(t, b, nodeCredentials(t, secret(t), "b"), func() Self { return *self.Load() }, listen(t, "127.0.0.1:0"))
+		c := dial(t, b, nodeCredentials(t, secret(t), "a").config(func(Identity) error { return nil }))
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		s, err := c.Urgent(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hello := &wire.Hello{Cluster: before.Cluster[:], Epoch: before.Epoch, Group: before.Group, Node: "a", From: 1,
+			To: before.Member, Lowest: 1, Highest: 1}
+		if err := s.Send(&wire.Batch{Hello: hello}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); err != nil {
+			t.Fatalf("%s: the stream did not begin: %v", name, err)
+		}
+		after := before
+		change(&after)
+		self.Store(&after)
+		m := heartbeat(t, 1, before.Member, 1)
+		body, err := m.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = s.Send(&wire.Batch{Messages: []*wire.Message{{Body: body}}}) // Recv returns the error
+		if _, err := s.Recv(); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("%s: the stream ended with %v", name, err)
+		}
+		if n := len(b.handler.received); n != 0 {
+			t.Errorf("%s: %d messages were received", name, n)
+		}
+	}
+}
+
 // A collector may push and ask for the leader. With its secret it cannot act as a node, whatever it
 // sends.
 func TestACollectorIsNoNode(t *testing.T) {
@@ -335,7 +380,8 @@ func TestStrangersAreRefused(t *testing.T) {
 		t.Error("a stranger got an answer")
 	}
 	all, _ := p.Health()
-	if all[0].Connected || !strings.Contains(all[0].Error, "freshet://node/a was made with another secret") {
+	if all[0].Connected || !strings.Contains(all[0].Error, "freshet://node/a was made with another secret") ||
+		!strings.Contains(all[0].Error, "cluster.secret_file") {
 		t.Errorf("the health is %+v", all[0])
 	}
 }

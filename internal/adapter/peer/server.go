@@ -143,7 +143,7 @@ func (c *serverTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 			reason = refusedCert
 		}
 		if !errors.Is(err, io.EOF) { // a program that only checks the port sends nothing
-			c.server.refuse(reason, fmt.Errorf("connection from %s: %w", raw.RemoteAddr(), err))
+			c.server.refuse(reason, fmt.Errorf("connection from %s: %w", raw.RemoteAddr(), explained(err)))
 		}
 		return nil, nil, err
 	}
