@@ -138,6 +138,9 @@ func (c *trio) start(node string) *process {
 		"--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0",
 		"--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
 	serve.Args = append(serve.Args, c.extra[node]...)
+	if c.disks[node] != nil && c.program(node) != previousProgram() { // which has no such limit
+		serve.Args = append(serve.Args, "--cluster-min-free", "0") // disks are filled up to the end
+	}
 	if d := c.disks[node]; d != nil && d.frozen != "" {
 		c.faults[node] = []string{"FRESHET_FAULT=frost", "FRESHET_FAULT_FROZEN=" + d.frozen}
 	}

@@ -91,7 +91,7 @@ func newLoaded(t *testing.T, program string, spares ...string) *loaded {
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		l.extra[n] = []string{"--config", config, "--cluster-min-free", "0"} // disks are filled up entirely
+		l.extra[n] = []string{"--config", config}
 	}
 	return l
 }
