@@ -146,7 +146,10 @@ func TestRun(t *testing.T) {
 		{
 			"the bound is for the whole drain; then the remaining parts are asked at once",
 			10 * time.Second,
-			[]part{{name: "store"}, {name: "aggregator", neverStops: true}, {name: "collector", drains: 20 * time.Second}},
+			[]part{
+				{name: "store", drains: time.Minute}, {name: "aggregator", neverStops: true},
+				{name: "collector", drains: 20 * time.Second},
+			},
 			"30s stop collector",
 			"aggregator: still running after the 30s for draining\nstore: still running after the 30s for " +
 				"draining",
