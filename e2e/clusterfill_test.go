@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/answer"
 )
 
 // A machine with data becomes a cluster, and two empty nodes join it while it gets writes. They are filled with its
@@ -247,30 +249,29 @@ func (c *trio) writeMarks(at string) {
 // isFilled waits until a node says that another one is being filled, and returns from which node.
 func (c *trio) isFilled(at, node string) (from string) {
 	c.t.Helper()
-	eventually(c.t, time.Minute, "node "+node+" is being filled", func() error {
-		var s struct {
-			Nodes []struct {
-				Name string `json:"name"`
-				Fill *struct {
-					From  string `json:"from"`
-					Bytes uint64 `json:"bytes"`
-					Of    uint64 `json:"of_bytes"`
-				} `json:"fill"`
-			} `json:"nodes"`
-		}
-		if err := c.node(at).ask("/api/v1/status/cluster", nil, &s); err != nil {
+	if from = c.fillsFrom(at, node); from == "" {
+		c.t.Fatalf("node %s is ready, and was to be seen while it is filled", node)
+	}
+	return from
+}
+
+// fillsFrom waits until a node gets data of another one, and returns which one. It returns "" if the node is ready.
+func (c *trio) fillsFrom(at, node string) (from string) {
+	c.t.Helper()
+	eventually(c.t, 3*time.Minute, "node "+node+" is being filled, or ready", func() error {
+		var all answer.Cluster
+		if err := c.node(at).ask("/api/v1/status/cluster", nil, &all); err != nil {
 			return err
 		}
-		for _, n := range s.Nodes {
-			if n.Name != node {
-				continue
-			}
-			if f := n.Fill; f != nil && f.From != "" && f.Bytes > 0 && f.Bytes < f.Of {
+		for _, n := range all.Nodes {
+			if f := n.Fill; n.Name == node && f != nil && f.Bytes > 0 && f.Bytes < f.OfBytes {
 				from = f.From
+			}
+			if n.Name == node && (n.Ready || from != "") {
 				return nil
 			}
 		}
-		return fmt.Errorf("the state is %+v", s)
+		return fmt.Errorf("the state is %+v", all.Nodes)
 	})
 	return from
 }

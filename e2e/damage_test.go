@@ -61,7 +61,7 @@ func TestALeaderThatFoldsWronglyLeaves(t *testing.T) {
 	c.nodes["a"] = c.start("a")
 	c.nodes["a"].waitListening(t)
 	c.answersNothing("a")
-	// Node b may lead: what its sockets received and it did not hand over yet would be lost with it.
+	// Node b may lead. If it is killed, it loses increments that it has received and not handed over yet.
 	hits.stop()
 	counted := func() {
 		t.Helper()

@@ -141,27 +141,6 @@ func TestALongFill(t *testing.T) {
 	}
 }
 
-// fillsFrom waits until a node gets data of another one, and returns which one. It returns "" if the node is ready.
-func (l *loaded) fillsFrom(at, node string) (from string) {
-	l.t.Helper()
-	eventually(l.t, 3*time.Minute, "node "+node+" is being filled, or ready", func() error {
-		var all answer.Cluster
-		if err := l.node(at).ask("/api/v1/status/cluster", nil, &all); err != nil {
-			return err
-		}
-		for _, n := range all.Nodes {
-			if f := n.Fill; n.Name == node && f != nil && f.Bytes > 0 && f.Bytes < f.OfBytes {
-				from = f.From
-			}
-			if n.Name == node && (n.Ready || from != "") {
-				return nil
-			}
-		}
-		return fmt.Errorf("the state is %+v", all.Nodes)
-	})
-	return from
-}
-
 // killed kills a node and starts it again. Meanwhile there is no leader.
 func (l *loaded) killed(node string) {
 	l.t.Helper()

@@ -188,8 +188,8 @@ func TestOneNodeBecomesThreeAndOneAgain(t *testing.T) {
 	t.Logf("%d writes were acknowledged; the longest pause was %v", len(w.acked), w.longest)
 }
 
-// uninterrupted waits until a counter has its total at a node, and checks that it never began again: its increase is
-// what was sent.
+// uninterrupted waits until a counter has its total at a node, and checks that it never began again: its increase
+// equals the increments that were sent.
 func (c *trio) uninterrupted(node, name string, sent float64) {
 	c.t.Helper()
 	c.hasAll(node, name, sent)

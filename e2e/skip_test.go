@@ -15,8 +15,8 @@ import (
 
 var atEntry = regexp.MustCompile("freshet cluster skip --index ([0-9]+) ")
 
-// All nodes stop at an entry that none can apply. Each says which one, and the command that leaves it out. After the
-// command on all nodes they go on, equal, without the data of this entry, which each counts.
+// No node can apply an entry. A node stops at it, and says which entry it is, and the command that leaves it out. After
+// the command on all nodes they go on, equal, without the data of this entry, and each node counts them.
 func TestAnEntryThatNoNodeCanApplyIsSkipped(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {

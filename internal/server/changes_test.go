@@ -7,7 +7,7 @@ import (
 )
 
 // changes says, of each route that may change something, how the nodes of a cluster stay equal. A new route needs a
-// place here: what changes stored data is an entry of the log, or is refused.
+// line here. If it changes stored data, it writes an entry to the log, or is refused.
 var changes = map[string]string{
 	"/api/v1/write":           entryOfLog,
 	"/api/v1/otlp/v1/metrics": entryOfLog,

@@ -198,8 +198,8 @@ func TestATornWriteIsNoDamage(t *testing.T) {
 	}
 }
 
-// After a power loss, a store of tiles may have anything behind its last sync, and opens. What was synced
-// must be there.
+// After a power loss, the end of a log may have any bytes behind the last sync. A store of tiles then opens, and
+// has all samples that were synced.
 func TestAPowerLossDamagesNothingThatWasSynced(t *testing.T) {
 	w := newWorld(t)
 	w.startWithOthers("first")

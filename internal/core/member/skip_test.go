@@ -21,7 +21,7 @@ func TestAnEntryIsLeftOut(t *testing.T) {
 		skips skip.List
 		stops bool
 	}{
-		{"nobody has said so", nil, true},
+		{"no entry is to be left out", nil, true},
 		{"this entry", skip.List{skip.Of(1, foreign)}, false},
 		{"another index", skip.List{skip.Of(2, foreign)}, true},
 		{"another entry at this index", skip.List{skip.Of(1, other)}, true},

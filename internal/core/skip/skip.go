@@ -19,7 +19,7 @@ const File = "skipped.json"
 type Entry struct {
 	Index   uint64 `json:"index"`
 	SHA256  string `json:"sha256"`  // of its bytes: the log may get another entry at this index, if this one was never committed
-	What    string `json:"what"`    // what is in it, for people
+	What    string `json:"what"`    // a description of its contents
 	Samples uint64 `json:"samples"` // in it; 0 if it cannot be read
 }
 
