@@ -63,7 +63,7 @@ func (l *lab) clusterSteps() (steps []step) {
 				do: func(ctx context.Context) error {
 					return l.withFreshet(ctx, "all", func(f *freshet) error {
 						return load.run(ctx, []*freshet{f}, &part.Load(load.name).Alone)
-					}, "--aggregator-fsync", "commit")
+					}, "--aggregator-fsync", "commit", "--store-wal-fsync", "commit")
 				},
 			}, step{
 				what:  fmt.Sprintf("%s, run %d: three nodes", load.name, run+1),

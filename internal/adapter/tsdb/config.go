@@ -26,7 +26,14 @@ type Config struct {
 	MaxOpen        int           `yaml:"max_open" help:"number of stores that a starting server opens before it is ready; of the stores in use, the largest come first" reload:"restart"`
 	Scrub          time.Duration `yaml:"scrub" help:"time in which the server reads all blocks and complete logs in search of damage, at least 1h; it reads 1 MiB a second or more; 0: never" reload:"restart"`
 	WALCompression string        `yaml:"wal_compression" help:"compression of the write-ahead log: none, snappy or zstd" reload:"restart"`
+	WALFsync       string        `yaml:"wal_fsync" help:"when the write-ahead log of remote write and OTLP is synced, against power loss: interval (every minute) or commit (before each acknowledgement)" reload:"restart"`
 }
+
+// Values of Config.WALFsync.
+const (
+	FsyncInterval = "interval"
+	FsyncCommit   = "commit"
+)
 
 // Retention is how long each of a tenant's stores keeps its samples.
 type Retention struct {
@@ -57,6 +64,7 @@ func DefaultConfig() Config {
 		MaxOpen:        300,
 		Scrub:          7 * day, // 1 TB in a week is 1.7 MB a second
 		WALCompression: compression.Snappy,
+		WALFsync:       FsyncInterval,
 	}
 }
 
@@ -116,6 +124,10 @@ func (c Config) Validate() []conf.Problem {
 	if types := compression.Types(); !slices.Contains(types, c.WALCompression) {
 		problems = append(problems, conf.Problem{Key: "wal_compression",
 			Text: "is unknown; set it to one of " + strings.Join(types, ", ")})
+	}
+	if c.WALFsync != FsyncInterval && c.WALFsync != FsyncCommit {
+		problems = append(problems, conf.Problem{Key: "wal_fsync",
+			Text: fmt.Sprintf("must be %s or %s", FsyncInterval, FsyncCommit)})
 	}
 	return problems
 }

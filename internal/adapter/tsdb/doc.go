@@ -29,6 +29,7 @@
 //	opening.go      opens stores, and notes broken ones
 //	cutback.go      cuts the stores of a group back to their last sync
 //	store.go        one database, its users and its commits
+//	logsync.go      syncs the logs before each acknowledgement
 //	renumber.go     late samples of a series that has several numbers
 //	numbers.go      late samples on disk, and the numbers of series
 //	headcheck.go    damage in chunks of the head

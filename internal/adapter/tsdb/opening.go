@@ -124,6 +124,12 @@ func (s *store) open() {
 		}
 	}
 	s.ends.opening.Unlock()
+	s.logs.forget()
+	if err == nil {
+		if err := s.syncCommit(); err != nil {
+			s.logger.Error("a store is open, but its logs cannot be synced: requests are refused until they can", "err", err)
+		}
+	}
 	if err == nil && byHand {
 		db.DisableCompactions()
 	}

@@ -86,6 +86,9 @@ func (s *Stores) writeRequests(
 	if err := st.commit(w.commit.app, complete); err != nil {
 		return err // the database opens again, with an empty cache
 	}
+	if err := st.syncCommit(); err != nil {
+		return err
+	}
 	state.Requests = complete
 	state.Newest = w.bounds.newest
 	s.metrics.countRaw(kind, w.stored, w.repeated)

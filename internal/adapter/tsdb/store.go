@@ -38,8 +38,10 @@ type store struct {
 	growth *growth.Tracker
 	note   func(name string) // called when the store was opened
 
-	fsync func(path string) error
-	ends  keptEnds
+	fsync       func(path string) error
+	syncCommits bool // outside of a group, commits of requests survive a power loss: see syncCommit
+	logs        logSync
+	ends        keptEnds
 
 	others *atomic.Bool // other members of the group have the data: see Stores.NeverRepair
 
@@ -146,6 +148,28 @@ func (s *store) commit(app storage.Appender, requests uint64) error {
 	}
 	s.ends.has(requests) // before a sync can save the new ends of the logs
 	return nil
+}
+
+// syncCommit makes the commits of requests before the call survive a power loss, if they must. In a group, the log of
+// the group has the requests, and is synced.
+//
+// A removed segment needs no sync, since its samples are in a block: it may go between two calls, or during one.
+func (s *store) syncCommit() error {
+	if !s.syncCommits || s.ends.kept {
+		return nil
+	}
+	if err := s.unsyncable(); err != nil {
+		return err
+	}
+	err := s.logs.sync(s.dir, s.fsync)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = s.logs.sync(s.dir, s.fsync)
+	}
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		err = s.failed.failed(s.dir, of.Path, err)
+	}
+	return err
 }
 
 // repairWait is how long a repair waits for queries under way. New queries and writes are
@@ -264,9 +288,8 @@ func (s *store) watchedLogger() *slog.Logger {
 // which tsdb syncs itself. Syncing an unchanged file again costs nothing. After a failed sync,
 // syncFiles fails until the file is rewritten: see the method renew.
 func (s *store) syncFiles() error {
-	if failed := s.failed.all(); len(failed) > 0 {
-		return fmt.Errorf("an earlier sync of %s failed, and the files are not rewritten yet: see the log",
-			strings.Join(failed, ", "))
+	if err := s.unsyncable(); err != nil {
+		return err
 	}
 	for _, name := range unsyncedDirs {
 		err := filepath.WalkDir(filepath.Join(s.dir, name), func(path string, _ fs.DirEntry, err error) error {
@@ -283,4 +306,14 @@ func (s *store) syncFiles() error {
 		}
 	}
 	return nil
+}
+
+// unsyncable returns an error if the sync of a file failed before, and the file is not rewritten yet.
+func (s *store) unsyncable() error {
+	failed := s.failed.all()
+	if len(failed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("an earlier sync of %s failed, and the files are not rewritten yet: see the log",
+		strings.Join(failed, ", "))
 }

@@ -31,7 +31,8 @@ func (s *Stores) newTenant(name string) map[string]*store {
 
 			others: &s.others,
 
-			fsync: func(path string) error { return s.fsync(path) },
+			fsync:       func(path string) error { return s.fsync(path) },
+			syncCommits: s.cfg.WALFsync == FsyncCommit,
 		}
 	}
 	if s.inGroup {

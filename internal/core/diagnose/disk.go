@@ -92,7 +92,8 @@ func disk(m *moment) finding {
 	}
 	f.Evidence = append(f.Evidence, Evidence{What: "how long batches were in the stages that write", Figures: stages})
 	f.Next = "Look at the disk (iostat -x 1: await, %util) and at what else writes to it; give data_dir its own disk. " +
-		"With aggregator.fsync: interval no request waits for the disk, but a power loss may cost a second."
+		"With aggregator.fsync: interval and store.wal_fsync: interval no request waits for a sync, but a power loss may " +
+		"cost a second of windows and a minute of remote write."
 	return f
 }
 
