@@ -249,16 +249,7 @@ func keepVote(path string, old *filler.Old) error {
 	if _, err := rand.Read(mark[:]); err != nil {
 		return err
 	}
-	log, err := entrylog.Open(dir, entrylog.Options{Mark: binary.LittleEndian.Uint32(mark[:])})
-	if err != nil {
-		return err
-	}
-	state, _, err := log.InitialState()
-	if err == nil && old.Term >= state.GetTerm() {
-		err = log.Append(&entrylog.Write{Sync: true, State: &entrylog.State{Term: old.Term, Vote: old.Vote,
-			Commit: state.GetCommit()}})
-	}
-	return errors.Join(err, log.Close())
+	return entrylog.KeepVote(dir, binary.LittleEndian.Uint32(mark[:]), old.Term, old.Vote)
 }
 
 const (

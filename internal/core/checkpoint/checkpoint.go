@@ -189,6 +189,17 @@ type File struct {
 	fs segment.FS
 }
 
+// Copy copies the checkpoint with this base to an empty directory.
+func Copy(from, to segment.FS, base uint64) error {
+	n, err := segment.Copy(from, to, func(names []string) []segment.File {
+		return slices.DeleteFunc(Files(names), func(f segment.File) bool { return uint64(f.First) != base })
+	})
+	if err == nil && n == 0 {
+		err = errors.New("it is gone")
+	}
+	return err
+}
+
 // RemoveBeyond removes the checkpoints with a base above `most`.
 func RemoveBeyond(fs segment.FS, most uint64) error {
 	names, err := fs.List()

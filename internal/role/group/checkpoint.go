@@ -9,7 +9,6 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/member"
-	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
@@ -338,40 +337,11 @@ func (g *Group) tellSaved(asked []chan saved, base uint64, err error) {
 // CopyLog writes to an empty directory what another member needs to begin with a checkpoint that Save returned: the
 // checkpoint, and a log with the entries behind it up to `reaches`. The log has no votes.
 func (g *Group) CopyLog(to segment.FS, base, reaches uint64) error {
-	n, err := segment.Copy(g.FS, to, func(names []string) []segment.File {
-		return slices.DeleteFunc(checkpoint.Files(names), func(f segment.File) bool { return uint64(f.First) != base })
-	})
-	if err == nil && n == 0 {
-		err = errors.New("it is gone")
-	}
-	if err != nil {
+	if err := checkpoint.Copy(g.FS, to, base); err != nil {
 		return fmt.Errorf("copy the checkpoint at entry %d: %w", base, err)
 	}
-	if err := g.copyEntries(to, base, reaches); err != nil {
+	if err := g.log.CopyTo(to, g.Mark, base, reaches); err != nil {
 		return fmt.Errorf("copy the entries %d to %d of the log: %w", base+1, reaches, err)
 	}
 	return nil
 }
-
-func (g *Group) copyEntries(to segment.FS, base, reaches uint64) error {
-	begin, err := g.log.BaseAt(base)
-	if err != nil {
-		return err
-	}
-	log, err := entrylog.Create(to, entrylog.Options{Mark: g.Mark}, begin)
-	if err != nil {
-		return err
-	}
-	for next := base + 1; next <= reaches && err == nil; {
-		var some []entrylog.Entry
-		if some, err = g.log.Read(next, reaches+1, copiedAtOnce); err == nil {
-			last := some[len(some)-1]
-			err = log.Append(&entrylog.Write{Entries: some, State: &entrylog.State{Term: last.Term, Commit: last.Index}})
-			next = last.Index + 1
-		}
-	}
-	return errors.Join(err, log.Close())
-}
-
-// copiedAtOnce is how many bytes of entries are read at a time.
-const copiedAtOnce = 1 << 20
