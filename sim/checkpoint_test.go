@@ -21,11 +21,18 @@ type saving struct {
 	shards  []uint16 // not written yet
 	tenants []string // not written yet
 	commits bool     // all sections are written
+	copies  []func(base, reaches uint64, failure error)
 }
 
 // saveLater plans the next checkpoint.
 func (s *sim) saveLater(n *node, from, to int64) {
-	s.At(s.Between(from, to), &n.Process, func() { s.beginSaving(n) })
+	n.plans++
+	plan := n.plans
+	s.At(s.Between(from, to), &n.Process, func() {
+		if n.plans == plan && n.saving == nil {
+			s.beginSaving(n)
+		}
+	})
 }
 
 // beginSaving begins to save the state, some sections at a time.
@@ -44,7 +51,8 @@ func (s *sim) beginSaving(n *node) {
 		return
 	}
 	n.noted.Begin()
-	n.saving = &saving{Writer: w, tenants: m.Tenants()}
+	n.saving = &saving{Writer: w, tenants: m.Tenants(), copies: n.copies}
+	n.copies = nil
 	for _, number := range s.Rand.Perm(series.Shards) {
 		n.saving.shards = append(n.saving.shards, uint16(number))
 	}
@@ -59,9 +67,12 @@ func (s *sim) savingFailed(n *node, err error) {
 	if !errors.Is(err, memfs.ErrInjected) && !errors.Is(err, memfs.ErrNoSpace) && !errors.Is(err, errNoSync) {
 		s.Fail("node %d: save a checkpoint: %v", n.n, err)
 	}
-	if n.saving != nil {
-		n.saving.Abort()
+	if c := n.saving; c != nil {
+		c.Abort()
 		n.saving = nil
+		for _, copied := range c.copies {
+			copied(0, 0, err)
+		}
 	}
 	n.noted.Abort()
 	s.covered.checkpointErrors++
@@ -127,12 +138,18 @@ func (s *sim) endSaving(n *node) {
 	}
 	n.saving = nil
 	n.rewriteNotes(c.Base())
-	if err := n.entries.Compact(n.base, keepBytes); err != nil && !n.sick() {
+	if err := n.entries.Compact(n.needed(), n.keeps()); err != nil && !n.sick() {
 		s.Fail("node %d: %v", n.n, err)
 	}
 	n.base = c.Base()
 	s.covered.checkpoints++
+	for _, copied := range c.copies {
+		copied(n.base, max(n.node.State().Index(), n.node.State().Reaches()), nil)
+	}
 	s.saveLater(n, 3*second, 8*second)
+	if len(n.copies) > 0 {
+		s.beginSaving(n)
+	}
 }
 
 // rewriteNotes writes the notes anew, once a checkpoint is in place. Notes that cannot be written only cost

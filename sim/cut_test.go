@@ -34,7 +34,7 @@ func (n *node) logsOf(tenant string, dirs ...string) map[string][]byte {
 // cutOrDie calls cut, which cuts the databases back. Sometimes the process dies meanwhile. Then a power loss
 // may undo what was not synced, and the process starts again later.
 func (s *sim) cutOrDie(n *node, cut func()) (died bool) {
-	if s.Now > s.end-settleFor || !s.Chance(40) {
+	if s.Now > s.calmFrom() || !s.Chance(40) {
 		cut()
 		return false
 	}
@@ -113,7 +113,7 @@ func (n *node) putBack(name string, b []byte) {
 // writeOrDie calls write, which writes to a tenant's stores and may open them. Sometimes the process is killed
 // while a store opens, and more often if the opening rewrites the log of late samples.
 func (s *sim) writeOrDie(n *node, tenant string, write func()) (died bool) {
-	if s.Now > s.end-settleFor {
+	if s.Now > s.calmFrom() {
 		n.noteEnds(write)
 		return false
 	}

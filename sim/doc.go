@@ -15,6 +15,7 @@
 //	node_test.go        a node: the process around member.Node, and its log
 //	checkpoint_test.go  its checkpoints and notes
 //	stores_test.go      the databases of a node, and what a crash leaves of them
+//	fills_test.go       disks that are emptied, and nodes that get the data of another one
 //	cut_test.go         crashes while databases are cut back, or open
 //	senders_test.go     collectors, senders of remote write and of OTLP deltas, readers
 //	events_test.go      senders of events, and the event logs

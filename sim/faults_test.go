@@ -15,7 +15,7 @@ type coverage struct {
 	tooOld, duplicates, ahead, full, kills, powerLosses, outages, torn, pauses, parts, transfers, changes, slow, hangs,
 	clocks, checkpoints, replaced, messagesLost, messagesTwice, cut, histograms, stale, deltas, deltasAgain, deltaLimits,
 	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted, cutCrashes, openingKills, held,
-	rewritten, yields, behind, events, eventsAgain, conflicts int
+	rewritten, yields, behind, events, eventsAgain, conflicts, emptied, filled, failedFills, filledAgain int
 }
 
 func (c *coverage) each() []world.Count {
@@ -50,13 +50,15 @@ func (c *coverage) each() []world.Count {
 		counted("writes refused since a quorum lagged", &c.behind),
 		counted("events acknowledged", &c.events), counted("events that a restart wrote again", &c.eventsAgain),
 		counted("counters that a gauge was ahead of", &c.conflicts),
+		counted("emptied disks", &c.emptied), counted("filled nodes", &c.filled),
+		counted("fills that failed", &c.failedFills), counted("members that were filled again", &c.filledAgain),
 	}
 }
 
 // nextFault breaks something for some time, and then plans the next fault. Sometimes two faults
 // overlap, so that there is no quorum.
 func (s *sim) nextFault() {
-	left := s.end - settleFor - s.Now
+	left := s.calmFrom() - s.Now
 	if left <= 0 {
 		return
 	}
@@ -65,7 +67,17 @@ func (s *sim) nextFault() {
 	if leader := s.leader(); leader != nil && s.Chance(40) {
 		n = leader
 	}
-	s.fault(n, lasts)
+	switch {
+	case s.mistakes.fills && s.Chance(30):
+		s.empty(n)
+	case s.mistakes.calm:
+	case s.mistakes.fills && s.Chance(15): // so long that the node lacks entries
+		if n.Up {
+			s.crash(n, min(s.Between(10*second, 25*second), left), s.Chance(50))
+		}
+	default:
+		s.fault(n, lasts)
+	}
 	if s.Chance(20) {
 		s.At(s.Between(0, lasts), nil, s.nextFault)
 	} else {
@@ -111,7 +123,7 @@ func (s *sim) fault(n *node, lasts int64) {
 		s.sickDisk(n, lasts)
 	case what < 95:
 		s.wrongClock(n, lasts)
-	default:
+	case !s.mistakes.fills:
 		s.changeMembers(n, lasts)
 	}
 }
@@ -251,7 +263,7 @@ func (s *sim) changeMembers(n *node, lasts int64) {
 // and then calls `then`. A leader makes a voter of each learner that has caught up, so the group may
 // never show a learner. Near the end of the run, all members become voters.
 func (s *sim) askForMembers(voters, learners []uint64, then func()) {
-	if s.Now > s.end-settleFor {
+	if s.Now > s.calmFrom() {
 		voters, learners, then = []uint64{1, 2, 3}, nil, func() {}
 	}
 	leader := s.leader()

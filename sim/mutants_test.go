@@ -37,6 +37,13 @@ func TestMistakesAreFound(t *testing.T) {
 			seed: 1, want: "was sent"},
 		{name: "proposal of an old term", set: &mutant.OldTerm, seed: 2, want: "has no outcome"},
 		{name: "replay drops what is unstored", set: &mutant.UnstoredLost, seed: 4, want: "\nand node"},
+		{name: "senders missing in a fill", set: &mutant.NoSenders, mistakes: mistakes{fills: true}, seed: 1,
+			want: "has the events"},
+		{name: "log truncated under a fill", mistakes: mistakes{fills: true, calm: true, noPins: true}, seed: 7,
+			want: "and then lacks entries"},
+		{name: "remove, then promote", set: &mutant.RemoveFirst, mistakes: mistakes{fills: true}, seed: 1,
+			want: "the group has the voters"},
+		{name: "a vote after an emptied disk", mistakes: mistakes{fills: true, sameID: true}, seed: 3, want: "tocommit"},
 		{name: "a leader's clock an hour ahead", set: &mutant.WrongClock, seed: 2, want: "early"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
@@ -44,7 +51,11 @@ func TestMistakesAreFound(t *testing.T) {
 				*m.set = true
 				defer func() { *m.set = false }()
 			}
-			s := simulate(t, m.seed, ciSeconds, m.mistakes)
+			seconds := int64(ciSeconds)
+			if m.mistakes.fills {
+				seconds = fillSeconds
+			}
+			s := simulate(t, m.seed, seconds, m.mistakes)
 			found := func(s *sim) bool { return s.Failed != nil && strings.Contains(s.Failed.Error(), m.want) }
 			if !found(s) {
 				t.Errorf("seed %d fails with %v, want %q", m.seed, s.Failed, m.want)
@@ -54,7 +65,7 @@ func TestMistakesAreFound(t *testing.T) {
 			}
 			seed := uint64(1)
 			for {
-				s := simulate(t, seed, ciSeconds, m.mistakes)
+				s := simulate(t, seed, seconds, m.mistakes)
 				if found(s) {
 					t.Logf("the first seed that finds the mistake is %d: %.300s", seed, s.Failed)
 					return

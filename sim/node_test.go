@@ -61,6 +61,11 @@ type node struct {
 	writing bool
 	working int // number of Works under way
 	saving  *saving
+	plans   int                                         // planned checkpoints; only the last plan counts
+	copies  []func(base, reaches uint64, failure error) // of fills that wait for the next checkpoint
+	pins    map[*node]pin
+	lacks   int    // how often in a row the leader's log lacked entries of this node
+	fill    *fill  // nil if the node is not being filled
 	base    uint64 // base of the last checkpoint
 	ids     member.ID
 	waits   map[member.ID]func(member.Answer)
@@ -82,10 +87,14 @@ func (n *node) settings() member.Settings {
 	if n.sim.mistakes.impatient {
 		pending = 1
 	}
-	return member.Settings{Lateness: lateness, MaxPending: pending * more, MaxQueued: 4000 * more,
+	settings := member.Settings{Lateness: lateness, MaxPending: pending * more, MaxQueued: 4000 * more,
 		MaxQueuedSum: 6000 * more, MaxBehind: 3000 * more, Names: n.names, Tiles: tile.Config{
 			CounterTTL: time.Hour, GaugeTTL: time.Duration(20+10*n.n) * time.Second, CheckTTL: time.Hour, UpDownTTL: time.Hour,
 			OutOfOrder: n.window()}}
+	if n.sim.mistakes.fills {
+		settings.Self, settings.ReplaceAfter = n.self(), 4*time.Second
+	}
+	return settings
 }
 
 // names returns the limits for names of metrics. No tenant reaches them.
@@ -123,6 +132,7 @@ func (s *sim) start(n *node, fresh *entrylog.Base) {
 	n.entries, n.Up, n.leads, n.whole = l, true, replica.Leadership{}, max(applied, last)
 	n.base = state.Index()
 	n.toWrite, n.writing, n.working, n.saving, n.waits = nil, false, 0, nil, map[member.ID]func(member.Answer){}
+	n.copies, n.pins = nil, map[*node]pin{}
 	waiting := 0
 	for _, tenant := range tenants {
 		waiting += state.Waiting(tenant).Requests
@@ -225,6 +235,7 @@ func (s *sim) drain(n *node) {
 	if out.Members != nil {
 		n.members = *out.Members
 		if out.Leadership.Leads {
+			s.oracle.votes(s, n)
 			s.Tell("node %d: voters %v, learners %v, leaving %v", n.n, n.members.Voters, n.members.Learners, n.members.Leaving)
 		}
 	}

@@ -253,8 +253,8 @@ func (s *sim) pushAnswered(c *collector, p *pushed, err error, leader uint64) {
 			}
 			s.oracle.refused(p, tenant)
 		}
-	case errors.Is(err, replica.ErrNotLeader) && leader != 0 && s.nodes[leader-1] != c.target:
-		s.pushAgain(c, p, s.nodes[leader-1])
+	case errors.Is(err, replica.ErrNotLeader) && s.nodeOf(leader) != nil && s.nodeOf(leader) != c.target:
+		s.pushAgain(c, p, s.nodeOf(leader))
 		return
 	default:
 		s.pushAgain(c, p, nil)
@@ -505,7 +505,7 @@ func (s *sim) writeTo(w *writer, r *request) {
 
 // writeAgain sends a request again, unless the sender has lost its patience.
 func (s *sim) writeAgain(w *writer, r *request, to *node) {
-	if s.Now > r.until && s.Now < s.end-settleFor {
+	if s.Now > r.until && s.Now < s.calmFrom() {
 		r.done, w.doing = true, nil
 		return
 	}
@@ -528,8 +528,8 @@ func (s *sim) writeAgain(w *writer, r *request, to *node) {
 func (s *sim) written(w *writer, r *request, o *outcome.Outcome, err error, leader uint64) {
 	switch {
 	case err == nil:
-	case errors.Is(err, replica.ErrNotLeader) && leader != 0 && s.nodes[leader-1] != w.target:
-		s.writeAgain(w, r, s.nodes[leader-1])
+	case errors.Is(err, replica.ErrNotLeader) && s.nodeOf(leader) != nil && s.nodeOf(leader) != w.target:
+		s.writeAgain(w, r, s.nodeOf(leader))
 		return
 	default:
 		s.writeAgain(w, r, nil)

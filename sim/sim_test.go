@@ -22,6 +22,7 @@ const (
 	group = 7
 
 	settleFor = 25 * second // at the end, without faults
+	fillFor   = 25 * second // before that, without faults, in runs with fills
 	quietFor  = 20 * second // at the very end, without new samples
 )
 
@@ -34,7 +35,9 @@ type sim struct {
 	ending bool // nothing new begins any more
 
 	nodes   []*node
-	changed int64 // when the last change of the members began
+	changed int64  // when the last change of the members began
+	ids     uint64 // the newest member id
+	lost    *node  // its disk was emptied, and its new member does not vote yet
 
 	clocksRight int64 // when the last wrong clock is right again
 
@@ -56,6 +59,21 @@ type mistakes struct {
 	// again before it is stored, disks are slow, and a tenant is full as soon as a tile waits for its
 	// stores.
 	impatient bool
+
+	// fills is no mistake either. Disks are emptied, and nodes are filled again: see fills_test.go. If calm is true,
+	// nothing else happens.
+	fills, calm bool
+
+	noPins bool // no log keeps the entries for a node that is being filled
+	sameID bool // a node whose disk was emptied comes back under its old id, with an empty log
+}
+
+// calmFrom returns from when on there are no faults.
+func (s *sim) calmFrom() int64 {
+	if s.mistakes.fills {
+		return s.end - settleFor - fillFor
+	}
+	return s.end - settleFor
 }
 
 func (s *sim) anyNode() *node { return s.nodes[s.Rand.IntN(len(s.nodes))] }
@@ -65,12 +83,12 @@ func simulate(t testing.TB, seed uint64, seconds int64, m mistakes) *sim {
 	s := &sim{World: world.New(seed), dir: directory(t), end: seconds * second, mistakes: m}
 	defer os.RemoveAll(s.dir)
 	s.oracle.begin()
+	s.ids = 3
 	s.Tell("seed %d, %d s", seed, seconds)
-	first := &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}}}
 	for i := range 3 {
 		n := newNode(s, i)
 		s.nodes = append(s.nodes, n)
-		s.start(n, first)
+		s.start(n, founded())
 	}
 	defer func() {
 		for _, n := range s.nodes {
@@ -78,6 +96,7 @@ func simulate(t testing.TB, seed uint64, seconds int64, m mistakes) *sim {
 		}
 	}()
 	s.beginSenders()
+	s.beginNames()
 	s.At(2*second, nil, s.nextFault)
 	s.Run(s.end)
 	s.Tell("nothing new begins")
@@ -88,6 +107,11 @@ func simulate(t testing.TB, seed uint64, seconds int64, m mistakes) *sim {
 	}
 	s.Tell("%v; digest %016x", world.Text(s.covered.each()), s.Digest())
 	return s
+}
+
+// founded returns where the logs of the founders begin.
+func founded() *entrylog.Base {
+	return &entrylog.Base{Index: 1, Term: 1, Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}}}
 }
 
 // directory makes a directory for databases, in memory if there is such a file system: a run calls
@@ -109,8 +133,11 @@ func (s *sim) send(from *node, m *replica.Message) {
 		return
 	}
 	s.Note(b)
-	to, sent, applied := s.nodes[m.To-1], from.clock(), from.node.State().Index()
-	fate := s.Send(from.n, to.n, s.Now > s.end-settleFor, func() { s.deliver(b, from.n, sent, applied) })
+	to, sent, applied := s.nodeOf(m.To), from.clock(), from.node.State().Index()
+	if to == nil {
+		return
+	}
+	fate := s.Send(from.n, to.n, s.Now > s.calmFrom(), func() { s.deliver(b, from.n, sent, applied) })
 	if fate.Lost {
 		s.covered.messagesLost++
 	}
@@ -126,8 +153,8 @@ func (s *sim) deliver(b []byte, from int, sent int64, applied uint64) {
 		s.Fail("%v", err)
 		return
 	}
-	to := s.nodes[m.To-1]
-	if !to.Up || s.Cut(from, to.n) {
+	to := s.nodeOf(m.To)
+	if to == nil || !to.Up || s.Cut(from, to.n) {
 		return
 	}
 	s.At(0, &to.Process, func() { // after the node's pause
@@ -139,15 +166,25 @@ func (s *sim) deliver(b []byte, from int, sent int64, applied uint64) {
 	})
 }
 
+// nodeOf returns the node of a member, or nil if its disk was emptied.
+func (s *sim) nodeOf(member uint64) *node {
+	for _, n := range s.nodes {
+		if n.id == member {
+			return n
+		}
+	}
+	return nil
+}
+
 // ask carries a call of a client to a node, and reply carries the answer back. Both may be lost.
 func (s *sim) ask(n *node, call func()) {
-	if n.Up && (s.Now > s.end-settleFor || !s.Chance(0.5)) {
+	if n.Up && (s.Now > s.calmFrom() || !s.Chance(0.5)) {
 		s.At(s.Between(1, 10), &n.Process, call)
 	}
 }
 
 func (s *sim) reply(answer func()) {
-	if s.Now > s.end-settleFor || !s.Chance(0.5) {
+	if s.Now > s.calmFrom() || !s.Chance(0.5) {
 		s.At(s.Between(1, 10), nil, answer)
 	}
 }

@@ -663,6 +663,10 @@ func (n *Node) has(member uint64) bool {
 func (n *Node) promote() {
 	spare := n.spare()
 	voters := append(n.named(n.members.Voters), spare)
+	if mutant.RemoveFirst && len(voters) == len(n.members.Voters) {
+		_ = n.replica.Members(n.named(n.members.Voters), n.members.Learners)
+		return
+	}
 	if spare == 0 || len(n.members.Leaving) > 0 || !n.mostHaveLog(voters) ||
 		len(voters) > max(MaxVoters, len(n.members.Voters)) ||
 		len(voters) < len(n.members.Voters) { // another replaced voter leaves only for a member of its own

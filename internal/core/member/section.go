@@ -11,6 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/mutant"
+	"github.com/freshet-io/freshet/internal/core/seen"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -65,7 +66,11 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(m.version.Format))
 	dst = binary.AppendUvarint(dst, uint64(m.version.Semantics))
 	dst = fields.AppendBytes(dst, m.pairs.Append(nil))
-	dst = fields.AppendBytes(dst, m.deltas.seen.Append(nil))
+	sent := &m.deltas.seen
+	if mutant.NoSenders {
+		sent = new(seen.Seen)
+	}
+	dst = fields.AppendBytes(dst, sent.Append(nil))
 	dst = fields.AppendBytes(dst, m.has.Append(nil))
 	dst = fields.AppendBytes(dst, m.nodes.Append(nil))
 	dst = m.appendDigests(dst)

@@ -10,10 +10,12 @@ const (
 	CommitGroups = false
 	Hasty        = false
 	LocalClock   = false
+	NoSenders    = false
 	NoteAhead    = false
 	OldTerm      = false
 	OwnConfig    = false
 	PastCommit   = false
+	RemoveFirst  = false
 	Reopened     = false
 	UnstoredLost = false
 	WrongClock   = false

@@ -9,10 +9,12 @@ var (
 	CommitGroups bool // a late sample is looked up in the store while other samples wait for the same commit
 	Hasty        bool // a new leader closes tiles before it has heard the senders
 	LocalClock   bool // the clock of each member decides which samples are too far ahead
+	NoSenders    bool // a copy for another node lacks what the senders of deltas have sent
 	NoteAhead    bool // a note of requests claims one entry more than the store has
 	OldTerm      bool // another leader's entry at a proposal's index answers the proposal
 	OwnConfig    bool // each member closes tiles by its own times to live
 	PastCommit   bool // a restart replays all entries in the log, committed or not
+	RemoveFirst  bool // a voter that is replaced leaves before its successor votes
 	Reopened     bool // the cache's newest sample of a series is trusted, however old it is
 	UnstoredLost bool // a restart forgets closed tiles that the stores do not have
 	WrongClock   bool // a member with a wrong clock leads, and closes tiles by that clock
