@@ -484,7 +484,7 @@ func TestValidate(t *testing.T) {
 		keys = append(keys, p.Key)
 	}
 	want := []string{"retention.raw", "retention.10s", "retention.1m", "out_of_order", "exemplars", "max_tenants",
-		"pending", "idle", "max_open", "wal_compression"}
+		"pending", "idle", "max_open", "wal_compression", "wal_fsync"}
 	if !slices.Equal(keys, want) {
 		t.Errorf("the keys with problems are %v; want %v", keys, want)
 	}
