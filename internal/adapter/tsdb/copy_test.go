@@ -1,6 +1,7 @@
 package tsdb
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -158,6 +159,9 @@ func TestCheckCopyFindsDamage(t *testing.T) {
 	if err := w.rawStore().db.CompactOOOHead(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if err := w.stores.Compact(t.Context(), false); err != nil { // copies the metadata of the block
+		t.Fatal(err)
+	}
 	w.writeRaw(&plain, "a@950=5")
 	links := t.TempDir()
 	all, err := w.stores.Copy(t.Context(), links)
@@ -167,7 +171,7 @@ func TestCheckCopyFindsDamage(t *testing.T) {
 	damage := 0
 	for _, f := range all {
 		name := filepath.Base(f.Name)
-		if name == endsFile || name == "meta.json" || name == "tombstones" || f.Size == 0 {
+		if name == endsFile || name == metaCopyFile || name == "tombstones" || f.Size == 0 {
 			continue
 		}
 		dir := t.TempDir()
@@ -185,6 +189,8 @@ func TestCheckCopyFindsDamage(t *testing.T) {
 			at = 9 // behind the head of the first record
 		case strings.Contains(f.Name, "chunks"):
 			at = len(b) - 5
+		case name == metaFile:
+			at = bytes.Index(b, []byte(`"maxTime": `)) + len(`"maxTime": `)
 		}
 		b[at] ^= 1
 		if err := os.WriteFile(path, b, 0o600); err != nil {
@@ -200,7 +206,7 @@ func TestCheckCopyFindsDamage(t *testing.T) {
 		}
 		damage++
 	}
-	if damage < 4 {
+	if damage < 5 {
 		t.Errorf("only %d files were damaged", damage)
 	}
 }

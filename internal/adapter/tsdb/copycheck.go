@@ -1,6 +1,7 @@
 package tsdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,8 @@ func checkStore(ctx context.Context, dir string) error {
 			continue
 		}
 		var c Content
-		if err := c.readBlock(ctx, filepath.Join(dir, name)); err != nil {
+		meta, err := readMeta(filepath.Join(dir, name))
+		if err := cmp.Or(err, meta.damage, c.readBlock(ctx, filepath.Join(dir, name))); err != nil {
 			return errors.Join(ctx.Err(), &DamagedCopyError{filepath.Join(dir, name), err})
 		}
 	}

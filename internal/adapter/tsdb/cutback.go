@@ -236,8 +236,8 @@ func (s *store) noteEnds(now ends) error {
 	return now.write(s.dir, func(string) error { return nil })
 }
 
-// newCompactor returns tsdb's compactor, which saves the ends of the logs before it puts a block into
-// place.
+// newCompactor returns tsdb's compactor, which in a group saves the ends of the logs before it puts a block into
+// place. It also keeps copies of the metadata of blocks.
 func (s *store) newCompactor(ctx context.Context, reg prometheus.Registerer, logger *slog.Logger, ranges []int64,
 	pool chunkenc.Pool, o *tsdb.Options) (tsdb.Compactor, error) {
 	inner, err := tsdb.NewLeveledCompactorWithOptions(ctx, reg, logger, ranges, pool, tsdb.LeveledCompactorOptions{
@@ -256,11 +256,22 @@ type compactor struct {
 	store *store
 }
 
+// Plan is called after new blocks are in place, and before blocks are compacted.
+func (c compactor) Plan(dir string) ([]string, error) {
+	if err := c.store.keepMetas(); err != nil {
+		if _, damaged := errors.AsType[*damageError](err); damaged {
+			c.store.noteDamage(err)
+		}
+		return nil, err
+	}
+	return c.Compactor.Plan(dir)
+}
+
 // Write writes samples of the head into a block.
 func (c compactor) Write(
 	dest string, head tsdb.BlockReader, mint, maxt int64, base *tsdb.BlockMeta,
 ) ([]ulid.ULID, error) {
-	if dest == c.store.dir { // otherwise the block is for a snapshot
+	if c.store.ends.kept && dest == c.store.dir { // otherwise the block is for a snapshot
 		head = savesEnds{head, c.store}
 	}
 	return c.Compactor.Write(dest, head, mint, maxt, base)

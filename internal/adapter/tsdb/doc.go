@@ -28,6 +28,8 @@
 //	tenants.go      the stores of each tenant
 //	opening.go      opens stores, and notes broken ones
 //	cutback.go      cuts the stores of a group back to their last sync
+//	blockmeta.go    copies of the metadata of blocks
+//	hurt.go         damage in the files of an open store
 //	store.go        one database, its users and its commits
 //	logsync.go      syncs the logs before each acknowledgement
 //	renumber.go     late samples of a series that has several numbers

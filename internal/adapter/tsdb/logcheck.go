@@ -3,19 +3,15 @@ package tsdb
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 
-	"github.com/oklog/ulid/v2"
-	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/record"
 	"github.com/prometheus/prometheus/util/compression"
 )
@@ -296,35 +292,3 @@ func (c *recordCheck) decodes(header byte, rec []byte) bool {
 	}
 	return err == nil
 }
-
-// examineBlocks looks for blocks whose metadata cannot be read. tsdb opens a store without them, and only logs that.
-func examineBlocks(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, e := range entries {
-		id, err := ulid.ParseStrict(e.Name())
-		if err != nil || !e.IsDir() {
-			continue
-		}
-		path := filepath.Join(dir, e.Name(), "meta.json")
-		text, err := os.ReadFile(path)
-		if err != nil && environment(err) != nil {
-			return err
-		}
-		var meta tsdb.BlockMeta
-		if err == nil {
-			err = json.Unmarshal(text, &meta)
-		}
-		if err == nil && (meta.ULID != id || meta.Version != 1 || meta.MinTime >= meta.MaxTime) {
-			err = errMeta
-		}
-		if err != nil {
-			return &damageError{path, -1, err}
-		}
-	}
-	return nil
-}
-
-var errMeta = errors.New("it does not describe this block")

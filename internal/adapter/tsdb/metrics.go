@@ -21,6 +21,7 @@ type metrics struct {
 	conflicts *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	failed    *prometheus.CounterVec
+	restored  prometheus.Counter
 
 	exemplars, exemplarsNotKept prometheus.Counter
 }
@@ -64,6 +65,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 				"and the first stays.", "store", "reason"),
 		failed: vec("writes_failed_total",
 			"Writes that stored nothing. Rising: the disk is full or broken; the log has the cause.", "store"),
+		restored: counter("restored_metadata_total",
+			"Damaged files with the metadata of a block that were restored from their copies: nothing is lost. "+
+				"Above 0: check the disk, because a written block never changes; the log names the files."),
 		exemplars: counter("exemplars_stored_total",
 			"Exemplars of tiles: those written now, and those stored already; exemplars of requests are in "+
 				"freshet_distributor_written_exemplars_total."),
@@ -81,7 +85,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.failed.WithLabelValues(store)
 	}
 	reg.MustRegister(m.open, m.broken, m.damaged, m.cut, m.stored, m.repeated, m.conflicts, m.refused, m.failed,
-		m.exemplars, m.exemplarsNotKept)
+		m.restored, m.exemplars, m.exemplarsNotKept)
 	return m
 }
 

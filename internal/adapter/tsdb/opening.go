@@ -105,9 +105,7 @@ func (s *store) open() {
 	if byHand {
 		with.MaxBlockChunkSegmentSize = 1 << 20
 	}
-	if s.ends.kept {
-		with.NewCompactorFunc = s.newCompactor
-	}
+	with.NewCompactorFunc = s.newCompactor
 	begun := s.now()
 	s.ends.opening.Lock()
 	db, used, cut, err := s.openFiles(with)
@@ -167,7 +165,7 @@ func (s *store) open() {
 // already have, openFiles returns that number as `used`, otherwise 0. `cut` is how many bytes tsdb's
 // repair removed from the logs.
 func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeriesRef, cut int64, err error) {
-	if err := cmp.Or(examine(s.dir), s.readLogs(), s.beginEnds()); err != nil {
+	if err := cmp.Or(examine(s.dir), s.readMetas(), s.readLogs(), s.beginEnds()); err != nil {
 		return nil, 0, 0, err
 	}
 	if used, err = renumber(s.dir, with.WALCompression); err != nil {
@@ -197,9 +195,20 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 // readLogs reads the logs before tsdb does. tsdb would treat errors of the disk like damage.
 func (s *store) readLogs() error {
 	if s.others.Load() {
-		return cmp.Or(examineBlocks(s.dir), s.checkLogs())
+		return s.checkLogs()
 	}
 	return cmp.Or(examineCheckpoint(s.dir), readLog(s.dir))
+}
+
+// readMetas reads the metadata of all blocks before tsdb does. tsdb would trust damaged metadata, or leave out the
+// block. If no other node has the data, the store opens all the same, and its answers carry a warning.
+func (s *store) readMetas() error {
+	err := s.keepMetas()
+	if _, damaged := errors.AsType[*damageError](err); damaged && !s.others.Load() {
+		s.noteDamage(err)
+		return nil
+	}
+	return err
 }
 
 // breaks records why the store cannot be opened.

@@ -162,6 +162,9 @@ func (s *store) closedFiles() (all []closedFile) {
 	for _, dir := range dirs {
 		if len(filepath.Base(dir)) == blockName {
 			all = append(all, closedFile{dir, treeBytes(dir), func(pace func(int64) error) error {
+				if err := s.keepMeta(dir); err != nil {
+					return err
+				}
 				return (&Content{pace: pace}).readBlock(context.Background(), dir)
 			}})
 		}
@@ -225,32 +228,6 @@ func (s *store) check(pace func(bytes int64) error) {
 		break
 	}
 	s.noteDamage(damage)
-}
-
-// noteDamage notes that a closed file of an open store is damaged, or that none is.
-func (s *store) noteDamage(cause error) {
-	before := s.hurt.Load()
-	if cause == nil {
-		if before != nil {
-			s.hurt.Store(nil)
-			s.hurts.Set(0)
-			s.logger.Info("a damaged store is whole again: its damaged file is gone")
-		}
-		return
-	}
-	now := &BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Cause: cause, Open: true,
-		Damaged: s.others.Load(), WayOut: otherMember}
-	if !now.Damaged {
-		now.WayOut = wayOut(s.dir, cause)
-	}
-	if before != nil {
-		now.Since = before.Since
-	}
-	s.hurt.Store(now)
-	s.hurts.Set(1)
-	if before == nil || before.Error() != now.Error() {
-		s.logger.Error("a file of a store is damaged", "err", cause, "way_out", now.WayOut)
-	}
 }
 
 // hurt returns the known damage of a store that is open all the same, since no other node has its data.

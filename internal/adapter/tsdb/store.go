@@ -39,7 +39,8 @@ type store struct {
 	note   func(name string) // called when the store was opened
 
 	fsync       func(path string) error
-	syncCommits bool // outside of a group, commits of requests survive a power loss: see syncCommit
+	syncCommits bool               // outside of a group, commits of requests survive a power loss: see syncCommit
+	restored    prometheus.Counter // files with metadata of blocks, of all stores
 	logs        logSync
 	ends        keptEnds
 
