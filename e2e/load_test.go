@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ import (
 type loaded struct {
 	*trio
 	collectors map[string]*process // by tenant
+	slowed     bool                // a node had a slow link
 
 	// The other fields belong to the present run: see start.
 	name     string
@@ -211,7 +213,7 @@ func (l *loaded) finish(twoInOrder bool) {
 	report("queries that missed an acknowledged sample", l.readers.missed)
 	if twoInOrder {
 		report("answers of 5xx", append(l.failures, l.writer.unavailable...))
-		report("queries that failed twice", l.readers.failed)
+		report("queries that failed twice", l.failedQueries())
 	}
 	if l.acked == 0 || l.readers.asked == 0 {
 		t.Errorf("%s: %d requests were acknowledged and %d queries were sent, want some of both",
@@ -220,6 +222,23 @@ func (l *loaded) finish(twoInOrder bool) {
 	t.Logf("%s: %d requests and %.0f + %.0f increments are on all nodes once; %d queries missed nothing, %d had to wait; "+
 		"%d answers of 5xx", l.name, l.acked+len(l.writer.acked), l.counters[firstTenant].sent, l.counters[secondTenant].sent,
 		l.readers.asked, len(l.readers.failed), len(l.failures)+len(l.writer.unavailable))
+}
+
+// failedQueries returns the queries that failed twice. Until a leader with a slow link has yielded, both followers may
+// lag, and say so after 3 s: in a run with such a link, that may happen to one query of a thousand.
+func (l *loaded) failedQueries() (failed []string) {
+	var lagged []string
+	for _, text := range l.readers.failed {
+		if l.slowed && strings.Contains(text, "since this node lags behind") {
+			lagged = append(lagged, text)
+		} else {
+			failed = append(failed, text)
+		}
+	}
+	if len(lagged) > l.readers.asked/1000 {
+		return append(failed, lagged...)
+	}
+	return failed
 }
 
 // equal is a check that waits until all nodes have the same samples in both tenants.

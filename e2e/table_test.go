@@ -45,7 +45,10 @@ var troubles = []trouble{
 	{"nothing from the others reaches it", 30 * time.Second, true, true, func(l *loaded, node string) func() {
 		return l.between(node, func(other string) func() { return l.machines[other].silence(l.machines[node]) })
 	}},
-	{"1 Mbit/s", 30 * time.Second, false, false, func(l *loaded, node string) func() { return l.machines[node].slow() }},
+	{"1 Mbit/s", 30 * time.Second, false, false, func(l *loaded, node string) func() {
+		l.slowed = true
+		return l.machines[node].slow()
+	}},
 	{"frozen disk", 30 * time.Second, true, false, func(l *loaded, node string) func() { return l.disks[node].freeze() }},
 	{"full disk", 30 * time.Second, true, false, func(l *loaded, node string) func() { return l.disks[node].fill() }},
 }

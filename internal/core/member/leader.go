@@ -160,12 +160,16 @@ func (s *stall) tick(end uint64) (before uint64) {
 	return before
 }
 
+// StoresFail says whether a store of this member refuses requests. A leader then asks another member to lead, whose
+// stores may take them, as if its log were stuck.
+func (n *Node) StoresFail(fail bool) { n.storesFail = fail }
+
 // yieldIfStuck asks another member to lead if this leader is stuck. After 2 s it asks the next member,
 // since the first may be stuck, too, or the message may be lost.
 func (n *Node) yieldIfStuck() {
 	s := &n.leader.stall
 	s.wait = max(0, s.wait-1)
-	stuck := s.tick(n.replica.Last()) > n.state.Index()
+	stuck := s.tick(n.replica.Last()) > n.state.Index() || n.storesFail
 	if !stuck || s.wait > 0 || !s.began && n.rest.left > 0 {
 		return
 	}

@@ -107,12 +107,13 @@ type Node struct {
 	demoted    bool // see Demote
 	leaderless int  // ticks for which this member has known no leader
 
-	held     []replica.Committed         // entries that are not applied yet, since too much waits: see overfull
-	windows  map[uint64][]push           // pushes that wait for an entry with windows, by its index
-	requests map[uint64]asked            // callers that wait for a request's outcome, by its index
-	reads    map[ID]*read                // barriers that have not ended
-	asked    map[uint64]*read            // barriers whose index is not known yet, by the replica's number
-	unstored map[string]map[uint64]*read // barriers whose index is known, by tenant and the replica's number
+	held       []replica.Committed         // entries that are not applied yet, since too much waits: see overfull
+	windows    map[uint64][]push           // pushes that wait for an entry with windows, by its index
+	requests   map[uint64]asked            // callers that wait for a request's outcome, by its index
+	storesFail bool                        // see StoresFail
+	reads      map[ID]*read                // barriers that have not ended
+	asked      map[uint64]*read            // barriers whose index is not known yet, by the replica's number
+	unstored   map[string]map[uint64]*read // barriers whose index is known, by tenant and the replica's number
 }
 
 // ID is a caller's own name for a push, a write or a barrier. The answer has it.

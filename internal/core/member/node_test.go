@@ -460,6 +460,17 @@ func TestAStuckLeaderYields(t *testing.T) {
 	}
 }
 
+// A leader whose stores refuse requests lets another member lead, whose stores may take them.
+func TestALeaderWhoseStoresFailYields(t *testing.T) {
+	g := newThree(t, 3)
+	old := g.leader()
+	old.StoresFail(true)
+	g.pass(1000)
+	if g.leader() == old {
+		t.Fatal("a leader whose stores refuse requests still leads after 1 s")
+	}
+}
+
 // A leader that is stuck twice within a minute yields both times.
 func TestAStuckLeaderYieldsAgain(t *testing.T) {
 	g := newThree(t, 3)

@@ -2040,6 +2040,37 @@ func TestTheTimeOfAStuckWrite(t *testing.T) {
 	})
 }
 
+// The store of a leader refuses requests, as on a full disk. Their callers used to get 503 at once, though another
+// member may take over, whose store takes them. Now they wait for it, and propose their requests to it.
+func TestCallersOfALeaderWhoseStoreFailsWaitForTheNextOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := errors.New("no space left on device")
+		j := &job{Work: &member.Work{Tenant: "default"}, err: full, fails: time.Now()}
+		told := func(g *Group) error {
+			c := &call{requests: "default", answer: make(chan member.Answer, 1)}
+			g.waiting = map[member.ID]waiting{1: {answer: c.answer, call: c}}
+			g.tellFailure(j)
+			if !g.waiting[1].answered {
+				return nil
+			}
+			return (<-c.answer).Err
+		}
+		if err := told(&Group{alone: true}); err != full {
+			t.Errorf("the caller of the only member is told %v, want %v", err, full)
+		}
+		if err := told(&Group{leads: true}); err != nil {
+			t.Errorf("while another member may take over, the caller is told %v", err)
+		}
+		if err := told(&Group{}); !errors.Is(err, member.ErrLost) || !errors.Is(err, full) {
+			t.Errorf("once another member leads, the caller is told %v, want %v and %v", err, member.ErrLost, full)
+		}
+		time.Sleep(takeover)
+		if err := told(&Group{leads: true}); err != full {
+			t.Errorf("if no other member takes over, the caller is told %v, want %v", err, full)
+		}
+	})
+}
+
 // The log cannot be written. A member in a group of several used to refuse all pushes and requests with
 // the error of its disk, even after another member had taken over. Collectors then went on pushing to
 // it, and senders got 503. Now they wait for the next leader, and a member that does not lead says so.

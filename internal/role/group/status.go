@@ -325,6 +325,11 @@ func (g *Group) follow(l replica.Leadership) {
 		return
 	}
 	g.leads, g.leadership = l.Leads, l
+	for _, j := range g.requested {
+		if j.err != nil && !j.stuck {
+			g.tellFailure(j)
+		}
+	}
 	name := g.Node
 	if !l.Leads {
 		name = g.nodeOf(l.Leader)

@@ -31,6 +31,7 @@ type job struct {
 	// Of Run.
 	onItsWay bool
 	begun    time.Time // when the last try began
+	fails    time.Time // when the first try of those failed that failed in a row
 	retryAt  time.Time
 	err      error     // of the last try; nil if it succeeded
 	stuck    bool      // the last try panicked, so there is no further one
@@ -227,6 +228,9 @@ func (g *Group) settle(j *job) {
 		return
 	}
 	if j.failure != nil {
+		if j.fails.IsZero() {
+			j.fails = time.Now()
+		}
 		j.retryAt = time.Now().Add(retryPause)
 		if time.Since(j.saidAt) >= complaint {
 			j.saidAt = time.Now()
@@ -237,6 +241,7 @@ func (g *Group) settle(j *job) {
 			g.publish(g.backlogs[j.Tenant])
 		} else {
 			g.FailReplay(j.Tenant, j.err)
+			g.node.StoresFail(true)
 			g.tellFailure(j)
 		}
 		return
@@ -249,6 +254,7 @@ func (g *Group) settle(j *job) {
 		g.tried = j.begun
 		g.noteRequests(j.Tenant, note)
 		delete(g.requested, j.Tenant)
+		g.node.StoresFail(g.anyFails())
 		g.replayedSome(j)
 		if g.Told != nil {
 			tellStored(g.Told, j.Work)
@@ -283,12 +289,32 @@ func (g *Group) settleEvents(j *job) {
 	}
 }
 
+// anyFails reports whether a store refuses requests.
+func (g *Group) anyFails() bool {
+	for _, j := range g.requested {
+		if j.err != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // tellFailure answers the callers whose requests the store does not take. The requests are in the log, and
 // are stored once the store takes them. A request that comes again is then a repeat.
+//
+// In a group of several members, a leader asks another member to lead meanwhile. Callers wait for that, for at most
+// `takeover`, and propose their requests to the next leader.
 func (g *Group) tellFailure(j *job) {
+	why := j.err
+	if !g.alone && time.Since(j.fails) < takeover {
+		if g.leads {
+			return
+		}
+		why = fmt.Errorf("%w: %w", member.ErrLost, j.err)
+	}
 	for id, asked := range g.waiting {
 		if asked.call != nil && asked.call.requests == j.Tenant && asked.call.tiles == "" && !asked.answered {
-			asked.answer <- member.Answer{ID: id, Err: j.err}
+			asked.answer <- member.Answer{ID: id, Err: why}
 			asked.answered = true
 			g.waiting[id] = asked
 		}
