@@ -205,8 +205,8 @@ func (g *Group) register() {
 		g.conflicts.WithLabelValues(finding.String())
 	}
 	g.yields = f.NewCounter(prometheus.CounterOpts{Name: "freshet_group_yields_total",
-		Help: "How often this member led, its entries were stuck for 2 s, and it asked another member to lead. Rising: the " +
-			"disk or the network of this node is slow."})
+		Help: "How often this member led, its entries were stuck for 2 s or a store refused requests, and it asked another " +
+			"member to lead. Rising: the disk of this node is slow or full, or its network is slow."})
 	g.skipped.entries = f.NewCounter(prometheus.CounterOpts{Name: "freshet_group_skipped_entries_total",
 		Help: "Entries that this member left out of its state since its process started, as freshet cluster skip said."})
 	g.skipped.samples = f.NewCounter(prometheus.CounterOpts{Name: "freshet_group_skipped_samples_total",

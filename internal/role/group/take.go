@@ -44,8 +44,9 @@ func (g *Group) take() error {
 	}
 	if out.YieldsTo != 0 {
 		g.yields.Inc()
-		g.Logger.Warn("this member leads, but its entries have been stuck for 2 s, so it asks another member to lead; if "+
-			"that happens often, its disk or its network is slow", "asks", g.nodeOf(out.YieldsTo))
+		g.Logger.Warn("this member leads, but its entries have been stuck for 2 s, or a store refuses requests, so it asks "+
+			"another member to lead; if that happens often, its disk is slow or full, or its network is slow",
+			"asks", g.nodeOf(out.YieldsTo))
 	}
 	g.follow(out.Leadership)
 	g.send(g.node.Sends())
