@@ -22,10 +22,14 @@ func (s *server) openConnections() (err error) {
 		most, why = s.shares.TCP, fmt.Sprintf("three eighths of the %d files that the process may open; raise "+
 			"LimitNOFILE= or ulimit -n", s.shares.Limit)
 	}
+	data := int(s.shares.Limit) - s.shares.TCP - s.shares.Streams
+	if s.config.Cluster.Node != "" {
+		data -= s.shares.Peers
+	}
 	if s.shares.Few() {
 		s.logger.Warn("the limit of open files is low; raise LimitNOFILE= or ulimit -n", "files", s.shares.Limit,
 			"http_connections", most, "stream_connections", s.shares.Streams,
-			"left_for_data", int(s.shares.Limit)-s.shares.TCP-s.shares.Streams)
+			"left_for_data", data)
 	}
 	s.bound = connections.New(connections.Options{Most: most, Why: why, Registry: s.registry, Logger: s.logger})
 	return nil

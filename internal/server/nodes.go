@@ -299,7 +299,8 @@ func (s *server) openNodes() error {
 			default: // an earlier one ends the process
 			}
 		},
-		Registry: s.registry, Logger: s.logger,
+		Connections: s.shares.Peers,
+		Registry:    s.registry, Logger: s.logger,
 	})
 	address := cmp.Or(c.Listen, addresses[c.Node])
 	if s.nodes.listener, err = net.Listen("tcp", address); err != nil {

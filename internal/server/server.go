@@ -161,7 +161,7 @@ func newServer(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, open := range []func() error{
 		s.findMemory, s.openSelf, s.openInherited, s.openRestarted, s.openDirectory, s.openIdentity, s.readDamage,
-		s.openFilling,
+		s.openFilling, s.openConnections,
 		s.openNodes, s.openLedger,
 		s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP,
 		s.openCatalogue, s.openCollector, s.checkLeft,
@@ -174,9 +174,6 @@ func newServer(
 }
 
 func (s *server) openHTTP() (err error) {
-	if err := s.openConnections(); err != nil {
-		return err
-	}
 	s.http, err = listenHTTP(s.config.HTTP, s, s.inherited, s.bound, s.logger)
 	if err == nil {
 		s.httpAt.Store(s.http[0])

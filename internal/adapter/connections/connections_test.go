@@ -263,13 +263,13 @@ func TestOneAddressLeavesRoom(t *testing.T) {
 
 func TestShares(t *testing.T) {
 	for _, c := range []struct {
-		limit        uint64
-		tcp, streams int
-		few          bool
-	}{{64, 24, 8, true}, {256, 96, 32, true}, {1024, 384, 128, false}, {1 << 20, ceiling, 1 << 17, false},
-		{1<<64 - 1, ceiling, 1 << 20, false}} {
+		limit               uint64
+		tcp, streams, peers int
+		few                 bool
+	}{{64, 24, 8, 8, true}, {256, 96, 32, 32, true}, {1024, 384, 128, 128, false},
+		{1 << 20, ceiling, 1 << 17, peers, false}, {1<<64 - 1, ceiling, 1 << 20, peers, false}} {
 		s := share(c.limit)
-		if s.TCP != c.tcp || s.Streams != c.streams || s.Few() != c.few {
+		if s.TCP != c.tcp || s.Streams != c.streams || s.Peers != c.peers || s.Few() != c.few {
 			t.Errorf("the share of %d descriptors is %+v, want %+v", c.limit, s, c)
 		}
 	}

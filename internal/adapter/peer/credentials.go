@@ -230,6 +230,92 @@ func (c *Credentials) config(check func(Identity) error) *tls.Config {
 // writeBuffer is how many bytes gRPC gathers before it writes to a connection. Entries of several requests fit.
 const writeBuffer = 128 << 10
 
+// door is the listener of a Server. It bounds the connections, so that the process keeps descriptors for its data.
+// Anybody can connect. So at the bound, a connection makes room whose other end has shown no certificate yet: a right
+// handshake takes some milliseconds, and is rarely the one.
+type door struct {
+	net.Listener
+	server *Server
+
+	mu      sync.Mutex
+	open    int
+	waiting map[net.Conn]struct{} // no certificate was shown on them yet
+}
+
+// Accept implements net.Listener. It closes connections for which there is no room.
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		conn, err := d.Listener.Accept()
+		if err != nil || d.admit(conn) {
+			return conn, err
+		}
+		_ = conn.Close() // admit has counted it
+	}
+}
+
+func (d *door) admit(conn net.Conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.waiting == nil {
+		d.waiting = map[net.Conn]struct{}{}
+	}
+	if most := d.server.Connections; d.open >= most {
+		d.server.refuse(refusedConnections, fmt.Errorf("connection from %s: %d connections are open already, and one is "+
+			"closed; raise LimitNOFILE= or ulimit -n, or find out who connects", conn.RemoteAddr(), most))
+		if !d.makeRoom() {
+			return false
+		}
+	}
+	d.open++
+	d.waiting[conn] = struct{}{}
+	return true
+}
+
+// makeRoom closes a connection on which no certificate was shown yet, if there is one. The order of a map is random,
+// so nobody can keep such connections alive. The caller has locked mu.
+func (d *door) makeRoom() bool {
+	for conn := range d.waiting {
+		delete(d.waiting, conn)
+		d.open--
+		_ = conn.Close() // its handshake fails
+		return true
+	}
+	return false
+}
+
+// entered ends a handshake, and reports whether the connection is still open. After a handshake that failed, the
+// connection does not count any more.
+func (d *door) entered(conn net.Conn, failed bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, waits := d.waiting[conn]; !waits {
+		return false
+	}
+	delete(d.waiting, conn)
+	if failed {
+		d.open--
+	}
+	return true
+}
+
+func (d *door) left() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open--
+}
+
+// visitor is a connection that counts until it is closed.
+type visitor struct {
+	net.Conn
+	left func()
+}
+
+// Close implements net.Conn. gRPC may call it more than once.
+func (v *visitor) Close() error {
+	v.left()
+	return v.Conn.Close()
+}
+
 // whole is an encrypted connection that hands all bytes of one Write to the kernel together. TLS alone
 // writes each record of 16 KiB separately, and each of these writes would wake the process at the other
 // end.

@@ -21,6 +21,8 @@ const (
 	refusedVersion    = "version"
 	refusedForged     = "forged" // the members of a message are not those of the hello
 	refusedMalformed  = "malformed"
+
+	refusedConnections = "connections" // too many are open
 )
 
 // Reasons for dropping a message.
@@ -55,14 +57,15 @@ func serverMetrics(reg prometheus.Registerer) *metrics {
 			"Connections, calls and messages of other processes that were refused, by reason. Rising: cluster or epoch, "+
 				"a node of another cluster, or from before a recovery, connects to this one; certificate or handshake, its "+
 				"secret differs or it is no node; permission, a node uses a push secret; version, it has another "+
-				"release; name, member, forged, group, malformed: a broken or hostile program.", "reason"),
+				"release; connections, too many are open, which a higher LimitNOFILE= allows; name, member, forged, group, "+
+				"malformed: a broken or hostile program.", "reason"),
 		receivedBytes: counter("received_bytes_total",
 			"Bytes of messages from other members, by node and connection.", "node", "connection"),
 		receivedMessages: counter("received_messages_total",
 			"Messages from other members, by node and connection.", "node", "connection"),
 	}
 	for _, reason := range []string{refusedHandshake, refusedCert, refusedPermission, refusedName, refusedCluster,
-		refusedEpoch, refusedGroup, refusedMember, refusedVersion, refusedForged, refusedMalformed} {
+		refusedEpoch, refusedGroup, refusedMember, refusedVersion, refusedForged, refusedMalformed, refusedConnections} {
 		m.refused.WithLabelValues(reason)
 	}
 	reg.MustRegister(m.refused, m.receivedBytes, m.receivedMessages)

@@ -248,13 +248,16 @@ func listen(t testing.TB, address string) net.Listener {
 	return l
 }
 
+// mostConnections is how many connections a node of a test has at most.
+const mostConnections = 20
+
 // serve starts the server of a node.
 func serve(t testing.TB, p *process, c *Credentials, self func() Self, l net.Listener) {
 	t.Helper()
 	p.registry, p.address = prometheus.NewRegistry(), l.Addr().String()
 	p.said = make(chan struct{}, 1)
 	p.server = NewServer(ServerOptions{
-		Credentials: c, Self: self, Handler: p.handler, Registry: p.registry,
+		Credentials: c, Self: self, Handler: p.handler, Registry: p.registry, Connections: mostConnections,
 		Logger: slog.New(&told{logger().Handler(), p.said}),
 		Member: func(node string) (uint64, bool) { m, known := members[node]; return m, known },
 	})

@@ -7,8 +7,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math"
 	"math/big"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -51,6 +53,77 @@ func careless(c *Credentials) *tls.Config {
 
 func refusals(p *process, reason string) float64 {
 	return testutil.ToFloat64(p.server.metrics.refused.WithLabelValues(reason))
+}
+
+// Connections on which no certificate is shown are closed to make room. So nodes and collectors get in, and the process
+// keeps its descriptors, however many programs connect.
+func TestStrangersMakeRoom(t *testing.T) {
+	b := nodes(t, "b")["b"]
+	var strangers []net.Conn
+	for range 2 * mostConnections {
+		conn, err := net.Dial("tcp", b.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		strangers = append(strangers, conn)
+	}
+	awaitRefusal(t, b, refusedConnections, mostConnections-1)
+	awaitOpen(t, b, mostConnections)
+
+	a := &process{}
+	connect(t, a, Options{Name: "a", Credentials: nodeCredentials(t, secret(t), "a"),
+		Nodes: map[string]string{"b": b.address}, Self: func() Self { return selfOf("a") }})
+	if _, err := a.Leader(t.Context(), "b"); err != nil {
+		t.Errorf("while strangers take all connections, the call of a node failed: %v", err)
+	}
+	for _, conn := range strangers {
+		_ = conn.Close()
+	}
+	awaitOpen(t, b, 2) // those of node a
+	if n := refusals(b, refusedConnections); n > mostConnections+2 {
+		t.Errorf("%v connections were refused, want at most %v", n, mostConnections+2)
+	}
+	a.end()
+	awaitOpen(t, b, 0)
+}
+
+// A connection on which a certificate was shown stays, and the new one is closed.
+func TestNodesMakeNoRoom(t *testing.T) {
+	b := nodes(t, "b")["b"]
+	for range mostConnections {
+		if _, err := dial(t, b, careless(nodeCredentials(t, secret(t), "a"))).
+			Leader(t.Context(), &wire.LeaderRequest{Hello: &wire.Hello{Node: "a", Lowest: 1, Highest: 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn, err := net.Dial("tcp", b.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the read from a connection too many returned %v, want that it is closed", err)
+	}
+	awaitRefusal(t, b, refusedConnections, 0)
+	awaitOpen(t, b, mostConnections)
+}
+
+// awaitOpen waits until a node has so many connections.
+func awaitOpen(t *testing.T, p *process, want int) {
+	t.Helper()
+	d := &p.server.door
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		d.mu.Lock()
+		open := d.open
+		d.mu.Unlock()
+		if open == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are open, want %d", open, want)
+		}
+	}
 }
 
 // awaitRefusal waits until more than `before` refusals are counted. It must wait, because the client

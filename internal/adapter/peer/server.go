@@ -51,9 +51,10 @@ type ServerOptions struct {
 	// refused.
 	Member func(node string) (member uint64, known bool)
 	// Outdated is called when a node of the same cluster is in a later recovery epoch than this one. It may be nil.
-	Outdated func(epoch uint64)
-	Registry prometheus.Registerer
-	Logger   *slog.Logger
+	Outdated    func(epoch uint64)
+	Connections int // the most open connections: see door
+	Registry    prometheus.Registerer
+	Logger      *slog.Logger
 }
 
 // Server answers other nodes, and collectors.
@@ -63,6 +64,7 @@ type Server struct {
 
 	metrics *metrics
 	grpc    *grpc.Server
+	door    door
 
 	pushers pushers
 
@@ -92,8 +94,9 @@ func NewServer(o ServerOptions) *Server {
 // Run answers until ctx is done, and closes the listener. Calls in progress then have 5 s to end.
 // After that, streams of messages are closed.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	s.door.Listener, s.door.server = l, s
 	failed := make(chan error, 1)
-	go func() { failed <- s.grpc.Serve(l) }()
+	go func() { failed <- s.grpc.Serve(&s.door) }()
 	select {
 	case err := <-failed:
 		s.grpc.Stop()
@@ -133,10 +136,17 @@ type authenticated struct {
 	Identity
 }
 
+// errNoRoom ends the handshake on a connection that made room for another one.
+var errNoRoom = errors.New("the connection made room for another one")
+
 // ServerHandshake is called for each new connection.
 func (c *serverTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	door := &c.server.door
 	under := &held{Conn: raw}
 	conn, info, err := c.TransportCredentials.ServerHandshake(under)
+	if !door.entered(raw, err != nil) {
+		return nil, nil, errNoRoom
+	}
 	if err != nil {
 		reason := refusedHandshake
 		if bad := (certificateError{}); errors.As(err, &bad) {
@@ -150,9 +160,10 @@ func (c *serverTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	// The handshake has verified the certificate.
 	who, err := identityOf(info.(credentials.TLSInfo).State.PeerCertificates)
 	if err != nil {
+		door.left()
 		return nil, nil, err
 	}
-	return &whole{conn, under}, authenticated{info, who}, nil
+	return &visitor{&whole{conn, under}, sync.OnceFunc(door.left)}, authenticated{info, who}, nil
 }
 
 // Clone is unused by servers.
