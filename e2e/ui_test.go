@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/prompb"
 
 	"github.com/freshet-io/freshet/internal/core/record"
@@ -47,6 +48,9 @@ func TestPage(t *testing.T) {
 	lock, flood := recordings(t, filepath.Join(data, "records"))
 	recorded := start(t, data, append(slow, "--self-traces-query", "1ns")...)
 
+	ruled := start(t, dataDir(t), "--config", rulesForPages(t))
+	pastAlerts(t, ruled)
+
 	screenshots := os.Getenv("UI_SCREENSHOTS")
 	if screenshots == "" {
 		screenshots = filepath.Join("..", ".cache", "screenshots")
@@ -58,18 +62,68 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=spec", "test/page.test.mjs")
 	cmd.Dir = filepath.Join("..", "ui")
 	cmd.Env = append(os.Environ(), "FRESHET=http://"+p.HTTP, "FRESHET_CLOSED=http://"+closed.HTTP, "FRESHET_TOKEN="+token,
-		"FRESHET_RECORDED=http://"+recorded.HTTP, "RECORD="+lock, "RECORD_HOSTILE="+flood, "HOSTILE="+hostile,
-		"UI_SCREENSHOTS="+absolute)
+		"FRESHET_RECORDED=http://"+recorded.HTTP, "FRESHET_RULED=http://"+ruled.HTTP, "RECORD="+lock,
+		"RECORD_HOSTILE="+flood, "HOSTILE="+hostile, "UI_SCREENSHOTS="+absolute)
 	begun := time.Now()
 	out, err := cmd.CombinedOutput()
 	t.Logf("the page took %v; screenshots are in %s\n%s", time.Since(begun).Round(time.Second), absolute, out)
 	if err != nil {
 		t.Fatalf("the page: %v", err)
+	}
+}
+
+// rulesForPages returns a configuration with rules: alerts that fire and that are pending, with hostile labels
+// and annotations, and an expression that cannot be evaluated. They need no data, so they never wait. Nobody
+// listens at the Alertmanager's address.
+func rulesForPages(t *testing.T) string {
+	t.Helper()
+	dir := dataDir(t)
+	rules, config := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "freshet.yaml")
+	write(t, rules, fmt.Sprintf(`
+groups:
+- name: recorded
+  interval: 1s
+  rules:
+  - {record: "web:hits", expr: vector(134)}
+- name: alerts
+  interval: 1s
+  rules:
+  - alert: WebHits
+    expr: label_replace(vector(134), "page", %[1]q, "", "")
+    labels: {severity: page}
+    annotations: {summary: 'hits of %[1]s, {{ $value }} of them', runbook: 'https://runbooks.example/web'}
+  - {alert: Sessions, expr: vector(333) > 0, for: 10h, keep_firing_for: 5m}
+  - {alert: Never, expr: vector(1) < 0}
+  - {alert: Broken, expr: 'vector(1) * on() group_left() (vector(1) or label_replace(vector(2), "a", "b", "", ""))'}
+`, hostile))
+	write(t, config, fmt.Sprintf("rules:\n  files: [%s]\n  alertmanagers: [{targets: [%s], path_prefix: /am}]\n", rules,
+		freeAddress(t)))
+	return config
+}
+
+// pastAlerts is a helper that writes the states of an alert half an hour ago: 5 min pending, 10 min firing.
+func pastAlerts(t *testing.T, p *process) {
+	t.Helper()
+	begin := time.Now().Add(-30 * time.Minute)
+	state := func(name string, from, to time.Duration) prompb.TimeSeries {
+		ts := prompb.TimeSeries{Labels: []prompb.Label{{Name: "__name__", Value: "ALERTS"},
+			{Name: "alertname", Value: "QueueLong"}, {Name: "alertstate", Value: name}, {Name: "page", Value: hostile}}}
+		for at := from; at < to; at += 15 * time.Second {
+			ts.Samples = append(ts.Samples, prompb.Sample{Timestamp: begin.Add(at).UnixMilli(), Value: 1})
+		}
+		ts.Samples = append(ts.Samples, prompb.Sample{Timestamp: begin.Add(to).UnixMilli(),
+			Value: math.Float64frombits(value.StaleNaN)})
+		return ts
+	}
+	status, text, _, err := p.write(remoteWriteV1, pack(t, &prompb.WriteRequest{Timeseries: []prompb.TimeSeries{
+		state("pending", 0, 5*time.Minute), state("firing", 5*time.Minute, 15*time.Minute)}}))
+	if err != nil || status/100 != 2 {
+		t.Fatalf("write past alerts: status %d, %s, %v", status, text, err)
 	}
 }
 

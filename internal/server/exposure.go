@@ -48,6 +48,8 @@ var exposures = map[string]exposure{
 	"GET /flow":          pages,
 	"GET /cluster":       pages,
 	"GET /explore":       pages,
+	"GET /alerts":        pages,
+	"GET /rules":         pages,
 	"GET /series":        pages,
 	"GET /tail":          pages,
 	"GET /records":       pages,

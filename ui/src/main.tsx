@@ -1,6 +1,7 @@
 // The frame of the page: navigation, keys, help, and the dialog that asks for a token.
 import { Component, render, type ComponentChildren } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
+import { Alerts } from './alerts'
 import { entered, hasToken, setToken, tokenWanted } from './api'
 import { Cluster } from './cluster'
 import { Explore } from './explore'
@@ -9,6 +10,7 @@ import { Dialog, Link, Problem } from './parts'
 import { Failure } from './api'
 import { Records } from './records'
 import { go, usePlace, type PageName } from './router'
+import { Rules } from './rules'
 import { Series } from './series'
 import { Status } from './status'
 import { useStore } from './store'
@@ -18,6 +20,8 @@ import { setTheme, theme, type Theme } from './theme'
 const sections: Record<PageName, { title: string; key: string; view: () => preact.JSX.Element }> = {
   explore: { title: 'Explore', key: 'e', view: Explore },
   flow: { title: 'Flow', key: 'f', view: Flow },
+  alerts: { title: 'Alerts', key: 'a', view: Alerts },
+  rules: { title: 'Rules', key: 'l', view: Rules },
   series: { title: 'Series', key: 's', view: Series },
   tail: { title: 'Tail', key: 't', view: Tail },
   records: { title: 'Records', key: 'r', view: Records },

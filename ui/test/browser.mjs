@@ -8,6 +8,7 @@ import { chromium } from 'playwright-core'
 
 export const server = process.env.FRESHET
 export const recorded = process.env.FRESHET_RECORDED // with traces and recordings
+export const ruled = process.env.FRESHET_RULED // with rules
 export const closed = process.env.FRESHET_CLOSED // wants tokens, and keeps no metrics of its own
 export const hostile = process.env.HOSTILE
 const screenshots = process.env.UI_SCREENSHOTS
@@ -41,7 +42,7 @@ export async function open(browser, { size = 'wide', colorScheme = 'light', base
     void d.dismiss()
   })
   page.on('request', (r) => {
-    if (![server, recorded, closed].some((s) => r.url().startsWith(s + '/')) && !/^(data|blob):/.test(r.url())) wrong.push(`request to ${r.url()}`)
+    if (![server, recorded, ruled, closed].some((s) => r.url().startsWith(s + '/')) && !/^(data|blob):/.test(r.url())) wrong.push(`request to ${r.url()}`)
   })
   await page.addInitScript(() => {
     addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.violatedDirective} ${e.blockedURI} ${e.sample}`))

@@ -1,7 +1,7 @@
 // Every page against a real server under load. e2e/ui_test.go starts both.
 import assert from 'node:assert/strict'
 import { after, before, describe, test as once } from 'node:test'
-import { closed, hostile, launch, look, open, recorded, server, sizes } from './browser.mjs'
+import { closed, hostile, launch, look, open, recorded, ruled, server, sizes } from './browser.mjs'
 
 // test repeats a test that timed out, and reports it: a browser sometimes hangs on a machine
 // that is busy with other tests.
@@ -63,6 +63,8 @@ const places = {
     path: () => query(['q', 'histogram_quantile(0.99, sum by (input) (rate(freshet_stage_seconds{stage="append"}[30s])))'], ['of', 'self'], ['range', '5m']),
     ready: (p) => p.locator('.query a.dot').first(),
   },
+  alerts: { path: () => `${ruled}/alerts`, ready: (p) => p.getByRole('listitem').filter({ hasText: 'QueueLong' }) },
+  rules: { path: () => `${ruled}/rules`, ready: (p) => p.getByText(/found duplicate series for the match group/) },
   series: { path: () => '/series', ready: (p) => p.getByRole('region', { name: 'By sender' }).getByText('127.0.0.1').first() },
   tail: { path: () => '/tail', ready: (p) => p.getByText('web.latency').nth(5) },
   records: { path: () => `${recorded}/records`, ready: (p) => p.getByRole('region', { name: 'Slow traces' }).getByText('remote_write').nth(1) },
@@ -659,6 +661,125 @@ describe('the page', { concurrency: 4 }, () => {
     await page.getByRole('button', { name: 'Record now' }).click()
     await page.getByText('Recorded, but not on disk.').waitFor()
     await look(page, 'records-not-kept')
+    await close()
+  })
+
+  test('Alerts shows what fires and since when, and leads to Explore and to the Alertmanager', async () => {
+    const { page, close } = await open(browser, { base: ruled })
+    await page.goto('/alerts')
+    const list = page.getByRole('region', { name: 'Active alerts' }).last()
+    const row = list.getByRole('row', { name: 'WebHits' }).first()
+    await row.locator('.tag.error').getByText('firing').waitFor()
+    await row.getByText('severity=page').waitFor()
+    await row.getByText(`hits of ${hostile}`).waitFor()
+    assert.equal(await row.getByRole('link', { name: 'https://runbooks.example/web' }).getAttribute('rel'), 'noreferrer')
+    await list.getByRole('row', { name: 'Sessions' }).locator('.tag.warning').getByText('pending').waitFor()
+    const silence = new URL(await row.getByRole('link', { name: 'Silence' }).getAttribute('href'))
+    assert.match(silence.href, /^http:\/\/127\.0\.0\.1:\d+\/am\/#\/silences\/new\?filter=/)
+    const filter = decodeURIComponent(silence.hash.split('filter=')[1])
+    assert.match(filter, /alertname="WebHits"/)
+    assert.match(filter, /severity="page"/)
+    assert.ok(filter.includes(`page=${JSON.stringify(hostile)}`), filter)
+    await page.getByRole('group', { name: 'State' }).getByRole('button', { name: 'Pending' }).click()
+    await page.waitForURL(/state=pending/)
+    await row.waitFor({ state: 'detached' })
+    await page.getByRole('searchbox', { name: 'Filter' }).fill('nothing has this')
+    await page.getByText('No alert matches the filter.').waitFor()
+    await page.goto('/alerts')
+    await row.getByRole('link', { name: 'Explore' }).click()
+    await page.waitForURL((u) => u.pathname === '/explore' && u.searchParams.get('q')?.startsWith('label_replace(vector(134)'))
+    await close()
+  })
+
+  test('the timeline of an alert has when it was pending, fired and was resolved', async () => {
+    const { page, close } = await open(browser, { base: ruled })
+    await page.goto('/alerts')
+    const line = page.getByRole('listitem').filter({ hasText: 'QueueLong' })
+    const text = await line.getByRole('img').getAttribute('aria-label')
+    assert.match(text, /^QueueLong: pending .* \((5 min|[45] min \d+ s)\), firing .* \(10 min( \d+ s)?|9 min \d+ s\), resolved /)
+    const [pending, firing, resolved] = await Promise.all(['pending', 'firing', 'resolved'].map((p) => line.locator(`.track .${p}`).boundingBox()))
+    assert.ok(Math.abs(firing.width / pending.width - 2) < 0.5, `firing is ${firing.width} wide, pending ${pending.width}`)
+    assert.ok(pending.x < firing.x && firing.x < resolved.x)
+    await page.getByRole('combobox', { name: 'Time range' }).selectOption('Last 5m')
+    await page.waitForURL(/range=5m/)
+    await page.getByRole('listitem').filter({ hasText: 'WebHits' }).first().waitFor()
+    await line.waitFor({ state: 'detached' })
+    await page.getByRole('button', { name: 'Earlier' }).click()
+    await page.waitForURL(/from=\d+&to=\d+/)
+    await page.goto('/alerts')
+    await line.getByRole('link', { name: 'QueueLong' }).click()
+    await page.waitForURL((u) => u.searchParams.get('q')?.startsWith('ALERTS{alertname="QueueLong"'))
+    await close()
+  })
+
+  test('Alerts and Rules show that rules wait, and waited', async () => {
+    const { page, close } = await open(browser, { base: ruled })
+    let groups
+    const since = Math.floor(Date.now() / 1000) - 600
+    await page.route('**/api/v1/status/rules', async (route) => {
+      groups ??= (await (await fetch(`${ruled}/api/v1/rules`)).json()).data.groups
+      const answer = await (await route.fetch()).json()
+      const of = (name) => groups.find((g) => g.name === name)
+      Object.assign(answer.data, {
+        late: [{ sender: hostile, reason: 'silent', text: 'sends nothing', since_ms: since * 1000 }],
+        gone: [{ sender: '10.0.0.9', reason: 'silent', text: 'sends nothing', since_ms: since * 1000 }],
+        waiting: [{ file: of('alerts').file, name: 'alerts', slot_ms: since * 1000, since_ms: since * 1000, stale: true }],
+      })
+      await route.fulfill({ json: answer })
+    })
+    await page.route('**/self/api/v1/query_range?*', async (route) => {
+      const asked = new URL(route.request().url()).searchParams
+      assert.match(asked.get('query'), /prometheus_rule_group_last_evaluation_timestamp_seconds\{tenant="default"\}/)
+      const end = Number(asked.get('end'))
+      const values = [1200, 1185].map((ago, i) => [end - ago, String(180 + 15 * i)])
+      await route.fulfill({ json: { status: 'success', data: { resultType: 'matrix', result: [{ metric: { rule_group: `${groups.find((g) => g.name === 'alerts').file};alerts` }, values }] } } })
+    })
+    await page.goto('/alerts')
+    await page.getByText(`Rules wait for ${hostile}: sends nothing since`).waitFor()
+    await page.getByText('Rules no longer wait for 10.0.0.9').waitFor()
+    await page.getByText('1 group is stale').waitFor()
+    const track = page.getByRole('listitem').filter({ hasText: 'Sessions' }).getByRole('img')
+    await page.waitForFunction(() => document.querySelectorAll('.track .waiting').length > 1)
+    assert.match(await track.getAttribute('aria-label'), /waiting .* \(3 min( \d+ s)?\), waiting .* \(10 min( \d+ s)?\)/)
+    await page.getByRole('row', { name: 'WebHits' }).first().getByText('as of').waitFor()
+    await look(page, 'alerts-waiting')
+    await page.goto('/rules')
+    await page.getByText(/Waiting for data since .*stale, its alerts neither fire nor resolve/).waitFor()
+    await look(page, 'rules-waiting')
+    await close()
+  })
+
+  test('Rules shows groups, and errors at their place', async () => {
+    const { page, close } = await open(browser, { base: ruled })
+    await page.goto('/rules')
+    const group = page.getByRole('region', { name: 'Group alerts' })
+    await group.getByText(/each 1 s · evaluated .* ago, took .* · next/).waitFor()
+    const broken = group.getByRole('row', { name: 'Broken' })
+    await broken.getByRole('alert').getByText(/found duplicate series/).waitFor()
+    await broken.getByText('error', { exact: true }).waitFor()
+    await group.getByRole('row', { name: 'Sessions' }).getByText('10 h').waitFor()
+    await group.getByRole('row', { name: 'Sessions' }).getByText('kept 5 min').waitFor()
+    await page.getByRole('region', { name: 'Group recorded' }).getByRole('row', { name: 'web:hits' }).getByText('recording').waitFor()
+    await page.getByRole('button', { name: 'With errors' }).click()
+    await page.getByRole('region', { name: 'Group recorded' }).waitFor({ state: 'detached' })
+    await page.getByRole('button', { name: 'All', exact: true }).click()
+    await page.getByRole('searchbox', { name: 'Filter' }).fill('WebH')
+    await broken.waitFor({ state: 'detached' })
+    await group.getByRole('link', { name: 'WebHits' }).click()
+    await page.waitForURL((u) => u.pathname === '/alerts' && u.searchParams.get('q') === 'alertname=WebHits')
+    await page.getByRole('region', { name: 'Active alerts' }).last().getByText('WebHits').first().waitFor()
+    await close()
+  })
+
+  test('without rules, both pages say how to get some', async () => {
+    const { page, close } = await open(browser)
+    await page.goto('/alerts')
+    await page.getByText('There are no alerting rules.').waitFor()
+    await page.getByText('No alert was active in this range.').waitFor()
+    await look(page, 'alerts-none')
+    await page.goto('/rules')
+    await page.getByText('There are no rules.').waitFor()
+    await look(page, 'rules-none')
     await close()
   })
 
