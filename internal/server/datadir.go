@@ -1,11 +1,11 @@
 package server
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/lib/atomicfile"
 )
 
 // openDirectory locks the data directory, so that no other process uses it.
@@ -25,20 +25,7 @@ func (s *server) path(elements ...string) string {
 
 // writeOnce writes a file that is either complete or absent, even after a power loss.
 func (s *server) writeOnce(name string, text []byte) error {
-	dir, err := files.Open(s.config.DataDir)
-	if err != nil {
-		return err
-	}
-	temp := name + ".tmp"
-	f, err := dir.Create(temp)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return errors.Join(dir.Rename(temp, name), dir.SyncDir())
+	return atomicfile.Write(s.path(name), text)
 }
 
 // replace writes a file that other processes read, among them the next image of this process. A reader
