@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/freshet-io/freshet/internal/core/ruleset"
 )
 
 // Set has the groups of rule files, by the path of the file. It is not changed after Read.
@@ -80,7 +82,7 @@ func readFile(path string, p parser.Parser) (groups *rulefmt.RuleGroups, problem
 	ignored := &warnings{} // also of a first document that cannot be read
 	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, p, slog.New(ignored))
 	for _, err := range errs {
-		for _, line := range lines(err) {
+		for _, line := range ruleset.Lines(err) {
 			problems = append(problems, path+": "+line)
 		}
 	}
@@ -89,18 +91,4 @@ func readFile(path string, p parser.Parser) (groups *rulefmt.RuleGroups, problem
 			"a file of their own, or remove the line ---")
 	}
 	return groups, problems
-}
-
-// lines splits the error of a file. One error of YAML has a line for each mistake.
-func lines(err error) []string {
-	text := strings.TrimPrefix(err.Error(), "0:0: ") // rulefmt does not know the line of a group
-	text, isList := strings.CutPrefix(text, "yaml: unmarshal errors:\n")
-	if !isList {
-		return []string{strings.ReplaceAll(text, "\n", " ")}
-	}
-	all := strings.Split(text, "\n")
-	for i := range all {
-		all[i] = strings.TrimSpace(all[i])
-	}
-	return all
 }
