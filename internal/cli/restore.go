@@ -18,6 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/cataloguefile"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/rulesets"
 	"github.com/freshet-io/freshet/internal/adapter/rulestates"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
@@ -207,7 +208,8 @@ func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done 
 		}
 		first, _, _ := strings.Cut(filepath.ToSlash(name), "/")
 		if !filepath.IsLocal(name) ||
-			!slices.Contains([]string{"tsdb", "journal", "groups", "events.db", "names.db", "rules.db", "sender"}, first) {
+			!slices.Contains([]string{"tsdb", "journal", "groups", "events.db", "names.db", "rules.db", "rules", "sender"},
+				first) {
 			return fmt.Errorf("%s names %s, which does not belong in a snapshot", answer.ManifestName, name)
 		}
 		source, target := filepath.Join(from, name), filepath.Join(to, name)
@@ -270,6 +272,9 @@ func (r *restored) verify(ctx context.Context, dir string) error {
 		if err := rulestates.Check(states); err != nil {
 			return err
 		}
+	}
+	if err := rulesets.Check(filepath.Join(dir, "rules")); err != nil {
+		return err
 	}
 	if r.group {
 		return r.verifyGroup(filepath.Join(dir, answer.GroupPath))

@@ -115,6 +115,15 @@ func questions(t *testing.T) map[string]question {
 		"GET /metrics":               {path: "/metrics", own: true},
 		"GET /federate":              {path: "/federate?match[]=" + anySeries, own: true},
 
+		"GET /config/v1/rules":                                {path: "/config/v1/rules", own: true},
+		"GET /config/v1/rules/{namespace}":                    {path: "/config/v1/rules/shared", own: true},
+		"GET /config/v1/rules/{namespace}/{group}":            {path: "/config/v1/rules/shared/g", own: true},
+		"GET /prometheus/config/v1/rules":                     {path: "/prometheus/config/v1/rules", own: true},
+		"GET /prometheus/config/v1/rules/{namespace}":         {path: "/prometheus/config/v1/rules/shared", own: true},
+		"GET /prometheus/config/v1/rules/{namespace}/{group}": {path: "/prometheus/config/v1/rules/shared/g", own: true},
+		"/prometheus/api/v1/":                                 {path: "/prometheus/api/v1/rules", own: true},
+		"GET /prometheus/api/v1/status/buildinfo":             {path: "/prometheus/api/v1/status/buildinfo"},
+
 		"/query":               {path: "/api/v1/query?query=" + anySeries, own: true},
 		"/query_range":         {path: "/api/v1/query_range?query=" + anySeries + span, own: true},
 		"/query_exemplars":     {path: "/api/v1/query_exemplars?query=up" + span},
@@ -124,7 +133,7 @@ func questions(t *testing.T) map[string]question {
 		"/series":              {path: "/api/v1/series?match[]=" + anySeries, own: true},
 		"/label/{name}/values": {path: "/api/v1/label/__name__/values", own: true},
 		"/metadata":            {path: "/api/v1/metadata", own: true},
-		"/rules":               {path: "/api/v1/rules"},
+		"/rules":               {path: "/api/v1/rules", own: true},
 		"/alerts":              {path: "/api/v1/alerts"},
 		"/alertmanagers":       {path: "/api/v1/alertmanagers"},
 		"/targets":             {path: "/api/v1/targets"},
@@ -150,6 +159,15 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 		}})
 		if err != nil {
 			t.Fatal(err)
+		}
+	}
+	for token, group := range map[string]string{
+		alpha: "{name: g, rules: [{record: alpha_recorded, expr: alpha_level}]}",
+		beta:  "{name: g, rules: [{record: beta_recorded, expr: beta_level}]}",
+	} {
+		resp, text := s.answer(t, http.MethodPost, "/config/v1/rules/shared", token, group, true)
+		if resp.StatusCode != http.StatusAccepted {
+			t.Fatalf("setting a rule with the token %q: %s: %s", token, resp.Status, text)
 		}
 	}
 	asked := questions(t)

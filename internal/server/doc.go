@@ -36,6 +36,7 @@
 //	scraper.go         the process' own metrics, stored
 //	querier.go         PromQL and the rest of the Prometheus API
 //	ruler.go           rules and alerts
+//	rulesets.go        rules set by the API
 //	group.go           the log of a group of one, in place of the journal
 //	takeover.go        gives the data of one machine to a cluster
 //	aggregator.go      the journal and the open tiles

@@ -66,6 +66,22 @@ var exposures = map[string]exposure{
 	"GET /api/v1/status/rules":   reads,
 	"GET /api/v1/status/top":     reads,
 
+	"GET /config/v1/rules":                                reads,
+	"GET /config/v1/rules/{namespace}":                    reads,
+	"GET /config/v1/rules/{namespace}/{group}":            reads,
+	"GET /prometheus/config/v1/rules":                     reads,
+	"GET /prometheus/config/v1/rules/{namespace}":         reads,
+	"GET /prometheus/config/v1/rules/{namespace}/{group}": reads,
+	"/prometheus/api/v1/":                                 reads,
+	"GET /prometheus/api/v1/status/buildinfo":             reads,
+
+	"POST /config/v1/rules/{namespace}":                      writes,
+	"DELETE /config/v1/rules/{namespace}":                    writes,
+	"DELETE /config/v1/rules/{namespace}/{group}":            writes,
+	"POST /prometheus/config/v1/rules/{namespace}":           writes,
+	"DELETE /prometheus/config/v1/rules/{namespace}":         writes,
+	"DELETE /prometheus/config/v1/rules/{namespace}/{group}": writes,
+
 	"/api/v1/write":           writes,
 	"/api/v1/otlp/v1/metrics": writes,
 	"/v1/metrics":             writes,

@@ -37,6 +37,7 @@ func (s *server) serveHTTP() {
 	mux.HandleFunc("GET /-/ready", s.serveReady)
 
 	s.serveRoles(mux)
+	s.serveRuleSets(mux)
 	// A proxy must not pass the following routes on. docs/operations.md lists them. Their exposure
 	// restricts them to operators.
 	s.newTapAPI().register(mux)
@@ -103,6 +104,9 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 	var answered []string
 	if s.has(settings.RoleQuerier) {
 		answered = append(answered, "/api/v1/query?query=...   PromQL; the whole Prometheus API is below /api/v1/")
+	}
+	if s.ruleSets != nil {
+		answered = append(answered, "/config/v1/rules          takes rules, as Mimir's ruler does")
 	}
 	if s.has(settings.RoleIngester) {
 		answered = append(answered, "/api/v1/events            events, newest first")

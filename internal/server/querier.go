@@ -43,6 +43,35 @@ func (s *server) serveQuerier(mux *routes) {
 	}
 	mux.Handle("GET /api/v1/status/config", api)
 	mux.Handle("GET /api/v1/status/flags", api)
+	mux.Handle("/prometheus/api/v1/", likeMimir(api))
+	mux.HandleFunc("GET /prometheus/api/v1/status/buildinfo", s.serveMimirBuild)
+}
+
+// likeMimir serves the Prometheus API below /prometheus, as Mimir does. It leaves out what shows the whole
+// process, as Mimir does, too.
+func likeMimir(api http.Handler) http.Handler {
+	return http.StripPrefix("/prometheus", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/status/config" || r.URL.Path == "/api/v1/status/flags" {
+			http.NotFound(w, r)
+			return
+		}
+		api.ServeHTTP(w, r)
+	}))
+}
+
+// serveMimirBuild describes this server like Mimir. Grafana lets people edit rules of a data source only if
+// its buildinfo has this name and this feature.
+func (s *server) serveMimirBuild(w http.ResponseWriter, _ *http.Request) {
+	b := build.This()
+	w.Header().Set("Content-Type", "application/json")
+	// Fails only if the client is gone.
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{
+		"application": "Grafana Mimir", "version": b.Version, "revision": b.Revision, "goVersion": b.Go,
+		"features": map[string]string{
+			"ruler_config_api": strconv.FormatBool(s.ruleSets != nil), "alertmanager_config_api": "false",
+			"query_sharding": "false", "federated_rules": "false",
+		},
+	}})
 }
 
 // serveNoQuerier answers the paths of the Prometheus API in a process without a querier, in the form

@@ -192,7 +192,8 @@ func toldFill(f *peer.Fill) *answer.ClusterFill {
 // server is ready.
 func needsStores(path string) bool {
 	return strings.HasPrefix(path, "/api/v1/") && !strings.HasPrefix(path, "/api/v1/status/") ||
-		strings.HasPrefix(path, "/self/") || path == "/v1/metrics"
+		strings.HasPrefix(path, "/self/") || path == "/v1/metrics" ||
+		strings.HasPrefix(path, "/config/") || strings.HasPrefix(path, "/prometheus/")
 }
 
 // refuseStarting answers a request that comes too early, in the form of the Prometheus API. Senders of

@@ -22,6 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/receive"
+	"github.com/freshet-io/freshet/internal/adapter/rulesets"
 	"github.com/freshet-io/freshet/internal/adapter/rulestates"
 	"github.com/freshet-io/freshet/internal/adapter/tracing"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
@@ -102,6 +103,8 @@ type server struct {
 	watermarks  *watermark.All   // of the tenants with rules; nil without the role ruler
 	ruler       *ruler.Ruler     // nil in a cluster
 	ruleStates  *rulestates.File // nil in a cluster
+	ruleSets    *rulesets.Sets   // set by the API; nil in a cluster
+	ruleSetAPI  ruleSetAPI
 	scraper     *scraper.Scraper
 	prober      *prober.Prober
 

@@ -18,6 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/cataloguefile"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/rulesets"
 	"github.com/freshet-io/freshet/internal/adapter/rulestates"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
@@ -35,6 +36,7 @@ type snapshots struct {
 	events        *eventlog.Log
 	catalogueFile *cataloguefile.File
 	ruleStates    *rulestates.File // nil without rules
+	ruleSets      *rulesets.Sets   // nil without rules, and in a cluster
 	ready         func() error
 
 	mu sync.Mutex // held while a snapshot is made
@@ -196,6 +198,9 @@ func (s *snapshots) copyRest(ctx context.Context, dir string, told func(answer.S
 	if s.ruleStates != nil {
 		all = append(all, file{"rules.db", s.ruleStates.Snapshot})
 	}
+	if s.ruleSets != nil {
+		all = append(all, file{"rules", s.ruleSets.Snapshot})
+	}
 	for _, db := range all {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -306,6 +311,6 @@ func (s *server) newSnapshots() *snapshots {
 	g, _ := s.aggregator.(*group.Group)
 	return &snapshots{
 		dataDir: s.config.DataDir, group: g, node: s.config.Cluster.Node, stores: s.stores, events: s.events,
-		catalogueFile: s.catalogueFile, ruleStates: s.ruleStates, ready: s.readiness,
+		catalogueFile: s.catalogueFile, ruleStates: s.ruleStates, ruleSets: s.ruleSets, ready: s.readiness,
 	}
 }

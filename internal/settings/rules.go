@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/ruleset"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -30,6 +31,7 @@ type Rules struct {
 	StaleAlert     time.Duration          `yaml:"stale_alert" help:"how long rules may be stale before the alert FreshetRulesWaiting fires"`
 	Alertmanagers  []Alertmanager         `yaml:"alertmanagers" help:"Alertmanagers that are notified; each gets all notifications"`
 	Tenants        map[string]TenantRules `yaml:"tenants" help:"rules of single tenants, by name"`
+	API            ruleset.Limits         `yaml:"api"`
 }
 
 // TenantRules are the rules of one tenant.
@@ -60,7 +62,8 @@ type Alertmanager struct {
 // DefaultRules evaluates each minute, as Prometheus does, and waits for a sender as long as queries see its
 // last samples.
 func DefaultRules() Rules {
-	return Rules{Interval: time.Minute, SenderTimeout: 5 * time.Minute, StaleAlert: 2 * time.Minute}
+	return Rules{Interval: time.Minute, SenderTimeout: 5 * time.Minute, StaleAlert: 2 * time.Minute,
+		API: ruleset.DefaultLimits()}
 }
 
 // Patterns returns the paths and globs of each tenant that has any. Files without a tenant belong to

@@ -45,6 +45,11 @@ type progress struct {
 	slot       time.Time // the slot that waits
 	stale      time.Time // since when the group is stale; zero if it is not
 
+	// doubted is the group in the evaluation of the slot doubtful, during which rules began to change; nil if
+	// there was none. If the group is among the changed ones, it may have left out rules.
+	doubted  *rules.Group
+	doubtful time.Time
+
 	// sent is when the alerts of the group were last sent by an earlier process; zero once a wait or an
 	// evaluation has looked at it.
 	sent time.Time
@@ -97,7 +102,7 @@ func (g *gate) iterate(ctx context.Context, group *rules.Group, at time.Time) {
 			return
 		}
 		rules.DefaultEvalIterationFunc(ctx, group, slot)
-		if !g.evaluated(p, slot) {
+		if !g.evaluated(group, p, slot) {
 			return
 		}
 		if g.restored(p, group, slot) {
@@ -230,11 +235,12 @@ func (g *gate) caughtUp(p *progress, at time.Time) {
 
 // evaluated notes that a slot was evaluated. It reports whether to go on. A group that is being stopped
 // may have left out rules, so its slot is evaluated again.
-func (g *gate) evaluated(p *progress, slot time.Time) bool {
+func (g *gate) evaluated(group *rules.Group, p *progress, slot time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
 	case <-g.interrupt:
+		p.doubted, p.doubtful = group, slot
 		return false
 	default:
 		p.last = slot
@@ -254,17 +260,22 @@ func (g *gate) halt() {
 	}
 }
 
-// resume lets groups wait again. Groups that are not in `all` are forgotten.
+// resume lets groups wait again. Groups that are not in `all` are forgotten. A group that was evaluated
+// meanwhile, and has not changed, has left out no rules.
 func (g *gate) resume(all []*rules.Group) {
-	known := map[string]bool{}
+	known := map[string]*rules.Group{}
 	for _, group := range all {
-		known[rules.GroupKey(group.File(), group.Name())] = true
+		known[rules.GroupKey(group.File(), group.Name())] = group
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.interrupt = make(chan struct{})
 	for key, p := range g.groups {
-		if !known[key] {
+		if p.doubted != nil && p.doubted == known[key] {
+			p.last = p.doubtful
+		}
+		p.doubted = nil
+		if known[key] == nil {
 			g.forget(rulestate.Key{File: p.file, Name: p.name})
 			delete(g.groups, key)
 		}

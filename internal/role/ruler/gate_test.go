@@ -31,6 +31,7 @@ type gated struct {
 	skipped int
 	kept    time.Time // the last slot whose state was kept
 	begun   time.Time
+	during  func() // called during an evaluation, if it is not nil
 }
 
 // newGated makes a group of one rule: an alert, or a recording.
@@ -62,6 +63,9 @@ func newGated(t *testing.T, interval time.Duration, alerting bool) *gated {
 			NotifyFunc: func(context.Context, string, ...*rules.Alert) {},
 			QueryFunc: func(_ context.Context, _ string, at time.Time) (promql.Vector, error) {
 				w.slots = append(w.slots, int(at.Sub(w.begun)/time.Second))
+				if w.during != nil {
+					w.during()
+				}
 				return nil, nil
 			},
 		}})
@@ -186,6 +190,26 @@ func TestAWaitIsInterrupted(t *testing.T) {
 		if len(w.groups) != 0 {
 			t.Errorf("%d groups are known after they were removed", len(w.groups))
 		}
+	})
+}
+
+// Tenants may change rules all the time. The other groups must not evaluate the same slot all the time.
+func TestAChangeOfOtherRulesRepeatsNoEvaluation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGated(t, 10*time.Second, false)
+		w.reaches(1000, 1000)
+		change := func(during int, after *rules.Group) {
+			w.during = w.halt
+			w.tick(during)
+			w.during = nil
+			w.resume([]*rules.Group{after})
+		}
+		change(10, w.group)
+		w.tick(20)
+		w.expect(t, "others changed", 10, 20)
+		change(30, newGated(t, 10*time.Second, false).group)
+		w.tick(40)
+		w.expect(t, "the group itself changed", 10, 20, 30, 30, 40)
 	})
 }
 

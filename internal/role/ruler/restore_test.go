@@ -174,7 +174,7 @@ func (l *lives) live(t *testing.T, lasting time.Duration, killed bool) {
 	rules, err := newTenantRules(Options{
 		Config: settings.Rules{Interval: time.Minute}, Engine: l.engine, Parser: l.parser, Queryable: l.levels,
 		Distributor: l, Watermarks: new(watermark.All), Windows: func() int64 { return time.Now().UnixMilli() }, States: p,
-		ExternalURL: &url.URL{}, Registry: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+		Sets: &setByAPI{}, ExternalURL: &url.URL{}, Registry: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 	}, "acme")
 	if err != nil {
 		t.Fatal(err)

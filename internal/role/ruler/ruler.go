@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/rules"
@@ -35,6 +36,7 @@ type Distributor interface {
 type Options struct {
 	Config      settings.Rules
 	Files       Files
+	Sets        Sets
 	Engine      promql.QueryEngine
 	Parser      parser.Parser
 	Queryable   storage.Queryable // finds the tenant in the context of Select
@@ -45,6 +47,16 @@ type Options struct {
 	ExternalURL *url.URL     // where people reach this server, if the configuration does not say
 	Registry    prometheus.Registerer
 	Logger      *slog.Logger
+}
+
+// Sets are the rules that tenants set by the API.
+type Sets interface {
+	// Tenants returns the tenants that have rules, or had some.
+	Tenants() []string
+
+	// Rules returns the rules of a tenant by namespace, and how many of its groups are left out since they
+	// are not valid.
+	Rules(tenant string) (set map[string]*rulefmt.RuleGroups, invalid int)
 }
 
 // Files are the rule files of each tenant.
@@ -68,7 +80,8 @@ func ReadFiles(c settings.Rules, own string, p parser.Parser) (Files, error) {
 }
 
 // Ruler evaluates the rules of all tenants. A tenant that once had rules keeps its managers until the
-// process ends, so the number of managers is bounded by the tenants that the configuration has named.
+// process ends, so the number of managers is bounded by the tenants that the configuration has named, and
+// by those that Sets lets set rules.
 type Ruler struct {
 	Options
 
@@ -91,17 +104,17 @@ func New(o Options) (*Ruler, error) {
 func (r *Ruler) Reload(c settings.Rules, files Files) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if r.tenants[name] != nil || len(files[name]) == 0 {
-			continue
+	r.Config, r.Files = c, files
+	names := r.Sets.Tenants()
+	for name, set := range files {
+		if len(set) > 0 {
+			names = append(names, name)
 		}
-		t, err := newTenantRules(r.Options, name)
-		if err != nil {
-			return fmt.Errorf("rules of tenant %s: %w", name, err)
-		}
-		r.tenants[name] = t
-		if r.running {
-			t.start(&r.started)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if _, err := r.tenant(name); err != nil {
+			return err
 		}
 	}
 	for name, t := range r.tenants {
@@ -110,6 +123,40 @@ func (r *Ruler) Reload(c settings.Rules, files Files) error {
 		}
 	}
 	return nil
+}
+
+// tenant returns the managers of a tenant, and makes them if there are none. The caller holds r.mu.
+func (r *Ruler) tenant(name string) (*tenantRules, error) {
+	if t := r.tenants[name]; t != nil {
+		return t, nil
+	}
+	t, err := newTenantRules(r.Options, name)
+	if err != nil {
+		return nil, fmt.Errorf("rules of tenant %s: %w", name, err)
+	}
+	r.tenants[name] = t
+	if r.running {
+		t.start(&r.started)
+	}
+	return t, nil
+}
+
+// Apply puts the rules in force that a tenant has set by the API.
+func (r *Ruler) Apply(name string) error {
+	r.mu.Lock()
+	t, err := r.tenant(name)
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return t.apply()
+}
+
+// HasFile reports whether a tenant has a rule file at this path. No namespace may have the same name.
+func (r *Ruler) HasFile(tenant, path string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Files[tenant][path] != nil
 }
 
 // Run evaluates rules until ctx is done. Then it ends the evaluations under way, and sends the

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -11,15 +13,23 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/util/annotations"
 
 	"math"
 
+	"github.com/freshet-io/freshet/internal/adapter/rulefiles"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/rulestate"
+	"github.com/freshet-io/freshet/internal/core/watermark"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -201,5 +211,113 @@ func TestAlertmanagersGetTheTenant(t *testing.T) {
 	}
 	if len(found) != 2 || sent.GlobalConfig.ExternalLabels.Get("site") != "x" {
 		t.Errorf("%d ways to find Alertmanagers, want 2; external labels %v", len(found), sent.GlobalConfig.ExternalLabels)
+	}
+}
+
+// setByAPI are rules that one tenant has set, by namespace.
+type setByAPI struct {
+	mu     sync.Mutex
+	tenant string
+	rules  rulefiles.Set
+}
+
+func (s *setByAPI) Tenants() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tenant == "" {
+		return nil
+	}
+	return []string{s.tenant}
+}
+
+func (s *setByAPI) Rules(tenant string) (map[string]*rulefmt.RuleGroups, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if tenant != s.tenant {
+		return nil, 0
+	}
+	return s.rules, 0
+}
+
+// set replaces all rules. Each text is NAMESPACE/GROUP.
+func (s *setByAPI) set(tenant string, groups ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tenant, s.rules = tenant, groupsOf(groups...)
+}
+
+// groupsOf returns groups of one rule. Each text is FILE/GROUP.
+func groupsOf(groups ...string) rulefiles.Set {
+	all := rulefiles.Set{}
+	for _, g := range groups {
+		file, name, _ := strings.Cut(g, "/")
+		if all[file] == nil {
+			all[file] = &rulefmt.RuleGroups{}
+		}
+		all[file].Groups = append(all[file].Groups, rulefmt.RuleGroup{Name: name, Interval: model.Duration(time.Hour),
+			Rules: []rulefmt.Rule{{Record: "r", Expr: "vector(1)"}}})
+	}
+	return all
+}
+
+// Groups of files and groups set by the API are side by side, and a change of one leaves the others as they
+// are. A namespace with the name of a file takes nothing from the file.
+func TestRulesOfFilesAndOfTheAPIAreSideBySide(t *testing.T) {
+	sets := &setByAPI{}
+	p := parser.NewParser(parser.Options{})
+	r, err := New(Options{
+		Config: settings.DefaultRules(), Files: Files{"acme": groupsOf("a.yaml/g")}, Sets: sets, Parser: p,
+		Engine: promql.NewEngine(promql.EngineOpts{Parser: p}), Distributor: &taker{}, Watermarks: new(watermark.All),
+		Windows: func() int64 { return time.Now().UnixMilli() }, ExternalURL: &url.URL{},
+		States: &process{disk: &disk{groups: map[rulestate.Key][]byte{}}}, Registry: prometheus.NewRegistry(),
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = r.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	has := func(tenant string, want ...string) []*rules.Group {
+		t.Helper()
+		var got []string
+		groups := r.Retriever(tenant).RuleGroups()
+		for _, g := range groups {
+			got = append(got, g.File()+"/"+g.Name())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("tenant %s has the groups %q, want %q", tenant, got, want)
+		}
+		return groups
+	}
+	set := func(tenant string, groups ...string) {
+		t.Helper()
+		sets.set(tenant, groups...)
+		if err := r.Apply(tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := has("acme", "a.yaml/g")
+	set("acme", "n/g", "n/h")
+	if now := has("acme", "a.yaml/g", "n/g", "n/h"); len(now) > 0 && now[0] != before[0] {
+		t.Error("the group of the file began anew")
+	}
+	set("acme", "n/h", "a.yaml/x")
+	has("acme", "a.yaml/g", "n/h")
+	if _, left := merged(r.Files["acme"], sets.rules); !slices.Equal(left, []string{"a.yaml;x"}) {
+		t.Errorf("the groups %q are left out, want a.yaml;x", left)
+	}
+	if err := r.Reload(settings.DefaultRules(), Files{"acme": groupsOf("b.yaml/g")}); err != nil {
+		t.Fatal(err)
+	}
+	has("acme", "a.yaml/x", "b.yaml/g", "n/h")
+	set("other", "n/g") // of this tenant nothing was known before
+	has("other", "n/g")
+	set("other")
+	has("other")
+	if !r.HasFile("acme", "b.yaml") || r.HasFile("acme", "a.yaml") || r.HasFile("other", "b.yaml") {
+		t.Error("HasFile knows other files than those of the last reload")
 	}
 }

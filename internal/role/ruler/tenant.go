@@ -2,6 +2,7 @@ package ruler
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/discovery"
 	"github.com/prometheus/prometheus/model/labels"
@@ -41,7 +43,20 @@ type tenantRules struct {
 	keeper   *keeper
 	options  *rules.ManagerOptions
 	begun    bool // the groups of the start have their states
+	sets     Sets
 	logger   *slog.Logger
+
+	// changing is held while rules change. It guards begun and the following fields.
+	changing sync.Mutex
+	config   settings.Rules
+	named    rulefiles.Set // the rule files
+	renewed  bool          // config is not in force yet
+	applied  uint64        // the newest change in force
+	failed   error         // of the newest change
+	stopped  bool
+
+	changes atomic.Uint64 // how often rules changed
+	left    atomic.Int64  // groups set by the API that are not evaluated
 
 	staleAlert atomic.Int64 // rules.stale_alert in nanoseconds
 	notified   atomic.Bool  // Alertmanagers are configured
@@ -57,8 +72,13 @@ type tenantRules struct {
 func newTenantRules(o Options, name string) (*tenantRules, error) {
 	reg := prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name}, o.Registry)
 	logger := o.Logger.With("tenant", name)
-	t := &tenantRules{name: name, own: o.ExternalURL, parser: o.Parser, logger: logger}
+	t := &tenantRules{name: name, own: o.ExternalURL, parser: o.Parser, sets: o.Sets, logger: logger,
+		config: o.Config, named: o.Files[name], renewed: true}
 	t.files.Store(&rulefiles.Set{})
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_rules_left_out_groups",
+		Help: "Groups set by the API that are not evaluated: a rule file has the name of their namespace, or they are " +
+			"no longer valid. Above 0: the log names them."},
+		func() float64 { return float64(t.left.Load()) })
 	t.waiting = newWaiting(name, o, reg)
 	t.keeper = newKeeper(name, o.States, t.waiting.watermark, logger)
 	t.gate = newGate(hooks{
@@ -102,14 +122,91 @@ func newTenantRules(o Options, name string) (*tenantRules, error) {
 	return t, t.rules.Update(o.Config.Interval, nil, labels.EmptyLabels(), "", t.gate.iterate)
 }
 
-// configure puts a configuration and rules in force.
+// configure puts a configuration and rule files in force.
 func (t *tenantRules) configure(c settings.Rules, files rulefiles.Set) error {
-	external := labels.FromMap(c.LabelsOf(t.name))
+	t.changing.Lock()
+	t.config, t.named, t.renewed = c, files, true
+	t.changing.Unlock()
+	return t.apply()
+}
+
+var errStopping = errors.New("the server stops; the next start puts the rules in force")
+
+// apply puts the newest configuration and rules in force. Of many calls at once, few have work to do.
+func (t *tenantRules) apply() error {
+	change := t.changes.Add(1)
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	if t.stopped {
+		return errStopping
+	}
+	if t.applied < change {
+		t.applied = t.changes.Load()
+		t.failed = t.put(t.config, t.all())
+	}
+	return t.failed
+}
+
+// connect puts the Alertmanagers of the configuration in force, if it has changed. A change of rules alone
+// does not touch them.
+func (t *tenantRules) connect(c settings.Rules, external labels.Labels) error {
+	if !t.renewed {
+		return nil
+	}
 	sent, found := notifierConfig(c, t.name, external)
 	if err := t.notifier.ApplyConfig(sent); err != nil {
 		return err
 	}
 	if err := t.finder.ApplyConfig(found); err != nil {
+		return err
+	}
+	t.renewed = false
+	return nil
+}
+
+// all returns the rules of files, and those set by the API.
+func (t *tenantRules) all() rulefiles.Set {
+	set, invalid := t.sets.Rules(t.name)
+	all, left := merged(t.named, set)
+	before := t.left.Swap(int64(len(left) + invalid))
+	if len(left) > 0 && int64(len(left)+invalid) != before {
+		t.logger.Error("groups set by the API are not evaluated, since a rule file has the name of their namespace: "+
+			"rename the namespace, or the file", "groups", left)
+	}
+	return all
+}
+
+// merged adds the rules set by the API to those of files. It returns the groups that it leaves out, since
+// a group of a file has the same name for Prometheus' manager.
+func merged(files, set rulefiles.Set) (all rulefiles.Set, left []string) {
+	all, taken := rulefiles.Set{}, map[string]bool{}
+	for path, f := range files {
+		all[path] = f
+		for _, g := range f.Groups {
+			taken[rules.GroupKey(path, g.Name)] = true
+		}
+	}
+	for _, namespace := range set.Paths() {
+		groups := &rulefmt.RuleGroups{}
+		for _, g := range set[namespace].Groups {
+			key := rules.GroupKey(namespace, g.Name)
+			if files[namespace] != nil || taken[key] {
+				left = append(left, key)
+				continue
+			}
+			groups.Groups = append(groups.Groups, g)
+		}
+		if files[namespace] == nil {
+			all[namespace] = groups
+		}
+	}
+	return all, left
+}
+
+// put puts a configuration and rules in force. The caller holds t.changing.
+func (t *tenantRules) put(c settings.Rules, files rulefiles.Set) error {
+	external := labels.FromMap(c.LabelsOf(t.name))
+	if err := t.connect(c, external); err != nil {
 		return err
 	}
 	address := t.own.String()
@@ -198,6 +295,9 @@ func (t *tenantRules) awaitAlertmanagers() {
 // stop ends evaluations. The notifier then sends the notifications that wait, and ends.
 func (t *tenantRules) stop() {
 	t.cancel()
+	t.changing.Lock() // a change under way ends first, and lets groups wait again
+	defer t.changing.Unlock()
+	t.stopped = true
 	t.gate.halt()
 	t.rules.Stop()
 	t.keeper.save(true)
