@@ -35,11 +35,12 @@ func (s *server) openRuler() error {
 	if s.ruleStates, err = rulestates.Open(s.path("rules.db"), s.logger); err != nil {
 		return err
 	}
-	if err := s.openRuleSets(); err != nil {
+	sets, err := s.openRuleSets()
+	if err != nil {
 		return err
 	}
 	s.ruler, err = ruler.New(ruler.Options{
-		Config: s.config.Rules, Files: files, Sets: s.ruleSets,
+		Config: s.config.Rules, Files: files, Sets: sets,
 		Engine: promapi.Own{Engine: s.engine}, Parser: s.engine.Parser(), Queryable: s.querier,
 		Distributor: s.distributor, Watermarks: s.watermarks, Windows: s.collector.Through,
 		States:      s.ruleStates,

@@ -18,10 +18,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/ruleset"
 )
 
-// openRuleSets reads the rules that tenants have set by the API.
-func (s *server) openRuleSets() (err error) {
+// openRuleSets reads the rules that tenants have set by the API. A node of a cluster takes none, since the
+// other nodes would not have them.
+func (s *server) openRuleSets() (sets *rulesets.Sets, err error) {
+	if s.inCluster() {
+		return new(rulesets.Sets), nil
+	}
 	s.ruleSets, err = rulesets.Open(s.path("rules"), s.engine.Parser(), s.logger)
-	return err
+	return s.ruleSets, err
 }
 
 // ruleSetAPI is what requests of Mimir's API of rules share. Its clients go by the statuses and the texts.
