@@ -301,6 +301,7 @@ func printCluster(out io.Writer, c *answer.Cluster) error {
 	for i := range c.Nodes {
 		printFill(&b, &c.Nodes[i])
 		printUnusual(&b, &c.Nodes[i])
+		printScrub(&b, &c.Nodes[i])
 	}
 	for _, differs := range c.SettingsDiffer {
 		var sets []string
@@ -345,6 +346,19 @@ func printFill(b *strings.Builder, n *answer.ClusterNode) {
 	if f.Failures > 0 {
 		fmt.Fprintf(b, "node %s: %d tries to fill it failed, the last with: %s\n", n.Name, f.Failures, f.Error)
 	}
+}
+
+// printScrub prints how far the node that answers has read its files in search of damage.
+func printScrub(b *strings.Builder, n *answer.ClusterNode) {
+	if n.Scrub == nil {
+		return
+	}
+	last := "no pass has ended since its start"
+	if n.Scrub.Last != nil {
+		last = "the last pass ended " + n.Scrub.Last.Format(time.RFC3339)
+	}
+	fmt.Fprintf(b, "node %s: the scrub has read %s of %s since %s; %s\n", n.Name, size(n.Scrub.Bytes),
+		size(n.Scrub.OfBytes), n.Scrub.Begun.Format(time.RFC3339), last)
 }
 
 // printCollectors prints a line for each process that is only a collector.

@@ -136,6 +136,19 @@ func TestInitPrintsTheNodes(t *testing.T) {
 	}
 }
 
+func TestClusterStatusOfTheScrub(t *testing.T) {
+	server, _ := answering(t, http.StatusOK, `{"status":"success","data":{"leader":"a","nodes":[{"name":"a","ready":true,
+"scrub":{"bytes":1073741824,"of_bytes":4294967296,"begun":"2026-11-28T04:05:06Z","last":null}},{"name":"b","ready":true,
+"scrub":{"bytes":0,"of_bytes":1024,"begun":"2026-11-28T04:05:06Z","last":"2026-11-27T01:02:03Z"}},{"name":"c"}]}}`)
+	_, stdout, _ := freshet(t, "cluster", "status", "--server", server)
+	const want = "node a: the scrub has read 1.0 GiB of 4.0 GiB since 2026-11-28T04:05:06Z; no pass has ended " +
+		"since its start\nnode b: the scrub has read 0 B of 1.0 KiB since 2026-11-28T04:05:06Z; the last pass ended " +
+		"2026-11-27T01:02:03Z\n"
+	if !strings.HasSuffix(stdout, want) {
+		t.Errorf("got\n%s\nwant at its end\n%s", stdout, want)
+	}
+}
+
 func TestClusterStatusOfAFill(t *testing.T) {
 	server, _ := answering(t, http.StatusOK, `{"status":"success","data":{"leader":"a","nodes":[{"name":"d","part":"joining",
 "fill":{"from":"a","bytes":1073741824,"of_bytes":4294967296,"seconds":60,"eta_seconds":180.2,"failures":1,"error":"its disk"}},

@@ -28,6 +28,7 @@ interface Node {
   digest?: 'agrees' | 'differs'
   digest_differed?: number
   damage?: { what: string; since: string }
+  scrub?: { bytes: number; of_bytes: number; begun: string; last: string | null } // only of the node that answers
   disk?: { free_bytes: number; size_bytes: number; min_free_bytes: number; short: boolean }
   outbox?: Outbox
 }
@@ -106,6 +107,7 @@ function inWords(c: ClusterState): string {
 function Alone(props: { node?: Node }) {
   return (
     <Panel title="One node" note={props.node && `${props.node.name}, version ${props.node.version}`}>
+      {props.node?.scrub && <p>{scrubbed(props.node)}</p>}
       <p>All data are on this machine alone. Three nodes hold three copies, and any one of them may die. To make a cluster, found it in an empty data directory, and let two more nodes join:</p>
       <pre>
         {'freshet cluster secret > cluster-secret\nfreshet cluster init --data-dir DIR --name a\nfreshet serve --data-dir DIR --cluster-node a --cluster-nodes a=HOST:7126,b=HOST:7126,c=HOST:7126 --cluster-secret-file cluster-secret\nfreshet serve ... --cluster-node b --cluster-join\nfreshet serve ... --cluster-node c --cluster-join'}
@@ -145,7 +147,7 @@ function Several(props: { cluster: ClusterState; seen: Seen[] }) {
           Node {n.name}: {text}
         </p>
       )))}
-      <Panel title="Nodes">
+      <Panel title="Nodes" note={nodes.map(scrubbed).join('')}>
         <Table
           label="Nodes"
           stacks
@@ -236,6 +238,14 @@ function State(props: { node: Node; leader: string }) {
   if (node.drained) return <span>drained</span>
   if (!node.ready) return <span class="bad">not ready</span>
   return <span>{node.name === leader ? 'leads' : (node.part ?? 'ready')}</span>
+}
+
+// scrubbed says how far the node that answers has read its files in search of damage.
+function scrubbed(n: Node): string {
+  if (!n.scrub) return ''
+  const { bytes: read, of_bytes, begun, last } = n.scrub
+  const time = (text: string) => dateTime(Date.parse(text) / 1000)
+  return `the scrub of node ${n.name} has read ${bytes(read)} of ${bytes(of_bytes)} since ${time(begun)}; ${last ? `the last pass ended ${time(last)}` : 'no pass has ended since its start'}`
 }
 
 // unusual says what a person should know of a node.

@@ -433,7 +433,7 @@ describe('the page', { concurrency: 4 }, () => {
       const { page, close } = await open(browser, { size })
       const well = { part: 'voter', version: '1.2.0', log_append_seconds: 0.003, leaderless_seconds: 0, digest: 'agrees' }
       const nodes = [
-        { ...well, name: 'a', ready: true, applied: 700, lag_seconds: 0.04, ahead_seconds: -0.002, address: 'h1:7126', log_bytes: 1e9 },
+        { ...well, name: 'a', ready: true, applied: 700, lag_seconds: 0.04, ahead_seconds: -0.002, address: 'h1:7126', log_bytes: 1e9, scrub: { bytes: 2 ** 30, of_bytes: 2 ** 32, begun: '2026-11-28T04:05:06Z', last: null } },
         { ...well, name: 'b', ready: false, applied: 650, lag_seconds: 7.2, ahead_seconds: 2.5, address: 'h2:7126', log_bytes: 4e9, log_append_seconds: 4.25, log_pins: ['checkpoint', `${hostile}/raw`], digest: 'differs', digest_differed: 576, leaderless_seconds: 61, disk: { free_bytes: 2 ** 30, size_bytes: 2 ** 36, min_free_bytes: 2 ** 31, short: true }, outbox: { bytes: 2 ** 21, samples: 9, oldest_seconds: 12.5 } },
         { name: 'c', ready: false, applied: null, lag_seconds: null, part: 'removed', address: 'h3:7126', error: `refused ${hostile}` },
         { name: 'd', ready: false, applied: null, lag_seconds: null, part: 'joining', version: '1.2.0', fill: { from: 'a', bytes: 2 ** 30, of_bytes: 2 ** 32, seconds: 60, eta_seconds: 180, failures: 1, error: `damaged ${hostile}` } },
@@ -473,6 +473,7 @@ describe('the page', { concurrency: 4 }, () => {
         '3 MiB, 62 s behind',
         'b, web-2',
       ]) await page.getByText(text, { exact: true }).waitFor()
+      await page.getByText(/^the scrub of node a has read 1 GiB of 4 GiB since .+; no pass has ended since its start$/).waitFor()
       await page.getByRole('region', { name: 'Collectors' }).getByText(hostile).first().waitFor()
       await page.getByRole('heading', { name: 'c', exact: true }).waitFor()
       await settled(page)
