@@ -296,12 +296,7 @@ func (c *trio) becomesReady(node string, p *process) {
 // oneMachine writes samples at machine a, which is in no cluster yet. It returns the sum of the counter hits.
 func (c *trio) oneMachine() (sent float64) {
 	c.t.Helper()
-	m := c.machines["a"]
-	serve := serveCommand(c.dirs["a"], "--http-listen", m.address+":0", "--distributor-otlp-grpc-listen",
-		m.address+":0", "--dogstatsd-udp", "", "--self-metrics=false")
-	cmd := m.command(serve.Path, serve.Args[1:]...)
-	cmd.Env = withoutGroup(cmd.Environ())
-	p := launch(c.t, c.dirs["a"], cmd)
+	p := c.alone("a", c.dirs["a"])
 	for i := range 400 {
 		at := time.Now().Add(time.Duration(-i) * 2 * time.Second)
 		body := pack(c.t, requestV2(at.UnixMilli(), float64(i), fmt.Sprintf("old_%d_%0200d", i%70, i%70)))
@@ -318,6 +313,17 @@ func (c *trio) oneMachine() (sent float64) {
 	})
 	p.terminate(c.t)
 	return conn.sent
+}
+
+// alone starts a process that is in no cluster, on one of the machines.
+func (c *trio) alone(machine, dir string) *process {
+	c.t.Helper()
+	m := c.machines[machine]
+	serve := serveCommand(dir, "--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0",
+		"--dogstatsd-udp", "", "--self-metrics=false")
+	cmd := m.command(serve.Path, serve.Args[1:]...)
+	cmd.Env = withoutGroup(cmd.Environ())
+	return launch(c.t, dir, cmd)
 }
 
 // tilesClosed waits until all tiles up to a moment are closed, and returns that moment. Later tiles are not in the

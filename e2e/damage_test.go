@@ -159,15 +159,7 @@ func TestADamagedStoreAnswersNothing(t *testing.T) {
 	w.stop()
 	c.caughtUp()
 	c.nodes["c"].terminate(t)
-	path := filepath.Join(c.dirs["c"], "tsdb", "default", "raw", "wal", "00000000")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text[len(bytes.TrimRight(text, "\x00"))/2] ^= 1
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	c.damage("c", walFiles)
 	c.nodes["c"] = c.start("c")
 	c.nodes["c"].waitListening(t)
 	eventually(t, time.Minute, "only node c is damaged", func() error { return c.onlyDamaged("b", "c", "wal") })
@@ -220,8 +212,8 @@ func TestADamagedNodeHeals(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	heals := 0
 	for i := range tries {
-		for _, files := range []string{"groups/0/*.segment", "groups/0/*.checkpoint", "tsdb/default/raw/wal/0*",
-			"tsdb/default/raw/01*/index", "tsdb/default/raw/01*/chunks/*"} {
+		for _, files := range []string{logFiles, "groups/0/*.checkpoint", walFiles,
+			"tsdb/default/raw/01*/index", "tsdb/default/raw/01*/chunks/*", "tsdb/default/raw/01*/meta.json"} {
 			reach(time.Now().Add(3 * time.Second))
 			c.nodes["c"].terminate(t)
 			found, err := filepath.Glob(filepath.Join(c.dirs["c"], files))
@@ -266,6 +258,30 @@ func (c *trio) makeBlocks(at, node string) {
 		}
 		return err
 	})
+}
+
+// Patterns of files that the tests damage, below the data directory.
+const (
+	walFiles = "tsdb/default/raw/wal/0*"
+	logFiles = "groups/0/*.segment"
+)
+
+// damage changes a byte in the middle of the last file of a pattern, while the node is stopped.
+func (c *trio) damage(node, pattern string) {
+	c.t.Helper()
+	found, err := filepath.Glob(filepath.Join(c.dirs[node], pattern))
+	if err != nil || len(found) == 0 {
+		c.t.Fatalf("node %s has no file %s; %v", node, pattern, err)
+	}
+	path := found[len(found)-1]
+	text, err := os.ReadFile(path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	text[len(bytes.TrimRight(text, "\x00"))/2] ^= 1
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // flip changes a byte of a file, in front of the zeros at its end.

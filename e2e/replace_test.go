@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -186,6 +188,68 @@ func TestOneNodeBecomesThreeAndOneAgain(t *testing.T) {
 		t.Errorf("%d writes were acknowledged; refused: %q", len(w.acked), w.refused)
 	}
 	t.Logf("%d writes were acknowledged; the longest pause was %v", len(w.acked), w.longest)
+	if os.Getenv("FRESHET_SOAK") != "" {
+		c.comparePrices(last)
+	}
+}
+
+// comparePrices lets a node alone be the cluster again, and logs what remote write costs it, beside a machine that was
+// never in a cluster.
+func (c *trio) comparePrices(last string) {
+	c.t.Helper()
+	for _, node := range nodeNames {
+		if node == last {
+			continue
+		}
+		if _, err := c.cluster(node, "remove", node, "--yes"); err != nil {
+			c.t.Fatal(err)
+		}
+		c.nodes[node].terminate(c.t)
+	}
+	c.vote(last, last)
+	c.nodes[last].terminate(c.t)
+	dir := dataDir(c.t)
+	starts := map[string]func() *process{
+		"a node alone": func() *process {
+			c.begin(last)
+			return c.nodes[last]
+		},
+		"one machine": func() *process { return c.alone(last, dir) },
+	}
+	least := map[string]float64{}
+	for range 3 {
+		for name, start := range starts {
+			p := start()
+			price := c.writePrice(last, p)
+			c.t.Logf("%s: %.3f s of CPU for a million samples of remote write", name, price)
+			if least[name] == 0 || price < least[name] {
+				least[name] = price
+			}
+			p.terminate(c.t)
+		}
+	}
+	c.t.Logf("a node alone takes %.2f times the CPU of one machine for remote write",
+		least["a node alone"]/least["one machine"])
+}
+
+// writePrice returns how many seconds of CPU a million samples of remote write cost a process.
+func (c *trio) writePrice(machine string, p *process) float64 {
+	c.t.Helper()
+	out, err := c.machines[machine].command(freshet, "bench", "remote-write", "--json", "--server", "http://"+p.HTTP,
+		"--version", "2", "--series", "20000", "--rounds", "50", "--live", "--interval", "100ms").Output()
+	var a struct {
+		Run struct {
+			Measured map[string]float64 `json:"measured"`
+		} `json:"run"`
+	}
+	if err == nil {
+		err = json.Unmarshal(out, &a)
+	}
+	price := a.Run.Measured["cpu_seconds_per_million_samples"]
+	if err != nil || price <= 0 {
+		c.t.Fatalf("bench: %v: %s", err, out)
+	}
+	return price
 }
 
 // uninterrupted waits until a counter has its total at a node, and checks that it never began again: its increase

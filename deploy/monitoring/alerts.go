@@ -143,7 +143,7 @@ or sum by (instance, tenant, path) (rate(freshet_freshness_lost_total[5m])) > 0`
 			"writes and queries to the other nodes."},
 	{"FreshetNodeDamaged", `max by (node) (freshet_cluster_node_damaged) > 0`, "", "page",
 		"Data of node {{ $labels.node }} are damaged: it does not answer what it cannot, and if another node fails, " +
-			"answers stop. freshet cluster status says what is damaged."},
+			"answers stop. freshet cluster status says what is damaged, and why the node does not heal, if it does not."},
 	{"FreshetClocksApart", `abs(freshet_cluster_clock_ahead_seconds) > 1`, "2m", "ticket",
 		"The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} off the other nodes' clocks. From 2 s on " +
 			"it cannot lead."},

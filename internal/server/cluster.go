@@ -13,6 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/identity"
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/lib/fault"
 	"github.com/freshet-io/freshet/internal/role/gateway"
 	"github.com/freshet-io/freshet/internal/role/group"
 	"github.com/freshet-io/freshet/internal/role/outbox"
@@ -150,7 +151,7 @@ func (s *server) join(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		to, err := s.nodes.join(ctx, asking, &s.config.Cluster, last)
+		to, err := s.nodes.join(ctx, asking, &s.config.Cluster, last, s.healedMember())
 		if err == nil && last > 0 {
 			fits, err := s.filler.Fits(life(to.Cluster, to.Epoch))
 			if err != nil {
@@ -192,6 +193,7 @@ func (s *server) joined(dir files.Dir, i identity.Identity, to identity.Invitati
 		if err := s.filler.Install(); err != nil {
 			return err
 		}
+		fault.Kill("installed")
 	}
 	log, err := files.Open(s.path(answer.GroupPath))
 	if err != nil {
@@ -200,6 +202,7 @@ func (s *server) joined(dir files.Dir, i identity.Identity, to identity.Invitati
 	if err := i.Join(dir, log, to, filled); err != nil {
 		return err
 	}
+	fault.Kill("joined")
 	s.identity.Store(&i)
 	s.logger.Info("joined the cluster", "cluster", to.Cluster, "node", i.Node)
 	return s.filler.End()

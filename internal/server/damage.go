@@ -48,14 +48,13 @@ func (s *server) readDamage() error {
 
 // damage returns what of this node's data is damaged and must come from other nodes, nil if nothing is.
 func (s *server) damage() *answer.Damage {
-	if d := s.damaged.Load(); d != nil {
-		return d
-	}
-	if s.handler.Load() == nil { // the roles are not built
-		return nil
-	}
-	if g, is := s.aggregator.(*group.Group); !is || !g.Others() {
-		return nil
+	if s.damaged.Load() == nil {
+		if s.handler.Load() == nil { // the roles are not built
+			return nil
+		}
+		if g, is := s.aggregator.(*group.Group); !is || !g.Others() {
+			return nil
+		}
 	}
 	return s.foundDamage()
 }
@@ -63,6 +62,14 @@ func (s *server) damage() *answer.Damage {
 // foundDamage returns what of this process' data is damaged, nil if nothing is known to be. Without other nodes, the
 // process goes on all the same.
 func (s *server) foundDamage() *answer.Damage {
+	d := s.firstDamage()
+	if why := s.stays.Load(); d != nil && why != nil {
+		return &answer.Damage{Since: d.Since, What: d.What + "; the node stays as it is: " + *why}
+	}
+	return d
+}
+
+func (s *server) firstDamage() *answer.Damage {
 	if d := cmp.Or(s.damaged.Load(), s.logDamage.Load()); d != nil {
 		return d
 	}
@@ -252,7 +259,13 @@ func (s *server) readHealing() (*healing, error) {
 }
 
 // heals reports whether this node joins to replace itself.
-func (s *server) heals() bool {
+func (s *server) heals() bool { return s.healedMember() != 0 }
+
+// healedMember returns the old member of this node, whose data are set aside; 0 if there is none.
+func (s *server) healedMember() uint64 {
 	h, err := s.readHealing()
-	return err == nil && h != nil && h.Aside != ""
+	if err != nil || h == nil || h.Aside == "" {
+		return 0
+	}
+	return h.Member
 }

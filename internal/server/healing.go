@@ -16,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/identity"
+	"github.com/freshet-io/freshet/internal/lib/fault"
 	"github.com/freshet-io/freshet/internal/lib/retry"
 	"github.com/freshet-io/freshet/internal/role/group"
 )
@@ -32,6 +33,9 @@ const (
 	// leastVoters is how many other voters must be well before a member leaves.
 	leastVoters = 2
 )
+
+// setAsideNames are the data that a member cannot keep when another member takes its place.
+var setAsideNames = []string{"tsdb", filepath.Dir(answer.GroupPath), "events.db", damageFile}
 
 var errHeals = errors.New("data of this node are damaged: start it again, and it gets the data of another node")
 
@@ -61,7 +65,7 @@ func (s *server) healLog() bool {
 // watchHealing ends the process once data of this node are damaged for cluster.heal_after and the other nodes can do
 // without it. Once a healed member votes, watchHealing removes the old data.
 func (s *server) watchHealing(ctx context.Context) error {
-	for said := false; ; {
+	for {
 		if retry.Wait(ctx, healEvery) != nil {
 			return nil
 		}
@@ -72,22 +76,20 @@ func (s *server) watchHealing(ctx context.Context) error {
 		case err != nil || !is:
 		case h != nil && h.Aside != "":
 			if slices.Contains(g.Status().Members.Voters, s.identity.Load().Member) {
-				err = errors.Join(os.RemoveAll(s.path(h.Aside)), os.Remove(s.path(healFile)))
-				s.logger.Info("this node has healed; its old data are removed", "directory", h.Aside)
+				err = s.removeAside(h.Aside)
 			}
 		case d == nil || time.Since(d.Since) < s.config.Cluster.HealAfter || s.config.Cluster.HealAfter == 0:
-			said = false
+			s.stays.Store(nil)
 		default:
 			voters := s.otherVoters(g.Status())
-			if well := s.countReady(ctx, voters); well < leastVoters {
-				if !said {
-					said = true
-					s.logger.Error("data of this node are damaged, but it stays: without it, fewer than two nodes would vote that "+
-						"are well", "well", well)
+			if why := s.mayLeave(ctx, voters); why != nil {
+				if s.stay(why) {
+					s.logger.Error("data of this node are damaged, but it stays as it is", "error", why)
 				}
 				continue
 			}
 			if err = s.writeHealing(&healing{Voters: voters}); err == nil {
+				fault.Kill("noted")
 				return errHeals
 			}
 		}
@@ -95,6 +97,54 @@ func (s *server) watchHealing(ctx context.Context) error {
 			s.logger.Error("this node cannot heal by itself", "error", err)
 		}
 	}
+}
+
+// removeAside removes the old data of a healed node.
+func (s *server) removeAside(dir string) error {
+	fault.Kill("votes")
+	if err := os.RemoveAll(s.path(dir)); err != nil {
+		return err
+	}
+	fault.Kill("removed")
+	s.logger.Info("this node has healed; its old data are removed", "directory", dir)
+	return os.Remove(s.path(healFile))
+}
+
+// mayLeave returns why this node must not set its data aside; nil if it may.
+func (s *server) mayLeave(ctx context.Context, others []string) error {
+	if s.countReady(ctx, others) < leastVoters {
+		return fmt.Errorf("fewer than %d other nodes that vote are ready", leastVoters)
+	}
+	return s.hasRoom()
+}
+
+// hasRoom returns an error unless the data of another node fit on the disk beside the damaged data, which are about as
+// large.
+func (s *server) hasRoom() error {
+	var bytes uint64
+	for _, name := range setAsideNames {
+		n, err := files.DiskBytes(s.path(name))
+		if err != nil {
+			return err
+		}
+		bytes += n
+	}
+	space, err := files.SpaceOf(s.config.DataDir)
+	if err != nil {
+		return err
+	}
+	if need := bytes + uint64(s.config.Cluster.MinFree); space.Free < need {
+		return fmt.Errorf("its disk has no room for the data of another node beside its own: it needs %d MiB of free space, "+
+			"cluster.min_free included, and has %d MiB", need>>20+1, space.Free>>20)
+	}
+	return nil
+}
+
+// stay notes why this damaged node does not heal. It reports whether that is new.
+func (s *server) stay(why error) (changed bool) {
+	text := why.Error()
+	before := s.stays.Swap(&text)
+	return before == nil || *before != text
 }
 
 // otherVoters returns the names of the other nodes that vote.
@@ -127,24 +177,32 @@ func (s *server) heal(ctx context.Context) error {
 		return err
 	}
 	if h.Aside == "" {
+		if len(h.Voters) == 0 {
+			s.logDamage.Store(&answer.Damage{Since: time.Now().UTC(), What: "the log of the group: see the log of the process"})
+		}
 		agreed, err := s.askToLeave(ctx, h)
 		if err != nil {
 			return err
 		}
 		if !agreed {
-			s.logger.Warn("this node is damaged, and stays: the other nodes need its vote")
+			s.logger.Warn("this node is damaged, and stays as it is", "error", *s.stays.Load())
 			return os.Remove(s.path(healFile))
 		}
+		fault.Kill("agreed")
 		h.Member, h.Aside = i.Member, time.Now().UTC().Format("damaged-20060102T150405Z")
 		if err := s.writeHealing(h); err != nil {
 			return err
 		}
+		fault.Kill("leaves")
 	}
 	if i, err = s.setAside(h.Aside, i); err != nil {
 		return fmt.Errorf("set the damaged data of this node aside: %w", err)
 	}
+	fault.Kill("renewed")
 	s.identity.Store(i)
 	s.damaged.Store(nil)
+	s.logDamage.Store(nil)
+	s.stays.Store(nil)
 	s.logger.Warn("the damaged data of this node are set aside; it joins as a new member", "directory", h.Aside)
 	return nil
 }
@@ -153,26 +211,34 @@ func (s *server) heal(ctx context.Context) error {
 func (s *server) askToLeave(ctx context.Context, h *healing) (agreed bool, err error) {
 	names := h.Voters
 	if len(names) == 0 {
-		for _, a := range s.config.Cluster.Nodes {
-			if a.Node != s.config.Cluster.Node {
-				names = append(names, a.Node)
-			}
-		}
+		names = s.otherNodes()
 	}
 	for begun := time.Now(); len(h.Voters) == 0 || time.Since(begun) < healTime; {
-		err := fmt.Errorf("fewer than %d other nodes are ready", leastVoters)
-		if s.countReady(ctx, names) >= leastVoters {
+		err := s.mayLeave(ctx, names)
+		if err == nil {
 			err = s.replaceSelf(ctx, names)
 		}
 		if err == nil {
 			return true, nil
 		}
-		s.logger.Info("not ready yet: the damaged data of this node cannot be set aside", "error", err)
+		if s.stay(err) {
+			s.logger.Info("not ready yet: the damaged data of this node cannot be set aside", "error", err)
+		}
 		if err := retry.Wait(ctx, healEvery); err != nil {
 			return false, context.Cause(ctx)
 		}
 	}
 	return false, nil
+}
+
+// otherNodes returns the names of all nodes but this one.
+func (s *server) otherNodes() (names []string) {
+	for _, a := range s.config.Cluster.Nodes {
+		if a.Node != s.config.Cluster.Node {
+			names = append(names, a.Node)
+		}
+	}
+	return names
 }
 
 // replaceSelf asks the leader, which is one of the nodes, to let another member take the name of this node.
@@ -196,11 +262,12 @@ func (s *server) setAside(aside string, i *identity.Identity) (*identity.Identit
 	if err == nil {
 		err = os.WriteFile(s.path(aside, identity.File), text, 0o640)
 	}
-	for _, name := range []string{"tsdb", filepath.Dir(answer.GroupPath), "events.db", damageFile} {
+	for _, name := range setAsideNames {
 		moved := os.Rename(s.path(name), s.path(aside, name))
 		if !errors.Is(moved, fs.ErrNotExist) {
 			err = cmp.Or(err, moved)
 		}
+		fault.Kill("moved " + name)
 	}
 	if err = errors.Join(err, files.SyncDir(s.path(aside)), files.SyncDir(s.config.DataDir)); err != nil {
 		return nil, err

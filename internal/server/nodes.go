@@ -132,6 +132,12 @@ func (h peerHandler) Join(ctx context.Context, j peer.Join) (peer.Joined, error)
 		return peer.Joined{}, fmt.Errorf("%w: node %s has an older version of freshet than this cluster uses; upgrade it",
 			cluster.ErrNotAdmitted, j.Name)
 	}
+	if j.Heals != 0 && j.Heals == status.Nodes[j.Name] {
+		// Its old data are set aside already. The leader that agreed to that may be another one.
+		if err := g.Replace(ctx, j.Name); err != nil {
+			return peer.Joined{}, h.notLeader(g, err)
+		}
+	}
 	node, lacks := entry.Node{Name: j.Name, Member: j.Member}, max(j.Last, identity.BaseIndex) < status.Base
 	join := g.Join
 	if lacks { // the member must join after its fill: this one would look in its log for entries of before
@@ -531,7 +537,7 @@ func (n *nodes) Write(ctx context.Context, node string, e *entry.Entry) (*outcom
 
 // join asks all other nodes, one after the other, to let this one join. The node has the entries up to `last`.
 func (n *nodes) join(
-	ctx context.Context, i *identity.Identity, c *settings.Cluster, last uint64,
+	ctx context.Context, i *identity.Identity, c *settings.Cluster, last, heals uint64,
 ) (to identity.Invitation, err error) {
 	err = errors.New("cluster.nodes has no other node")
 	for _, a := range c.Nodes {
@@ -541,7 +547,7 @@ func (n *nodes) join(
 		var j peer.Joined
 		j, err = n.peers.Join(ctx, a.Node, peer.Join{
 			Name: i.Node, Member: i.Member, Format: member.Format, Semantics: member.Semantics,
-			Last: last,
+			Last: last, Heals: heals,
 		})
 		if err == nil {
 			return identity.Invitation{Cluster: j.Cluster.String(), Epoch: j.Epoch, Founder: j.Founder}, nil

@@ -106,6 +106,7 @@ type Join struct {
 	Member            uint64
 	Format, Semantics uint32 // versions that the node supports: see entry.Version
 	Last              uint64 // index of the last entry that the node has; 0 if it has nothing
+	Heals             uint64 // the member whose damaged data the node has set aside; 0 if none
 }
 
 // Joined is the answer to Join.

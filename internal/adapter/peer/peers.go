@@ -300,7 +300,8 @@ func (p *Peers) Join(ctx context.Context, to string, j Join) (Joined, error) {
 	return call(ctx, p, to, askTimeout,
 		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.JoinReply, error) {
 			h.From = j.Member
-			return c.Join(ctx, &wire.JoinRequest{Hello: h, Format: j.Format, Semantics: j.Semantics, Last: j.Last})
+			return c.Join(ctx, &wire.JoinRequest{Hello: h, Format: j.Format, Semantics: j.Semantics, Last: j.Last,
+				Heals: j.Heals})
 		},
 		func(r *wire.JoinReply) (Joined, error) {
 			if err := decodeError(r.GetError()); err != nil {

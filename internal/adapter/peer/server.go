@@ -453,6 +453,7 @@ func (s *Server) Join(ctx context.Context, in *wire.JoinRequest) (*wire.JoinRepl
 	}
 	j, err := s.Handler.Join(ctx, Join{
 		Name: h.GetNode(), Member: h.GetFrom(), Format: in.GetFormat(), Semantics: in.GetSemantics(), Last: in.GetLast(),
+		Heals: in.GetHeals(),
 	})
 	if err != nil {
 		return &wire.JoinReply{Error: encodeError(err)}, nil

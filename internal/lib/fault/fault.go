@@ -183,3 +183,14 @@ func Entry(data []byte) {
 		panic("the entry contains " + poison)
 	}
 }
+
+var place = os.Getenv("FRESHET_FAULT_PLACE")
+
+// Kill kills the process at one of the places in the program that call it. For the fault `kill`, the variable
+// FRESHET_FAULT_PLACE names the place.
+func Kill(at string) {
+	if name == "kill" && at == place {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}

@@ -9,6 +9,7 @@ import "os"
 func Run()                     {}
 func LosesBatch() bool         { return false }
 func Entry(data []byte)        {}
+func Kill(at string)           {}
 func Push(samples int)         {}
 func Read()                    {}
 func File(f *os.File) *os.File { return f }

@@ -844,7 +844,8 @@ type JoinRequest struct {
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`    // without cluster
 	Format        uint32                 `protobuf:"varint,2,opt,name=format,proto3" json:"format,omitempty"` // versions that the node supports: see the entry kind version
 	Semantics     uint32                 `protobuf:"varint,3,opt,name=semantics,proto3" json:"semantics,omitempty"`
-	Last          uint64                 `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"` // index of the last entry that the node has; 0 if it has nothing
+	Last          uint64                 `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`    // index of the last entry that the node has; 0 if it has nothing
+	Heals         uint64                 `protobuf:"fixed64,5,opt,name=heals,proto3" json:"heals,omitempty"` // the member whose damaged data the node has set aside; 0 if none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -903,6 +904,13 @@ func (x *JoinRequest) GetSemantics() uint32 {
 func (x *JoinRequest) GetLast() uint64 {
 	if x != nil {
 		return x.Last
+	}
+	return 0
+}
+
+func (x *JoinRequest) GetHeals() uint64 {
+	if x != nil {
+		return x.Heals
 	}
 	return 0
 }
@@ -2931,12 +2939,13 @@ const file_peer_proto_rawDesc = "" +
 	"\fNOT_ADMITTED\x10\t\x12\x10\n" +
 	"\fFATE_UNKNOWN\x10\n" +
 	"\x12\x11\n" +
-	"\rLACKS_ENTRIES\x10\v\"\x85\x01\n" +
+	"\rLACKS_ENTRIES\x10\v\"\x9b\x01\n" +
 	"\vJoinRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\rR\x06format\x12\x1c\n" +
 	"\tsemantics\x18\x03 \x01(\rR\tsemantics\x12\x12\n" +
-	"\x04last\x18\x04 \x01(\x04R\x04last\"\xbe\x02\n" +
+	"\x04last\x18\x04 \x01(\x04R\x04last\x12\x14\n" +
+	"\x05heals\x18\x05 \x01(\x06R\x05heals\"\xbe\x02\n" +
 	"\tJoinReply\x12,\n" +
 	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\fR\acluster\x12\x14\n" +
