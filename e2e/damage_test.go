@@ -233,6 +233,7 @@ func TestADamagedNodeHeals(t *testing.T) {
 	c.writeMarks("a")
 	c.statesAgree("a")
 	c.equal()
+	t.Logf("the node got the data of another node %d times", heals)
 	if heals < tries {
 		t.Errorf("the node healed %d times, want %d or more", heals, tries)
 	}
