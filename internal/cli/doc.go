@@ -15,6 +15,9 @@
 //	ledger.go      show the books
 //	alerts.go      show the alerts that are pending or fire
 //	rules.go       show rules and what they wait for, and check files
+//	backtest.go    show when alerts would have fired on stored data
+//	backtestrule.go  one alerting rule, evaluated on stored data
+//	rulesdiff.go   what files of rules would change on a running server
 //	explain.go     say what a datagram would become
 //	diagnose.go    say why a server is slow
 //	top.go         show what is busiest

@@ -54,7 +54,7 @@ late data. docs/alerts.md explains it.`,
 		}
 		return writeRules(cmd.OutOrStdout(), all, state)
 	}
-	cmd.AddCommand(newRulesCheckCommand())
+	cmd.AddCommand(newRulesCheckCommand(), newRulesBacktestCommand(), newRulesDiffCommand())
 	return cmd
 }
 

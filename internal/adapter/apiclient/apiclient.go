@@ -241,8 +241,13 @@ func (a Answer) failure(resp *http.Response) error {
 		return fmt.Errorf("%s; put the token in a file and name the file by --token-file, or put the token in %s",
 			a.Error, TokenVariable)
 	}
-	return mistake(resp, fmt.Errorf("%s: %s", a.ErrorType, a.Error))
+	return mistake(resp, Refused{a.ErrorType, a.Error})
 }
+
+// Refused is an error that the server's API gave. Its types are those of Prometheus' API.
+type Refused struct{ Type, Text string }
+
+func (r Refused) Error() string { return r.Type + ": " + r.Text }
 
 // mistake marks err as the user's mistake if the status says so.
 func mistake(resp *http.Response, err error) error {
