@@ -45,6 +45,16 @@ var ErrUnreachable = errors.New("the node does not answer")
 // ErrNoLeader means that no node that answers knows a leader.
 var ErrNoLeader = errors.New("the group has no leader")
 
+// unnamedError is the ErrNoLeader of a process whose configuration does not name the node that leads.
+type unnamedError struct{ leader string }
+
+func (e *unnamedError) Error() string {
+	return fmt.Sprintf("node %s leads, but cluster.nodes of this process does not name it; add it", e.leader)
+}
+
+// Is makes it an ErrNoLeader.
+func (e *unnamedError) Is(target error) bool { return target == ErrNoLeader }
+
 // Options are the parts of a Gateway.
 type Options struct {
 	Node   string   // name of this node; empty if the process is not a node
@@ -63,6 +73,7 @@ type Gateway struct {
 	looking chan struct{} // closed when the search for the leader ends; nil if there is no search
 	looked  time.Time     // when the last search failed
 	missing time.Time     // since when all searches have failed; zero after a search that found the leader
+	unnamed string        // the leader that the last search found, if Names lacks it
 }
 
 const (
@@ -204,7 +215,7 @@ func (g *Gateway) leaderless(ctx context.Context) error {
 	if since <= writeTime {
 		return nil
 	}
-	return fmt.Errorf("%w, for %v so far", ErrNoLeader, since.Round(time.Second))
+	return fmt.Errorf("%w, for %v so far", g.noLeader(), since.Round(time.Second))
 }
 
 // inVain returns for how long no search has found a leader.
@@ -320,17 +331,17 @@ func (g *Gateway) find(ctx context.Context) (node string, err error) {
 		case mine:
 			leader = g.ask(ctx)
 			if g.found(ctx, leader); leader == "" {
-				return "", ErrNoLeader
+				return "", g.noLeader()
 			}
 			return leader, nil
 		}
 		select {
 		case <-looking:
 		case <-ctx.Done():
-			return "", ErrNoLeader
+			return "", g.noLeader()
 		}
 		if g.inVain() > 0 {
-			return "", ErrNoLeader
+			return "", g.noLeader()
 		}
 	}
 }
@@ -346,8 +357,24 @@ func (g *Gateway) begin() (leader string, looking <-chan struct{}, mine bool) {
 	return g.leader, g.looking, mine
 }
 
+// noLeader returns why no leader was found. It is ErrNoLeader.
+func (g *Gateway) noLeader() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.unnamed != "" {
+		return &unnamedError{g.unnamed}
+	}
+	return ErrNoLeader
+}
+
 // ask asks the nodes, one after the other, which node leads.
 func (g *Gateway) ask(ctx context.Context) (leader string) {
+	unnamed := ""
+	defer func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.unnamed = unnamed
+	}()
 	for range g.Names {
 		asked := g.Names[g.next%len(g.Names)]
 		g.next++ // g.next belongs to the searching caller
@@ -355,7 +382,11 @@ func (g *Gateway) ask(ctx context.Context) (leader string) {
 		leader, err := g.Nodes.Leader(ctx, asked)
 		cancel()
 		if err == nil && slices.Contains(g.Names, leader) {
+			unnamed = ""
 			return leader
+		}
+		if err == nil && leader != "" {
+			unnamed = leader
 		}
 	}
 	return ""

@@ -233,6 +233,33 @@ func TestAPausedLeader(t *testing.T) {
 	})
 }
 
+// A process whose configuration lacks the node that leads says so: it would wait for ever.
+func TestTheLeaderIsNotNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster("d")
+		g := c.from("")
+		for range 2 { // the second one is refused at once
+			_, err := g.Write(t.Context(), request())
+			if !errors.Is(err, ErrNoLeader) || !strings.Contains(err.Error(), "node d leads, but cluster.nodes") {
+				t.Errorf("a write returned %v, want the name of the leader, and the way out", err)
+			}
+		}
+		if slices.Contains(c.called, "d write") {
+			t.Error("a node was called that the configuration does not name")
+		}
+		c.set(func() { c.leader = "" })
+		time.Sleep(2 * askTime)
+		if _, err := g.Write(t.Context(), request()); err == nil || strings.Contains(err.Error(), "node d") {
+			t.Errorf("node d leads no more, and a write returned %v", err)
+		}
+		c.set(func() { c.leader = "b" })
+		time.Sleep(2 * askTime)
+		if _, err := g.Write(t.Context(), request()); err != nil {
+			t.Errorf("node b leads, and a write returned %v", err)
+		}
+	})
+}
+
 // Without a leader, a call waits as long as its context allows. A request waits at most 10 s, since its
 // sender should try another node. Other errors end a call at once.
 func TestNoLeader(t *testing.T) {
