@@ -24,6 +24,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/rewrite"
 	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -297,6 +298,21 @@ func (l *log) clients(n int, dropped bool) (missing, twice int) {
 		}
 	}
 	return missing, twice
+}
+
+// Rules may make a part of deltas larger than an entry. Each of its entries counts: none is a repeat of another one.
+func TestAPartOfManyEntries(t *testing.T) {
+	const points = 20
+	l := newLog(t)
+	q := NewRequests(l)
+	q.rewriters.New = func() any { return rewrite.Sized(2000, 3000) }
+	r := deltas(t, otlp.Settings{Strategy: otlptranslator.UnderscoreEscapingWithSuffixes}, points)
+	if err := q.PushDeltas(t.Context(), r); err != nil || r.Outcome.Written.Samples != points || l.entries < points/4 {
+		t.Fatalf("%d entries, outcome %+v, error %v", l.entries, r.Outcome, err)
+	}
+	if missing, twice := l.clients(points, false); missing+twice > 0 {
+		t.Errorf("%d points are missing, and %d count twice", missing, twice)
+	}
 }
 
 // A request of deltas that was counted in part comes again after a reload, with fewer series and other
