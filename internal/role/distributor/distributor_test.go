@@ -23,6 +23,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/tenants"
+	"github.com/freshet-io/freshet/internal/core/usage"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -369,6 +370,47 @@ func TestRate(t *testing.T) {
 	w.now = w.now.Add(-time.Hour) // a clock that is set back fills nothing and takes nothing
 	if err := w.Admit("a"); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a tenant sends to other processes of the cluster counts against its rate here, and counts once.
+func TestTheRateOfACluster(t *testing.T) {
+	rate := func(c *settings.Distributor) { c.Rate = 10 } // 100 may come at once
+	one, other := newWorld(t, rate), newWorld(t, rate)
+	var table usage.Table
+	send := func(w *world, samples int) {
+		t.Helper()
+		if err := w.Admit("a"); err != nil {
+			t.Fatal(err)
+		}
+		names := make([]string, samples)
+		for i := range names {
+			names[i] = fmt.Sprint("s", i)
+		}
+		w.mustPush("a", names...)
+		for i, w := range []*world{one, other, one} { // the first one learns what the other one took
+			process := uint64(i % 2)
+			report := map[string]usage.Use{}
+			w.Use(report)
+			answer, err := table.Exchange(1, w.now, process, report)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Share(answer)
+		}
+	}
+	send(one, 1)
+	send(other, 1)
+	send(one, 60)
+	send(other, 30)
+	for range 3 { // they have 92 samples so far
+		send(one, 1)
+	}
+	send(other, 10)
+	for i, w := range []*world{one, other} {
+		if err := w.Admit("a"); err == nil {
+			t.Errorf("process %d admits a request, although the two took 105 samples of 100", i)
+		}
 	}
 }
 
