@@ -204,12 +204,13 @@ func TestAChangeOfOtherRulesRepeatsNoEvaluation(t *testing.T) {
 			w.during = nil
 			w.resume([]*rules.Group{after})
 		}
-		change(10, w.group)
-		w.tick(20)
-		w.expect(t, "others changed", 10, 20)
-		change(30, newGated(t, 10*time.Second, false).group)
-		w.tick(40)
-		w.expect(t, "the group itself changed", 10, 20, 30, 30, 40)
+		w.tick(10)
+		change(20, w.group)
+		w.tick(30)
+		w.expect(t, "others changed", 10, 20, 30)
+		change(40, newGated(t, 10*time.Second, false).group)
+		w.tick(50)
+		w.expect(t, "the group itself changed", 10, 20, 30, 40, 40, 50)
 	})
 }
 
