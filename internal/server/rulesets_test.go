@@ -21,7 +21,7 @@ func (s *server) ask(t *testing.T, method, path, body string, status int, begins
 	t.Helper()
 	resp, text := s.answer(t, method, path, "", body, false)
 	if resp.StatusCode != status || !strings.HasPrefix(text, begins) {
-		t.Fatalf("%s %s: %s, %q; want %d, %q", method, path, resp.Status, text, status, begins)
+		t.Fatalf("%s %s: %s, %.300q; want %d, %q", method, path, resp.Status, text, status, begins)
 	}
 	return text
 }
