@@ -2,8 +2,11 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -11,7 +14,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 const rulesPath = "/prometheus/config/v1/rules"
@@ -176,5 +183,38 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	s.ask(t, "GET", "/config/v1/rules", "", http.StatusNotImplemented, "this process evaluates no rules")
 	if _, err := os.Stat(s.path("rules")); err == nil {
 		t.Error("there is a directory for rules")
+	}
+}
+
+// A node that took rules by itself would evaluate them only while it leads. What one machine has kept before it
+// joined a cluster is not forgotten in silence.
+func TestAClusterTakesNoRulesByTheAPI(t *testing.T) {
+	var log strings.Builder
+	s := &server{config: settings.Default(), registry: prometheus.NewRegistry(),
+		logger: slog.New(slog.NewTextHandler(&log, nil))}
+	s.config.DataDir = t.TempDir()
+	s.config.Cluster = settings.Cluster{Node: "a", Nodes: []settings.NodeAddress{{Node: "a", Address: "10.0.0.1:7126"}}}
+	s.current.Store(&s.config)
+	if err := errors.Join(s.openAccess(), os.MkdirAll(s.path("rules", "acme"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	writeIn(t, s.path("rules", "acme"), "n.yaml", "namespace: n")
+	sets, err := s.openRuleSets()
+	if err != nil || s.ruleSets != nil || len(sets.Tenants()) > 0 {
+		t.Errorf("the node has rules of the tenants %q, error %v; want none", sets.Tenants(), err)
+	}
+	mux := &routes{http.NewServeMux(), s.guard}
+	s.serveRuleSets(mux)
+	for _, method := range []string{"GET", "POST", "DELETE"} {
+		r := httptest.NewRequestWithContext(tenant.NewContext(t.Context(), "acme"), method, rulesPath+"/n", nil)
+		r.Host = "localhost"
+		w := httptest.NewRecorder()
+		mux.ServeMux.ServeHTTP(w, r)
+		if w.Code != http.StatusNotImplemented || w.Body.String() != "a cluster takes no rules by the API\n" {
+			t.Errorf("%s: status %d, %q; want 501", method, w.Code, w.Body)
+		}
+	}
+	if !strings.Contains(log.String(), "make rule files of them") {
+		t.Errorf("the log does not say that there are rules: %s", &log)
 	}
 }
