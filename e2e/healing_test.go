@@ -60,6 +60,54 @@ func TestAHealingNodeIsKilled(t *testing.T) {
 	}
 }
 
+// A healing node has joined, and cannot vote yet, since too few nodes are there. It keeps its old data until it votes.
+func TestOldDataStayUntilTheNodeVotes(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrioWith(t, []string{"--cluster-heal-after", "1s"})
+	w := c.startWriter("healed", breathe, "a")
+	reach(time.Now().Add(2 * time.Second))
+	w.stop()
+	c.caughtUp()
+	c.nodes["c"].terminate(t)
+	c.damage("c", walFiles)
+	c.faults["c"] = []string{"FRESHET_FAULT=kill", "FRESHET_FAULT_PLACE=joined"}
+	c.untilKilled("c", "joined")
+	delete(c.faults, "c")
+	c.kill("b")
+	p := c.start("c")
+	c.nodes["c"] = p
+	p.waitListening(t)
+	eventually(t, 30*time.Second, "the member of node c runs", func() error {
+		s, err := p.clusterState()
+		for _, n := range s.Nodes {
+			if err == nil && n.Name == "c" && n.Applied == nil {
+				err = fmt.Errorf("%+v", n)
+			}
+		}
+		return err
+	})
+	reach(time.Now().Add(10 * time.Second)) // some of its looks whether it votes
+	aside := filepath.Join(c.dirs["c"], "damaged-*", walFiles)
+	if found, err := filepath.Glob(aside); err != nil || len(found) == 0 {
+		t.Errorf("node c does not vote, and has removed its old data: %s; %v", found, err)
+	}
+	c.begin("b")
+	c.becomesReady("c", p)
+	eventually(t, time.Minute, "node c has removed its old data", func() error {
+		found, err := filepath.Glob(aside)
+		if err == nil && len(found) > 0 {
+			err = fmt.Errorf("there is %s", found)
+		}
+		return err
+	})
+	for _, n := range nodeNames {
+		w.check(n)
+	}
+}
+
 // leadsElsewhere makes the other one of nodes a and b lead, while node c is away.
 func (c *trio) leadsElsewhere() {
 	c.t.Helper()

@@ -16,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/identity"
+	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/lib/fault"
 	"github.com/freshet-io/freshet/internal/lib/retry"
 	"github.com/freshet-io/freshet/internal/role/group"
@@ -244,9 +245,12 @@ func (s *server) otherNodes() (names []string) {
 // replaceSelf asks the leader, which is one of the nodes, to let another member take the name of this node.
 func (s *server) replaceSelf(ctx context.Context, names []string) (err error) {
 	for _, name := range names {
-		err = s.nodes.peers.Change(ctx, name, peer.Change{Kind: peer.Replace, Node: s.config.Cluster.Node})
-		if err == nil {
+		said := s.nodes.peers.Change(ctx, name, peer.Change{Kind: peer.Replace, Node: s.config.Cluster.Node})
+		if said == nil {
 			return nil
+		}
+		if err == nil || !errors.Is(said, replica.ErrNotLeader) { // the leader says more
+			err = said
 		}
 	}
 	return err
