@@ -198,7 +198,7 @@ func (s *snapshots) copyRest(ctx context.Context, dir string, told func(answer.S
 	if s.ruleStates != nil {
 		all = append(all, file{"rules.db", s.ruleStates.Snapshot})
 	}
-	if s.ruleSets != nil {
+	if s.ruleSets != nil && len(s.ruleSets.Tenants()) > 0 {
 		all = append(all, file{"rules", s.ruleSets.Snapshot})
 	}
 	for _, db := range all {
