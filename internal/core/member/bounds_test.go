@@ -73,6 +73,30 @@ func TestTheLeaderTellsWhenARequestArrived(t *testing.T) {
 	}
 }
 
+// The leader's clock leaps back by an hour, and a request comes before another member leads. Its samples must not be
+// refused as too far ahead: their sender would drop them.
+func TestARequestComesWhenTheClockLeapsBack(t *testing.T) {
+	g := newThree(t, 3)
+	leader := g.leader()
+	leader.clock = -3_600_000
+	leader.Write(g.now+leader.clock, 1, requestEntry(t, g.now))
+	g.settle()
+	if a, answered := leader.answers[1]; !answered || a.Err != nil {
+		t.Fatalf("the request is answered: %v, error %v", answered, a.Err)
+	}
+	all, err := leader.log.Entries(leader.log.Last(), leader.log.Last()+1, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e entry.Entry
+	if err := e.Parse(all[0].Data); err != nil || e.Kind != entry.KindRequest {
+		t.Fatalf("the last entry has kind %d, error %v", e.Kind, err)
+	}
+	if off := e.Request.Arrival - g.now; off != -maxSkew {
+		t.Errorf("the request came in %d ms ahead of the right time, want %d", off, -maxSkew)
+	}
+}
+
 // The store of one tenant hangs. Its requests are refused once too many bytes of them wait, and the
 // refusal names the tenant and the limit. The requests of another tenant are stored, until the bytes of
 // all tenants reach their limit.

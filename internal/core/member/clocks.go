@@ -128,6 +128,15 @@ func (c *clocks) bounded() int64 {
 	return min(c.now, c.now+all[(len(all)-1)/2]+maxAhead)
 }
 
+// arrival returns the time at which a request comes in: our time, bounded by the median on both sides. If our clock
+// leaps back, samples of the present must not be refused as too far ahead until another member leads.
+func (c *clocks) arrival() int64 {
+	if off, known := c.median(); known {
+		return max(c.bounded(), c.now+off-maxSkew)
+	}
+	return c.bounded()
+}
+
 // latest returns the latest possible time. Of two clocks, the faster one shows this time. With any other
 // number of clocks, it is the bounded time.
 func (c *clocks) latest() int64 {

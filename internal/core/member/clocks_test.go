@@ -41,6 +41,25 @@ func TestNobodyStaysWrongForEver(t *testing.T) {
 	}
 }
 
+// A clock that is 2 s off the median is right, and a clock that is further off is wrong. Nobody asks its
+// member to lead.
+func TestTwoSecondsAreTheLimit(t *testing.T) {
+	for off, right := range map[int64]bool{2000: true, 2001: false, -2000: true, -2001: false} {
+		var ours, theirs clocks
+		ours.tell(base + off)
+		theirs.tell(base)
+		for _, c := range []*clocks{&ours, &theirs} {
+			c.heard(2, base)
+			c.heard(3, base)
+		}
+		theirs.heard(4, base+off)
+		if ours.wrong() == right || theirs.trusts(4) != right {
+			t.Errorf("a clock is %d ms off: its member believes it is wrong: %v; another member trusts it: %v", off,
+				ours.wrong(), theirs.trusts(4))
+		}
+	}
+}
+
 // A clock that leaps is wrong at once, and right again once it leaps back.
 func TestALeap(t *testing.T) {
 	for _, leap := range []int64{3_600_000, 5000, -5000, -3_600_000} {
@@ -54,6 +73,9 @@ func TestALeap(t *testing.T) {
 		}
 		if c.right() != base {
 			t.Errorf("the clock leapt by %d ms, and the time from the median is %d ms off", leap, c.right()-base)
+		}
+		if off := c.arrival() - base; off < -maxSkew || off > maxAhead {
+			t.Errorf("the clock leapt by %d ms, and requests come in %d ms off", leap, off)
 		}
 		c.heard(2, c.now-leap)
 		c.tell(c.now + 100 - leap)

@@ -253,7 +253,7 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 		n.beginEmpty()
 	}
 	e.Group, e.Shape = n.state.group, shape
-	arrival := max(0, n.leader.clocks.bounded())
+	arrival := max(0, n.leader.clocks.arrival())
 	e.Request.Arrival, e.Events.Arrival = arrival, arrival
 	e.Request.MaxTenants, e.Events.MaxTenants = n.settings.MaxTenants, n.settings.MaxTenants
 	n.leader.writes = append(n.leader.writes, proposal{asked{id, e.Request.Offer}, e.Append(make([]byte, 0, e.Size()))})
