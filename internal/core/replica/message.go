@@ -202,6 +202,9 @@ func plausibleEntries(m *raftpb.Message) error {
 	return nil
 }
 
+// Campaigns reports whether the sender asks if it would be elected.
+func (m *Message) Campaigns() bool { return m.body.GetType() == raftpb.MsgPreVote }
+
 // fromLeader reports whether only a leader sends messages of this type.
 func fromLeader(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgApp || m.GetType() == raftpb.MsgHeartbeat
