@@ -130,6 +130,8 @@ func (s *store) keepMetas() error {
 // keepMeta copies the metadata of a block that has no copy, and restores damaged metadata from their copy. Without a
 // copy, it returns a *damageError.
 func (s *store) keepMeta(dir string) error {
+	s.keeping.Lock() // a compaction and the scrub would write the same file
+	defer s.keeping.Unlock()
 	m, err := readMeta(dir)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -144,6 +145,28 @@ func TestDamagedMetadataOfAnOpenStoreAreRestored(t *testing.T) {
 	}
 	if len(w.stores.Damaged()) > 0 {
 		t.Errorf("the store is damaged: %v", w.stores.Damaged())
+	}
+}
+
+// Several scrubs and compactions find the same damage. One of them restores the metadata, and no other fails.
+func TestDamagedMetadataAreRestoredOnce(t *testing.T) {
+	w := newWorld(t)
+	w.blocks()
+	path := w.metas()[0]
+	for range 50 {
+		change(t, path, 20, '#')
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if err := w.rawStore().keepMetas(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	if n := testutil.ToFloat64(w.stores.metrics.restored); n != 50 {
+		t.Errorf("the metadata were restored %v times, want 50", n)
 	}
 }
 

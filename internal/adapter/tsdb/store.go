@@ -44,6 +44,8 @@ type store struct {
 	logs        logSync
 	ends        keptEnds
 
+	keeping sync.Mutex // held while the metadata of a block are copied or restored
+
 	others *atomic.Bool // other members of the group have the data: see Stores.NeverRepair
 
 	broken atomic.Pointer[BrokenError] // why the last opening failed; nil if it succeeded
