@@ -84,6 +84,7 @@ func (s *sim) empty(n *node) {
 		return
 	}
 	s.stop(n)
+	s.oracle.emptied[n.id] = true
 	if s.ids++; !s.mistakes.sameID {
 		n.id = s.ids
 	}
@@ -412,6 +413,14 @@ func (o *oracle) votes(s *sim, leader *node) {
 	}
 	if len(leader.members.Voters) < 3 || have < 2 {
 		s.Fail("the group has the voters %v, of which %d have its entries", leader.members.Voters, have)
+	}
+}
+
+// speaks is a check that a member whose disk was emptied sends nothing any more: it has forgotten its votes, and
+// what it acknowledged.
+func (o *oracle) speaks(s *sim, n *node) {
+	if o.emptied[n.id] {
+		s.Fail("node %d: member %d lost its disk, and sends a message", n.n, n.id)
 	}
 }
 

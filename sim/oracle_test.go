@@ -36,6 +36,8 @@ type oracle struct {
 
 	events []string // titles of acknowledged events
 
+	emptied map[uint64]bool // members whose disks were emptied
+
 	deltas  map[string]*bounds // bounds of totals of deltas, by tenant and name
 	counted map[string]uint64  // number of delta increments that the books count, by tenant
 }
@@ -58,7 +60,7 @@ func (o *oracle) begin() {
 		effects: map[uint64]string{}, outcomes: map[uint64]outcome.Outcome{}, digests: map[decisions]uint64{},
 		acked: map[string]float64{}, sent: map[string]float64{}, offered: map[string]map[int64]map[uint64]bool{},
 		must: map[string]map[int64]float64{}, news: map[string][]offered{}, deltas: map[string]*bounds{},
-		counted: map[string]uint64{}}
+		counted: map[string]uint64{}, emptied: map[uint64]bool{}}
 }
 
 // leads is a check that at most one member leads in a term.

@@ -133,6 +133,7 @@ func (s *sim) send(from *node, m *replica.Message) {
 		return
 	}
 	s.Note(b)
+	s.oracle.speaks(s, from)
 	to, sent, applied := s.nodeOf(m.To), from.clock(), from.node.State().Index()
 	if to == nil {
 		return
