@@ -19,6 +19,7 @@
 //	cut_test.go         crashes while databases are cut back, or open
 //	senders_test.go     collectors, senders of remote write and of OTLP deltas, readers
 //	events_test.go      senders of events, and the event logs
+//	rules_test.go       rules, which the leader evaluates
 //	oracle_test.go      what must hold
 //	golden_test.go      logs of earlier programs, and what they must lead to
 package sim

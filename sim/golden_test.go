@@ -109,6 +109,7 @@ func record(t *testing.T, seed uint64, seconds int64) []byte {
 		{Kind: entry.KindVersion, Version: entry.Version{Format: member.Format, Semantics: member.Semantics}},
 		{Kind: entry.KindNode, Node: entry.Node{Name: "d", Member: 4}},
 		{Kind: entry.KindForwarded, Forwarded: entry.AppendForwarded(nil, "mimir", end)},
+		{Kind: entry.KindDrain, Drain: entry.Drain{Name: "d", Until: entry.Forever}},
 	} {
 		end++
 		e.Group, e.Shape = group, 1
@@ -205,6 +206,7 @@ func (g *golden) text() string {
 	}
 	fmt.Fprintf(&b, "mark %d %016x\n", g.mark.Index, g.mark.Hash)
 	fmt.Fprintf(&b, "nodes %v, forwarded %d\n", g.state.Nodes(), g.state.Forwarded("mimir"))
+	fmt.Fprintf(&b, "drained %v, rules %x\n", g.state.Drained(), g.state.Rules(ruled))
 	fmt.Fprintf(&b, "events %d %s\n", len(g.eventLog.events), hashOf(g.eventLog.events))
 	for _, tenant := range tenants {
 		var names []string
@@ -227,7 +229,7 @@ func (g *golden) text() string {
 
 // kindNames has the kinds of entries in golden logs, and "other" for entries of the order alone.
 var kindNames = []string{"other", "windows", "request", "deltas", "boundary", "events", "names", "version", "node",
-	"forwarded"}
+	"forwarded", "drain", "rules"}
 
 func hashOf(lines []string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(lines, "\n"))))[:16]

@@ -36,7 +36,8 @@ type oracle struct {
 
 	events []string // titles of acknowledged events
 
-	emptied map[uint64]bool // members whose disks were emptied
+	emptied     map[uint64]bool // members whose disks were emptied
+	evaluations uint64          // of rules that were acknowledged
 
 	deltas  map[string]*bounds // bounds of totals of deltas, by tenant and name
 	counted map[string]uint64  // number of delta increments that the books count, by tenant
@@ -394,6 +395,7 @@ func (s *sim) finish() {
 		s.sameStores(s.nodes[0], n)
 	}
 	s.sameEvents()
+	s.evaluated()
 	if s.Failed == nil {
 		s.noteEnd(s.nodes[0])
 		s.expected(s.nodes[0])

@@ -3,7 +3,6 @@
 package rulestates
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"log/slog"
 
@@ -117,6 +116,6 @@ func (f *File) Save(tenant string, c rulestate.Changes) error {
 
 // keyOf returns the key of a group. Paths and names are of any length, keys of bbolt are not.
 func keyOf(k rulestate.Key) []byte {
-	sum := sha256.Sum256([]byte(k.File + "\x00" + k.Name))
-	return sum[:]
+	hash := k.Hash()
+	return hash[:]
 }

@@ -45,8 +45,9 @@ const (
 	KindNode                      // assigns a member to a node that is new to the group
 	KindForwarded                 // for each backend, the last entry whose samples it has
 	KindDrain                     // a node must not lead, or may lead again
+	KindRules                     // how far groups of rules are, and their alerts
 
-	lastKind = KindDrain
+	lastKind = KindRules
 )
 
 // maxTime is the largest time or duration, in milliseconds. Batches have the same bound, in seconds.
@@ -76,6 +77,7 @@ type Entry struct {
 	Version  Version
 	Node     Node
 	Drain    Drain
+	Rules    Rules
 
 	Forwarded List // of KindForwarded; ascending by the backend's name; items are written by AppendForwarded
 }
@@ -206,6 +208,46 @@ type Drain struct {
 // Forever is the Until of a drain without an end.
 const Forever = maxTime
 
+// Rules are states of groups of rules of a tenant, after evaluations.
+type Rules struct {
+	Tenant string
+	Groups List // not empty; each item is written by AppendRuleGroup
+}
+
+// RuleGroup is the state of a group of rules.
+type RuleGroup struct {
+	Key   [32]byte // of package rulestate
+	State []byte   // encoded by package rulestate; empty if the group is gone
+}
+
+// AppendRuleGroup appends an item.
+func AppendRuleGroup(l List, g *RuleGroup) List {
+	item := append(make([]byte, 0, len(g.Key)+len(g.State)), g.Key[:]...)
+	return l.Append(append(item, g.State...))
+}
+
+// ParseRuleGroup reads an item of a parsed entry. The state points into the item.
+func ParseRuleGroup(item []byte) (g RuleGroup) {
+	copy(g.Key[:], item)
+	g.State = item[len(g.Key):]
+	return g
+}
+
+func (r *Rules) append(b []byte) []byte {
+	if len(r.Groups) == 0 {
+		panic("BUG: an entry without states of rules")
+	}
+	return append(appendName(b, r.Tenant), r.Groups...)
+}
+
+func (r *Rules) parse(from *reader) {
+	r.Tenant, r.Groups = from.name(), from.list()
+	for item := range r.Groups.All() {
+		from.bad = from.bad || len(item) < len(RuleGroup{}.Key)
+	}
+	from.bad = from.bad || len(r.Groups) == 0
+}
+
 // Time returns when an entry was made, by the leader's clock, in Unix milliseconds. It returns 0 for a kind without a
 // time.
 func (e *Entry) Time() int64 {
@@ -287,6 +329,8 @@ func (e *Entry) Append(b []byte) []byte {
 		b = append(b, e.Forwarded...)
 	case KindDrain:
 		b = e.Drain.append(b)
+	case KindRules:
+		b = e.Rules.append(b)
 	default:
 		panic(fmt.Sprintf("BUG: an entry of kind %d is appended", e.Kind))
 	}
@@ -538,6 +582,8 @@ func (e *Entry) parse(b []byte) error {
 	case KindDrain:
 		e.Drain = Drain{Name: r.text(maxNode), Until: r.time()}
 		r.bad = r.bad || e.Drain.Name == ""
+	case KindRules:
+		e.Rules.parse(&r)
 	default:
 		return errMalformed
 	}

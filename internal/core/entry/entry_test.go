@@ -77,6 +77,8 @@ func examples() map[string]Entry {
 		"node that is removed":  {Kind: KindNode, Shape: 1, Node: Node{Name: "a", Replaces: 3}},
 		"drain":                 {Kind: KindDrain, Shape: 1, Drain: Drain{Name: "b", Until: 1795228020154}},
 		"drain_ends":            {Kind: KindDrain, Shape: 1, Drain: Drain{Name: "b"}},
+		"rules": {Kind: KindRules, Shape: 1, Rules: Rules{Tenant: "acme", Groups: AppendRuleGroup(AppendRuleGroup(nil,
+			&RuleGroup{Key: [32]byte{1, 2}, State: []byte("state")}), &RuleGroup{Key: [32]byte{3}})}},
 		"forwarded": {Kind: KindForwarded, Shape: 1,
 			Forwarded: AppendForwarded(AppendForwarded(nil, "a", 1<<40), strings.Repeat("b", maxBackend), 1)},
 	}

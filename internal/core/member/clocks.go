@@ -220,7 +220,7 @@ const (
 	// it asks, nothing is proposed.
 	passTicks = 20
 
-	// maxDrains bounds the calls of Drain that wait.
+	// maxDrains bounds the calls of Drain and KeepRules that wait.
 	maxDrains = 64
 )
 

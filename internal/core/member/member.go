@@ -59,6 +59,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/hapair"
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/rulestate"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/skip"
 	"github.com/freshet-io/freshet/internal/core/tenants"
@@ -89,7 +90,7 @@ func (e *EntryError) Unwrap() []error { return []error{ErrEntry, e.Cause} }
 // Format and Semantics are the newest versions that this program knows: see entry.Version. A leader proposes
 // nothing that the version in Member.version does not have yet.
 const (
-	Format    = withDrains
+	Format    = withRules
 	Semantics = 1
 )
 
@@ -98,7 +99,11 @@ const (
 	withForwardedEntries = 2 // entries of the kind forwarded
 	withReplacements     = 3 // entries of the kind node that replace or remove a member
 	withDrains           = 4 // entries of the kind drain
+	withRules            = 5 // entries of the kind rules
 )
+
+// RulesFormat is the format from which on the log can have states of rules.
+const RulesFormat = withRules
 
 // shape is the only shape of a group so far.
 const shape = 1
@@ -119,6 +124,7 @@ type Member struct {
 	nodes   cluster.Nodes
 	sent    forwarded.Indexes      // what other servers have
 	names   *catalogue.Shared      // of DogStatsD metrics
+	rules   rulestate.Kept         // of groups of rules
 	digests map[string]*Digest     // of outcomes known when an entry is applied; store.max_tenants bounds their number
 	senders map[uint64]lastWindows // by producer; only leaders use it
 	swept   int64                  // the leader's clock when old senders were last forgotten
@@ -236,6 +242,8 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 		m.sent.Raise(e.Forwarded)
 	case entry.KindDrain:
 		m.nodes.Drain(e.Drain.Name, e.Drain.Until)
+	case entry.KindRules:
+		m.rules.Fold(&e.Rules)
 	default:
 		err = fmt.Errorf("its kind %d is not known", e.Kind)
 	}
@@ -318,6 +326,9 @@ func (m *Member) Drained() map[string]int64 { return maps.Clone(m.nodes.Drained(
 // Forwarded returns the index of the last entry whose samples the named backend has: see
 // entry.KindForwarded. It is 0 for an unknown backend.
 func (m *Member) Forwarded(backend string) uint64 { return m.sent.Of(backend) }
+
+// Rules returns the encoded states of a tenant's groups of rules: see package rulestate.
+func (m *Member) Rules(tenant string) [][]byte { return m.rules.Of(tenant) }
 
 // Version returns the version that entries may use.
 func (m *Member) Version() entry.Version { return m.version }

@@ -12,6 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/seen"
 	tenantname "github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -155,6 +156,8 @@ func (r *Request) Decode() error {
 		Request: &r.decoded.Request, Tenant: r.entry.Tenant, Sender: r.entry.Sender, Terms: decoded,
 		Arrival: r.entry.Arrival, Window: time.Duration(r.entry.Window) * time.Millisecond,
 		MaxSeries: r.entry.MaxSeries,
+		Pair: write.Pair{Cluster: r.entry.Pair.Cluster, Replica: r.entry.Pair.Replica,
+			Timeout: time.Duration(r.entry.Pair.Timeout) * time.Millisecond},
 	}
 	return nil
 }
@@ -183,6 +186,29 @@ func (r *Request) Release() {
 	}
 	r.decoded.Release()
 	r.decoded, r.Write.Request, r.Write.Described = nil, nil, nil
+}
+
+// KeepRules asks the leader to put the states of groups of rules into the log. `groups` are of
+// entry.AppendRuleGroup. The answer comes once all members will know. The error is ErrOlder, ErrFull or
+// replica.ErrNotLeader.
+func (n *Node) KeepRules(id ID, tenant string, groups entry.List) {
+	switch {
+	case !n.Sends():
+		n.answer(id, replica.ErrNotLeader)
+	case n.state.version.Format < withRules:
+		n.answer(id, ErrOlder)
+	case len(n.leader.drains.waiting) >= maxDrains:
+		n.answer(id, ErrFull)
+	default:
+		e := entry.Entry{Kind: entry.KindRules, Group: n.state.group, Shape: shape,
+			Rules: entry.Rules{Tenant: tenant, Groups: groups}}
+		index, err := n.replica.Propose(e.Append(nil))
+		if err != nil {
+			n.answer(id, refused(err))
+			return
+		}
+		n.leader.drains.waiting = append(n.leader.drains.waiting, drain{id, index})
+	}
 }
 
 // MaxEvents bounds the events of an entry.

@@ -11,6 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/mutant"
+	"github.com/freshet-io/freshet/internal/core/rulestate"
 	"github.com/freshet-io/freshet/internal/core/seen"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -28,10 +29,14 @@ const (
 	withEvents     = 2 // of a group: events that wait for the event log
 	withForwarded  = 3 // of a group: what its backends have, and waiting events
 	withNames      = 4 // of a group: names of metrics, and all of the above
+	withStates     = 5 // of a group: states of rules, and all of the above; written only if there are some
 )
 
-// noNames are the names of a group without names.
-var noNames = catalogue.NewShared().Append(nil)
+// noNames and noRules are the parts of a group without names and rules.
+var (
+	noNames = catalogue.NewShared().Append(nil)
+	noRules = new(rulestate.Kept).Append(nil)
+)
 
 // Found returns the state of a group that goes on with the data of one machine. These data are the
 // machine's shards, the state that the requests of each tenant left, and the names of metrics. All these
@@ -59,9 +64,13 @@ func Found(
 }
 
 // AppendGroup appends the section of the group: it begins a checkpoint, whose base is the present
-// index.
+// index. An earlier program can read it until the log has entries that it does not know.
 func (m *Member) AppendGroup(dst []byte) []byte {
-	dst = append(dst, withNames)
+	version := byte(withNames)
+	if !m.rules.Empty() {
+		version = withStates
+	}
+	dst = append(dst, version)
 	dst = binary.AppendUvarint(dst, m.applied)
 	dst = binary.AppendUvarint(dst, uint64(m.version.Format))
 	dst = binary.AppendUvarint(dst, uint64(m.version.Semantics))
@@ -76,7 +85,11 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	dst = m.appendDigests(dst)
 	dst = fields.AppendBytes(dst, m.sent.List())
 	dst = m.appendEvents(dst)
-	return fields.AppendBytes(dst, m.names.Append(nil))
+	dst = fields.AppendBytes(dst, m.names.Append(nil))
+	if version >= withStates {
+		dst = fields.AppendBytes(dst, m.rules.Append(nil))
+	}
+	return dst
 }
 
 // AppendShard appends the section of a shard, and returns the index of the last entry in it. That is the
@@ -129,17 +142,20 @@ func Restore(group uint64, config *tile.Config, section []byte) (*Member, error)
 	if version >= withEvents {
 		m.parseEvents(&d)
 	}
-	names := noNames
+	names, rules := noNames, noRules
 	if version >= withNames {
 		names = d.Bytes()
 	}
+	if version >= withStates {
+		rules = d.Bytes()
+	}
 	m.begun = m.applied
-	known := version >= sectionVersion && version <= withNames
+	known := version >= sectionVersion && version <= withStates
 	if d.Bad || !known || len(d.B) > 0 || len(sent) > 0 && !sent.Forwarded() {
 		return nil, fmt.Errorf("the group: %w", errSection)
 	}
 	if err := cmp.Or(m.readable(m.version), m.pairs.Parse(pairs), m.deltas.seen.Parse(seen), m.has.Parse(has),
-		m.nodes.Parse(nodes), m.names.Parse(names)); err != nil {
+		m.nodes.Parse(nodes), m.names.Parse(names), m.rules.Parse(rules)); err != nil {
 		return nil, fmt.Errorf("the group: %w", err)
 	}
 	m.sent.Raise(sent)

@@ -454,6 +454,24 @@ func (g *Group) Drain(ctx context.Context, node string, lasts time.Duration) err
 	return err
 }
 
+// KeepRules puts the states of groups of rules into the log: see member.Node.KeepRules.
+func (g *Group) KeepRules(ctx context.Context, tenant string, groups entry.List) error {
+	_, err := g.ask(&call{ctx: ctx, ask: func(id member.ID) { g.node.KeepRules(id, tenant, groups) }})
+	return err
+}
+
+// Rules returns the encoded states of a tenant's groups of rules, with all that was kept before the call.
+func (g *Group) Rules(ctx context.Context, tenant string) (states [][]byte, err error) {
+	if err := g.Barrier(ctx, tenant); err != nil {
+		return nil, err
+	}
+	_, err = g.ask(&call{ctx: ctx, ask: func(id member.ID) {
+		states = g.node.State().Rules(tenant)
+		g.answer(&member.Answer{ID: id})
+	}})
+	return states, err
+}
+
 // Undrain ends a drain.
 func (g *Group) Undrain(ctx context.Context, node string) error {
 	_, err := g.ask(&call{ctx: ctx, ask: func(id member.ID) { g.node.Undrain(g.now, id, node) }})
