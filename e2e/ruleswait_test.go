@@ -32,6 +32,11 @@ func startFeed(t *testing.T, p *process) *feed { return runFeed(t, p, false) }
 func startPatientFeed(t *testing.T, p *process) *feed { return runFeed(t, p, true) }
 
 func runFeed(t *testing.T, p *process, patient bool) *feed {
+	return feedTo(t, func() *process { return p }, patient)
+}
+
+// feedTo sends each request to the process that `to` returns.
+func feedTo(t *testing.T, to func() *process, patient bool) *feed {
 	f := &feed{patient: patient, stop: make(chan struct{}), done: make(chan struct{})}
 	begun := time.Now().Unix()
 	go func() {
@@ -48,8 +53,9 @@ func runFeed(t *testing.T, p *process, patient bool) *feed {
 				continue
 			}
 			last := min(next+4, time.Now().Unix())
-			if status, text, _, err := p.write(remoteWriteV2, pack(t, feedRequest(begun, next, last))); err != nil ||
-				status != 204 {
+			body := pack(t, feedRequest(begun, next, last))
+			status, text, _, err := to().writeWithin(5*time.Second, remoteWriteV2, body)
+			if err != nil || status != http.StatusNoContent {
 				if f.patient {
 					continue
 				}

@@ -81,7 +81,7 @@ func TestNewGoldenLog(t *testing.T) {
 
 // record returns the entries of a run, compressed. Entries of the kinds that no run has follow them.
 func record(t *testing.T, seed uint64, seconds int64) []byte {
-	s := simulate(t, seed, seconds, mistakes{})
+	s := simulate(t, seed, seconds, mistakes{rules: true})
 	if s.Failed != nil {
 		t.Fatal(s.Failed)
 	}

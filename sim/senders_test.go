@@ -56,7 +56,9 @@ func (s *sim) beginSenders() {
 		e := &eventSender{n: i, tenant: tenant, target: s.anyNode()}
 		s.At(s.Between(0, second), nil, func() { s.nextEvents(e) })
 	}
-	s.At(second, nil, s.nextEvaluation)
+	if s.mistakes.rules {
+		s.At(second, nil, s.nextEvaluation)
+	}
 	for i, w := range s.writers {
 		w.n, w.target = i, s.anyNode()
 		w.rewrite = rewrite.Sized(cmp.Or(w.body, entry.TargetSize), entry.TargetSize)

@@ -235,7 +235,7 @@ func (s *server) nodeStatus(ctx context.Context, a settings.NodeAddress) answer.
 // ownStatus returns the figures of this node.
 func (s *server) ownStatus() answer.ClusterNode {
 	n := answer.ClusterNode{Name: s.config.Cluster.Node, Version: build.This().Version, Part: answer.PartJoining,
-		Settings: s.inForce().Digests()}
+		Settings: s.digests()}
 	if i := s.identity.Load(); i != nil {
 		n.Member = strconv.FormatUint(i.Member, 10)
 	}
@@ -378,7 +378,7 @@ func (s *server) compareClocks(c *answer.Cluster) {
 }
 
 // compareSettings returns the sections of the configuration in which nodes differ. Nodes of which nothing is known
-// are left out.
+// are left out. A node that does not tell a section is of an earlier release, or starts, and does not differ in it.
 func compareSettings(nodes []answer.ClusterNode) (differ []answer.ClusterSection) {
 	sections := map[string]bool{}
 	for i := range nodes {
@@ -389,8 +389,8 @@ func compareSettings(nodes []answer.ClusterNode) (differ []answer.ClusterSection
 	for _, section := range slices.Sorted(maps.Keys(sections)) {
 		same := map[string][]string{} // names of nodes by their digest
 		for i := range nodes {
-			if n := &nodes[i]; n.Settings != nil {
-				same[n.Settings[section]] = append(same[n.Settings[section]], n.Name)
+			if digest, told := nodes[i].Settings[section]; told {
+				same[digest] = append(same[digest], nodes[i].Name)
 			}
 		}
 		if len(same) < 2 {

@@ -37,6 +37,7 @@
 //	querier.go         PromQL and the rest of the Prometheus API
 //	ruler.go           rules and alerts
 //	rulesets.go        rules set by the API
+//	clusterrules.go    rules in a cluster
 //	group.go           the log of a group of one, in place of the journal
 //	takeover.go        gives the data of one machine to a cluster
 //	aggregator.go      the journal and the open tiles
@@ -54,6 +55,7 @@
 //	cluster.go         a node's place in its cluster: joining, handing over
 //	clusterstatus.go   how the nodes of the cluster are
 //	nodes.go           what nodes ask each other
+//	delivered.go       up to when the log has the windows of collectors
 //	collectorbooks.go  the books that collectors told this node
 //
 // Addresses, and the rights of clients at them:

@@ -138,6 +138,9 @@ func (t told) Elected(tenant, cluster, replica string) {
 	t.distributor.Elected(tenant, cluster, replica)
 }
 
+// Came implements group.Told.
+func (t told) Came(r *write.Request) { t.distributor.Came(r) }
+
 // groupWriter stores what the entries in the log of a group contain.
 type groupWriter struct {
 	*distributor.Distributor

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -34,21 +35,24 @@ import (
 
 // peerHandler answers other nodes, and collectors.
 type peerHandler struct {
-	config  *settings.Cluster
-	all     func() settings.Config // in force
-	self    func() peer.Self
-	member  func() (*group.Group, error) // the node's member; an error until it is restored
-	ready   func() bool                  // whether the node answers queries
-	http    func() string                // where the node answers queries: http://HOST:PORT
-	joined  func() identity.Invitation   // this node's invitation, for nodes that join later
-	uses    *usage.Table                 // what tenants use of their limits, while this node leads
-	books   *collectorBooks
-	report  func() *peer.Report
-	damage  func() *answer.Damage // of this node's data; nil if nothing is damaged
-	disk    func() *peer.Disk     // of the data directory; nil until it is measured
-	figures tellFigures
-	copies  *filler.Copies
-	filler  *filler.Filler
+	config *settings.Cluster
+	all    func() settings.Config // in force
+	self   func() peer.Self
+	member func() (*group.Group, error) // the node's member; an error until it is restored
+	ready  func() bool                  // whether the node answers queries
+	http   func() string                // where the node answers queries: http://HOST:PORT
+	joined func() identity.Invitation   // this node's invitation, for nodes that join later
+	uses   *usage.Table                 // what tenants use of their limits, while this node leads
+	books  *collectorBooks
+
+	digests   func() map[string]string // of sections of the configuration
+	delivered *deliveries              // up to when the log has the windows of collectors
+	report    func() *peer.Report
+	damage    func() *answer.Damage // of this node's data; nil if nothing is damaged
+	disk      func() *peer.Disk     // of the data directory; nil until it is measured
+	figures   tellFigures
+	copies    *filler.Copies
+	filler    *filler.Filler
 }
 
 // tellFigures returns figures of this node alone, as JSON.
@@ -65,6 +69,19 @@ func (s *server) member() (*group.Group, error) {
 		return g, nil
 	}
 	return nil, errors.New("this process is not a node")
+}
+
+// digests returns a hash of each section of the configuration that nodes share. The hash of rules has the content of
+// the rule files, too, so there is none before they are read.
+func (s *server) digests() map[string]string {
+	all := s.inForce().Digests()
+	if !s.opening.isOpen() || s.ruler == nil {
+		delete(all, "rules")
+		return all
+	}
+	hash := sha256.Sum256([]byte(all["rules"] + s.ruler.Content()))
+	all["rules"] = hex.EncodeToString(hash[:8])
+	return all
 }
 
 // invitation returns the invitation that a joining node gets.
@@ -178,7 +195,7 @@ func (h peerHandler) Leader(context.Context) peer.Leader {
 // Status implements peer.Handler.
 func (h peerHandler) Status(context.Context) peer.Status {
 	s := peer.Status{Name: h.config.Node, Member: h.self().Member, Clock: time.Now().UnixMilli(),
-		Version: build.This().Version, Lag: math.MaxInt32, Settings: h.all().Digests(),
+		Version: build.This().Version, Lag: math.MaxInt32, Settings: h.digests(),
 		Fill: fillOf(h.filler), Disk: h.disk()}
 	if d := h.damage(); d != nil {
 		s.Damage = &peer.Damage{What: d.What, Since: d.Since.UnixMilli()}
@@ -294,7 +311,8 @@ func (s *server) openNodes() error {
 	s.nodes.handler = peerHandler{
 		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, damage: s.foundDamage,
 		http: s.httpURL, disk: s.disk.Load,
-		joined: s.invitation, uses: new(usage.Table), books: &s.collectorBooks, report: s.report, figures: s.figures,
+		joined: s.invitation, uses: new(usage.Table), books: &s.collectorBooks, delivered: &s.delivers, digests: s.digests,
+		report: s.report, figures: s.figures,
 		copies: s.copies, filler: s.filler,
 	}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{

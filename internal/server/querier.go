@@ -35,7 +35,7 @@ func (s *server) openQuerier() error {
 
 // serveQuerier answers the Prometheus API.
 func (s *server) serveQuerier(mux *routes) {
-	api := s.promAPI()
+	api := s.rulesOfLeader(s.promAPI())
 	mux.Handle("/api/v1/", api)
 	mux.Handle("GET /federate", api)
 	if s.config.Self.Metrics {

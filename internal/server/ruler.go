@@ -9,10 +9,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"sync"
 
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/rulestates"
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/group"
 	"github.com/freshet-io/freshet/internal/role/ruler"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -39,13 +41,20 @@ func (s *server) openRuler() error {
 	if err != nil {
 		return err
 	}
-	s.ruler, err = ruler.New(ruler.Options{
+	o := ruler.Options{
 		Config: s.config.Rules, Files: files, Sets: sets,
 		Engine: promapi.Own{Engine: s.engine}, Parser: s.engine.Parser(), Queryable: s.querier,
 		Distributor: s.distributor, Watermarks: s.watermarks, Windows: s.collector.Through,
 		States:      s.ruleStates,
 		ExternalURL: s.ownURL(), Registry: s.registry, Logger: s.logger,
-	})
+	}
+	if g, is := s.aggregator.(*group.Group); is && s.inCluster() {
+		o.States, o.Leads, o.Windows = clusterStates{g}, clusterStates{g}.leads, s.deliveredThrough
+		if err := s.restoreSenders(files); err != nil {
+			return err
+		}
+	}
+	s.ruler, err = ruler.New(o)
 	return err
 }
 
@@ -64,7 +73,14 @@ func (s *server) ownURL() *url.URL {
 }
 
 // runRuler evaluates rules until ctx is done.
-func (s *server) runRuler(ctx context.Context) error { return s.ruler.Run(ctx) }
+func (s *server) runRuler(ctx context.Context) error {
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	if s.inCluster() {
+		keeping.Go(func() { s.keepSenders(ctx) })
+	}
+	return s.ruler.Run(ctx)
+}
 
 // reloadRuler puts rules in force that readRules has read.
 func (s *server) reloadRuler(next settings.Config, files ruler.Files) {
@@ -79,6 +95,9 @@ func (s *server) reloadRuler(next settings.Config, files ruler.Files) {
 // serveRules says what the rules of the request's tenant wait for.
 func (s *server) serveRules(w http.ResponseWriter, r *http.Request) {
 	name := tenantOf(r)
+	if s.rulesElsewhere(w) {
+		return
+	}
 	var of *ruler.Tenant
 	if s.ruler != nil {
 		of = s.ruler.Retriever(name)
@@ -90,7 +109,7 @@ func (s *server) serveRules(w http.ResponseWriter, r *http.Request) {
 
 // rulesOf returns the rules of a tenant.
 func (s *server) rulesOf(tenant string) promapi.TenantRules {
-	if s.ruler == nil { // in a cluster
+	if s.ruler == nil {
 		return promapi.NoRules(tenant)
 	}
 	return s.ruler.Retriever(tenant)

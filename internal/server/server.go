@@ -75,6 +75,7 @@ type server struct {
 	tenantBytes    atomic.Pointer[[]answer.ClusterTenant] // that stores take on the disk; nil until they are counted
 	seenBooks      seenBooks                              // the last known books of the other nodes
 	collectorBooks collectorBooks                         // of collectors on other hosts
+	delivers       deliveries                             // of all collectors, while this node leads
 	figures        tellFigures                            // ownFigures, called for other nodes
 	memory         memory.Limit
 	shares         connections.Shares // how the file descriptors are divided
@@ -102,8 +103,8 @@ type server struct {
 	querier     *querier.Queryable
 	engine      *promapi.Engine  // the PromQL engine of the querier
 	watermarks  *watermark.All   // of the tenants with rules; nil without the role ruler
-	ruler       *ruler.Ruler     // nil in a cluster
-	ruleStates  *rulestates.File // nil in a cluster
+	ruler       *ruler.Ruler     // nil without the role ruler
+	ruleStates  *rulestates.File // nil without the role ruler
 	ruleSets    *rulesets.Sets   // set by the API; nil in a cluster
 	ruleSetAPI  ruleSetAPI
 	scraper     *scraper.Scraper

@@ -47,9 +47,7 @@ func (s *server) shareLimits(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			if s.config.Cluster.Node == "" {
-				_ = s.exchangeUse(context.WithoutCancel(ctx), s.shared(process, producer, true)) // the next process has other books
-			}
+			_ = s.exchangeUse(context.WithoutCancel(ctx), s.shared(process, producer, true)) // the next process has other books
 			return nil
 		}
 		x := s.shared(process, producer, false)
@@ -74,7 +72,23 @@ func (s *server) shared(process, producer uint64, final bool) peer.Shared {
 		x.Books = &ledger.Claim{Producer: producer, Started: s.started.UnixMilli(), Boundary: books.Boundary, Final: final,
 			Tenants: books.Tenants}
 	}
+	if s.has(settings.RoleCollector) {
+		x.Delivered = &peer.Delivered{Producer: producer, Through: s.delivered(), Final: final}
+	}
 	return x
+}
+
+// delivered returns the time up to which the group's log has all windows of this process, in Unix milliseconds.
+func (s *server) delivered() int64 {
+	out := s.outbox.Load()
+	if out == nil {
+		return s.started.UnixMilli()
+	}
+	through := s.collector.Through()
+	if waiting, age := out.Waiting(); waiting.Frames > 0 {
+		through = min(through, time.Now().Add(-age).UnixMilli())
+	}
+	return through
 }
 
 // exchangeUse tells the leader how much tenants use here, and learns how much they use elsewhere.
@@ -82,7 +96,7 @@ func (s *server) exchangeUse(ctx context.Context, x peer.Shared) error {
 	ctx, cancel := context.WithTimeout(ctx, usage.Interval)
 	defer cancel()
 	return s.gateway.Once(ctx, func(ctx context.Context, node string) (err error) {
-		var a usage.Answer
+		var a peer.ShareAnswer
 		if node == s.config.Cluster.Node {
 			a, err = s.nodes.handler.Share(ctx, node, x)
 		} else {
@@ -91,9 +105,12 @@ func (s *server) exchangeUse(ctx context.Context, x peer.Shared) error {
 		if err != nil {
 			return err
 		}
-		s.limiter.Share(a)
+		s.limiter.Share(a.Answer)
 		if s.distributor != nil {
-			s.distributor.Share(a)
+			s.distributor.Share(a.Answer)
+		}
+		if node != s.config.Cluster.Node {
+			s.delivers.learn(time.Now(), a.Heard)
 		}
 		return nil
 	})
@@ -101,21 +118,27 @@ func (s *server) exchangeUse(ctx context.Context, x peer.Shared) error {
 
 // Share implements peer.Handler. It keeps the books of a collector even if this node does not lead, since there may
 // be no leader.
-func (h peerHandler) Share(_ context.Context, from string, x peer.Shared) (usage.Answer, error) {
+func (h peerHandler) Share(_ context.Context, from string, x peer.Shared) (a peer.ShareAnswer, err error) {
 	if x.Books != nil {
 		h.books.note(from, x.Books, x.Stages)
 	}
 	g, err := h.member()
 	if err != nil {
-		return usage.Answer{}, fmt.Errorf("%w: %w", replica.ErrNotLeader, err)
+		return a, fmt.Errorf("%w: %w", replica.ErrNotLeader, err)
 	}
 	status := g.Status()
 	if !status.Leads {
-		return usage.Answer{}, h.notLeader(g, replica.ErrNotLeader)
+		return a, h.notLeader(g, replica.ErrNotLeader)
 	}
-	a, err := h.uses.Exchange(status.Term, time.Now(), x.Process, x.Uses)
-	if err != nil {
+	now := time.Now()
+	if d := x.Delivered; d != nil {
+		h.delivered.note(status.Term, now, d)
+	}
+	if a.Answer, err = h.uses.Exchange(status.Term, now, x.Process, x.Uses); err != nil {
 		return a, err
+	}
+	if x.Books == nil { // a node
+		a.Heard = h.delivered.heard(now, h.all().Rules.SenderTimeout)
 	}
 	a.Bounds = make(map[string]usage.Bounds, len(x.Uses))
 	limits := h.all().Limits

@@ -213,7 +213,7 @@ func (c Config) Roles() Roles {
 	default:
 		return strings.Split(c.Role, ",")
 	}
-	if len(c.Cluster.Nodes) == 0 {
+	if len(c.Cluster.Nodes) == 0 || c.Cluster.Node != "" {
 		all = append(all, RoleRuler)
 	}
 	if c.Self.Metrics {
@@ -230,8 +230,8 @@ func (c Config) Validate() []conf.Problem {
 	var problems []conf.Problem
 	problems = append(problems, c.validateRole()...)
 	if c.Rules.any() && !c.Roles().Has(RoleRuler) {
-		problems = append(problems, conf.Problem{Key: "rules.files", Text: "is set, but only a server that is in no " +
-			"cluster and has the role all evaluates rules; remove the files, and keep a Prometheus for these rules"})
+		problems = append(problems, conf.Problem{Key: "rules.files", Text: "is set, but only a server with the role all, " +
+			"or a node of a cluster, evaluates rules; remove the files here"})
 	}
 	if c.DataDir == "" {
 		problems = append(problems, conf.Problem{Key: "data_dir", Text: "must name a directory, such as ./data"})

@@ -11,7 +11,7 @@ import (
 
 // shared lists the sections that decide what a cluster stores and answers. The nodes of a cluster should
 // agree on them. The other sections say what a process does and where it listens.
-var shared = []string{"mapping", "limits", "distributor", "forward", "aggregator", "store", "events", "query"}
+var shared = []string{"mapping", "limits", "distributor", "forward", "aggregator", "store", "events", "query", "rules"}
 
 // Digests returns a hash of each section on which the nodes of a cluster should agree. The keys are the
 // names of the sections, and each hash has 16 hexadecimal digits. Secrets, and addresses at which the

@@ -13,7 +13,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
-	"github.com/freshet-io/freshet/internal/core/usage"
 )
 
 // Versions of the protocol that this program speaks.
@@ -61,8 +60,9 @@ type Handler interface {
 	Status(ctx context.Context) Status
 	// Share takes how much of their limits tenants use in one other process, and the books of a collector.
 	// `from` is the name in the certificate of the process. It answers with the use in all processes but that
-	// one: see package usage. Its error is replica.ErrNotLeader if this node does not lead.
-	Share(ctx context.Context, from string, x Shared) (usage.Answer, error)
+	// one: see package usage. A node also gets what all collectors said about their windows. Its error is
+	// replica.ErrNotLeader if this node does not lead.
+	Share(ctx context.Context, from string, x Shared) (ShareAnswer, error)
 	// Figures returns figures of this node as JSON. `of` may be a kind that this program does not know.
 	Figures(ctx context.Context, of Figures, tenant string) ([]byte, error)
 	// Copy sets aside a copy of this node's data for another node, in place of what it set aside for that node before:

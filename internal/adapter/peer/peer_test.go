@@ -174,15 +174,18 @@ var shared = usage.Answer{
 	Bounds: map[string]usage.Bounds{"x": {Series: 1, MetricSeries: 2, NewSeries: 3}}, Whole: true,
 }
 
-func (h *handler) Share(_ context.Context, from string, x Shared) (usage.Answer, error) {
-	want := Shared{Process: 99, Uses: reported}
+// heard is what collectors told about their windows.
+var heard = []Heard{{7, 1_700_000_000_000, 2 * time.Second}, {8, 0, 0}}
+
+func (h *handler) Share(_ context.Context, from string, x Shared) (ShareAnswer, error) {
+	want := Shared{Process: 99, Uses: reported, Delivered: x.Delivered}
 	if from == "host-1" {
 		want.Books, want.Stages = &books, stages
 	}
 	if !reflect.DeepEqual(x, want) {
-		return usage.Answer{}, fmt.Errorf("%s reports %+v with the books %+v", from, x, x.Books)
+		return ShareAnswer{}, fmt.Errorf("%s reports %+v with the books %+v", from, x, x.Books)
 	}
-	return shared, h.push
+	return ShareAnswer{shared, heard}, h.push
 }
 
 // stages are the figures of the stages of the collector host-1.
@@ -633,8 +636,8 @@ func TestCalls(t *testing.T) {
 		t.Errorf("Status returned %+v, %v; want %+v", s, err, well)
 	}
 	// A node is asked for its books, and so its own are not taken.
-	x, err := a.Share(t.Context(), "b", Shared{99, reported, &books, stages})
-	if err != nil || !reflect.DeepEqual(x, shared) {
+	x, err := a.Share(t.Context(), "b", Shared{99, reported, &books, stages, &Delivered{7, 1_700_000_000_000, true}})
+	if err != nil || !reflect.DeepEqual(x, ShareAnswer{shared, heard}) {
 		t.Errorf("the answer to a report is %+v, %v", x, err)
 	}
 	if text, err := a.Figures(t.Context(), "b", Limits, "shop"); err != nil || string(text) != `{"tenant":"shop"}` {

@@ -357,8 +357,12 @@ func TestACollectorIsNoNode(t *testing.T) {
 	if _, err := c.Write(t.Context(), "a", 0, someEvents("deploy")); err != nil {
 		t.Error("events:", err)
 	}
-	if _, err := c.Share(t.Context(), "a", Shared{99, reported, &books, stages}); err != nil {
+	x, err := c.Share(t.Context(), "a", Shared{99, reported, &books, stages, nil})
+	if err != nil {
 		t.Error("a report with books:", err)
+	}
+	if x.Heard != nil {
+		t.Errorf("a collector is told %v of other collectors", x.Heard)
 	}
 	_, write := c.Write(t.Context(), "a", 0, anEntry())
 	_, join := c.Join(t.Context(), "a", Join{Name: "host-1", Member: 9})

@@ -28,12 +28,37 @@ type Shared struct {
 	Uses    map[string]usage.Use // what tenants use of their limits in the process
 	Books   *ledger.Claim        // of a collector; nil from a node, since nodes ask each other for Figures
 	Stages  []stage.Stats        // of a collector since its start; empty in most calls
+
+	Delivered *Delivered // nil if the process reads no DogStatsD
+}
+
+// Delivered says up to when the group's log has all windows of a collector.
+type Delivered struct {
+	Producer uint64 // the collector's number, which survives its process
+	Through  int64  // Unix milliseconds
+	Final    bool   // the process ends, and has no more windows
+}
+
+// ShareAnswer is what the leader answers.
+type ShareAnswer struct {
+	usage.Answer
+	Heard []Heard // of all collectors that have not left; only a node gets it, since it may lead next
+}
+
+// Heard is what a collector last said about its windows.
+type Heard struct {
+	Producer uint64
+	Through  int64         // as in Delivered
+	Age      time.Duration // since the collector said so
 }
 
 // Share tells a node, which should be the leader, of this process.
-func (p *Peers) Share(ctx context.Context, to string, x Shared) (usage.Answer, error) {
+func (p *Peers) Share(ctx context.Context, to string, x Shared) (ShareAnswer, error) {
 	in := &wire.ShareRequest{Process: x.Process, Uses: writeUses(x.Uses), Books: writeBooks(x.Books),
 		Stages: writeStages(x.Stages)}
+	if d := x.Delivered; d != nil {
+		in.Delivered = &wire.Delivered{Producer: d.Producer, Through: d.Through, Final: d.Final}
+	}
 	return call(ctx, p, to, askTimeout,
 		func(ctx context.Context, c wire.PeerClient, h *wire.Hello) (*wire.ShareReply, error) {
 			in.Hello = h
@@ -63,7 +88,30 @@ func (s *Server) Share(ctx context.Context, in *wire.ShareRequest) (*wire.ShareR
 		r.Bounds = append(r.Bounds, &wire.Bounds{Tenant: tenant, Series: uint32(b.Series),
 			MetricSeries: uint32(b.MetricSeries), NewSeries: uint32(b.NewSeries)})
 	}
+	if !callerOf(ctx).Collector {
+		r.Heard = writeHeard(a.Heard)
+	}
 	return r, nil
+}
+
+func writeHeard(all []Heard) (out []*wire.Heard) {
+	for _, h := range all {
+		out = append(out, &wire.Heard{Producer: h.Producer, Through: h.Through, Age: h.Age.Milliseconds()})
+	}
+	return out
+}
+
+func readHeard(in []*wire.Heard) (all []Heard, err error) {
+	if len(in) > usage.MaxProcesses {
+		return nil, fmt.Errorf("it has heard of %d collectors, but at most %d are possible", len(in), usage.MaxProcesses)
+	}
+	for _, h := range in {
+		if min(h.GetThrough(), h.GetAge()) < 0 || max(h.GetThrough(), h.GetAge()) > maxTime {
+			return nil, fmt.Errorf("it has heard of windows through %d ms, %d ms ago", h.GetThrough(), h.GetAge())
+		}
+		all = append(all, Heard{h.GetProducer(), h.GetThrough(), time.Duration(h.GetAge()) * time.Millisecond})
+	}
+	return all, nil
 }
 
 // readShared refuses what no process tells.
@@ -75,7 +123,20 @@ func readShared(in *wire.ShareRequest) (x Shared, err error) {
 	if err == nil {
 		x.Stages, err = readStages(in.GetStages())
 	}
+	if err == nil {
+		x.Delivered, err = readDelivered(in.GetDelivered())
+	}
 	return x, err
+}
+
+func readDelivered(in *wire.Delivered) (*Delivered, error) {
+	if in == nil {
+		return nil, nil
+	}
+	if in.GetThrough() < 0 || in.GetThrough() > maxTime {
+		return nil, fmt.Errorf("windows are delivered through %d ms", in.GetThrough())
+	}
+	return &Delivered{in.GetProducer(), in.GetThrough(), in.GetFinal()}, nil
 }
 
 func writeBooks(b *ledger.Claim) *wire.Books {
@@ -237,15 +298,17 @@ func readUses(in []*wire.Use) (map[string]usage.Use, error) {
 	return uses, nil
 }
 
-func readShare(r *wire.ShareReply) (usage.Answer, error) {
+func readShare(r *wire.ShareReply) (a ShareAnswer, err error) {
 	if err := decodeError(r.GetError()); err != nil {
-		return usage.Answer{}, err
+		return a, err
 	}
-	others, err := readUses(r.GetOthers())
-	if err != nil {
-		return usage.Answer{}, fmt.Errorf("the use of other processes: %w", err)
+	if a.Others, err = readUses(r.GetOthers()); err != nil {
+		return a, fmt.Errorf("the use of other processes: %w", err)
 	}
-	a := usage.Answer{Others: others, Whole: r.GetWhole(), Bounds: make(map[string]usage.Bounds, len(r.GetBounds()))}
+	if a.Heard, err = readHeard(r.GetHeard()); err != nil {
+		return a, fmt.Errorf("the answer of the leader: %w", err)
+	}
+	a.Whole, a.Bounds = r.GetWhole(), make(map[string]usage.Bounds, len(r.GetBounds()))
 	for _, b := range r.GetBounds() {
 		a.Bounds[b.GetTenant()] = usage.Bounds{Series: int(b.GetSeries()), MetricSeries: int(b.GetMetricSeries()),
 			NewSeries: int(b.GetNewSeries())}

@@ -14,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/seen"
 	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/lib/fields"
 )
 
@@ -22,7 +23,8 @@ type Deltas struct {
 	Tenant   string
 	Sender   sender.Sender
 	Families []remotewrite.Family
-	New      []delta.New // series that had no total
+	New      []delta.New    // series that had no total
+	Request  *write.Request // with its outcome
 }
 
 // deltas is the state, besides the tiles, that decides which deltas count.
@@ -58,7 +60,7 @@ func (m *Member) applyDeltas(index uint64, e *entry.Request, done *Applied) erro
 		m.note(refusedTenants, index, done.Outcome)
 		return nil
 	}
-	done.Deltas = &Deltas{Tenant: e.Tenant, Sender: e.Sender, Families: r.decoded.Families}
+	done.Deltas = &Deltas{Tenant: e.Tenant, Sender: e.Sender, Families: r.decoded.Families, Request: &r.Write}
 	err := m.takeDeltas(index, e, &r, done)
 	if !m.has.Has(e.Tenant) {
 		done.Deltas = nil // metadata is kept by tenant, and only the number of admitted tenants is bounded

@@ -68,6 +68,16 @@ func (t *Tenant) Restore(saved []byte, now int64) error {
 	return nil
 }
 
+// Resume is called when this process begins to wait for the senders, whose requests went to other processes
+// before. A sender that should have sent since its last request is late until it sends.
+func (t *Tenant) Resume(now int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.senders {
+		s.awaited = s.expected() && now-s.heard > slices.Max(s.gaps)
+	}
+}
+
 // decode returns saved senders, and when they were saved.
 func decode(saved []byte) (all map[Key]*state, at int64, err error) {
 	r := &fields.Reader{B: saved}

@@ -7,6 +7,7 @@
 package watermark
 
 import (
+	"iter"
 	"slices"
 	"sync"
 )
@@ -68,6 +69,13 @@ func (a *All) Of(tenant string) *Tenant {
 	t, _ := a.tenants.Load(tenant)
 	of, _ := t.(*Tenant)
 	return of
+}
+
+// All yields the watched tenants.
+func (a *All) All() iter.Seq2[string, *Tenant] {
+	return func(yield func(string, *Tenant) bool) {
+		a.tenants.Range(func(name, t any) bool { return yield(name.(string), t.(*Tenant)) })
+	}
 }
 
 // Watch returns the watermark of a tenant, which is watched from now on.

@@ -213,6 +213,20 @@ func TestSendersAreKnownAfterARestart(t *testing.T) {
 	}
 }
 
+// Requests of a sender that went to another process are known here only as far as they were written.
+func TestASenderMustComeAgain(t *testing.T) {
+	w := newWorld(t)
+	w.every("a", 10, 4)
+	w.now += 9 * second
+	w.Resume(w.now)
+	w.expect("it had no need to send", 9, 0)
+	w.now += 2 * second
+	w.Resume(w.now)
+	w.expect("it should have sent", 11, 11, "a silent")
+	w.sends("a", 0)
+	w.expect("it sends", 0, 0)
+}
+
 // A damaged disk may return any bytes.
 func FuzzRestore(f *testing.F) {
 	w := newWorld(nil)

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/watermark"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -20,10 +21,17 @@ func (d *Distributor) watched(
 	if w == nil || r.Results || r.Sender == (sender.Sender{}) {
 		return push(ctx, tenant, r)
 	}
+	if d.Cluster { // requests come in at any node: see Came
+		o, err := push(ctx, tenant, r)
+		if err != nil {
+			w.SentBack(d.Now().UnixMilli())
+		}
+		return o, err
+	}
 	begun := d.Now().UnixMilli()
 	w.Begin(begun)
 	o, err := push(ctx, tenant, r)
-	newest, any := newestOf(r)
+	newest, any := newestOf(&r.Request)
 	pair := d.terms.Load().pairOf(r)
 	now := d.Now().UnixMilli()
 	switch {
@@ -40,6 +48,23 @@ func (d *Distributor) watched(
 	return o, err
 }
 
+// Came tells the watermark of its tenant about a request in the log of a cluster, at whichever node it came in. Times
+// are of the leader that proposed it.
+func (d *Distributor) Came(r *write.Request) {
+	w := d.Watermarks.Of(r.Tenant)
+	if w == nil || !d.Cluster || r.Sender == (sender.Sender{}) {
+		return
+	}
+	newest, any := newestOf(r.Request)
+	switch {
+	case !any, r.Pair != (write.Pair{}) && r.Outcome.Written == (outcome.Counts{}): // as in watched
+	case r.Pair != (write.Pair{}):
+		w.Written(watermark.Key{Pair: r.Pair.Cluster}, r.Arrival, newest, r.Arrival)
+	default:
+		w.Written(watermark.Key{Sender: r.Sender}, r.Arrival, newest, r.Arrival)
+	}
+}
+
 // sentBack tells the watermark of a tenant that a request was refused before it was read.
 func (d *Distributor) sentBack(tenant string) {
 	if w := d.Watermarks.Of(tenant); w != nil {
@@ -48,7 +73,7 @@ func (d *Distributor) sentBack(tenant string) {
 }
 
 // newestOf returns the time of the newest sample of a request, if it has any.
-func newestOf(r *write.Incoming) (newest int64, any bool) {
+func newestOf(r *remotewrite.Request) (newest int64, any bool) {
 	newest = math.MinInt64
 	for i := range r.Series {
 		for _, s := range r.Samples(&r.Series[i]) {

@@ -1862,11 +1862,15 @@ func TestAReplayTellsTheMetadataOfDeltas(t *testing.T) {
 		s := newStores(t)
 		r := incoming(1, "a")
 		r.Samples(&r.Series[0])[0].Time = time.Now().UnixMilli()
-		p := start(t, memfs.New(), s)
+		var to told
+		p := start(t, memfs.New(), s, func(o *Options) { o.Told = &to })
 		if err := NewRequests(p.Group).PushDeltas(t.Context(), r); err != nil || r.Outcome.Written.Samples != 1 {
 			t.Fatal(r.Outcome, err)
 		}
-		var to told
+		if !slices.Contains(to, "a came from curl") {
+			t.Errorf("%q are told, want the request, too", to)
+		}
+		to = nil
 		p = start(t, p.kill(crash), s, func(o *Options) { o.Told = &to })
 		if !slices.Equal(to, told{"a family family"}) {
 			t.Errorf("%q are told", to)

@@ -186,7 +186,7 @@ func again(err error) bool {
 	return errors.Is(err, replica.ErrNotLeader) || errors.Is(err, member.ErrLost) || errors.Is(err, member.ErrMoved)
 }
 
-// Told gets, on every member, the metadata, totals and elections that requests bring. The goroutine of
+// Told gets, on every member, requests, and the metadata, totals and elections that they bring. The goroutine of
 // Run calls it.
 type Told interface {
 	// Families and Series get the metadata of metrics: see metadata.Store.
@@ -196,6 +196,8 @@ type Told interface {
 	NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool)
 	// Elected is called when another server of an HA pair is elected.
 	Elected(tenant, cluster, replica string)
+	// Came is called with each request whose values queries can see, and whose outcome is known.
+	Came(r *write.Request)
 }
 
 // tellStored tells `to` of requests that the stores have.
@@ -221,5 +223,6 @@ func tellApplied(to Told, done *member.Applied) {
 		for _, x := range d.New {
 			to.NewTotal(d.Tenant, x.Labels, d.Sender, x.Refused)
 		}
+		to.Came(d.Request)
 	}
 }

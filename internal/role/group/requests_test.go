@@ -109,6 +109,10 @@ func (t *told) Elected(tenant, cluster, replica string) {
 	*t = append(*t, fmt.Sprintf("%s elected %s %s", tenant, cluster, replica))
 }
 
+func (t *told) Came(r *write.Request) {
+	*t = append(*t, fmt.Sprintf("%s came from %s", r.Tenant, r.Sender.Agent))
+}
+
 // arrival is when all requests come, in Unix milliseconds.
 const arrival = 1_795_228_020_000
 

@@ -93,6 +93,23 @@ func (g *gate) begin(group *rules.Group, saved *rulestate.Group) {
 	p.sent = saved.LastSent()
 }
 
+// enter keeps where a group begins that is new, before its first evaluation. A process that dies between this
+// evaluation and the save of its state would otherwise leave a group that begins anew.
+func (g *gate) enter(group *rules.Group, now time.Time) (entered bool) {
+	p := g.progressOf(group)
+	slot := aligned(group.EvalTimestamp(now.UnixNano()), group.Interval())
+	g.mu.Lock()
+	entered = p.last.IsZero() && p.unrestored == 0
+	if entered {
+		p.last = slot
+	}
+	g.mu.Unlock()
+	if entered {
+		g.keep(group, slot)
+	}
+	return entered
+}
+
 // iterate implements rules.GroupEvalIterationFunc.
 func (g *gate) iterate(ctx context.Context, group *rules.Group, at time.Time) {
 	at = aligned(at, group.Interval())

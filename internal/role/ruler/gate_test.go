@@ -214,6 +214,59 @@ func TestAChangeOfOtherRulesRepeatsNoEvaluation(t *testing.T) {
 	})
 }
 
+// A process may die between the first evaluation of a new group and the save of its state. The next one must
+// evaluate the same slot again, so alerts are active since the same time.
+func TestANewGroupIsKeptBeforeItIsEvaluated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGated(t, 10*time.Second, true)
+		w.reaches(1000, 1000)
+		now := w.begun.Add(25 * time.Second)
+		if !w.enter(w.group, now) {
+			t.Error("a new group is not entered")
+		}
+		before := w.kept
+		w.iterate(context.Background(), w.group, w.group.EvalTimestamp(now.UnixNano()).Add(10*time.Second))
+		if want := before.Add(10 * time.Second); len(w.slots) != 1 || !w.kept.Equal(want) {
+			t.Errorf("evaluated %v, and kept %v; want the slot %v alone", w.slots, w.kept, want)
+		}
+		if w.enter(w.group, w.begun.Add(35*time.Second)) {
+			t.Error("a group that runs is entered again")
+		}
+	})
+}
+
+// A group that catches up sends no alert for each minute of the past. A change of an alert is sent at once.
+func TestAnAlertIsNotSentAgainAtOnce(t *testing.T) {
+	var l lately
+	now := time.Unix(1_700_000_000, 0)
+	fires := rules.Alert{Labels: labels.FromStrings("alertname", "A"), FiredAt: now}
+	resolved, other := fires, fires
+	resolved.ResolvedAt = now.Add(time.Minute)
+	other.Labels = labels.FromStrings("alertname", "B")
+	for _, c := range []struct {
+		what  string
+		alert *rules.Alert
+		after time.Duration
+		has   bool
+	}{
+		{"it fires", &fires, 0, false},
+		{"the same again", &fires, rarely - 1, true},
+		{"another alert", &other, rarely - 1, false},
+		{"it is resolved", &resolved, rarely - 1, false},
+		{"the same again", &resolved, rarely, true},
+		{"it is due again", &fires, rarely, false},
+		{"the same again", &fires, 2*rarely - 1, true},
+	} {
+		if got := l.has(c.alert, now.Add(c.after)); got != c.has {
+			t.Errorf("%s, after %v: sent lately: %v, want %v", c.what, c.after, got, c.has)
+		}
+	}
+	l.has(&other, now.Add(time.Hour))
+	if len(l.sent) != 1 {
+		t.Errorf("%d notifications are kept, want the last one", len(l.sent))
+	}
+}
+
 func TestCatchingUpIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		interval      time.Duration

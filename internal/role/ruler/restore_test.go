@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,6 +196,15 @@ func (l *lives) live(t *testing.T, lasting time.Duration, killed bool) {
 	running.Wait()
 }
 
+// written returns what was written, each sample once, sorted.
+func (l *lives) written() (all []string) {
+	for _, p := range l.pushes { // the order within one is that of a map
+		all = append(all, strings.Split(p, " __name__=")[1:]...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 func (l *lives) notify(_ context.Context, _ string, alerts ...*rules.Alert) {
 	l.sending.Lock()
 	defer l.sending.Unlock()
@@ -280,14 +290,7 @@ func TestRulesGoOnOverKills(t *testing.T) {
 		}
 		often.live(t, whole-time.Since(begun), false)
 	})
-	distinct := func(pushes []string) (all []string) {
-		for _, p := range pushes { // the order within one is that of a map
-			all = append(all, strings.Split(p, " __name__=")[1:]...)
-		}
-		slices.Sort(all)
-		return slices.Compact(all)
-	}
-	compare(t, "written", distinct(once.pushes), distinct(often.pushes))
+	compare(t, "written", once.written(), often.written())
 	compare(t, "sent", slices.Sorted(maps.Keys(once.sent)), slices.Sorted(maps.Keys(often.sent)))
 	for text, n := range often.sent {
 		if n > 2 {
@@ -297,6 +300,47 @@ func TestRulesGoOnOverKills(t *testing.T) {
 	if len(once.sent) < 100 {
 		t.Errorf("only %d notifications were compared", len(once.sent))
 	}
+}
+
+// Nodes of a cluster lead in turn. Each goes on with what the log has, and the one that was deposed writes no more.
+func TestRulesGoOnWithAnotherLeader(t *testing.T) {
+	const whole = 20 * time.Minute
+	var once, often *lives
+	synctest.Test(t, func(t *testing.T) {
+		once = newLives(t)
+		once.live(t, whole, false)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		often = newLives(t)
+		begun, ctx := time.Now(), t.Context()
+		var leader atomic.Int64
+		var running sync.WaitGroup
+		ctx, cancel := context.WithCancel(ctx)
+		for n := range int64(3) {
+			r, err := New(Options{
+				Config: settings.Rules{Interval: time.Minute}, Engine: often.engine, Parser: often.parser,
+				Queryable: often.levels, Distributor: often, Watermarks: new(watermark.All),
+				Windows: func() int64 { return time.Now().UnixMilli() }, States: &process{disk: often.disk},
+				Files: Files{"acme": often.files}, Sets: &setByAPI{}, ExternalURL: &url.URL{},
+				Registry: prometheus.NewRegistry(),
+				Logger:   slog.New(slog.DiscardHandler), Leads: func() bool { return leader.Load() == n },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			running.Go(func() { _ = r.Run(ctx) })
+		}
+		for n := int64(1); time.Since(begun) < whole-time.Minute; n++ {
+			time.Sleep(time.Minute + time.Duration(n%7)*110*time.Millisecond)
+			leader.Store(-1)
+			time.Sleep(time.Second) // no node leads
+			leader.Store(n % 3)
+		}
+		time.Sleep(whole - time.Since(begun))
+		cancel()
+		running.Wait()
+	})
+	compare(t, "written", once.written(), often.written())
 }
 
 func compare(t *testing.T, what string, want, got []string) {

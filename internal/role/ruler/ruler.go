@@ -2,6 +2,7 @@ package ruler
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +26,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/watermark"
 	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/lib/retry"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -32,7 +35,7 @@ type Distributor interface {
 	Push(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error)
 }
 
-// Options are the parts of a Ruler. All fields are required.
+// Options are the parts of a Ruler. All fields but Leads are required.
 type Options struct {
 	Config      settings.Rules
 	Files       Files
@@ -47,6 +50,10 @@ type Options struct {
 	ExternalURL *url.URL     // where people reach this server, if the configuration does not say
 	Registry    prometheus.Registerer
 	Logger      *slog.Logger
+
+	// Leads reports whether this node of a cluster evaluates the rules now. It is nil on one machine, which always
+	// does. A node that begins to lead gets the states of the last one from States.
+	Leads func() bool
 }
 
 // Sets are the rules that tenants set by the API.
@@ -86,15 +93,40 @@ type Ruler struct {
 	Options
 
 	mu      sync.Mutex
-	tenants map[string]*tenantRules
+	tenants map[string]*tenantRules // empty while another node evaluates
 	running bool
 	started sync.WaitGroup // of the managers' goroutines
+	metrics termMetrics
 }
 
 // New makes a ruler with the rules of o.Files. It evaluates nothing before Run.
 func New(o Options) (*Ruler, error) {
 	r := &Ruler{Options: o, tenants: map[string]*tenantRules{}}
+	o.Registry.MustRegister(&r.metrics)
+	if o.Leads == nil {
+		r.Registry = r.metrics.renew()
+	}
 	return r, r.Reload(o.Config, o.Files)
+}
+
+// termMetrics has the metrics of the managers that run now. They are others whenever this node begins to lead.
+type termMetrics struct {
+	now atomic.Pointer[prometheus.Registry]
+}
+
+// Describe implements prometheus.Collector. Nothing is known about the metrics in advance.
+func (*termMetrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (m *termMetrics) Collect(to chan<- prometheus.Metric) {
+	if now := m.now.Load(); now != nil {
+		now.Collect(to)
+	}
+}
+
+func (m *termMetrics) renew() *prometheus.Registry {
+	m.now.Store(prometheus.NewRegistry())
+	return m.now.Load()
 }
 
 // Reload puts another configuration and other rules in force. A group that did not change goes on as if
@@ -105,6 +137,16 @@ func (r *Ruler) Reload(c settings.Rules, files Files) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Config, r.Files = c, files
+	if r.Leads == nil || r.running {
+		return r.reload(c, files)
+	}
+	for name := range files { // this node may lead next, so it must know the senders
+		r.Watermarks.Watch(name, c.SenderTimeout.Milliseconds()).SetTimeout(c.SenderTimeout.Milliseconds())
+	}
+	return nil
+}
+
+func (r *Ruler) reload(c settings.Rules, files Files) error {
 	names := r.Sets.Tenants()
 	for name, set := range files {
 		if len(set) > 0 {
@@ -159,9 +201,65 @@ func (r *Ruler) HasFile(tenant, path string) bool {
 	return r.Files[tenant][path] != nil
 }
 
-// Run evaluates rules until ctx is done. Then it ends the evaluations under way, and sends the
-// notifications that wait, for at most drainTime.
+// Content returns the paths and the content of all rule files, for comparison with those of other nodes.
+func (r *Ruler) Content() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text, err := json.Marshal(r.Files) // sorts the keys
+	if err != nil {
+		panic("BUG: rules that were read cannot be written: " + err.Error())
+	}
+	return string(text)
+}
+
+// Run evaluates rules until ctx is done, on a node of a cluster while it leads.
 func (r *Ruler) Run(ctx context.Context) error {
+	if r.Leads == nil {
+		r.evaluate(ctx)
+		return nil
+	}
+	for retry.Wait(ctx, leadPoll) == nil {
+		if r.Leads() {
+			r.lead(ctx)
+		}
+	}
+	return nil
+}
+
+// lead evaluates rules until this node leads no more, or ctx is done.
+func (r *Ruler) lead(ctx context.Context) {
+	if err := r.begin(); err != nil {
+		r.Logger.Error("this node leads, but cannot go on with the rules; it tries again", "error", err)
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		for retry.Wait(ctx, leadPoll) == nil && r.Leads() {
+		}
+	}()
+	r.evaluate(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tenants = map[string]*tenantRules{}
+}
+
+// begin makes the managers of a node that begins to lead.
+func (r *Ruler) begin() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tenants, r.Registry = map[string]*tenantRules{}, r.metrics.renew()
+	err := r.reload(r.Config, r.Files)
+	if err != nil {
+		r.tenants = map[string]*tenantRules{}
+	}
+	return err
+}
+
+// evaluate evaluates rules until ctx is done. Then it ends the evaluations under way, and sends the
+// notifications that wait, for at most drainTime.
+func (r *Ruler) evaluate(ctx context.Context) {
 	r.mu.Lock()
 	r.running = true
 	for _, t := range r.tenants {
@@ -181,7 +279,6 @@ func (r *Ruler) Run(ctx context.Context) error {
 	r.started.Wait()
 	enough.Stop()
 	r.endSends()
-	return nil
 }
 
 // endSends ends requests to Alertmanagers. Their notifications count as dropped.
@@ -242,12 +339,14 @@ func (t *Tenant) DroppedAlertmanagers() []*url.URL { return nil }
 
 // Times of the managers, as in Prometheus where it has them.
 const (
-	resendDelay     = time.Minute            // between two notifications of the same alert
+	resendDelay     = time.Minute            // between two notifications of the same alert, by times of slots
+	rarely          = resendDelay / 2        // between two notifications of the same alert, by the clock
 	outageTolerance = time.Hour              // a group whose last evaluation is older after a restart begins anew
 	findTime        = 5 * time.Second        // for the first look-up of Alertmanagers
 	findPause       = 100 * time.Millisecond // between two looks at what was found
 	drainTime       = 5 * time.Second
-	queueCapacity   = 10_000 // notifications that may wait for one Alertmanager
+	leadPoll        = 200 * time.Millisecond // between two looks at whether this node leads
+	queueCapacity   = 10_000                 // notifications that may wait for one Alertmanager
 
 	// evaluations bounds the queries of one tenant that wait for a slot at once. The rest wait for
 	// their turn here, since the engine refuses queries beyond query.max_waiting.

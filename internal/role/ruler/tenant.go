@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"path"
@@ -58,6 +59,7 @@ type tenantRules struct {
 	changes atomic.Uint64 // how often rules changed
 	left    atomic.Int64  // groups set by the API that are not evaluated
 
+	lately     lately       // what the notifier got
 	staleAlert atomic.Int64 // rules.stale_alert in nanoseconds
 	notified   atomic.Bool  // Alertmanagers are configured
 
@@ -224,6 +226,13 @@ func (t *tenantRules) put(c settings.Rules, files rulefiles.Set) error {
 		t.begun = true
 		err = t.goOn(external, address)
 	}
+	entered := false
+	for _, group := range t.rules.RuleGroups() {
+		entered = t.gate.enter(group, time.Now()) || entered
+	}
+	if entered {
+		t.keeper.save(false)
+	}
 	t.gate.resume(t.rules.RuleGroups())
 	return err
 }
@@ -241,6 +250,7 @@ func (t *tenantRules) goOn(external labels.Labels, address string) error {
 			return err
 		}
 	}
+	t.waiting.watermark.Resume(now.UnixMilli())
 	saved := map[rulestate.Key]*rulestate.Group{}
 	for i := range groups {
 		if now.Sub(groups[i].Slot) <= outageTolerance {
@@ -339,18 +349,58 @@ func (t *tenantRules) notify(_ context.Context, expr string, alerts ...*rules.Al
 		return
 	}
 	link := linkTo(*t.address.Load(), expr)
-	all := make([]*notifier.Alert, len(alerts))
-	for i, a := range alerts {
-		all[i] = &notifier.Alert{
+	all := make([]*notifier.Alert, 0, len(alerts))
+	for _, a := range alerts {
+		if t.lately.has(a, time.Now()) {
+			continue
+		}
+		one := &notifier.Alert{
 			// The evaluation may be of a slot in the past. An end from there would resolve the alert at once.
 			StartsAt: a.FiredAt, EndsAt: time.Now().Add(a.ValidUntil.Sub(a.LastSentAt)),
 			Labels: a.Labels, Annotations: a.Annotations, GeneratorURL: link,
 		}
 		if !a.ResolvedAt.IsZero() {
-			all[i].EndsAt = a.ResolvedAt
+			one.EndsAt = a.ResolvedAt
 		}
+		all = append(all, one)
 	}
-	t.notifier.Send(all...)
+	if len(all) > 0 {
+		t.notifier.Send(all...)
+	}
+}
+
+// lately has the notifications of the last moments. Groups that catch up evaluate minutes within a second, and would
+// send the same alert for each of these minutes; and one that waited has sent its alerts meanwhile. Its zero value is
+// empty. It has at most the alerts that fire or were resolved within rarely.
+type lately struct {
+	mu    sync.Mutex
+	sent  map[told]time.Time
+	swept time.Time
+}
+
+// told identifies a notification: an alert and its state.
+type told struct {
+	labels          uint64 // their hash
+	fired, resolved int64
+}
+
+// has reports whether the notification was sent less than `rarely` ago, and otherwise notes that it is sent now.
+func (l *lately) has(a *rules.Alert, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.swept) >= rarely {
+		maps.DeleteFunc(l.sent, func(_ told, at time.Time) bool { return now.Sub(at) >= rarely })
+		l.swept = now
+	}
+	key := told{a.Labels.Hash(), a.FiredAt.UnixNano(), a.ResolvedAt.UnixNano()}
+	if at, is := l.sent[key]; is && now.Sub(at) < rarely {
+		return true
+	}
+	if l.sent == nil {
+		l.sent = map[told]time.Time{}
+	}
+	l.sent[key] = now
+	return false
 }
 
 // resend sends the firing alerts of a group again. An Alertmanager resolves alerts about which it hears

@@ -2310,8 +2310,9 @@ type ShareRequest struct {
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
 	Process       uint64                 `protobuf:"fixed64,2,opt,name=process,proto3" json:"process,omitempty"` // a random number of the process
 	Uses          []*Use                 `protobuf:"bytes,3,rep,name=uses,proto3" json:"uses,omitempty"`
-	Books         *Books                 `protobuf:"bytes,4,opt,name=books,proto3" json:"books,omitempty"`   // of a collector that is no node
-	Stages        []*StageFigures        `protobuf:"bytes,5,rep,name=stages,proto3" json:"stages,omitempty"` // of such a collector since its start; none in most calls
+	Books         *Books                 `protobuf:"bytes,4,opt,name=books,proto3" json:"books,omitempty"`         // of a collector that is no node
+	Stages        []*StageFigures        `protobuf:"bytes,5,rep,name=stages,proto3" json:"stages,omitempty"`       // of such a collector since its start; none in most calls
+	Delivered     *Delivered             `protobuf:"bytes,6,opt,name=delivered,proto3" json:"delivered,omitempty"` // of a process that reads DogStatsD; missing from older programs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2381,6 +2382,74 @@ func (x *ShareRequest) GetStages() []*StageFigures {
 	return nil
 }
 
+func (x *ShareRequest) GetDelivered() *Delivered {
+	if x != nil {
+		return x.Delivered
+	}
+	return nil
+}
+
+// Delivered says up to when the group's log has all windows of a collector.
+type Delivered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Producer      uint64                 `protobuf:"fixed64,1,opt,name=producer,proto3" json:"producer,omitempty"` // the collector's number, which survives its process
+	Through       int64                  `protobuf:"varint,2,opt,name=through,proto3" json:"through,omitempty"`    // Unix milliseconds
+	Final         bool                   `protobuf:"varint,3,opt,name=final,proto3" json:"final,omitempty"`        // the process ends, and has no more windows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delivered) Reset() {
+	*x = Delivered{}
+	mi := &file_peer_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delivered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delivered) ProtoMessage() {}
+
+func (x *Delivered) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delivered.ProtoReflect.Descriptor instead.
+func (*Delivered) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Delivered) GetProducer() uint64 {
+	if x != nil {
+		return x.Producer
+	}
+	return 0
+}
+
+func (x *Delivered) GetThrough() int64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+func (x *Delivered) GetFinal() bool {
+	if x != nil {
+		return x.Final
+	}
+	return false
+}
+
 // Books are the ledger of a collector.
 type Books struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2395,7 +2464,7 @@ type Books struct {
 
 func (x *Books) Reset() {
 	*x = Books{}
-	mi := &file_peer_proto_msgTypes[32]
+	mi := &file_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2476,7 @@ func (x *Books) String() string {
 func (*Books) ProtoMessage() {}
 
 func (x *Books) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[32]
+	mi := &file_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2489,7 @@ func (x *Books) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Books.ProtoReflect.Descriptor instead.
 func (*Books) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{32}
+	return file_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Books) GetProducer() uint64 {
@@ -2472,7 +2541,7 @@ type StageFigures struct {
 
 func (x *StageFigures) Reset() {
 	*x = StageFigures{}
-	mi := &file_peer_proto_msgTypes[33]
+	mi := &file_peer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2553,7 @@ func (x *StageFigures) String() string {
 func (*StageFigures) ProtoMessage() {}
 
 func (x *StageFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[33]
+	mi := &file_peer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2566,7 @@ func (x *StageFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageFigures.ProtoReflect.Descriptor instead.
 func (*StageFigures) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{33}
+	return file_peer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StageFigures) GetStage() uint32 {
@@ -2548,7 +2617,7 @@ type Durations struct {
 
 func (x *Durations) Reset() {
 	*x = Durations{}
-	mi := &file_peer_proto_msgTypes[34]
+	mi := &file_peer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2629,7 @@ func (x *Durations) String() string {
 func (*Durations) ProtoMessage() {}
 
 func (x *Durations) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[34]
+	mi := &file_peer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2642,7 @@ func (x *Durations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Durations.ProtoReflect.Descriptor instead.
 func (*Durations) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{34}
+	return file_peer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Durations) GetSum() float64 {
@@ -2614,7 +2683,7 @@ type TenantBooks struct {
 
 func (x *TenantBooks) Reset() {
 	*x = TenantBooks{}
-	mi := &file_peer_proto_msgTypes[35]
+	mi := &file_peer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2695,7 @@ func (x *TenantBooks) String() string {
 func (*TenantBooks) ProtoMessage() {}
 
 func (x *TenantBooks) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[35]
+	mi := &file_peer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2708,7 @@ func (x *TenantBooks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantBooks.ProtoReflect.Descriptor instead.
 func (*TenantBooks) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{35}
+	return file_peer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TenantBooks) GetTenant() string {
@@ -2662,13 +2731,14 @@ type ShareReply struct {
 	Others        []*Use                 `protobuf:"bytes,2,rep,name=others,proto3" json:"others,omitempty"` // what other processes use
 	Bounds        []*Bounds              `protobuf:"bytes,3,rep,name=bounds,proto3" json:"bounds,omitempty"`
 	Whole         bool                   `protobuf:"varint,4,opt,name=whole,proto3" json:"whole,omitempty"` // the leader has heard of all processes
+	Heard         []*Heard               `protobuf:"bytes,5,rep,name=heard,proto3" json:"heard,omitempty"`  // to a node, which may lead next
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShareReply) Reset() {
 	*x = ShareReply{}
-	mi := &file_peer_proto_msgTypes[36]
+	mi := &file_peer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2750,7 @@ func (x *ShareReply) String() string {
 func (*ShareReply) ProtoMessage() {}
 
 func (x *ShareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[36]
+	mi := &file_peer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2763,7 @@ func (x *ShareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
 func (*ShareReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{36}
+	return file_peer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ShareReply) GetError() *Error {
@@ -2724,6 +2794,74 @@ func (x *ShareReply) GetWhole() bool {
 	return false
 }
 
+func (x *ShareReply) GetHeard() []*Heard {
+	if x != nil {
+		return x.Heard
+	}
+	return nil
+}
+
+// Heard says what the leader, or the one before it, has last heard of a collector that has not left.
+type Heard struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Producer      uint64                 `protobuf:"fixed64,1,opt,name=producer,proto3" json:"producer,omitempty"`
+	Through       int64                  `protobuf:"varint,2,opt,name=through,proto3" json:"through,omitempty"` // as in Delivered
+	Age           int64                  `protobuf:"varint,3,opt,name=age,proto3" json:"age,omitempty"`         // milliseconds since the collector said so
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Heard) Reset() {
+	*x = Heard{}
+	mi := &file_peer_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Heard) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Heard) ProtoMessage() {}
+
+func (x *Heard) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Heard.ProtoReflect.Descriptor instead.
+func (*Heard) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Heard) GetProducer() uint64 {
+	if x != nil {
+		return x.Producer
+	}
+	return 0
+}
+
+func (x *Heard) GetThrough() int64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+func (x *Heard) GetAge() int64 {
+	if x != nil {
+		return x.Age
+	}
+	return 0
+}
+
 type Use struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -2737,7 +2875,7 @@ type Use struct {
 
 func (x *Use) Reset() {
 	*x = Use{}
-	mi := &file_peer_proto_msgTypes[37]
+	mi := &file_peer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +2887,7 @@ func (x *Use) String() string {
 func (*Use) ProtoMessage() {}
 
 func (x *Use) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[37]
+	mi := &file_peer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +2900,7 @@ func (x *Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Use.ProtoReflect.Descriptor instead.
 func (*Use) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{37}
+	return file_peer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Use) GetTenant() string {
@@ -2813,7 +2951,7 @@ type Bounds struct {
 
 func (x *Bounds) Reset() {
 	*x = Bounds{}
-	mi := &file_peer_proto_msgTypes[38]
+	mi := &file_peer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +2963,7 @@ func (x *Bounds) String() string {
 func (*Bounds) ProtoMessage() {}
 
 func (x *Bounds) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[38]
+	mi := &file_peer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +2976,7 @@ func (x *Bounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bounds.ProtoReflect.Descriptor instead.
 func (*Bounds) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{38}
+	return file_peer_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Bounds) GetTenant() string {
@@ -3078,13 +3216,18 @@ const file_peer_proto_rawDesc = "" +
 	"\vago_seconds\x18\x02 \x01(\x01R\n" +
 	"agoSeconds\x12/\n" +
 	"\x06report\x18\x03 \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\x12!\n" +
-	"\ftold_seconds\x18\x04 \x01(\x01R\vtoldSeconds\"\xe5\x01\n" +
+	"\ftold_seconds\x18\x04 \x01(\x01R\vtoldSeconds\"\x9f\x02\n" +
 	"\fShareRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x18\n" +
 	"\aprocess\x18\x02 \x01(\x06R\aprocess\x12(\n" +
 	"\x04uses\x18\x03 \x03(\v2\x14.freshet.peer.v1.UseR\x04uses\x12,\n" +
 	"\x05books\x18\x04 \x01(\v2\x16.freshet.peer.v1.BooksR\x05books\x125\n" +
-	"\x06stages\x18\x05 \x03(\v2\x1d.freshet.peer.v1.StageFiguresR\x06stages\"\xa7\x01\n" +
+	"\x06stages\x18\x05 \x03(\v2\x1d.freshet.peer.v1.StageFiguresR\x06stages\x128\n" +
+	"\tdelivered\x18\x06 \x01(\v2\x1a.freshet.peer.v1.DeliveredR\tdelivered\"W\n" +
+	"\tDelivered\x12\x1a\n" +
+	"\bproducer\x18\x01 \x01(\x06R\bproducer\x12\x18\n" +
+	"\athrough\x18\x02 \x01(\x03R\athrough\x12\x14\n" +
+	"\x05final\x18\x03 \x01(\bR\x05final\"\xa7\x01\n" +
 	"\x05Books\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\x06R\bproducer\x12\x18\n" +
 	"\astarted\x18\x02 \x01(\x03R\astarted\x12\x1a\n" +
@@ -3104,13 +3247,18 @@ const file_peer_proto_rawDesc = "" +
 	"\x06counts\x18\x04 \x03(\x04R\x06counts\"9\n" +
 	"\vTenantBooks\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\fR\x04json\"\xaf\x01\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json\"\xdd\x01\n" +
 	"\n" +
 	"ShareReply\x12,\n" +
 	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\x12,\n" +
 	"\x06others\x18\x02 \x03(\v2\x14.freshet.peer.v1.UseR\x06others\x12/\n" +
 	"\x06bounds\x18\x03 \x03(\v2\x17.freshet.peer.v1.BoundsR\x06bounds\x12\x14\n" +
-	"\x05whole\x18\x04 \x01(\bR\x05whole\"\xda\x01\n" +
+	"\x05whole\x18\x04 \x01(\bR\x05whole\x12,\n" +
+	"\x05heard\x18\x05 \x03(\v2\x16.freshet.peer.v1.HeardR\x05heard\"O\n" +
+	"\x05Heard\x12\x1a\n" +
+	"\bproducer\x18\x01 \x01(\x06R\bproducer\x12\x18\n" +
+	"\athrough\x18\x02 \x01(\x03R\athrough\x12\x10\n" +
+	"\x03age\x18\x03 \x01(\x03R\x03age\"\xda\x01\n" +
 	"\x03Use\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x18\n" +
 	"\asamples\x18\x02 \x01(\x03R\asamples\x12\x16\n" +
@@ -3154,7 +3302,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_peer_proto_goTypes = []any{
 	(Error_Kind)(0),          // 0: freshet.peer.v1.Error.Kind
 	(ChangeRequest_Kind)(0),  // 1: freshet.peer.v1.ChangeRequest.Kind
@@ -3191,17 +3339,19 @@ var file_peer_proto_goTypes = []any{
 	(*Mark)(nil),             // 32: freshet.peer.v1.Mark
 	(*Pusher)(nil),           // 33: freshet.peer.v1.Pusher
 	(*ShareRequest)(nil),     // 34: freshet.peer.v1.ShareRequest
-	(*Books)(nil),            // 35: freshet.peer.v1.Books
-	(*StageFigures)(nil),     // 36: freshet.peer.v1.StageFigures
-	(*Durations)(nil),        // 37: freshet.peer.v1.Durations
-	(*TenantBooks)(nil),      // 38: freshet.peer.v1.TenantBooks
-	(*ShareReply)(nil),       // 39: freshet.peer.v1.ShareReply
-	(*Use)(nil),              // 40: freshet.peer.v1.Use
-	(*Bounds)(nil),           // 41: freshet.peer.v1.Bounds
-	nil,                      // 42: freshet.peer.v1.Error.SamplesEntry
-	nil,                      // 43: freshet.peer.v1.JoinReply.NodesEntry
-	nil,                      // 44: freshet.peer.v1.StatusReply.SettingsEntry
-	nil,                      // 45: freshet.peer.v1.Use.MetricsEntry
+	(*Delivered)(nil),        // 35: freshet.peer.v1.Delivered
+	(*Books)(nil),            // 36: freshet.peer.v1.Books
+	(*StageFigures)(nil),     // 37: freshet.peer.v1.StageFigures
+	(*Durations)(nil),        // 38: freshet.peer.v1.Durations
+	(*TenantBooks)(nil),      // 39: freshet.peer.v1.TenantBooks
+	(*ShareReply)(nil),       // 40: freshet.peer.v1.ShareReply
+	(*Heard)(nil),            // 41: freshet.peer.v1.Heard
+	(*Use)(nil),              // 42: freshet.peer.v1.Use
+	(*Bounds)(nil),           // 43: freshet.peer.v1.Bounds
+	nil,                      // 44: freshet.peer.v1.Error.SamplesEntry
+	nil,                      // 45: freshet.peer.v1.JoinReply.NodesEntry
+	nil,                      // 46: freshet.peer.v1.StatusReply.SettingsEntry
+	nil,                      // 47: freshet.peer.v1.Use.MetricsEntry
 }
 var file_peer_proto_depIdxs = []int32{
 	4,  // 0: freshet.peer.v1.Hello.report:type_name -> freshet.peer.v1.Report
@@ -3212,18 +3362,18 @@ var file_peer_proto_depIdxs = []int32{
 	12, // 5: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
 	12, // 6: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
 	0,  // 7: freshet.peer.v1.Error.kind:type_name -> freshet.peer.v1.Error.Kind
-	42, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
+	44, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
 	12, // 9: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
 	3,  // 10: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
 	12, // 11: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
-	43, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
+	45, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
 	3,  // 13: freshet.peer.v1.ChangeRequest.hello:type_name -> freshet.peer.v1.Hello
 	1,  // 14: freshet.peer.v1.ChangeRequest.kind:type_name -> freshet.peer.v1.ChangeRequest.Kind
 	3,  // 15: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
 	3,  // 16: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
 	32, // 17: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
 	33, // 18: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
-	44, // 19: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
+	46, // 19: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
 	4,  // 20: freshet.peer.v1.StatusReply.report:type_name -> freshet.peer.v1.Report
 	21, // 21: freshet.peer.v1.StatusReply.damage:type_name -> freshet.peer.v1.Damage
 	22, // 22: freshet.peer.v1.StatusReply.fill:type_name -> freshet.peer.v1.Fill
@@ -3237,47 +3387,49 @@ var file_peer_proto_depIdxs = []int32{
 	2,  // 30: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
 	4,  // 31: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
 	3,  // 32: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
-	40, // 33: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
-	35, // 34: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
-	36, // 35: freshet.peer.v1.ShareRequest.stages:type_name -> freshet.peer.v1.StageFigures
-	38, // 36: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
-	37, // 37: freshet.peer.v1.StageFigures.spent:type_name -> freshet.peer.v1.Durations
-	37, // 38: freshet.peer.v1.StageFigures.age:type_name -> freshet.peer.v1.Durations
-	12, // 39: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
-	40, // 40: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
-	41, // 41: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
-	45, // 42: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
-	5,  // 43: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
-	5,  // 44: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
-	8,  // 45: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
-	9,  // 46: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
-	13, // 47: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
-	16, // 48: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
-	18, // 49: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
-	34, // 50: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
-	30, // 51: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
-	15, // 52: freshet.peer.v1.Peer.Change:input_type -> freshet.peer.v1.ChangeRequest
-	23, // 53: freshet.peer.v1.Peer.Copy:input_type -> freshet.peer.v1.CopyRequest
-	26, // 54: freshet.peer.v1.Peer.Fetch:input_type -> freshet.peer.v1.FetchRequest
-	28, // 55: freshet.peer.v1.Peer.Pin:input_type -> freshet.peer.v1.PinRequest
-	7,  // 56: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
-	7,  // 57: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
-	10, // 58: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
-	11, // 59: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
-	14, // 60: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
-	17, // 61: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
-	19, // 62: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
-	39, // 63: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
-	31, // 64: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
-	10, // 65: freshet.peer.v1.Peer.Change:output_type -> freshet.peer.v1.Reply
-	24, // 66: freshet.peer.v1.Peer.Copy:output_type -> freshet.peer.v1.CopyReply
-	27, // 67: freshet.peer.v1.Peer.Fetch:output_type -> freshet.peer.v1.FetchReply
-	29, // 68: freshet.peer.v1.Peer.Pin:output_type -> freshet.peer.v1.PinReply
-	56, // [56:69] is the sub-list for method output_type
-	43, // [43:56] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	42, // 33: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
+	36, // 34: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
+	37, // 35: freshet.peer.v1.ShareRequest.stages:type_name -> freshet.peer.v1.StageFigures
+	35, // 36: freshet.peer.v1.ShareRequest.delivered:type_name -> freshet.peer.v1.Delivered
+	39, // 37: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
+	38, // 38: freshet.peer.v1.StageFigures.spent:type_name -> freshet.peer.v1.Durations
+	38, // 39: freshet.peer.v1.StageFigures.age:type_name -> freshet.peer.v1.Durations
+	12, // 40: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
+	42, // 41: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
+	43, // 42: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
+	41, // 43: freshet.peer.v1.ShareReply.heard:type_name -> freshet.peer.v1.Heard
+	47, // 44: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
+	5,  // 45: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
+	5,  // 46: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
+	8,  // 47: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
+	9,  // 48: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
+	13, // 49: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
+	16, // 50: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
+	18, // 51: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
+	34, // 52: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
+	30, // 53: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
+	15, // 54: freshet.peer.v1.Peer.Change:input_type -> freshet.peer.v1.ChangeRequest
+	23, // 55: freshet.peer.v1.Peer.Copy:input_type -> freshet.peer.v1.CopyRequest
+	26, // 56: freshet.peer.v1.Peer.Fetch:input_type -> freshet.peer.v1.FetchRequest
+	28, // 57: freshet.peer.v1.Peer.Pin:input_type -> freshet.peer.v1.PinRequest
+	7,  // 58: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
+	7,  // 59: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
+	10, // 60: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
+	11, // 61: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
+	14, // 62: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
+	17, // 63: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
+	19, // 64: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
+	40, // 65: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
+	31, // 66: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
+	10, // 67: freshet.peer.v1.Peer.Change:output_type -> freshet.peer.v1.Reply
+	24, // 68: freshet.peer.v1.Peer.Copy:output_type -> freshet.peer.v1.CopyReply
+	27, // 69: freshet.peer.v1.Peer.Fetch:output_type -> freshet.peer.v1.FetchReply
+	29, // 70: freshet.peer.v1.Peer.Pin:output_type -> freshet.peer.v1.PinReply
+	58, // [58:71] is the sub-list for method output_type
+	45, // [45:58] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -3291,7 +3443,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   43,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
