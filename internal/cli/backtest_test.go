@@ -215,6 +215,29 @@ func TestBacktestKnowsWhatWasBefore(t *testing.T) {
 	}
 }
 
+// An alert that keep_firing_for keeps firing at --from is found.
+func TestBacktestKnowsWhatKeepsFiring(t *testing.T) {
+	all, err := newBacktestCommand(t, 75*30, 90*30).run(t.Context(), fileOf(t, testedRules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(all[0].Periods, func(p alertPeriod) bool { return p.Labels.Get("shop") == "south" })
+	if i < 0 || all[0].Periods[i].Firing.IsZero() || all[0].Periods[i].Resolved.Unix() != 76*30 {
+		t.Errorf("LevelHigh is active %+v, want of the south until 90 s after its condition held", all[0].Periods)
+	}
+}
+
+// A rule that flaps all the time costs bounded memory, and the output says that times are missing.
+func TestBacktestKeepsABoundedNumberOfPeriods(t *testing.T) {
+	b := backtest{from: time.Unix(100, 0)}
+	for range mostPeriods + 1 {
+		b.keep(alertPeriod{Pending: time.Unix(200, 0)})
+	}
+	if len(b.periods) != mostPeriods || !b.cut {
+		t.Errorf("%d periods are kept, cut %v", len(b.periods), b.cut)
+	}
+}
+
 func TestBacktestMistakes(t *testing.T) {
 	for file, want := range map[string]string{
 		"groups: [{name: g, rules: [{alert: A, expr: sum(}]}]":    "parse error",
