@@ -23,7 +23,15 @@ var changes = map[string]string{
 	"POST /api/v1/admin/tsdb/clean_tombstones": isRefused,
 	"PUT /api/v1/admin/tsdb/clean_tombstones":  isRefused,
 
+	"POST /config/v1/rules/{namespace}":                      notInCluster,
+	"DELETE /config/v1/rules/{namespace}":                    notInCluster,
+	"DELETE /config/v1/rules/{namespace}/{group}":            notInCluster,
+	"POST /prometheus/config/v1/rules/{namespace}":           notInCluster,
+	"DELETE /prometheus/config/v1/rules/{namespace}":         notInCluster,
+	"DELETE /prometheus/config/v1/rules/{namespace}/{group}": notInCluster,
+
 	"/api/v1/":                         noData,
+	"/prometheus/api/v1/":              noData,
 	"/api/v1/events":                   noData, // a POST is a query, too
 	"/api/v1/status/explain":           noData,
 	"/self/api/v1/":                    noData,
@@ -44,6 +52,8 @@ const (
 	entryOfLog = "an entry of the log"
 	isRefused  = "refused"
 	noData     = "changes no stored data"
+
+	notInCluster = "a cluster refuses it" // as TestAClusterTakesNoRulesByTheAPI shows
 )
 
 func TestNoRouteChangesOneNodeAlone(t *testing.T) {
