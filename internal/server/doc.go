@@ -56,6 +56,7 @@
 //	clusterstatus.go   how the nodes of the cluster are
 //	nodes.go           what nodes ask each other
 //	delivered.go       up to when the log has the windows of collectors
+//	belonging.go       to which cluster a collector belongs
 //	collectorbooks.go  the books that collectors told this node
 //
 // Addresses, and the rights of clients at them:

@@ -8,13 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/peer"
@@ -264,16 +265,13 @@ func (h peerHandler) knows(node string) error {
 // nodes are the connections to the nodes of a cluster, in both directions.
 type nodes struct {
 	peers    *peer.Peers
+	names    []string     // of all nodes
 	handler  peerHandler  // of server
 	server   *peer.Server // nil in a process that is no node
 	listener net.Listener // of server
 
-	// cluster is the cluster of a collector. It never changes: if the addresses lead to another cluster one day, that
-	// cluster must not get these windows.
-	cluster atomic.Pointer[peer.Cluster]
-	keep    func(peer.Cluster) error // keeps the cluster for the next process
-
-	epochs chan uint64 // gets a later recovery epoch of the cluster
+	belonging             // of a process that is no node
+	epochs    chan uint64 // gets a later recovery epoch of the cluster
 
 	mu      sync.Mutex
 	members map[string]uint64 // the member of each node, by its name
@@ -296,7 +294,8 @@ func (s *server) openNodes() error {
 	for _, a := range c.Nodes {
 		addresses[a.Node] = a.Address
 	}
-	s.nodes = &nodes{members: map[string]uint64{}, keep: s.keepCluster, epochs: make(chan uint64, 1)}
+	s.nodes = &nodes{names: slices.Sorted(maps.Keys(addresses)), members: map[string]uint64{},
+		belonging: belonging{keep: s.keepCluster}, epochs: make(chan uint64, 1)}
 	if err := s.readCluster(); err != nil {
 		return err
 	}
@@ -491,17 +490,14 @@ func (n *nodes) Leader(ctx context.Context, node string) (string, error) {
 
 // ask asks a node which node leads. The answer also has what the asked node reports about itself.
 func (n *nodes) ask(ctx context.Context, node string) (peer.Leader, error) {
+	if n.server == nil {
+		if err := n.findCluster(ctx, n.names, n.peers.Leader); err != nil {
+			return peer.Leader{}, err
+		}
+	}
 	l, err := n.peers.Leader(ctx, node)
 	if err != nil || n.server != nil || l.Cluster == (peer.Cluster{}) {
 		return l, err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if *n.cluster.Load() == (peer.Cluster{}) {
-		if err := n.keep(l.Cluster); err != nil {
-			return peer.Leader{}, err
-		}
-		n.cluster.Store(&l.Cluster)
 	}
 	if own := *n.cluster.Load(); l.Cluster != own {
 		return peer.Leader{}, fmt.Errorf("node %s belongs to cluster %s, and this process to cluster %s: correct "+

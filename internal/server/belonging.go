@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/peer"
+)
+
+// belonging says to which cluster a process belongs that is no node. It learns that from the nodes, once and for ever:
+// if the addresses lead to another cluster one day, that cluster must not get these windows.
+type belonging struct {
+	cluster atomic.Pointer[peer.Cluster] // zero until it is known
+	keep    func(peer.Cluster) error     // keeps the cluster for the next process
+
+	learning sync.Mutex
+}
+
+// answersTime bounds how long a process waits for what the nodes say about their cluster.
+const answersTime = 500 * time.Millisecond
+
+// findCluster asks all nodes for their cluster, unless it is known. The process belongs to the cluster of most nodes
+// that answer: a single wrong address must not decide.
+func (b *belonging) findCluster(
+	ctx context.Context, names []string, ask func(ctx context.Context, node string) (peer.Leader, error),
+) error {
+	b.learning.Lock()
+	defer b.learning.Unlock()
+	if *b.cluster.Load() != (peer.Cluster{}) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answersTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	answers := make([]peer.Cluster, len(names))
+	for i, node := range names {
+		wg.Go(func() {
+			if l, err := ask(ctx, node); err == nil {
+				answers[i] = l.Cluster
+			}
+		})
+	}
+	wg.Wait()
+	nodes := map[peer.Cluster][]string{}
+	for i, c := range answers {
+		if c != (peer.Cluster{}) { // else the node does not answer, or has not joined yet
+			nodes[c] = append(nodes[c], names[i])
+		}
+	}
+	most := slices.SortedFunc(maps.Keys(nodes), func(a, b peer.Cluster) int { return len(nodes[b]) - len(nodes[a]) })
+	switch {
+	case len(most) == 0:
+		return errors.New("no node has said yet to which cluster it belongs")
+	case len(most) > 1 && len(nodes[most[0]]) == len(nodes[most[1]]):
+		return fmt.Errorf("node %s belongs to cluster %s, and node %s to cluster %s: correct cluster.nodes",
+			nodes[most[0]][0], most[0], nodes[most[1]][0], most[1])
+	}
+	if err := b.keep(most[0]); err != nil {
+		return err
+	}
+	b.cluster.Store(&most[0])
+	return nil
+}
