@@ -346,6 +346,9 @@ func (s *server) needsFrom() (from uint64, settled bool) {
 		if err != nil || last == 0 {
 			last = s.filler.Base()
 		}
+		if last == 0 {
+			last = math.MaxUint64 // the blocks come first, which may take hours, and need no log
+		}
 		return last, false
 	}
 	g, err := s.member()
