@@ -206,7 +206,9 @@ func (g *golden) text() string {
 	}
 	fmt.Fprintf(&b, "mark %d %016x\n", g.mark.Index, g.mark.Hash)
 	fmt.Fprintf(&b, "nodes %v, forwarded %d\n", g.state.Nodes(), g.state.Forwarded("mimir"))
-	fmt.Fprintf(&b, "drained %v, rules %x\n", g.state.Drained(), g.state.Rules(ruled))
+	states := g.state.Rules(ruled)
+	slices.SortFunc(states, bytes.Compare)
+	fmt.Fprintf(&b, "drained %v, rules %x\n", g.state.Drained(), states)
 	fmt.Fprintf(&b, "events %d %s\n", len(g.eventLog.events), hashOf(g.eventLog.events))
 	for _, tenant := range tenants {
 		var names []string

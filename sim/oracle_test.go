@@ -37,7 +37,7 @@ type oracle struct {
 	events []string // titles of acknowledged events
 
 	emptied     map[uint64]bool // members whose disks were emptied
-	evaluations uint64          // of rules that were acknowledged
+	evaluations evaluations     // of rules that were acknowledged
 
 	deltas  map[string]*bounds // bounds of totals of deltas, by tenant and name
 	counted map[string]uint64  // number of delta increments that the books count, by tenant

@@ -7,16 +7,17 @@ import (
 	"github.com/freshet-io/freshet/internal/core/member"
 )
 
-// ruled is the tenant with rules.
-const ruled = "one"
+// ruled is the tenant with rules. It has so many groups of them that a checkpoint has states that no later entry has.
+const ruled, ruleGroups = "one", 16
 
-// nextEvaluation evaluates a group of rules at the leader, as role/ruler does. The state of the group is how often it
-// was evaluated. A leader first learns how far the last one was, and must know every evaluation that was acknowledged.
+// nextEvaluation evaluates a group of rules at the leader, as role/ruler does. The state of a group is its number and
+// how often it was evaluated. A leader first learns how far the last one was, and must know every evaluation that was
+// acknowledged.
 func (s *sim) nextEvaluation() {
 	if s.Now > s.end-quietFor {
 		return
 	}
-	s.At(s.Between(500, 3*second), nil, s.nextEvaluation)
+	s.At(s.Between(500, 2*second), nil, s.nextEvaluation)
 	n := s.leader()
 	if n == nil {
 		return
@@ -31,35 +32,45 @@ func (s *sim) nextEvaluation() {
 	})
 }
 
-func (s *sim) evaluate(n *node, least uint64) {
-	before := n.evaluations()
-	if before < least {
-		s.Fail("node %d goes on with rules after %d evaluations, but %d were acknowledged", n.n, before, least)
-	}
-	state := binary.AppendUvarint(nil, before+1)
-	groups := entry.AppendRuleGroup(nil, &entry.RuleGroup{Key: [32]byte{1}, State: state})
+func (s *sim) evaluate(n *node, least evaluations) {
+	all := n.evaluations()
+	s.lacksNone(n, all, least)
+	number := s.Rand.IntN(ruleGroups)
+	before := all[number]
+	state := binary.AppendUvarint([]byte{byte(number)}, before+1)
+	groups := entry.AppendRuleGroup(nil, &entry.RuleGroup{Key: [32]byte{byte(number)}, State: state})
 	s.call(n, func(id member.ID) { n.node.KeepRules(id, ruled, groups) }, func(a member.Answer) {
 		if a.Err == nil {
 			s.covered.evaluations++
-			s.oracle.evaluations = max(s.oracle.evaluations, before+1)
+			s.oracle.evaluations[number] = max(s.oracle.evaluations[number], before+1)
 		}
 	})
 }
 
-// evaluations returns how often the group of rules was evaluated, as far as a node knows.
-func (n *node) evaluations() uint64 {
+// evaluations says how often each group of rules was evaluated.
+type evaluations [ruleGroups]uint64
+
+// evaluations returns how often each group was evaluated, as far as a node knows.
+func (n *node) evaluations() (all evaluations) {
 	for _, state := range n.node.State().Rules(ruled) {
-		times, _ := binary.Uvarint(state)
-		return times
+		all[state[0]], _ = binary.Uvarint(state[1:])
 	}
-	return 0
+	return all
+}
+
+// lacksNone fails the run if a node knows fewer evaluations than were acknowledged.
+func (s *sim) lacksNone(n *node, got, least evaluations) {
+	for number := range got {
+		if got[number] < least[number] {
+			s.Fail("node %d knows %d evaluations of group %d, but %d were acknowledged", n.n, got[number], number,
+				least[number])
+		}
+	}
 }
 
 // evaluated checks at the end that all nodes know the acknowledged evaluations.
 func (s *sim) evaluated() {
 	for _, n := range s.nodes {
-		if got := n.evaluations(); got < s.oracle.evaluations {
-			s.Fail("node %d knows %d evaluations, but %d were acknowledged", n.n, got, s.oracle.evaluations)
-		}
+		s.lacksNone(n, n.evaluations(), s.oracle.evaluations)
 	}
 }
