@@ -316,11 +316,11 @@ func (c *trio) oneMachine() (sent float64) {
 }
 
 // alone starts a process that is in no cluster, on one of the machines.
-func (c *trio) alone(machine, dir string) *process {
+func (c *trio) alone(machine, dir string, flags ...string) *process {
 	c.t.Helper()
 	m := c.machines[machine]
-	serve := serveCommand(dir, "--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0",
-		"--dogstatsd-udp", "", "--self-metrics=false")
+	serve := serveCommand(dir, append([]string{"--http-listen", m.address + ":0",
+		"--distributor-otlp-grpc-listen", m.address + ":0", "--dogstatsd-udp", "", "--self-metrics=false"}, flags...)...)
 	cmd := m.command(serve.Path, serve.Args[1:]...)
 	cmd.Env = withoutGroup(cmd.Environ())
 	return launch(c.t, dir, cmd)
