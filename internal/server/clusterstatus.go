@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -90,10 +91,8 @@ func (s *server) watchNodes(ctx context.Context) error {
 				filled.WithLabelValues(n.Name).Set(float64(fill.Bytes))
 				needed.WithLabelValues(n.Name).Set(float64(fill.OfBytes))
 				failures.WithLabelValues(n.Name).Set(float64(fill.Failures))
-			} else if n.AheadSeconds != nil {
-				ahead.Set(*n.AheadSeconds)
 			} else {
-				ahead.Set(0)
+				ahead.Set(s.lookAtClock(n.AheadSeconds))
 			}
 			damaged.WithLabelValues(n.Name).Set(number(n.Damage != nil))
 			odd := n.Digest == answer.DigestDiffers
@@ -114,6 +113,20 @@ func (s *server) watchNodes(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// maxClockOff is how far, in seconds, the clock of a ready node may be off the median. Such a node does not lead, either.
+const maxClockOff = 2
+
+// lookAtClock notes whether this node's clock is wrong, and returns how far it is ahead of the median, 0 if that is not
+// known. With a wrong clock, queries of the present would ask for another time, and find nothing.
+func (s *server) lookAtClock(ahead *float64) float64 {
+	off := 0.0
+	if ahead != nil {
+		off = *ahead
+	}
+	s.clockWrong.Store(math.Abs(off) > maxClockOff)
+	return off
 }
 
 // number returns 1 for true.

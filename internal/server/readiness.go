@@ -124,6 +124,8 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 			}
 		case s.drained():
 			state.WaitsFor = "this node is drained; freshet cluster undrain " + s.config.Cluster.Node + " ends that"
+		case s.clockWrong.Load():
+			state.WaitsFor = "the clock of this node is set: it is more than 2 s off the other nodes' clocks"
 		case s.ready.Load():
 			state.WaitsFor = "this node votes or is a spare, knows the leader and lags less than 5 s"
 		default:
@@ -143,13 +145,13 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 }
 
 // nodeReady reports whether the server answers at its usual speed. If the server is a node of a cluster,
-// its member must also vote or be a spare, lag little, and be neither drained nor damaged. If it is a gateway, a node
-// must be ready.
+// its member must also vote or be a spare, lag little, and be neither drained nor damaged, and its clock must be right.
+// If it is a gateway, a node must be ready.
 func (s *server) nodeReady() bool {
 	if !s.ready.Load() || s.retirement.begun.Load() {
 		return false
 	}
-	if s.damage() != nil {
+	if s.damage() != nil || s.clockWrong.Load() {
 		return false
 	}
 	if s.relay != nil && !s.relay.Ready() {

@@ -19,6 +19,25 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
+// A node whose clock is wrong answers queries of the present with data of another time. So nobody should send it any.
+func TestANodeWithAWrongClockIsNotReady(t *testing.T) {
+	s := &server{config: settings.Default(), inherited: new(inheritance), stores: &tsdb.Stores{}}
+	s.handler.Store(http.NewServeMux())
+	s.ready.Store(true)
+	for _, tt := range []struct {
+		ahead *float64
+		ready bool
+	}{{new(-3600.0), false}, {new(1.9), true}, {new(2.1), false}, {nil, true}} {
+		s.lookAtClock(tt.ahead)
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/-/ready", nil)
+		s.serveReady(w, r.WithContext(tenant.NewContext(r.Context(), tenant.Default)))
+		if ready := w.Code == http.StatusOK; ready != tt.ready || !ready && !strings.Contains(w.Body.String(), "clock") {
+			t.Errorf("with a clock that is %v s ahead: %d %s, want ready %v", tt.ahead, w.Code, w.Body, tt.ready)
+		}
+	}
+}
+
 // Every client may ask whether the server is ready, but a tenant must not see the names of other
 // tenants.
 func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {

@@ -138,6 +138,7 @@ type server struct {
 	inherited     *inheritance
 	opening       opening
 	ready         atomic.Bool
+	clockWrong    atomic.Bool // see lookAtClock
 	retirement    retirement
 	readied       chan struct{} // closed when the server is ready for the first time
 	listeningTold listeningTold
