@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -140,6 +142,26 @@ func TestTheLogNotesOnlyWhatIsWhole(t *testing.T) {
 	}
 	if n := x.Reached(21); n != 20 {
 		t.Errorf("the backend is said to have all up to entry %d, want 20", n)
+	}
+}
+
+// One connection is slower than another. The log says only what has left the queues of both, whichever comes first: the
+// next leader would otherwise drop what the slower one has not sent.
+func TestTheLogNotesTheSlowestLane(t *testing.T) {
+	for slow := range 2 {
+		x := inGroup(t, t.TempDir(), settings.Backend{URL: "http://127.0.0.1:1", Connections: 2})
+		r := entryRequest(5)
+		for i := 0; xxhash.Sum64String(r.Tenant)%2 != uint64(slow); i++ {
+			r.Tenant = fmt.Sprintf("tenant-%d", i)
+		}
+		x.push(r)
+		fast := x.lanes[1-slow]
+		x.lanes[slow].reached.Store(4)
+		fast.reached.Store(20)
+		fast.ended.Store(20)
+		if n := x.Reached(21); n != 4 {
+			t.Errorf("lane %d is at entry 4, and the other one at 20, but the log would say %d", slow, n)
+		}
 	}
 }
 
