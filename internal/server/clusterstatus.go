@@ -118,8 +118,8 @@ func (s *server) watchNodes(ctx context.Context) error {
 // maxClockOff is how far, in seconds, the clock of a ready node may be off the median. Such a node does not lead, either.
 const maxClockOff = 2
 
-// lookAtClock notes whether this node's clock is wrong, and returns how far it is ahead of the median, 0 if that is not
-// known. With a wrong clock, queries of the present would ask for another time, and find nothing.
+// lookAtClock notes whether this node's clock is wrong, and returns how far it is ahead of the median, 0 if that is
+// not known. With a wrong clock, queries of the present would ask for another time, and find nothing.
 func (s *server) lookAtClock(ahead *float64) float64 {
 	off := 0.0
 	if ahead != nil {
