@@ -115,7 +115,8 @@ func (s *server) watchNodes(ctx context.Context) error {
 	}
 }
 
-// maxClockOff is how far, in seconds, the clock of a ready node may be off the median. Such a node does not lead, either.
+// maxClockOff is how far, in seconds, the clock of a ready node may be off the median. Beyond that, the node does not
+// lead, either.
 const maxClockOff = 2
 
 // lookAtClock notes whether this node's clock is wrong, and returns how far it is ahead of the median, 0 if that is
