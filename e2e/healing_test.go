@@ -31,9 +31,12 @@ func TestAHealingNodeIsKilled(t *testing.T) {
 	c.begin("b", "c")
 	c.caughtUp()
 	w := c.startWriter("healed", breathe, "a")
-	// The places are in internal/server, in the order of a healing.
-	for _, place := range []string{"noted", "agreed", "leaves", "moved tsdb", "moved groups", "moved events.db", "renewed",
-		"installed", "joined", "votes", "removed"} {
+	places := []string{"moved groups", "renewed", "votes"}
+	if soak { // all places in internal/server, in the order of a healing
+		places = []string{"noted", "agreed", "leaves", "moved tsdb", "moved groups", "moved events.db", "renewed",
+			"installed", "joined", "votes", "removed"}
+	}
+	for _, place := range places {
 		reach(time.Now().Add(2 * time.Second))
 		c.nodes["c"].terminate(t)
 		c.damage("c", walFiles)
