@@ -324,10 +324,11 @@ func (g *Group) follow(l replica.Leadership) {
 	if l == g.leadership && (g.Leader() != "" || l.Leader == 0) {
 		return
 	}
+	led := g.leads
 	g.leads, g.leadership = l.Leads, l
 	for _, j := range g.requested {
-		if j.err != nil && !j.stuck {
-			g.tellFailure(j)
+		if led && !g.leads && j.err != nil && !j.stuck {
+			g.tellFailure(j) // its callers waited for that
 		}
 	}
 	name := g.Node
