@@ -270,9 +270,9 @@ func TestTheWindowsOfATileAreCoalesced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
 		p := start(t, memfs.New(), g, 1)
-		g.set(func() { g.mute = true })
+		g.set(func() { g.mute, g.leaves = true, 1 })
 		p.push(3)
-		g.set(func() { g.mute, g.away = false, true })
+		g.set(func() { g.mute = false })
 		for range 99 {
 			time.Sleep(time.Second)
 			p.push(3)
@@ -299,8 +299,8 @@ func TestTheWindowsOfATileAreCoalesced(t *testing.T) {
 		}
 		if again := g.pushes[1]; again.Sequence != g.pushes[0].Sequence || !again.Again || g.pushes[2].Again {
 			t.Errorf("the second push is window %d, again %v, want a repeat of the first push, and a third push that "+
-				"is no repeat",
-				again.Sequence>>16, again.Again)
+				"is no repeat; all: %v",
+				again.Sequence>>16, again.Again, g.sequences())
 		}
 		for _, push := range g.pushes[2:] {
 			tiles := map[int64]bool{}
