@@ -106,6 +106,10 @@ const (
 
 	againName = "again" // says that the node had joined before, and what its member must not forget
 
+	// wholeLog is the base while a node copies everything. Only the copy says which entries this node will lack, and
+	// with many stores it takes longer than a busy group keeps them. No log begins before this entry.
+	wholeLog = 1
+
 	// pause is the time before another try, after no node could give its data.
 	pause = 5 * time.Second
 
@@ -186,6 +190,11 @@ func (f *Filler) try(ctx context.Context, from string) error {
 		return err
 	}
 	for _, everything := range []bool{false, true} {
+		if everything {
+			f.mu.Lock()
+			f.base = wholeLog
+			f.mu.Unlock()
+		}
 		all, err := f.Nodes.Copy(ctx, from, everything)
 		if err != nil {
 			return err

@@ -151,6 +151,33 @@ func TestFill(t *testing.T) {
 	}
 }
 
+// watched calls `copies` before each copy.
+type watched struct {
+	*cluster
+	copies func(whole bool)
+}
+
+func (w watched) Copy(ctx context.Context, from string, whole bool) ([]File, error) {
+	w.copies(whole)
+	return w.cluster.Copy(ctx, from, whole)
+}
+
+// While another node copies everything, the whole log must be kept: only the copy says which entries the node will
+// lack. Blocks, which may take hours, need no log.
+func TestTheLogIsKeptWhileEverythingIsCopied(t *testing.T) {
+	f := fillerOf(t.TempDir(), nil)
+	var bases []uint64
+	c := &cluster{[]string{"a"}, map[string]*node{"a": newNode()}}
+	f.Nodes = watched{c, func(bool) { bases = append(bases, f.Base()) }}
+	f.Check = func(context.Context, string) (uint64, error) { return 9, nil }
+	if err := f.Fill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if bases = append(bases, f.Base()); !slices.Equal(bases, []uint64{0, wholeLog, 7}) {
+		t.Errorf("the log must be kept behind the entries %d, want 0, %d and 7", bases, wholeLog)
+	}
+}
+
 // Wherever the process of the node is killed, the next one goes on, and fetches no file of a block again. Nothing is
 // whole before everything is there. Then the data may be installed, and a kill of that is made good, too.
 func TestAFillIsInterrupted(t *testing.T) {
