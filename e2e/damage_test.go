@@ -189,6 +189,8 @@ func TestADamagedStoreAnswersNothing(t *testing.T) {
 	if _, err := c.nodes["c"].get("/-/ready", nil); err == nil || !strings.Contains(err.Error(), "this node is damaged") {
 		t.Errorf("node c says %v, want that it is damaged", err)
 	}
+	mustFail(t, "a snapshot of it would be, too", "backup", filepath.Join(t.TempDir(), "damaged"), "--server",
+		"unix:"+filepath.Join(c.dirs["c"], "operator.sock"))
 	w.check("a")
 	w.check("b")
 }

@@ -388,7 +388,8 @@ func (c *trio) recovers(node, wrong string) (id string) {
 }
 
 // A node is backed up while senders write. The backup becomes a new cluster, which has everything that was acknowledged
-// before the backup began, and nothing that was sent after it ended. Other nodes join it, and counters go on.
+// before the backup began, and nothing that was sent after it ended. Other nodes join it, and counters go on. A node
+// that is cut off makes no backup.
 func TestABackupOfACluster(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -405,6 +406,10 @@ func TestABackupOfACluster(t *testing.T) {
 	if !strings.Contains(said, "as of entry ") || !strings.Contains(said, "--name b") {
 		t.Errorf("the backup said\n%s", said)
 	}
+	heal := c.machines["c"].cut()
+	mustFail(t, "would lack what the cluster acknowledged", "backup", filepath.Join(t.TempDir(), "stale"), "--server",
+		"unix:"+filepath.Join(c.dirs["c"], "operator.sock"))
+	heal()
 	w.stop()
 	sent.stop()
 	for _, node := range nodeNames {

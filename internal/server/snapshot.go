@@ -132,6 +132,9 @@ func (s *snapshots) fill(ctx context.Context, dir string, told func(answer.Snaps
 func (s *snapshots) fillFromGroup(
 	ctx context.Context, dir string, told func(answer.SnapshotStep),
 ) (entry uint64, err error) {
+	if err := s.catchUp(ctx); err != nil {
+		return 0, err
+	}
 	base, reaches, err := s.group.Save(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("write a checkpoint for the snapshot: %w", err)
@@ -157,6 +160,21 @@ func (s *snapshots) fillFromGroup(
 	}
 	told(answer.SnapshotStep{File: answer.GroupPath})
 	return entry, nil
+}
+
+// catchUpTime bounds how long a snapshot waits for a leader, and for entries that this node lacks.
+const catchUpTime = 10 * time.Second
+
+// catchUp waits until this node has everything that the cluster acknowledged before the call. The tenant "" has no
+// stores, whose requests the log has anyway.
+func (s *snapshots) catchUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, catchUpTime)
+	defer cancel()
+	if err := s.group.Barrier(ctx, ""); err != nil {
+		return fmt.Errorf("a snapshot of this node would lack what the cluster acknowledged, since it has no leader, or "+
+			"lags: see `freshet cluster status`, or ask another node: %w", err)
+	}
+	return nil
 }
 
 // settle replaces the links to the newest segments of the stores' logs by files with their bytes so far, since the
@@ -311,6 +329,14 @@ func (s *server) newSnapshots() *snapshots {
 	g, _ := s.aggregator.(*group.Group)
 	return &snapshots{
 		dataDir: s.config.DataDir, group: g, node: s.config.Cluster.Node, stores: s.stores, events: s.events,
-		catalogueFile: s.catalogueFile, ruleStates: s.ruleStates, ruleSets: s.ruleSets, ready: s.readiness,
+		catalogueFile: s.catalogueFile, ruleStates: s.ruleStates, ruleSets: s.ruleSets, ready: s.copyable,
 	}
+}
+
+// copyable returns why no snapshot is made now; nil if one may be. Damage would show only when it is restored.
+func (s *server) copyable() error {
+	if d := s.damage(); d != nil {
+		return fmt.Errorf("data of this node are damaged, so a snapshot of it would be, too; ask another node: %s", d.What)
+	}
+	return s.readiness()
 }
