@@ -92,7 +92,7 @@ type logged struct{ *world }
 
 func (l logged) Push(ctx context.Context, r *write.Request) error {
 	r.Results = false
-	return direct{l.world}.Push(ctx, r)
+	return direct(l).Push(ctx, r)
 }
 
 func (l logged) PushDeltas(context.Context, *write.Request) error { return errors.New("not used") }
