@@ -93,7 +93,7 @@ func TestRulesByAPI(t *testing.T) {
 	p.setGroups(t, "second/g", "team/a/alerts", "team/a/other")
 	eventually(t, time.Minute, "the alert fires", func() error { return firesAlone(am, "Eight") })
 
-	// What was answered is there after a kill, and the alert goes on.
+	// Acknowledged rules are there after a kill, and the alert goes on.
 	since, err := am.firing()
 	if err != nil {
 		t.Fatal(err)

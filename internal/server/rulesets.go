@@ -51,7 +51,7 @@ func (s *server) serveRuleSets(mux *routes) {
 	s.ruleSetAPI.refused = promauto.With(s.registry).NewCounter(prometheus.CounterOpts{
 		Name: "freshet_rules_api_refused_total",
 		Help: "Requests to set rules that were refused: mistakes in a group, a limit of rules.api, or too many at once. " +
-			"Rising: nobody reads the answers, which say why."})
+			"Rising: read the answers, which say why."})
 	for _, prefix := range []string{"", "/prometheus"} {
 		all := prefix + "/config/v1/rules"
 		for pattern, answer := range map[string]func(http.ResponseWriter, *http.Request){
@@ -150,7 +150,7 @@ func (a *ruleSetAPI) enter(r *http.Request) bool {
 	}
 }
 
-// refuseBody answers a request whose body cannot be read, or is too large.
+// refuseRuleSet answers a request whose body cannot be read, or is too large.
 func (s *server) refuseRuleSet(w http.ResponseWriter, err error, limits ruleset.Limits) {
 	if _, is := errors.AsType[*http.MaxBytesError](err); is {
 		s.ruleSetAPI.refused.Inc()
@@ -171,7 +171,7 @@ func (s *server) deleteRuleSet(w http.ResponseWriter, r *http.Request) {
 	s.ruleSetChanged(w, tenant, s.ruleSets.DeleteGroup(tenant, r.PathValue("namespace"), r.PathValue("group")))
 }
 
-// changed puts changed rules in force, and answers. `err` says why they have not changed.
+// ruleSetChanged puts changed rules in force, and answers. `err` says why they have not changed.
 func (s *server) ruleSetChanged(w http.ResponseWriter, tenant string, err error) {
 	if errors.Is(err, rulesets.ErrNoGroup) || errors.Is(err, rulesets.ErrNoNamespace) {
 		http.Error(w, err.Error(), http.StatusNotFound)

@@ -101,7 +101,7 @@ func (s *server) evaluates(t *testing.T, want ...string) {
 	}
 }
 
-// What is wrong with a group is an answer with every mistake, and changes nothing.
+// A wrong group changes nothing, and the answer has every mistake.
 func TestARefusedRuleSetSaysWhy(t *testing.T) {
 	dir := t.TempDir()
 	file := writeIn(t, dir, "of-a-file.yaml", "groups: [{name: f, rules: [{record: f, expr: x}]}]")

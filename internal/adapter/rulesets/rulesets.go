@@ -234,8 +234,8 @@ func (s *Sets) Rules(tenant string) (all map[string]*rulefmt.RuleGroups, invalid
 	return all, invalid
 }
 
-// Put adds a group that ruleset.Parse has checked, or replaces the one with its name. What breaks a limit is an
-// error of the type ruleset.Mistakes.
+// Put adds a group that ruleset.Parse has checked, or replaces the one with its name. A group that breaks a
+// limit is an error of the type ruleset.Mistakes.
 func (s *Sets) Put(tenant, name string, g ruleset.Group, limits ruleset.Limits) error {
 	if err := ruleset.CheckNamespace(name); err != nil {
 		return err

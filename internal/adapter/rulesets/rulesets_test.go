@@ -123,7 +123,7 @@ func TestWhatIsNotThere(t *testing.T) {
 	check("without rules again")
 }
 
-// What breaks a limit changes nothing, and the answer names the limit. A replaced group counts once.
+// A group that breaks a limit changes nothing, and the answer names the limit. A replaced group counts once.
 func TestLimits(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := open(t, dir)

@@ -143,33 +143,18 @@ func (s *store) keepMeta(dir string) error {
 	case m.damage == nil:
 		// The copy is not synced: if a power loss takes it, the next opening makes another one.
 		file := appendMetaCopy(nil, m.text)
-		if err := replaceMeta(dir, metaCopyFile, file, func(string) error { return nil }); err != nil {
+		if err := putFile(dir, metaCopyFile, metaNewFile, file, func(string) error { return nil }); err != nil {
 			s.logger.Warn("the metadata of a block have no copy: a later start makes one", "dir", dir, "err", err)
 		}
 		return nil
 	case m.copied == nil:
 		return &damageError{path, -1, m.damage}
 	}
-	if err := replaceMeta(dir, metaFile, m.copied, s.fsync); err != nil {
+	if err := putFile(dir, metaFile, metaNewFile, m.copied, s.fsync); err != nil {
 		return needsRoom(path, fmt.Errorf("%s is damaged: %w; restore it from its copy: %w", path, m.damage, err))
 	}
 	s.restored.Inc()
 	s.logger.Error("the metadata of a block were damaged, and are restored from their copy: nothing is lost",
 		"path", path, "err", m.damage, "way_out", "check the disk: a written block never changes")
 	return nil
-}
-
-// replaceMeta writes a file of a block's directory.
-func replaceMeta(dir, name string, file []byte, fsync func(path string) error) error {
-	temp := filepath.Join(dir, metaNewFile)
-	if err := os.WriteFile(temp, file, 0o640); err != nil {
-		return err
-	}
-	if err := fsync(temp); err != nil {
-		return err
-	}
-	if err := os.Rename(temp, filepath.Join(dir, name)); err != nil {
-		return err
-	}
-	return fsync(dir)
 }

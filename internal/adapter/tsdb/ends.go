@@ -155,15 +155,19 @@ func readEnds(dir string) (e ends, found bool, err error) {
 
 // write puts the file into place, so that it survives a power loss.
 func (e *ends) write(dir string, fsync func(path string) error) error {
-	path := filepath.Join(dir, endsFile)
-	temp := path + ".tmp"
-	if err := os.WriteFile(temp, e.append(nil), 0o640); err != nil {
+	return putFile(dir, endsFile, endsFile+".tmp", e.append(nil), fsync)
+}
+
+// putFile replaces a file as a whole. It writes `temp` first, which a killed process may leave behind.
+func putFile(dir, name, temp string, b []byte, fsync func(path string) error) error {
+	temp = filepath.Join(dir, temp)
+	if err := os.WriteFile(temp, b, 0o640); err != nil {
 		return err
 	}
 	if err := fsync(temp); err != nil {
 		return err
 	}
-	if err := os.Rename(temp, path); err != nil {
+	if err := os.Rename(temp, filepath.Join(dir, name)); err != nil {
 		return err
 	}
 	return fsync(dir)
