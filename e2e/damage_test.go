@@ -244,6 +244,56 @@ func TestADamagedNodeHeals(t *testing.T) {
 	}
 }
 
+// A bit of the recovery epoch changes in cluster.json of a stopped node. With a later epoch, the node would tell the
+// others that the cluster was recovered without them, and they would end. So it does not start, and its error has the
+// way out. The others go on.
+func TestANodeWithADamagedIdentity(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	w := c.startWriter("identity", breathe, "a", "b")
+	c.nodes["c"].terminate(t)
+	path := filepath.Join(c.dirs["c"], "cluster.json")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Replace(text, []byte(`"epoch": 1`), []byte(`"epoch": 3`), 1)
+	if bytes.Equal(damaged, text) {
+		t.Fatalf("there is no epoch 1 in %s", text)
+	}
+	if err := os.WriteFile(path, damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := c.start("c")
+	eventually(t, time.Minute, "node c ends", func() error {
+		select {
+		case <-p.exited:
+			return nil
+		default:
+			return errors.New("it runs")
+		}
+	})
+	p.says(t, "cluster.json is damaged", "freshet cluster replace")
+	eventually(t, time.Minute, "node c counts as lost", func() error {
+		_, err := c.cluster("a", "replace", "c")
+		return err
+	})
+	c.dirs["c"] = dataDir(t)
+	c.begin("c")
+	c.vote("a", nodeNames...)
+	w.stop()
+	c.caughtUp()
+	for _, n := range nodeNames {
+		w.check(n)
+	}
+	if len(w.refused) > 0 {
+		t.Errorf("writes were refused: %q", w.refused)
+	}
+}
+
 // makeBlocks writes samples of the last eight hours at one node, and waits until another node has made a block of them.
 func (c *trio) makeBlocks(at, node string) {
 	c.t.Helper()

@@ -35,6 +35,8 @@ func (s *server) openIdentity() error {
 		i, err = s.prepareJoin(dir)
 	}
 	switch {
+	case errors.Is(err, identity.ErrDamaged):
+		return conf.Mistake(fmt.Errorf("the data directory %s: %w", s.config.DataDir, err))
 	case err != nil:
 		return err
 	case c.Node == "":
@@ -47,6 +49,9 @@ func (s *server) openIdentity() error {
 	case !i.Joined() && !c.Join && !s.heals():
 		return conf.Mistake(fmt.Errorf("the data directory %s has not joined its cluster yet: set --cluster-join",
 			s.config.DataDir))
+	}
+	if err := i.Protect(dir); err != nil {
+		s.logger.Warn("a changed byte of "+identity.File+" would not be found: it has no checksum yet", "error", err)
 	}
 	s.identity.Store(i)
 	return nil

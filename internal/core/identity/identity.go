@@ -7,12 +7,14 @@
 package identity
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"slices"
@@ -36,6 +38,8 @@ type Identity struct {
 	Node    string `json:"node"`
 	Member  uint64 `json:"member,string"`
 	Founder uint64 `json:"founder,string"` // the first member of the group; 0 while the node has not joined
+
+	summed bool // the file has a checksum; files of older programs have none
 }
 
 const (
@@ -52,8 +56,17 @@ const (
 	DataIndex = BaseIndex + 1
 )
 
-// ErrNone means that a directory belongs to no cluster.
-var ErrNone = errors.New("the data directory belongs to no cluster")
+var (
+	// ErrNone means that a directory belongs to no cluster.
+	ErrNone = errors.New("the data directory belongs to no cluster")
+
+	// ErrDamaged means that the file does not say what was written. Its text has the way out.
+	ErrDamaged = errors.New(File + " is damaged. If the other nodes of its cluster are well, empty the data directory, " +
+		"run freshet cluster replace with the name of this node at another one, and start with --cluster-join; if not, " +
+		"restore the file from a backup of the directory")
+
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
 
 // Joined reports whether the node has joined its cluster.
 func (i *Identity) Joined() bool { return i.Cluster != "" }
@@ -68,19 +81,51 @@ func Read(dir segment.FS) (*Identity, error) {
 		return nil, fmt.Errorf("read the node's identity: %w", err)
 	}
 	defer f.Close()
-	i := new(Identity)
-	if err := json.NewDecoder(io.NewSectionReader(f, 0, size)).Decode(i); err != nil {
-		return nil, fmt.Errorf("read the node's identity: %s: %w; restore the file from a backup of this "+
-			"directory", File, err)
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, size))
+	if err != nil {
+		return nil, fmt.Errorf("read the node's identity: %w", err)
+	}
+	return parse(text)
+}
+
+// sumField begins the checksum, which is the last field. It covers all bytes before it.
+const sumField = ",\n  \"crc32c\": "
+
+// parse returns the identity that a file has. A file that was changed must not be believed: with a wrong epoch, this
+// node would tell the others that the cluster was recovered without them, and they would end.
+func parse(text []byte) (*Identity, error) {
+	var file struct {
+		Identity
+		Sum *string `json:"crc32c"`
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	i := &file.Identity
+	if i.summed = file.Sum != nil; i.summed {
+		if n := bytes.LastIndex(text, []byte(sumField)); n < 0 || *file.Sum != checksum(text[:n]) {
+			return nil, fmt.Errorf("%w: it does not have its checksum %q", ErrDamaged, *file.Sum)
+		}
 	}
 	switch {
 	case i.Version > version:
 		return nil, fmt.Errorf("%s has version %d, and this program reads up to version %d: start a newer program",
 			File, i.Version, version)
 	case i.Version != version || cluster.CheckName(i.Node) != nil || i.Member == 0 || i.Epoch == 0:
-		return nil, fmt.Errorf("%s is damaged: restore the file from a backup of this directory", File)
+		return nil, fmt.Errorf("%w: it has version %d, node %q, member %d, epoch %d", ErrDamaged, i.Version, i.Node,
+			i.Member, i.Epoch)
 	}
 	return i, nil
+}
+
+func checksum(text []byte) string { return fmt.Sprintf("%08x", crc32.Checksum(text, castagnoli)) }
+
+// Protect gives the file of an older program a checksum.
+func (i *Identity) Protect(dir segment.FS) error {
+	if i.summed {
+		return nil
+	}
+	return i.write(dir)
 }
 
 // Found makes a directory the first node of a new cluster, and begins the log of its group, in `log`, after
@@ -259,10 +304,12 @@ func (i *Identity) write(dir segment.FS) error {
 	if err != nil {
 		return err
 	}
+	text = bytes.TrimSuffix(text, []byte("\n}"))
+	text = fmt.Appendf(text, "%s%q\n}\n", sumField, checksum(text))
 	const temp = File + ".tmp"
 	f, err := dir.Create(temp)
 	if err == nil {
-		_, err = f.Write(append(text, '\n'))
+		_, err = f.Write(text)
 		err = errors.Join(err, f.Sync(), f.Close())
 	}
 	if err == nil {
@@ -274,5 +321,6 @@ func (i *Identity) write(dir segment.FS) error {
 	if err != nil {
 		return fmt.Errorf("write the node's identity: %w", err)
 	}
+	i.summed = true
 	return nil
 }

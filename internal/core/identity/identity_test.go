@@ -78,6 +78,83 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// A byte of the file changes: then it says the same as before, or is damaged. A node with a wrong epoch would end the
+// other nodes of its cluster.
+func TestAChangedByteChangesNoIdentity(t *testing.T) {
+	dir := memfs.New()
+	want, err := Found(dir, memfs.New(), "a", BaseIndex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := dir.Files[File].Data
+	for at, was := range text {
+		for change := 1; change < 256; change++ {
+			text[at] = was ^ byte(change)
+			i, err := Read(dir)
+			if err == nil && !same(i, want) {
+				t.Errorf("byte %d is %q, and the identity is %+v, want %+v or an error", at, text[at], i, want)
+			}
+			if err != nil && !errors.Is(err, ErrDamaged) {
+				t.Errorf("byte %d is %q: %v, want ErrDamaged", at, text[at], err)
+			}
+		}
+		text[at] = was
+	}
+	if i, err := Read(dir); err != nil || *i != *want {
+		t.Fatalf("read %+v, error %v; want %+v", i, err, want)
+	}
+	for size := range len(text) - 1 {
+		dir.Files[File].Data = text[:size]
+		if i, err := Read(dir); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%d of %d bytes are there: %+v, error %v; want ErrDamaged", size, len(text), i, err)
+		}
+	}
+}
+
+// same reports whether two identities say the same, with or without a checksum.
+func same(a, b *Identity) bool {
+	x, y := *a, *b
+	x.summed, y.summed = false, false
+	return x == y
+}
+
+// The file of an older program has no checksum. It is read, and gets one.
+func TestAnIdentityWithoutAChecksum(t *testing.T) {
+	dir := memfs.New()
+	old := `{
+  "version": 1,
+  "cluster": "5f0c36bd9d1f4a0c8d4f5be0f3c5c0a1",
+  "epoch": 1,
+  "node": "a",
+  "member": "4611686018427387904",
+  "founder": "4611686018427387904"
+}
+`
+	want := Identity{Version: 1, Cluster: "5f0c36bd9d1f4a0c8d4f5be0f3c5c0a1", Epoch: 1, Node: "a",
+		Member: 4611686018427387904, Founder: 4611686018427387904}
+	f, err := dir.Create(File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write([]byte(old)); err != nil {
+		t.Fatal(err)
+	}
+	i, err := Read(dir)
+	if err != nil || *i != want {
+		t.Fatalf("read %+v, error %v; want %+v", i, err, want)
+	}
+	if err := i.Protect(dir); err != nil {
+		t.Fatal(err)
+	}
+	drawn := strings.TrimSuffix(old, "\n}\n") + ",\n  \"crc32c\": \"f48e9c7d\"\n}\n" // as docs/format/cluster.md draws it
+	if text := string(dir.Files[File].Data); text != drawn {
+		t.Errorf("the file is\n%s, want\n%s", text, drawn)
+	}
+	if i, err = Read(dir); err != nil || !i.summed || !same(i, &want) {
+		t.Errorf("read %+v with a checksum %v, error %v; want %+v", i, i.summed, err, want)
+	}
+}
+
 // A power loss may interrupt the founding at any call of a file system. Found can then be called again,
 // and no incomplete identity is left.
 func TestBrokenOff(t *testing.T) {
