@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/prometheus/tsdb/record"
+	"github.com/prometheus/prometheus/tsdb/wlog"
+	"github.com/prometheus/prometheus/util/compression"
 )
 
 // copyTo is a helper that copies the stores to a new data directory, as another machine would get them.
@@ -208,6 +213,35 @@ func TestCheckCopyFindsDamage(t *testing.T) {
 	}
 	if damage < 5 {
 		t.Errorf("only %d files were damaged", damage)
+	}
+}
+
+// The checksum of a record does not cover how it is compressed. If that changes, tsdb leaves the record out.
+func TestCheckCopyFindsAChangedCompression(t *testing.T) {
+	root := t.TempDir()
+	wal := filepath.Join(root, "default", Raw, "wal")
+	log, err := wlog.New(slog.New(slog.DiscardHandler), nil, wal, compression.Snappy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var encoder record.Encoder
+	if err := errors.Join(log.Log(encoder.Samples(make([]record.RefSample, 1000), nil)), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckCopy(t.Context(), root); err != nil {
+		t.Fatal(err)
+	}
+	path := segmentPath(wal, 0)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= snappyBit
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if damaged := (*DamagedCopyError)(nil); !errors.As(CheckCopy(t.Context(), root), &damaged) {
+		t.Error("the record is not compressed any more, and that is not found")
 	}
 }
 

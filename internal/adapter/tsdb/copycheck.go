@@ -5,13 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-
-	"github.com/prometheus/prometheus/tsdb/wlog"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
@@ -68,7 +64,7 @@ func checkStore(ctx context.Context, dir string) error {
 			return errors.Join(ctx.Err(), &DamagedCopyError{filepath.Join(dir, name), err})
 		}
 	}
-	if err := errors.Join(examine(dir), examineCheckpoint(dir)); err != nil {
+	if err := examine(dir); err != nil {
 		return &DamagedCopyError{filepath.Join(dir, "wal"), err}
 	}
 	for _, log := range logDirs {
@@ -79,30 +75,15 @@ func checkStore(ctx context.Context, dir string) error {
 	return nil
 }
 
-// checkLog reads all records of a log. The last record of the log of late samples may be torn, since a compaction
-// writes markers to it at any time.
+// checkLog reads all records of a log. It finds a record that says wrongly how it is compressed, which tsdb would leave
+// out. The last record of the log of late samples may be torn, since a compaction writes markers to it at any time.
 func checkLog(log string) error {
 	found, err := segmentsOf(log)
-	if err != nil || len(found.numbers) == 0 {
-		return err
+	if err == nil && found.checkpoint >= 0 {
+		err = checkCheckpoint(filepath.Join(log, fmt.Sprintf(checkpointPrefix+"%08d", found.checkpoint)))
 	}
-	reader, err := wlog.NewSegmentsRangeReader(wlog.SegmentRange{Dir: log, First: -1, Last: -1})
 	if err != nil {
 		return err
 	}
-	defer reader.Close()
-	r := wlog.NewReader(reader)
-	for r.Next() {
-	}
-	err = r.Err()
-	if damage := (*wlog.CorruptionErr)(nil); errors.As(err, &damage) && filepath.Base(log) == "wbl" &&
-		damage.Segment == found.numbers[len(found.numbers)-1] && isTorn(damage.Err) {
-		return nil
-	}
-	return err
-}
-
-// isTorn reports whether a record ends with the file.
-func isTorn(err error) bool {
-	return errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "last record is torn")
+	return checkSegments(log, found.numbers, filepath.Base(log) == "wbl")
 }

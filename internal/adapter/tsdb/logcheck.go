@@ -60,7 +60,7 @@ func (s *store) checkLogs() error {
 		if log == "wbl" {
 			end = last.wbl
 		}
-		err = checkSegments(dir, all.numbers)
+		err = checkSegments(dir, all.numbers, true)
 		if damage := (*damageError)(nil); errors.As(err, &damage) && s.mayBeLost(known, &last, end, damage) {
 			err = nil
 		}
@@ -93,8 +93,8 @@ func checkCheckpoint(dir string) error {
 	return err
 }
 
-// checkSegments reads the segments of a log. Only the last segment with records may have a torn write.
-func checkSegments(log string, numbers []int) error {
+// checkSegments reads the segments of a log. If mayTear is true, the last segment with records may have a torn write.
+func checkSegments(log string, numbers []int, mayTear bool) error {
 	filled := slices.Clone(numbers)
 	for len(filled) > 0 {
 		info, err := os.Stat(segmentPath(log, filled[len(filled)-1]))
@@ -107,7 +107,7 @@ func checkSegments(log string, numbers []int) error {
 		filled = filled[:len(filled)-1]
 	}
 	for i, number := range filled {
-		if err := checkSegment(segmentPath(log, number), i+1 == len(filled)); err != nil {
+		if err := checkSegment(segmentPath(log, number), mayTear && i+1 == len(filled)); err != nil {
 			return err
 		}
 	}
