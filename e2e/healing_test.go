@@ -111,6 +111,40 @@ func TestOldDataStayUntilTheNodeVotes(t *testing.T) {
 	}
 }
 
+// A damaged voter heals beside a spare. The spare takes its place at once, and the healed node is the next spare: it
+// does not vote, and removes its old data all the same. So it heals again when it is damaged again, as a spare.
+func TestADamagedNodeHealsBesideASpare(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startFour(t, "--cluster-heal-after", "1s")
+	c.makeBlocks("a", "c")
+	w := c.startWriter("healed", breathe, "a")
+	for _, was := range []string{"voter", "spare"} {
+		c.part("a", "c", was)
+		reach(time.Now().Add(2 * time.Second))
+		c.nodes["c"].terminate(t)
+		c.damage("c", walFiles)
+		if !c.heals("c", w) {
+			t.Errorf("the damaged %s does not heal", was)
+		}
+		c.nodes["c"].says(t, "this node has healed; its old data are removed")
+		c.part("a", "c", "spare")
+		c.vote("a", "a", "b", "d")
+	}
+	w.stop()
+	c.caughtUp()
+	for _, n := range c.names() {
+		w.check(n)
+	}
+	c.statesAgree("a")
+	c.equal()
+	if len(w.refused) > 0 {
+		t.Errorf("writes at node a were refused: %q", w.refused)
+	}
+}
+
 // leadsElsewhere makes the other one of nodes a and b lead, while node c is away.
 func (c *trio) leadsElsewhere() {
 	c.t.Helper()

@@ -23,7 +23,8 @@ import (
 )
 
 // A node with damaged data heals by itself: it ends, and its next start sets its data aside and joins as a new member,
-// which replaces the old one and is filled. The old data are removed once the new member votes.
+// which replaces the old one and is filled. The old data are removed once the new member votes or is a spare: then as
+// many members vote as before, since another spare may have taken the place of the old member.
 
 const (
 	healEvery = 2 * time.Second
@@ -48,7 +49,8 @@ func (s *server) writeHealing(h *healing) error {
 	return s.writeOnce(healFile, append(text, '\n'))
 }
 
-// healLog makes the next start heal this node, whose log is damaged. It reports whether it will.
+// healLog makes the next start heal this node, whose log is damaged. It reports whether it will: a healed member whose
+// log is damaged before the old data are removed does not heal again.
 func (s *server) healLog() bool {
 	if s.config.Cluster.HealAfter == 0 || !s.inCluster() || len(s.config.Cluster.Nodes) <= leastVoters {
 		return false
@@ -60,11 +62,11 @@ func (s *server) healLog() bool {
 	if err != nil {
 		s.logger.Error("this node cannot heal by itself", "error", err)
 	}
-	return err == nil
+	return err == nil && (h == nil || h.Aside == "")
 }
 
 // watchHealing ends the process once data of this node are damaged for cluster.heal_after and the other nodes can do
-// without it. Once a healed member votes, watchHealing removes the old data.
+// without it. Once a healed member votes or is a spare, watchHealing removes the old data.
 func (s *server) watchHealing(ctx context.Context) error {
 	for {
 		if retry.Wait(ctx, healEvery) != nil {
@@ -76,7 +78,7 @@ func (s *server) watchHealing(ctx context.Context) error {
 		switch {
 		case err != nil || !is:
 		case h != nil && h.Aside != "":
-			if slices.Contains(g.Status().Members.Voters, s.identity.Load().Member) {
+			if g.Settled() {
 				err = s.removeAside(h.Aside)
 			}
 		case d == nil || time.Since(d.Since) < s.config.Cluster.HealAfter || s.config.Cluster.HealAfter == 0:
