@@ -527,6 +527,11 @@ func TestClusterMistakes(t *testing.T) {
 	refused("no cluster, and no join", "freshet cluster init", dataDir(t),
 		node("a", "--cluster-listen", "10.99.0.4:7126")...)
 	c.nodes["c"].terminate(t)
+	stores := filepath.Join(c.dirs["c"], "tsdb")
+	must(t, "mount", "--bind", stores, stores)
+	refused("a mount of its own for the stores", stores+" is on another mount", c.dirs["c"],
+		node("c", "--cluster-listen", "10.99.0.4:7126")...)
+	must(t, "umount", stores)
 	refused("a cluster's directory without --cluster flags", "--cluster-node", c.dirs["c"])
 	refused("another node's directory", "is node c", c.dirs["c"], node("b", "--cluster-listen", "10.99.0.4:7126")...)
 	flags := node("c", "--cluster-listen", "10.99.0.4:7126")
