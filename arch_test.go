@@ -73,7 +73,7 @@ var (
 // since it is empty in releases.
 var forCore = []string{
 	"internal/lib/arena", "internal/lib/buf", "internal/lib/conf", "internal/lib/fault", "internal/lib/fields",
-	"internal/lib/fulldisk", "internal/lib/index", "internal/lib/prefetch",
+	"internal/lib/fulldisk", "internal/lib/index", "internal/lib/prefetch", "internal/lib/xorchunk",
 }
 
 // clock lists, by package, the functions that read the time, wait, or schedule a call.

@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/prometheus/prometheus/util/annotations"
+
+	"github.com/freshet-io/freshet/internal/core/columns"
 )
 
 // metered is a storage whose readers may pass their turn on after each series. The memory of series and
@@ -53,6 +55,20 @@ func (q meteredQuerier) Select(ctx context.Context, sorted bool, hints *storage.
 	set := q.Querier.Select(ctx, sorted, hints, matchers...)
 	if t := turnOf(ctx); t != nil {
 		return &meteredSet{SeriesSet: set, ctx: ctx, turn: t}
+	}
+	return set
+}
+
+// SelectChunks is part of columns.ChunkSelector.
+func (q meteredQuerier) SelectChunks(ctx context.Context, sorted bool, hints *storage.SelectHints,
+	matchers ...*labels.Matcher) columns.ChunkSet {
+	of, ok := q.Querier.(columns.ChunkSelector)
+	if !ok {
+		return nil
+	}
+	set := of.SelectChunks(ctx, sorted, hints, matchers...)
+	if t := turnOf(ctx); t != nil && set != nil {
+		return &meteredColumns{ChunkSet: set, ctx: ctx, turn: t}
 	}
 	return set
 }
@@ -124,6 +140,30 @@ func (s *meteredSet) LiveAt(of labels.Labels) (at int64, ok bool) {
 		return live.LiveAt(of)
 	}
 	return 0, false
+}
+
+// meteredColumns counts no memory, because core/columns keeps no series.
+type meteredColumns struct {
+	columns.ChunkSet
+	ctx  context.Context
+	turn *turn
+	err  error
+}
+
+func (s *meteredColumns) Next() bool {
+	if s.err != nil || !s.ChunkSet.Next() {
+		return false
+	}
+	s.turn.read.Add(1)
+	s.err = s.turn.pass(s.ctx)
+	return s.err == nil
+}
+
+func (s *meteredColumns) Err() error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.ChunkSet.Err()
 }
 
 type meteredSeries struct {

@@ -27,7 +27,7 @@ func (s *Stores) Querier(tenant, store string, mint, maxt int64) (storage.Querie
 		release()
 		return nil, readError(tenant, store, err)
 	}
-	return querier{q, release, func(err error) error { return s.Suspect(tenant, err) }, s.hurt(tenant, store)}, nil
+	return querier{q, s.reading(tenant, store, release)}, nil
 }
 
 // ChunkQuerier is like Querier, but returns samples in chunks.
@@ -41,7 +41,7 @@ func (s *Stores) ChunkQuerier(tenant, store string, mint, maxt int64) (storage.C
 		release()
 		return nil, readError(tenant, store, err)
 	}
-	return chunkQuerier{q, release, func(err error) error { return s.Suspect(tenant, err) }}, nil
+	return chunkQuerier{q, s.reading(tenant, store, release)}, nil
 }
 
 // ExemplarQuerier reads a tenant's exemplars, which are in the raw store and the store of the
@@ -139,26 +139,34 @@ func (s *Stores) DamageOf(tenant string) error {
 	return nil
 }
 
-// querier keeps its database open until the querier is closed. It shows its errors to Stores.Suspect, except for the
-// errors of iterators: to wrap these would cost something for each sample.
-type querier struct {
-	storage.Querier
+// reading is a database that stays open until it is released. A querier shows its errors to Stores.Suspect, except for
+// the errors of iterators: to wrap these would cost something for each sample.
+type reading struct {
 	release func()
 	suspect func(error) error
 	hurt    *BrokenError // a damaged file of the store, nil if none is known
 }
 
+func (s *Stores) reading(tenant, store string, release func()) reading {
+	return reading{release, func(err error) error { return s.Suspect(tenant, err) }, s.hurt(tenant, store)}
+}
+
 // notes adds a warning if the answer may lack what a damaged file had.
-func (q querier) notes(all annotations.Annotations) annotations.Annotations {
-	if q.hurt != nil {
-		all.Add(fmt.Errorf("store %s of tenant %s may lack samples: %w", q.hurt.Store, q.hurt.Tenant, q.hurt.Cause))
+func (r reading) notes(all annotations.Annotations) annotations.Annotations {
+	if r.hurt != nil {
+		all.Add(fmt.Errorf("store %s of tenant %s may lack samples: %w", r.hurt.Store, r.hurt.Tenant, r.hurt.Cause))
 	}
 	return all
 }
 
+type querier struct {
+	storage.Querier
+	reading
+}
+
 func (q querier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints,
 	matchers ...*labels.Matcher) storage.SeriesSet {
-	return suspectSet{q.Querier.Select(ctx, sorted, hints, matchers...), q}
+	return suspectSet{q.Querier.Select(ctx, sorted, hints, matchers...), q.reading}
 }
 
 func (q querier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints,
@@ -175,7 +183,7 @@ func (q querier) LabelNames(ctx context.Context, hints *storage.LabelHints,
 
 type suspectSet struct {
 	storage.SeriesSet
-	of querier
+	of reading
 }
 
 func (s suspectSet) Err() error { return s.of.suspect(s.SeriesSet.Err()) }
@@ -184,10 +192,14 @@ func (s suspectSet) Warnings() annotations.Annotations { return s.of.notes(s.Ser
 
 type suspectChunkSet struct {
 	storage.ChunkSeriesSet
-	suspect func(error) error
+	of reading
 }
 
-func (s suspectChunkSet) Err() error { return s.suspect(s.ChunkSeriesSet.Err()) }
+func (s suspectChunkSet) Err() error { return s.of.suspect(s.ChunkSeriesSet.Err()) }
+
+func (s suspectChunkSet) Warnings() annotations.Annotations {
+	return s.of.notes(s.ChunkSeriesSet.Warnings())
+}
 
 func (q querier) Close() error {
 	defer q.release()
@@ -196,13 +208,12 @@ func (q querier) Close() error {
 
 type chunkQuerier struct {
 	storage.ChunkQuerier
-	release func()
-	suspect func(error) error
+	reading
 }
 
 func (q chunkQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints,
 	matchers ...*labels.Matcher) storage.ChunkSeriesSet {
-	return suspectChunkSet{q.ChunkQuerier.Select(ctx, sorted, hints, matchers...), q.suspect}
+	return suspectChunkSet{q.ChunkQuerier.Select(ctx, sorted, hints, matchers...), q.reading}
 }
 
 func (q chunkQuerier) Close() error {

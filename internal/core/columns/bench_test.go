@@ -61,11 +61,14 @@ func BenchmarkQueries(b *testing.B) {
 			b.Run("columns", func(b *testing.B) {
 				run(b, func() (promql.Query, error) { return columns.New(db, most, prepare) })
 			})
+			b.Run("chunks", func(b *testing.B) {
+				run(b, func() (promql.Query, error) { return columns.New(inChunks{db}, most, prepare) })
+			})
 		})
 	}
 }
 
-func benchData(b *testing.B, series int, kind string, every, over time.Duration) storage.Queryable {
+func benchData(b *testing.B, series int, kind string, every, over time.Duration) *tsdb.DB {
 	b.Helper()
 	o := tsdb.DefaultOptions()
 	o.OutOfOrderTimeWindow = over.Milliseconds() // since one series is written after the other

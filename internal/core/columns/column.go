@@ -9,13 +9,14 @@ import (
 
 // column has the samples of one series, in order of time and without stale markers, and a window of
 // them. Samples before the window are dropped from time to time, so a column is about as large as its
-// largest window.
+// largest window. Its samples come from an iterator, or, if all are floats, from chunks: see chunked.
 type column struct {
 	it   chunkenc.Iterator
 	kind chunkenc.ValueType // of the iterator's sample, which is not in the column yet
 	t    int64              // its time
 	v    float64            // its value, if it is a float
 
+	chunked    chunked
 	floats     list[promql.FPoint]
 	resets     resets
 	histograms list[promql.HPoint]
@@ -24,17 +25,23 @@ type column struct {
 	free       []*histogram.FloatHistogram // used again, as by the engine
 }
 
-// list is a list with a window from `lo` on. `dropped` elements were before the list.
+// list is a list with a window from `lo` to `hi`. `dropped` elements were before the list.
 type list[P any] struct {
 	all     []P
-	lo      int
+	lo, hi  int
 	dropped int
 }
 
-func (l *list[P]) window() []P { return l.all[l.lo:] }
+func (l *list[P]) window() []P { return l.all[l.lo:l.hi] }
 
-// end is the position after the last element, counted from the first element of the series.
-func (l *list[P]) end() int { return l.dropped + len(l.all) }
+// end is the position after the window, counted from the first element of the series.
+func (l *list[P]) end() int { return l.dropped + l.hi }
+
+// add adds an element to the window, which is at the end of the list.
+func (l *list[P]) add(p P) {
+	l.all = append(l.all, p)
+	l.hi = len(l.all)
+}
 
 // dropAt is how many elements before the window are kept at least, so that dropping is rare.
 const dropAt = 1024
@@ -49,7 +56,7 @@ func (l *list[P]) trim(dropping func([]P)) {
 	}
 	l.dropped += l.lo
 	l.all = l.all[:copy(l.all, l.all[l.lo:])]
-	l.lo = 0
+	l.lo, l.hi = 0, l.hi-l.lo
 }
 
 func (l *list[P]) reset() { *l = list[P]{all: l.all[:0]} }
@@ -63,6 +70,14 @@ type resets struct {
 
 // begin begins with the first sample of a series.
 func (c *column) begin(it chunkenc.Iterator, wantResets bool) {
+	c.empty(wantResets)
+	c.chunked.is = false
+	c.it = it
+	c.took(it.Next())
+}
+
+// empty forgets the series before.
+func (c *column) empty(wantResets bool) {
 	c.recycle(c.histograms.all)
 	c.floats.reset()
 	c.histograms.reset()
@@ -70,8 +85,6 @@ func (c *column) begin(it chunkenc.Iterator, wantResets bool) {
 	c.size = 0
 	c.resets.reset()
 	c.resets.wanted = wantResets
-	c.it = it
-	c.took(it.Next())
 }
 
 func (c *column) recycle(points []promql.HPoint) {
@@ -92,11 +105,14 @@ func (c *column) took(kind chunkenc.ValueType) {
 }
 
 // held is the number of samples in the window, as the engine counts them.
-func (c *column) held() int { return len(c.floats.all) - c.floats.lo + c.size }
+func (c *column) held() int { return c.floats.hi - c.floats.lo + c.size }
 
 // advance moves the window to the times after `mint` up to `maxt`. It returns the number of samples
 // in the window that are later than the window before.
 func (c *column) advance(mint, maxt int64) (fresh int, err error) {
+	if c.chunked.is {
+		return c.advanceChunks(mint, maxt)
+	}
 	floats, histograms := c.floats.end(), c.histograms.end()
 	if c.kind != chunkenc.ValNone && c.t < mint {
 		c.took(c.it.Seek(mint))
@@ -126,9 +142,9 @@ func (c *column) addFloat() {
 	}
 	n := len(c.floats.all)
 	if c.resets.wanted && n > 0 && c.v < c.floats.all[n-1].F {
-		c.resets.all = append(c.resets.all, c.floats.end())
+		c.resets.add(c.floats.end())
 	}
-	c.floats.all = append(c.floats.all, promql.FPoint{T: c.t, F: c.v})
+	c.floats.add(promql.FPoint{T: c.t, F: c.v})
 }
 
 func (c *column) addHistogram() {
@@ -143,18 +159,18 @@ func (c *column) addHistogram() {
 	}
 	size := histogramSize(h)
 	c.size += size
-	c.sizes.all = append(c.sizes.all, size)
-	c.histograms.all = append(c.histograms.all, promql.HPoint{T: t, H: h})
+	c.sizes.add(size)
+	c.histograms.add(promql.HPoint{T: t, H: h})
 }
 
 // leave moves the beginning of the window after `mint`.
 func (c *column) leave(mint int64) {
 	f := &c.floats
-	for f.lo < len(f.all) && f.all[f.lo].T <= mint {
+	for f.lo < f.hi && f.all[f.lo].T <= mint {
 		f.lo++
 	}
 	r := &c.resets
-	for r.lo < len(r.all) && r.all[r.lo] <= f.dropped+f.lo { // the float before this reset is outside
+	for r.lo < r.hi && r.all[r.lo] <= f.dropped+f.lo { // the float before this reset is outside
 		r.lo++
 	}
 	h := &c.histograms

@@ -179,7 +179,23 @@ func compare(t *testing.T, from storage.Queryable, q query) (taken bool) {
 		t.Fatal(err)
 	}
 	defer got.Close()
-	w, g := want.Exec(context.Background()), got.Exec(context.Background())
+	w := want.Exec(context.Background())
+	same(t, q, want, w, got)
+	if db, ok := from.(*tsdb.DB); ok {
+		chunked, err := columns.New(inChunks{db}, q.maxSamples, q.on(e))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer chunked.Close()
+		same(t, q, want, w, chunked)
+	}
+	return got.Taken()
+}
+
+// same checks that a query has the result of the engine, and its statistics.
+func same(t *testing.T, q query, want promql.Query, w *promql.Result, got *columns.Query) {
+	t.Helper()
+	g := got.Exec(context.Background())
 	// The order of these results is chance in the engine, too.
 	unordered := strings.Contains(q.text, "histogram_quantile") || strings.Contains(q.text, "count_values")
 	if a, b := text(w, unordered), text(g, unordered); a != b {
@@ -188,8 +204,37 @@ func compare(t *testing.T, from storage.Queryable, q query) (taken bool) {
 	if a, b := counted(want), counted(got.Query); a != b && w.Err == nil {
 		t.Errorf("the engine counts %+v, we count %+v", a, b)
 	}
-	return got.Taken()
 }
+
+// inChunks is a database that selects series in chunks, too.
+type inChunks struct{ *tsdb.DB }
+
+func (db inChunks) Querier(mint, maxt int64) (storage.Querier, error) {
+	samples, err1 := db.DB.Querier(mint, maxt)
+	inChunks, err2 := db.DB.ChunkQuerier(mint, maxt)
+	return bothQuerier{samples, inChunks}, errors.Join(err1, err2)
+}
+
+type bothQuerier struct {
+	storage.Querier
+	inChunks storage.ChunkQuerier
+}
+
+func (q bothQuerier) SelectChunks(ctx context.Context, sorted bool, hints *storage.SelectHints,
+	matchers ...*labels.Matcher) columns.ChunkSet {
+	return chunkSet{q.inChunks.Select(ctx, sorted, hints, matchers...)}
+}
+
+func (q bothQuerier) Close() error { return errors.Join(q.Querier.Close(), q.inChunks.Close()) }
+
+type chunkSet struct{ storage.ChunkSeriesSet }
+
+func (s chunkSet) At() columns.ChunkSeries {
+	of := s.ChunkSeriesSet.At()
+	return columns.ChunkSeries{Labels: of.Labels(), Stored: of}
+}
+
+func (s chunkSet) Live() storage.SeriesSet { return storage.EmptySeriesSet() }
 
 // counts are the statistics of a query.
 type counts struct{ total, read, peak int64 }

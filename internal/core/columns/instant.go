@@ -8,6 +8,25 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 )
 
+// newest returns the newest sample at a time, which is not before the last call's. It is not ok if the sample is
+// older than the look-back delta.
+type newest func(ref int64) (v float64, h *histogram.FloatHistogram, ok bool, err error)
+
+// instant returns the newest sample of a column of floats from chunks, with stale markers.
+func (c *column) instant(lookback int64) newest {
+	return func(ref int64) (v float64, _ *histogram.FloatHistogram, ok bool, err error) {
+		if _, err := c.advance(ref-lookback, ref); err != nil {
+			return 0, nil, false, err
+		}
+		window := c.floats.window()
+		if len(window) == 0 {
+			return 0, nil, false, nil
+		}
+		v = window[len(window)-1].F
+		return v, nil, !value.IsStaleNaN(v), nil
+	}
+}
+
 // instant reads a series like the engine's selector: the newest sample at a time, if it is not older
 // than the look-back delta. It seeks where the engine seeks, since seeking changes what histograms
 // say about resets.
@@ -32,7 +51,7 @@ func newInstant(it chunkenc.Iterator, lookback int64) instant {
 	return instant{it: it, lookback: lookback, now: sample{kind: it.Next(), t: never}, before: sample{t: never}}
 }
 
-// at returns the sample at time `ref`, which is not before the last call's.
+// at is a newest.
 func (i *instant) at(ref int64) (v float64, h *histogram.FloatHistogram, ok bool, err error) {
 	if oldest := ref - i.lookback; i.now.kind != chunkenc.ValNone && oldest > i.now.t {
 		i.before.t = never

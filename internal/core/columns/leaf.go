@@ -108,16 +108,35 @@ func (e *evaluation) evaluate(s storage.Series) error {
 	if err := contextDone(e.ctx); err != nil {
 		return err
 	}
-	e.row.reset()
 	e.inner = s.Iterator(e.inner)
 	if e.call == nil {
-		return e.instants(e.inner)
+		in := newInstant(e.inner, e.plan.lookback)
+		return e.instants(in.at)
 	}
-	err := e.ranges(e.inner, s.Labels())
+	e.column.begin(e.inner, e.function.rises)
+	return e.ranges(s.Labels())
+}
+
+// evaluateChunks is evaluate for a series in chunks.
+func (e *evaluation) evaluateChunks(s ChunkSeries) error {
+	if err := contextDone(e.ctx); err != nil {
+		return err
+	}
+	if e.call == nil {
+		e.column.beginChunks(s, false, true)
+		return e.instants(e.column.instant(e.plan.lookback))
+	}
+	e.column.beginChunks(s, e.function.rises, false)
+	return e.ranges(s.Labels)
+}
+
+// ranges fills the row with the results of a range function. The column has begun.
+func (e *evaluation) ranges(of labels.Labels) error {
+	err := e.windows(of)
 	if err != nil || e.seen == nil || len(e.row.floats)+len(e.row.histograms) == 0 {
 		return err
 	}
-	hash := e.labels(s.Labels()).Hash()
+	hash := e.labels(of).Hash()
 	_, had := e.seen[hash]
 	e.twice = e.twice || had
 	e.seen[hash] = struct{}{}
@@ -132,10 +151,10 @@ func (e *evaluation) end() error {
 	return nil
 }
 
-// ranges evaluates a range function at all steps.
-func (e *evaluation) ranges(it chunkenc.Iterator, of labels.Labels) error {
+// windows evaluates a range function at all steps.
+func (e *evaluation) windows(of labels.Labels) error {
 	p := e.plan
-	e.column.begin(it, e.function.rises)
+	e.row.reset()
 	e.function.begin(e, of)
 	window := 0
 	last := p.start + int64(p.steps-1)*p.interval
@@ -192,13 +211,13 @@ func (e *evaluation) noteCounter(of labels.Labels) {
 	e.plan.notes.Add(annotations.NewPossibleNonCounterInfo(name, e.call.Args[0].PositionRange()))
 }
 
-// instants takes the newest sample at each step, if it is not older than the look-back delta.
-func (e *evaluation) instants(it chunkenc.Iterator) error {
+// instants takes the newest sample at each step, if it is not older than the look-back delta. `newest` finds it.
+func (e *evaluation) instants(newest newest) error {
 	p := e.plan
-	in := newInstant(it, p.lookback)
+	e.row.reset()
 	last := p.start + int64(p.steps-1)*p.interval
 	for ts := p.start; ts <= last; ts += p.interval {
-		f, h, ok, err := in.at(ts - e.offset)
+		f, h, ok, err := newest(ts - e.offset)
 		if err != nil {
 			return err
 		}

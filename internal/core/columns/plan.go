@@ -229,8 +229,7 @@ func (q querier) Select(ctx context.Context, sorted bool, hints *storage.SelectH
 	matchers ...*labels.Matcher) storage.SeriesSet {
 	if len(matchers) > 0 {
 		if l := q.plan.leaves[matchers[0]]; l != nil {
-			l.selector.UnexpandedSeriesSet = q.Querier.Select(ctx, sorted, &l.hints, l.selector.LabelMatchers...)
-			return newResults(ctx, l)
+			return newResults(ctx, l, q.Querier, sorted)
 		}
 	}
 	return q.Querier.Select(ctx, sorted, hints, matchers...)

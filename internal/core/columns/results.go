@@ -2,6 +2,7 @@ package columns
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"github.com/prometheus/prometheus/model/histogram"
@@ -12,13 +13,25 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// newResults returns a leaf's results as the series of the selector in its place.
-func newResults(ctx context.Context, l *leaf) storage.SeriesSet {
-	r := results{leaf: l, ctx: ctx, from: l.selector.UnexpandedSeriesSet}
-	if l.agg != nil {
-		return &aggregated{results: r}
+// newResults returns a leaf's results as the series of the selector in its place. An aggregation reads chunks if it
+// can, since it can begin again with samples.
+func newResults(ctx context.Context, l *leaf, q storage.Querier, sorted bool) storage.SeriesSet {
+	samples := func() storage.SeriesSet { return q.Select(ctx, sorted, &l.hints, l.selector.LabelMatchers...) }
+	if l.agg == nil {
+		return &single{results: results{leaf: l, ctx: ctx, from: samples()}}
 	}
-	return &single{results: r}
+	a := &aggregated{results: results{leaf: l, ctx: ctx}, samples: samples}
+	if c, ok := q.(ChunkSelector); ok {
+		hints := l.hints
+		hints.DisableTrimming = true // otherwise chunks at the ends would be encoded again
+		a.chunks = c.SelectChunks(ctx, sorted, &hints, l.selector.LabelMatchers...)
+	}
+	if a.chunks != nil {
+		a.from = a.chunks.Live()
+	} else {
+		a.from = samples()
+	}
+	return a
 }
 
 // results is what both kinds of a leaf's results have in common. They begin when the engine first
@@ -34,6 +47,7 @@ type results struct {
 // start makes the evaluation. It returns false after an error.
 func (r *results) start() bool {
 	if r.begun == nil && r.err == nil {
+		r.selector.UnexpandedSeriesSet = r.from // where the engine's functions look for live samples
 		if r.begun, r.err = r.begin(r.ctx); r.err != nil {
 			r.plan.fail(r.err)
 		}
@@ -96,37 +110,86 @@ func (s singleSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 // aggregated has the results of an aggregation, which are ready when the engine asks for the first.
 type aggregated struct {
 	results
-	groups *groups
-	next   int
-	row    row
+	chunks  ChunkSet                 // nil if `from` has the series
+	samples func() storage.SeriesSet // selects samples in place of chunks
+	groups  *groups
+	next    int
+	row     row
 }
 
 // Next is part of storage.SeriesSet.
 func (a *aggregated) Next() bool {
-	if a.groups == nil {
-		if !a.start() {
-			return false
-		}
-		a.groups = newGroups(a.plan, a.agg)
-		if a.err = a.all(); a.err != nil {
-			a.plan.fail(a.err)
-		}
+	if a.groups == nil && !a.aggregate() {
+		return false
 	}
 	a.next++
 	return a.err == nil && a.next <= len(a.groups.all)
 }
 
+// aggregate evaluates all series. If their samples turn out not to be in chunks of floats, it begins again with
+// samples, and counts the samples anew.
+func (a *aggregated) aggregate() bool {
+	if !a.start() {
+		return false
+	}
+	total, read := a.plan.samples.TotalSamples, a.plan.samples.SamplesRead
+	err := a.all()
+	if errors.Is(err, ErrNoChunks) {
+		a.plan.samples.TotalSamples, a.plan.samples.SamplesRead = total, read
+		a.chunks, a.from, a.begun = nil, a.samples(), nil
+		if !a.start() {
+			return false
+		}
+		err = a.all()
+	}
+	if err != nil {
+		a.err = a.plan.fail(err)
+	}
+	return err == nil
+}
+
+// all adds all series to their groups. An error of the set is left to Err.
 func (a *aggregated) all() error {
+	a.groups = newGroups(a.plan, a.agg)
 	e := a.begun
-	for a.from.Next() {
-		s := a.from.At()
-		if err := e.evaluate(s); err != nil {
+	if a.chunks != nil {
+		for a.chunks.Next() {
+			s := a.chunks.At()
+			if err := e.evaluateChunks(s); err != nil {
+				return err
+			}
+			a.groups.add(a.labels(s.Labels), &e.row)
+		}
+		if err := a.chunks.Err(); errors.Is(err, ErrNoChunks) {
 			return err
 		}
-		a.groups.add(a.labels(s.Labels()), &e.row)
+	} else {
+		for a.from.Next() {
+			s := a.from.At()
+			if err := e.evaluate(s); err != nil {
+				return err
+			}
+			a.groups.add(a.labels(s.Labels()), &e.row)
+		}
 	}
 	a.plan.samples.UpdatePeak(e.base)
 	return e.end()
+}
+
+// Err is part of storage.SeriesSet.
+func (a *aggregated) Err() error {
+	if a.err == nil && a.chunks != nil {
+		return a.chunks.Err()
+	}
+	return a.results.Err()
+}
+
+// Warnings is part of storage.SeriesSet.
+func (a *aggregated) Warnings() annotations.Annotations {
+	if a.chunks != nil {
+		return a.chunks.Warnings()
+	}
+	return a.results.Warnings()
 }
 
 // At is part of storage.SeriesSet.

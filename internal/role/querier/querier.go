@@ -193,8 +193,8 @@ func (s *source) samples(ctx context.Context, sel selection, hints *storage.Sele
 	return answer{SeriesSet: merged, live: live.series, width: sel.width}
 }
 
-// chunks merges the chunks of the stores. It returns an error if a store is broken or lacks samples:
-// only remote read reads chunks, and its answers have no field for a warning.
+// chunks merges the chunks of the stores. It returns an error if a store is broken, damaged or lacks samples:
+// only remote read uses it, and its answers have no field for a warning.
 func (s *source) chunks(ctx context.Context, sel selection, hints *storage.SelectHints,
 	matchers []*labels.Matcher) storage.ChunkSeriesSet {
 	if err := cmp.Or(sel.stale, sel.short); err != nil {
@@ -207,7 +207,11 @@ func (s *source) chunks(ctx context.Context, sel selection, hints *storage.Selec
 			return storage.ErrChunkSeriesSet(err)
 		}
 		s.opened = append(s.opened, q)
-		sets = append(sets, q.Select(ctx, true, hints, matchers...))
+		set := q.Select(ctx, true, hints, matchers...)
+		if notes := set.Warnings(); len(notes) > 0 {
+			return storage.ErrChunkSeriesSet(errors.Join(notes.AsErrors()...))
+		}
+		sets = append(sets, set)
 	}
 	return storage.NewMergeChunkSeriesSet(sets, limitOf(hints),
 		storage.NewCompactingChunkSeriesMerger(storage.ChainedSeriesMerge))
