@@ -1,14 +1,11 @@
 package server
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
-	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/lib/atomicfile"
-	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 // openDirectory locks the data directory, so that no other process uses it.
@@ -19,30 +16,6 @@ func (s *server) openDirectory() error {
 	}
 	s.lock = &lock
 	return nil
-}
-
-// checkMounts refuses a node's data directory in which stores or logs are on a mount of their own. Nodes give, take and
-// set aside data by links and renames, which would fail on the day on which they are needed.
-func (s *server) checkMounts() error {
-	if s.config.Cluster.Node == "" {
-		return nil
-	}
-	var paths []string
-	for _, pattern := range []string{"tsdb", "tsdb/*", "tsdb/*/*", filepath.Dir(answer.GroupPath), answer.GroupPath,
-		"events.db", "fill", copiesPath} {
-		found, err := filepath.Glob(s.path(filepath.FromSlash(pattern)))
-		if err != nil {
-			return err
-		}
-		paths = append(paths, found...)
-	}
-	path, err := files.Elsewhere(s.config.DataDir, paths)
-	if err == nil && path != "" {
-		err = conf.Mistake(fmt.Errorf("%s is on another mount than the data directory %s, but a node of a cluster renames "+
-			"and links files between them: stop the server, copy the data to one file system, and mount it at %[2]s",
-			path, s.config.DataDir))
-	}
-	return err
 }
 
 // path returns a path below the data directory.

@@ -23,12 +23,38 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/checkpoint"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/filler"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // copiesPath is the directory of copies for other nodes, below the data directory.
 const copiesPath = "copies"
+
+// checkMounts refuses a node's data directory in which stores or logs are on a mount of their own. Nodes give, take and
+// set aside data by links and renames, which would fail on the day on which they are needed.
+func (s *server) checkMounts() error {
+	if s.config.Cluster.Node == "" {
+		return nil
+	}
+	var paths []string
+	for _, pattern := range []string{"tsdb", "tsdb/*", "tsdb/*/*", "groups", "groups/*", "events.db", "fill", copiesPath} {
+		found, err := fs.Glob(os.DirFS(s.config.DataDir), pattern)
+		if err != nil {
+			return err
+		}
+		for _, name := range found {
+			paths = append(paths, s.path(filepath.FromSlash(name)))
+		}
+	}
+	path, err := files.Elsewhere(s.config.DataDir, paths)
+	if err == nil && path != "" {
+		err = conf.Mistake(fmt.Errorf("%s is on another mount than the data directory %s, but a node of a cluster renames "+
+			"and links files between them: stop the server, copy the data to one file system, and mount it at %[2]s",
+			path, s.config.DataDir))
+	}
+	return err
+}
 
 // openFilling prepares a node to fill other nodes, and to be filled.
 func (s *server) openFilling() (err error) {
