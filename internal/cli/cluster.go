@@ -461,6 +461,8 @@ func printUnusual(b *strings.Builder, n *answer.ClusterNode) {
 		switch {
 		case pin == "checkpoint":
 			say("its log grows until a checkpoint succeeds")
+		case pin == "backup":
+			say("its log is kept while a backup is made")
 		case strings.HasPrefix(pin, "fill of node "):
 			say("its log is kept for the %s", pin)
 		default:

@@ -153,12 +153,13 @@ func TestClusterStatusOfAFill(t *testing.T) {
 	server, _ := answering(t, http.StatusOK, `{"status":"success","data":{"leader":"a","nodes":[{"name":"d","part":"joining",
 "fill":{"from":"a","bytes":1073741824,"of_bytes":4294967296,"seconds":60,"eta_seconds":180.2,"failures":1,"error":"its disk"}},
 {"name":"e","fill":{"from":"","bytes":0,"of_bytes":0,"seconds":1,"eta_seconds":null,"failures":0}},
-{"name":"a","ready":true,"log_pins":["fill of node d"]}]}}`)
+{"name":"a","ready":true,"log_pins":["backup","fill of node d"]}]}}`)
 	_, stdout, _ := freshet(t, "cluster", "status", "--server", server)
 	for _, want := range []string{
 		"node d is filled: 1.0 GiB of 4.0 GiB, from node a, about 3m0s left\n",
 		"node d: 1 tries to fill it failed, the last with: its disk\n",
 		"node e is filled: 0 B of 0 B, no node gives its data now\n",
+		"node a: its log is kept while a backup is made\n",
 		"node a: its log is kept for the fill of node d\n",
 	} {
 		if !strings.Contains(stdout, want) {

@@ -135,31 +135,29 @@ func (s *snapshots) fillFromGroup(
 	if err := s.catchUp(ctx); err != nil {
 		return 0, err
 	}
-	base, reaches, err := s.group.Save(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("write a checkpoint for the snapshot: %w", err)
-	}
-	copied, err := s.stores.Copy(ctx, filepath.Join(dir, "tsdb"))
-	if err != nil {
-		return 0, err
-	}
-	if err := settle(filepath.Join(dir, "tsdb"), copied); err != nil {
-		return 0, err
-	}
-	told(answer.SnapshotStep{File: "tsdb", Bytes: sum(copied)})
-	if err := s.copyRest(ctx, dir, told); err != nil {
-		return 0, err
-	}
 	to, err := files.Open(filepath.Join(dir, filepath.FromSlash(answer.GroupPath)))
 	if err != nil {
 		return 0, err
 	}
-	entry = max(reaches, s.group.Status().Applied)
-	if err := s.group.CopyLog(to, base, entry); err != nil {
+	entry, err = s.group.CopyWith(ctx, to, func() error { return s.copyStores(ctx, dir, told) })
+	if err != nil {
 		return 0, err
 	}
 	told(answer.SnapshotStep{File: answer.GroupPath})
 	return entry, nil
+}
+
+// copyStores copies what the entries of a group's log are stored in.
+func (s *snapshots) copyStores(ctx context.Context, dir string, told func(answer.SnapshotStep)) error {
+	copied, err := s.stores.Copy(ctx, filepath.Join(dir, "tsdb"))
+	if err != nil {
+		return err
+	}
+	if err := settle(filepath.Join(dir, "tsdb"), copied); err != nil {
+		return err
+	}
+	told(answer.SnapshotStep{File: "tsdb", Bytes: sum(copied)})
+	return s.copyRest(ctx, dir, told)
 }
 
 // catchUpTime bounds how long a snapshot waits for a leader, and for entries that this node lacks.

@@ -253,45 +253,53 @@ func (g *Group) rewriteNotes(base uint64) {
 // pinTime is how long a pin lasts if it is not renewed.
 const pinTime = time.Minute
 
-// pin keeps entries in the log for a node that is being filled.
+// pin keeps entries in the log for a copy of this member.
 type pin struct {
-	from  uint64 // the last entry that the node does not need
-	until time.Time
+	from  uint64    // the last entry that the copy does not need
+	until time.Time // zero: until it is removed
 }
+
+// pinnedByBackup says that the log keeps entries for a copy by CopyWith.
+const pinnedByBackup = "backup"
 
 // Pin keeps the entries after `from` in the log for a minute, so that a node that is being filled can go on from
 // there. If the log has more than 4 GiB, it keeps them no longer. A later call for the same node replaces the pin;
 // one with math.MaxUint64 ends it.
 func (g *Group) Pin(node string, from uint64) {
+	g.pin("fill of node "+node, pin{from, time.Now().Add(pinTime)})
+}
+
+// pin replaces the pin that has a name; a pin from `never` ends it.
+func (g *Group) pin(name string, p pin) {
 	g.pinning.Lock()
 	defer g.pinning.Unlock()
 	if g.pins == nil {
 		g.pins = map[string]pin{}
 	}
-	if delete(g.pins, node); from != never {
-		g.pins[node] = pin{from, time.Now().Add(pinTime)}
+	if delete(g.pins, name); p.from != never {
+		g.pins[name] = p
 	}
 }
 
-// pinned returns the lowest index from which the log is pinned, and the nodes for which it is, in order. Pins do
-// not count for a log that has more than unsyncedBytes.
-func (g *Group) pinned() (from uint64, nodes []string) {
+// pinned returns the lowest index from which the log is pinned, and the names of the pins, in order. Pins do not
+// count for a log that has more than unsyncedBytes.
+func (g *Group) pinned() (from uint64, names []string) {
 	from = never
 	if g.log.Bytes() > g.unsyncedBytes {
 		return from, nil
 	}
 	g.pinning.Lock()
 	defer g.pinning.Unlock()
-	for node, p := range g.pins {
-		if time.Now().After(p.until) {
-			delete(g.pins, node)
+	for name, p := range g.pins {
+		if !p.until.IsZero() && time.Now().After(p.until) {
+			delete(g.pins, name)
 			continue
 		}
 		from = min(from, p.from)
-		nodes = append(nodes, node)
+		names = append(names, name)
 	}
-	slices.Sort(nodes)
-	return from, nodes
+	slices.Sort(names)
+	return from, names
 }
 
 // saved is a checkpoint that is in place.
@@ -337,11 +345,44 @@ func (g *Group) tellSaved(asked []chan saved, base uint64, err error) {
 // CopyLog writes to an empty directory what another member needs to begin with a checkpoint that Save returned: the
 // checkpoint, and a log with the entries behind it up to `reaches`. The log has no votes.
 func (g *Group) CopyLog(to segment.FS, base, reaches uint64) error {
+	if err := g.copyCheckpoint(to, base); err != nil {
+		return err
+	}
+	return g.copyEntries(to, base, reaches)
+}
+
+func (g *Group) copyCheckpoint(to segment.FS, base uint64) error {
 	if err := checkpoint.Copy(g.FS, to, base); err != nil {
 		return fmt.Errorf("copy the checkpoint at entry %d: %w", base, err)
 	}
-	if err := g.log.CopyTo(to, g.Mark, base, reaches); err != nil {
-		return fmt.Errorf("copy the entries %d to %d of the log: %w", base+1, reaches, err)
+	return nil
+}
+
+// copyEntries writes a log with the entries behind `base`, up to `last`.
+func (g *Group) copyEntries(to segment.FS, base, last uint64) error {
+	if err := g.log.CopyTo(to, g.Mark, base, last); err != nil {
+		return fmt.Errorf("copy the entries %d to %d of the log: %w", base+1, last, err)
 	}
 	return nil
+}
+
+// CopyWith does what CopyLog does, and calls `others` between the checkpoint and the log, to copy what may be newer
+// than the checkpoint. `others` may take long: the checkpoint is copied before newer ones replace it, and the log keeps
+// the entries behind it meanwhile. Only one call may run at a time. `last` is the last entry in the copied log, and all
+// entries that `others` may have copied are in it.
+func (g *Group) CopyWith(ctx context.Context, to segment.FS, others func() error) (last uint64, err error) {
+	base, reaches, err := g.Save(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("write a checkpoint: %w", err)
+	}
+	g.pin(pinnedByBackup, pin{from: base})
+	defer g.pin(pinnedByBackup, pin{from: never})
+	if err := g.copyCheckpoint(to, base); err != nil {
+		return 0, err
+	}
+	if err := others(); err != nil {
+		return 0, err
+	}
+	last = max(reaches, g.Applied())
+	return last, g.copyEntries(to, base, last)
 }

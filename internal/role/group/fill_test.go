@@ -84,6 +84,62 @@ func TestAMemberBeginsWithACopy(t *testing.T) {
 	})
 }
 
+// A backup copies stores for long, and checkpoints are made meanwhile. Its copy begins with the checkpoint from before
+// the stores, and has all entries that the stores have.
+func TestABackupUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStores(t)
+		p := start(t, memfs.New(), s, func(o *Options) { o.Config.Checkpoint = conf.Bytes(1000) })
+		total := 0.0
+		write := func(seconds int) {
+			for range seconds {
+				p.mustCount("a", "c", 1)
+				total++
+				time.Sleep(time.Second)
+			}
+		}
+		write(50)
+		to, copied := memfs.New(), newStores(t)
+		before := p.Status().Base
+		last, err := p.CopyWith(t.Context(), to, func() error {
+			write(100)
+			if pins := p.Status().LogPins; !slices.Equal(pins, []string{"backup"}) {
+				t.Errorf("the log says that it is pinned by %q", pins)
+			}
+			for key, samples := range s.have {
+				copied.have[key] = maps.Clone(samples)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.logPins() != nil {
+			t.Error("the log is pinned after the backup")
+		}
+		write(100)
+		if p.Status().Base <= before {
+			t.Fatal("the log was never cut off: the test shows nothing")
+		}
+		p.terminate()
+		log, err := entrylog.Open(to, entrylog.Options{})
+		if err != nil || log.Last() != last {
+			t.Fatalf("the backup ends with entry %d, want %d; error %v", log.Last(), last, err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		q := start(t, to, copied)
+		if got := q.Restored(); got.New || got.Checkpoint == nil || got.Checkpoint.Base != log.Base() {
+			t.Errorf("the backup has %+v, and its log begins behind entry %d", got, log.Base())
+		}
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		copied.check("a", "c", total-100)
+		q.terminate()
+	})
+}
+
 // Save writes no second checkpoint if the first has everything: the checkpoint before it stays.
 func TestSaveKeepsTheCheckpointBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -130,7 +130,7 @@ type Group struct {
 	grown     atomic.Int64  // bytes of entries since the last checkpoint began
 
 	pinning sync.Mutex
-	pins    map[string]pin // by node
+	pins    map[string]pin // by the name in Status.LogPins
 
 	sends   bool // this member sends what is forwarded
 	notesAt int  // ticks until the leader notes again what is forwarded

@@ -55,7 +55,7 @@ type Status struct {
 	Leaderless, LeaderlessSum time.Duration
 
 	LogBytes int64
-	LogPins  []string      // what keeps old entries in the log: pinnedByCheckpoint, TENANT/STORE, or a fill
+	LogPins  []string      // what keeps old entries in the log: pinnedByCheckpoint, TENANT/STORE, a fill or a backup
 	LogTook  time.Duration // the longest write to the log in the last 10 s, even if it has not ended
 	Marks    []marks.Mark  // hashes of the state
 
@@ -76,11 +76,8 @@ func (g *Group) logPins() (all []string) {
 	case g.synced < g.base:
 		all = slices.Clone(g.unsynced)
 	}
-	_, nodes := g.pinned()
-	for _, node := range nodes {
-		all = append(all, "fill of node "+node)
-	}
-	return all
+	_, names := g.pinned()
+	return append(all, names...)
 }
 
 // appends measures the writes to the log. It shows a write on a hanging disk before the write ends.
