@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/lib/run"
@@ -71,7 +72,7 @@ func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout
 	go limitGarbage(ctx, c)
 	s, err := newServer(c, from, prometheus.NewRegistry(), logger)
 	if err != nil {
-		return errors.Join(err, s.close())
+		return errors.Join(files.ExplainDenied(c.DataDir, err), s.close())
 	}
 	retiring.Store(&s.retirement)
 	defer context.AfterFunc(signaled, func() {
@@ -83,7 +84,7 @@ func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout
 	if signal := (run.SignalError{}); errors.As(context.Cause(ctx), &signal) {
 		logger.Info("stopped", "cause", signal)
 	}
-	return errors.Join(err, s.close())
+	return errors.Join(files.ExplainDenied(c.DataDir, err), s.close())
 }
 
 // retire makes this process unready at once, lets another node lead, and then waits for http.shutdown_delay. A process

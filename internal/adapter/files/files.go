@@ -55,14 +55,20 @@ func checkWritable(path string) error {
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
-// cause returns the kernel's error without the path, because the caller's message names the path.
+// cause returns an error whose text lacks the path, because the caller's message names the path.
 func cause(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {
-		return path.Err
+		return causeError{path}
 	}
 	return err
 }
+
+type causeError struct{ of *os.PathError }
+
+func (e causeError) Error() string { return e.of.Err.Error() }
+
+func (e causeError) Unwrap() error { return e.of }
 
 // List returns the names of the files in the directory.
 func (d Dir) List() ([]string, error) {
@@ -150,7 +156,7 @@ func LockDir(path string) (Lock, error) {
 	name := filepath.Join(path, lockName)
 	fd, err := syscall.Open(name, syscall.O_RDWR|syscall.O_CREAT|syscall.O_CLOEXEC, fileMode)
 	if err != nil {
-		return Lock{}, fmt.Errorf("lock data directory %s: open %s: %w", path, name, err)
+		return Lock{}, fmt.Errorf("lock data directory %s: %w", path, &os.PathError{Op: "open", Path: name, Err: err})
 	}
 	err = syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
