@@ -338,32 +338,6 @@ func (t *timedWrites) server(ctx context.Context, p *runningDatabase, begun time
 	return err
 }
 
-// settle waits until the process is idle, that is, until it has finished the work that remains from its
-// start or from its history.
-func (p *runningDatabase) settle(ctx context.Context, atMost time.Duration) error {
-	const (
-		look  = 500 * time.Millisecond
-		quiet = look / 20
-	)
-	for begun := time.Now(); time.Since(begun) < atMost; {
-		before, err := report.CPUTime(p.pid)
-		if err != nil {
-			return err
-		}
-		if err := wait(ctx, look); err != nil {
-			return err
-		}
-		after, err := report.CPUTime(p.pid)
-		if err != nil {
-			return err
-		}
-		if after-before < quiet {
-			return nil
-		}
-	}
-	return nil
-}
-
 func (m besideMeasurement) addTo(c *report.DashboardCost) {
 	m.alone.addTo(&c.Alone)
 	m.beside.addTo(&c.Beside)

@@ -71,6 +71,7 @@ type database struct {
 	name     string
 	group    report.Group
 	version2 bool // understands version 2.0
+	native   bool // keeps native histograms
 	start    func(ctx context.Context, dir string) (*runningDatabase, error)
 }
 
@@ -88,7 +89,7 @@ type runningDatabase struct {
 // given settings.
 func (l *lab) databases(settings ...string) (all []database) {
 	for _, p := range l.tsdbs {
-		all = append(all, database{name: p.Name, group: report.Peer, version2: p.Version2,
+		all = append(all, database{name: p.Name, group: report.Peer, version2: p.Version2, native: p.Native,
 			start: func(ctx context.Context, dir string) (*runningDatabase, error) {
 				r, err := p.Start(ctx, peersDir, dir)
 				if err != nil {
@@ -97,7 +98,7 @@ func (l *lab) databases(settings ...string) (all []database) {
 				return &runningDatabase{pid: r.PID, url: r.URL, flush: r.Flush, stop: r.Stop}, nil
 			}})
 	}
-	ours := database{name: "Freshet", group: report.Ours, version2: true,
+	ours := database{name: "Freshet", group: report.Ours, version2: true, native: true,
 		start: func(ctx context.Context, dir string) (*runningDatabase, error) {
 			f, err := startFreshet(ctx, l.freshet, dir, nil, append([]string{"--role", "all"}, settings...)...)
 			if err != nil {
@@ -220,4 +221,30 @@ func (p *runningDatabase) query(ctx context.Context, expr string, at int64) (uin
 		return 0, fmt.Errorf("query %s: the answer %.80q is not a number", expr, value)
 	}
 	return uint64(v), nil
+}
+
+// settle waits until the process is idle, that is, until it has finished the work that remains from its
+// start or from its history.
+func (p *runningDatabase) settle(ctx context.Context, atMost time.Duration) error {
+	const (
+		look  = 500 * time.Millisecond
+		quiet = look / 20
+	)
+	for begun := time.Now(); time.Since(begun) < atMost; {
+		before, err := report.CPUTime(p.pid)
+		if err != nil {
+			return err
+		}
+		if err := wait(ctx, look); err != nil {
+			return err
+		}
+		after, err := report.CPUTime(p.pid)
+		if err != nil {
+			return err
+		}
+		if after-before < quiet {
+			return nil
+		}
+	}
+	return nil
 }

@@ -75,10 +75,14 @@ func (p *runningDatabase) fresh(ctx context.Context) (time.Duration, error) {
 
 // writeOne writes one sample by remote write 1.0.
 func (p *runningDatabase) writeOne(ctx context.Context, name string, value float64, at time.Time) error {
-	message := prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
+	return p.send(ctx, &prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
 		Labels:  []prompb.Label{{Name: "__name__", Value: name}},
 		Samples: []prompb.Sample{{Value: value, Timestamp: at.UnixMilli()}},
-	}}}
+	}}})
+}
+
+// send sends a request of remote write 1.0.
+func (p *runningDatabase) send(ctx context.Context, message *prompb.WriteRequest) error {
 	raw, err := message.Marshal()
 	if err != nil {
 		return err
@@ -98,7 +102,7 @@ func (p *runningDatabase) writeOne(ctx context.Context, name string, value float
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err == nil && answer.StatusCode/100 != 2 {
-		err = fmt.Errorf("write %s: %s: %.200s", name, answer.Status, text)
+		err = fmt.Errorf("write: %s: %.200s", answer.Status, text)
 	}
 	return err
 }

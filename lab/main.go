@@ -11,6 +11,7 @@
 //	scale.go        large numbers of contexts
 //	rate.go         the highest rate without loss
 //	idle.go         what an idle receiver spends
+//	queries.go      what databases spend on queries
 //	cluster.go      what three nodes cost beside one machine
 //	fresh.go        how fresh answers are
 //	techniques.go   Go benchmarks of the ways to do one thing
@@ -178,6 +179,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if l.wants(clusterPart) {
 			all.Cluster = l.results.Cluster
+		}
+		if l.wants(queryPart) {
+			all.Queries = l.results.Queries
 		}
 		l.results = all
 	}

@@ -14,7 +14,7 @@ import (
 // standAlone reports whether all wanted parts stand alone: the page does not compare them with other
 // parts. Such parts may be measured on another day than the rest of the page.
 func standAlone(parts []string) bool {
-	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart, clusterPart}
+	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
 }
 
@@ -52,7 +52,7 @@ func (l *lab) peers(w *workload) (all []receiver) {
 // parts are the parts that can be measured alone.
 var parts = []string{
 	"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", techniquesPart,
-	remoteWritePart, fairnessPart, dashboardsPart, clusterPart,
+	remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart,
 }
 
 // newLab builds the programs and returns a lab that measures them.
@@ -84,7 +84,7 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 	if l.workloads, err = workloads(); err != nil {
 		return l, err
 	}
-	if (l.wants(remoteWritePart) || l.wants(dashboardsPart)) && !l.noDatabases {
+	if (l.wants(remoteWritePart) || l.wants(dashboardsPart) || l.wants(queryPart)) && !l.noDatabases {
 		if err := l.buildDatabases(ctx); err != nil {
 			return l, err
 		}
@@ -139,6 +139,9 @@ func (l *lab) measure(ctx context.Context) error {
 	}
 	if l.wants(clusterPart) && (!l.brief || len(l.only) > 0) {
 		steps = append(steps, l.clusterSteps()...)
+	}
+	if l.wants(queryPart) && (!l.brief || len(l.only) > 0) {
+		steps = append(steps, l.querySteps()...)
 	}
 	steps = append(steps, l.costSteps(l.peers)...)
 	if l.wants(techniquesPart) {

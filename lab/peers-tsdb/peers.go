@@ -28,6 +28,7 @@ type Peer struct {
 	Name     string // the name in its usual spelling
 	Version  string // version of the Go module
 	Version2 bool   // whether it understands remote write 2.0
+	Native   bool   // whether it keeps native histograms
 
 	folder  string   // the folder with its go.mod
 	pkg     string   // the package to build

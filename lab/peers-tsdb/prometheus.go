@@ -7,7 +7,7 @@ import (
 
 // prometheus is built without service discovery, since it scrapes nothing here.
 var prometheus = Peer{
-	Name: "Prometheus", Version: "v0.315.0", Version2: true,
+	Name: "Prometheus", Version: "v0.315.0", Version2: true, Native: true,
 	folder: "prometheus", pkg: "github.com/prometheus/prometheus/cmd/prometheus",
 	flags: []string{"-tags", "remove_all_sd"},
 	command: func(at place) ([]string, error) {

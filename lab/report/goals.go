@@ -38,6 +38,7 @@ func (r *Results) goals() string {
 	rows = append(rows, r.fairnessGoals()...)
 	rows = append(rows, r.dashboardGoals()...)
 	rows = append(rows, r.clusterGoals()...)
+	rows = append(rows, r.queryGoals()...)
 	return table([]string{"goal", "measured", "is:", "must be"}, grouped(rows))
 }
 

@@ -25,6 +25,7 @@ var sections = []struct {
 	{"pools", (*Results).pools},
 	{"clients", (*Results).clients},
 	{"remotewrite", (*Results).remoteWrite},
+	{"query", (*Results).queries},
 	{"fairness", (*Results).fairness},
 	{"dashboards", (*Results).dashboards},
 	{"cluster", (*Results).cluster},

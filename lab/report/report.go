@@ -9,6 +9,7 @@
 //	techniques.go   Go benchmarks
 //	dashboards.go   writes while dashboards are refreshed
 //	cluster.go      three nodes beside one machine
+//	queries.go      what databases spend on queries
 //	fairness.go     other tenants while one sends far too much
 //	remotewrite.go  databases
 //	memory.go       memory and large numbers of contexts
@@ -43,6 +44,7 @@ type Results struct {
 	Fairness    *Fairness    `json:"fairness,omitempty"`
 	Dashboards  *Dashboards  `json:"dashboards,omitempty"`
 	Cluster     *Cluster     `json:"cluster,omitempty"`
+	Queries     *Queries     `json:"queries,omitempty"`
 
 	LeftOut []string `json:"left_out,omitempty"` // parts that were wanted but not measured, and why
 }

@@ -146,6 +146,14 @@ func sample() *Results {
 						PerSecond: []float64{1e4}, Fresh: []float64{1300}},
 				},
 			}},
+		Queries: &Queries{Date: "2026-11-28", Machine: Machine{CPU: "A sixth", Cores: 2},
+			Versions: []Version{{"Freshet", "v6"}}, Repeats: 5, Queries: []Query{
+				{Text: "sum(x)", Hours: 6, Goal: 190, Costs: []QueryCost{
+					{Name: "Prometheus", Group: Peer, Millis: []float64{468, 470}},
+					{Name: "Freshet", Group: Ours, Millis: []float64{110, 105}}}},
+				{Text: "sum(native)", Hours: 168, Costs: []QueryCost{{Name: "Freshet", Group: Ours, Millis: []float64{12}}}},
+				{Text: "count(x)", Costs: []QueryCost{{Name: "Prometheus", Group: Peer, Millis: []float64{16}}}},
+			}},
 		Dashboards: &Dashboards{Date: "2026-11-24", Machine: Machine{CPU: "A fourth", Cores: 2},
 			Versions:   []Version{{"Freshet", "v4"}},
 			Dashboards: 10, Panels: 6, Every: 5, Series: 8000, History: 6, Interval: 15, Rate: 8000, Batch: 80,
@@ -329,6 +337,8 @@ func TestMissedGoals(t *testing.T) {
 		"a tenant that sends less than it should": {func(r *Results) { r.Fairness.Rate = []float64{190e3} },
 			"| 190,000 | 200,000, **missed** |"},
 		"a sample of the others": {func(r *Results) { r.Fairness.Stored-- }, "| 1 | 0, **missed** |"},
+		"a query that costs too much": {func(r *Results) { r.Queries.Queries[0].Costs[1].Millis = []float64{191} },
+			"| 191 | at most 190, **missed** |"},
 		"writes that wait": {func(r *Results) { besideOf(r).Beside.P99 = []float64{15} },
 			"| 15 | under 15, **missed** |"},
 		"a panel that is empty":           {func(r *Results) { besideOf(r).Empty = 1 }, "| 1 | 0, **missed** |"},
