@@ -71,8 +71,8 @@ remote_write:
 `, strings.TrimPrefix(target, "http://"), write, message))
 }
 
-// startPrometheus starts a Prometheus with a configuration and waits until it is ready.
-func startPrometheus(t *testing.T, settings string) *process {
+// startPrometheus starts a Prometheus with a configuration and further flags, and waits until it is ready.
+func startPrometheus(t *testing.T, settings string, flags ...string) *process {
 	t.Helper()
 	dir := dataDir(t)
 	config := filepath.Join(dir, "prometheus.yml")
@@ -80,9 +80,8 @@ func startPrometheus(t *testing.T, settings string) *process {
 		t.Fatal(err)
 	}
 	p := &process{dataDir: dir, output: &output{}, exited: make(chan struct{})}
-	p.cmd = exec.Command(prometheusBinary, "--config.file", config, "--storage.tsdb.path", dir, "--web.listen-address",
-		"127.0.0.1:0",
-		"--enable-feature", "exemplar-storage")
+	p.cmd = exec.Command(prometheusBinary, append([]string{"--config.file", config, "--storage.tsdb.path", dir,
+		"--web.listen-address", "127.0.0.1:0", "--enable-feature", "exemplar-storage"}, flags...)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {

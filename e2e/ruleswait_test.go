@@ -2,11 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -22,6 +21,7 @@ import (
 type feed struct {
 	patient bool // a write may fail, and is tried again
 	stalled atomic.Bool
+	taken   atomic.Int64 // when the last request was acknowledged, as Unix milliseconds
 	stop    chan struct{}
 	done    chan struct{}
 }
@@ -63,6 +63,7 @@ func feedTo(t *testing.T, to func() *process, patient bool) *feed {
 				return
 			}
 			next = last + 1
+			f.taken.Store(time.Now().UnixMilli())
 		}
 	}()
 	t.Cleanup(f.end)
@@ -108,10 +109,27 @@ groups:
   - {alert: AlwaysOn, expr: "level > 0"}
 `
 
+// firingSet is which alerts fire as of a time, by name.
+type firingSet struct {
+	at    time.Time
+	names string
+}
+
 // watchAlerts notes every change of the alerts that fire, until the test ends.
 func watchAlerts(t *testing.T, am *process) (changes func() []string) {
+	end := watchFiring(t, am)
+	return func() (log []string) {
+		for _, c := range end() {
+			log = append(log, c.names)
+		}
+		return log
+	}
+}
+
+// watchFiring is watchAlerts with the times of the changes.
+func watchFiring(t *testing.T, am *process) (changes func() []firingSet) {
 	stop, done := make(chan struct{}), make(chan struct{})
-	var log []string
+	var log []firingSet
 	go func() {
 		defer close(done)
 		before := ""
@@ -126,18 +144,13 @@ func watchAlerts(t *testing.T, am *process) (changes func() []string) {
 			if err != nil {
 				continue
 			}
-			var names []string
-			for name := range all {
-				names = append(names, name)
-			}
-			slices.Sort(names)
-			if now := strings.Join(names, " "); now != before {
-				log = append(log, now)
+			if now := strings.Join(slices.Sorted(maps.Keys(all)), " "); now != before {
+				log = append(log, firingSet{time.Now(), now})
 				before = now
 			}
 		}
 	}()
-	end := func() []string {
+	end := func() []firingSet {
 		select {
 		case <-done:
 		default:
@@ -173,115 +186,49 @@ func (p *process) noGroupWaits() error {
 	return nil
 }
 
-// TestRulesWaitForTheirData stalls a sender for longer than the ranges of the rules. By the clock, two
-// alerts would fire and recordings would have holes. After the stall all is as if there had been none.
-func TestRulesWaitForTheirData(t *testing.T) {
-	t.Parallel() // it mostly waits
-	am := startAlertmanager(t, freeAddress(t))
-	p, _ := ruleServer(t, feedRules, am.HTTP)
-	f := startFeed(t, p)
-	checkStall(t, p, am, "silent", func(stalled bool) { f.stalled.Store(stalled) })
-}
-
-// TestRulesWaitForSendersThatWereSentBack does the same with a sender that gets a 503: it holds data
-// because the server told it to.
-func TestRulesWaitForSendersThatWereSentBack(t *testing.T) {
-	t.Parallel() // it mostly waits
-	am := startAlertmanager(t, freeAddress(t))
-	p, _ := ruleServer(t, feedRules, am.HTTP)
-	config := filepath.Join(p.dataDir, "freshet.yaml")
-	usual, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	startPatientFeed(t, p)
-	checkStall(t, p, am, "refused", func(stalled bool) {
-		text := string(usual)
-		if stalled {
-			text += "distributor: {rate: 1}\n"
-		}
-		write(t, config, text)
-		if status, text := p.post(t, "/-/reload"); status != http.StatusOK {
-			t.Fatalf("the reload answers %d: %s", status, text)
-		}
-	})
-}
-
-// checkStall lets `stall` hold back the data of the feed for a while, and checks that the rules wait.
-func checkStall(t *testing.T, p, am *process, reason string, stall func(bool)) {
-	t.Helper()
-	lasting := 60 * time.Second
-	if soak {
-		lasting = 4 * time.Minute
-	}
-	reach(time.Now().Add(30 * time.Second)) // ranges are full; before, the traffic was indeed low
-	eventually(t, time.Minute, "the alert of level fires alone", func() error { return firesAlone(am, "AlwaysOn") })
-	changes := watchAlerts(t, am)
-	begun := time.Now()
-
-	stall(true)
-	stalled := time.Now()
-	eventually(t, 2*time.Minute, "both groups are stale", func() error {
-		var state waitingState
-		if err := p.ask("/api/v1/status/rules", nil, &state); err != nil {
-			return err
-		}
-		stale := 0
-		for _, g := range state.Waiting {
-			if g.Stale {
-				stale++
-			}
-		}
-		late := map[string]bool{}
-		for _, l := range state.Late {
-			late[l.Reason] = true
-		}
-		if stale != 2 || !late[reason] {
-			return fmt.Errorf("the state is %+v", state)
-		}
-		return nil
-	})
-	t.Logf("stale after %v", time.Since(stalled).Round(time.Second))
-	if n, err := p.ownMetric("freshet_rules_stale_groups"); err != nil || n != 2 {
-		t.Errorf("freshet_rules_stale_groups is %v, error %v", n, err)
-	}
-	reach(stalled.Add(lasting))
-	stall(false)
-	ended := time.Now()
-	eventually(t, 3*time.Minute, "no group waits", p.noGroupWaits)
-	t.Logf("caught up after %v", time.Since(ended).Round(time.Second))
-	reach(time.Now().Add(10 * time.Second))
-
-	log := slices.DeleteFunc(changes(), func(s string) bool { return s == "AlwaysOn FreshetRulesWaiting" })
-	if got := strings.Join(slices.Compact(log), ", "); got != "AlwaysOn" {
-		t.Errorf("the Alertmanager saw %s; want AlwaysOn to fire throughout, and nothing else", got)
-	}
-	for name, want := range map[string]float64{"c:increase": 200, "c:increase:double": 400} {
-		checkRecording(t, p, name, want, begun, ended)
-	}
-}
-
 // checkRecording checks that a recording has a sample every five seconds, each with the right value.
 func checkRecording(t *testing.T, p *process, name string, want float64, from, to time.Time) {
 	t.Helper()
-	var data struct{ Result []result }
-	if err := p.ask("/api/v1/query", url.Values{"query": {name + "[30m]"}}, &data); err != nil || len(data.Result) != 1 {
-		t.Fatalf("%s: %v, error %v", name, data, err)
+	s, err := p.slots(name, want, 5*time.Second, from, to)
+	if err != nil {
+		t.Fatal(err)
 	}
+	for _, fault := range s.faults {
+		t.Error(fault)
+	}
+}
+
+// slots says how whole a recording is.
+type slots struct {
+	due, missing, wrong int
+	faults              []string
+}
+
+// slots compares a recording of the feed, whose value is always `want`, with the slots of its group between two
+// times.
+func (p *process) slots(name string, want float64, every time.Duration, from, to time.Time) (s slots, err error) {
+	var data struct{ Result []result }
+	err = p.ask("/api/v1/query", url.Values{"query": {name + "[30m]"}}, &data)
+	if err != nil || len(data.Result) != 1 {
+		return s, fmt.Errorf("%s: %v, error %w", name, data, err)
+	}
+	s.due = int(to.Sub(from)/every) - 1
 	n, last := 0, 0.0
-	for _, s := range data.Result[0].Values {
-		if at := time.UnixMilli(int64(s.T * 1000)); at.Before(from) || at.After(to) {
+	for _, v := range data.Result[0].Values {
+		if at := time.UnixMilli(int64(v.T * 1000)); at.Before(from) || at.After(to) {
 			continue
 		}
-		if last != 0 && math.Abs(s.T-last-5) > 0.01 {
-			t.Errorf("%s has nothing between %v and %v", name, last, s.T)
+		if last != 0 && math.Abs(v.T-last-every.Seconds()) > 0.01 {
+			s.faults = append(s.faults, fmt.Sprintf("%s has nothing between %v and %v", name, last, v.T))
 		}
-		if math.Abs(s.V-want) > want/10 {
-			t.Errorf("%s is %v at %v, want %v", name, s.V, s.T, want)
+		if math.Abs(v.V-want) > want/10 {
+			s.wrong++
+			s.faults = append(s.faults, fmt.Sprintf("%s is %v at %v, want %v", name, v.V, v.T, want))
 		}
-		n, last = n+1, s.T
+		n, last = n+1, v.T
 	}
-	if least := int(to.Sub(from).Seconds()/5) - 1; n < least {
-		t.Errorf("%s has %d samples, want at least %d", name, n, least)
+	if s.missing = max(s.due-n, 0); s.missing > 0 {
+		s.faults = append(s.faults, fmt.Sprintf("%s has %d samples, want at least %d", name, n, s.due))
 	}
+	return s, nil
 }
