@@ -22,14 +22,7 @@ func TestAllNodesHaveTheSameEvents(t *testing.T) {
 	var want []string
 	send := func(socket, title string) {
 		t.Helper()
-		conn, err := net.Dial("unixgram", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if _, err := fmt.Fprintf(conn, "_e{%d,4}:%s|text", len(title), title); err != nil {
-			t.Fatal(err)
-		}
+		sendEvent(t, socket, title)
 		want = append(want, title)
 	}
 	for _, n := range nodeNames {
@@ -50,6 +43,30 @@ func TestAllNodesHaveTheSameEvents(t *testing.T) {
 	if lost, err := p.ownMetric("freshet_outbox_lost_events_total"); err != nil || lost != 0 {
 		t.Errorf("the collector lost %v events, want none; error %v", lost, err)
 	}
+}
+
+// sendEvent sends an event to a socket of datagrams.
+func sendEvent(t *testing.T, socket, title string) {
+	t.Helper()
+	conn, err := net.Dial("unixgram", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "_e{%d,4}:%s|text", len(title), title); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// titles returns the titles of all events that a process answers with, sorted.
+func (p *process) titles() (all []string, err error) {
+	var events []struct{ Title string }
+	err = p.ask("/api/v1/events", url.Values{"limit": {"1000"}}, &events)
+	for _, e := range events {
+		all = append(all, e.Title)
+	}
+	slices.Sort(all)
+	return all, err
 }
 
 // haveEvents waits until each node has events with these titles, each once, and compares the nodes.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -244,6 +245,53 @@ func TestADamagedNodeHeals(t *testing.T) {
 	}
 }
 
+// The events of a stopped node are damaged: pages cannot be read, or a title changes. The node answers no queries of
+// events, until it has the events of another node. It forgets none, and the node's event log is never taken for whole.
+func TestDamagedEventsHeal(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrioWith(t, []string{"--cluster-heal-after", "1s"})
+	var want []string
+	for i := range 20 {
+		want = append(want, fmt.Sprintf("event number %02d", i))
+		sendEvent(t, c.nodes["a"].Unixgram, want[i])
+	}
+	c.haveEvents(want)
+	for what, damage := range map[string]func(file []byte) []byte{
+		"a page cannot be read": func(f []byte) []byte {
+			at := bytes.Index(f, []byte(want[7]))
+			return append(f[:at-at%4096], append(bytes.Repeat([]byte{0xa5}, 4096), f[at-at%4096+4096:]...)...)
+		},
+		"a title changed": func(f []byte) []byte {
+			return bytes.ReplaceAll(f, []byte(want[7]), []byte("event number 77"))
+		},
+	} {
+		c.nodes["c"].terminate(t)
+		path := filepath.Join(c.dirs["c"], "events.db")
+		text, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(text, []byte(want[7])) {
+			err = os.WriteFile(path, damage(text), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := c.memberOf("c")
+		c.healsWhile("c", func(p *process) error {
+			titles, err := p.titles()
+			if err == nil && !slices.Equal(titles, slices.Sorted(slices.Values(want))) {
+				t.Fatalf("%s: node c answers with the events %q", what, titles)
+			}
+			return err
+		})
+		if c.memberOf("c") == before {
+			t.Errorf("%s: node c did not find it", what)
+		}
+		c.haveEvents(want)
+	}
+}
+
 // A bit of the recovery epoch changes in cluster.json of a stopped node. With a later epoch, the node would tell the
 // others that the cluster was recovered without them, and they would end. So it does not start, and its error has the
 // way out. The others go on.
@@ -356,6 +404,34 @@ func flip(t *testing.T, r *rand.Rand, path string) {
 // whether the node set its data aside. While the node is not ready, none of its answers is short.
 func (c *trio) heals(node string, w *writer) (healed bool) {
 	c.t.Helper()
+	return c.healsWhile(node, func(p *process) error {
+		before := w.count()
+		if v, err := p.value("count_over_time(healed[1h])"); err == nil && v < float64(before) {
+			c.t.Fatalf("node %s answers %v samples, want %d or more", node, v, before)
+		} else if err != nil {
+			return err
+		}
+		v, err := p.value("sum_over_time(old[9h])")
+		if err == nil && v != 479*480/2 {
+			c.t.Fatalf("node %s answers %v, want the sum %v of the old samples", node, v, 479*480/2)
+		}
+		return err
+	})
+}
+
+// memberOf returns what makes a node's directory this member and no other.
+func (c *trio) memberOf(node string) string {
+	c.t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.dirs[node], "cluster.json"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// healsWhile does what heals does. `answers` fails while the node does not answer.
+func (c *trio) healsWhile(node string, answers func(p *process) error) (healed bool) {
+	c.t.Helper()
 	p := c.start(node)
 	c.nodes[node] = p
 	eventually(c.t, 3*time.Minute, "node "+node+" has healed", func() error {
@@ -369,7 +445,6 @@ func (c *trio) heals(node string, w *writer) (healed bool) {
 		if healed = healed || len(aside) > 0; err != nil || len(aside) > 0 {
 			return fmt.Errorf("old data: %v, %v", aside, err)
 		}
-		before := w.count()
 		listening, err := os.ReadFile(filepath.Join(c.dirs[node], "listening.json"))
 		if err != nil {
 			return err
@@ -377,14 +452,7 @@ func (c *trio) heals(node string, w *writer) (healed bool) {
 		if err := json.Unmarshal(listening, &p.listening); err != nil {
 			return err
 		}
-		if v, err := p.value("count_over_time(healed[1h])"); err == nil && v < float64(before) {
-			c.t.Fatalf("node %s answers %v samples, want %d or more", node, v, before)
-		} else if err != nil {
-			return err
-		}
-		if v, err := p.value("sum_over_time(old[9h])"); err == nil && v != 479*480/2 {
-			c.t.Fatalf("node %s answers %v, want the sum %v of the old samples", node, v, 479*480/2)
-		} else if err != nil {
+		if err := answers(p); err != nil {
 			return err
 		}
 		if _, err := os.Stat(filepath.Join(c.dirs[node], "healing.json")); err == nil {

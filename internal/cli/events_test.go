@@ -43,7 +43,7 @@ func TestEvents(t *testing.T) {
 
 // The command can read the answer of the server's own event log.
 func TestEventsOfTheLog(t *testing.T) {
-	log, err := eventlog.Open(eventlog.DefaultConfig(), filepath.Join(t.TempDir(), "events.db"), time.Now,
+	log, err := eventlog.Open(eventlog.DefaultConfig(), filepath.Join(t.TempDir(), "events.db"), time.Now, nil,
 		prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func (s *server) foundDamage() *answer.Damage {
 }
 
 func (s *server) firstDamage() *answer.Damage {
-	if d := cmp.Or(s.damaged.Load(), s.logDamage.Load()); d != nil {
+	if d := cmp.Or(s.damaged.Load(), s.logDamage.Load(), s.eventDamage.Load()); d != nil {
 		return d
 	}
 	if s.handler.Load() == nil || s.stores == nil {
@@ -89,7 +89,7 @@ func (s *server) firstDamage() *answer.Damage {
 	return d
 }
 
-// runScrub looks for damage in the files of the stores and in the log of the group, until ctx is done.
+// runScrub looks for damage in the files of the stores, in the log of the group and in the events, until ctx is done.
 func (s *server) runScrub(ctx context.Context) error {
 	if !s.inGroup() {
 		return s.stores.Scrub(ctx, s.config.Store.Scrub)
@@ -101,7 +101,7 @@ func (s *server) runScrub(ctx context.Context) error {
 	damaged := promauto.With(s.registry).NewGauge(prometheus.GaugeOpts{Name: "freshet_group_log_damaged",
 		Help: "1 if the scrub has found damage in the log of the group. The next start of this process would find it, too, " +
 			"and end. The log of the process names the file."})
-	return s.stores.Scrub(ctx, s.config.Store.Scrub, tsdb.Others{
+	others := []tsdb.Others{{
 		Bytes: func() (sum int64) {
 			for _, f := range completeSegments(dir) {
 				sum += s.logBytes(f)
@@ -122,7 +122,11 @@ func (s *server) runScrub(ctx context.Context) error {
 				damaged.Set(1)
 			}
 		},
-	})
+	}}
+	if s.inCluster() {
+		others = append(others, s.scrubEvents())
+	}
+	return s.stores.Scrub(ctx, s.config.Store.Scrub, others...)
 }
 
 // completeSegments returns the segments of the log that no longer change.
@@ -184,6 +188,7 @@ func (s *server) followDamage() {
 	if g, is := s.aggregator.(*group.Group); is {
 		if len(g.Status().Members.Voters) > 0 { // the member runs, and knows its group
 			s.stores.NeverRepair(g.Others())
+			s.followEvents(g.Others())
 		}
 		g.Demote(s.damage() != nil)
 	}

@@ -82,6 +82,7 @@
 //	stop.go            the time between a signal and the stop of the parts
 //	disk.go            the free space of the disk, and what tenants take
 //	damage.go          what of this node's data is damaged, and entries that it cannot apply
+//	eventlog.go        the event log of a node, and its damage
 //	config.go          the configuration in force, and the roles that it gives
 //	datadir.go         the data directory: its lock, its paths, small files
 //	memory.go          the limit of memory

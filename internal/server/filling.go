@@ -103,7 +103,7 @@ func (s *server) copyWhole(ctx context.Context, dir string) ([]filler.File, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := s.events.Snapshot(filepath.Join(dir, "events.db")); err != nil {
+	if err := s.events.Snapshot(filepath.Join(dir, eventsFile)); err != nil {
 		return nil, err
 	}
 	whole := below("tsdb/", all)
@@ -138,7 +138,7 @@ func checkCopy(ctx context.Context, dir string) (last uint64, err error) {
 	if err := tsdb.CheckCopy(ctx, filepath.Join(dir, "tsdb")); err != nil {
 		return 0, err
 	}
-	if err := eventlog.Check(filepath.Join(dir, "events.db")); err != nil {
+	if err := eventlog.VerifyCopy(filepath.Join(dir, eventsFile)); err != nil {
 		return 0, err
 	}
 	group, err := files.Open(filepath.Join(dir, filepath.FromSlash(answer.GroupPath)))
@@ -237,6 +237,9 @@ func (s *server) fillAgain(ctx context.Context) error {
 		return fmt.Errorf("keep the vote of this node: %w", err)
 	}
 	if err := s.filler.Install(); err != nil {
+		return err
+	}
+	if err := s.foundEvents(); err != nil {
 		return err
 	}
 	s.logger.Info("this node has the data of another node, and takes part again")

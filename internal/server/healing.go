@@ -37,7 +37,7 @@ const (
 )
 
 // setAsideNames are the data that a member cannot keep when another member takes its place.
-var setAsideNames = []string{"tsdb", filepath.Dir(answer.GroupPath), "events.db", damageFile}
+var setAsideNames = []string{"tsdb", filepath.Dir(answer.GroupPath), eventsFile, lostEventsFile, damageFile}
 
 var errHeals = errors.New("data of this node are damaged: start it again, and it gets the data of another node")
 
@@ -205,6 +205,7 @@ func (s *server) heal(ctx context.Context) error {
 	s.identity.Store(i)
 	s.damaged.Store(nil)
 	s.logDamage.Store(nil)
+	s.eventDamage.Store(nil)
 	s.stays.Store(nil)
 	s.logger.Warn("the damaged data of this node are set aside; it joins as a new member", "directory", h.Aside)
 	return nil

@@ -3,10 +3,10 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"time"
 
-	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/tenants"
 	"github.com/freshet-io/freshet/internal/role/group"
@@ -21,7 +21,7 @@ func (s *server) openIngester() (err error) {
 	}
 	s.tenants = tenants.NewGate(s.config.Store.MaxTenants)
 	s.tenants.Restore(s.stores.Tenants()...)
-	if s.events, err = eventlog.Open(s.config.Events, s.path("events.db"), time.Now, s.registry, s.logger); err != nil {
+	if err := s.openEventLog(); err != nil {
 		return err
 	}
 	s.ingester = ingester.New(s.config.Ingester, s.stores, s.registry)
@@ -43,7 +43,11 @@ func (s *server) currentEvents(ctx context.Context, tenant string) error {
 	if err := s.readable(); err != nil {
 		return err
 	}
-	if g, is := s.aggregator.(*group.Group); is {
+	g, is := s.aggregator.(*group.Group)
+	if d := s.eventDamage.Load(); is && d != nil && g.Others() {
+		return fmt.Errorf("events of this node are damaged; ask another node: %s", d.What)
+	}
+	if is {
 		return g.CurrentEvents(ctx, tenant)
 	}
 	return nil // a server in no group writes an event before answering

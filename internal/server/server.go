@@ -70,6 +70,7 @@ type server struct {
 	seen           seenNodes                              // the last known figures of the nodes
 	damaged        atomic.Pointer[answer.Damage]          // why the state of this node must not be trusted; nil if it may
 	logDamage      atomic.Pointer[answer.Damage]          // of the group's log; nil if none is known
+	eventDamage    atomic.Pointer[answer.Damage]          // of the event log of a node; nil if none is known
 	stays          atomic.Pointer[string]                 // why this damaged node does not heal; else nil
 	disk           atomic.Pointer[peer.Disk]              // of the data directory; nil until it is measured
 	tenantBytes    atomic.Pointer[[]answer.ClusterTenant] // that stores take on the disk; nil until they are counted

@@ -210,7 +210,7 @@ func (s *snapshots) copyRest(ctx context.Context, dir string, told func(answer.S
 		name string
 		copy func(path string) error
 	}
-	all := []file{{"events.db", s.events.Snapshot}, {"names.db", s.catalogueFile.Snapshot}, {"sender", s.copySender}}
+	all := []file{{eventsFile, s.events.Snapshot}, {"names.db", s.catalogueFile.Snapshot}, {"sender", s.copySender}}
 	if s.ruleStates != nil {
 		all = append(all, file{"rules.db", s.ruleStates.Snapshot})
 	}

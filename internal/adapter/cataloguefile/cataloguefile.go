@@ -17,7 +17,7 @@ import (
 
 // File is safe for concurrent use.
 type File struct {
-	db *bbolt.DB
+	db *boltfile.DB
 }
 
 // stored is a metric's value on disk. Its key is the name, in the bucket of its tenant. The
@@ -36,17 +36,18 @@ type stored struct {
 
 // Open opens the file at `path`, or creates it. Open moves a damaged file aside, logs that, and starts
 // an empty file, which the next samples fill again. If samples of two kinds claim a name, the new file
-// may give the name to the other kind.
+// may give the name to the other kind. Save and Forget do the same if they meet damage.
 func Open(path string, logger *slog.Logger) (*File, error) {
-	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) error {
-		return walk(tx, func(catalogue.Metric) {})
+	db, err := boltfile.Open(path, boltfile.Owner{
+		Read: func(tx *bbolt.Tx) error { return walk(tx, func(catalogue.Metric) {}) },
+		Damaged: func(d boltfile.Damage) error {
+			logger.Error("the catalogue of names was damaged; a new one begins",
+				"file", path, "damaged_file", d.MovedTo, "cause", d.Cause)
+			return nil
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the catalogue of names: %w", err)
-	}
-	if damaged != nil {
-		logger.Error("the catalogue of names was damaged; a new one begins",
-			"file", path, "damaged_file", damaged.MovedTo, "cause", damaged.Cause)
 	}
 	return &File{db}, nil
 }
@@ -60,7 +61,7 @@ func (f *File) Close() error {
 }
 
 // Snapshot copies the present state of the file to path, which must not exist.
-func (f *File) Snapshot(path string) error { return boltfile.Snapshot(f.db, path) }
+func (f *File) Snapshot(path string) error { return f.db.Snapshot(path) }
 
 // Check reads the file at `path` and returns an error if the file is damaged. No process may have
 // the file open.

@@ -2,7 +2,10 @@ package cataloguefile
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,4 +145,41 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("became %+v", m)
 		}
 	})
+}
+
+// A bit of the file flips, before it is opened or while it is open. Nothing panics, and names can be saved.
+func TestRandomFlips(t *testing.T) {
+	from := filepath.Join(t.TempDir(), "catalogue.db")
+	f := open(t, from)
+	for i := range 50 {
+		m := hits
+		m.Name = fmt.Sprint("name", i)
+		must(t, f.Save([]catalogue.Metric{m}))
+	}
+	must(t, f.Close())
+	whole, err := os.ReadFile(from)
+	must(t, err)
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		path := filepath.Join(t.TempDir(), "catalogue.db")
+		bad := bytes.Clone(whole)
+		bad[r.IntN(len(bad))] ^= 1 << r.IntN(8)
+		whileOpen := seed%2 == 1
+		if whileOpen {
+			must(t, os.WriteFile(path, whole, 0o600))
+		} else {
+			must(t, os.WriteFile(path, bad, 0o600))
+		}
+		f, err := Open(path, slog.New(slog.DiscardHandler))
+		must(t, err)
+		if whileOpen {
+			open, err := os.OpenFile(path, os.O_WRONLY, 0)
+			must(t, err)
+			_, err = open.WriteAt(bad, 0)
+			must(t, errors.Join(err, open.Close()))
+		}
+		_, _ = f.Load() // an error says that the file is damaged
+		must(t, f.Save([]catalogue.Metric{hits}))
+		must(t, f.Close())
+	}
 }

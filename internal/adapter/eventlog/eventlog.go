@@ -24,31 +24,59 @@ import (
 type Log struct {
 	cfg     atomic.Pointer[Config]
 	now     func() time.Time
-	db      *bbolt.DB
+	db      *boltfile.DB
 	metrics *metrics
 
-	mu     sync.Mutex     // held to write
-	counts map[string]int // events by tenant
+	mu sync.Mutex // held to write
+	counted
 }
 
-// Open opens the log at `path`, or creates it. Open moves a damaged file aside, logs that,
-// and starts an empty log, because lost events are no reason to refuse to start.
-func Open(cfg Config, path string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Log, error) {
+// counted is what a file has.
+type counted struct {
+	counts map[string]int // events by tenant
+	sum    sum
+}
+
+// Open opens the log at `path`, or creates it. Open moves a damaged file aside, logs that, and starts an empty log,
+// because lost events are no reason to refuse to start. Append does the same if it meets damage. `lost` is called
+// before, unless it is nil. If it returns an error, the file stays where it is.
+func Open(
+	cfg Config, path string, now func() time.Time, lost func(error) error, reg prometheus.Registerer, logger *slog.Logger,
+) (*Log, error) {
 	l := &Log{now: now}
 	l.Configure(cfg)
-	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) (err error) {
-		l.counts, err = count(tx)
-		return err
+	db, err := boltfile.Open(path, boltfile.Owner{
+		Read: l.read,
+		Damaged: func(d boltfile.Damage) error {
+			if lost != nil {
+				if err := lost(d.Cause); err != nil {
+					return err
+				}
+			}
+			logger.Error("the event log was damaged; a new one begins",
+				"file", path, "damaged_file", d.MovedTo, "cause", d.Cause)
+			return nil
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the event log: %w", err)
 	}
-	if damaged != nil {
-		logger.Error("the event log was damaged; a new one begins",
-			"file", path, "damaged_file", damaged.MovedTo, "cause", damaged.Cause)
-	}
 	l.db, l.metrics = db, newMetrics(reg)
 	return l, nil
+}
+
+// read counts the events of a file. The sum that the file has goes on, so that damage that Verify has not found yet
+// stays known.
+func (l *Log) read(tx *bbolt.Tx) error {
+	c, err := count(tx)
+	if err != nil {
+		return err
+	}
+	l.counted = c
+	if s, known := readSum(tx); known && s.sequences == c.sum.sequences {
+		l.sum = s
+	}
+	return nil
 }
 
 // Configure changes the bounds. From then on queries hide events that are too old. The next append
@@ -64,7 +92,7 @@ func (l *Log) Close() error {
 }
 
 // Snapshot copies the present state of the log to path, which must not exist.
-func (l *Log) Snapshot(path string) error { return boltfile.Snapshot(l.db, path) }
+func (l *Log) Snapshot(path string) error { return l.db.Snapshot(path) }
 
 // Check reads the log at `path` and returns an error if the log is damaged. No process may have the
 // log open.
@@ -75,21 +103,25 @@ func Check(path string) error {
 	})
 }
 
-// count reads every event once. It returns the number of events of each tenant, or an error if
-// it cannot read an event.
-func count(tx *bbolt.Tx) (counts map[string]int, err error) {
-	counts = map[string]int{}
+// count reads every event once. It returns an error if it cannot read an event.
+func count(tx *bbolt.Tx) (c counted, err error) {
+	c.counts = map[string]int{}
 	err = tx.ForEach(func(tenant []byte, b *bbolt.Bucket) error {
-		if string(tenant) == reachedBucket {
-			return nil
-		}
+		c.sum.sequences += b.Sequence()
 		return b.ForEach(func(k, v []byte) error {
-			counts[string(tenant)]++
+			if string(k) == string(sumKey) {
+				return nil
+			}
+			c.sum.events += checksum(string(tenant), k, v)
+			if string(tenant) == reachedBucket {
+				return nil
+			}
+			c.counts[string(tenant)]++
 			_, err := decode(string(tenant), k, v)
 			return err
 		})
 	})
-	return counts, err
+	return c, err
 }
 
 // Append stores events, all or none, and removes events beyond the bounds. It returns when the new
@@ -110,8 +142,8 @@ func (l *Log) Append(ctx context.Context, events []event.Event) error {
 
 // change is a transaction that writes to the log.
 type change struct {
-	tx                *bbolt.Tx
-	counts            map[string]int // events by tenant
+	tx *bbolt.Tx
+	counted
 	stored, full, old int
 }
 
@@ -121,13 +153,16 @@ func (l *Log) update(do func(*change) error) error {
 	defer l.mu.Unlock()
 	var c change
 	err := l.db.Update(func(tx *bbolt.Tx) error {
-		c = change{tx: tx, counts: maps.Clone(l.counts)}
-		return do(&c)
+		c = change{tx: tx, counted: counted{maps.Clone(l.counts), l.sum}}
+		if err := do(&c); err != nil {
+			return err
+		}
+		return c.sum.write(tx)
 	})
 	if err != nil {
 		return fmt.Errorf("append events to %s: %w", l.db.Path(), err)
 	}
-	l.counts = c.counts
+	l.counted = c.counted
 	l.metrics.stored.Add(float64(c.stored))
 	l.metrics.removed.WithLabelValues("bound").Add(float64(c.full))
 	l.metrics.removed.WithLabelValues("age").Add(float64(c.old))
@@ -145,28 +180,32 @@ func (t *change) put(e *event.Event) error {
 	}
 	t.counts[e.Tenant]++
 	t.stored++
-	return b.Put(key(e.Time, id), e.Append(nil))
+	k, v := key(e.Time, id), e.Append(nil)
+	t.sum.sequences++
+	t.sum.events += checksum(e.Tenant, k, v)
+	return b.Put(k, v)
 }
 
 // trim removes the events before `horizon`, and for each tenant the oldest events beyond the number
 // `most`. It looks at all tenants, because events also expire in a tenant that gets no new events.
 func (t *change) trim(horizon int64, most int) error {
 	for tenant, n := range t.counts {
-		full, old, err := trim(t.tx.Bucket([]byte(tenant)), n, horizon, most)
+		full, old, sum, err := trim(t.tx.Bucket([]byte(tenant)), tenant, n, horizon, most)
 		if err != nil {
 			return err
 		}
 		t.counts[tenant], t.full, t.old = n-full-old, t.full+full, t.old+old
+		t.sum.events -= sum
 	}
 	return nil
 }
 
-// trim removes the events beyond the bounds from a bucket of n events. It returns how many it
-// removed because of their number, and how many because of their age.
-func trim(b *bbolt.Bucket, n int, horizon int64, most int) (full, old int, err error) {
+// trim removes the events beyond the bounds from a tenant's bucket of n events. It returns how many it removed because
+// of their number, how many because of their age, and the sum of their checksums.
+func trim(b *bbolt.Bucket, tenant string, n int, horizon int64, most int) (full, old int, sum uint64, err error) {
 	var gone [][]byte
 	c := b.Cursor()
-	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+	for k, v := c.First(); k != nil; k, v = c.Next() {
 		t, _ := parseKey(k)
 		if t < horizon {
 			old++
@@ -175,14 +214,15 @@ func trim(b *bbolt.Bucket, n int, horizon int64, most int) (full, old int, err e
 		} else {
 			break
 		}
+		sum += checksum(tenant, k, v)
 		gone = append(gone, slices.Clone(k)) // to delete after this loop, because a deletion moves the cursor
 	}
 	for _, k := range gone {
 		if err := b.Delete(k); err != nil {
-			return 0, 0, err
+			return 0, 0, 0, err
 		}
 	}
-	return full, old, nil
+	return full, old, sum, nil
 }
 
 // horizon returns the oldest time that is kept, in Unix milliseconds.

@@ -28,7 +28,7 @@ func (c *clock) now() time.Time { return time.UnixMilli(c.ms) }
 
 func open(t *testing.T, cfg Config, path string, c *clock) *Log {
 	t.Helper()
-	l, err := Open(cfg, path, c.now, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	l, err := Open(cfg, path, c.now, nil, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,8 @@ func TestDamagedFileDoesNotKeepFromStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	l, err := Open(DefaultConfig(), path, time.Now, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil)))
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	l, err := Open(DefaultConfig(), path, time.Now, nil, prometheus.NewRegistry(), logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +299,7 @@ func FuzzDecode(f *testing.F) {
 // Open reads all events.
 func BenchmarkQueryAll(b *testing.B) {
 	c := &clock{ms: 1_000_000}
-	l, err := Open(DefaultConfig(), filepath.Join(b.TempDir(), "events.db"), c.now, prometheus.NewRegistry(),
+	l, err := Open(DefaultConfig(), filepath.Join(b.TempDir(), "events.db"), c.now, nil, prometheus.NewRegistry(),
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)

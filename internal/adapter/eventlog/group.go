@@ -42,7 +42,7 @@ func (l *Log) AppendEntries(ctx context.Context, group uint64, entries []*member
 			}
 			reached = e.Index
 		}
-		return setReached(t.tx, group, reached)
+		return t.setReached(group, reached)
 	})
 }
 
@@ -50,18 +50,12 @@ func (l *Log) AppendEntries(ctx context.Context, group uint64, entries []*member
 // than the group's log, it may have events of entries after `last`, which the copy of the group's log
 // lacks. The group will give the indexes of these entries to other entries.
 func (l *Log) Reaches(group, last uint64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	err := l.db.Update(func(tx *bbolt.Tx) error {
-		if reachedBy(tx, group) <= last {
+	return l.update(func(t *change) error {
+		if reachedBy(t.tx, group) <= last {
 			return nil
 		}
-		return setReached(tx, group, last)
+		return t.setReached(group, last)
 	})
-	if err != nil {
-		return fmt.Errorf("note the entries of a group in %s: %w", l.db.Path(), err)
-	}
-	return nil
 }
 
 func reachedBy(tx *bbolt.Tx, group uint64) uint64 {
@@ -75,10 +69,15 @@ func reachedBy(tx *bbolt.Tx, group uint64) uint64 {
 	return 0
 }
 
-func setReached(tx *bbolt.Tx, group, index uint64) error {
-	b, err := tx.CreateBucketIfNotExists([]byte(reachedBucket))
+func (t *change) setReached(group, index uint64) error {
+	b, err := t.tx.CreateBucketIfNotExists([]byte(reachedBucket))
 	if err != nil {
 		return err
 	}
-	return b.Put(binary.BigEndian.AppendUint64(nil, group), binary.BigEndian.AppendUint64(nil, index))
+	k, v := binary.BigEndian.AppendUint64(nil, group), binary.BigEndian.AppendUint64(nil, index)
+	if before := b.Get(k); before != nil {
+		t.sum.events -= checksum(reachedBucket, k, before)
+	}
+	t.sum.events += checksum(reachedBucket, k, v)
+	return b.Put(k, v)
 }

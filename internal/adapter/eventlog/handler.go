@@ -12,6 +12,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/boltfile"
 )
 
 const (
@@ -72,6 +73,10 @@ func (l *Log) serve(w http.ResponseWriter, r *http.Request, current Current) {
 	limit := f.Limit
 	f.Limit++ // one extra event shows that there are more
 	found, err := l.Query(r.Context(), f)
+	if _, damaged := errors.AsType[*boltfile.DamageError](err); damaged { // another node may have the events
+		respond(w, http.StatusServiceUnavailable, envelope{ErrorType: "unavailable", Error: err.Error()})
+		return
+	}
 	if err != nil {
 		respond(w, http.StatusInternalServerError, envelope{ErrorType: "internal", Error: err.Error()})
 		return

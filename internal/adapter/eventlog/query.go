@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/lib/boltfile"
 )
 
 // DefaultLimit bounds the events of an answer unless the query has a limit.
@@ -59,7 +60,7 @@ func (l *Log) Query(ctx context.Context, f Filter) ([]Event, error) {
 			}
 			r, err := decode(f.Tenant, k, v)
 			if err != nil {
-				return err
+				return &boltfile.DamageError{Cause: err}
 			}
 			if f.passes(&r, text) {
 				found = append(found, r)

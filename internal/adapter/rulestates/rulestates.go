@@ -14,22 +14,25 @@ import (
 
 // File is safe for concurrent use.
 type File struct {
-	db *bbolt.DB
+	db *boltfile.DB
 }
 
 // sendersKey is the key of the senders of a tenant. Keys of groups are longer.
 var sendersKey = []byte("senders")
 
 // Open opens the file at `path`, or creates it. Open moves a damaged file aside, logs that, and starts an
-// empty file. Rules then begin as if they were new.
+// empty file. Rules then begin as if they were new. Save does the same if it meets damage.
 func Open(path string, logger *slog.Logger) (*File, error) {
-	db, damaged, err := boltfile.Open(path, readAll)
+	db, err := boltfile.Open(path, boltfile.Owner{
+		Read: readAll,
+		Damaged: func(d boltfile.Damage) error {
+			logger.Error("the file with the states of rules was damaged; a new one begins, and so do pending alerts",
+				"file", path, "damaged_file", d.MovedTo, "cause", d.Cause)
+			return nil
+		},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open the states of rules: %w", err)
-	}
-	if damaged != nil {
-		logger.Error("the file with the states of rules was damaged; a new one begins, and so do pending alerts",
-			"file", path, "damaged_file", damaged.MovedTo, "cause", damaged.Cause)
 	}
 	return &File{db}, nil
 }
@@ -43,7 +46,7 @@ func (f *File) Close() error {
 }
 
 // Snapshot copies the present state of the file to path, which must not exist.
-func (f *File) Snapshot(path string) error { return boltfile.Snapshot(f.db, path) }
+func (f *File) Snapshot(path string) error { return f.db.Snapshot(path) }
 
 // Check reads the file at `path` and returns an error if the file is damaged. No process may have the
 // file open.

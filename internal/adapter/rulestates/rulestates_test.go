@@ -2,7 +2,9 @@ package rulestates
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -97,5 +99,61 @@ func TestADamagedFileIsMovedAside(t *testing.T) {
 	f.holds(t, "a", "")
 	if !strings.Contains(log.String(), path+".damaged") {
 		t.Errorf("the log does not name %s.damaged: %s", path, &log)
+	}
+}
+
+// A bit of the file flips, before it is opened or while it is open. Nothing panics, and the states can be saved.
+func TestRandomFlips(t *testing.T) {
+	from := filepath.Join(t.TempDir(), "rules.db")
+	f := open(t, from)
+	for i := range int64(20) {
+		f.save(t, "a", rulestate.Changes{Groups: []rulestate.Group{at("f", strings.Repeat("x", int(i*100)), i)}})
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		path := filepath.Join(t.TempDir(), "rules.db")
+		bad := bytes.Clone(whole)
+		bad[r.IntN(len(bad))] ^= 1 << r.IntN(8)
+		whileOpen := seed%2 == 1
+		first := bad
+		if whileOpen {
+			first = whole
+		}
+		if err := os.WriteFile(path, first, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Open(path, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if whileOpen {
+			overwrite(t, path, bad)
+		}
+		_, _, _ = f.Load("a") // an error says that the file is damaged
+		f.save(t, "b", rulestate.Changes{Groups: []rulestate.Group{at("f", "one", 4)}})
+		f.holds(t, "b", "", 4)
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// overwrite changes the bytes of a file that is open.
+func overwrite(t *testing.T, path string, b []byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(b, 0)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,15 +25,29 @@ func walk(tx *bbolt.Tx) error {
 	})
 }
 
+// opened opens a database that its owner walks over. `damage` is nil if none was found.
+func opened(t *testing.T, path string) (db *DB, damage *Damage) {
+	t.Helper()
+	db, err := Open(path, Owner{Read: walk, Damaged: func(d Damage) error {
+		damage = &d
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db, damage
+}
+
 // begin creates a database of a few hundred pages, closes it and returns its path.
 func begin(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "x.db")
-	db, damaged, err := Open(path, walk)
-	if err != nil || damaged != nil {
-		t.Fatal(err, damaged)
+	db, damaged := opened(t, path)
+	if damaged != nil {
+		t.Fatal(damaged)
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
+	err := db.Update(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucketIfNotExists([]byte("b"))
 		for i := range 2000 {
 			k := fmt.Appendf(nil, "%06d", i)
@@ -46,7 +61,7 @@ func begin(t *testing.T) (path string) {
 	return path
 }
 
-func keys(t *testing.T, db *bbolt.DB) (n int) {
+func keys(t *testing.T, db *DB) (n int) {
 	t.Helper()
 	err := db.View(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket([]byte("b")); b != nil {
@@ -61,11 +76,10 @@ func keys(t *testing.T, db *bbolt.DB) (n int) {
 }
 
 func TestOpenAgain(t *testing.T) {
-	db, damaged, err := Open(begin(t), walk)
-	if err != nil || damaged != nil {
-		t.Fatal(err, damaged)
+	db, damaged := opened(t, begin(t))
+	if damaged != nil {
+		t.Fatal(damaged)
 	}
-	defer db.Close()
 	if n := keys(t, db); n != 2000 {
 		t.Errorf("the database has %d keys, want 2000", n)
 	}
@@ -103,11 +117,7 @@ func TestDamage(t *testing.T) {
 			if err := os.WriteFile(path, bad, 0o666); err != nil {
 				t.Fatal(err)
 			}
-			db, damaged, err := Open(path, walk)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer db.Close()
+			db, damaged := opened(t, path)
 			if damaged == nil {
 				t.Fatal("the damage was not found")
 			}
@@ -128,27 +138,149 @@ func TestDamage(t *testing.T) {
 func TestNotDamage(t *testing.T) {
 	t.Run("in use", func(t *testing.T) {
 		path := begin(t)
-		db, _, err := Open(path, walk)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		if _, _, err := Open(path, walk); err == nil || !strings.Contains(err.Error(), "another process") {
+		opened(t, path)
+		if _, err := Open(path, Owner{Read: walk}); err == nil || !strings.Contains(err.Error(), "another process") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("no directory", func(t *testing.T) {
-		if _, _, err := Open(filepath.Join(t.TempDir(), "none", "x.db"), walk); !errors.Is(err, os.ErrNotExist) {
+		if _, err := Open(filepath.Join(t.TempDir(), "none", "x.db"), Owner{Read: walk}); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("a directory in its place", func(t *testing.T) {
 		dir := t.TempDir()
-		if _, _, err := Open(dir, walk); err == nil {
+		if _, err := Open(dir, Owner{Read: walk}); err == nil {
 			t.Error("want an error, got none")
 		}
 		if _, err := os.Stat(dir); err != nil {
 			t.Errorf("the file was moved: %v", err)
 		}
 	})
+}
+
+// A bit flips in the head of a page. Open finds that, or the owner reads all of it as it was, or as it was before the
+// last transaction. Nothing panics, then or when everything is written anew.
+func TestRandomFlips(t *testing.T) {
+	path := begin(t)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := len(whole) / os.Getpagesize()
+	found := 0
+	for seed := range uint64(150) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		bad := bytes.Clone(whole)
+		at := r.IntN(pages)*os.Getpagesize() + r.IntN(pageHeader+2*elementSize)
+		bad[at] ^= 1 << r.IntN(8)
+		path := filepath.Join(t.TempDir(), "x.db")
+		if err := os.WriteFile(path, bad, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		db, damage := opened(t, path)
+		if damage != nil {
+			found++
+		} else if n := keys(t, db); n != 2000 && n != 0 {
+			t.Errorf("seed %d: %d keys are left after a flip at byte %d", seed, n, at)
+		}
+		err := db.Update(func(tx *bbolt.Tx) error {
+			b, err := tx.CreateBucketIfNotExists([]byte("b"))
+			for i := range 2000 {
+				err = errors.Join(err, b.Delete(fmt.Appendf(nil, "%06d", i)))
+			}
+			return errors.Join(err, b.Put([]byte("x"), []byte("x")))
+		})
+		if err != nil {
+			t.Errorf("seed %d: the database cannot be written: %v", seed, err)
+		}
+		if err := db.Close(); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+	if found < 50 {
+		t.Errorf("only %d flips were found", found)
+	}
+}
+
+// Pages become noise, or unreadable, while the database is open. Readers get an error, the owner is told once, and the
+// next update begins a new database.
+func TestDamageWhileOpen(t *testing.T) {
+	for what, damage := range map[string]func(path string) error{
+		"noise": func(path string) error {
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			info, err := f.Stat()
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, int(info.Size())-2*os.Getpagesize()), 2*int64(os.Getpagesize()))
+			return errors.Join(err, f.Close())
+		},
+		"unreadable: the file is shorter than its map, which faults in the same way": func(path string) error {
+			return os.Truncate(path, 2*int64(os.Getpagesize()))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			path, told := begin(t), 0
+			db, err := Open(path, Owner{Read: walk, Damaged: func(Damage) error { told++; return nil }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := damage(path); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := db.View(walk); !isDamage(err) {
+					t.Errorf("a reader gets %v", err)
+				}
+			}
+			if err := db.Verify(walk); !isDamage(err) || told != 1 {
+				t.Errorf("the check says %v, and the owner was told %d times", err, told)
+			}
+			for range 2 {
+				err := db.Update(func(tx *bbolt.Tx) error { _, err := tx.CreateBucketIfNotExists([]byte("b")); return err })
+				if err != nil {
+					t.Errorf("a writer gets %v", err)
+				}
+			}
+			if _, err := os.Stat(path + ".damaged"); err != nil || told != 1 {
+				t.Errorf("the owner was told %d times, and the damaged file is not kept: %v", told, err)
+			}
+			if err := errors.Join(db.View(walk), db.Verify(walk), db.Close()); err != nil {
+				t.Errorf("the new database: %v", err)
+			}
+		})
+	}
+}
+
+func isDamage(err error) bool {
+	_, is := errors.AsType[*DamageError](err)
+	return is
+}
+
+// bbolt goes on with the older of the two metas if the newer one is damaged, and forgets a transaction. Verify says so.
+func TestVerifyFindsADamagedMeta(t *testing.T) {
+	for page := range int64(metas) {
+		path := begin(t)
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte{0xff}, page*int64(os.Getpagesize())+pageHeader+metaTx+3); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		db, damage := opened(t, path)
+		if damage != nil {
+			t.Fatal(damage)
+		}
+		if err := db.Verify(walk); err == nil {
+			t.Errorf("the meta of page %d is damaged, and that is not found", page)
+		}
+	}
 }

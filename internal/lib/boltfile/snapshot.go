@@ -11,8 +11,8 @@ import (
 
 // Snapshot writes the database to a new file, in one transaction: it does not include later
 // writes, and does not block them. When it returns nil, the file survives a power loss.
-func Snapshot(db *bbolt.DB, path string) error {
-	err := db.View(func(tx *bbolt.Tx) error {
+func (d *DB) Snapshot(path string) error {
+	err := d.View(func(tx *bbolt.Tx) error {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 		if err != nil {
 			return err
@@ -32,9 +32,33 @@ func Snapshot(db *bbolt.DB, path string) error {
 // Check calls `read` to walk over the database at `path`, as Open does, and returns what is wrong
 // with it. It changes nothing.
 func Check(path string, read func(*bbolt.Tx) error) error {
-	db, err := open(path, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true}, read)
+	db, err := open(path, options(true), read)
 	if err != nil {
 		return fmt.Errorf("check %s: %w", path, err)
 	}
 	return db.Close()
+}
+
+// Verify does what Check does with the open database, and finds a damaged meta, too, whose transaction bbolt forgets.
+// Updates wait meanwhile.
+func (d *DB) Verify(read func(*bbolt.Tx) error) error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	d.mu.Lock()
+	db, damage := d.db, d.damage
+	d.mu.Unlock()
+	if damage != nil {
+		return damage
+	}
+	var stale error
+	err := guard(func() (err error) {
+		if stale, err = checkFile(d.path, db.Info().PageSize); err != nil {
+			err = &DamageError{err}
+		}
+		return err
+	})
+	if err := d.note(db, err); err != nil {
+		return err
+	}
+	return errors.Join(stale, d.View(read))
 }

@@ -12,13 +12,9 @@ import (
 
 // A snapshot has the data of the moment at which it began, and does not block writers.
 func TestSnapshot(t *testing.T) {
-	db, _, err := Open(begin(t), walk)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db, _ := opened(t, begin(t))
 	to := filepath.Join(t.TempDir(), "y.db")
-	if err := Snapshot(db, to); err != nil {
+	if err := db.Snapshot(to); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Update(func(tx *bbolt.Tx) error {
@@ -29,15 +25,14 @@ func TestSnapshot(t *testing.T) {
 	if err := Check(to, walk); err != nil {
 		t.Error(err)
 	}
-	copied, damaged, err := Open(to, walk)
-	if err != nil || damaged != nil {
-		t.Fatal(err, damaged)
+	copied, damaged := opened(t, to)
+	if damaged != nil {
+		t.Fatal(damaged)
 	}
-	defer copied.Close()
 	if n := keys(t, copied); n != 2000 {
 		t.Errorf("the snapshot has %d keys, want 2000", n)
 	}
-	if err := Snapshot(db, to); !errors.Is(err, os.ErrExist) {
+	if err := db.Snapshot(to); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a snapshot to a file that exists: %v, want ErrExist", err)
 	}
 }
