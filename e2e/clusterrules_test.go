@@ -156,3 +156,87 @@ func (n *notifications) check(t *testing.T) {
 		t.Logf("%s: sent %d times, %d of them again", key, len(at), twice)
 	}
 }
+
+// TestRulesByAPIInACluster sets rules on one machine that founds a cluster, and then on nodes that do not lead. Each
+// node lists what was answered, also after the leader has died, and the one that leads evaluates it. A backup of one
+// node has all of it.
+func TestRulesByAPIInACluster(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := newTrio(t)
+	for _, n := range nodeNames {
+		c.dirs[n] = dataDir(t)
+	}
+	const old, first = "{name: g, interval: 1s, rules: [{record: old, expr: vector(1)}]}",
+		"{name: first, interval: 1s, rules: [{record: first, expr: vector(2)}]}"
+	p := c.alone("a", c.dirs["a"])
+	p.mustSet(t, http.MethodPost, "/machine", old)
+	p.terminate(t)
+	c.found()
+	c.listRules("machine/g")
+
+	leader := c.leader()
+	others := slices.DeleteFunc(slices.Clone(nodeNames), func(n string) bool { return n == leader })
+	c.node(others[0]).mustSet(t, http.MethodPost, "/team%2Fa", first)
+	c.node(others[1]).mustSet(t, http.MethodPost, "/team%2Fa", strings.ReplaceAll(first, "first", "second"))
+	c.listRules("machine/g", "team/a/first", "team/a/second")
+	c.evaluates(others[0], map[string]float64{"old": 1, "first": 2, "second": 2})
+	for path, want := range map[string]string{
+		"/team%2Fa/none": "group does not exist\n", "/none": "group namespace does not exist\n",
+	} {
+		if status, text := c.node(others[0]).setRules(t, http.MethodDelete, path, ""); status != http.StatusNotFound ||
+			text != want {
+			t.Errorf("delete %s: status %d, %q; want 404 and %q", path, status, text, want)
+		}
+	}
+
+	c.kill(leader)
+	c.changesRules(others[1], http.MethodDelete, "/machine", "")
+	c.changesRules(others[0], http.MethodPost, "/team%2Fa", strings.ReplaceAll(first, "vector(2)", "vector(3)"))
+	c.begin(leader) // rules wait for the collector of this node
+	c.caughtUp()
+	c.listRules("team/a/first", "team/a/second")
+	c.evaluates(others[0], map[string]float64{"first": 3, "second": 2})
+	c.statesAgree("a")
+
+	backup := filepath.Join(t.TempDir(), "backup")
+	runFreshet(t, "backup", backup, "--server", "unix:"+filepath.Join(c.dirs["b"], "operator.sock"))
+	for _, node := range nodeNames {
+		c.kill(node)
+	}
+	c.dirs["b"] = dataDir(t)
+	runFreshet(t, "restore", backup, "--data-dir", c.dirs["b"], "--name", "b")
+	c.begin("b")
+	c.node("b").setGroups(t, "team/a/first", "team/a/second")
+}
+
+// listRules checks that each node has the groups that are set, as NAMESPACE/GROUP.
+func (c *trio) listRules(want ...string) {
+	c.t.Helper()
+	for _, n := range nodeNames {
+		c.node(n).setGroups(c.t, want...)
+	}
+}
+
+// changesRules repeats a change until it is accepted, as clients do while the nodes elect a leader.
+func (c *trio) changesRules(node, method, path, body string) {
+	c.t.Helper()
+	eventually(c.t, time.Minute, "node "+node+" takes a change of rules", func() error {
+		if status, text := c.node(node).setRules(c.t, method, path, body); status != http.StatusAccepted {
+			return fmt.Errorf("status %d: %s", status, text)
+		}
+		return nil
+	})
+}
+
+// evaluates waits until a node has the results of recording rules.
+func (c *trio) evaluates(node string, all map[string]float64) {
+	c.t.Helper()
+	for name, want := range all {
+		eventually(c.t, time.Minute, "the rule "+name+" is evaluated", func() error {
+			return c.node(node).expect(name, want, 0)
+		})
+	}
+}

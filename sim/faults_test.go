@@ -15,7 +15,8 @@ type coverage struct {
 	tooOld, duplicates, ahead, full, kills, powerLosses, outages, torn, pauses, parts, transfers, changes, slow, hangs,
 	clocks, checkpoints, replaced, messagesLost, messagesTwice, cut, histograms, stale, deltas, deltasAgain, deltaLimits,
 	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted, cutCrashes, openingKills, held,
-	rewritten, yields, behind, events, eventsAgain, conflicts, emptied, filled, failedFills, filledAgain, evaluations int
+	rewritten, yields, behind, events, eventsAgain, conflicts, emptied, filled, failedFills, filledAgain, evaluations,
+	ruleSets int
 }
 
 func (c *coverage) each() []world.Count {
@@ -53,6 +54,7 @@ func (c *coverage) each() []world.Count {
 		counted("emptied disks", &c.emptied), counted("filled nodes", &c.filled),
 		counted("fills that failed", &c.failedFills), counted("members that were filled again", &c.filledAgain),
 		counted("evaluations of rules acknowledged", &c.evaluations),
+		counted("changes of rules acknowledged", &c.ruleSets),
 	}
 }
 

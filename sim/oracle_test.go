@@ -38,6 +38,8 @@ type oracle struct {
 
 	emptied     map[uint64]bool // members whose disks were emptied
 	evaluations evaluations     // of rules that were acknowledged
+	ruleSets    evaluations     // the newest acknowledged text of each group set by the API
+	setsBegun   evaluations     // the newest text of each that was proposed
 
 	deltas  map[string]*bounds // bounds of totals of deltas, by tenant and name
 	counted map[string]uint64  // number of delta increments that the books count, by tenant

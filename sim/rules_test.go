@@ -47,8 +47,42 @@ func (s *sim) evaluate(n *node, least evaluations) {
 	})
 }
 
-// evaluations says how often each group of rules was evaluated.
+// nextRuleSet sets a group of rules by the API at the leader: its text says how often the group was set. Every node
+// must know at the end what was acknowledged.
+func (s *sim) nextRuleSet() {
+	if s.Now > s.end-quietFor {
+		return
+	}
+	s.At(s.Between(500, 2*second), nil, s.nextRuleSet)
+	n := s.leader()
+	if n == nil {
+		return
+	}
+	number := s.Rand.IntN(ruleGroups)
+	s.oracle.setsBegun[number]++
+	times := s.oracle.setsBegun[number]
+	const many = 1 << 20
+	e := &entry.Entry{Kind: entry.KindRuleSet, RuleSet: entry.RuleSet{Tenant: ruled, Namespace: "n",
+		Group: string(rune('a' + number)), MaxTenants: many, MaxGroups: many, MaxRules: many, MaxBytes: many, Rules: 1,
+		Text: binary.AppendUvarint([]byte{byte(number)}, times)}}
+	s.call(n, func(id member.ID) { n.node.Write(n.clock(), id, e) }, func(a member.Answer) {
+		if a.Err == nil {
+			s.covered.ruleSets++
+			s.oracle.ruleSets[number] = max(s.oracle.ruleSets[number], times)
+		}
+	})
+}
+
+// evaluations says how often each group of rules was evaluated, or set by the API.
 type evaluations [ruleGroups]uint64
+
+// sets returns the last text of each group that was set by the API, as far as a node knows.
+func (n *node) sets() (all evaluations) {
+	for _, x := range n.node.State().RuleSets().Of(ruled) {
+		all[x.YAML[0]], _ = binary.Uvarint(x.YAML[1:])
+	}
+	return all
+}
 
 // evaluations returns how often each group was evaluated, as far as a node knows.
 func (n *node) evaluations() (all evaluations) {
@@ -58,19 +92,20 @@ func (n *node) evaluations() (all evaluations) {
 	return all
 }
 
-// lacksNone fails the run if a node knows fewer evaluations than were acknowledged.
+// lacksNone fails the run if a node knows fewer evaluations, or changes, than were acknowledged.
 func (s *sim) lacksNone(n *node, got, least evaluations) {
 	for number := range got {
 		if got[number] < least[number] {
-			s.Fail("node %d knows %d evaluations of group %d, but %d were acknowledged", n.n, got[number], number,
+			s.Fail("node %d knows %d evaluations or changes of group %d, but %d were acknowledged", n.n, got[number], number,
 				least[number])
 		}
 	}
 }
 
-// evaluated checks at the end that all nodes know the acknowledged evaluations.
+// evaluated checks at the end that all nodes know the acknowledged evaluations and changes.
 func (s *sim) evaluated() {
 	for _, n := range s.nodes {
 		s.lacksNone(n, n.evaluations(), s.oracle.evaluations)
+		s.lacksNone(n, n.sets(), s.oracle.ruleSets)
 	}
 }

@@ -23,12 +23,12 @@ var changes = map[string]string{
 	"POST /api/v1/admin/tsdb/clean_tombstones": isRefused,
 	"PUT /api/v1/admin/tsdb/clean_tombstones":  isRefused,
 
-	"POST /config/v1/rules/{namespace}":                      notInCluster,
-	"DELETE /config/v1/rules/{namespace}":                    notInCluster,
-	"DELETE /config/v1/rules/{namespace}/{group}":            notInCluster,
-	"POST /prometheus/config/v1/rules/{namespace}":           notInCluster,
-	"DELETE /prometheus/config/v1/rules/{namespace}":         notInCluster,
-	"DELETE /prometheus/config/v1/rules/{namespace}/{group}": notInCluster,
+	"POST /config/v1/rules/{namespace}":                      entryOfLog,
+	"DELETE /config/v1/rules/{namespace}":                    entryOfLog,
+	"DELETE /config/v1/rules/{namespace}/{group}":            entryOfLog,
+	"POST /prometheus/config/v1/rules/{namespace}":           entryOfLog,
+	"DELETE /prometheus/config/v1/rules/{namespace}":         entryOfLog,
+	"DELETE /prometheus/config/v1/rules/{namespace}/{group}": entryOfLog,
 
 	"/api/v1/":                         noData,
 	"/prometheus/api/v1/":              noData,
@@ -52,8 +52,6 @@ const (
 	entryOfLog = "an entry of the log"
 	isRefused  = "refused"
 	noData     = "changes no stored data"
-
-	notInCluster = "a cluster refuses it" // as TestAClusterTakesNoRulesByTheAPI shows
 )
 
 func TestNoRouteChangesOneNodeAlone(t *testing.T) {

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/entry"
@@ -86,7 +88,7 @@ func (c clusterStates) Save(tenant string, changes rulestate.Changes) error {
 
 // restoreSenders gives the watermarks the senders that they had before the restart.
 func (s *server) restoreSenders(files ruler.Files) error {
-	for name := range files {
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(files)), s.ruleSets.Tenants()) {
 		_, senders, err := s.ruleStates.Load(name)
 		if err != nil {
 			return err
@@ -109,6 +111,9 @@ const sendersEvery = 5 * time.Second
 // keepSenders saves the senders until ctx is done.
 func (s *server) keepSenders(ctx context.Context) {
 	for retry.Wait(ctx, sendersEvery) == nil {
+		for _, name := range s.ruleSets.Tenants() { // set by the API meanwhile
+			s.watermarks.Watch(name, s.inForce().Rules.SenderTimeout.Milliseconds())
+		}
 		for name, w := range s.watermarks.All() {
 			err := s.ruleStates.Save(name, rulestate.Changes{Senders: w.AppendTo(nil, time.Now().UnixMilli())})
 			if err != nil {

@@ -37,6 +37,7 @@
 //	querier.go         PromQL and the rest of the Prometheus API
 //	ruler.go           rules and alerts
 //	rulesets.go        rules set by the API
+//	clusterrulesets.go rules set by the API in a cluster
 //	clusterrules.go    rules in a cluster
 //	group.go           the log of a group of one, in place of the journal
 //	takeover.go        gives the data of one machine to a cluster

@@ -37,12 +37,11 @@ func (s *server) openRuler() error {
 	if s.ruleStates, err = rulestates.Open(s.path("rules.db"), s.logger); err != nil {
 		return err
 	}
-	sets, err := s.openRuleSets()
-	if err != nil {
+	if err := s.openRuleSets(); err != nil {
 		return err
 	}
 	o := ruler.Options{
-		Config: s.config.Rules, Files: files, Sets: sets,
+		Config: s.config.Rules, Files: files, Sets: s.ruleSets,
 		Engine: promapi.Own{Engine: s.engine}, Parser: s.engine.Parser(), Queryable: s.querier,
 		Distributor: s.distributor, Watermarks: s.watermarks, Windows: s.collector.Through,
 		States:      s.ruleStates,
@@ -50,6 +49,7 @@ func (s *server) openRuler() error {
 	}
 	if g, is := s.aggregator.(*group.Group); is && s.inCluster() {
 		o.States, o.Leads, o.Windows = clusterStates{g}, clusterStates{g}.leads, s.deliveredThrough
+		o.Shared = s.ruleSets.(clusterSets)
 		if err := s.restoreSenders(files); err != nil {
 			return err
 		}

@@ -16,16 +16,75 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/rulesets"
 	"github.com/freshet-io/freshet/internal/core/ruleset"
+	"github.com/freshet-io/freshet/internal/role/group"
+	"github.com/freshet-io/freshet/internal/role/ruler"
 )
 
-// openRuleSets reads the rules that tenants have set by the API. A node of a cluster takes none, since the
-// other nodes would not have them.
-func (s *server) openRuleSets() (sets *rulesets.Sets, err error) {
-	if s.inCluster() {
-		return new(rulesets.Sets), nil
+// ruleSets are the rules that tenants set by the API: those of clusterSets, or fileSets. The errors are Mistakes,
+// ErrNoGroup and ErrNoNamespace of package ruleset. With any other error, the rules cannot be read or changed now.
+type ruleSets interface {
+	ruler.Sets
+
+	// List returns the groups of a tenant's namespaces, or those of one if `only` is not empty.
+	List(ctx context.Context, tenant, only string) (map[string][]ruleset.Group, error)
+	Group(ctx context.Context, tenant, namespace, name string) (ruleset.Group, error)
+	// Put adds a group that ruleset.Parse has checked, or replaces the one with its name.
+	Put(ctx context.Context, tenant, namespace string, g ruleset.Group, limits ruleset.Limits) error
+	// Delete removes a namespace with its groups. The last group that DeleteGroup removes takes its namespace along.
+	Delete(ctx context.Context, tenant, namespace string) error
+	DeleteGroup(ctx context.Context, tenant, namespace, name string) error
+}
+
+// openRuleSets opens the rules that tenants have set by the API.
+func (s *server) openRuleSets() error {
+	if g, is := s.aggregator.(*group.Group); is && s.inCluster() {
+		s.ruleSets = s.newClusterSets(g, s.engine.Parser())
+		return nil
 	}
-	s.ruleSets, err = rulesets.Open(s.path("rules"), s.engine.Parser(), s.logger)
-	return s.ruleSets, err
+	sets, err := rulesets.Open(s.path("rules"), s.engine.Parser(), s.logger)
+	s.ruleFiles, s.ruleSets = sets, fileSets{sets, s.applyRules}
+	return err
+}
+
+// fileSets are the files of one machine. A change is in force when it is answered.
+type fileSets struct {
+	*rulesets.Sets
+	apply func(tenant string) error
+}
+
+func (s *server) applyRules(tenant string) error { return s.ruler.Apply(tenant) }
+
+// List implements ruleSets.
+func (f fileSets) List(_ context.Context, tenant, only string) (map[string][]ruleset.Group, error) {
+	return f.Sets.List(tenant, only), nil
+}
+
+// Group implements ruleSets.
+func (f fileSets) Group(_ context.Context, tenant, namespace, name string) (ruleset.Group, error) {
+	return f.Sets.Group(tenant, namespace, name)
+}
+
+// Put implements ruleSets.
+func (f fileSets) Put(_ context.Context, tenant, namespace string, g ruleset.Group, l ruleset.Limits) error {
+	return f.changed(tenant, f.Sets.Put(tenant, namespace, g, l))
+}
+
+// Delete implements ruleSets.
+func (f fileSets) Delete(_ context.Context, tenant, namespace string) error {
+	return f.changed(tenant, f.Sets.Delete(tenant, namespace))
+}
+
+// DeleteGroup implements ruleSets.
+func (f fileSets) DeleteGroup(_ context.Context, tenant, namespace, name string) error {
+	return f.changed(tenant, f.Sets.DeleteGroup(tenant, namespace, name))
+}
+
+// changed puts changed rules in force. `err` says why they have not changed.
+func (f fileSets) changed(tenant string, err error) error {
+	if err != nil {
+		return err
+	}
+	return f.apply(tenant)
 }
 
 // ruleSetAPI is what requests of Mimir's API of rules share. Its clients go by the statuses and the texts.
@@ -43,9 +102,9 @@ const (
 // is the address of this server.
 func (s *server) serveRuleSets(mux *routes) {
 	kept, _ := filepath.Glob(s.path("rules", "*", "*.yaml")) // the pattern is valid
-	if s.ruleSets == nil && len(kept) > 0 {
-		s.logger.Error("the data directory has rules that were set by the API, but this process does not evaluate them: "+
-			"make rule files of them", "files", len(kept))
+	if s.ruleFiles == nil && len(kept) > 0 {
+		s.logger.Error("the data directory has files of rules that were set by the API, but this process does not evaluate "+
+			"them: set them again at a server that does, and remove the directory `rules`", "files", len(kept))
 	}
 	s.ruleSetAPI.slots = make(chan struct{}, ruleSetSlots)
 	s.ruleSetAPI.refused = promauto.With(s.registry).NewCounter(prometheus.CounterOpts{
@@ -69,10 +128,7 @@ func (s *server) serveRuleSets(mux *routes) {
 
 // ifEvaluated passes requests on if this process evaluates rules that are set by the API.
 func (s *server) ifEvaluated(answer http.HandlerFunc) http.HandlerFunc {
-	why := "this process evaluates no rules, so it takes none; ask a server with the role all"
-	if s.inCluster() {
-		why = "a cluster takes no rules by the API"
-	}
+	const why = "this process evaluates no rules, so it takes none; ask a server with the role all"
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.ruleSets == nil {
 			http.Error(w, why, http.StatusNotImplemented)
@@ -83,18 +139,21 @@ func (s *server) ifEvaluated(answer http.HandlerFunc) http.HandlerFunc {
 }
 
 func (s *server) listRuleSets(w http.ResponseWriter, r *http.Request) {
-	all := s.ruleSets.List(tenantOf(r), r.PathValue("namespace"))
-	if len(all) == 0 {
+	all, err := s.ruleSets.List(r.Context(), tenantOf(r), r.PathValue("namespace"))
+	switch {
+	case err != nil:
+		s.ruleSetError(w, r, err)
+	case len(all) == 0:
 		http.Error(w, "no rule groups found", http.StatusNotFound)
-		return
+	default:
+		answerYAML(w, all)
 	}
-	answerYAML(w, all)
 }
 
 func (s *server) getRuleSet(w http.ResponseWriter, r *http.Request) {
-	g, err := s.ruleSets.Group(tenantOf(r), r.PathValue("namespace"), r.PathValue("group"))
+	g, err := s.ruleSets.Group(r.Context(), tenantOf(r), r.PathValue("namespace"), r.PathValue("group"))
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusNotFound)
+		s.ruleSetError(w, r, err)
 		return
 	}
 	answerYAML(w, g)
@@ -128,14 +187,9 @@ func (s *server) setRuleSet(w http.ResponseWriter, r *http.Request) {
 		err = ruleset.Mistakes{fmt.Sprintf("the namespace %.200q has the name of a rule file; rename it", namespace)}
 	}
 	if err == nil {
-		err = s.ruleSets.Put(tenant, namespace, g, limits)
+		err = s.ruleSets.Put(r.Context(), tenant, namespace, g, limits)
 	}
-	if _, is := errors.AsType[ruleset.Mistakes](err); is {
-		s.ruleSetAPI.refused.Inc()
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	s.ruleSetChanged(w, tenant, err)
+	s.ruleSetChanged(w, r, err)
 }
 
 // enter waits for a slot, and reports whether it got one.
@@ -162,27 +216,18 @@ func (s *server) refuseRuleSet(w http.ResponseWriter, err error, limits ruleset.
 }
 
 func (s *server) deleteRuleSets(w http.ResponseWriter, r *http.Request) {
-	tenant := tenantOf(r)
-	s.ruleSetChanged(w, tenant, s.ruleSets.Delete(tenant, r.PathValue("namespace")))
+	s.ruleSetChanged(w, r, s.ruleSets.Delete(r.Context(), tenantOf(r), r.PathValue("namespace")))
 }
 
 func (s *server) deleteRuleSet(w http.ResponseWriter, r *http.Request) {
-	tenant := tenantOf(r)
-	s.ruleSetChanged(w, tenant, s.ruleSets.DeleteGroup(tenant, r.PathValue("namespace"), r.PathValue("group")))
+	namespace, name := r.PathValue("namespace"), r.PathValue("group")
+	s.ruleSetChanged(w, r, s.ruleSets.DeleteGroup(r.Context(), tenantOf(r), namespace, name))
 }
 
-// ruleSetChanged puts changed rules in force, and answers. `err` says why they have not changed.
-func (s *server) ruleSetChanged(w http.ResponseWriter, tenant string, err error) {
-	if errors.Is(err, rulesets.ErrNoGroup) || errors.Is(err, rulesets.ErrNoNamespace) {
-		http.Error(w, err.Error(), http.StatusNotFound)
-		return
-	}
-	if err == nil {
-		err = s.ruler.Apply(tenant)
-	}
+// ruleSetChanged answers a request that changed rules. `err` says why they have not changed.
+func (s *server) ruleSetChanged(w http.ResponseWriter, r *http.Request, err error) {
 	if err != nil {
-		s.logger.Error("rules set by the API cannot be stored or put in force", "tenant", tenant, "error", err)
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		s.ruleSetError(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -194,4 +239,21 @@ func (s *server) ruleSetChanged(w http.ResponseWriter, tenant string, err error)
 		ErrorType string `json:"errorType"`
 		Error     string `json:"error"`
 	}{Status: "success"})
+}
+
+// ruleSetError answers a request that failed.
+func (s *server) ruleSetError(w http.ResponseWriter, r *http.Request, err error) {
+	status := http.StatusInternalServerError
+	switch {
+	case errors.Is(err, ruleset.ErrMistakes):
+		s.ruleSetAPI.refused.Inc()
+		status = http.StatusBadRequest
+	case errors.Is(err, ruleset.ErrNoGroup), errors.Is(err, ruleset.ErrNoNamespace):
+		status = http.StatusNotFound
+	case s.inCluster():
+		status = http.StatusServiceUnavailable
+	default:
+		s.logger.Error("rules set by the API cannot be stored or put in force", "tenant", tenantOf(r), "error", err)
+	}
+	http.Error(w, err.Error(), status)
 }

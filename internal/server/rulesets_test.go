@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -186,9 +184,8 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	}
 }
 
-// A node that took rules by itself would evaluate them only while it leads. What one machine has kept before it
-// joined a cluster is not forgotten in silence.
-func TestAClusterTakesNoRulesByTheAPI(t *testing.T) {
+// What one machine has kept before it joined a cluster is not forgotten in silence.
+func TestFilesOfRulesBeforeACluster(t *testing.T) {
 	var log strings.Builder
 	s := &server{config: settings.Default(), registry: prometheus.NewRegistry(),
 		logger: slog.New(slog.NewTextHandler(&log, nil))}
@@ -199,22 +196,8 @@ func TestAClusterTakesNoRulesByTheAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeIn(t, s.path("rules", "acme"), "n.yaml", "namespace: n")
-	sets, err := s.openRuleSets()
-	if err != nil || s.ruleSets != nil || len(sets.Tenants()) > 0 {
-		t.Errorf("the node has rules of the tenants %q, error %v; want none", sets.Tenants(), err)
-	}
-	mux := &routes{http.NewServeMux(), s.guard}
-	s.serveRuleSets(mux)
-	for _, method := range []string{"GET", "POST", "DELETE"} {
-		r := httptest.NewRequestWithContext(tenant.NewContext(t.Context(), "acme"), method, rulesPath+"/n", nil)
-		r.Host = "localhost"
-		w := httptest.NewRecorder()
-		mux.ServeMux.ServeHTTP(w, r)
-		if w.Code != http.StatusNotImplemented || w.Body.String() != "a cluster takes no rules by the API\n" {
-			t.Errorf("%s: status %d, %q; want 501", method, w.Code, w.Body)
-		}
-	}
-	if !strings.Contains(log.String(), "make rule files of them") {
+	s.serveRuleSets(&routes{http.NewServeMux(), s.guard})
+	if !strings.Contains(log.String(), "set them again") {
 		t.Errorf("the log does not say that there are rules: %s", &log)
 	}
 }

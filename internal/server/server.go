@@ -106,7 +106,8 @@ type server struct {
 	watermarks  *watermark.All   // of the tenants with rules; nil without the role ruler
 	ruler       *ruler.Ruler     // nil without the role ruler
 	ruleStates  *rulestates.File // nil without the role ruler
-	ruleSets    *rulesets.Sets   // set by the API; nil in a cluster
+	ruleSets    ruleSets         // set by the API; nil without the role ruler
+	ruleFiles   *rulesets.Sets   // the files of ruleSets; nil in a cluster
 	ruleSetAPI  ruleSetAPI
 	scraper     *scraper.Scraper
 	prober      *prober.Prober

@@ -36,7 +36,7 @@ type snapshots struct {
 	events        *eventlog.Log
 	catalogueFile *cataloguefile.File
 	ruleStates    *rulestates.File // nil without rules
-	ruleSets      *rulesets.Sets   // nil without rules, and in a cluster
+	ruleFiles     *rulesets.Sets   // nil without rules, and in a cluster
 	ready         func() error
 
 	mu sync.Mutex // held while a snapshot is made
@@ -214,8 +214,8 @@ func (s *snapshots) copyRest(ctx context.Context, dir string, told func(answer.S
 	if s.ruleStates != nil {
 		all = append(all, file{"rules.db", s.ruleStates.Snapshot})
 	}
-	if s.ruleSets != nil && len(s.ruleSets.Tenants()) > 0 {
-		all = append(all, file{"rules", s.ruleSets.Snapshot})
+	if s.ruleFiles != nil && len(s.ruleFiles.Tenants()) > 0 {
+		all = append(all, file{"rules", s.ruleFiles.Snapshot})
 	}
 	for _, db := range all {
 		if err := ctx.Err(); err != nil {
@@ -327,7 +327,7 @@ func (s *server) newSnapshots() *snapshots {
 	g, _ := s.aggregator.(*group.Group)
 	return &snapshots{
 		dataDir: s.config.DataDir, group: g, node: s.config.Cluster.Node, stores: s.stores, events: s.events,
-		catalogueFile: s.catalogueFile, ruleStates: s.ruleStates, ruleSets: s.ruleSets, ready: s.copyable,
+		catalogueFile: s.catalogueFile, ruleStates: s.ruleStates, ruleFiles: s.ruleFiles, ready: s.copyable,
 	}
 }
 

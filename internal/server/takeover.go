@@ -1,17 +1,21 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/adapter/rulesets"
 	"github.com/freshet-io/freshet/internal/core/identity"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/segment"
@@ -86,6 +90,9 @@ func (s *server) takeOverFrom(from, to segment.FS) error {
 	}
 	var config tile.Config // left empty: only queries use it, and nothing queries this state
 	state := member.Found(groupNumber, identity.DataIndex, &config, shards, states, names)
+	if err := s.takeOverRules(state); err != nil {
+		return err
+	}
 	if err := group.Found(to, binary.LittleEndian.Uint32(mark[:]), state); err != nil {
 		return err
 	}
@@ -108,14 +115,45 @@ func (s *server) statesOf(shards *tile.Shards) (map[string]*write.State, error) 
 	return states, nil
 }
 
-// removeJournal removes the journal of a directory that founded its cluster, once the group is restored.
+// takeOverRules adds the rules that one machine has kept to the state with which its group begins.
+func (s *server) takeOverRules(state *member.Member) error {
+	kept, err := rulesets.Open(s.path("rules"), promapi.NewParser(s.config.Query, func() {}), s.logger)
+	if err != nil {
+		return err
+	}
+	const most = math.MaxInt
+	for _, tenant := range kept.Tenants() {
+		all := kept.List(tenant, "")
+		for _, namespace := range slices.Sorted(maps.Keys(all)) {
+			for i := range all[namespace] {
+				text, err := all[namespace][i].Text(namespace)
+				if err != nil {
+					return err
+				}
+				e := text.Entry(tenant)
+				e.MaxTenants, e.MaxGroups, e.MaxRules, e.MaxBytes = most, most, most, most
+				if err := state.RuleSets().Fold(&e); err != nil {
+					return fmt.Errorf("take over the rules set by the API: %w", err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// removeJournal removes the journal of a directory that founded its cluster, and the files of rules set by the API,
+// once the group is restored.
 // After a crash or an error, the next start removes the rest, and does not read it.
 func (s *server) removeJournal() {
 	path := s.path("journal")
 	if _, err := os.Stat(path); !s.founded() || errors.Is(err, os.ErrNotExist) {
 		return
 	}
-	if err := os.RemoveAll(path); err != nil {
+	var err error
+	if g, is := s.aggregator.(*group.Group); is && !g.RuleSets().Empty() { // an earlier version left the rules out
+		err = os.RemoveAll(s.path("rules"))
+	}
+	if err := cmp.Or(err, os.RemoveAll(path)); err != nil {
 		s.logger.Warn("the journal could not be removed; the cluster has its data, and the next start tries again",
 			"error", err)
 		return

@@ -19,6 +19,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/adapter/cataloguefile"
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/adapter/rulesets"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
@@ -28,6 +30,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/ruleset"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -46,11 +49,12 @@ type machine struct {
 	synced  atomic.Bool // a store of tiles is synced
 }
 
-// ownedName is a name whose owner the machine knows.
-const ownedName = "owned"
+// ownedName is a name whose owner the machine knows, and ruledName a group of rules that a tenant has set.
+const ownedName, ruledName = "owned", "ruled"
 
 // killedMachine returns a machine whose journal has windows of two tenants, in a checkpoint and behind it. Its
-// stores have a request of a third tenant, and a sample in a store of tiles. Its catalogue has ownedName.
+// stores have a request of a third tenant, and a sample in a store of tiles. Its catalogue has ownedName, and its
+// rules have ruledName.
 func killedMachine(t *testing.T) *machine {
 	m := &machine{t: t, journal: memfs.New(), group: memfs.New()}
 	m.server = &server{config: settings.Default(), logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
@@ -77,6 +81,9 @@ func killedMachine(t *testing.T) *machine {
 	owned := catalogue.Metric{Tenant: "a", Name: ownedName, Base: ownedName, Raw: ownedName, Kind: series.Counter,
 		First: now, LastSeen: now}
 	if err := m.catalogueFile.Save([]catalogue.Metric{owned}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.setsRules("a", ruledName); err != nil {
 		t.Fatal(err)
 	}
 	m.stores.BeforeSync(func(path string) {
@@ -154,6 +161,20 @@ func (m *machine) writesRequest(tenant string) {
 	}
 }
 
+// setsRules sets a group of rules by the API.
+func (m *machine) setsRules(tenant, name string) error {
+	p := promapi.NewParser(m.config.Query, func() {})
+	sets, err := rulesets.Open(m.path("rules"), p, m.logger)
+	if err != nil {
+		return err
+	}
+	g, err := ruleset.Parse([]byte("{name: "+name+", rules: [{record: r, expr: x}]}"), tenant, p)
+	if err != nil {
+		return err
+	}
+	return sets.Put(tenant, "n", g, ruleset.DefaultLimits())
+}
+
 // takesOver takes the data over from a journal into a group.
 func (m *machine) takesOver(from, to *memfs.FS) error {
 	m.registry = prometheus.NewRegistry()
@@ -191,8 +212,10 @@ func TestATakeoverIsInterrupted(t *testing.T) {
 			t.Errorf("the checkpoint has no section %q:\n%s", section, want)
 		}
 	}
-	if !strings.Contains(want, fmt.Sprintf("%x", ownedName)) {
-		t.Errorf("the checkpoint lacks the owner of the name %s:\n%s", ownedName, want)
+	for _, name := range []string{ownedName, ruledName} {
+		if !strings.Contains(want, fmt.Sprintf("%x", name)) {
+			t.Errorf("the checkpoint lacks %s:\n%s", name, want)
+		}
 	}
 	for _, powerLoss := range []bool{false, true} {
 		interrupted := true

@@ -10,6 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/ruleset"
 )
 
 // NotLeaderError is a replica.ErrNotLeader that names the leader.
@@ -39,6 +40,10 @@ var sentinels = []struct {
 	{wire.Error_REFUSED, batch.ErrRefused},
 	{wire.Error_NOT_ADMITTED, cluster.ErrNotAdmitted},
 	{wire.Error_LACKS_ENTRIES, cluster.ErrLacksEntries},
+	{wire.Error_NO_RULE_GROUP, ruleset.ErrNoGroup},
+	{wire.Error_NO_RULE_NAMESPACE, ruleset.ErrNoNamespace},
+	{wire.Error_RULE_MISTAKES, ruleset.ErrMistakes},
+	{wire.Error_OLDER, member.ErrOlder},
 }
 
 // remoteError is an error of another node: its text, and the error that errors.Is recognizes.

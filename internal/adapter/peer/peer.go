@@ -43,7 +43,7 @@ type Self struct {
 // Handler answers other processes. Its methods are called concurrently. Callers look for some errors of
 // Push, Write and Join with errors.Is, so these errors keep their identity on the way to the caller: the
 // errors of package batch; ErrLost, ErrUnknown, ErrFull and ErrMoved of package member; ErrNotLeader and
-// ErrFull of package replica; and NotLeaderError. Other errors arrive only as text.
+// ErrFull of package replica; those of ruleset.Kept; and NotLeaderError. Other errors arrive only as text.
 type Handler interface {
 	// Receive takes a message for this member. It gets the messages of one member one after the other.
 	// Messages with entries and urgent messages are two separate sequences, which have no common order.
@@ -51,7 +51,7 @@ type Handler interface {
 	Receive(m member.Message)
 	// Push takes a push in the form of entry.AppendPush. member.CheckPush has checked it.
 	Push(ctx context.Context, group uint64, push []byte) error
-	// Write proposes an entry of a request or of deltas.
+	// Write proposes an entry of a request, of deltas, of events or of a rule set.
 	Write(ctx context.Context, group uint64, e *entry.Entry) (*outcome.Outcome, error)
 	Join(ctx context.Context, j Join) (Joined, error)
 	// Change changes a node's part in the group. Its error is replica.ErrNotLeader if this node does not lead.

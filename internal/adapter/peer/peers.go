@@ -271,8 +271,8 @@ func (p *Peers) Push(ctx context.Context, to string, group uint64, push []byte) 
 	return lost(err)
 }
 
-// Write hands an entry of a request, of deltas or of events to a node, and returns the outcome. Its error is the
-// error of Handler.Write, or member.ErrLost if the node did not answer.
+// Write hands an entry of a request, of deltas, of events or of a rule set to a node, and returns the outcome. Its
+// error is that of Handler.Write, or member.ErrLost if the node did not answer.
 func (p *Peers) Write(ctx context.Context, to string, group uint64, e *entry.Entry) (*outcome.Outcome, error) {
 	own := *e
 	own.Group, own.Shape = group, max(1, e.Shape) // the leader sets the shape

@@ -25,12 +25,6 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/atomicfile"
 )
 
-// Errors about what is not there. The texts are Mimir's, by which clients go.
-var (
-	ErrNoGroup     = errors.New("group does not exist")
-	ErrNoNamespace = errors.New("group namespace does not exist")
-)
-
 // Sets has the rules of all tenants. It is safe for concurrent use.
 type Sets struct {
 	dir    string
@@ -206,7 +200,7 @@ func (s *Sets) Group(tenant, namespace, name string) (ruleset.Group, error) {
 	if i := n.index(name); i >= 0 {
 		return n.groups[i], nil
 	}
-	return ruleset.Group{}, ErrNoGroup
+	return ruleset.Group{}, ruleset.ErrNoGroup
 }
 
 // index returns the index of a group, or -1. A namespace that does not exist has no groups.
@@ -321,12 +315,12 @@ func sizeOf(all map[string]*namespace) (s ruleset.Size) {
 func (s *Sets) Delete(tenant, name string) error {
 	set := s.of(tenant)
 	if set == nil {
-		return ErrNoNamespace
+		return ruleset.ErrNoNamespace
 	}
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	if set.namespaces[name] == nil {
-		return ErrNoNamespace
+		return ruleset.ErrNoNamespace
 	}
 	return s.remove(set, tenant, name)
 }
@@ -335,7 +329,7 @@ func (s *Sets) Delete(tenant, name string) error {
 func (s *Sets) DeleteGroup(tenant, name, group string) error {
 	set := s.of(tenant)
 	if set == nil {
-		return ErrNoGroup
+		return ruleset.ErrNoGroup
 	}
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -343,7 +337,7 @@ func (s *Sets) DeleteGroup(tenant, name, group string) error {
 	i := n.index(group)
 	switch {
 	case i < 0:
-		return ErrNoGroup
+		return ruleset.ErrNoGroup
 	case len(n.groups) == 1:
 		return s.remove(set, tenant, name)
 	}

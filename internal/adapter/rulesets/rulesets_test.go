@@ -103,15 +103,15 @@ func TestWhatIsNotThere(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		for what, got := range map[string]error{
-			ErrNoNamespace.Error(): s.Delete("acme", "none"),
-			ErrNoGroup.Error():     s.DeleteGroup("acme", "n", "none"),
+			ruleset.ErrNoNamespace.Error(): s.Delete("acme", "none"),
+			ruleset.ErrNoGroup.Error():     s.DeleteGroup("acme", "n", "none"),
 		} {
 			if got == nil || got.Error() != what {
 				t.Errorf("%s: error %v, want %s", when, got, what)
 			}
 		}
-		if _, err := s.Group("acme", "n", "none"); !errors.Is(err, ErrNoGroup) {
-			t.Errorf("%s: error %v, want %v", when, err, ErrNoGroup)
+		if _, err := s.Group("acme", "n", "none"); !errors.Is(err, ruleset.ErrNoGroup) {
+			t.Errorf("%s: error %v, want %v", when, err, ruleset.ErrNoGroup)
 		}
 	}
 	check("without rules")

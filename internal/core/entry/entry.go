@@ -46,8 +46,9 @@ const (
 	KindForwarded                 // for each backend, the last entry whose samples it has
 	KindDrain                     // a node must not lead, or may lead again
 	KindRules                     // how far groups of rules are, and their alerts
+	KindRuleSet                   // a tenant sets or deletes rules by the API
 
-	lastKind = KindRules
+	lastKind = KindRuleSet
 )
 
 // maxTime is the largest time or duration, in milliseconds. Batches have the same bound, in seconds.
@@ -60,6 +61,8 @@ const (
 	maxNode   = 255
 
 	maxBackend = 64
+
+	maxRuleName = 1024 // of a namespace or a group of rules
 )
 
 // Entry is an entry of one kind; the fields of other kinds mean nothing. After Parse, strings and
@@ -78,6 +81,7 @@ type Entry struct {
 	Node     Node
 	Drain    Drain
 	Rules    Rules
+	RuleSet  RuleSet
 
 	Forwarded List // of KindForwarded; ascending by the backend's name; items are written by AppendForwarded
 }
@@ -208,46 +212,6 @@ type Drain struct {
 // Forever is the Until of a drain without an end.
 const Forever = maxTime
 
-// Rules are states of groups of rules of a tenant, after evaluations.
-type Rules struct {
-	Tenant string
-	Groups List // not empty; each item is written by AppendRuleGroup
-}
-
-// RuleGroup is the state of a group of rules.
-type RuleGroup struct {
-	Key   [32]byte // of package rulestate
-	State []byte   // encoded by package rulestate; empty if the group is gone
-}
-
-// AppendRuleGroup appends an item.
-func AppendRuleGroup(l List, g *RuleGroup) List {
-	item := append(make([]byte, 0, len(g.Key)+len(g.State)), g.Key[:]...)
-	return l.Append(append(item, g.State...))
-}
-
-// ParseRuleGroup reads an item of a parsed entry. The state points into the item.
-func ParseRuleGroup(item []byte) (g RuleGroup) {
-	copy(g.Key[:], item)
-	g.State = item[len(g.Key):]
-	return g
-}
-
-func (r *Rules) append(b []byte) []byte {
-	if len(r.Groups) == 0 {
-		panic("BUG: an entry without states of rules")
-	}
-	return append(appendName(b, r.Tenant), r.Groups...)
-}
-
-func (r *Rules) parse(from *reader) {
-	r.Tenant, r.Groups = from.name(), from.list()
-	for item := range r.Groups.All() {
-		from.bad = from.bad || len(item) < len(RuleGroup{}.Key)
-	}
-	from.bad = from.bad || len(r.Groups) == 0
-}
-
 // Time returns when an entry was made, by the leader's clock, in Unix milliseconds. It returns 0 for a kind without a
 // time.
 func (e *Entry) Time() int64 {
@@ -331,6 +295,8 @@ func (e *Entry) Append(b []byte) []byte {
 		b = e.Drain.append(b)
 	case KindRules:
 		b = e.Rules.append(b)
+	case KindRuleSet:
+		b = e.RuleSet.append(b)
 	default:
 		panic(fmt.Sprintf("BUG: an entry of kind %d is appended", e.Kind))
 	}
@@ -344,7 +310,8 @@ func (e *Entry) Append(b []byte) []byte {
 func (e *Entry) Size() int {
 	const fixed = 2 + 4 + 8 + 2 + 8*binary.MaxVarintLen64 + 17 + 8
 	w := &e.Request
-	return fixed + len(w.Tenant) + len(w.Sender.Agent) + len(w.Pair.Cluster) + len(w.Pair.Replica) + len(w.Body)
+	return fixed + len(w.Tenant) + len(w.Sender.Agent) + len(w.Pair.Cluster) + len(w.Pair.Replica) + len(w.Body) +
+		len(e.RuleSet.Text)
 }
 
 // flagPair says that a Request has a Pair.
@@ -584,6 +551,8 @@ func (e *Entry) parse(b []byte) error {
 		r.bad = r.bad || e.Drain.Name == ""
 	case KindRules:
 		e.Rules.parse(&r)
+	case KindRuleSet:
+		e.RuleSet.parse(&r)
 	default:
 		return errMalformed
 	}

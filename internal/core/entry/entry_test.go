@@ -79,6 +79,9 @@ func examples() map[string]Entry {
 		"drain_ends":            {Kind: KindDrain, Shape: 1, Drain: Drain{Name: "b"}},
 		"rules": {Kind: KindRules, Shape: 1, Rules: Rules{Tenant: "acme", Groups: AppendRuleGroup(AppendRuleGroup(nil,
 			&RuleGroup{Key: [32]byte{1, 2}, State: []byte("state")}), &RuleGroup{Key: [32]byte{3}})}},
+		"ruleset": {Kind: KindRuleSet, Shape: 1, RuleSet: RuleSet{Tenant: "acme", Namespace: "a/b", Group: "g",
+			MaxTenants: 100, MaxGroups: 1000, MaxRules: 10_000, MaxBytes: 4 << 20, Rules: 2, Text: []byte("name: g")}},
+		"ruleset_deleted": {Kind: KindRuleSet, Shape: 1, RuleSet: RuleSet{Tenant: "acme", Namespace: "a/b"}},
 		"forwarded": {Kind: KindForwarded, Shape: 1,
 			Forwarded: AppendForwarded(AppendForwarded(nil, "a", 1<<40), strings.Repeat("b", maxBackend), 1)},
 	}

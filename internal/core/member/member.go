@@ -59,6 +59,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/hapair"
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/ruleset"
 	"github.com/freshet-io/freshet/internal/core/rulestate"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/skip"
@@ -90,7 +91,7 @@ func (e *EntryError) Unwrap() []error { return []error{ErrEntry, e.Cause} }
 // Format and Semantics are the newest versions that this program knows: see entry.Version. A leader proposes
 // nothing that the version in Member.version does not have yet.
 const (
-	Format    = withRules
+	Format    = withRuleSets
 	Semantics = 1
 )
 
@@ -100,6 +101,7 @@ const (
 	withReplacements     = 3 // entries of the kind node that replace or remove a member
 	withDrains           = 4 // entries of the kind drain
 	withRules            = 5 // entries of the kind rules
+	withRuleSets         = 6 // entries of the kind ruleset
 )
 
 // RulesFormat is the format from which on the log can have states of rules.
@@ -125,6 +127,7 @@ type Member struct {
 	sent    forwarded.Indexes      // what other servers have
 	names   *catalogue.Shared      // of DogStatsD metrics
 	rules   rulestate.Kept         // of groups of rules
+	sets    *ruleset.Kept          // rules set by the API
 	digests map[string]*Digest     // of outcomes known when an entry is applied; store.max_tenants bounds their number
 	senders map[uint64]lastWindows // by producer; only leaders use it
 	swept   int64                  // the leader's clock when old senders were last forgotten
@@ -152,7 +155,7 @@ func New(group uint64, config *tile.Config) *Member {
 		config: config, group: group, shards: tile.NewShards(config),
 		knows:   entry.Version{Format: Format, Semantics: Semantics},
 		tenants: map[string]*tenant{}, senders: map[uint64]lastWindows{}, digests: map[string]*Digest{},
-		names: catalogue.NewShared(),
+		names: catalogue.NewShared(), sets: ruleset.NewKept(),
 	}
 	m.version = m.knows
 	return m
@@ -173,6 +176,7 @@ type Applied struct {
 	Request *Request         // of KindRequest: the outcome is known once Done gets the work; nil if Outcome is set
 	Outcome *outcome.Outcome // of a request that no store needs to see, and of events, each of which counts as a sample
 	Deltas  *Deltas          // of KindDeltas; points into the entry
+	Refused error            // of KindRuleSet: why it changes nothing; see ruleset.Kept
 	Skipped *skip.Entry      // the entry was left out: it did nothing
 	Elected *Elected         // the request elected its sender, the other replica of its HA pair; points into the entry
 }
@@ -244,6 +248,8 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 		m.nodes.Drain(e.Drain.Name, e.Drain.Until)
 	case entry.KindRules:
 		m.rules.Fold(&e.Rules)
+	case entry.KindRuleSet:
+		done.Refused, done.Outcome = m.sets.Fold(&e.RuleSet), new(outcome.Outcome)
 	default:
 		err = fmt.Errorf("its kind %d is not known", e.Kind)
 	}
@@ -289,8 +295,14 @@ func (m *Member) mark() {
 			o.Add(t.name, t.digest.Index, t.digest.Hash)
 		}
 	}
+	if !m.sets.Empty() {
+		o.Add(ruleSets, 1, m.sets.Hash())
+	}
 	m.marks.End(o)
 }
+
+// ruleSets takes the place of a tenant's name in marks, which no tenant can have.
+const ruleSets = "\x00rules"
 
 // Visible returns the index up to which a tenant's stores have what the entries brought. A read of
 // the tenant that must see an entry waits until its index is visible.
@@ -329,6 +341,9 @@ func (m *Member) Forwarded(backend string) uint64 { return m.sent.Of(backend) }
 
 // Rules returns the encoded states of a tenant's groups of rules: see package rulestate.
 func (m *Member) Rules(tenant string) [][]byte { return m.rules.Of(tenant) }
+
+// RuleSets returns the rules set by the API. Other goroutines may read them: see ruleset.Kept.
+func (m *Member) RuleSets() *ruleset.Kept { return m.sets }
 
 // Version returns the version that entries may use.
 func (m *Member) Version() entry.Version { return m.version }

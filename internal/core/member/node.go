@@ -240,16 +240,16 @@ func (n *Node) Push(now int64, id ID, bytes []byte) {
 	n.proposeWindows()
 }
 
-// Write proposes an entry of another kind: a request, deltas or events. The answer has its outcome. The leader
-// sets the entry's Arrival by its own clock, since the clock of the node where the request came in may be
-// wrong.
+// Write proposes an entry of another kind: a request, deltas, events or a rule set. The answer has its outcome.
+// The leader sets the entry's Arrival by its own clock, since the clock of the node where the request came in may
+// be wrong.
 func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 	n.tell(now)
 	if !n.leadership.Leads {
 		n.answer(id, replica.ErrNotLeader)
 		return
 	}
-	if err := cmp.Or(n.timeless(e), n.room(e), n.lagging(), n.nearlyFull()); err != nil {
+	if err := cmp.Or(n.noRuleSet(e), n.timeless(e), n.room(e), n.lagging(), n.nearlyFull()); err != nil {
 		n.answer(id, err)
 		return
 	}
@@ -518,7 +518,7 @@ func (n *Node) apply(c replica.Committed) error {
 	case !waits:
 	case done.Request == nil:
 		delete(n.requests, c.Index)
-		n.out.Answers = append(n.out.Answers, Answer{ID: a.id, Err: moved(done), Outcome: done.Outcome})
+		n.out.Answers = append(n.out.Answers, Answer{ID: a.id, Err: cmp.Or(moved(done), done.Refused), Outcome: done.Outcome})
 	case a.offer != nil && n.state.requestsBytes <= maxDecoded:
 		done.Request.decoded = a.offer.Request
 	}

@@ -211,6 +211,17 @@ func (n *Node) KeepRules(id ID, tenant string, groups entry.List) {
 	}
 }
 
+// noRuleSet returns why a rule set is not proposed now: ErrOlder, or what the entry itself would lead to as of now.
+func (n *Node) noRuleSet(e *entry.Entry) error {
+	switch {
+	case e.Kind != entry.KindRuleSet:
+		return nil
+	case n.state.version.Format < withRuleSets:
+		return ErrOlder
+	}
+	return n.state.sets.Check(&e.RuleSet)
+}
+
 // MaxEvents bounds the events of an entry.
 const MaxEvents = 1000
 

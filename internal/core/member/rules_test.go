@@ -3,10 +3,14 @@ package member
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/ruleset"
 )
 
 // keep asks the leader to keep a state of rules, and returns the answer.
@@ -15,6 +19,26 @@ func (g *three) keep(id ID, key byte, state string) error {
 	return g.drain(id, func(l *testNode) {
 		l.KeepRules(id, "acme", entry.AppendRuleGroup(nil, &entry.RuleGroup{Key: [32]byte{key}, State: []byte(state)}))
 	})
+}
+
+// set asks the leader to set a group of rules by the API, or to delete it if the text is empty, and returns the answer.
+func (g *three) set(id ID, group, text string) error {
+	g.t.Helper()
+	return g.drain(id, func(l *testNode) { l.Write(g.now, id, setOf(group, text)) })
+}
+
+func setOf(group, text string) *entry.Entry {
+	s := entry.RuleSet{Tenant: "acme", Namespace: "n", Group: group, MaxTenants: 1, MaxGroups: 2, MaxRules: 10,
+		MaxBytes: 100, Text: []byte(text), Rules: len(text)}
+	return &entry.Entry{Kind: entry.KindRuleSet, Shape: 1, RuleSet: s}
+}
+
+// groups returns the groups of a member, as NAME=TEXT.
+func groups(m *Member) (all []string) {
+	for _, x := range m.RuleSets().Of("acme") {
+		all = append(all, x.Name+"="+string(x.YAML))
+	}
+	return all
 }
 
 // Until all members know of rules, a node may go back to the program that it had, which must read its checkpoint.
@@ -33,6 +57,82 @@ func TestASectionWithoutRulesIsAsBefore(t *testing.T) {
 		if r, err := Restore(7, &config, section); err != nil || !bytes.Equal(r.AppendGroup(nil), section) {
 			t.Errorf("with the state %q, the section is not restored: %v", state, err)
 		}
+	}
+	if err := m.sets.Fold(&setOf("g", "x").RuleSet); err != nil {
+		t.Fatal(err)
+	}
+	section := m.AppendGroup(nil)
+	r, err := Restore(7, &config, section)
+	if err != nil || section[0] != withSets || !bytes.Equal(r.AppendGroup(nil), section) {
+		t.Errorf("with a group set by the API, the section has version %d, error %v", section[0], err)
+	}
+}
+
+// What one node takes, all have, and also one that is restored from a checkpoint. Nodes that differ are found.
+func TestRulesSetByTheAPIAreOnAllMembers(t *testing.T) {
+	g := newABC(t)
+	for id, err := range []error{g.set(20, "a", "old"), g.set(21, "b", "b"), g.set(22, "a", "new"), g.set(23, "b", "")} {
+		if err != nil {
+			t.Fatalf("change %d: %v", id, err)
+		}
+	}
+	if err := g.set(24, "b", ""); !errors.Is(err, ruleset.ErrNoGroup) {
+		t.Errorf("a group that is not there is deleted: %v", err)
+	}
+	if err := g.set(25, "large", string(make([]byte, 11))); !errors.Is(err, ruleset.ErrMistakes) {
+		t.Errorf("a group beyond a limit of its entry: %v", err)
+	}
+	g.pass(20_000)
+	for _, n := range g.nodes[:3] {
+		restored, err := Restore(g.leader().State().group, n.State().config, n.State().AppendGroup(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, again := groups(n.State()), groups(restored); !slices.Equal(all, []string{"a=new"}) ||
+			!slices.Equal(again, all) {
+			t.Errorf("a member has %q, and %q when it is restored; want the new text of a", all, again)
+		}
+	}
+	last := func(m *Member) marks.Mark { return m.Marks()[len(m.Marks())-1] }
+	one, other := New(group, &config), New(group, &config)
+	for index := range uint64(marks.Every) {
+		text := "x"
+		apply := func(m *Member) {
+			e := setOf("g", text)
+			e.Group = group
+			if _, err := m.Apply(index+1, e.Append(nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		apply(one)
+		if index+1 == marks.Every {
+			text = "y"
+		}
+		apply(other)
+	}
+	if last(one).Hash == last(other).Hash {
+		t.Error("members with different rules have equal marks")
+	}
+}
+
+// Two nodes that each have room for one more group cannot both add one: the log decides.
+func TestTheLogDecidesAboutLimitsOfRules(t *testing.T) {
+	m := New(group, &config)
+	for i, name := range []string{"a", "b", "c"} {
+		e := setOf(name, "x")
+		e.Group = group
+		done, err := m.Apply(uint64(i+1), e.Append(nil))
+		if err != nil || (done.Refused == nil) != (name != "c") {
+			t.Errorf("group %s: refused %v, error %v; want only the third one refused", name, done.Refused, err)
+		}
+	}
+}
+
+// Until all nodes know of rule sets, none is proposed: an older node would stop.
+func TestNoRuleSetBeforeTheVersionRises(t *testing.T) {
+	g := newMixed(t, time.Hour)
+	if err := g.set(20, "a", "x"); !errors.Is(err, ErrOlder) {
+		t.Errorf("the answer is %v, want ErrOlder", err)
 	}
 }
 

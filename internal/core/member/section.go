@@ -11,6 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/mutant"
+	"github.com/freshet-io/freshet/internal/core/ruleset"
 	"github.com/freshet-io/freshet/internal/core/rulestate"
 	"github.com/freshet-io/freshet/internal/core/seen"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -30,18 +31,20 @@ const (
 	withForwarded  = 3 // of a group: what its backends have, and waiting events
 	withNames      = 4 // of a group: names of metrics, and all of the above
 	withStates     = 5 // of a group: states of rules, and all of the above; written only if there are some
+	withSets       = 6 // of a group: rules set by the API, and all of the above; written only if there were some
 )
 
-// noNames and noRules are the parts of a group without names and rules.
+// These are the parts of a group without names and rules.
 var (
 	noNames = catalogue.NewShared().Append(nil)
 	noRules = new(rulestate.Kept).Append(nil)
+	noSets  = ruleset.NewKept().Append(nil)
 )
 
 // Found returns the state of a group that goes on with the data of one machine. These data are the
 // machine's shards, the state that the requests of each tenant left, and the names of metrics. All these
 // data count as the entry `index`. The tenants are admitted. The shards and the states belong to the
-// member from now on.
+// member from now on. The caller adds the rules set by the API to RuleSets.
 func Found(
 	group, index uint64, config *tile.Config, shards *tile.Shards, tenants map[string]*write.State,
 	names []catalogue.Metric,
@@ -70,6 +73,9 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	if !m.rules.Empty() {
 		version = withStates
 	}
+	if !m.sets.Empty() {
+		version = withSets
+	}
 	dst = append(dst, version)
 	dst = binary.AppendUvarint(dst, m.applied)
 	dst = binary.AppendUvarint(dst, uint64(m.version.Format))
@@ -88,6 +94,9 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	dst = fields.AppendBytes(dst, m.names.Append(nil))
 	if version >= withStates {
 		dst = fields.AppendBytes(dst, m.rules.Append(nil))
+	}
+	if version >= withSets {
+		dst = fields.AppendBytes(dst, m.sets.Append(nil))
 	}
 	return dst
 }
@@ -142,20 +151,23 @@ func Restore(group uint64, config *tile.Config, section []byte) (*Member, error)
 	if version >= withEvents {
 		m.parseEvents(&d)
 	}
-	names, rules := noNames, noRules
+	names, rules, sets := noNames, noRules, noSets
 	if version >= withNames {
 		names = d.Bytes()
 	}
 	if version >= withStates {
 		rules = d.Bytes()
 	}
+	if version >= withSets {
+		sets = d.Bytes()
+	}
 	m.begun = m.applied
-	known := version >= sectionVersion && version <= withStates
+	known := version >= sectionVersion && version <= withSets
 	if d.Bad || !known || len(d.B) > 0 || len(sent) > 0 && !sent.Forwarded() {
 		return nil, fmt.Errorf("the group: %w", errSection)
 	}
 	if err := cmp.Or(m.readable(m.version), m.pairs.Parse(pairs), m.deltas.seen.Parse(seen), m.has.Parse(has),
-		m.nodes.Parse(nodes), m.names.Parse(names), m.rules.Parse(rules)); err != nil {
+		m.nodes.Parse(nodes), m.names.Parse(names), m.rules.Parse(rules), m.sets.Parse(sets)); err != nil {
 		return nil, fmt.Errorf("the group: %w", err)
 	}
 	m.sent.Raise(sent)

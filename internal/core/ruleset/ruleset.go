@@ -1,5 +1,5 @@
 // Package ruleset checks groups of rules that tenants set by Mimir's API, and their limits. The adapter
-// rulesets keeps them.
+// rulesets keeps them on one machine, and Kept in a cluster.
 package ruleset
 
 import (
@@ -35,6 +35,12 @@ type Mistakes []string
 
 // Error implements error.
 func (m Mistakes) Error() string { return strings.Join(m, "\n") }
+
+// ErrMistakes is what errors.Is finds in Mistakes, also in those of another node.
+var ErrMistakes = errors.New("the rules have mistakes")
+
+// Is makes them an ErrMistakes.
+func (m Mistakes) Is(target error) bool { return target == ErrMistakes }
 
 const (
 	// maxName bounds the names of namespaces and groups, in bytes. They are in metrics and in each answer.
@@ -134,6 +140,9 @@ func nameProblem(name string) string {
 	return ""
 }
 
+// IsName reports whether a namespace or a group may have this name. Namespaces may have fewer: see CheckNamespace.
+func IsName(name string) bool { return nameProblem(name) == "" }
+
 // CheckNamespace returns an error, of the type Mistakes, if a namespace must not have this name.
 func CheckNamespace(name string) error {
 	why := nameProblem(name)
@@ -171,7 +180,7 @@ func Lines(err error) []string {
 
 // Limits bound the rules that tenants set.
 type Limits struct {
-	MaxTenants int        `yaml:"max_tenants" help:"tenants that may set rules by the API between two starts"`
+	MaxTenants int        `yaml:"max_tenants" help:"tenants that may set rules by the API between two starts; in a cluster, in all"`
 	MaxGroups  int        `yaml:"max_groups" help:"groups that a tenant may set by the API"`
 	MaxRules   int        `yaml:"max_rules" help:"rules that a tenant may set by the API, in all groups"`
 	MaxBytes   conf.Bytes `yaml:"max_bytes" help:"bytes of YAML that a tenant may set by the API, in all groups; larger requests get 413"`

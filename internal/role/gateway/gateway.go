@@ -127,8 +127,8 @@ func counts(trip *stage.Trip, waited stage.Stage) {
 	trip.Seen(now)
 }
 
-// Write hands over an entry of a request, of deltas or of events, and returns its outcome. If the answer was
-// lost, the entry is handed over again: stored samples are then repeats, and deltas and events are
+// Write hands over an entry of a request, of deltas, of events or of a rule set, and returns its outcome. If the
+// answer was lost, the entry is handed over again: stored samples are then repeats, and deltas and events are
 // recognized as repeats by their hash. The error is member.ErrUnknown if the entry may count despite the error. When
 // there has been no leader for writeTime, Write refuses entries at once: their senders repeat them,
 // and waiting entries would fill the memory.

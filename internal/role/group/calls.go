@@ -12,6 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/ruleset"
 	"github.com/freshet-io/freshet/internal/core/stage"
 )
 
@@ -139,19 +140,20 @@ func (g *Group) result(p *push, err error) error {
 	return err
 }
 
-// Write proposes an entry of a request, of deltas or of events, waits until it is applied, and returns its
-// outcome. The end of ctx ends only the wait. The error is member.ErrLost or ErrUnknown if the entry may
-// count nevertheless. Write takes what the entry offers.
+// Write proposes an entry of a request, of deltas, of events or of a rule set, waits until it is applied, and returns
+// its outcome. The end of ctx ends only the wait. The error is member.ErrLost or ErrUnknown if the entry may count
+// nevertheless, and one of ruleset.Kept for a rule set that changes nothing. Write takes what the entry offers.
 func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error) {
 	switch e.Kind {
-	case entry.KindRequest, entry.KindDeltas:
+	case entry.KindRequest, entry.KindDeltas, entry.KindRuleSet:
 	case entry.KindEvents:
 		if err := member.CheckEvents(&e.Events); err != nil {
 			return nil, fmt.Errorf("propose events: %w", err)
 		}
 		e.Events.MaxEvents, e.Events.Retention = g.KeptEvents()
 	default:
-		return nil, fmt.Errorf("propose an entry of kind %d: only requests, deltas and events can be proposed", e.Kind)
+		return nil, fmt.Errorf("propose an entry of kind %d: only requests, deltas, events and rule sets can be proposed",
+			e.Kind)
 	}
 	if !e.Request.Offer.Take() {
 		e.Request.Offer = nil
@@ -179,7 +181,8 @@ func (c *call) mayCount(err error) bool {
 	if !c.handed || c.answered && c.refused {
 		return false
 	}
-	for _, said := range []error{replica.ErrNotLeader, member.ErrLost, member.ErrFull, member.ErrMoved} {
+	for _, said := range []error{replica.ErrNotLeader, member.ErrLost, member.ErrFull, member.ErrMoved, member.ErrOlder,
+		ruleset.ErrNoGroup, ruleset.ErrNoNamespace, ruleset.ErrMistakes} {
 		if errors.Is(err, said) {
 			return false
 		}

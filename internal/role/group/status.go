@@ -17,6 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/ruleset"
 	"github.com/freshet-io/freshet/internal/core/seen"
 	"github.com/freshet-io/freshet/internal/lib/retry"
 )
@@ -469,6 +470,9 @@ func (g *Group) Rules(ctx context.Context, tenant string) (states [][]byte, err 
 	}})
 	return states, err
 }
+
+// RuleSets returns the rules set by the API, as of the last entry. Any goroutine may read them.
+func (g *Group) RuleSets() *ruleset.Kept { return g.node.State().RuleSets() }
 
 // Undrain ends a drain.
 func (g *Group) Undrain(ctx context.Context, node string) error {

@@ -322,8 +322,8 @@ func TestRulesGoOnWithAnotherLeader(t *testing.T) {
 				Queryable: often.levels, Distributor: often, Watermarks: new(watermark.All),
 				Windows: func() int64 { return time.Now().UnixMilli() }, States: &process{disk: often.disk},
 				Files: Files{"acme": often.files}, Sets: &setByAPI{}, ExternalURL: &url.URL{},
-				Registry: prometheus.NewRegistry(),
-				Logger:   slog.New(slog.DiscardHandler), Leads: func() bool { return leader.Load() == n },
+				Registry: prometheus.NewRegistry(), Shared: &setByAPI{},
+				Logger: slog.New(slog.DiscardHandler), Leads: func() bool { return leader.Load() == n },
 			})
 			if err != nil {
 				t.Fatal(err)

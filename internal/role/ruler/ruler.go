@@ -35,7 +35,7 @@ type Distributor interface {
 	Push(ctx context.Context, tenant string, r *write.Incoming) (outcome.Outcome, error)
 }
 
-// Options are the parts of a Ruler. All fields but Leads are required.
+// Options are the parts of a Ruler. All fields but Leads and Shared are required.
 type Options struct {
 	Config      settings.Rules
 	Files       Files
@@ -54,6 +54,17 @@ type Options struct {
 	// Leads reports whether this node of a cluster evaluates the rules now. It is nil on one machine, which always
 	// does. A node that begins to lead gets the states of the last one from States.
 	Leads func() bool
+
+	// Shared are the Sets of a cluster, which other nodes change, too. It is nil if Leads is.
+	Shared Shared
+}
+
+// Shared are Sets that other nodes change, too.
+type Shared interface {
+	// Current waits until the Sets have every change that was acknowledged.
+	Current() error
+	// Changed returns the tenants whose rules have changed since an earlier call returned `since`.
+	Changed(since uint64) (tenants []string, now uint64)
 }
 
 // Sets are the rules that tenants set by the API.
@@ -96,6 +107,7 @@ type Ruler struct {
 	tenants map[string]*tenantRules // empty while another node evaluates
 	running bool
 	started sync.WaitGroup // of the managers' goroutines
+	seen    uint64         // of Shared.Changed, when this node began to lead
 	metrics termMetrics
 }
 
@@ -239,7 +251,10 @@ func (r *Ruler) lead(ctx context.Context) {
 		for retry.Wait(ctx, leadPoll) == nil && r.Leads() {
 		}
 	}()
+	var applying sync.WaitGroup
+	applying.Go(func() { r.applyChanges(ctx) })
 	r.evaluate(ctx)
+	applying.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tenants = map[string]*tenantRules{}
@@ -247,6 +262,10 @@ func (r *Ruler) lead(ctx context.Context) {
 
 // begin makes the managers of a node that begins to lead.
 func (r *Ruler) begin() error {
+	if err := r.Shared.Current(); err != nil { // states of groups that came later would be left out
+		return err
+	}
+	_, r.seen = r.Shared.Changed(0)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tenants, r.Registry = map[string]*tenantRules{}, r.metrics.renew()
@@ -255,6 +274,19 @@ func (r *Ruler) begin() error {
 		r.tenants = map[string]*tenantRules{}
 	}
 	return err
+}
+
+// applyChanges puts rules in force that any node has set by the API, until ctx is done.
+func (r *Ruler) applyChanges(ctx context.Context) {
+	for seen := r.seen; retry.Wait(ctx, leadPoll) == nil; {
+		var tenants []string
+		tenants, seen = r.Shared.Changed(seen)
+		for _, name := range tenants {
+			if err := r.Apply(name); err != nil && ctx.Err() == nil {
+				r.Logger.Error("rules set by the API are not in force; a reload tries again", "tenant", name, "error", err)
+			}
+		}
+	}
 }
 
 // evaluate evaluates rules until ctx is done. Then it ends the evaluations under way, and sends the

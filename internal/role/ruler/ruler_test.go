@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,6 +220,29 @@ type setByAPI struct {
 	mu     sync.Mutex
 	tenant string
 	rules  rulefiles.Set
+	sets   uint64 // calls of set
+	lags   error  // the error of Current
+}
+
+func (s *setByAPI) Current() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lags
+}
+
+func (s *setByAPI) Changed(since uint64) ([]string, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sets == since {
+		return nil, since
+	}
+	return []string{s.tenant}, s.sets
+}
+
+func (s *setByAPI) lag(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lags = err
 }
 
 func (s *setByAPI) Tenants() []string {
@@ -244,6 +268,7 @@ func (s *setByAPI) set(tenant string, groups ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tenant, s.rules = tenant, groupsOf(groups...)
+	s.sets++
 }
 
 // groupsOf returns groups of one rule. Each text is FILE/GROUP.
@@ -258,6 +283,52 @@ func groupsOf(groups ...string) rulefiles.Set {
 			Rules: []rulefmt.Rule{{Record: "r", Expr: "vector(1)"}}})
 	}
 	return all
+}
+
+// In a cluster, any node takes rules, and the one that leads puts them in force. A node that lacks some of them does
+// not begin: it would begin alerts of these rules anew.
+func TestTheLeaderPutsRulesOfOtherNodesInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sets, p := &setByAPI{}, parser.NewParser(parser.Options{})
+		sets.set("acme", "n/before")
+		sets.lag(errors.New("lags"))
+		var leads atomic.Bool
+		r, err := New(Options{
+			Config: settings.DefaultRules(), Sets: sets, Shared: sets, Leads: leads.Load, Parser: p,
+			Engine: promql.NewEngine(promql.EngineOpts{Parser: p}), Distributor: &taker{}, Watermarks: new(watermark.All),
+			Windows: func() int64 { return time.Now().UnixMilli() }, ExternalURL: &url.URL{},
+			States: &process{disk: &disk{groups: map[rulestate.Key][]byte{}}}, Registry: prometheus.NewRegistry(),
+			Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = r.Run(ctx) })
+		defer running.Wait()
+		defer stop()
+		has := func(when string, want ...string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			var got []string
+			for _, g := range r.Retriever("acme").RuleGroups() {
+				got = append(got, g.Name())
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: the groups are %q, want %q", when, got, want)
+			}
+		}
+		has("while another node leads")
+		leads.Store(true)
+		has("while this node lags")
+		sets.lag(nil)
+		has("once this node leads", "before")
+		sets.set("acme", "n/after", "n/before")
+		has("after a change", "after", "before")
+		leads.Store(false)
+		has("once another node leads")
+	})
 }
 
 // Groups of files and groups set by the API are side by side, and a change of one leaves the others as they

@@ -27,18 +27,22 @@ const (
 type Error_Kind int32
 
 const (
-	Error_OTHER         Error_Kind = 0
-	Error_TENANTS_FULL  Error_Kind = 1 // the batches of the tenants in `samples` are refused for good
-	Error_REFUSED       Error_Kind = 2 // refused for good
-	Error_UNSYNCED      Error_Kind = 3 // it counts, but a power loss may lose it
-	Error_NOT_LEADER    Error_Kind = 4
-	Error_LOST          Error_Kind = 5  // the effect is unknown: send it again
-	Error_FULL          Error_Kind = 6  // nothing was done: too much waits already
-	Error_QUEUE_FULL    Error_Kind = 7  // nothing was done: too many entries wait for other members
-	Error_MOVED         Error_Kind = 8  // nothing was done: it was made for other shards than the group has
-	Error_NOT_ADMITTED  Error_Kind = 9  // the node must not join, and another call does not help
-	Error_FATE_UNKNOWN  Error_Kind = 10 // may count or not, and only the sender tries again
-	Error_LACKS_ENTRIES Error_Kind = 11 // nothing was done: the log no longer has what the node needs, so the node must be filled first
+	Error_OTHER             Error_Kind = 0
+	Error_TENANTS_FULL      Error_Kind = 1 // the batches of the tenants in `samples` are refused for good
+	Error_REFUSED           Error_Kind = 2 // refused for good
+	Error_UNSYNCED          Error_Kind = 3 // it counts, but a power loss may lose it
+	Error_NOT_LEADER        Error_Kind = 4
+	Error_LOST              Error_Kind = 5  // the effect is unknown: send it again
+	Error_FULL              Error_Kind = 6  // nothing was done: too much waits already
+	Error_QUEUE_FULL        Error_Kind = 7  // nothing was done: too many entries wait for other members
+	Error_MOVED             Error_Kind = 8  // nothing was done: it was made for other shards than the group has
+	Error_NOT_ADMITTED      Error_Kind = 9  // the node must not join, and another call does not help
+	Error_FATE_UNKNOWN      Error_Kind = 10 // may count or not, and only the sender tries again
+	Error_LACKS_ENTRIES     Error_Kind = 11 // nothing was done: the log no longer has what the node needs, so the node must be filled first
+	Error_NO_RULE_GROUP     Error_Kind = 12 // nothing was done: the group of rules does not exist
+	Error_NO_RULE_NAMESPACE Error_Kind = 13 // nothing was done: the namespace of rules does not exist
+	Error_RULE_MISTAKES     Error_Kind = 14 // nothing was done: a limit on rules set by the API is exceeded
+	Error_OLDER             Error_Kind = 15 // nothing was done: some node's program does not know it
 )
 
 // Enum value maps for Error_Kind.
@@ -56,20 +60,28 @@ var (
 		9:  "NOT_ADMITTED",
 		10: "FATE_UNKNOWN",
 		11: "LACKS_ENTRIES",
+		12: "NO_RULE_GROUP",
+		13: "NO_RULE_NAMESPACE",
+		14: "RULE_MISTAKES",
+		15: "OLDER",
 	}
 	Error_Kind_value = map[string]int32{
-		"OTHER":         0,
-		"TENANTS_FULL":  1,
-		"REFUSED":       2,
-		"UNSYNCED":      3,
-		"NOT_LEADER":    4,
-		"LOST":          5,
-		"FULL":          6,
-		"QUEUE_FULL":    7,
-		"MOVED":         8,
-		"NOT_ADMITTED":  9,
-		"FATE_UNKNOWN":  10,
-		"LACKS_ENTRIES": 11,
+		"OTHER":             0,
+		"TENANTS_FULL":      1,
+		"REFUSED":           2,
+		"UNSYNCED":          3,
+		"NOT_LEADER":        4,
+		"LOST":              5,
+		"FULL":              6,
+		"QUEUE_FULL":        7,
+		"MOVED":             8,
+		"NOT_ADMITTED":      9,
+		"FATE_UNKNOWN":      10,
+		"LACKS_ENTRIES":     11,
+		"NO_RULE_GROUP":     12,
+		"NO_RULE_NAMESPACE": 13,
+		"RULE_MISTAKES":     14,
+		"OLDER":             15,
 	}
 )
 
@@ -3051,7 +3063,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"WriteReply\x12,\n" +
 	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\x12\x18\n" +
-	"\aoutcome\x18\x02 \x01(\fR\aoutcome\"\xde\x03\n" +
+	"\aoutcome\x18\x02 \x01(\fR\aoutcome\"\xa6\x04\n" +
 	"\x05Error\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.freshet.peer.v1.Error.KindR\x04kind\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12=\n" +
@@ -3061,7 +3073,7 @@ const file_peer_proto_rawDesc = "" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x1a:\n" +
 	"\fSamplesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xb4\x01\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xfc\x01\n" +
 	"\x04Kind\x12\t\n" +
 	"\x05OTHER\x10\x00\x12\x10\n" +
 	"\fTENANTS_FULL\x10\x01\x12\v\n" +
@@ -3077,7 +3089,11 @@ const file_peer_proto_rawDesc = "" +
 	"\fNOT_ADMITTED\x10\t\x12\x10\n" +
 	"\fFATE_UNKNOWN\x10\n" +
 	"\x12\x11\n" +
-	"\rLACKS_ENTRIES\x10\v\"\x9b\x01\n" +
+	"\rLACKS_ENTRIES\x10\v\x12\x11\n" +
+	"\rNO_RULE_GROUP\x10\f\x12\x15\n" +
+	"\x11NO_RULE_NAMESPACE\x10\r\x12\x11\n" +
+	"\rRULE_MISTAKES\x10\x0e\x12\t\n" +
+	"\x05OLDER\x10\x0f\"\x9b\x01\n" +
 	"\vJoinRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\rR\x06format\x12\x1c\n" +
