@@ -90,7 +90,7 @@ func TestRulesDiff(t *testing.T) {
 		t.Errorf("without a change: exit code %d, printed %s", code, out)
 	}
 	changed := strings.Replace(someRules, "level:double > 10", "level:double > 12", 1) +
-		"- name: new\n  rules: [{alert: Added, expr: level}]\n"
+		"- name: new\n  query_offset: 10s\n  rules: [{alert: Added, expr: level}]\n"
 	write(t, file, changed)
 	want := fmt.Sprintf("~ group alerts of %[1]s\n"+
 		"    ~ alert LevelHigh: expr: level:double > 10 -> level:double > 12\n"+

@@ -8,6 +8,14 @@ type Rules struct {
 	Late      []LateSender   `json:"late"`         // what holds rules back, the oldest first
 	Gone      []LateSender   `json:"gone"`         // senders for which rules no longer wait
 	Waiting   []WaitingGroup `json:"waiting"`
+	Offsets   []QueryOffset  `json:"query_offsets"` // of the groups that have one, which Prometheus' API does not say
+}
+
+// QueryOffset is the query_offset of a group of rules.
+type QueryOffset struct {
+	File   string  `json:"file"`
+	Name   string  `json:"name"`
+	Offset float64 `json:"offset"` // seconds
 }
 
 // LateSender is a sender that is late or gone, or a delay of our own.

@@ -24,6 +24,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/rulefiles"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -35,8 +36,8 @@ func newRulesDiffCommand() *cobra.Command {
 		Long: `Compares files of rules, or files that a glob matches, with the rules of a server: groups
 that a reload would add, remove or change, with each rule that differs. It changes
 nothing. A file is compared with the server's file of the same path, or of the same name
-if only one has it; the server's other files are not compared. A query_offset, and an
-interval that a group does not set, are not compared, since the server does not say them.
+if only one has it; the server's other files are not compared. An interval that a group
+does not set is not compared, since it is the server's.
 
 The exit code is 0 if nothing would change, 1 if something would, and 2 if a file is
 invalid or the server cannot be asked.`,
@@ -91,6 +92,7 @@ type comparedGroup struct {
 	File     string         `json:"file"`
 	Interval float64        `json:"interval"` // seconds; 0 is unknown
 	Limit    int            `json:"limit"`
+	Offset   float64        `json:"-"` // query_offset in seconds, of another answer
 	Rules    []comparedRule `json:"rules"`
 }
 
@@ -116,17 +118,36 @@ func askRulesDiff(ctx context.Context, server apiclient.Server, patterns []strin
 	if len(problems) > 0 {
 		return rulesDiff{}, conf.Mistake(errors.New(strings.Join(problems, "\n")))
 	}
-	_, a, err := server.Ask(ctx, "/api/v1/rules", map[string][]string{"exclude_alerts": {"true"}})
+	there, err := askGroups(ctx, server)
 	if err != nil {
 		return rulesDiff{}, err
 	}
+	return diffRules(set, there, p)
+}
+
+// askGroups returns the groups of a server. One answer is Prometheus', and the other has what is missing there.
+func askGroups(ctx context.Context, server apiclient.Server) ([]comparedGroup, error) {
 	var there struct {
 		Groups []comparedGroup `json:"groups"`
 	}
-	if err := json.Unmarshal(a.Data, &there); err != nil {
-		return rulesDiff{}, fmt.Errorf("read the answer of %s: %w", server, err)
+	var status answer.Rules
+	for path, into := range map[string]any{"/api/v1/rules": &there, "/api/v1/status/rules": &status} {
+		_, a, err := server.Ask(ctx, path, map[string][]string{"exclude_alerts": {"true"}})
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(a.Data, into); err != nil {
+			return nil, fmt.Errorf("read the answer of %s: %w", server, err)
+		}
 	}
-	return diffRules(set, there.Groups, p)
+	for _, o := range status.Offsets {
+		for i := range there.Groups {
+			if g := &there.Groups[i]; g.File == o.File && g.Name == o.Name {
+				g.Offset = o.Offset
+			}
+		}
+	}
+	return there.Groups, nil
 }
 
 // diffRules compares the groups of files with those of a server.
@@ -192,6 +213,9 @@ func sameFile(path string, onServer map[string]map[string]comparedGroup) string 
 // comparableGroup returns a group of a file in the form in which the server has groups.
 func comparableGroup(g *rulefmt.RuleGroup, p parser.Parser) (comparedGroup, error) {
 	c := comparedGroup{Name: g.Name, Interval: time.Duration(g.Interval).Seconds(), Limit: g.Limit}
+	if g.QueryOffset != nil {
+		c.Offset = time.Duration(*g.QueryOffset).Seconds()
+	}
 	for _, r := range g.Rules {
 		expr, err := p.ParseExpr(r.Expr)
 		if err != nil {
@@ -218,6 +242,9 @@ func diffGroup(before, now comparedGroup, known bool) (change string, lines []st
 	}
 	if now.Limit != before.Limit {
 		lines = append(lines, fmt.Sprintf("~ limit: %d -> %d", before.Limit, now.Limit))
+	}
+	if now.Offset != before.Offset {
+		lines = append(lines, fmt.Sprintf("~ query_offset: %s -> %s", inSeconds(before.Offset), inSeconds(now.Offset)))
 	}
 	lines = append(lines, diffRuleLists(before.Rules, now.Rules)...)
 	if len(lines) == 0 {

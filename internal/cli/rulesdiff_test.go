@@ -38,6 +38,7 @@ groups:
 - name: changed
   interval: 30s
   limit: 5
+  query_offset: 10s
   rules:
   - {alert: Slow, expr: a > 2, for: 5m, keep_firing_for: 1m, labels: {severity: page}, annotations: {summary: "slow!"}}
   - {alert: Twice, expr: a > 1}
@@ -54,6 +55,7 @@ groups:
 	if err := json.Unmarshal([]byte(onServer), &there); err != nil || problems != nil {
 		t.Fatal(err, problems)
 	}
+	there[1].Offset = 30
 	d, err := diffRules(set, there, p)
 	if err != nil {
 		t.Fatal(err)
@@ -65,6 +67,7 @@ groups:
 	want := `~ group changed of /etc/rules.yaml
     ~ interval: 1m -> 30s
     ~ limit: 0 -> 5
+    ~ query_offset: 30s -> 10s
     ~ alert Slow: expr: a > 1 -> a > 2
     ~ alert Slow: for: 1m -> 5m
     ~ alert Slow: keep_firing_for: 0s -> 1m

@@ -360,9 +360,16 @@ func (t *Tenant) Alertmanagers() []*url.URL {
 func (t *Tenant) Status(name string) answer.Rules {
 	if t == nil || t.of == nil {
 		return answer.Rules{Tenant: name, Late: []answer.LateSender{}, Gone: []answer.LateSender{},
-			Waiting: []answer.WaitingGroup{}}
+			Waiting: []answer.WaitingGroup{}, Offsets: []answer.QueryOffset{}}
 	}
-	return t.of.waiting.status()
+	all := t.of.waiting.status()
+	all.Offsets = []answer.QueryOffset{}
+	for _, g := range t.RuleGroups() {
+		if offset := g.QueryOffset(); offset != 0 {
+			all.Offsets = append(all.Offsets, answer.QueryOffset{File: g.File(), Name: g.Name(), Offset: offset.Seconds()})
+		}
+	}
+	return all
 }
 
 // DroppedAlertmanagers returns the Alertmanagers that relabelling drops: none, since there is no such
