@@ -240,3 +240,52 @@ func (c *trio) evaluates(node string, all map[string]float64) {
 		})
 	}
 }
+
+// TestRulesWaitForSendersThatAnotherNodeSentBack cuts a node off that does not lead, which then asks a sender to send
+// again later. The leader, whose rules wait for what the sender holds, must hear of it once the node is back.
+func TestRulesWaitForSendersThatAnotherNodeSentBack(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	c.changesRules("a", http.MethodPost, "/n", "{name: g, rules: [{record: r, expr: vector(1)}]}")
+	eventually(t, 2*time.Minute, "the leader hears that another node sent a sender back", func() error {
+		leader := c.leader()
+		cut := nodeNames[(slices.Index(nodeNames, leader)+1)%len(nodeNames)]
+		heal := c.cutOff(cut)
+		body := pack(t, requestV2(time.Now().UnixMilli(), 1, "held"))
+		status, text, _, err := c.node(cut).write(remoteWriteV2, body)
+		heal()
+		if err != nil || status != http.StatusServiceUnavailable {
+			return fmt.Errorf("a write to the node that is cut off: status %d, %q, error %v", status, text, err)
+		}
+		for refused := time.Now(); time.Since(refused) < 8*time.Second; time.Sleep(100 * time.Millisecond) {
+			var state waitingState
+			if err := c.node(leader).ask("/api/v1/status/rules", nil, &state); err != nil {
+				return err
+			}
+			for _, l := range state.Late {
+				if l.Reason == "refused" && l.Sender == "" {
+					return nil
+				}
+			}
+		}
+		return errors.New("the leader knows of no refusals")
+	})
+}
+
+// cutOff lets a node send nothing to the others. The returned function ends this.
+func (c *trio) cutOff(node string) (heal func()) {
+	var all []func()
+	for _, other := range nodeNames {
+		if other != node {
+			all = append(all, c.machines[node].silence(c.machines[other]))
+		}
+	}
+	return func() {
+		for _, heal := range all {
+			heal()
+		}
+	}
+}

@@ -27,6 +27,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/usage"
+	"github.com/freshet-io/freshet/internal/core/watermark"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/filler"
@@ -49,11 +50,14 @@ type peerHandler struct {
 	digests   func() map[string]string // of sections of the configuration
 	delivered *deliveries              // up to when the log has the windows of collectors
 	report    func() *peer.Report
-	damage    func() *answer.Damage // of this node's data; nil if nothing is damaged
-	disk      func() *peer.Disk     // of the data directory; nil until it is measured
-	figures   tellFigures
-	copies    *filler.Copies
-	filler    *filler.Filler
+
+	watermarks func() *watermark.All // once the member is restored
+
+	damage  func() *answer.Damage // of this node's data; nil if nothing is damaged
+	disk    func() *peer.Disk     // of the data directory; nil until it is measured
+	figures tellFigures
+	copies  *filler.Copies
+	filler  *filler.Filler
 }
 
 // tellFigures returns figures of this node alone, as JSON.
@@ -311,7 +315,7 @@ func (s *server) openNodes() error {
 		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, damage: s.foundDamage,
 		http: s.httpURL, disk: s.disk.Load,
 		joined: s.invitation, uses: new(usage.Table), books: &s.collectorBooks, delivered: &s.delivers, digests: s.digests,
-		report: s.report, figures: s.figures,
+		report: s.report, figures: s.figures, watermarks: func() *watermark.All { return s.watermarks },
 		copies: s.copies, filler: s.filler,
 	}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{

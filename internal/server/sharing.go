@@ -63,7 +63,7 @@ func (s *server) shareLimits(ctx context.Context) error {
 
 // shared returns what this process tells the leader. Nodes tell no books, since they ask each other.
 func (s *server) shared(process, producer uint64, final bool) peer.Shared {
-	x := peer.Shared{Process: process, Uses: s.limiter.Use()}
+	x := peer.Shared{Process: process, Uses: s.limiter.Use(), Refusals: s.watermarks.Refusing(time.Now().UnixMilli())}
 	if s.distributor != nil {
 		s.distributor.Use(x.Uses)
 	}
@@ -131,6 +131,11 @@ func (h peerHandler) Share(_ context.Context, from string, x peer.Shared) (a pee
 		return a, h.notLeader(g, replica.ErrNotLeader)
 	}
 	now := time.Now()
+	for tenant, r := range x.Refusals {
+		if w := h.watermarks().Of(tenant); w != nil {
+			w.SentBackElsewhere(now.UnixMilli(), r)
+		}
+	}
 	if d := x.Delivered; d != nil {
 		h.delivered.note(status.Term, now, d)
 	}

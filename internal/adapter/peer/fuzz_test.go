@@ -103,7 +103,7 @@ func FuzzPushSecret(f *testing.F) {
 func FuzzShare(f *testing.F) {
 	for _, uses := range []map[string]usage.Use{reported, shared.Others} {
 		b, err := proto.Marshal(&wire.ShareRequest{Uses: writeUses(uses), Books: writeBooks(&books),
-			Stages: writeStages(stages)})
+			Stages: writeStages(stages), Refusals: writeRefusals(sentBack)})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -127,6 +127,9 @@ func FuzzShare(f *testing.F) {
 		if again, err := readStages(writeStages(x.Stages)); err != nil || len(again) != len(x.Stages) ||
 			len(again) > 0 && !reflect.DeepEqual(again, x.Stages) {
 			t.Errorf("%+v becomes %+v, %v", x.Stages, again, err)
+		}
+		if again, err := readRefusals(writeRefusals(x.Refusals)); err != nil || !reflect.DeepEqual(again, x.Refusals) {
+			t.Errorf("%+v becomes %+v, %v", x.Refusals, again, err)
 		}
 		once := x.Uses
 		for tenant, u := range once {

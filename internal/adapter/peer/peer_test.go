@@ -31,6 +31,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/usage"
+	"github.com/freshet-io/freshet/internal/core/watermark"
 )
 
 // patience is how long a test waits for an event that should occur at once.
@@ -174,6 +175,9 @@ var shared = usage.Answer{
 	Bounds: map[string]usage.Bounds{"x": {Series: 1, MetricSeries: 2, NewSeries: 3}}, Whole: true,
 }
 
+// sentBack says since when a node has refused requests.
+var sentBack = map[string]watermark.Refusal{"x": {Since: 7000, Last: 5}}
+
 // heard is what collectors told about their windows.
 var heard = []Heard{{7, 1_700_000_000_000, 2 * time.Second}, {8, 0, 0}}
 
@@ -181,6 +185,8 @@ func (h *handler) Share(_ context.Context, from string, x Shared) (ShareAnswer, 
 	want := Shared{Process: 99, Uses: reported, Delivered: x.Delivered}
 	if from == "host-1" {
 		want.Books, want.Stages = &books, stages
+	} else {
+		want.Refusals = sentBack
 	}
 	if !reflect.DeepEqual(x, want) {
 		return ShareAnswer{}, fmt.Errorf("%s reports %+v with the books %+v", from, x, x.Books)
@@ -635,8 +641,9 @@ func TestCalls(t *testing.T) {
 	if s, err := a.Status(t.Context(), "b"); err != nil || !reflect.DeepEqual(s, well) {
 		t.Errorf("Status returned %+v, %v; want %+v", s, err, well)
 	}
-	// A node is asked for its books, and so its own are not taken.
-	x, err := a.Share(t.Context(), "b", Shared{99, reported, &books, stages, &Delivered{7, 1_700_000_000_000, true}})
+	// A node is asked for its books, and so its own are not taken. A collector refuses no requests.
+	report := Shared{99, reported, &books, stages, &Delivered{7, 1_700_000_000_000, true}, sentBack}
+	x, err := a.Share(t.Context(), "b", report)
 	if err != nil || !reflect.DeepEqual(x, ShareAnswer{shared, heard}) {
 		t.Errorf("the answer to a report is %+v, %v", x, err)
 	}

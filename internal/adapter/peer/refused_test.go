@@ -357,7 +357,7 @@ func TestACollectorIsNoNode(t *testing.T) {
 	if _, err := c.Write(t.Context(), "a", 0, someEvents("deploy")); err != nil {
 		t.Error("events:", err)
 	}
-	x, err := c.Share(t.Context(), "a", Shared{99, reported, &books, stages, nil})
+	x, err := c.Share(t.Context(), "a", Shared{99, reported, &books, stages, nil, sentBack})
 	if err != nil {
 		t.Error("a report with books:", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/usage"
+	"github.com/freshet-io/freshet/internal/core/watermark"
 )
 
 // maxTenant bounds the name of a tenant, in bytes. Entries have the same bound.
@@ -30,6 +31,8 @@ type Shared struct {
 	Stages  []stage.Stats        // of a collector since its start; empty in most calls
 
 	Delivered *Delivered // nil if the process reads no DogStatsD
+
+	Refusals map[string]watermark.Refusal // by tenant
 }
 
 // Delivered says up to when the group's log has all windows of a collector.
@@ -55,7 +58,7 @@ type Heard struct {
 // Share tells a node, which should be the leader, of this process.
 func (p *Peers) Share(ctx context.Context, to string, x Shared) (ShareAnswer, error) {
 	in := &wire.ShareRequest{Process: x.Process, Uses: writeUses(x.Uses), Books: writeBooks(x.Books),
-		Stages: writeStages(x.Stages)}
+		Stages: writeStages(x.Stages), Refusals: writeRefusals(x.Refusals)}
 	if d := x.Delivered; d != nil {
 		in.Delivered = &wire.Delivered{Producer: d.Producer, Through: d.Through, Final: d.Final}
 	}
@@ -76,7 +79,9 @@ func (s *Server) Share(ctx context.Context, in *wire.ShareRequest) (*wire.ShareR
 	if err != nil {
 		return nil, s.refusal(codes.InvalidArgument, refusedMalformed, "a report from %s: %w", callerOf(ctx), err)
 	}
-	if !callerOf(ctx).Collector {
+	if callerOf(ctx).Collector { // it answers no senders
+		x.Refusals = nil
+	} else {
 		x.Books, x.Stages = nil, nil
 	}
 	a, err := s.Handler.Share(ctx, callerOf(ctx).Name, x)
@@ -126,7 +131,44 @@ func readShared(in *wire.ShareRequest) (x Shared, err error) {
 	if err == nil {
 		x.Delivered, err = readDelivered(in.GetDelivered())
 	}
+	if err == nil {
+		x.Refusals, err = readRefusals(in.GetRefusals())
+	}
 	return x, err
+}
+
+// writeRefusals omits tenants for which a report has no room.
+func writeRefusals(all map[string]watermark.Refusal) (out []*wire.Refusal) {
+	for tenant, r := range all {
+		if len(out) == usage.MaxTenants {
+			break
+		}
+		out = append(out, &wire.Refusal{Tenant: tenant, Since: r.Since, Last: r.Last})
+	}
+	return out
+}
+
+// readRefusals refuses more of them than writeRefusals ever makes.
+func readRefusals(in []*wire.Refusal) (map[string]watermark.Refusal, error) {
+	if len(in) > usage.MaxTenants {
+		return nil, fmt.Errorf("it refuses requests of %d tenants, but at most %d are allowed", len(in), usage.MaxTenants)
+	}
+	var all map[string]watermark.Refusal
+	for _, r := range in {
+		name := r.GetTenant()
+		if len(name) == 0 || len(name) > maxTenant {
+			return nil, fmt.Errorf("the name of a tenant has %d bytes, but 1 to %d are allowed", len(name), maxTenant)
+		}
+		if r.GetLast() < 0 || r.GetSince() < r.GetLast() || r.GetSince() > maxTime {
+			return nil, fmt.Errorf("it has refused requests of tenant %q since %d ms, the last one %d ms ago", name,
+				r.GetSince(), r.GetLast())
+		}
+		if all == nil {
+			all = make(map[string]watermark.Refusal, len(in))
+		}
+		all[strings.Clone(name)] = watermark.Refusal{Since: r.GetSince(), Last: r.GetLast()}
+	}
+	return all, nil
 }
 
 func readDelivered(in *wire.Delivered) (*Delivered, error) {

@@ -146,10 +146,55 @@ func (t *Tenant) Ended(begun int64) {
 func (t *Tenant) SentBack(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.refused == (span{}) || now-t.refused.to > refusals {
+	if !t.refused.lasts(now) {
 		t.refused.from = now
 	}
 	t.refused.to = now
+}
+
+// Refusal says for how long senders have been asked to send again later, as ages in milliseconds.
+type Refusal struct {
+	Since int64 // since the first of them
+	Last  int64 // since the last one, at most Since
+}
+
+// Refusing returns the tenants whose senders are asked to send again later. A nil All has none.
+func (a *All) Refusing(now int64) (all map[string]Refusal) {
+	if a == nil {
+		return nil
+	}
+	for name, t := range a.All() {
+		if r, is := t.refusing(now); is {
+			if all == nil {
+				all = map[string]Refusal{}
+			}
+			all[name] = r
+		}
+	}
+	return all
+}
+
+func (t *Tenant) refusing(now int64) (r Refusal, is bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Refusal{now - t.refused.from, max(0, now-t.refused.to)}, t.refused.lasts(now)
+}
+
+// lasts reports whether refused senders may still hold data.
+func (s span) lasts(now int64) bool { return s != (span{}) && now-s.to <= refusals }
+
+// SentBackElsewhere notes that another node asks senders to send again later.
+func (t *Tenant) SentBackElsewhere(now int64, r Refusal) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	there := span{now - r.Since, now - r.Last}
+	switch {
+	case !there.lasts(now):
+	case !t.refused.lasts(now):
+		t.refused = there
+	default:
+		t.refused = span{min(t.refused.from, there.from), max(t.refused.to, there.to)}
+	}
 }
 
 func (t *Tenant) end(begun int64) {
@@ -196,7 +241,7 @@ func (t *Tenant) Marks(now, windows int64) Marks {
 			m.late(Late{Reason: Queued, Since: at, Mark: at})
 		}
 	}
-	refusing := t.refused != (span{}) && now-t.refused.to <= refusals && now-t.refused.from < t.timeout
+	refusing := t.refused.lasts(now) && now-t.refused.from < t.timeout
 	if refusing {
 		m.late(Late{Reason: Refused, Since: t.refused.from, Mark: t.refused.from})
 	}

@@ -166,6 +166,41 @@ func TestOurOwnDelaysHoldTheWatermark(t *testing.T) {
 	}
 }
 
+// In a cluster a sender may be sent back by any node, and the one that evaluates the rules hears of it.
+func TestRefusalsOfAnotherNode(t *testing.T) {
+	var none *All
+	there := new(All)
+	of := there.Watch("acme", 300*second)
+	there.Watch("calm", 300*second)
+	w := newWorld(t)
+	w.every("a", 10, 4)
+	w.now += 2 * second
+	if all := there.Refusing(w.now); len(all) > 0 || len(none.Refusing(w.now)) > 0 {
+		t.Errorf("nobody was refused, but there are %v", all)
+	}
+	of.SentBack(w.now)
+	w.now += 3 * second
+	of.SentBack(w.now)
+	w.now += second
+	all := there.Refusing(w.now)
+	if want := (Refusal{4 * second, second}); len(all) != 1 || all["acme"] != want {
+		t.Fatalf("refusals %v, want %v of acme", all, want)
+	}
+	w.SentBack(w.now - 2*second) // here they began later
+	w.SentBackElsewhere(w.now, all["acme"])
+	w.expect("senders were sent back, first by the other node", 6, 6, "a refused", "refused")
+	w.SentBackElsewhere(w.now, Refusal{second, 0})
+	w.sends("a", 0)
+	w.expect("a third node began later", 4, 4, "refused")
+	w.now += 11 * second
+	w.sends("a", 0)
+	w.SentBackElsewhere(w.now, Refusal{20 * second, 11 * second})
+	w.expect("what another node tells is over", 0, 0)
+	if all := there.Refusing(w.now); len(all) > 0 {
+		t.Errorf("the refusals are over, but there are %v", all)
+	}
+}
+
 // restart lets another process go on after `down` seconds.
 func (w *world) restart(down int64) {
 	w.t.Helper()

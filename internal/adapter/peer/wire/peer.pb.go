@@ -2325,6 +2325,7 @@ type ShareRequest struct {
 	Books         *Books                 `protobuf:"bytes,4,opt,name=books,proto3" json:"books,omitempty"`         // of a collector that is no node
 	Stages        []*StageFigures        `protobuf:"bytes,5,rep,name=stages,proto3" json:"stages,omitempty"`       // of such a collector since its start; none in most calls
 	Delivered     *Delivered             `protobuf:"bytes,6,opt,name=delivered,proto3" json:"delivered,omitempty"` // of a process that reads DogStatsD; missing from older programs
+	Refusals      []*Refusal             `protobuf:"bytes,7,rep,name=refusals,proto3" json:"refusals,omitempty"`   // of tenants with rules
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2401,6 +2402,13 @@ func (x *ShareRequest) GetDelivered() *Delivered {
 	return nil
 }
 
+func (x *ShareRequest) GetRefusals() []*Refusal {
+	if x != nil {
+		return x.Refusals
+	}
+	return nil
+}
+
 // Delivered says up to when the group's log has all windows of a collector.
 type Delivered struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2462,6 +2470,67 @@ func (x *Delivered) GetFinal() bool {
 	return false
 }
 
+// Refusal says for how long a process has asked the senders of a tenant to send again later.
+type Refusal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Since         int64                  `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"` // milliseconds since the first of them
+	Last          int64                  `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`   // milliseconds since the last one, at most `since`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refusal) Reset() {
+	*x = Refusal{}
+	mi := &file_peer_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refusal) ProtoMessage() {}
+
+func (x *Refusal) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
+func (*Refusal) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Refusal) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Refusal) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *Refusal) GetLast() int64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
 // Books are the ledger of a collector.
 type Books struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2476,7 +2545,7 @@ type Books struct {
 
 func (x *Books) Reset() {
 	*x = Books{}
-	mi := &file_peer_proto_msgTypes[33]
+	mi := &file_peer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2488,7 +2557,7 @@ func (x *Books) String() string {
 func (*Books) ProtoMessage() {}
 
 func (x *Books) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[33]
+	mi := &file_peer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2501,7 +2570,7 @@ func (x *Books) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Books.ProtoReflect.Descriptor instead.
 func (*Books) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{33}
+	return file_peer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Books) GetProducer() uint64 {
@@ -2553,7 +2622,7 @@ type StageFigures struct {
 
 func (x *StageFigures) Reset() {
 	*x = StageFigures{}
-	mi := &file_peer_proto_msgTypes[34]
+	mi := &file_peer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2634,7 @@ func (x *StageFigures) String() string {
 func (*StageFigures) ProtoMessage() {}
 
 func (x *StageFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[34]
+	mi := &file_peer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2647,7 @@ func (x *StageFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageFigures.ProtoReflect.Descriptor instead.
 func (*StageFigures) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{34}
+	return file_peer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StageFigures) GetStage() uint32 {
@@ -2629,7 +2698,7 @@ type Durations struct {
 
 func (x *Durations) Reset() {
 	*x = Durations{}
-	mi := &file_peer_proto_msgTypes[35]
+	mi := &file_peer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2710,7 @@ func (x *Durations) String() string {
 func (*Durations) ProtoMessage() {}
 
 func (x *Durations) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[35]
+	mi := &file_peer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2723,7 @@ func (x *Durations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Durations.ProtoReflect.Descriptor instead.
 func (*Durations) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{35}
+	return file_peer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Durations) GetSum() float64 {
@@ -2695,7 +2764,7 @@ type TenantBooks struct {
 
 func (x *TenantBooks) Reset() {
 	*x = TenantBooks{}
-	mi := &file_peer_proto_msgTypes[36]
+	mi := &file_peer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +2776,7 @@ func (x *TenantBooks) String() string {
 func (*TenantBooks) ProtoMessage() {}
 
 func (x *TenantBooks) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[36]
+	mi := &file_peer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +2789,7 @@ func (x *TenantBooks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantBooks.ProtoReflect.Descriptor instead.
 func (*TenantBooks) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{36}
+	return file_peer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TenantBooks) GetTenant() string {
@@ -2750,7 +2819,7 @@ type ShareReply struct {
 
 func (x *ShareReply) Reset() {
 	*x = ShareReply{}
-	mi := &file_peer_proto_msgTypes[37]
+	mi := &file_peer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +2831,7 @@ func (x *ShareReply) String() string {
 func (*ShareReply) ProtoMessage() {}
 
 func (x *ShareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[37]
+	mi := &file_peer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +2844,7 @@ func (x *ShareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
 func (*ShareReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{37}
+	return file_peer_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ShareReply) GetError() *Error {
@@ -2825,7 +2894,7 @@ type Heard struct {
 
 func (x *Heard) Reset() {
 	*x = Heard{}
-	mi := &file_peer_proto_msgTypes[38]
+	mi := &file_peer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2906,7 @@ func (x *Heard) String() string {
 func (*Heard) ProtoMessage() {}
 
 func (x *Heard) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[38]
+	mi := &file_peer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2919,7 @@ func (x *Heard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heard.ProtoReflect.Descriptor instead.
 func (*Heard) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{38}
+	return file_peer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Heard) GetProducer() uint64 {
@@ -2887,7 +2956,7 @@ type Use struct {
 
 func (x *Use) Reset() {
 	*x = Use{}
-	mi := &file_peer_proto_msgTypes[39]
+	mi := &file_peer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +2968,7 @@ func (x *Use) String() string {
 func (*Use) ProtoMessage() {}
 
 func (x *Use) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[39]
+	mi := &file_peer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +2981,7 @@ func (x *Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Use.ProtoReflect.Descriptor instead.
 func (*Use) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{39}
+	return file_peer_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Use) GetTenant() string {
@@ -2963,7 +3032,7 @@ type Bounds struct {
 
 func (x *Bounds) Reset() {
 	*x = Bounds{}
-	mi := &file_peer_proto_msgTypes[40]
+	mi := &file_peer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3044,7 @@ func (x *Bounds) String() string {
 func (*Bounds) ProtoMessage() {}
 
 func (x *Bounds) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[40]
+	mi := &file_peer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3057,7 @@ func (x *Bounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bounds.ProtoReflect.Descriptor instead.
 func (*Bounds) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{40}
+	return file_peer_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Bounds) GetTenant() string {
@@ -3232,18 +3301,23 @@ const file_peer_proto_rawDesc = "" +
 	"\vago_seconds\x18\x02 \x01(\x01R\n" +
 	"agoSeconds\x12/\n" +
 	"\x06report\x18\x03 \x01(\v2\x17.freshet.peer.v1.ReportR\x06report\x12!\n" +
-	"\ftold_seconds\x18\x04 \x01(\x01R\vtoldSeconds\"\x9f\x02\n" +
+	"\ftold_seconds\x18\x04 \x01(\x01R\vtoldSeconds\"\xd5\x02\n" +
 	"\fShareRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x18\n" +
 	"\aprocess\x18\x02 \x01(\x06R\aprocess\x12(\n" +
 	"\x04uses\x18\x03 \x03(\v2\x14.freshet.peer.v1.UseR\x04uses\x12,\n" +
 	"\x05books\x18\x04 \x01(\v2\x16.freshet.peer.v1.BooksR\x05books\x125\n" +
 	"\x06stages\x18\x05 \x03(\v2\x1d.freshet.peer.v1.StageFiguresR\x06stages\x128\n" +
-	"\tdelivered\x18\x06 \x01(\v2\x1a.freshet.peer.v1.DeliveredR\tdelivered\"W\n" +
+	"\tdelivered\x18\x06 \x01(\v2\x1a.freshet.peer.v1.DeliveredR\tdelivered\x124\n" +
+	"\brefusals\x18\a \x03(\v2\x18.freshet.peer.v1.RefusalR\brefusals\"W\n" +
 	"\tDelivered\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\x06R\bproducer\x12\x18\n" +
 	"\athrough\x18\x02 \x01(\x03R\athrough\x12\x14\n" +
-	"\x05final\x18\x03 \x01(\bR\x05final\"\xa7\x01\n" +
+	"\x05final\x18\x03 \x01(\bR\x05final\"K\n" +
+	"\aRefusal\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05since\x18\x02 \x01(\x03R\x05since\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\x03R\x04last\"\xa7\x01\n" +
 	"\x05Books\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\x06R\bproducer\x12\x18\n" +
 	"\astarted\x18\x02 \x01(\x03R\astarted\x12\x1a\n" +
@@ -3318,7 +3392,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_peer_proto_goTypes = []any{
 	(Error_Kind)(0),          // 0: freshet.peer.v1.Error.Kind
 	(ChangeRequest_Kind)(0),  // 1: freshet.peer.v1.ChangeRequest.Kind
@@ -3356,18 +3430,19 @@ var file_peer_proto_goTypes = []any{
 	(*Pusher)(nil),           // 33: freshet.peer.v1.Pusher
 	(*ShareRequest)(nil),     // 34: freshet.peer.v1.ShareRequest
 	(*Delivered)(nil),        // 35: freshet.peer.v1.Delivered
-	(*Books)(nil),            // 36: freshet.peer.v1.Books
-	(*StageFigures)(nil),     // 37: freshet.peer.v1.StageFigures
-	(*Durations)(nil),        // 38: freshet.peer.v1.Durations
-	(*TenantBooks)(nil),      // 39: freshet.peer.v1.TenantBooks
-	(*ShareReply)(nil),       // 40: freshet.peer.v1.ShareReply
-	(*Heard)(nil),            // 41: freshet.peer.v1.Heard
-	(*Use)(nil),              // 42: freshet.peer.v1.Use
-	(*Bounds)(nil),           // 43: freshet.peer.v1.Bounds
-	nil,                      // 44: freshet.peer.v1.Error.SamplesEntry
-	nil,                      // 45: freshet.peer.v1.JoinReply.NodesEntry
-	nil,                      // 46: freshet.peer.v1.StatusReply.SettingsEntry
-	nil,                      // 47: freshet.peer.v1.Use.MetricsEntry
+	(*Refusal)(nil),          // 36: freshet.peer.v1.Refusal
+	(*Books)(nil),            // 37: freshet.peer.v1.Books
+	(*StageFigures)(nil),     // 38: freshet.peer.v1.StageFigures
+	(*Durations)(nil),        // 39: freshet.peer.v1.Durations
+	(*TenantBooks)(nil),      // 40: freshet.peer.v1.TenantBooks
+	(*ShareReply)(nil),       // 41: freshet.peer.v1.ShareReply
+	(*Heard)(nil),            // 42: freshet.peer.v1.Heard
+	(*Use)(nil),              // 43: freshet.peer.v1.Use
+	(*Bounds)(nil),           // 44: freshet.peer.v1.Bounds
+	nil,                      // 45: freshet.peer.v1.Error.SamplesEntry
+	nil,                      // 46: freshet.peer.v1.JoinReply.NodesEntry
+	nil,                      // 47: freshet.peer.v1.StatusReply.SettingsEntry
+	nil,                      // 48: freshet.peer.v1.Use.MetricsEntry
 }
 var file_peer_proto_depIdxs = []int32{
 	4,  // 0: freshet.peer.v1.Hello.report:type_name -> freshet.peer.v1.Report
@@ -3378,18 +3453,18 @@ var file_peer_proto_depIdxs = []int32{
 	12, // 5: freshet.peer.v1.Reply.error:type_name -> freshet.peer.v1.Error
 	12, // 6: freshet.peer.v1.WriteReply.error:type_name -> freshet.peer.v1.Error
 	0,  // 7: freshet.peer.v1.Error.kind:type_name -> freshet.peer.v1.Error.Kind
-	44, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
+	45, // 8: freshet.peer.v1.Error.samples:type_name -> freshet.peer.v1.Error.SamplesEntry
 	12, // 9: freshet.peer.v1.Error.cause:type_name -> freshet.peer.v1.Error
 	3,  // 10: freshet.peer.v1.JoinRequest.hello:type_name -> freshet.peer.v1.Hello
 	12, // 11: freshet.peer.v1.JoinReply.error:type_name -> freshet.peer.v1.Error
-	45, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
+	46, // 12: freshet.peer.v1.JoinReply.nodes:type_name -> freshet.peer.v1.JoinReply.NodesEntry
 	3,  // 13: freshet.peer.v1.ChangeRequest.hello:type_name -> freshet.peer.v1.Hello
 	1,  // 14: freshet.peer.v1.ChangeRequest.kind:type_name -> freshet.peer.v1.ChangeRequest.Kind
 	3,  // 15: freshet.peer.v1.LeaderRequest.hello:type_name -> freshet.peer.v1.Hello
 	3,  // 16: freshet.peer.v1.StatusRequest.hello:type_name -> freshet.peer.v1.Hello
 	32, // 17: freshet.peer.v1.StatusReply.marks:type_name -> freshet.peer.v1.Mark
 	33, // 18: freshet.peer.v1.StatusReply.collectors:type_name -> freshet.peer.v1.Pusher
-	46, // 19: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
+	47, // 19: freshet.peer.v1.StatusReply.settings:type_name -> freshet.peer.v1.StatusReply.SettingsEntry
 	4,  // 20: freshet.peer.v1.StatusReply.report:type_name -> freshet.peer.v1.Report
 	21, // 21: freshet.peer.v1.StatusReply.damage:type_name -> freshet.peer.v1.Damage
 	22, // 22: freshet.peer.v1.StatusReply.fill:type_name -> freshet.peer.v1.Fill
@@ -3403,49 +3478,50 @@ var file_peer_proto_depIdxs = []int32{
 	2,  // 30: freshet.peer.v1.FiguresRequest.kind:type_name -> freshet.peer.v1.FiguresRequest.Kind
 	4,  // 31: freshet.peer.v1.Pusher.report:type_name -> freshet.peer.v1.Report
 	3,  // 32: freshet.peer.v1.ShareRequest.hello:type_name -> freshet.peer.v1.Hello
-	42, // 33: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
-	36, // 34: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
-	37, // 35: freshet.peer.v1.ShareRequest.stages:type_name -> freshet.peer.v1.StageFigures
+	43, // 33: freshet.peer.v1.ShareRequest.uses:type_name -> freshet.peer.v1.Use
+	37, // 34: freshet.peer.v1.ShareRequest.books:type_name -> freshet.peer.v1.Books
+	38, // 35: freshet.peer.v1.ShareRequest.stages:type_name -> freshet.peer.v1.StageFigures
 	35, // 36: freshet.peer.v1.ShareRequest.delivered:type_name -> freshet.peer.v1.Delivered
-	39, // 37: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
-	38, // 38: freshet.peer.v1.StageFigures.spent:type_name -> freshet.peer.v1.Durations
-	38, // 39: freshet.peer.v1.StageFigures.age:type_name -> freshet.peer.v1.Durations
-	12, // 40: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
-	42, // 41: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
-	43, // 42: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
-	41, // 43: freshet.peer.v1.ShareReply.heard:type_name -> freshet.peer.v1.Heard
-	47, // 44: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
-	5,  // 45: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
-	5,  // 46: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
-	8,  // 47: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
-	9,  // 48: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
-	13, // 49: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
-	16, // 50: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
-	18, // 51: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
-	34, // 52: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
-	30, // 53: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
-	15, // 54: freshet.peer.v1.Peer.Change:input_type -> freshet.peer.v1.ChangeRequest
-	23, // 55: freshet.peer.v1.Peer.Copy:input_type -> freshet.peer.v1.CopyRequest
-	26, // 56: freshet.peer.v1.Peer.Fetch:input_type -> freshet.peer.v1.FetchRequest
-	28, // 57: freshet.peer.v1.Peer.Pin:input_type -> freshet.peer.v1.PinRequest
-	7,  // 58: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
-	7,  // 59: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
-	10, // 60: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
-	11, // 61: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
-	14, // 62: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
-	17, // 63: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
-	19, // 64: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
-	40, // 65: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
-	31, // 66: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
-	10, // 67: freshet.peer.v1.Peer.Change:output_type -> freshet.peer.v1.Reply
-	24, // 68: freshet.peer.v1.Peer.Copy:output_type -> freshet.peer.v1.CopyReply
-	27, // 69: freshet.peer.v1.Peer.Fetch:output_type -> freshet.peer.v1.FetchReply
-	29, // 70: freshet.peer.v1.Peer.Pin:output_type -> freshet.peer.v1.PinReply
-	58, // [58:71] is the sub-list for method output_type
-	45, // [45:58] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	36, // 37: freshet.peer.v1.ShareRequest.refusals:type_name -> freshet.peer.v1.Refusal
+	40, // 38: freshet.peer.v1.Books.tenants:type_name -> freshet.peer.v1.TenantBooks
+	39, // 39: freshet.peer.v1.StageFigures.spent:type_name -> freshet.peer.v1.Durations
+	39, // 40: freshet.peer.v1.StageFigures.age:type_name -> freshet.peer.v1.Durations
+	12, // 41: freshet.peer.v1.ShareReply.error:type_name -> freshet.peer.v1.Error
+	43, // 42: freshet.peer.v1.ShareReply.others:type_name -> freshet.peer.v1.Use
+	44, // 43: freshet.peer.v1.ShareReply.bounds:type_name -> freshet.peer.v1.Bounds
+	42, // 44: freshet.peer.v1.ShareReply.heard:type_name -> freshet.peer.v1.Heard
+	48, // 45: freshet.peer.v1.Use.metrics:type_name -> freshet.peer.v1.Use.MetricsEntry
+	5,  // 46: freshet.peer.v1.Peer.Entries:input_type -> freshet.peer.v1.Batch
+	5,  // 47: freshet.peer.v1.Peer.Urgent:input_type -> freshet.peer.v1.Batch
+	8,  // 48: freshet.peer.v1.Peer.Push:input_type -> freshet.peer.v1.PushRequest
+	9,  // 49: freshet.peer.v1.Peer.Write:input_type -> freshet.peer.v1.WriteRequest
+	13, // 50: freshet.peer.v1.Peer.Join:input_type -> freshet.peer.v1.JoinRequest
+	16, // 51: freshet.peer.v1.Peer.Leader:input_type -> freshet.peer.v1.LeaderRequest
+	18, // 52: freshet.peer.v1.Peer.Status:input_type -> freshet.peer.v1.StatusRequest
+	34, // 53: freshet.peer.v1.Peer.Share:input_type -> freshet.peer.v1.ShareRequest
+	30, // 54: freshet.peer.v1.Peer.Figures:input_type -> freshet.peer.v1.FiguresRequest
+	15, // 55: freshet.peer.v1.Peer.Change:input_type -> freshet.peer.v1.ChangeRequest
+	23, // 56: freshet.peer.v1.Peer.Copy:input_type -> freshet.peer.v1.CopyRequest
+	26, // 57: freshet.peer.v1.Peer.Fetch:input_type -> freshet.peer.v1.FetchRequest
+	28, // 58: freshet.peer.v1.Peer.Pin:input_type -> freshet.peer.v1.PinRequest
+	7,  // 59: freshet.peer.v1.Peer.Entries:output_type -> freshet.peer.v1.Ack
+	7,  // 60: freshet.peer.v1.Peer.Urgent:output_type -> freshet.peer.v1.Ack
+	10, // 61: freshet.peer.v1.Peer.Push:output_type -> freshet.peer.v1.Reply
+	11, // 62: freshet.peer.v1.Peer.Write:output_type -> freshet.peer.v1.WriteReply
+	14, // 63: freshet.peer.v1.Peer.Join:output_type -> freshet.peer.v1.JoinReply
+	17, // 64: freshet.peer.v1.Peer.Leader:output_type -> freshet.peer.v1.LeaderReply
+	19, // 65: freshet.peer.v1.Peer.Status:output_type -> freshet.peer.v1.StatusReply
+	41, // 66: freshet.peer.v1.Peer.Share:output_type -> freshet.peer.v1.ShareReply
+	31, // 67: freshet.peer.v1.Peer.Figures:output_type -> freshet.peer.v1.FiguresReply
+	10, // 68: freshet.peer.v1.Peer.Change:output_type -> freshet.peer.v1.Reply
+	24, // 69: freshet.peer.v1.Peer.Copy:output_type -> freshet.peer.v1.CopyReply
+	27, // 70: freshet.peer.v1.Peer.Fetch:output_type -> freshet.peer.v1.FetchReply
+	29, // 71: freshet.peer.v1.Peer.Pin:output_type -> freshet.peer.v1.PinReply
+	59, // [59:72] is the sub-list for method output_type
+	46, // [46:59] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -3459,7 +3535,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
