@@ -46,9 +46,12 @@ func TestExplainDenied(t *testing.T) {
 			t.Errorf("%s: the cause is lost: %v", tt.name, got)
 		}
 		text := got.Error()
-		explained := strings.Contains(text, "; "+foreign+" belongs to user ") && strings.HasSuffix(text, " "+dir)
-		if explained != tt.explain {
+		if explained := text != tt.err.Error(); explained != tt.explain {
 			t.Errorf("%s: explained %v, want %v: %s", tt.name, explained, tt.explain, text)
+		}
+		names := strings.Contains(text, "; "+foreign+" belongs to user ") && strings.HasSuffix(text, " "+dir)
+		if tt.explain && !names {
+			t.Errorf("%s: %s; want the owner of %s, and a command for %s", tt.name, text, foreign, dir)
 		}
 	}
 	if err := ExplainDenied(dir, nil); err != nil {
