@@ -2,10 +2,13 @@ package server
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,4 +69,31 @@ func (b *belonging) findCluster(
 	}
 	b.cluster.Store(&most[0])
 	return nil
+}
+
+// clusterFile has the cluster of a collector, in hexadecimal digits.
+const clusterFile = "cluster"
+
+// readCluster reads which cluster this collector pushes to, if that is known.
+func (s *server) readCluster() error {
+	var c peer.Cluster
+	s.nodes.cluster.Store(&c)
+	text, err := os.ReadFile(s.path(clusterFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the cluster of this collector: %w", err)
+	}
+	id, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(id) != len(c) {
+		return fmt.Errorf("the cluster of this collector: %s holds %.40q, not %d hexadecimal digits; remove the file",
+			s.path(clusterFile), text, 2*len(c))
+	}
+	copy(c[:], id)
+	return nil
+}
+
+func (s *server) keepCluster(c peer.Cluster) error {
+	return s.writeOnce(clusterFile, []byte(c.String()+"\n"))
 }

@@ -14,7 +14,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -509,33 +508,6 @@ func (n *nodes) ask(ctx context.Context, node string) (peer.Leader, error) {
 			l.Cluster, own, clusterFile)
 	}
 	return l, nil
-}
-
-// clusterFile has the cluster of a collector, in hexadecimal digits.
-const clusterFile = "cluster"
-
-// readCluster reads which cluster this collector pushes to, if that is known.
-func (s *server) readCluster() error {
-	var c peer.Cluster
-	s.nodes.cluster.Store(&c)
-	text, err := os.ReadFile(s.path(clusterFile))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("the cluster of this collector: %w", err)
-	}
-	id, err := hex.DecodeString(strings.TrimSpace(string(text)))
-	if err != nil || len(id) != len(c) {
-		return fmt.Errorf("the cluster of this collector: %s holds %.40q, not %d hexadecimal digits; remove the file",
-			s.path(clusterFile), text, 2*len(c))
-	}
-	copy(c[:], id)
-	return nil
-}
-
-func (s *server) keepCluster(c peer.Cluster) error {
-	return s.writeOnce(clusterFile, []byte(c.String()+"\n"))
 }
 
 // tell gets the figures of another node from that node, as JSON.
