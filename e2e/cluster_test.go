@@ -337,7 +337,8 @@ func (w *writer) stop() {
 	<-w.done
 }
 
-// check compares the acknowledged samples with the answer of a node.
+// check compares the acknowledged samples with the answer of a node. On a busy machine, the node may be without a
+// leader for a moment, and then it gives no answer.
 func (w *writer) check(node string) {
 	t := w.c.t
 	t.Helper()
@@ -347,11 +348,11 @@ func (w *writer) check(node string) {
 		t.Errorf("%d requests were refused, the first with: %s", len(w.refused), w.refused[0])
 	}
 	got := map[int64]float64{}
-	results, err := w.c.nodes[node].query(w.name + "[1h]")
-	if err != nil {
-		t.Errorf("node %s: %v", node, err)
-		return
-	}
+	var results []result
+	eventually(t, 30*time.Second, "node "+node+" answers", func() (err error) {
+		results, err = w.c.nodes[node].query(w.name + "[1h]")
+		return err
+	})
 	for _, r := range results {
 		for _, p := range r.Values {
 			got[int64(p.T*1000+0.5)] = p.V

@@ -315,16 +315,7 @@ func TestANodeWithADamagedIdentity(t *testing.T) {
 	if err := os.WriteFile(path, damaged, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := c.start("c")
-	eventually(t, time.Minute, "node c ends", func() error {
-		select {
-		case <-p.exited:
-			return nil
-		default:
-			return errors.New("it runs")
-		}
-	})
-	p.says(t, "cluster.json is damaged", "freshet cluster replace")
+	c.ends("c", c.start("c"), "cluster.json is damaged", "freshet cluster replace")
 	eventually(t, time.Minute, "node c counts as lost", func() error {
 		_, err := c.cluster("a", "replace", "c")
 		return err

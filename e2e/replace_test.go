@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -361,6 +362,96 @@ func TestRecover(t *testing.T) {
 	if out, err := c.cluster("a", "status"); err != nil || !strings.Contains(out, id) {
 		t.Errorf("the cluster has another id than %s: %v\n%s", id, err, out)
 	}
+}
+
+// A node is recovered by mistake: it was only cut off, and the others take writes. Once it reaches them again, its
+// first start is refused, and they go on. If it starts while it is still cut off, there are two clusters, of which the
+// older one ends when they meet. Neither ever has data of the other. And the mistake can be undone: without the
+// recovered node, the others start with everything that they acknowledged.
+func TestARecoveryByMistake(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	cut := func() (heal func()) {
+		a, b := c.machines["c"].silence(c.machines["a"]), c.machines["c"].silence(c.machines["b"])
+		return func() { a(); b() }
+	}
+	heal := cut()
+	c.kill("c")
+	w := c.startWriter("kept", breathe, "a", "b")
+	goesOn := func() {
+		t.Helper()
+		sent := w.count()
+		eventually(t, time.Minute, "nodes a and b take writes", func() error {
+			if w.count() < sent+10 {
+				return fmt.Errorf("%d writes are acknowledged, %d before", w.count(), sent)
+			}
+			return nil
+		})
+	}
+	goesOn()
+	c.recovers("c", "not the cluster")
+	goesOn()
+	heal()
+	c.ends("c", c.start("c"), "was recovered", "still runs", "freshet cluster replace c")
+	goesOn()
+
+	heal = cut()
+	c.begin("c")
+	c.vote("c", "c")
+	lone := c.startWriter("lone", breathe, "c")
+	eventually(t, time.Minute, "node c takes writes", func() error {
+		if lone.count() == 0 {
+			return errors.New("none is acknowledged")
+		}
+		return nil
+	})
+	goesOn()
+	w.stop()
+	heal()
+	for _, node := range []string{"a", "b"} {
+		c.ends(node, c.nodes[node], "the cluster was recovered without this node")
+	}
+	lone.stop()
+	lone.check("c")
+	if v, err := c.nodes["c"].value("count_over_time(kept[1h])"); err == nil {
+		t.Errorf("the recovered node has %v samples of the others", v)
+	}
+
+	c.kill("c")
+	c.begin("a", "b")
+	c.vote("a", nodeNames...)
+	w.check("a")
+	w.check("b")
+	if v, err := c.nodes["a"].value("count_over_time(lone[1h])"); err == nil {
+		t.Errorf("node a has %v samples of the recovered node", v)
+	}
+	eventually(t, time.Minute, "node c counts as lost", func() error {
+		_, err := c.cluster("a", "replace", "c")
+		return err
+	})
+	c.dirs["c"] = dataDir(t)
+	c.begin("c")
+	c.caughtUp()
+	w.check("c")
+	c.statesAgree("a")
+	c.equal()
+}
+
+// ends waits until the process of a node ends by itself, and checks what it says.
+func (c *trio) ends(node string, p *process, texts ...string) {
+	c.t.Helper()
+	eventually(c.t, time.Minute, "node "+node+" ends", func() error {
+		select {
+		case <-p.exited:
+			return nil
+		default:
+			return errors.New("it runs")
+		}
+	})
+	p.says(c.t, texts...)
 }
 
 // recovers makes a stopped node the only one, once the right id is given instead of a wrong one. It returns the id.

@@ -24,9 +24,10 @@ func newClusterRecoverCommand() *cobra.Command {
 		Use:   "recover",
 		Short: "Go on with one node, after most nodes are lost for good",
 		Long: `Makes the node of a data directory the only one of its cluster. Do this only if most of
-the nodes are lost for good, on the node that has the newest entry, while it is stopped.
-What the lost nodes acknowledged and this one does not have is lost. The other nodes are
-refused from then on: empty their directories, and let them join again.`,
+the nodes are lost for good, and not only out of reach, on the node that has the newest
+entry, while it is stopped. What the lost nodes acknowledged and this one does not have is
+lost. The other nodes are refused from then on, and end if they still run: empty their
+directories, and let them join again.`,
 		Example: `  freshet cluster recover --from b --data-dir /var/lib/freshet --lose-data`,
 		Args:    command.NoWords,
 	}
@@ -92,7 +93,8 @@ func (r *recovery) run() (err error) {
 		newest = fmt.Sprintf("%s, %v ago", t.Format(time.DateTime), time.Since(t).Round(time.Second))
 	}
 	if _, err := fmt.Fprintf(r.out, "Node %s of cluster %s has entries up to %d, of %s.\n"+
-		"What other nodes acknowledged after that is lost. Entries that none acknowledged may count.\n",
+		"What other nodes acknowledged after that is lost. Entries that none acknowledged may count.\n"+
+		"The other nodes must be lost for good. Those that still run, but are out of reach, end once they reach this one.\n",
 		i.Node, i.Cluster, log.Last(), newest); err != nil {
 		return err
 	}

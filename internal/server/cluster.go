@@ -79,21 +79,33 @@ const joinPause = time.Second
 // joinSaid is how often a node says in the log that it waits to join.
 const joinSaid = 5 * time.Second
 
-// othersTime bounds how long a start waits for the answers of the other nodes.
-const othersTime = 500 * time.Millisecond
+const (
+	// othersTime bounds how long a start waits for the answers of the other nodes.
+	othersTime = 500 * time.Millisecond
+
+	// recoveredTime is othersTime for the first start after a recovery. A late answer would cost data, and nobody
+	// waits for the other nodes: they are gone.
+	recoveredTime = 10 * time.Second
+)
 
 // checkOthers asks the other nodes for their cluster and recovery epoch before the member of this node takes
 // part. If one of them has a later epoch, the cluster went on without this node: together with another such
 // node, it could acknowledge what the cluster never gets. So could a node that founded a cluster of its own by
-// mistake: it leads itself. Once nodes of its own cluster answer, a stranger stops no start.
+// mistake: it leads itself. Once nodes of its own cluster answer, a stranger stops no start. A node that was recovered
+// does not start if the others are there after all, and one of them leads: they would end.
 func (s *server) checkOthers(ctx context.Context) error {
-	self, c := s.self(), &s.config.Cluster
-	ctx, cancel := context.WithTimeout(ctx, othersTime)
+	i, self, c := s.identity.Load(), s.self(), &s.config.Cluster
+	limit := othersTime
+	if i.Recovered {
+		limit = recoveredTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	type answer struct {
 		node    string
 		cluster peer.Cluster // zero if the node did not answer, or has not joined yet
 		epoch   uint64
+		leader  string // that the node knows
 	}
 	answers := make(chan answer, len(c.Nodes))
 	asked := 0
@@ -107,7 +119,7 @@ func (s *server) checkOthers(ctx context.Context) error {
 			if err != nil {
 				l = peer.Leader{}
 			}
-			answers <- answer{a.Node, l.Cluster, l.Epoch}
+			answers <- answer{a.Node, l.Cluster, l.Epoch, l.Name}
 		}()
 	}
 	ours, theirs, stranger := 0, 0, answer{}
@@ -115,6 +127,8 @@ func (s *server) checkOthers(ctx context.Context) error {
 		switch a := <-answers; {
 		case a.cluster == self.Cluster && a.epoch > self.Epoch:
 			return s.outdated(a.epoch)
+		case a.cluster == self.Cluster && a.epoch < self.Epoch && a.leader != "" && i.Recovered:
+			return s.recoveredBeside(a.node, a.leader)
 		case a.cluster == self.Cluster:
 			ours++
 		case a.cluster != (peer.Cluster{}):
@@ -122,11 +136,18 @@ func (s *server) checkOthers(ctx context.Context) error {
 			stranger = a
 		}
 	}
-	i := s.identity.Load()
 	if ours == 0 && theirs > 0 && (theirs == asked || i.Founder == i.Member) {
 		return s.otherCluster(stranger.node, stranger.cluster)
 	}
 	return nil
+}
+
+// recoveredBeside returns the error of a recovered node whose cluster goes on without it.
+func (s *server) recoveredBeside(node, leader string) error {
+	return conf.Mistake(fmt.Errorf("the data directory %s was recovered (freshet cluster recover), but node %s still "+
+		"runs, and node %s leads: what they acknowledged since would be lost. To keep their data, run `freshet cluster "+
+		"replace %s` at node %[2]s, and start this node with an empty directory and --cluster-join. To keep only what "+
+		"this node has, stop them first", s.config.DataDir, node, leader, s.config.Cluster.Node))
 }
 
 // otherCluster returns the error of a node whose data directory is of another cluster than the other nodes.
@@ -143,12 +164,20 @@ func (s *server) join(ctx context.Context) error {
 	if asking == nil {
 		return nil
 	}
-	if asking.Joined() {
-		return s.checkOthers(ctx)
-	}
 	dir, err := files.Open(s.config.DataDir)
 	if err != nil {
 		return err
+	}
+	if asking.Joined() {
+		if err := s.checkOthers(ctx); err != nil {
+			return err
+		}
+		takes := *asking
+		if err := takes.TakePart(dir); err != nil {
+			return err
+		}
+		s.identity.Store(&takes)
+		return nil
 	}
 	var saidAt time.Time
 	for {

@@ -206,6 +206,7 @@ func (h peerHandler) Status(context.Context) peer.Status {
 	}
 	if g, err := h.member(); err == nil {
 		status := g.Status()
+		s.Epoch = h.self().Epoch
 		s.Ready, s.Applied, s.Committed, s.Leader = h.ready(), status.Applied, status.Committed, g.Leader()
 		s.Lag = status.Lag.Seconds()
 		s.Leaderless, s.LeaderlessSum = status.Leaderless.Seconds(), status.LeaderlessSum.Seconds()
@@ -319,12 +320,7 @@ func (s *server) openNodes() error {
 	}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{
 		Credentials: credentials, Self: s.self, Handler: s.nodes.handler, Member: s.memberOf,
-		Outdated: func(epoch uint64) {
-			select {
-			case s.nodes.epochs <- epoch:
-			default: // an earlier one ends the process
-			}
-		},
+		Outdated:    s.nodes.hear,
 		Connections: s.shares.Peers,
 		Registry:    s.registry, Logger: s.logger,
 	})
@@ -404,15 +400,16 @@ func (s *server) memberOf(node string) (member uint64, known bool) {
 
 // runNodes answers other nodes, and keeps the connections to them, until ctx is done.
 func (s *server) runNodes(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { s.nodes.peers.Run(ctx) })
 	if s.nodes.server == nil {
+		s.nodes.peers.Run(ctx)
 		return nil
 	}
-	wg.Go(func() { s.nodes.learn(ctx, &s.config.Cluster) })
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	serving, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	wg.Go(func() { s.nodes.peers.Run(serving) })
+	wg.Go(func() { s.nodes.learn(serving, &s.config.Cluster) })
 	wg.Go(func() {
 		select {
 		case epoch := <-s.nodes.epochs:
@@ -427,11 +424,23 @@ func (s *server) runNodes(ctx context.Context) error {
 	return err
 }
 
+// hear ends this node if its cluster was recovered without it, which another node says by its epoch.
+func (n *nodes) hear(epoch uint64) {
+	if epoch <= n.handler.self().Epoch {
+		return
+	}
+	select {
+	case n.epochs <- epoch:
+	default: // an earlier one ends the process
+	}
+}
+
 // outdated returns the error of a node whose cluster went on without it.
 func (s *server) outdated(epoch uint64) error {
 	return conf.Mistake(fmt.Errorf("the cluster was recovered without this node (freshet cluster recover): it is in "+
 		"recovery epoch %d, and the data directory %s in epoch %d. Its data are of no use to the cluster: run `freshet "+
-		"cluster replace %s` at another node, and start this one with an empty directory and --cluster-join",
+		"cluster replace %s` at another node, and start this one with an empty directory and --cluster-join. If the "+
+		"recovery was a mistake, stop the recovered node, and start this one again as it is",
 		epoch, s.config.DataDir, s.self().Epoch, s.config.Cluster.Node))
 }
 
@@ -562,6 +571,7 @@ func (n *nodes) status(ctx context.Context, node string) (of answer.ClusterNode,
 	if s, err = n.peers.Status(ctx, node); err != nil {
 		return of, s, err
 	}
+	n.hear(s.Epoch) // a recovered node that is alone calls nobody
 	of = answer.ClusterNode{
 		Name: s.Name, Ready: s.Ready, Applied: &s.Applied, LagSeconds: &s.Lag,
 		Member: strconv.FormatUint(s.Member, 10), Version: s.Version,

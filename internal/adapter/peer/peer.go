@@ -144,6 +144,7 @@ type Brief struct {
 type Status struct {
 	Name               string
 	Member             uint64
+	Epoch              uint64 // 0 until the node takes part
 	Ready              bool
 	Applied, Committed uint64  // indexes of the log
 	Lag                float64 // seconds behind the leader

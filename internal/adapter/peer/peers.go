@@ -375,7 +375,8 @@ func statusOf(r *wire.StatusReply) Status {
 		Leaderless: r.GetLeaderlessSeconds(), LeaderlessSum: r.GetLeaderlessTotalSeconds(),
 		LogBytes: r.GetLogBytes(), LogPins: r.GetLogPins(), LogAppend: r.GetLogAppendSeconds(),
 		Settings: r.GetSettings(), Leader: r.GetLeader(), Report: decodeReport(r.GetReport()),
-		Fill: decodeFill(r.GetFill()), LogBase: r.GetLogBase(), Disk: decodeDisk(r.GetDisk())}
+		Fill: decodeFill(r.GetFill()), LogBase: r.GetLogBase(), Disk: decodeDisk(r.GetDisk()),
+		Epoch: r.GetEpoch()}
 	if d := r.GetDamage(); d != nil {
 		s.Damage = &Damage{d.GetWhat(), d.GetSince()}
 	}

@@ -39,6 +39,9 @@ type Identity struct {
 	Member  uint64 `json:"member,string"`
 	Founder uint64 `json:"founder,string"` // the first member of the group; 0 while the node has not joined
 
+	// Recovered means that the node has not taken part since it was made the only one of its cluster.
+	Recovered bool `json:"recovered,omitempty"`
+
 	summed bool // the file has a checksum; files of older programs have none
 }
 
@@ -202,11 +205,26 @@ func (i *Identity) Recover(dir segment.FS, log *entrylog.Log) error {
 	}
 	next := *i
 	next.Epoch++
+	next.Recovered = true
 	if err := next.write(dir); err != nil {
 		return err
 	}
 	*i = next
 	return log.Recover(i.Member)
+}
+
+// TakePart notes that the node takes part, which matters after Recover only.
+func (i *Identity) TakePart(dir segment.FS) error {
+	if !i.Recovered {
+		return nil
+	}
+	next := *i
+	next.Recovered = false
+	if err := next.write(dir); err != nil {
+		return err
+	}
+	*i = next
+	return nil
 }
 
 func beginJoined(dir segment.FS, founder uint64, filled bool) error {

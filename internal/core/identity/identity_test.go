@@ -301,11 +301,17 @@ func TestRecover(t *testing.T) {
 				t.Errorf("another call after write %d failed: %v", fails, err)
 			}
 		}
-		if read, err := Read(dir); err != nil || read.Epoch < firstEpoch+1 || !alone(t, logDir, i.Member) {
+		if read, err := Read(dir); err != nil || read.Epoch < firstEpoch+1 || !read.Recovered || !alone(t, logDir, i.Member) {
 			t.Errorf("the node is %+v, %v", read, err)
 		}
 		if err := recovers(); !errors.Is(err, entrylog.ErrAlone) {
 			t.Errorf("a second call: %v", err)
+		}
+		if err := i.TakePart(dir); err != nil {
+			t.Fatal(err)
+		}
+		if read, err := Read(dir); err != nil || read.Recovered || *read != *i {
+			t.Errorf("once it takes part, the node is %+v, %v", read, err)
 		}
 	}
 }
