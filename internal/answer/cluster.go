@@ -143,6 +143,10 @@ type ClusterGroup struct {
 	Leader  string   `json:"leader"`
 	Applied uint64   `json:"applied"` // index of the last entry that the answering node applied
 	Members []string `json:"members"` // the nodes that vote
+	Term    uint64   `json:"term"`    // each new leader has a later one
+
+	// Names has the member of each node, as text, as the log names it. Another directory of the node is another member.
+	Names map[string]string `json:"names,omitempty"`
 
 	// The newest format and semantics that entries of the log may use. A node cannot go back to a program that does
 	// not know them.

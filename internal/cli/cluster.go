@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -121,29 +119,6 @@ neither pass for a node nor read anything.`,
 	return cmd
 }
 
-func newClusterReplaceCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "replace NODE",
-		Short: "Let a node come back with an empty data directory",
-		Long: `The data directory of a node is lost. For the next 10 minutes, the node may join again
-under its name with an empty directory: freshet serve --cluster-join. It gets all data
-from the others. Once it has them, it takes the place of the lost one in one step. The
-lost directory is of no use from then on: if it turns up, the other nodes refuse it.`,
-		Example: `  freshet cluster replace b`,
-		Args:    command.Words(1, 1, "freshet cluster replace b"),
-	}
-	server := apiclient.Flags(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := changeNode(cmd.Context(), server, "replace", args[0], url.Values{}); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %[1]s may join again within 10 minutes. On its machine, with an "+
-			"empty directory:\n  freshet serve --data-dir DIR --cluster-node %[1]s --cluster-join ...\n", args[0])
-		return err
-	}
-	return cmd
-}
-
 func newClusterRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove NODE",
@@ -220,20 +195,6 @@ func newClusterUndrainCommand() *cobra.Command {
 		return err
 	}
 	return cmd
-}
-
-// changeNode asks a server to change a node's part in its cluster.
-func changeNode(ctx context.Context, server *apiclient.Server, change, node string, params url.Values) error {
-	params.Set("node", node)
-	resp, err := server.Post(ctx, "/api/v1/admin/cluster/"+change, params, nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return server.Refusal(resp)
-	}
-	return nil
 }
 
 func newClusterStatusCommand() *cobra.Command {

@@ -7,6 +7,7 @@
 //	restart.go     replace a running server in place
 //	backup.go      take a snapshot of a running server
 //	cluster.go     found a cluster
+//	replace.go     freshet cluster replace: a node comes back with an empty directory
 //	recover.go     freshet cluster recover: one node goes on
 //	skip.go        an entry of the log that no node can apply, left out
 //	restore.go     turn a snapshot into a data directory

@@ -171,7 +171,7 @@ func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
 		c.Leader = status.Leader
 		noteParts(c.Nodes, &status)
 		noteDrained(c.Nodes, status.Drained)
-		of := answer.ClusterGroup{Leader: status.Leader, Applied: status.Applied,
+		of := answer.ClusterGroup{Leader: status.Leader, Applied: status.Applied, Term: status.Term, Names: namesOf(&status),
 			Format: status.Version.Format, Semantics: status.Version.Semantics}
 		for _, n := range c.Nodes {
 			if n.Part == answer.PartVoter {
@@ -183,6 +183,17 @@ func (s *server) clusterStatus(ctx context.Context) answer.Cluster {
 	}
 	c.Leader = leaderOf(c.Nodes)
 	return c
+}
+
+// namesOf returns the members of nodes by their names, without the nodes that were removed.
+func namesOf(status *group.Status) map[string]string {
+	names := map[string]string{}
+	for node, member := range status.Nodes {
+		if member != 0 {
+			names[node] = strconv.FormatUint(member, 10)
+		}
+	}
+	return names
 }
 
 // noteDrained adds to the nodes which of them are drained.
