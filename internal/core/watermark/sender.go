@@ -57,6 +57,7 @@ type state struct {
 	burst   int64   // when its last burst began
 	gaps    []int64 // between its last bursts, at most `samples`
 	lags    []int64 // the least lag of each of these bursts: how old its newest sample was
+	longer  int64   // the last gap, if the sender was overdue and yet had no backlog; otherwise 0
 
 	awaited     bool // it should have sent while no process ran, and has not sent since
 	behind      bool // it drains a backlog
@@ -79,8 +80,8 @@ func (s *state) sent(now, newest int64) {
 	tooOld := s.expected() && lag > s.usualLag()+s.allowance()
 	first := len(s.lags) == 0
 	if gap := now - s.burst; gap >= burst || first {
-		if !first && !overdue && !s.awaited { // an outage is no habit
-			s.gaps = pushed(s.gaps, gap)
+		if !first {
+			s.paused(gap, overdue, tooOld)
 		}
 		if !tooOld {
 			s.lags = pushed(s.lags, lag)
@@ -92,6 +93,20 @@ func (s *state) sent(now, newest int64) {
 	s.heard, s.arrival, s.awaited = now, now, false
 	s.newest = max(s.newest, newest)
 	s.follow(now, newest, lag, tooOld)
+}
+
+// paused notes the gap before a burst. An outage is no habit. But if a sender is overdue twice in a row, and has no
+// backlog, it sends less often now: it was reloaded, or has drained a backlog.
+func (s *state) paused(gap int64, overdue, tooOld bool) {
+	longer := s.longer
+	s.longer = 0
+	switch {
+	case s.awaited, overdue && (tooOld || gap > slowest):
+	case overdue && longer == 0:
+		s.longer = gap
+	default:
+		s.gaps = pushed(s.gaps, gap)
+	}
 }
 
 // follow decides whether the sender drains a backlog. It does until none of its requests of the last

@@ -92,6 +92,21 @@ func TestABacklogIsFollowed(t *testing.T) {
 	w.expect("the outage is no habit", 21, 21, "a silent")
 }
 
+// A sender that sends less often than before is not late each time.
+func TestASenderMaySlowDown(t *testing.T) {
+	w := newWorld(t)
+	w.every("a", 1, 10) // it may have drained a backlog
+	w.every("a", 30, 1)
+	w.now += 29 * second
+	w.expect("once is no habit", 29, 29, "a silent")
+	w.now += second
+	w.sends("a", 0)
+	w.now += 49 * second
+	w.expect("twice is a habit", 49, 0)
+	w.now += 2 * second
+	w.expect("it is late", 51, 51, "a silent")
+}
+
 // Waiting for what will not come would stop alerts.
 func TestSendersThatAreNotExpected(t *testing.T) {
 	for _, c := range []struct {
