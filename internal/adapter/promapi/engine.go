@@ -192,16 +192,15 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	e := q.engine
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
-	ctx, span := q.span(ctx)
+	ctx, ended := q.traced(ctx)
 	q.costing = e.costing(ctx, costOf(q.Query))
 	defer func() {
 		q.costing.samples(q.Query)
 		if result.Err != nil {
 			q.costing.failed()
 			q.release()
-			span.SetStatus(codes.Error, result.Err.Error())
 		}
-		span.End()
+		ended(result.Err)
 	}()
 	defer func() { e.count(result.Err) }()
 	of, known := tenant.FromContext(ctx)
@@ -314,9 +313,38 @@ func (e *Engine) count(err error) {
 	}
 }
 
-// span begins the query's trace, below the sender's span if the request names one. The engine
-// adds its own spans. adapter/tracing decides whether to keep the trace.
-func (q *query) span(ctx context.Context) (context.Context, trace.Span) {
+// ownTraced is the shortest time of one of Freshet's own queries that is traced.
+const ownTraced = 10 * time.Millisecond
+
+// traced begins the query's trace. The caller calls `ended` with the query's error.
+//
+// There may be hundreds of queries of rules in a second, nearly all of which take less than a millisecond, and their
+// spans would cost a sixth of that. So a query in the lane of our own gets a span afterwards, if it was not quick, and
+// none for its parts.
+func (q *query) traced(ctx context.Context) (_ context.Context, ended func(error)) {
+	end := func(span trace.Span, err error) {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}
+	if q.lane != q.engine.lanes.own {
+		ctx, span := q.span(ctx)
+		return ctx, func(err error) { end(span, err) }
+	}
+	began := time.Now()
+	none := trace.SpanContextFromContext(ctx).WithTraceFlags(0)
+	return trace.ContextWithSpanContext(ctx, none), func(err error) {
+		if time.Since(began) >= ownTraced {
+			_, span := q.span(ctx, trace.WithTimestamp(began))
+			end(span, err)
+		}
+	}
+}
+
+// span begins a span below the sender's span if the request names one. The engine adds its own spans.
+// adapter/tracing decides whether to keep the trace.
+func (q *query) span(ctx context.Context, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	text := q.String()
 	of, _ := tenant.FromContext(ctx)
 	attributes := []attribute.KeyValue{
@@ -328,8 +356,8 @@ func (q *query) span(ctx context.Context) (context.Context, trace.Span) {
 			attribute.String("freshet.end", s.End.UTC().Format(time.RFC3339Nano)),
 			attribute.String("freshet.step", s.Interval.String()))
 	}
-	return otel.Tracer("").Start(ctx, "query", trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(attributes...))
+	options = append(options, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attributes...))
+	return otel.Tracer("").Start(ctx, "query", options...)
 }
 
 // dropSuffixHints removes the hints that a counter's name should end in _total. Applications

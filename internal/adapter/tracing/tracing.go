@@ -74,12 +74,33 @@ func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer
 	}
 	t.provider = sdk.NewTracerProvider(options...)
 	t.tracer = t.provider.Tracer("github.com/freshet-io/freshet")
-	otel.SetTracerProvider(t.provider)
+	otel.SetTracerProvider(pruned{TracerProvider: t.provider})
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		logger.Warn("traces cannot be sent to self.traces.endpoint",
 			"endpoint", conf.ShowURL(c.Endpoint), "error", withoutURL(err))
 	}))
 	return t, nil
+}
+
+// pruned makes no spans below a span of this process that is not sampled. The sampler could leave them out, too, but
+// each would still cost an ID and an allocation.
+type pruned struct{ trace.TracerProvider }
+
+// Tracer implements trace.TracerProvider.
+func (p pruned) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
+	return prunedTracer{p.TracerProvider.Tracer(name, options...)}
+}
+
+type prunedTracer struct{ trace.Tracer }
+
+// Start implements trace.Tracer.
+func (t prunedTracer) Start(
+	ctx context.Context, name string, options ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
+	if at := trace.SpanContextFromContext(ctx); at.IsValid() && !at.IsSampled() && !at.IsRemote() {
+		return ctx, trace.SpanFromContext(ctx)
+	}
+	return t.Tracer.Start(ctx, name, options...)
 }
 
 // withoutURL returns a client's error without the URL in front, which may contain a password.

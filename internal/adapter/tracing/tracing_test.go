@@ -189,6 +189,27 @@ func TestAQueryOfManyParts(t *testing.T) {
 	})
 }
 
+// A span that is not sampled has no spans below it. The senders of requests decide only about their own.
+func TestPartsThatAreNotTraced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, _ := newTracing(t, DefaultConfig())
+		sent := trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, Remote: true,
+		})
+		ctx, root := otel.Tracer("").Start(trace.ContextWithSpanContext(t.Context(), sent), "rule")
+		below := trace.ContextWithSpanContext(ctx, trace.SpanContextFromContext(ctx).WithTraceFlags(0))
+		below, part := otel.Tracer("").Start(below, "part")
+		_, smaller := otel.Tracer("").Start(below, "smaller part")
+		time.Sleep(2 * time.Second)
+		smaller.End()
+		part.End()
+		root.End()
+		if all := tr.Traces(); len(all) != 1 || draw(all[0]) != "rule 0+2000\n" {
+			t.Errorf("got %+v, want the rule alone", all)
+		}
+	})
+}
+
 // The endpoint gets only the kept traces.
 func TestTracesAreSentOn(t *testing.T) {
 	received := make(chan string, 10)

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/prometheus/model/labels"
 
@@ -25,6 +26,13 @@ type Shards struct {
 type guarded struct {
 	mu sync.Mutex
 	*Shard
+	used atomic.Bool // the shard has tenants; if not, readers need no lock
+}
+
+// changed ends a change.
+func (g *guarded) changed() {
+	g.used.Store(g.Shard != nil && len(g.tenants) > 0)
+	g.mu.Unlock()
 }
 
 // NewShards returns shards that have not begun. All of them share `config`.
@@ -38,7 +46,7 @@ func (s *Shards) Of(number uint16) *Shard { return s.all[number].Shard }
 func (s *Shards) Begin(number uint16, shard *Shard) {
 	g := &s.all[number]
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.changed()
 	g.Shard = shard
 }
 
@@ -73,7 +81,7 @@ func (s *Shards) take(
 	}
 	g := &s.all[number]
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.changed()
 	if g.Shard == nil {
 		// The shard's first boundary is lost, or could not be proposed. So the shard begins at the window of the
 		// batch. Only a boundary says how old a stamped gauge may be, and members have different
@@ -96,7 +104,7 @@ func (s *Shards) take(
 func (s *Shards) CloseUpTo(number uint16, index uint64, boundary int64, config *Config) (closed []Closed) {
 	g := &s.all[number]
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.changed()
 	if g.Shard == nil {
 		g.Shard = New(s.config, boundary)
 		g.Skip(boundary, config)
@@ -123,7 +131,7 @@ func (s *Shards) CloseUpTo(number uint16, index uint64, boundary int64, config *
 func (s *Shards) Stored(number uint16, tenant string, boundary int64) {
 	g := &s.all[number]
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.changed()
 	g.Shard.Stored(tenant, boundary)
 }
 
@@ -145,6 +153,17 @@ func (s *Shards) each(fn func(*Shard)) {
 			fn(g.Shard)
 		}
 		g.mu.Unlock()
+	}
+}
+
+// eachUsed is each for the shards that have tenants. Most queries are for series that no shard has.
+func (s *Shards) eachUsed(fn func(*Shard)) {
+	for i := range s.all {
+		if g := &s.all[i]; g.used.Load() {
+			g.mu.Lock()
+			fn(g.Shard)
+			g.mu.Unlock()
+		}
 	}
 }
 
@@ -237,7 +256,7 @@ func (s *Shards) holds(tenant string, key []byte) bool {
 // it.
 func (s *Shards) Live(tenant string, w Width, stamp, mint, maxt int64, matchers []*labels.Matcher) (out []Live) {
 	var found []Live
-	s.each(func(one *Shard) {
+	s.eachUsed(func(one *Shard) {
 		// Some samples in a shard are older than its tiles: the zero of a new series, at the start
 		// of its minute, and gauges with a sender's time. A query that ends before these needs only
 		// stored samples.
