@@ -170,14 +170,6 @@ func (b *besideDashboards) fill(ctx context.Context, d database) error {
 	})
 }
 
-func (p *runningDatabase) writer(c remoteload.Config, connections int) (*loadgen.Writer, error) {
-	traffic, err := remoteload.New(c)
-	if err != nil {
-		return nil, err
-	}
-	return loadgen.NewWriter(loadgen.WriterConfig{URL: p.url + "/api/v1/write", Connections: connections}, traffic)
-}
-
 // check asks the database for the acknowledged samples of a load, and adds the number of samples found
 // to the results.
 func (b *besideDashboards) check(ctx context.Context, p *runningDatabase, c remoteload.Config, rounds int,

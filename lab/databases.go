@@ -110,10 +110,14 @@ func (l *lab) databases(settings ...string) (all []database) {
 	return append(all, ours)
 }
 
-// buildDatabases builds the peers that have not been built yet. It leaves out peers that cannot be built.
-func (l *lab) buildDatabases(ctx context.Context) error {
+// buildDatabases builds the peers that have not been built yet, or only those that evaluate rules. It leaves out peers
+// that cannot be built.
+func (l *lab) buildDatabases(ctx context.Context, onlyRules bool) error {
 	var steps []step
 	for _, p := range peerstsdb.All() {
+		if onlyRules && !p.Rules {
+			continue
+		}
 		do := func(ctx context.Context) error {
 			var said bytes.Buffer
 			if !p.Built(peersDir) {
@@ -148,6 +152,15 @@ func (l *lab) buildDatabases(ctx context.Context) error {
 
 func indexOf(p peerstsdb.Peer) int {
 	return slices.IndexFunc(peerstsdb.All(), func(q peerstsdb.Peer) bool { return q.Name == p.Name })
+}
+
+// writer returns a sender of a load.
+func (p *runningDatabase) writer(c remoteload.Config, connections int) (*loadgen.Writer, error) {
+	traffic, err := remoteload.New(c)
+	if err != nil {
+		return nil, err
+	}
+	return loadgen.NewWriter(loadgen.WriterConfig{URL: p.url + "/api/v1/write", Connections: connections}, traffic)
 }
 
 // write sends some rounds of a load, and returns their cost.

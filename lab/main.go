@@ -18,6 +18,7 @@
 //	remotewrite.go  what databases spend on remote write
 //	acknowledge.go  how long writes wait for their acknowledgement
 //	fairness.go     how long other tenants wait while one sends far too much
+//	rules.go        what databases spend on rules
 //	sending.go      a load that is being sent
 //	panels.go       the queries of dashboards
 //	databases.go    databases, and the requests under which they are compared
@@ -64,7 +65,7 @@ const usage = `Measures what receiving metrics costs, on this machine and in one
   go run -C lab . -write                     and write docs/performance.md, which is what make lab does
   go run -C lab . -quick                     the most important parts in about five minutes, for a rough result
   go run -C lab . -only udp-1-40k,idle       parts
-  go run -C lab . -write -only remotewrite   measure remote write alone, or techniques, fairness, dashboards, and write that on the page
+  go run -C lab . -write -only remotewrite   measure remote write alone, or techniques, fairness, rules, dashboards, and write that on the page
   go run -C lab . -render                    write the page again from its results
 
 `
@@ -179,6 +180,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if l.wants(clusterPart) {
 			all.Cluster = l.results.Cluster
+		}
+		if l.wants(rulesPart) {
+			all.Rules = l.results.Rules
 		}
 		if l.wants(queryPart) {
 			all.Queries = l.results.Queries

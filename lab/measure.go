@@ -14,7 +14,7 @@ import (
 // standAlone reports whether all wanted parts stand alone: the page does not compare them with other
 // parts. Such parts may be measured on another day than the rest of the page.
 func standAlone(parts []string) bool {
-	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart}
+	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
 }
 
@@ -52,7 +52,7 @@ func (l *lab) peers(w *workload) (all []receiver) {
 // parts are the parts that can be measured alone.
 var parts = []string{
 	"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", techniquesPart,
-	remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart,
+	remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart,
 }
 
 // newLab builds the programs and returns a lab that measures them.
@@ -84,8 +84,9 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 	if l.workloads, err = workloads(); err != nil {
 		return l, err
 	}
-	if (l.wants(remoteWritePart) || l.wants(dashboardsPart) || l.wants(queryPart)) && !l.noDatabases {
-		if err := l.buildDatabases(ctx); err != nil {
+	beside := slices.ContainsFunc([]string{remoteWritePart, dashboardsPart, queryPart, rulesPart}, l.wants)
+	if beside && !l.noDatabases {
+		if err := l.buildDatabases(ctx, slices.Equal(l.only, []string{rulesPart})); err != nil {
 			return l, err
 		}
 	}
@@ -133,6 +134,9 @@ func (l *lab) measure(ctx context.Context) error {
 	}
 	if l.wants(fairnessPart) && (!l.brief || len(l.only) > 0) {
 		steps = append(steps, l.fairnessSteps()...)
+	}
+	if l.wants(rulesPart) && (!l.brief || len(l.only) > 0) {
+		steps = append(steps, l.rulesSteps()...)
 	}
 	if l.wants(dashboardsPart) && (!l.brief || len(l.only) > 0) {
 		steps = append(steps, l.dashboardSteps()...)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,15 +13,28 @@ import (
 	"github.com/prometheus/prometheus/model/histogram"
 )
 
-// metrics calls `look` with each of the server's metrics. It asks for the only format that has native
-// histograms.
+// metrics calls `look` with each of the server's metrics.
 func (f *freshet) metrics(ctx context.Context, look func(family string, m *dto.Metric)) error {
+	return metricsOf(ctx, "http://"+f.HTTP, look)
+}
+
+// metricsOf calls `look` with each metric of a server. It asks for the only format that has native histograms.
+func metricsOf(ctx context.Context, url string, look func(family string, m *dto.Metric)) error {
 	format := expfmt.NewFormat(expfmt.TypeProtoDelim)
-	text, err := f.get(ctx, "/metrics", http.Header{"Accept": {string(format)}})
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
 	if err != nil {
 		return err
 	}
-	decoder := expfmt.NewDecoder(bytes.NewReader(text), format)
+	request.Header.Set("Accept", string(format))
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", request.URL, answer.Status)
+	}
+	decoder := expfmt.NewDecoder(answer.Body, format)
 	for {
 		var family dto.MetricFamily
 		err := decoder.Decode(&family)

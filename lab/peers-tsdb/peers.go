@@ -29,6 +29,7 @@ type Peer struct {
 	Version  string // version of the Go module
 	Version2 bool   // whether it understands remote write 2.0
 	Native   bool   // whether it keeps native histograms
+	Rules    bool   // whether it evaluates rules
 
 	folder  string   // the folder with its go.mod
 	pkg     string   // the package to build
@@ -85,6 +86,7 @@ type place struct {
 	program string
 	dir     string // directory for its files
 	address string // host:port to listen on
+	rules   string // path of a file with rules; empty if there are none
 }
 
 const (
@@ -106,7 +108,12 @@ type Running struct {
 
 // Start starts a peer that was built in cache, with its files in `dir`. It returns once the peer answers.
 func (p *Peer) Start(ctx context.Context, cache, dir string) (*Running, error) {
-	r, err := p.start(cache, dir)
+	return p.StartWithRules(ctx, cache, dir, "")
+}
+
+// StartWithRules starts a peer that evaluates the rules of a file.
+func (p *Peer) StartWithRules(ctx context.Context, cache, dir, rules string) (*Running, error) {
+	r, err := p.start(cache, dir, rules)
 	if err == nil {
 		err = r.ready(ctx)
 		if err != nil {
@@ -119,7 +126,7 @@ func (p *Peer) Start(ctx context.Context, cache, dir string) (*Running, error) {
 	return r, nil
 }
 
-func (p *Peer) start(cache, dir string) (*Running, error) {
+func (p *Peer) start(cache, dir, rules string) (*Running, error) {
 	program, err := filepath.Abs(p.program(cache))
 	if err != nil {
 		return nil, err
@@ -128,7 +135,7 @@ func (p *Peer) start(cache, dir string) (*Running, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := place{program: program, dir: dir, address: socket.Addr().String()}
+	at := place{program: program, dir: dir, address: socket.Addr().String(), rules: rules}
 	if err := socket.Close(); err != nil {
 		return nil, err
 	}

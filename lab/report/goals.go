@@ -39,6 +39,7 @@ func (r *Results) goals() string {
 	rows = append(rows, r.dashboardGoals()...)
 	rows = append(rows, r.clusterGoals()...)
 	rows = append(rows, r.queryGoals()...)
+	rows = append(rows, r.rulesGoals()...)
 	return table([]string{"goal", "measured", "is:", "must be"}, grouped(rows))
 }
 

@@ -29,6 +29,7 @@ var sections = []struct {
 	{"fairness", (*Results).fairness},
 	{"dashboards", (*Results).dashboards},
 	{"cluster", (*Results).cluster},
+	{"rules", (*Results).rules},
 }
 
 // String returns the results as text for a terminal.

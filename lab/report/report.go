@@ -11,6 +11,7 @@
 //	cluster.go      three nodes beside one machine
 //	queries.go      what databases spend on queries
 //	fairness.go     other tenants while one sends far too much
+//	rules.go        databases that evaluate rules
 //	remotewrite.go  databases
 //	memory.go       memory and large numbers of contexts
 //	plot.go         plots
@@ -45,6 +46,7 @@ type Results struct {
 	Dashboards  *Dashboards  `json:"dashboards,omitempty"`
 	Cluster     *Cluster     `json:"cluster,omitempty"`
 	Queries     *Queries     `json:"queries,omitempty"`
+	Rules       *Rules       `json:"rules,omitempty"`
 
 	LeftOut []string `json:"left_out,omitempty"` // parts that were wanted but not measured, and why
 }

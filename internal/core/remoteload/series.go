@@ -89,6 +89,9 @@ const (
 	podDigits = 8
 )
 
+// Pod returns the value of the label "pod" of a pod that was not replaced.
+func Pod(number int) string { return fmt.Sprintf("%s%0*d", podPrefix, podDigits, number) }
+
 // further are the additional labels of series with more than seven labels.
 var further = []label{
 	{"cluster", "production-1"}, {"region", "eu-west-1"}, {"zone", "eu-west-1b"}, {"namespace", "shop"},
@@ -102,7 +105,7 @@ func (c Config) labels(to []label, i int) []label {
 		label{"__name__", s.name}, label{"handler", s.handler},
 		label{"instance", fmt.Sprintf("10.%d.%d.%d:8080", pod>>16&255, pod>>8&255, pod&255)},
 		label{"job", c.Job()}, label{s.label, s.value}, label{"method", s.method},
-		label{podLabel, fmt.Sprintf("%s%0*d", podPrefix, podDigits, pod)})
+		label{podLabel, Pod(pod)})
 	for n := range c.Labels - len(to) {
 		if n < len(further) {
 			to = append(to, further[n])
