@@ -424,9 +424,10 @@ func (s *server) runNodes(ctx context.Context) error {
 	return err
 }
 
-// hear ends this node if its cluster was recovered without it, which another node says by its epoch.
+// hear ends this node if its cluster was recovered without it, which another node says by its epoch. A node that has
+// not joined yet has no epoch.
 func (n *nodes) hear(epoch uint64) {
-	if epoch <= n.handler.self().Epoch {
+	if self := n.handler.self(); self.Cluster == (peer.Cluster{}) || epoch <= self.Epoch {
 		return
 	}
 	select {
