@@ -25,6 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/promqlguard"
 	"github.com/freshet-io/freshet/internal/core/querycost"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/pagefault"
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
@@ -225,10 +226,18 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	if _, many := errors.AsType[promql.ErrTooManySamples](result.Err); many {
 		result.Err = e.lanes.tooMany(q.lane)
 	}
-	if known && result.Err != nil && e.Suspect != nil {
-		result.Err = e.Suspect(of, result.Err)
+	if known && result.Err != nil {
+		result.Err = e.suspect(of, result.Err)
 	}
 	return result
+}
+
+// suspect returns the error to answer for the error of a query.
+func (e *Engine) suspect(tenant string, err error) error {
+	if e.Suspect == nil {
+		return err
+	}
+	return e.Suspect(tenant, err)
 }
 
 // errAgain ends a short query that must begin again as a long one.
@@ -251,6 +260,7 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 	} else {
 		defer t.stop()
 	}
+	defer pagefault.On()()
 	defer func() {
 		if p := recover(); p != nil {
 			result = &promql.Result{Err: e.panicked(p, q.String(), debug.Stack())}
@@ -403,8 +413,12 @@ func (e *Engine) notEntered(cause error, l *lane) error {
 	return promql.ErrQueryCanceled(where)
 }
 
-// panicked counts a panic and returns it as an error that the API answers with status 500.
+// panicked counts a panic and returns it as an error that the API answers with status 500. A part of a file that cannot
+// be read is no bug: see Suspect.
 func (e *Engine) panicked(p any, query string, stack []byte) error {
+	if fault := pagefault.Of(p); fault != nil {
+		return fault
+	}
 	e.failed.WithLabelValues(failedPanic).Inc()
 	e.logger.Error("panic in a query", "query", query, "panic", p, "stack", string(stack))
 	return promql.ErrStorage{Err: fmt.Errorf("panic in the query: %v; this is a bug, and the log has the details", p)}

@@ -44,6 +44,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/pagefault"
 )
 
 // Options configure the API. All fields are needed.
@@ -93,6 +94,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	answer := &answer{ResponseWriter: w, asker: askerOf(r)}
 	defer pprof.SetGoroutineLabels(r.Context()) // the next request of the connection must not have this query's labels
 	defer a.done(answer, r)
+	defer pagefault.On()()
 	defer a.handlePanic(answer, r)
 	if r.Method == http.MethodOptions { // a browser's preflight request
 		a.prometheus.ServeHTTP(answer, r)
@@ -121,6 +123,12 @@ func (a *api) handlePanic(w *answer, r *http.Request) {
 	}
 	if p == http.ErrAbortHandler {
 		panic(p)
+	}
+	if fault := pagefault.Of(p); fault != nil && !w.sent {
+		err := a.Engine.suspect(a.Tenant(r), fault)
+		w.Header().Del("Content-Encoding") // set by the compression that the panic ended
+		refuse(w, r, http.StatusServiceUnavailable, "unavailable", err)
+		return
 	}
 	a.Engine.failed.WithLabelValues(failedPanic).Inc()
 	a.Logger.Error("panic in the HTTP API", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))

@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/tsdb/index"
+
+	"github.com/freshet-io/freshet/internal/lib/pagefault"
 )
 
 // Content counts the contents of a store's blocks.
@@ -26,22 +25,12 @@ type Content struct {
 	pace func(bytes int64) error // called with the bytes of chunks that were read; may be nil
 }
 
-// blockDirs returns the directories in a snapshot's store. All of them are blocks. It returns none
-// if there is no such store.
-func blockDirs(dir string) (all []string, err error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			all = append(all, filepath.Join(dir, e.Name()))
-		}
-	}
-	return all, nil
+// readBlock reads everything in a block. A part that the disk cannot read is an error, as other damage is.
+func (c *Content) readBlock(ctx context.Context, dir string) error {
+	return pagefault.Guard(func() error { return c.readMapped(ctx, dir) })
 }
 
-func (c *Content) readBlock(ctx context.Context, dir string) (err error) {
+func (c *Content) readMapped(ctx context.Context, dir string) (err error) {
 	block, err := tsdb.OpenBlock(slog.New(slog.DiscardHandler), dir, nil, nil)
 	if err != nil {
 		return err

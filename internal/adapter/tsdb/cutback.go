@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/prometheus/prometheus/tsdb/tombstones"
+
+	"github.com/freshet-io/freshet/internal/lib/pagefault"
 )
 
 // A raw store has two logs: `wal`, and `wbl` for samples out of order. After a power loss, any part of
@@ -274,7 +276,25 @@ func (c compactor) Write(
 	if c.store.ends.kept && dest == c.store.dir { // otherwise the block is for a snapshot
 		head = savesEnds{head, c.store}
 	}
-	return c.Compactor.Write(dest, head, mint, maxt, base)
+	return c.guard(func() ([]ulid.ULID, error) { return c.Compactor.Write(dest, head, mint, maxt, base) })
+}
+
+// Compact merges blocks into one.
+func (c compactor) Compact(dest string, dirs []string, open []*tsdb.Block) ([]ulid.ULID, error) {
+	return c.guard(func() ([]ulid.ULID, error) { return c.Compactor.Compact(dest, dirs, open) })
+}
+
+// guard calls `compact` in a goroutine of tsdb. If the disk cannot read a part of a file, the compaction fails, and all
+// files are read, to find which one it is.
+func (c compactor) guard(compact func() ([]ulid.ULID, error)) (blocks []ulid.ULID, err error) {
+	err = pagefault.Guard(func() (err error) {
+		blocks, err = compact()
+		return err
+	})
+	if _, unreadable := errors.AsType[*pagefault.Error](err); unreadable {
+		c.store.check(func(int64) error { return nil })
+	}
+	return blocks, err
 }
 
 // savesEnds reads the samples of a block, and saves the ends when its reader of tombstones is closed.

@@ -109,7 +109,7 @@ func written(path string, size int64) int64 {
 // before tsdb does: see readLog and renumber.
 func environment(err error) error {
 	var errno syscall.Errno
-	if !errors.As(err, &errno) || errors.Is(err, fs.ErrNotExist) {
+	if !errors.As(err, &errno) || errors.Is(err, fs.ErrNotExist) || errno == syscall.EINVAL { // an empty file is mapped
 		return nil
 	}
 	return err
@@ -282,6 +282,21 @@ func missingSegments(log string) (paths []string, all int) {
 
 // maxMissing bounds how many missing segments an error names.
 const maxMissing = 8
+
+// blockDirs returns the directories in a snapshot's store. All of them are blocks. It returns none
+// if there is no such store.
+func blockDirs(dir string) (all []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			all = append(all, filepath.Join(dir, e.Name()))
+		}
+	}
+	return all, nil
+}
 
 // blockName is the length of a block's name: a ULID.
 const blockName = 26

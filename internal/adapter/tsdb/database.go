@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/pagefault"
 )
 
 // database is one open TSDB.
@@ -39,8 +40,11 @@ func openDatabase(
 	options.SeriesLifecycleCallback = callback(raw, tells)
 	var head atomic.Pointer[tsdb.Head]
 	options.BlockCompactionExcludeFunc = func(b *tsdb.BlockMeta) bool { return reachesIntoHead(b, head.Load()) }
-	var err error
-	if d.DB, err = tsdb.Open(dir, slog.New(quiet{logger.Handler()}), d.reg, &options, nil); err != nil {
+	err := pagefault.Guard(func() (err error) {
+		d.DB, err = tsdb.Open(dir, slog.New(quiet{logger.Handler()}), d.reg, &options, nil)
+		return err
+	})
+	if err != nil {
 		d.reg.unregister()
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
@@ -136,6 +140,11 @@ func (d *database) last(ctx context.Context, series labels.Labels, from int64) (
 
 // read calls `fn` at each stored sample of one series from `mint` to `maxt`, in order of time.
 func (d *database) read(ctx context.Context, series labels.Labels, mint, maxt int64,
+	fn func(chunkenc.Iterator, chunkenc.ValueType)) error {
+	return pagefault.Guard(func() error { return d.readMapped(ctx, series, mint, maxt, fn) })
+}
+
+func (d *database) readMapped(ctx context.Context, series labels.Labels, mint, maxt int64,
 	fn func(chunkenc.Iterator, chunkenc.ValueType)) error {
 	q, err := d.DB.Querier(mint, maxt)
 	if err != nil {

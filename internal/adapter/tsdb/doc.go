@@ -20,7 +20,6 @@
 //	sync.go         makes written data survive a power loss
 //	read.go         queriers
 //	scrub.go        looks for damage in files that nobody may read for long
-//	content.go      reads all of a block
 //	tiles.go        WriteTiles
 //	raw.go          WriteRequests, whose phases are in the files that begin with raw
 //	rawcommit.go    samples of requests that wait for the commit
@@ -28,6 +27,8 @@
 //	tenants.go      the stores of each tenant
 //	opening.go      opens stores, and notes broken ones
 //	cutback.go      cuts the stores of a group back to their last sync
+//	closed.go       the files of a store that change no more, and their check
+//	content.go      reads all of a block
 //	blockmeta.go    copies of the metadata of blocks
 //	hurt.go         damage in the files of an open store
 //	store.go        one database, its users and its commits

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunks"
+
+	"github.com/freshet-io/freshet/internal/lib/pagefault"
 )
 
 const (
@@ -165,7 +168,7 @@ func (s *store) open() {
 // already have, openFiles returns that number as `used`, otherwise 0. `cut` is how many bytes tsdb's
 // repair removed from the logs.
 func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeriesRef, cut int64, err error) {
-	if err := cmp.Or(examine(s.dir), s.readMetas(), s.readLogs(), s.beginEnds()); err != nil {
+	if err := cmp.Or(s.unreadable, examine(s.dir), s.readMetas(), s.readLogs(), s.beginEnds()); err != nil {
 		return nil, 0, 0, err
 	}
 	if used, err = renumber(s.dir, with.WALCompression); err != nil {
@@ -180,6 +183,10 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 	before := listLogs(s.dir)
 	db, err = openDatabase(s.dir, with, raw, tells, s.reg, s.watchedLogger())
 	cut = before.cutOff(listLogs(s.dir))
+	if _, unreadable := errors.AsType[*pagefault.Error](err); unreadable {
+		s.unreadable = s.unreadableBlock(err)
+		return nil, 0, cut, s.unreadable
+	}
 	if err != nil {
 		return nil, 0, cut, err
 	}
@@ -190,6 +197,28 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 		return db, used, cut, nil
 	}
 	return db, 0, cut, nil
+}
+
+// unreadableBlock returns an error that names the block that could not be read while the database was opened.
+func (s *store) unreadableBlock(cause error) error {
+	dirs, _ := blockDirs(s.dir) // the cause is the better error
+	for _, dir := range dirs {
+		if len(filepath.Base(dir)) != blockName {
+			continue
+		}
+		err := pagefault.Guard(func() error {
+			block, err := tsdb.OpenBlock(slog.New(slog.DiscardHandler), dir, nil, nil)
+			if err == nil {
+				err = block.Close()
+			}
+			return err
+		})
+		if err != nil {
+			cause = &damageError{dir, -1, err}
+			break
+		}
+	}
+	return fmt.Errorf("%w; the next start of the process tries again", cause)
 }
 
 // readLogs reads the logs before tsdb does. tsdb would treat errors of the disk like damage.

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/encoding"
 
 	"github.com/freshet-io/freshet/internal/core/partial"
+	"github.com/freshet-io/freshet/internal/lib/pagefault"
 	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
@@ -133,101 +131,10 @@ func (s *Stores) scrubAll(ctx context.Context, period time.Duration, others ...O
 	s.scrub.note(func(p *ScrubProgress) { p.Last = time.Now() })
 }
 
-// endedError says that the scrub ended before it had read a file.
-type endedError struct{ error }
-
-func ended(err error) error {
-	if err == nil {
-		return nil
-	}
-	return endedError{err}
-}
-
 func (c *scrub) note(change func(p *ScrubProgress)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.progress)
-}
-
-// closedFile is a file that does not change any more, or the last file with chunks of the head.
-type closedFile struct {
-	path  string
-	bytes int64
-	check func(pace func(bytes int64) error) error
-}
-
-// closedFiles lists the blocks, the complete segments and the chunks of the head of a store.
-func (s *store) closedFiles() (all []closedFile) {
-	dirs, _ := blockDirs(s.dir) // the opening reports an error
-	for _, dir := range dirs {
-		if len(filepath.Base(dir)) == blockName {
-			all = append(all, closedFile{dir, treeBytes(dir), func(pace func(int64) error) error {
-				if err := s.keepMeta(dir); err != nil {
-					return err
-				}
-				return (&Content{pace: pace}).readBlock(context.Background(), dir)
-			}})
-		}
-	}
-	whole := func(path string, check func() error) {
-		info, err := os.Stat(path)
-		if err != nil {
-			return // a compaction has removed it
-		}
-		all = append(all, closedFile{path, info.Size(), func(pace func(int64) error) error {
-			if err := check(); err != nil {
-				return err
-			}
-			return pace(info.Size())
-		}})
-	}
-	for _, log := range logDirs {
-		dir := filepath.Join(s.dir, log)
-		found, _ := segmentsOf(dir)
-		for _, number := range found.numbers[:max(0, len(found.numbers)-1)] {
-			path := segmentPath(dir, number)
-			whole(path, func() error { return checkSegment(path, false) })
-		}
-	}
-	chunks := headFiles(s.dir)
-	for i, path := range chunks {
-		whole(path, func() error { return checkHeadFile(path, i+1 == len(chunks)) })
-	}
-	return all
-}
-
-func treeBytes(dir string) (n int64) {
-	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // the reader reports the error
-		}
-		if info, err := e.Info(); err == nil && !e.IsDir() {
-			n += info.Size()
-		}
-		return nil
-	})
-	return n
-}
-
-// check reads the closed files of a store, and notes whether one of them is damaged. pace is called with the number of
-// bytes that were read; an error of it ends the check.
-func (s *store) check(pace func(bytes int64) error) {
-	var damage error
-	for _, f := range s.closedFiles() {
-		err := f.check(pace)
-		if _, ended := errors.AsType[endedError](err); ended {
-			return
-		}
-		if _, gone := os.Stat(f.path); err == nil || errors.Is(gone, fs.ErrNotExist) || environment(err) != nil {
-			continue // a compaction has removed the file, or the disk has an error
-		}
-		if damaged := (*damageError)(nil); !errors.As(err, &damaged) {
-			err = &damageError{f.path, -1, err}
-		}
-		damage = err
-		break
-	}
-	s.noteDamage(damage)
 }
 
 // hurt returns the known damage of a store that is open all the same, since no other node has its data.
@@ -274,6 +181,9 @@ func (s *Stores) checkTenant(tenant string) {
 
 // isDamage reports whether the error of a query says that a file is damaged. tsdb has no type for some of these errors.
 func isDamage(err error) bool {
+	if _, unreadable := errors.AsType[*pagefault.Error](err); unreadable {
+		return true
+	}
 	if _, damaged := errors.AsType[*chunks.CorruptionErr](err); damaged || errors.Is(err, encoding.ErrInvalidChecksum) ||
 		errors.Is(err, encoding.ErrInvalidSize) {
 		return true

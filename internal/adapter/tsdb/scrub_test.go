@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,9 +17,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/freshet-io/freshet/internal/core/partial"
+	"github.com/freshet-io/freshet/internal/lib/pagefault"
 )
 
 // selected returns the samples of the selected series of the raw store, as the engine would read them.
@@ -147,6 +151,45 @@ func TestAFlippedByteInABlockShortensNoAnswer(t *testing.T) {
 	}
 }
 
+// A byte of an index flips under an open store. Queries trust the tables and the symbols that tsdb checked when it
+// opened the block, so an answer may be wrong until the scrub comes. The scrub finds each such byte.
+func TestTheScrubFindsEachFlipInAnIndex(t *testing.T) {
+	seeds := 100
+	if os.Getenv("FRESHET_SOAK") != "" {
+		seeds = 3000
+	}
+	all := labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+")
+	w := newWorld(t)
+	w.startWithOthers("first")
+	w.blocks()
+	home, found := w.dir, 0
+	for seed := range uint64(seeds) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		w.dir = home
+		dir := copyAside(t, w)
+		w.startWithOthers("first")
+		want, err := w.selected(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := w.flip(r, dir, "*/index", "*/tombstones")
+		got, err := w.selected(all)
+		w.stores.scrubAll(t.Context(), time.Second)
+		damaged := len(w.stores.Damaged()) == 1
+		if damaged {
+			found++
+		}
+		if (got != want || err != nil) && !damaged {
+			t.Errorf("seed %d: byte of %s flipped: the scrub finds nothing, and the store answers\n%s; %v\nwant\n%s", seed,
+				path, got, err, want)
+		}
+	}
+	t.Logf("the scrub found %d of %d flips", found, seeds)
+	if found < seeds*9/10 {
+		t.Errorf("the scrub found only %d flips of %d", found, seeds)
+	}
+}
+
 // A byte of a chunk of the head flips. While the process runs, the scrub finds that. At a start, tsdb makes these
 // chunks anew from the logs, and the store answers as before.
 func TestAFlippedByteInAChunkOfTheHeadShortensNoAnswer(t *testing.T) {
@@ -187,6 +230,145 @@ func TestAFlippedByteInAChunkOfTheHeadShortensNoAnswer(t *testing.T) {
 	}
 	if found < 20 {
 		t.Errorf("the scrub found the damage %d times of 30", found)
+	}
+}
+
+// The disk cannot read a part of a block: reading it through its map raises SIGBUS, as reading a file that was cut
+// short does. Nothing ends the process. One store is damaged, whether a query, a compaction, a write, the scrub or an
+// opening meets the part first, and the error names the block.
+func TestAnUnreadableBlockDamagesOneStore(t *testing.T) {
+	all := labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+")
+	for _, file := range []string{"index", "chunks/000001"} {
+		for what, meet := range map[string]func(w *world){
+			"a query": func(w *world) {
+				off := pagefault.On() // as the engine does
+				defer off()
+				defer func() {
+					p := recover()
+					fault := pagefault.Of(p)
+					if fault == nil {
+						panic(p)
+					}
+					if err := w.stores.Suspect("default", fault); !errors.Is(err, partial.ErrElsewhere) {
+						t.Errorf("the query ends with %v", err)
+					}
+				}()
+				text, err := w.selected(all)
+				t.Errorf("the query answers %s and the error %v", text, err)
+			},
+			"the scrub": func(w *world) { w.stores.scrubAll(t.Context(), time.Second) },
+			"a write": func(w *world) {
+				series := labels.FromStrings("__name__", "a", "host", "h")
+				if _, _, err := w.rawStore().db.last(t.Context(), series, math.MinInt64); err == nil {
+					t.Error("the look-up finds a sample")
+				}
+				w.stores.scrubAll(t.Context(), time.Second)
+			},
+			"a compaction": func(w *world) {
+				dirs, err := blockDirs(w.rawStore().dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				dirs = slices.DeleteFunc(dirs, func(dir string) bool { return len(filepath.Base(dir)) != blockName })
+				ranges := []int64{7_200_000, 21_600_000}
+				inner, err := tsdb.NewLeveledCompactor(t.Context(), nil, slog.New(slog.DiscardHandler), ranges, nil, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := compactor{inner, w.rawStore()}
+				if _, err := c.Compact(t.TempDir(), dirs, w.rawStore().db.Blocks()); err == nil {
+					t.Error("the compaction succeeds")
+				}
+			},
+			"an opening, which finds an empty file": func(w *world) {
+				w.startWithOthers("first")
+				if _, err := w.selected(all); !errors.Is(err, partial.ErrElsewhere) {
+					t.Errorf("the query ends with %v", err)
+				}
+			},
+		} {
+			t.Run(file+"/"+what, func(t *testing.T) {
+				w := newWorld(t)
+				w.startWithOthers("first")
+				w.blocks()
+				if _, err := w.selected(all); err != nil {
+					t.Fatal(err)
+				}
+				found, err := filepath.Glob(filepath.Join(w.rawStore().dir, "01*", file))
+				if err != nil || len(found) == 0 {
+					t.Fatal(found, err)
+				}
+				if err := os.Truncate(found[0], 0); err != nil {
+					t.Fatal(err)
+				}
+				meet(w)
+				for begun := time.Now(); len(w.stores.Damaged()) == 0 && time.Since(begun) < time.Minute; {
+					time.Sleep(time.Millisecond)
+				}
+				damaged := w.stores.Damaged()
+				if block := filepath.Base(strings.TrimSuffix(found[0], file)); len(damaged) != 1 ||
+					!strings.Contains(damaged[0].Error(), block) {
+					t.Errorf("damaged are %v, want block %s", damaged, block)
+				}
+			})
+		}
+	}
+}
+
+// onceLogged does something when a message is logged.
+type onceLogged struct {
+	slog.Handler
+	message string
+	do      func()
+}
+
+func (o onceLogged) Enabled(context.Context, slog.Level) bool { return true }
+
+func (o onceLogged) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == o.message {
+		o.do()
+	}
+	return nil
+}
+
+func (o onceLogged) WithAttrs([]slog.Attr) slog.Handler { return o }
+
+// A part of a mapped file cannot be read while tsdb opens a store. The store is damaged. It is not opened again, since
+// tsdb still has its lock of the directory.
+func TestAnOpeningMeetsAnUnreadablePart(t *testing.T) {
+	all := labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+")
+	w := newWorld(t)
+	w.startWithOthers("first")
+	for i := range 500 {
+		w.writeRaw(&plain, fmt.Sprintf("a@%d=%d", 2000+10*i, i))
+	}
+	w.startWithOthers("first")
+	if _, err := w.selected(all); err != nil { // writes all chunks
+		t.Fatal(err)
+	}
+	w.startWithOthers("first")
+	files := headFiles(w.rawStore().dir)
+	if len(files) == 0 {
+		t.Fatal("the head has no file")
+	}
+	tries := 0
+	w.rawStore().logger = slog.New(onceLogged{w.stores.logger.Handler(), "Replaying on-disk memory mappable chunks if any",
+		func() {
+			tries++
+			for _, path := range files {
+				if err := os.Truncate(path, 0); err != nil {
+					t.Error(err)
+				}
+			}
+		}})
+	for range 2 {
+		w.rawStore().again = time.Time{}
+		if _, err := w.selected(all); !errors.Is(err, partial.ErrElsewhere) {
+			t.Errorf("the query ends with %v", err)
+		}
+	}
+	if damaged := w.stores.Damaged(); len(damaged) != 1 || tries != 1 {
+		t.Errorf("damaged are %v, after %d tries", damaged, tries)
 	}
 }
 

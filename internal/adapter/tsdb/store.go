@@ -44,6 +44,10 @@ type store struct {
 	logs        logSync
 	ends        keptEnds
 
+	// unreadable says which block could not be read when tsdb opened it, which left tsdb's lock of the directory held. It
+	// is used only by the method openFiles.
+	unreadable error
+
 	keeping sync.Mutex // held while the metadata of a block are copied or restored
 
 	others *atomic.Bool // other members of the group have the data: see Stores.NeverRepair

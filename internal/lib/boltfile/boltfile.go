@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/freshet-io/freshet/internal/lib/pagefault"
 )
 
 // lockTimeout is how long Open waits for the lock of a process that is ending.
@@ -210,7 +211,7 @@ func open(path string, options *bbolt.Options, read func(*bbolt.Tx) error) (db *
 // guard returns a *DamageError when bbolt panics, or faults by reading what the disk cannot read, or what is past the
 // end of a truncated file.
 func guard(f func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer pagefault.On()()
 	defer func() {
 		if p := recover(); p != nil {
 			err = &DamageError{fmt.Errorf("unreadable page: %v", p)}
