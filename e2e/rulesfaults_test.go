@@ -87,6 +87,30 @@ func TestBrokenAlertmanagersDelayNoOther(t *testing.T) {
 			return errors.Join(err, errors.New("no failure is counted"))
 		})
 	}
+	if soak {
+		reach(time.Now().Add(10 * time.Minute))
+	}
+	eventually(t, time.Minute, "the ledger has what was dropped", func() error {
+		var books struct {
+			Notifications []struct {
+				Alertmanager  string
+				Sent, Dropped uint64
+			}
+		}
+		if err := p.ask("/api/v1/status/ledger", nil, &books); err != nil {
+			return err
+		}
+		for _, n := range books.Notifications {
+			isGood := strings.Contains(n.Alertmanager, good.HTTP)
+			if isGood != (n.Sent > 0) || isGood != (n.Dropped == 0) {
+				return fmt.Errorf("the notifications are %+v", books.Notifications)
+			}
+		}
+		if len(books.Notifications) != 3 {
+			return fmt.Errorf("the notifications are %+v, want those of three Alertmanagers", books.Notifications)
+		}
+		return nil
+	})
 	begun := time.Now()
 	late := startAlertmanager(t, down)
 	eventually(t, 5*time.Minute, "the Alertmanager that was down hears of the alert", func() error {

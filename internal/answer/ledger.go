@@ -16,6 +16,9 @@ type Ledger struct {
 	Waiting  *Waiting  `json:"waiting,omitempty"`
 	Previous *Previous `json:"previous,omitempty"`
 
+	// Notifications are those of the process that answers. In a cluster, the leader notifies.
+	Notifications []Notifications `json:"notifications,omitempty"`
+
 	// In a cluster, Node is the node that answers. If Nodes is empty, the books are those of this node
 	// alone. Otherwise the books are a sum over all nodes, and over all collectors on other hosts. Samples that came in
 	// at a node or collector count from its books. Samples that came by the log count only once, from the books of the
@@ -59,6 +62,15 @@ type LedgerCollector struct {
 
 // Missing reports whether the sum lacks the node.
 func (n *LedgerNode) Missing() bool { return n.Error != "" && n.AgeSeconds == nil }
+
+// Notifications counts what became of the alerts for an Alertmanager. An alert that fires or was just resolved is sent
+// again each minute, and counts each time.
+type Notifications struct {
+	Alertmanager string `json:"alertmanager"` // its URL
+	Sent         uint64 `json:"sent"`
+	Dropped      uint64 `json:"dropped"` // not taken, or too many waited
+	Waiting      uint64 `json:"waiting"`
+}
 
 // Waiting counts the samples in closed tiles that no store has taken yet.
 type Waiting struct {

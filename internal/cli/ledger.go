@@ -95,6 +95,7 @@ func (l *ledgerView) page() (string, error) {
 	t.samples(&now.Samples, &t.before.Samples)
 	t.datagrams(&now.Datagrams, &t.before.Datagrams)
 	t.clients(now.Clients, t.before.Clients)
+	t.notifications(now.Notifications, t.before.Notifications)
 
 	var table bytes.Buffer
 	if err := terminal.WriteTable(&table, t.rows, len(t.rows[0])-1); err != nil {
@@ -314,6 +315,25 @@ func (t *ledgerTable) samples(now, was *ledger.Samples) {
 		if of.n > 0 {
 			t.count("", "of which "+of.name, of.n, of.was)
 		}
+	}
+}
+
+func (t *ledgerTable) notifications(now, before []answer.Notifications) {
+	if len(now) == 0 {
+		return
+	}
+	t.title("NOTIFICATIONS")
+	t.total = 0
+	for _, n := range now {
+		var was answer.Notifications
+		if i := slices.IndexFunc(before, func(b answer.Notifications) bool {
+			return b.Alertmanager == n.Alertmanager
+		}); i >= 0 {
+			was = before[i]
+		}
+		t.count("", "sent to "+terminal.Printable(n.Alertmanager), n.Sent, was.Sent)
+		t.lost("  dropped", n.Dropped, was.Dropped)
+		t.add("", "  waiting", terminal.Thousands(n.Waiting), "", "")
 	}
 }
 

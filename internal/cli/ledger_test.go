@@ -70,6 +70,25 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+// An Alertmanager that takes nothing stands out.
+func TestLedgerOfNotifications(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		data := answer.Ledger{Name: "default", Notifications: []answer.Notifications{
+			{Alertmanager: "http://a:9093/api/v2/alerts", Sent: 1200},
+			{Alertmanager: "http://b:9093/api/v2/alerts", Dropped: 1100, Waiting: 100},
+		}}
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data})
+	}))
+	defer web.Close()
+	code, stdout, stderr := freshet(t, "ledger", "--server", web.URL)
+	_, got, _ := strings.Cut(strings.Join(strings.Fields(stdout), " "), "NOTIFICATIONS ")
+	want := "sent to http://a:9093/api/v2/alerts 1,200 dropped 0 waiting 0 " +
+		"sent to http://b:9093/api/v2/alerts 0 dropped 1,100 waiting 100"
+	if code != command.OK || got != want {
+		t.Errorf("exit code %d, %s: got %q, want %q", code, stderr, got, want)
+	}
+}
+
 // The ledger names the mapping rule that would accept refused decrements.
 func TestLedgerNamesTheRuleForDecrements(t *testing.T) {
 	books := ledger.New()

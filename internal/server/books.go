@@ -130,6 +130,9 @@ func (s *server) ownLedger(tenant string) answer.Ledger {
 		Name: tenant, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.has(settings.RoleProber),
 		Tenant: books.Of(tenant), Waiting: s.waiting(tenant), Node: s.config.Cluster.Node,
 	}
+	if s.ruler != nil {
+		l.Notifications = s.ruler.Retriever(tenant).Notifications()
+	}
 	if l.Node != "" {
 		l.Copied = &l.Tenant.Copied
 	}

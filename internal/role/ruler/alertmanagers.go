@@ -3,9 +3,12 @@ package ruler
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	promconfig "github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/config"
@@ -14,9 +17,57 @@ import (
 	"github.com/prometheus/prometheus/discovery/targetgroup"
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/settings"
 )
+
+// twice registers the metrics of a tenant's notifier also in a registry of their own, from which the ledger gets them.
+type twice struct {
+	prometheus.Registerer
+	own *prometheus.Registry
+}
+
+// MustRegister implements prometheus.Registerer.
+func (t twice) MustRegister(all ...prometheus.Collector) {
+	t.own.MustRegister(all...)
+	t.Registerer.MustRegister(all...)
+}
+
+// notificationsIn returns what became of notifications, by the metrics of a notifier.
+func notificationsIn(metrics prometheus.Gatherer) (all []answer.Notifications) {
+	families, err := metrics.Gather()
+	if err != nil {
+		panic("BUG: Prometheus' metrics of notifications: " + err.Error())
+	}
+	of := map[string]*answer.Notifications{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() != "alertmanager" {
+					continue
+				}
+				n := of[l.GetValue()]
+				if n == nil {
+					n = &answer.Notifications{Alertmanager: l.GetValue()}
+					of[l.GetValue()] = n
+				}
+				switch family.GetName() {
+				case "prometheus_notifications_sent_total":
+					n.Sent = uint64(m.GetCounter().GetValue())
+				case "prometheus_notifications_dropped_total":
+					n.Dropped = uint64(m.GetCounter().GetValue())
+				case "prometheus_notifications_queue_length":
+					n.Waiting = uint64(m.GetGauge().GetValue())
+				}
+			}
+		}
+	}
+	for _, url := range slices.Sorted(maps.Keys(of)) {
+		all = append(all, *of[url])
+	}
+	return all
+}
 
 // CheckFiles reads the files that the configuration names for the connections to Alertmanagers.
 func CheckFiles(c settings.Rules) error {

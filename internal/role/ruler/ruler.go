@@ -356,6 +356,14 @@ func (t *Tenant) Alertmanagers() []*url.URL {
 	return t.of.notifier.Alertmanagers()
 }
 
+// Notifications says what became of the notifications to each Alertmanager.
+func (t *Tenant) Notifications() []answer.Notifications {
+	if t.of == nil {
+		return nil
+	}
+	return notificationsIn(t.of.notes)
+}
+
 // Status says what the rules wait for. The answer is zero if there are none.
 func (t *Tenant) Status(name string) answer.Rules {
 	if t == nil || t.of == nil {

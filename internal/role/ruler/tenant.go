@@ -38,7 +38,8 @@ type tenantRules struct {
 	parser   parser.Parser
 	rules    *rules.Manager
 	notifier *notifier.Manager
-	finder   *discovery.Manager // finds the Alertmanagers
+	notes    *prometheus.Registry // has the metrics of the notifier
+	finder   *discovery.Manager   // finds the Alertmanagers
 	waiting  *waiting
 	gate     *gate
 	keeper   *keeper
@@ -100,8 +101,9 @@ func newTenantRules(o Options, name string) (*tenantRules, error) {
 	}
 	t.finder = discovery.NewManager(finding, logger, reg, found, discovery.Name("notify"),
 		discovery.Updatert(findPause))
+	t.notes = prometheus.NewRegistry()
 	t.notifier = notifier.NewManager(&notifier.Options{
-		QueueCapacity: queueCapacity, DrainOnShutdown: true, Do: t.send, Registerer: reg,
+		QueueCapacity: queueCapacity, DrainOnShutdown: true, Do: t.send, Registerer: twice{reg, t.notes},
 	}, model.UTF8Validation, logger)
 	t.options = &rules.ManagerOptions{
 		NameValidationScheme: model.UTF8Validation,
