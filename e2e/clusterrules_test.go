@@ -158,8 +158,8 @@ func (n *notifications) check(t *testing.T) {
 }
 
 // TestRulesByAPIInACluster sets rules on one machine that founds a cluster, and then on nodes that do not lead. Each
-// node lists what was answered, also after the leader has died, and the one that leads evaluates it. A backup of one
-// node has all of it.
+// node lists what was answered, also after the leader has died, and the one that leads evaluates it. Late samples are
+// still taken after results of now. A backup of one node has all rules.
 func TestRulesByAPIInACluster(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -183,6 +183,14 @@ func TestRulesByAPIInACluster(t *testing.T) {
 	c.node(others[1]).mustSet(t, http.MethodPost, "/team%2Fa", strings.ReplaceAll(first, "first", "second"))
 	c.listRules("machine/g", "team/a/first", "team/a/second")
 	c.evaluates(others[0], map[string]float64{"old": 1, "first": 2, "second": 2})
+	// Results of now have a store of their own, and do not make late samples of a sender too old.
+	late := time.Now().Add(-3 * time.Hour).UnixMilli()
+	if status, text, _, err := c.node(others[1]).write(remoteWriteV2, pack(t, requestV2(late, 5, "late"))); status != 204 {
+		t.Errorf("late samples: status %d, %q, error %v; want 204", status, text, err)
+	}
+	if err := c.node(leader).expect("last_over_time(late[4h])", 5, 0); err != nil {
+		t.Error(err)
+	}
 	for path, want := range map[string]string{
 		"/team%2Fa/none": "group does not exist\n", "/none": "group namespace does not exist\n",
 	} {
@@ -210,6 +218,11 @@ func TestRulesByAPIInACluster(t *testing.T) {
 	runFreshet(t, "restore", backup, "--data-dir", c.dirs["b"], "--name", "b")
 	c.begin("b")
 	c.node("b").setGroups(t, "team/a/first", "team/a/second")
+	for name, want := range map[string]float64{"last_over_time(late[4h])": 5, "last_over_time(second[1h])": 2} {
+		if err := c.node("b").expect(name, want, 0); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // listRules checks that each node has the groups that are set, as NAMESPACE/GROUP.

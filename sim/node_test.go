@@ -392,7 +392,7 @@ func queueOf(w *member.Work) string {
 	case len(w.Tiles) > 0:
 		return w.Tenant + "/tiles"
 	}
-	return w.Tenant + "/requests"
+	return w.Queue + "/requests"
 }
 
 // work takes the steps of a Work. A crash may come between any two of them.

@@ -40,6 +40,7 @@ type oracle struct {
 	evaluations evaluations     // of rules that were acknowledged
 	ruleSets    evaluations     // the newest acknowledged text of each group set by the API
 	setsBegun   evaluations     // the newest text of each that was proposed
+	results     []string        // of rules that were acknowledged, as node.all writes samples
 
 	deltas  map[string]*bounds // bounds of totals of deltas, by tenant and name
 	counted map[string]uint64  // number of delta increments that the books count, by tenant
@@ -414,13 +415,21 @@ func (s *sim) noteEnd(n *node) {
 	}
 	for _, tenant := range tenants {
 		s.Note(m.AppendTenant(nil, tenant, m.Index()))
-		for _, store := range stored {
+		for _, store := range s.stores() {
 			all := n.all(tenant, store)
 			for _, ls := range slices.Sorted(maps.Keys(all)) {
 				s.Note([]byte(ls + all[ls]))
 			}
 		}
 	}
+}
+
+// stores has the names of a tenant's stores in this run. Without rules, none has results.
+func (s *sim) stores() []string {
+	if s.mistakes.rules {
+		return append(slices.Clone(stored), tsdb.Rules)
+	}
+	return stored
 }
 
 func (s *sim) sameState(a, b *node) {
@@ -446,7 +455,7 @@ func (s *sim) sameState(a, b *node) {
 
 func (s *sim) sameStores(a, b *node) {
 	for _, tenant := range tenants {
-		for _, store := range stored {
+		for _, store := range s.stores() {
 			x, y := a.all(tenant, store), b.all(tenant, store)
 			for _, ls := range slices.Sorted(maps.Keys(x)) {
 				if x[ls] != y[ls] {

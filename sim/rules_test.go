@@ -1,10 +1,17 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
 
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/member"
+	"github.com/freshet-io/freshet/internal/core/rewrite"
 )
 
 // ruled is the tenant with rules. It has so many groups of them that a checkpoint has states that no later entry has.
@@ -73,6 +80,40 @@ func (s *sim) nextRuleSet() {
 	})
 }
 
+// nextResult writes a result of a rule at the leader, as of now. Every node must have it at the end if it was
+// acknowledged, in a store that samples of senders do not share.
+func (s *sim) nextResult() {
+	if s.Now > s.end-quietFor {
+		return
+	}
+	s.At(s.Between(500, 2*second), nil, s.nextResult)
+	n := s.leader()
+	if n == nil {
+		return
+	}
+	x := offered{name: "result", t: base + s.Now, v: float64(s.Now)}
+	in := new(writer).incoming([]offered{x})
+	bodies, _ := rewrite.Sized(entry.TargetSize, entry.TargetSize).Rewrite(&in, &labelrules.Rules{})
+	e := &entry.Entry{Kind: entry.KindRequest, Request: entry.Request{Tenant: ruled, Window: 60 * second, Results: true,
+		Form: bodies[0].Form, Body: bytes.Clone(bodies[0].Bytes)}}
+	s.call(n, func(id member.ID) { n.node.Write(n.clock(), id, e) }, func(a member.Answer) {
+		if a.Err == nil && a.Outcome.Written.Samples > 0 {
+			s.covered.results++
+			s.oracle.results = append(s.oracle.results, fmt.Sprintf(" %d=%x", x.t-base, math.Float64bits(x.v)))
+		}
+	})
+}
+
+// hasResults checks that a node has all results that were acknowledged.
+func (s *sim) hasResults(n *node) {
+	got := n.all(ruled, tsdb.Rules)[`{__name__="result"}`]
+	for _, x := range s.oracle.results {
+		if !strings.Contains(got+" ", x+" ") {
+			s.Fail("node %d lacks the result%s, which was acknowledged", n.n, x)
+		}
+	}
+}
+
 // evaluations says how often each group of rules was evaluated, or set by the API.
 type evaluations [ruleGroups]uint64
 
@@ -107,5 +148,8 @@ func (s *sim) evaluated() {
 	for _, n := range s.nodes {
 		s.lacksNone(n, n.evaluations(), s.oracle.evaluations)
 		s.lacksNone(n, n.sets(), s.oracle.ruleSets)
+		if s.mistakes.rules {
+			s.hasResults(n)
+		}
 	}
 }

@@ -125,7 +125,7 @@ func keep(t *testing.T, seed uint64) {
 // The promises also hold while leaders evaluate rules, and tenants set some. No evaluation and no change that was
 // acknowledged is lost: see rules_test.go.
 func TestRules(t *testing.T) {
-	evaluations, changes := 0, 0
+	evaluations, changes, results := 0, 0, 0
 	for seed := range uint64(8) {
 		s := simulate(t, seed+1, ciSeconds, mistakes{rules: true})
 		if s.Failed != nil {
@@ -133,9 +133,10 @@ func TestRules(t *testing.T) {
 		}
 		evaluations += s.covered.evaluations
 		changes += s.covered.ruleSets
+		results += s.covered.results
 	}
-	if evaluations < 60 || changes < 60 {
-		t.Errorf("%d evaluations and %d changes show nothing", evaluations, changes)
+	if min(evaluations, changes, results) < 60 {
+		t.Errorf("%d evaluations, %d changes and %d results show nothing", evaluations, changes, results)
 	}
 }
 

@@ -102,7 +102,7 @@ func (s *server) takeOverFrom(from, to segment.FS) error {
 }
 
 // statesOf returns, for each tenant that has stores or tiles, the state that the tenant's requests left
-// in its raw store.
+// in its raw store, and results of rules in theirs: see write.QueueOf.
 func (s *server) statesOf(shards *tile.Shards) (map[string]*write.State, error) {
 	states := map[string]*write.State{}
 	for _, tenant := range slices.Concat(s.stores.Tenants(), slices.Collect(maps.Keys(shards.Unstored()))) {
@@ -111,6 +111,13 @@ func (s *server) statesOf(shards *tile.Shards) (map[string]*write.State, error) 
 			return nil, err
 		}
 		states[tenant] = state
+		results, err := s.stores.ResultsState(context.Background(), tenant)
+		if err != nil {
+			return nil, err
+		}
+		if results.Newest > 0 {
+			states[write.QueueOf(tenant, true)] = results
+		}
 	}
 	return states, nil
 }

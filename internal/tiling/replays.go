@@ -1,18 +1,21 @@
 package tiling
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// replays tracks the tenants whose raw store lacks requests that the process read from a log at its
-// start. An earlier process may have acknowledged these requests, so queries of the tenants wait.
+// replays tracks the queues whose store lacks requests that the process read from a log at its start: see
+// write.QueueOf. An earlier process may have acknowledged these requests, so queries of the tenants wait.
 type replays struct {
-	mu      sync.Mutex
-	tenants map[string]*replay
+	mu     sync.Mutex
+	queues map[string]*replay
 }
 
 type replay struct {
@@ -20,21 +23,21 @@ type replay struct {
 	err   error         // why the requests are not stored; nil if they are
 }
 
-// BeginReplay notes that a tenant's raw store still lacks requests that an earlier process accepted.
-func (r *replays) BeginReplay(tenant string) {
+// BeginReplay notes that the store of a queue still lacks requests that an earlier process accepted.
+func (r *replays) BeginReplay(queue string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tenants == nil {
-		r.tenants = map[string]*replay{}
+	if r.queues == nil {
+		r.queues = map[string]*replay{}
 	}
-	r.tenants[tenant] = &replay{ended: make(chan struct{})}
+	r.queues[queue] = &replay{ended: make(chan struct{})}
 }
 
 // FailReplay notes why the store does not take the requests. The caller keeps trying to store them.
-func (r *replays) FailReplay(tenant string, err error) {
+func (r *replays) FailReplay(queue string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if one := r.tenants[tenant]; one != nil {
+	if one := r.queues[queue]; one != nil {
 		if one.err == nil {
 			close(one.ended)
 		}
@@ -44,39 +47,43 @@ func (r *replays) FailReplay(tenant string, err error) {
 
 // ResumeReplay notes that the store takes requests, perhaps after an earlier failure. Queries wait
 // for the remaining requests.
-func (r *replays) ResumeReplay(tenant string) {
+func (r *replays) ResumeReplay(queue string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if one := r.tenants[tenant]; one != nil && one.err != nil {
-		r.tenants[tenant] = &replay{ended: make(chan struct{})}
+	if one := r.queues[queue]; one != nil && one.err != nil {
+		r.queues[queue] = &replay{ended: make(chan struct{})}
 	}
 }
 
 // EndReplay notes that the store has the requests.
-func (r *replays) EndReplay(tenant string) {
+func (r *replays) EndReplay(queue string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if one := r.tenants[tenant]; one != nil {
+	if one := r.queues[queue]; one != nil {
 		if one.err == nil {
 			close(one.ended)
 		}
 		one.err = nil
-		delete(r.tenants, tenant)
+		delete(r.queues, queue)
 	}
 }
 
-// Replaying returns the tenants whose raw store lacks requests from before the start.
+// Replaying returns the queues whose store lacks requests from before the start.
 func (r *replays) Replaying() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.tenants))
+	return slices.Sorted(maps.Keys(r.queues))
 }
 
-// Replayed waits until the raw store of a tenant has all requests from before the start. If the
-// store does not take them, Replayed returns the reason at once; the store's answers then lack samples.
+// Replayed waits until the stores of a tenant have all requests from before the start. If a store does not take
+// them, Replayed returns the reason at once; the store's answers then lack samples.
 func (r *replays) Replayed(ctx context.Context, tenant string) error {
+	return cmp.Or(r.replayed(ctx, tenant), r.replayed(ctx, write.QueueOf(tenant, true)))
+}
+
+func (r *replays) replayed(ctx context.Context, queue string) error {
 	r.mu.Lock()
-	one := r.tenants[tenant]
+	one := r.queues[queue]
 	r.mu.Unlock()
 	if one == nil {
 		return nil

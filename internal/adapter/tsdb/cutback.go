@@ -33,7 +33,7 @@ import (
 // CutBack cuts the raw stores of a group back to their last sync, unless that sync was in the present
 // boot of the machine. From now on, the stores save the ends of their logs. `boot` names the present
 // boot; an empty name means that the boot is unknown, and it then counts as another one. `requests`
-// has, by tenant, how many requests the restored state has. All later requests must be written again.
+// has, by queue (write.QueueOf), how many requests the restored state has. All later requests must be written again.
 // Call CutBack before the first use of a store.
 //
 // CutBack does not cut a store if the cut would remove requests of the restored state, as after a failed
@@ -49,11 +49,13 @@ func (s *Stores) CutBack(boot string, requests map[string]uint64) {
 		for _, st := range s.tenants[name] {
 			st.ends.boot = boot
 		}
-		st := s.tenants[name][Raw]
-		st.keepEnds(boot, requests[name])
-		if err := st.cutBack(boot); err != nil {
-			st.logger.Error("a store could not be cut back to its last sync: if the power was lost, this member may decide "+
-				"differently from the other members", "err", err)
+		for _, kind := range requestKinds {
+			st := s.tenants[name][kind]
+			st.keepEnds(boot, requests[st.queue()])
+			if err := st.cutBack(boot); err != nil {
+				st.logger.Error("a store could not be cut back to its last sync: if the power was lost, this member may decide "+
+					"differently from the other members", "err", err)
+			}
 		}
 	}
 }
@@ -128,12 +130,12 @@ func (s *store) beginEnds() error {
 	switch {
 	case err != nil && !isNew:
 		return nil // the opening reports an error
-	case s.kind != Raw && s.others.Load() && isNew:
+	case !s.hasRequests() && s.others.Load() && isNew:
 		if err := os.MkdirAll(s.dir, 0o777); err != nil {
 			return err
 		}
 		return s.noteEnds(ends{wal: logEnd{checkpoint: -1, segment: -1}, wbl: logEnd{checkpoint: -1, segment: -1}})
-	case s.kind != Raw:
+	case !s.hasRequests():
 		return nil
 	case s.ends.kept && isNew:
 		if err := os.MkdirAll(s.dir, 0o777); err != nil {
@@ -162,7 +164,7 @@ func (s *store) beginEnds() error {
 // ended. If the process dies before fitEnds has saved the ends, the next opening saves them. If the
 // power fails before, CutBack reports the store. If a sync fails, the next Sync saves the ends.
 func (s *store) fitEnds() {
-	if s.kind != Raw || !s.ends.kept {
+	if !s.hasRequests() || !s.ends.kept {
 		return
 	}
 	last, found, err := readEnds(s.dir)
@@ -200,7 +202,7 @@ func (s *store) saveEnds() error {
 // syncEnds syncs the store's files and saves the ends of the logs. While an opening is under way,
 // syncEnds saves no ends; the next sync does.
 func (s *store) syncEnds() error {
-	if s.others.Load() && s.kind != Raw {
+	if s.others.Load() && !s.hasRequests() {
 		return s.syncJudged()
 	}
 	if !s.ends.kept {

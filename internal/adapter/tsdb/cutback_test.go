@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/prometheus/storage"
+
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // startInGroup restarts the process as a member of a group, whose checkpoint has the first `requests`
@@ -62,6 +64,41 @@ func TestAStoreIsCutBackToItsLastSync(t *testing.T) {
 				t.Errorf("stored after the requests were written again: %s, want %s", got, all)
 			}
 		})
+	}
+}
+
+// Results of rules come from the log of the group, too, so their store is cut back like that of the senders' samples.
+// The numbers of requests of the two are not the same.
+func TestResultsAreCutBack(t *testing.T) {
+	w := newWorld(t)
+	var state write.State
+	results := func(text string) {
+		t.Helper()
+		r := requestOf(t, true, &plain, parseRaw(t, text))
+		r.Results = true
+		if err := w.stores.WriteRequests(t.Context(), "default", &state, []*write.Request{r}); err != nil {
+			t.Fatal(err)
+		}
+		if r.Outcome.Written.Samples != 1 {
+			t.Errorf("the result %s is refused: %s", text, r.Outcome.Text())
+		}
+	}
+	w.startInGroup("first", 0)
+	w.writeRaw(&plain, "a@1000=1")
+	w.writeRaw(&plain, "a@1010=1")
+	results("r@9000=1")
+	w.sync()
+	results("r@9010=2")
+	w.close()
+	w.open()
+	w.stores.CutBack("second", map[string]uint64{"default": 2, "default/rules": 1})
+	if got := w.has(Rules)["r"]; got != "9000=1" {
+		t.Errorf("after a power loss the results are %s, want those of before the sync", got)
+	}
+	state.Requests = 1
+	results("r@9010=2")
+	if raw, results := w.raw()["a"], w.has(Rules)["r"]; raw != "1000=1 1010=1" || results != "9000=1 9010=2" {
+		t.Errorf("the stores have %s and %s", raw, results)
 	}
 }
 

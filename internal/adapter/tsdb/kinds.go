@@ -2,8 +2,10 @@ package tsdb
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // Raw is the store of samples that senders made. Stores of tiles are named after their width.
@@ -15,6 +17,15 @@ const Rules = "rules"
 
 // kinds are the stores of a tenant.
 var kinds = []string{Raw, Rules, tile.Width10s.String(), tile.Width1m.String()}
+
+// requestKinds are the stores of requests. The others have tiles.
+var requestKinds = []string{Raw, Rules}
+
+// hasRequests reports whether the store is one of requestKinds.
+func (s *store) hasRequests() bool { return slices.Contains(requestKinds, s.kind) }
+
+// queue returns the name of the queue whose requests the store has.
+func (s *store) queue() string { return write.QueueOf(s.tenant, s.kind == Rules) }
 
 // ErrClosed means that the store takes no reads or writes: for a moment after a failed write or sync,
 // and for good after Close. Nothing was written.

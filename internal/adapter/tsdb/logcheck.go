@@ -74,7 +74,7 @@ func (s *store) checkLogs() error {
 // mayBeLost reports whether a power loss may have damaged a store of tiles there: behind the end of its last sync, in
 // another boot of the machine. A raw store was cut back to that end already.
 func (s *store) mayBeLost(known bool, last *ends, end logEnd, damage *damageError) bool {
-	if s.kind == Raw || known && last.boot != "" && last.boot == s.ends.boot {
+	if s.hasRequests() || known && last.boot != "" && last.boot == s.ends.boot {
 		return false
 	}
 	number, _ := segment(filepath.Base(damage.path))

@@ -182,9 +182,12 @@ func (w *world) writeRaw(terms *write.Terms, texts ...string) []outcome.Outcome 
 
 // raw returns everything that queries see of the raw store, by series, as "second=value". The value
 // of a histogram is its count.
-func (w *world) raw() map[string]string {
+func (w *world) raw() map[string]string { return w.has(Raw) }
+
+// has returns what raw does, of a store of that kind.
+func (w *world) has(kind string) map[string]string {
 	w.t.Helper()
-	q, err := w.stores.Querier("default", Raw, math.MinInt64, math.MaxInt64)
+	q, err := w.stores.Querier("default", kind, math.MinInt64, math.MaxInt64)
 	if err != nil {
 		w.t.Fatal(err)
 	}

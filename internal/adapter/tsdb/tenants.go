@@ -37,12 +37,11 @@ func (s *Stores) newTenant(name string) map[string]*store {
 		}
 	}
 	if s.inGroup {
-		for kind, st := range stores {
-			if kind != Raw {
-				st.ends.boot = s.boot
+		for _, st := range stores {
+			if st.ends.boot = s.boot; st.hasRequests() {
+				st.keepEnds(s.boot, s.requests[st.queue()])
 			}
 		}
-		stores[Raw].keepEnds(s.boot, s.requests[name])
 	}
 	return stores
 }

@@ -115,6 +115,7 @@ type Request struct {
 	Sender     sender.Sender // only the address and the agent are kept
 	Pair       Pair
 	Hash       uint64 // set for KindDeltas, to recognize a request that is sent again
+	Results    bool   // the samples are results of rules, which have a store of their own; from format 6 on
 	Form       Form
 	Body       []byte // compressed with snappy; all rules have been applied
 
@@ -314,8 +315,11 @@ func (e *Entry) Size() int {
 		len(e.RuleSet.Text)
 }
 
-// flagPair says that a Request has a Pair.
-const flagPair = 1
+// Flags of a Request.
+const (
+	flagPair    = 1 // it has a Pair
+	flagResults = 2 // it has results of rules
+)
 
 func (w *Request) append(b []byte, kind Kind) []byte {
 	if w.Form < RemoteWrite1 || w.Form > RemoteWrite2 || len(w.Body) == 0 {
@@ -324,6 +328,9 @@ func (w *Request) append(b []byte, kind Kind) []byte {
 	flags := byte(0)
 	if w.Pair != (Pair{}) {
 		flags = flagPair
+	}
+	if w.Results {
+		flags |= flagResults
 	}
 	b = append(b, flags, byte(w.Form))
 	b = appendName(b, w.Tenant)
@@ -564,12 +571,13 @@ func (e *Entry) parse(b []byte) error {
 
 func (w *Request) parse(r *reader, kind Kind) error {
 	flags := r.byte()
-	if unknown := flags &^ flagPair; unknown != 0 {
+	if unknown := flags &^ (flagPair | flagResults); unknown != 0 {
 		return fmt.Errorf("its request has the unknown flag %#02x: %w", unknown, ErrNewer)
 	}
 	if w.Form = Form(r.byte()); w.Form > RemoteWrite2 {
 		return fmt.Errorf("its request has the unknown form %d: %w", w.Form, ErrNewer)
 	}
+	w.Results = flags&flagResults != 0
 	w.Tenant = r.name()
 	w.Arrival, w.Window = r.time(), r.time()
 	w.MaxSeries, w.MaxTenants = r.limit(), r.limit()

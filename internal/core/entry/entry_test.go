@@ -57,6 +57,8 @@ func examples() map[string]Entry {
 			End: clock - clock%10_000, CounterTTL: 1, GaugeTTL: 2, CheckTTL: 3, UpDownTTL: 4, Timed: 5,
 			Shards: shards, Full: List{}.AppendText("a").AppendText("b"),
 		}},
+		"write_results": {Kind: KindRequest, Shape: 1,
+			Request: Request{Tenant: "acme", Form: RemoteWrite2, Results: true, Body: []byte{0}}},
 		"boundary_simple": {Kind: KindBoundary, Shape: 1, Boundary: Boundary{End: 10_000, Shards: Shards{1}}},
 		"boundary_begins": {Kind: KindBoundary, Shape: 1, Boundary: Boundary{End: 10_000, Begins: true, Shards: Shards{1}}},
 		"events": {
@@ -172,7 +174,7 @@ func TestRefused(t *testing.T) {
 		{"no kind", set("write", 1, 0), false},
 		{"an unknown kind", set("write", 1, byte(lastKind)+1), true},
 		{"no shape", set("write", 2, 0), false},
-		{"an unknown flag of a request", set("write", header, 2), true},
+		{"an unknown flag of a request", set("write", header, 4), true},
 		{"no form", set("write", header+1, 0), false},
 		{"an unknown form", set("write", header+1, 3), true},
 		{"no tenant", set("events", header, 0), false},

@@ -101,7 +101,7 @@ const (
 	withReplacements     = 3 // entries of the kind node that replace or remove a member
 	withDrains           = 4 // entries of the kind drain
 	withRules            = 5 // entries of the kind rules
-	withRuleSets         = 6 // entries of the kind ruleset
+	withRuleSets         = 6 // entries of the kind ruleset, and requests with results of rules
 )
 
 // RulesFormat is the format from which on the log can have states of rules.
@@ -307,11 +307,13 @@ const ruleSets = "\x00rules"
 // Visible returns the index up to which a tenant's stores have what the entries brought. A read of
 // the tenant that must see an entry waits until its index is visible.
 func (m *Member) Visible(tenant string) uint64 {
-	t := m.tenants[tenant]
-	if t == nil {
-		return m.applied
+	visible := m.applied
+	for _, queue := range [...]string{tenant, write.QueueOf(tenant, true)} {
+		if t := m.tenants[queue]; t != nil {
+			visible = min(visible, t.first()-1)
+		}
 	}
-	return min(t.first()-1, m.applied)
+	return visible
 }
 
 // VisibleTiles is Visible for closed tiles alone.
@@ -371,11 +373,12 @@ func (m *Member) readable(v entry.Version) error {
 		v.Format, v.Semantics, m.knows.Format, m.knows.Semantics, entry.ErrNewer)
 }
 
-// tenant returns a tenant, and makes it if it is new.
+// tenant returns the queue of a tenant, or of its results of rules, and makes it if it is new: see write.QueueOf.
 func (m *Member) tenant(name string) *tenant {
 	t := m.tenants[name]
 	if t == nil {
 		t = &tenant{name: strings.Clone(name)} // not in the memory of an entry
+		t.of = write.TenantOf(t.name)
 		t.setState(new(write.State))
 		m.tenants[t.name] = t
 	}

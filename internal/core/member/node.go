@@ -15,6 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 var (
@@ -257,6 +258,7 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 		n.beginEmpty()
 	}
 	e.Group, e.Shape = n.state.group, shape
+	e.Request.Results = e.Request.Results && n.state.version.Format >= withRuleSets
 	arrival := max(0, n.leader.clocks.arrival())
 	e.Request.Arrival, e.Events.Arrival = arrival, arrival
 	e.Request.MaxTenants, e.Events.MaxTenants = n.settings.MaxTenants, n.settings.MaxTenants
@@ -285,7 +287,7 @@ func (n *Node) timeless(e *entry.Entry) error {
 // stores. The error is ErrFull.
 func (n *Node) room(e *entry.Entry) error {
 	tenant := e.Request.Tenant
-	switch w := n.state.Waiting(tenant); {
+	switch w := n.state.Waiting(write.QueueOf(tenant, e.Request.Results)); {
 	case e.Kind == entry.KindDeltas && w.Bytes >= n.settings.MaxPending:
 		return fmt.Errorf("%w: %d bytes of tiles of tenant %.80q wait for its stores, and %d are allowed", ErrFull,
 			w.Bytes, tenant, n.settings.MaxPending)

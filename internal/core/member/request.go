@@ -48,7 +48,7 @@ func (m *Member) applyRequest(index uint64, data []byte, e *entry.Request, done 
 		m.note(e.Tenant, index, done.Outcome)
 		return nil
 	}
-	t := m.tenant(e.Tenant)
+	t := m.tenant(write.QueueOf(e.Tenant, e.Results))
 	if index <= t.written {
 		return nil // the restored state has it
 	}
@@ -155,7 +155,7 @@ func (r *Request) Decode() error {
 	r.Write = write.Request{
 		Request: &r.decoded.Request, Tenant: r.entry.Tenant, Sender: r.entry.Sender, Terms: decoded,
 		Arrival: r.entry.Arrival, Window: time.Duration(r.entry.Window) * time.Millisecond,
-		MaxSeries: r.entry.MaxSeries,
+		MaxSeries: r.entry.MaxSeries, Results: r.entry.Results,
 		Pair: write.Pair{Cluster: r.entry.Pair.Cluster, Replica: r.entry.Pair.Replica,
 			Timeout: time.Duration(r.entry.Pair.Timeout) * time.Millisecond},
 	}

@@ -3,6 +3,7 @@ package member
 import (
 	"bytes"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -125,6 +126,63 @@ func TestTheLogDecidesAboutLimitsOfRules(t *testing.T) {
 		if err != nil || (done.Refused == nil) != (name != "c") {
 			t.Errorf("group %s: refused %v, error %v; want only the third one refused", name, done.Refused, err)
 		}
+	}
+}
+
+// Results of rules have a queue, a store and a state of their own, so results of now decide nothing about samples of
+// senders. Queries wait for both. A restored member has the same queues.
+func TestResultsHaveAQueueOfTheirOwn(t *testing.T) {
+	m, rnd := New(group, &config), rand.New(rand.NewPCG(1, 1))
+	m.has.Admit("one", 0)
+	for index, results := range []bool{false, true, true} {
+		e := entry.Entry{Kind: entry.KindRequest, Group: group, Shape: 1, Request: requestOf(t, rnd, "one", base)}
+		e.Request.Results = results
+		if _, err := m.Apply(uint64(index+1), e.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restored, err := Restore(group, &config, m.AppendGroup(nil))
+	for _, name := range m.Tenants() {
+		err = errors.Join(err, restored.RestoreTenant(name, m.AppendTenant(nil, name, m.Index())))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored.Restored(nil)
+	for _, m := range []*Member{m, restored} {
+		all := m.Work()
+		if len(all) != 2 || all[0].Queue != "one" || len(all[0].Requests) != 1 || all[1].Queue != "one/rules" ||
+			len(all[1].Requests) != 2 || all[1].Tenant != "one" || all[0].State == all[1].State {
+			t.Fatalf("the work is %+v, want one request, and two results in another queue", all)
+		}
+		for i, r := range all[1].Requests {
+			if err := r.Decode(); err != nil || !r.Write.Results {
+				t.Errorf("result %d is not one for the store: %v", i, err)
+			}
+		}
+		all[1].State.Requests = 2
+		m.Done(all[1])
+		if v := m.Visible("one"); v != 0 {
+			t.Errorf("entries up to %d are visible, while the first one waits", v)
+		}
+		all[0].State.Requests = 1
+		m.Done(all[0])
+		if v, n := m.Visible("one"), m.Requests(); v != 3 || n["one"] != 1 || n["one/rules"] != 2 {
+			t.Errorf("entries up to %d are visible, and the queues have had %v requests", v, n)
+		}
+	}
+}
+
+// Until all nodes know of results, they go where they went: an older node would stop.
+func TestNoResultsBeforeTheVersionRises(t *testing.T) {
+	g, rnd := newMixed(t, time.Hour), rand.New(rand.NewPCG(1, 1))
+	l := g.leader()
+	e := &entry.Entry{Kind: entry.KindRequest, Request: requestOf(t, rnd, "one", g.now)}
+	e.Request.Results = true
+	l.Write(g.now, 20, e)
+	g.pass(500)
+	if e.Request.Results || l.State().tenants["one/rules"] != nil || l.State().tenants["one"] == nil {
+		t.Error("the entry says that it has results, which no older node knows")
 	}
 }
 

@@ -42,7 +42,7 @@ var (
 )
 
 // Found returns the state of a group that goes on with the data of one machine. These data are the
-// machine's shards, the state that the requests of each tenant left, and the names of metrics. All these
+// machine's shards, the state that each queue of requests left, and the names of metrics. All these
 // data count as the entry `index`. The tenants are admitted. The shards and the states belong to the
 // member from now on. The caller adds the rules set by the API to RuleSets.
 func Found(
@@ -60,7 +60,7 @@ func Found(
 	}
 	m.names.Load(slices.DeleteFunc(slices.Clone(names), func(x catalogue.Metric) bool { return tenants[x.Tenant] == nil }))
 	for name, state := range tenants {
-		m.has.Admit(name, 0)
+		m.has.Admit(write.TenantOf(name), 0)
 		m.tenant(name).setState(state)
 	}
 	return m
@@ -111,7 +111,8 @@ func (m *Member) AppendShard(dst []byte, number uint16) (section []byte, index u
 	return m.shards.AppendState(number, dst), max(m.applied, m.restored[number]), true
 }
 
-// Tenants returns the names of the tenants that have a section, sorted.
+// Tenants returns the names of the tenants that have a section, sorted, and of their results of rules: see
+// write.QueueOf.
 func (m *Member) Tenants() []string { return slices.Sorted(maps.Keys(m.tenants)) }
 
 // AppendTenant appends the section of a tenant: its state after the last request that left the queue,
@@ -204,7 +205,7 @@ func (m *Member) RestoreTenant(name string, section []byte) error {
 	last := t.written
 	for range d.Count() {
 		r, err := m.parseRequest(d.Uvarint(), slices.Clone(d.Bytes()))
-		if err != nil || r.Index <= last || r.Index > m.applied || r.entry.Tenant != name {
+		if err != nil || r.Index <= last || r.Index > m.applied || write.QueueOf(r.entry.Tenant, r.entry.Results) != name {
 			return fmt.Errorf("tenant %.80q, a waiting request: %w", name, errSection)
 		}
 		last = r.Index

@@ -18,9 +18,10 @@ import (
 )
 
 // tenant holds the tiles and requests of one tenant that wait for its stores, and the state that decides
-// about the requests.
+// about the requests. Results of rules have one of their own, without tiles.
 type tenant struct {
-	name string
+	name string // of the queue of requests: see write.QueueOf
+	of   string // the tenant
 
 	tiles        []Tile // tiles under way, then the others; each part sorted by index
 	tilesBytes   int64
@@ -136,7 +137,8 @@ type Waiting struct {
 	RequestsBytes int64 // of their entries
 }
 
-// Waiting returns what waits for the stores of a tenant.
+// Waiting returns what waits for the stores of a tenant. Its requests are those of the named queue: see
+// write.QueueOf.
 func (m *Member) Waiting(tenant string) (w Waiting) {
 	t := m.tenants[tenant]
 	if t == nil {
@@ -234,6 +236,7 @@ const (
 // Done, a Work belongs to the caller, who may retry it as often as needed.
 type Work struct {
 	Tenant   string
+	Queue    string // the tenant's name, or that of its results of rules: see write.QueueOf
 	Tiles    []Tile
 	Requests []*Request
 	State    *write.State // for Requests; nil for Tiles
@@ -253,7 +256,7 @@ func (m *Member) Work() (all []*Work) {
 			all = append(all, w)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *Work) int { return cmp.Compare(a.Tenant, b.Tenant) })
+	slices.SortStableFunc(all, func(a, b *Work) int { return cmp.Compare(a.Queue, b.Queue) })
 	if w := m.takeEvents(); w != nil {
 		all = append(all, w)
 	}
@@ -271,7 +274,7 @@ func (t *tenant) takeTiles() *Work {
 		}
 		n++
 	}
-	t.tilesWork = &Work{Tenant: t.name, Tiles: t.tiles[:n:n], tenant: t}
+	t.tilesWork = &Work{Tenant: t.of, Queue: t.name, Tiles: t.tiles[:n:n], tenant: t}
 	return t.tilesWork
 }
 
@@ -280,7 +283,7 @@ func (t *tenant) takeRequests() *Work {
 		return nil
 	}
 	n := min(len(t.requests), workRequests)
-	t.requestsWork = &Work{Tenant: t.name, Requests: t.requests[:n:n], State: t.state, tenant: t}
+	t.requestsWork = &Work{Tenant: t.of, Queue: t.name, Requests: t.requests[:n:n], State: t.state, tenant: t}
 	return t.requestsWork
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/ruleset"
 	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // ErrEnded means that the member has ended. The call may count or not.
@@ -33,7 +34,8 @@ type call struct {
 	timed    bool            // it waits until the clock is believed
 	gathers  int             // bytes of its entry, which may wait for others: see gathering; 0 for none
 	ask      func(member.ID)
-	requests string // tenant whose raw store must take requests before the answer comes; empty for none
+	requests string // queue of requests that a store must take before the answer comes: see write.QueueOf; empty for none
+	results  string // another such queue, of a barrier
 	tiles    string // tenant whose stores must take tiles before the answer comes; empty for none
 	answer   chan member.Answer
 	begun    time.Time // start of the try that stored the request; set before the answer
@@ -161,7 +163,7 @@ func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, er
 	c := &call{ctx: ctx, timed: true, gathers: len(e.Request.Body), ask: func(id member.ID) { g.node.Write(g.now, id, e) }}
 	waits := stage.Journal
 	if e.Kind == entry.KindRequest {
-		c.requests, waits = e.Request.Tenant, stage.Queue
+		c.requests, waits = write.QueueOf(e.Request.Tenant, e.Request.Results), stage.Queue
 	}
 	trip := stage.FromContext(ctx)
 	trip.Pass(stage.Distribute, waits, g.Now())
@@ -211,7 +213,8 @@ func (c *call) seen(trip *stage.Trip, waits stage.Stage, now time.Time) {
 // before the call.
 func (g *Group) Barrier(ctx context.Context, tenant string) error {
 	_, err := g.ask(&call{
-		ctx: ctx, ask: func(id member.ID) { g.node.Barrier(id, tenant) }, requests: tenant, tiles: tenant,
+		ctx: ctx, ask: func(id member.ID) { g.node.Barrier(id, tenant) }, requests: tenant,
+		results: write.QueueOf(tenant, true), tiles: tenant,
 	})
 	return err
 }

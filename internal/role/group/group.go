@@ -111,10 +111,10 @@ type Group struct {
 	writes    context.Context // of all writes to the stores, until Run returns
 	backlogs  map[string]*backlog
 	full      int             // number of backlogs without room for more
-	requested map[string]*job // requests, by tenant
+	requested map[string]*job // requests, by queue: see write.QueueOf
 	events    *job            // of the event log, or nil
 	tried     time.Time       // start of the try that stored the requests to be answered next
-	replays   map[string]int  // by tenant: pre-start requests that its store lacks
+	replays   map[string]int  // by queue: pre-start requests that its store lacks
 	broke     error           // an entry has a request that cannot be read
 	restarted []*member.Work  // work that the start found
 

@@ -2051,7 +2051,7 @@ func TestTheTimeOfAStuckWrite(t *testing.T) {
 func TestCallersOfALeaderWhoseStoreFailsWaitForTheNextOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := errors.New("no space left on device")
-		j := &job{Work: &member.Work{Tenant: "default"}, err: full, fails: time.Now()}
+		j := &job{Work: &member.Work{Tenant: "default", Queue: "default"}, err: full, fails: time.Now()}
 		told := func(g *Group) error {
 			c := &call{requests: "default", answer: make(chan member.Answer, 1)}
 			g.waiting = map[member.ID]waiting{1: {answer: c.answer, call: c}}

@@ -141,7 +141,7 @@ func rewritten(
 func entryOf(kind entry.Kind, r *write.Request, body *rewrite.Body) *entry.Entry {
 	e := &entry.Entry{Kind: kind, Request: entry.Request{
 		Tenant: r.Tenant, Window: r.Window.Milliseconds(), MaxSeries: r.MaxSeries,
-		Sender: r.Sender.Clone(), Form: body.Form, Body: bytes.Clone(body.Bytes),
+		Sender: r.Sender.Clone(), Form: body.Form, Body: bytes.Clone(body.Bytes), Results: r.Results,
 	}}
 	if body.Unchanged {
 		e.Request.Offer = r.Offer

@@ -58,7 +58,7 @@ func (g *Group) begin(all []*member.Work) {
 			g.publish(b)
 			continue
 		}
-		g.requested[w.Tenant] = j
+		g.requested[w.Queue] = j
 		g.try(j)
 	}
 }
@@ -240,7 +240,7 @@ func (g *Group) settle(j *job) {
 		if j.Requests == nil {
 			g.publish(g.backlogs[j.Tenant])
 		} else {
-			g.FailReplay(j.Tenant, j.err)
+			g.FailReplay(j.Queue, j.err)
 			g.node.StoresFail(true)
 			g.tellFailure(j)
 		}
@@ -253,7 +253,7 @@ func (g *Group) settle(j *job) {
 	if j.Requests != nil {
 		g.tried = j.begun
 		g.noteRequests(j.Tenant, note)
-		delete(g.requested, j.Tenant)
+		delete(g.requested, j.Queue)
 		g.node.StoresFail(g.anyFails())
 		g.replayedSome(j)
 		if g.Told != nil {
@@ -313,7 +313,7 @@ func (g *Group) tellFailure(j *job) {
 		why = fmt.Errorf("%w: %w", member.ErrLost, j.err)
 	}
 	for id, asked := range g.waiting {
-		if asked.call != nil && asked.call.requests == j.Tenant && asked.call.tiles == "" && !asked.answered {
+		if asked.call != nil && asked.call.requests == j.Queue && asked.call.tiles == "" && !asked.answered {
 			asked.answer <- member.Answer{ID: id, Err: why}
 			asked.answered = true
 			g.waiting[id] = asked
@@ -332,7 +332,7 @@ func (g *Group) breaks(j *job, panicked *panicError) {
 	if j.Requests == nil {
 		g.publish(g.backlogs[j.Tenant])
 	} else {
-		g.FailReplay(j.Tenant, j.err)
+		g.FailReplay(j.Queue, j.err)
 	}
 	for id, asked := range g.waiting {
 		if err := g.stuck(asked.call); err != nil && !asked.answered {
@@ -349,8 +349,10 @@ func (g *Group) stuck(c *call) error {
 	if c == nil {
 		return nil
 	}
-	if j := g.requested[c.requests]; j != nil && j.stuck {
-		return j.err
+	for _, queue := range [...]string{c.requests, c.results} {
+		if j := g.requested[queue]; j != nil && j.stuck {
+			return j.err
+		}
 	}
 	if b := g.backlogs[c.tiles]; b != nil && b.job != nil && b.job.stuck {
 		return b.job.err
@@ -360,17 +362,17 @@ func (g *Group) stuck(c *call) error {
 
 // replayedSome notes that the store has some of the requests that the start put into a tenant's queue.
 func (g *Group) replayedSome(j *job) {
-	left, behind := g.replays[j.Tenant]
+	left, behind := g.replays[j.Queue]
 	if !behind {
 		return
 	}
 	if left -= len(j.Requests); left > 0 {
-		g.replays[j.Tenant] = left
-		g.ResumeReplay(j.Tenant)
+		g.replays[j.Queue] = left
+		g.ResumeReplay(j.Queue)
 		return
 	}
-	delete(g.replays, j.Tenant)
-	g.EndReplay(j.Tenant)
+	delete(g.replays, j.Queue)
+	g.EndReplay(j.Queue)
 }
 
 // noteRequests notes that a tenant's store has requests. If the note fails, nothing is lost: a restart
