@@ -158,7 +158,7 @@ func (s *server) removeJournal() {
 	}
 	var err error
 	if g, is := s.aggregator.(*group.Group); is && !g.RuleSets().Empty() { // an earlier version left the rules out
-		err = os.RemoveAll(s.path("rules"))
+		err = rulesets.Remove(s.path("rules"))
 	}
 	if err := cmp.Or(err, os.RemoveAll(path)); err != nil {
 		s.logger.Warn("the journal could not be removed; the cluster has its data, and the next start tries again",

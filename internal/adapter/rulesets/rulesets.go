@@ -393,6 +393,9 @@ func eachFile(dir string, f func(path string) error) error {
 	})
 }
 
+// Remove removes the files of namespaces below `dir`, which may not exist. It leaves what Open has moved aside.
+func Remove(dir string) error { return eachFile(dir, os.Remove) }
+
 const (
 	suffix  = ".yaml" // of names of files of namespaces
 	dirMode = 0o750   // only the owner writes, and the group may read

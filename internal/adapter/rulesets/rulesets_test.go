@@ -188,6 +188,29 @@ func TestADamagedFileIsMovedAside(t *testing.T) {
 	}
 }
 
+// A cluster takes over the files that can be read. A damaged one has the only copy of its groups.
+func TestRemoveLeavesDamagedFiles(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	s.put(t, "n", group(t, "g", "x"))
+	s.put(t, "whole", group(t, "g", "x"))
+	path := filepath.Join(dir, "acme", fileOf("n"))
+	if err := os.WriteFile(path, []byte("groups: ["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open(t, dir)
+	if err := Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if want := []string{path + ".damaged"}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("Remove leaves %q, error %v, want %q", left, err, want)
+	}
+	if err := Remove(filepath.Join(dir, "none")); err != nil {
+		t.Errorf("Remove of a directory that does not exist: %v", err)
+	}
+}
+
 // An upgrade may refuse a group that was valid. Its tenant still sees it, and the other groups go on.
 func TestAGroupThatIsNoLongerValidIsKept(t *testing.T) {
 	dir := t.TempDir()
