@@ -97,8 +97,9 @@ func (s *server) restoreSenders(files ruler.Files) error {
 		if senders == nil {
 			continue
 		}
-		if err := w.Restore(senders, time.Now().UnixMilli()); err != nil {
-			return err
+		if err := w.Restore(senders, time.Now().UnixMilli()); err != nil { // the pages of the file have no checksums
+			s.logger.Error("the senders for which rules wait are damaged: rules wait for senders that are heard again",
+				"tenant", name, "error", err)
 		}
 	}
 	return nil
