@@ -17,8 +17,8 @@ import (
 const (
 	eventsFile = "events.db"
 
-	// lostEventsFile says that eventsFile was damaged and begins anew, on a node whose events other nodes have:
-	// docs/format/cluster.md. Without it, a restart would take the new file for all events.
+	// lostEventsFile says that eventsFile was damaged, on a node whose events other nodes have: docs/format/cluster.md.
+	// Without it, a restart would take a new file, or one whose last write is lost, for all events.
 	lostEventsFile = "events.lost.json"
 )
 
@@ -45,7 +45,7 @@ func (s *server) openEventLog() (err error) {
 	return nil
 }
 
-// loseEvents keeps that events are lost, before the event log begins anew.
+// loseEvents keeps that events are damaged, before the event log begins anew or writes again.
 func (s *server) loseEvents(cause error) error {
 	d := &answer.Damage{Since: time.Now().UTC(), What: fmt.Sprintf("the events: %v", cause)}
 	text, err := json.Marshal(d)
@@ -64,8 +64,11 @@ func (s *server) verifyEvents() {
 	if err == nil || s.eventDamage.Load() != nil {
 		return
 	}
-	s.eventDamage.Store(&answer.Damage{Since: time.Now().UTC(), What: err.Error()})
 	s.logger.Error("events of this node are damaged", "error", err)
+	if kept := s.loseEvents(err); kept != nil { // the next write may hide that a meta page was damaged
+		s.eventDamage.Store(&answer.Damage{Since: time.Now().UTC(), What: err.Error()})
+		s.logger.Error("that events of this node are damaged cannot be kept: a restart may not find it", "error", kept)
+	}
 }
 
 // scrubEvents lets the scrub read the events.
