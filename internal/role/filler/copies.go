@@ -126,7 +126,22 @@ func (c *Copies) Open(node, name string) (io.ReadCloser, error) {
 	return struct {
 		io.Reader
 		io.Closer
-	}{io.LimitReader(f, size), f}, nil
+	}{io.LimitReader(useReader{f, c, s}, size), f}, nil
+}
+
+// useReader keeps a copy while one of its files is read: at a low rate, that takes longer than unusedTime.
+type useReader struct {
+	io.Reader
+	copies *Copies
+	set    *set
+}
+
+// Read implements io.Reader.
+func (r useReader) Read(b []byte) (int, error) {
+	r.copies.mu.Lock()
+	r.set.used = time.Now()
+	r.copies.mu.Unlock()
+	return r.Reader.Read(b)
 }
 
 // Run removes copies that are no longer used, until ctx is done. Then it removes all.
