@@ -63,8 +63,9 @@ func (s *server) openFilling() (err error) {
 	}
 	s.copies, err = filler.NewCopies(s.path(copiesPath), s.copyBlocks, s.copyWhole)
 	s.filler = filler.New(filler.Options{
-		DataDir: s.config.DataDir, Rate: int64(s.config.Cluster.FillRate), Check: checkCopy, Logger: s.logger,
-		Nodes: sources{&s.config.Cluster, func() *nodes { return s.nodes }},
+		DataDir: s.config.DataDir, Rate: int64(s.config.Cluster.FillRate), Check: checkCopy, Room: s.hasRoomFor,
+		Logger: s.logger,
+		Nodes:  sources{&s.config.Cluster, func() *nodes { return s.nodes }},
 	})
 	return err
 }
@@ -157,6 +158,16 @@ func checkCopy(ctx context.Context, dir string) (last uint64, err error) {
 		err = fmt.Errorf("the log begins behind entry %d, and there is no checkpoint of this entry", log.Base())
 	}
 	return log.Last(), errors.Join(err, log.Close())
+}
+
+// hasRoomFor returns an error unless data of another node fit on the disk, beside what this node has.
+func (s *server) hasRoomFor(bytes int64) error {
+	space, err := files.SpaceOf(s.config.DataDir)
+	if err == nil && uint64(max(0, bytes)) > space.Free {
+		err = fmt.Errorf("the disk of this node has no room for the data of another node: it needs %d MiB of free space, "+
+			"and has %d MiB; free some, or replace the node with an empty directory", bytes>>20+1, space.Free>>20)
+	}
+	return err
 }
 
 // sources implements filler.Nodes.

@@ -34,7 +34,9 @@ type Options struct {
 	Nodes   Nodes
 	Rate    int64 // bytes a second; 0 for no limit
 	// Check reads everything in a directory that has a copy. It returns the last entry of the copy's log.
-	Check  func(ctx context.Context, dir string) (last uint64, err error)
+	Check func(ctx context.Context, dir string) (last uint64, err error)
+	// Room returns an error unless the disk has room for so many more bytes.
+	Room   func(bytes int64) error
 	Logger *slog.Logger
 }
 
@@ -264,7 +266,11 @@ func (f *Filler) fetchAll(ctx context.Context, from string, all []File, everythi
 	for _, c := range checkpoint.Files(names[logPath]) {
 		f.base = uint64(c.First)
 	}
+	lacks := sum - f.has
 	f.mu.Unlock()
+	if err := f.Room(lacks); err != nil {
+		return err
+	}
 	for _, file := range all {
 		if has[file.Name] {
 			continue

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/lib/fulldisk"
 )
 
 // block returns the name of a file of a block.
@@ -95,6 +97,7 @@ var errDamaged = errors.New("a block is damaged")
 
 func fillerOf(dir string, c *cluster) *Filler {
 	return New(Options{DataDir: dir, Nodes: c, Logger: slog.New(slog.DiscardHandler),
+		Room: func(int64) error { return nil },
 		Check: func(_ context.Context, dir string) (uint64, error) {
 			for _, n := range c.nodes {
 				if n.damaged && equal(filesIn(dir), n.all()) {
@@ -120,6 +123,32 @@ func filesIn(dir string) map[string]string {
 }
 
 func equal(a, b map[string]string) bool { return maps.Equal(a, b) }
+
+// Nothing is fetched that the disk has no room for. Files of an earlier try count.
+func TestAFillThatDoesNotFit(t *testing.T) {
+	dir, n := t.TempDir(), newNode()
+	f := fillerOf(dir, &cluster{[]string{"a"}, map[string]*node{"a": n}})
+	free := int64(18) // the blocks fit, and the rest does not
+	ctx, cancel := context.WithCancel(t.Context())
+	var asked []int64
+	f.Room = func(bytes int64) error {
+		asked = append(asked, bytes)
+		if bytes > free {
+			cancel()
+			return fulldisk.Err
+		}
+		return nil
+	}
+	if err := f.Fill(ctx); !fulldisk.Is(err) {
+		t.Errorf("the fill ends with %v", err)
+	}
+	if want := []int64{17, 21}; !slices.Equal(asked, want) {
+		t.Errorf("it asked for room for %v bytes, want %v", asked, want)
+	}
+	if left := filesIn(filepath.Join(dir, "fill", "data")); !equal(left, n.fixed) {
+		t.Errorf("the node has %v, want the blocks", left)
+	}
+}
 
 // The data directory gets everything that the other node has, and nothing else is left.
 func TestFill(t *testing.T) {
