@@ -15,11 +15,11 @@ import (
 // In this file, the process dies between two steps of that work. A step ends where a database syncs a file or
 // a directory.
 
-// logsOf returns the files in some directories of a tenant's raw store, by name.
-func (n *node) logsOf(tenant string, dirs ...string) map[string][]byte {
+// logsOf returns the files in some directories of a store, by name.
+func (n *node) logsOf(store string, dirs ...string) map[string][]byte {
 	all := map[string][]byte{}
 	for _, d := range dirs {
-		dir := filepath.Join(n.rawDir(tenant), d)
+		dir := filepath.Join(store, d)
 		files, _ := os.ReadDir(dir) // no error matters: a store may lack the directory
 		for _, f := range files {
 			path := filepath.Join(dir, f.Name())
@@ -40,7 +40,9 @@ func (s *sim) cutOrDie(n *node, cut func()) (died bool) {
 	}
 	before, synced, steps := map[string][]byte{}, map[string]bool{}, s.Rand.IntN(12)
 	for _, tenant := range tenants {
-		maps.Copy(before, n.logsOf(tenant, "wal", "wbl", "chunks_head"))
+		for _, store := range n.requestDirs(tenant) {
+			maps.Copy(before, n.logsOf(store, "wal", "wbl", "chunks_head"))
+		}
 	}
 	type death struct{}
 	n.stores.atSync = func(path string) {
@@ -110,16 +112,16 @@ func (n *node) putBack(name string, b []byte) {
 	}
 }
 
-// writeOrDie calls write, which writes to a tenant's stores and may open them. Sometimes the process is killed
-// while a store opens, and more often if the opening rewrites the log of late samples.
-func (s *sim) writeOrDie(n *node, tenant string, write func()) (died bool) {
+// writeOrDie calls write, which writes to a store of requests and may open it. Sometimes the process is killed while
+// the store opens, and more often if the opening rewrites the log of late samples.
+func (s *sim) writeOrDie(n *node, store string, write func()) (died bool) {
 	if s.Now > s.calmFrom() {
 		n.noteEnds(write)
 		return false
 	}
-	before, copied, steps, seen := n.logsOf(tenant, "wbl"), "", s.Rand.IntN(60), false
+	before, copied, steps, seen := n.logsOf(store, "wbl"), "", s.Rand.IntN(60), false
 	n.stores.atSync = func(string) {
-		if steps--; !seen && len(n.changed(tenant, before)) > 0 {
+		if steps--; !seen && len(n.changed(store, before)) > 0 {
 			if seen = true; s.Chance(70) {
 				steps = -1
 			}
@@ -134,17 +136,19 @@ func (s *sim) writeOrDie(n *node, tenant string, write func()) (died bool) {
 		return false
 	}
 	s.covered.openingKills++
-	s.Tell("node %d: killed while it opens a store of tenant %s", n.n, tenant)
+	name, _ := filepath.Rel(n.stores.dir, store)
+	s.Tell("node %d: killed while it opens the store %s", n.n, name)
 	n.useStores(copied)
-	n.undoSome(tenant, before)
-	n.noteSynced(n.rawDir(tenant))
+	store = filepath.Join(n.stores.dir, name) // in the copy
+	n.undoSome(store, before)
+	n.noteSynced(store)
 	s.crashNow(n, s.Between(100, 3*second), false)
 	return true
 }
 
 // changed returns the segments with late samples that an opening has rewritten.
-func (n *node) changed(tenant string, before map[string][]byte) (names []string) {
-	now := n.logsOf(tenant, "wbl")
+func (n *node) changed(store string, before map[string][]byte) (names []string) {
+	now := n.logsOf(store, "wbl")
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if b, there := now[name]; there && !bytes.HasPrefix(b, before[name]) {
 			names = append(names, name)
@@ -155,8 +159,8 @@ func (n *node) changed(tenant string, before map[string][]byte) (names []string)
 
 // undoSome restores the last few segments that an opening has rewritten, as if the process had been
 // killed before it rewrote them.
-func (n *node) undoSome(tenant string, before map[string][]byte) {
-	changed := n.changed(tenant, before)
+func (n *node) undoSome(store string, before map[string][]byte) {
+	changed := n.changed(store, before)
 	n.sim.covered.rewritten += len(changed)
 	for _, name := range changed[n.sim.Rand.IntN(len(changed)+1):] {
 		n.putBack(name, before[name])
@@ -168,12 +172,14 @@ func (n *node) undoSome(tenant string, before map[string][]byte) {
 func (n *node) noteEnds(do func()) {
 	ends := map[string]string{}
 	for _, tenant := range tenants {
-		ends[tenant] = n.ends(tenant)
+		for _, dir := range n.requestDirs(tenant) {
+			ends[dir] = n.ends(dir)
+		}
 	}
 	do()
-	for _, tenant := range tenants {
-		if n.ends(tenant) != ends[tenant] {
-			n.noteSynced(n.rawDir(tenant))
+	for _, dir := range slices.Sorted(maps.Keys(ends)) {
+		if n.ends(dir) != ends[dir] {
+			n.noteSynced(dir)
 		}
 	}
 }

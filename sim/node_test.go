@@ -409,7 +409,7 @@ func (s *sim) work(n *node, w *member.Work, step int) {
 				return
 			}
 		}
-		if !s.writeOrDie(n, w.Tenant, func() { n.writeRequests(w) }) {
+		if !s.writeOrDie(n, n.requestDir(w.Tenant, w.Queue != w.Tenant), func() { n.writeRequests(w) }) {
 			next()
 		}
 	case len(w.Tiles) > 0 && step < tile.NumWidths:

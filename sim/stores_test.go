@@ -205,14 +205,23 @@ func (n *node) compact() {
 	})
 }
 
-// rawDir returns the directory of a tenant's raw store.
-func (n *node) rawDir(tenant string) string {
-	return filepath.Join(n.stores.dir, "tsdb", tenant, tsdb.Raw)
+// requestDirs returns the directories of a tenant's stores of requests. The store of results may not exist.
+func (n *node) requestDirs(tenant string) []string {
+	return []string{n.requestDir(tenant, false), n.requestDir(tenant, true)}
 }
 
-// ends is a helper that returns the saved ends of the logs of a tenant's raw store.
-func (n *node) ends(tenant string) string {
-	b, err := os.ReadFile(filepath.Join(n.rawDir(tenant), "ends"))
+// requestDir returns the directory of a tenant's raw store, or of its store of results.
+func (n *node) requestDir(tenant string, results bool) string {
+	kind := tsdb.Raw
+	if results {
+		kind = tsdb.Rules
+	}
+	return filepath.Join(n.stores.dir, "tsdb", tenant, kind)
+}
+
+// ends is a helper that returns the saved ends of the logs of a store.
+func (n *node) ends(dir string) string {
+	b, err := os.ReadFile(filepath.Join(dir, "ends"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		n.sim.Fail("node %d: %v", n.n, err)
 	}
