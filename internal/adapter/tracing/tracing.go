@@ -97,7 +97,11 @@ type prunedTracer struct{ trace.Tracer }
 func (t prunedTracer) Start(
 	ctx context.Context, name string, options ...trace.SpanStartOption,
 ) (context.Context, trace.Span) {
-	if at := trace.SpanContextFromContext(ctx); at.IsValid() && !at.IsSampled() && !at.IsRemote() {
+	at := trace.SpanContextFromContext(ctx)
+	if at.IsValid() && !at.IsSampled() && !at.IsRemote() {
+		if c := trace.NewSpanStartConfig(options...); c.NewRoot() {
+			return t.Tracer.Start(ctx, name, options...)
+		}
 		return ctx, trace.SpanFromContext(ctx)
 	}
 	return t.Tracer.Start(ctx, name, options...)

@@ -198,14 +198,17 @@ func TestPartsThatAreNotTraced(t *testing.T) {
 		})
 		ctx, root := otel.Tracer("").Start(trace.ContextWithSpanContext(t.Context(), sent), "rule")
 		below := trace.ContextWithSpanContext(ctx, trace.SpanContextFromContext(ctx).WithTraceFlags(0))
+		_, own := otel.Tracer("").Start(below, "trace of its own", trace.WithNewRoot())
 		below, part := otel.Tracer("").Start(below, "part")
 		_, smaller := otel.Tracer("").Start(below, "smaller part")
 		time.Sleep(2 * time.Second)
 		smaller.End()
 		part.End()
+		own.End()
 		root.End()
-		if all := tr.Traces(); len(all) != 1 || draw(all[0]) != "rule 0+2000\n" {
-			t.Errorf("got %+v, want the rule alone", all)
+		all := tr.Traces()
+		if len(all) != 2 || draw(all[0]) != "rule 0+2000\n" || draw(all[1]) != "trace of its own 0+2000\n" {
+			t.Errorf("got %+v, want the rule alone, and what begins a trace", all)
 		}
 	})
 }
