@@ -146,6 +146,61 @@ func (p *process) waitListening(t *testing.T) {
 	})
 }
 
+// The state of the only node that is left was outvoted before. It is recovered with a clear yes, takes writes, and
+// answers with a warning. Other nodes join with its data, and answer without it.
+func TestRecoverADamagedNode(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	c := startTrio(t)
+	w := c.startWriter("doubtful", breathe, "b")
+	reach(time.Now().Add(2 * time.Second))
+	w.stop()
+	c.caughtUp()
+	for _, node := range nodeNames {
+		c.kill(node)
+	}
+	damage := []byte(`{"what":"its state is not that of most nodes","since":"2026-11-28T04:05:06Z"}`)
+	if err := os.WriteFile(filepath.Join(c.dirs["b"], "damaged.json"), damage, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	mustFail(t, "--accept-damage", "cluster", "recover", "--from", "b", "--data-dir", c.dirs["b"], "--lose-data")
+	c.recovers("b", "not the cluster", "--accept-damage")
+	c.begin("b")
+	c.vote("b", "b")
+	w.check("b")
+	again := c.startWriter("again", breathe, "b")
+	reach(time.Now().Add(2 * time.Second))
+	again.stop()
+	again.check("b")
+	warns := func(node string) (warned bool) {
+		t.Helper()
+		eventually(t, 30*time.Second, "node "+node+" answers", func() error {
+			answer, err := c.nodes[node].get("/api/v1/query", map[string][]string{"query": {"count_over_time(again[1h])"}})
+			warned = strings.Contains(string(answer), "this node is damaged, and no other one votes")
+			return err
+		})
+		return warned
+	}
+	if !warns("b") {
+		t.Error("node b answers without a warning")
+	}
+	eventually(t, 30*time.Second, "node a may be replaced", func() error {
+		_, err := c.cluster("b", "replace", "a")
+		return err
+	})
+	c.dirs["a"] = dataDir(t)
+	c.begin("a")
+	c.vote("a", "a", "b")
+	w.check("a")
+	again.check("a")
+	if warns("a") {
+		t.Error("node a answers with a warning")
+	}
+	c.answersNothing("b")
+}
+
 // A byte of a store's WAL changes while a node is stopped. The node finds that, and says so. It answers no query of
 // this store, while a gateway, which asks all nodes, answers all. The other nodes go on.
 func TestADamagedStoreAnswersNothing(t *testing.T) {

@@ -455,10 +455,11 @@ func (c *trio) ends(node string, p *process, texts ...string) {
 }
 
 // recovers makes a stopped node the only one, once the right id is given instead of a wrong one. It returns the id.
-func (c *trio) recovers(node, wrong string) (id string) {
+func (c *trio) recovers(node, wrong string, flags ...string) (id string) {
 	c.t.Helper()
 	recovers := func(input string) (string, error) {
-		cmd := exec.Command(freshet, "cluster", "recover", "--from", node, "--data-dir", c.dirs[node], "--lose-data")
+		args := append([]string{"cluster", "recover", "--from", node, "--data-dir", c.dirs[node], "--lose-data"}, flags...)
+		cmd := exec.Command(freshet, args...)
 		cmd.Stdin = strings.NewReader(input + "\n")
 		out, err := cmd.CombinedOutput()
 		return string(out), err

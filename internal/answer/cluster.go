@@ -68,6 +68,10 @@ type ClusterNode struct {
 	Settings map[string]string `json:"settings,omitempty"` // a hash of each section of the configuration that nodes should share
 }
 
+// DamageFile says that the state of this node was outvoted: docs/format/cluster.md. Without it, a restart would
+// trust the state again, since marks begin anew.
+const DamageFile = "damaged.json"
+
 // Damage says what of a node's data is damaged.
 type Damage struct {
 	What  string    `json:"what"`

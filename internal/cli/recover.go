@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"time"
@@ -36,6 +37,8 @@ directories, and let them join again.`,
 	cmd.Flags().StringVar(&r.node, "from", "", "`name` of the node that has the directory (required)")
 	lose := cmd.Flags().Bool("lose-data", false, "say that data may be lost (required)")
 	cmd.Flags().StringVar(&r.cluster, "cluster", "", "`id` of the cluster, in place of the question for it")
+	cmd.Flags().BoolVar(&r.doubtful, "accept-damage", false,
+		"go on with a node whose state differed from the other nodes'")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if r.node == "" || !*lose {
 			return errors.New("this loses what only the lost nodes have; write freshet cluster recover --from NODE " +
@@ -54,6 +57,7 @@ directories, and let them join again.`,
 type recovery struct {
 	dataDir, node string
 	cluster       string // empty asks for it
+	doubtful      bool   // the user knows that the data of the node are damaged
 	in            io.Reader
 	out           io.Writer
 }
@@ -76,6 +80,9 @@ func (r *recovery) run() (err error) {
 		return errors.New("the directory has not joined a cluster yet, so it has no data of one")
 	case i.Node != r.node:
 		return fmt.Errorf("the directory is node %s, but --from is %s", i.Node, r.node)
+	}
+	if err := r.checkDamage(); err != nil {
+		return err
 	}
 	groupDir, err := files.Open(filepath.Join(r.dataDir, answer.GroupPath))
 	if err != nil {
@@ -108,6 +115,27 @@ func (r *recovery) run() (err error) {
 	}
 	_, err = fmt.Fprintf(r.out, "Node %s is the only one now, in recovery epoch %d. Start it. For each other node:\n"+
 		"  freshet cluster replace NODE      and start it with an empty directory and --cluster-join\n", i.Node, i.Epoch)
+	return err
+}
+
+// checkDamage refuses a node whose state was outvoted, unless the user wants it all the same.
+func (r *recovery) checkDamage() error {
+	var d answer.Damage
+	err := files.ReadJSON(filepath.Join(r.dataDir, answer.DamageFile), &d)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	since := d.Since.UTC().Format(time.DateTime)
+	if !r.doubtful {
+		return fmt.Errorf("node %s is damaged since %s: %s. Recover from another node if one is left. If none is, add "+
+			"--accept-damage: the node then answers with a warning, since samples may be missing or wrong", r.node, since,
+			d.What)
+	}
+	_, err = fmt.Fprintf(r.out, "Node %s is damaged since %s: %s.\nIts answers will have a warning.\n",
+		r.node, since, d.What)
 	return err
 }
 

@@ -25,13 +25,9 @@ import (
 	"github.com/freshet-io/freshet/internal/role/group"
 )
 
-// damageFile says that the state of this node was outvoted: docs/format/cluster.md. Without it, a restart would
-// trust the state again, since marks begin anew.
-const damageFile = "damaged.json"
-
 // readDamage reads whether an earlier process found this node's state damaged.
 func (s *server) readDamage() error {
-	text, err := os.ReadFile(s.path(damageFile))
+	text, err := os.ReadFile(s.path(answer.DamageFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -40,7 +36,7 @@ func (s *server) readDamage() error {
 	}
 	var d answer.Damage
 	if err := json.Unmarshal(text, &d); err != nil {
-		return fmt.Errorf("read whether this node is damaged: %s: %w", s.path(damageFile), err)
+		return fmt.Errorf("read whether this node is damaged: %s: %w", s.path(answer.DamageFile), err)
 	}
 	s.damaged.Store(&d)
 	return nil
@@ -48,15 +44,35 @@ func (s *server) readDamage() error {
 
 // damage returns what of this node's data is damaged and must come from other nodes, nil if nothing is.
 func (s *server) damage() *answer.Damage {
-	if s.damaged.Load() == nil {
-		if s.handler.Load() == nil { // the roles are not built
-			return nil
-		}
-		if g, is := s.aggregator.(*group.Group); !is || !g.Others() {
-			return nil
-		}
+	if !s.othersVote() {
+		return nil
 	}
 	return s.foundDamage()
+}
+
+// othersVote reports whether other nodes vote, which have the data of this node. Until this node knows its group, one
+// whose state was outvoted goes by that, and any other goes on as if it were alone.
+func (s *server) othersVote() bool {
+	outvoted := s.damaged.Load() != nil
+	if s.handler.Load() == nil { // the roles are not built
+		return outvoted
+	}
+	g, is := s.aggregator.(*group.Group)
+	if !is || len(g.Status().Members.Voters) == 0 { // the member does not run yet
+		return outvoted
+	}
+	return g.Others()
+}
+
+// doubt returns why answers of this node may be wrong; nil if nothing is known to be. A node whose state was outvoted
+// answers only if no other node votes: after freshet cluster recover, or once the others are removed.
+func (s *server) doubt() error {
+	d := s.damaged.Load()
+	if d == nil {
+		return nil
+	}
+	return fmt.Errorf("answers may lack samples, or have wrong values: this node is damaged, and no other one votes: %s",
+		d.What)
 }
 
 // foundDamage returns what of this process' data is damaged, nil if nothing is known to be. Without other nodes, the
@@ -207,14 +223,14 @@ func (s *server) judgeState(v marks.Verdict) error {
 		s.logger.Error("the state of this node is damaged: it answers no queries and does not lead. Report this bug, or "+
 			"the machine computes wrongly", "first_entry", v.Outvoted)
 	}
-	if _, err := os.Stat(s.path(damageFile)); err == nil {
+	if _, err := os.Stat(s.path(answer.DamageFile)); err == nil {
 		return nil
 	}
 	text, err := json.Marshal(d)
 	if err != nil {
 		return err
 	}
-	return s.writeOnce(damageFile, append(text, '\n'))
+	return s.writeOnce(answer.DamageFile, append(text, '\n'))
 }
 
 // skippable adds advice for the user to the error of an entry that this node cannot apply.

@@ -30,6 +30,7 @@ func (s *server) openQuerier() error {
 	s.engine = promapi.NewEngine(s.config.Query, queryMemory(s.memory), s.logger, s.registry)
 	s.engine.Damaged, s.engine.Suspect = s.stores.DamageOf, s.stores.Suspect
 	s.querier = querier.New(s.stores, s.aggregator, s.config.Query.LookbackDelta, time.Now)
+	s.querier.Doubt = s.doubt
 	return nil
 }
 

@@ -41,9 +41,9 @@ func (s *server) readiness() error {
 }
 
 // readable returns why queries cannot be answered here; nil if they can. A node with a damaged state may have stored
-// wrong values.
+// wrong values. It answers all the same, with a warning, if no other node is left to ask: see doubt.
 func (s *server) readable() error {
-	if d := s.damaged.Load(); d != nil {
+	if d := s.damaged.Load(); d != nil && s.othersVote() {
 		return fmt.Errorf("this node is damaged, so it answers no queries; ask another node: %s", d.What)
 	}
 	return s.readiness()

@@ -24,8 +24,10 @@ type opened[Q storage.LabelQuerier] struct {
 // openStores returns the error, because an empty answer would end alerts.
 func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	open func(tenant, store string, mint, maxt int64) (Q, error)) (o opened[Q], err error) {
-	if sel.stale != nil {
-		o.warnings.Add(sel.stale)
+	for _, why := range []error{sel.stale, sel.doubt} {
+		if why != nil {
+			o.warnings.Add(why)
+		}
 	}
 	unread := sel.short
 	if unread != nil {

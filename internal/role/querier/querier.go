@@ -59,6 +59,10 @@ type Open interface {
 // Queryable is the storage that Prometheus' engine and HTTP API read. The context of each call
 // holds the tenant: see core/tenant.
 type Queryable struct {
+	// Doubt returns why any answer may be wrong; nil if nothing is known to be. Answers then have a warning. A nil
+	// Doubt is never called.
+	Doubt func() error
+
 	store    Store
 	open     Open
 	lookback time.Duration
@@ -124,6 +128,7 @@ type selection struct {
 	read   func(tile.Width) ([]tile.Live, error) // reads the open tiles of a width
 	short  error                                 // why raw lacks acknowledged samples; nil if it has all
 	stale  error                                 // why the newest samples may be missing; nil if none is missing
+	doubt  error                                 // see Queryable.Doubt
 }
 
 // begin reads the open tiles. It must run before any store is opened: a tile stays open until it can
@@ -154,6 +159,9 @@ func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers
 		}
 		return live, nil
 	}}
+	if s.Doubt != nil {
+		sel.doubt = s.Doubt()
+	}
 	if err := s.open.Replayed(ctx, name); err != nil {
 		sel.short = fmt.Errorf("samples from remote write and OTLP that were acknowledged before the start are missing, "+
 			"since store %s of tenant %s does not take them: %w", raw, name, err)
@@ -197,7 +205,7 @@ func (s *source) samples(ctx context.Context, sel selection, hints *storage.Sele
 // only remote read uses it, and its answers have no field for a warning.
 func (s *source) chunks(ctx context.Context, sel selection, hints *storage.SelectHints,
 	matchers []*labels.Matcher) storage.ChunkSeriesSet {
-	if err := cmp.Or(sel.stale, sel.short); err != nil {
+	if err := cmp.Or(sel.stale, sel.short, sel.doubt); err != nil {
 		return storage.ErrChunkSeriesSet(err)
 	}
 	var sets []storage.ChunkSeriesSet
