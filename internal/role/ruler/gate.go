@@ -65,6 +65,10 @@ const (
 	catchUp   = 15 * time.Minute
 	mostSlots = 600
 
+	// setBack is how far the last slot may be ahead of the clock, besides an interval: the clock of the last leader
+	// may have been fast. If it is further ahead, the clock was set back, and the group goes on at once.
+	setBack = time.Minute
+
 	// poll is how often a waiting group looks at the watermark.
 	poll = 200 * time.Millisecond
 
@@ -167,7 +171,7 @@ func (g *gate) progressOf(group *rules.Group) *progress {
 func (g *gate) next(p *progress, at time.Time) time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if p.last.IsZero() {
+	if p.last.IsZero() || p.last.Sub(at) > max(p.interval, setBack) {
 		return at
 	}
 	next := p.last.Add(p.interval)

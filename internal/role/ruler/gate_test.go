@@ -287,3 +287,22 @@ func TestCatchingUpIsBounded(t *testing.T) {
 		})
 	}
 }
+
+// A clock that was wrong, and is set back, must not stop rules until it has caught up.
+func TestRulesGoOnWhenTheClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGated(t, 10*time.Second, true)
+		w.reaches(10_000, 10_000)
+		w.tick(7200)
+		w.tick(7170) // a little: the slot was evaluated
+		w.expect(t, "the clock is set back by 30 s", 7200)
+		w.tick(3600)
+		w.tick(3610)
+		w.expect(t, "the clock is set back by an hour", 7200, 3600, 3610)
+		w = newGated(t, 10*time.Second, true)
+		w.reaches(10_000, 10_000)
+		w.begin(w.group, &rulestate.Group{Interval: 10 * time.Second, Slot: w.begun.Add(24 * time.Hour)})
+		w.tick(10)
+		w.expect(t, "the state of an earlier process is of the next day", 10)
+	})
+}
