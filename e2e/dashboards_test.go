@@ -255,3 +255,44 @@ func TestPromtool(t *testing.T) {
 		t.Errorf("promtool failed (`make test` installs it): %v\n%s", err, out)
 	}
 }
+
+// Unit tests of rules are Prometheus' own: its tool runs them on the rules of docs/alerts.md.
+func TestUnitTestsOfRules(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rules, _ := strings.Cut(string(page), "```yaml\n")
+	rules, _, _ = strings.Cut(rules, "```")
+	const unit = `rule_files: [rules.yaml]
+evaluation_interval: 15s
+tests:
+  - interval: 15s
+    input_series:
+      - {series: 'queue_length{shop="north"}', values: '150x10'}
+      - {series: 'orders', values: '0+15x10'}
+    promql_expr_test:
+      - {expr: 'shop:orders:rate', eval_time: 90s, exp_samples: [{labels: 'shop:orders:rate', value: 1}]}
+    alert_rule_test:
+      - {eval_time: 15s, alertname: QueueLong}
+      - eval_time: 45s
+        alertname: QueueLong
+        exp_alerts:
+          - exp_labels: {severity: page, shop: north}
+            exp_annotations: {summary: '150 orders wait in SHOP'}
+`
+	for shop, want := range map[string]string{"north": "SUCCESS", "south": "FAILED"} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"rules.yaml": rules, "tests.yaml": strings.Replace(unit, "SHOP", shop, 1)} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := exec.CommandContext(t.Context(), "../.cache/promtool", "test", "rules",
+			filepath.Join(dir, "tests.yaml")).CombinedOutput()
+		if (err == nil) != (want == "SUCCESS") || !strings.Contains(string(out), want) {
+			t.Errorf("a test that expects the shop %s: %v\n%s", shop, err, out)
+		}
+	}
+}

@@ -21,7 +21,7 @@ type QueryOffset struct {
 // LateSender is a sender that is late or gone, or a delay of our own.
 type LateSender struct {
 	Sender string `json:"sender"` // empty if it is a delay of our own
-	Reason string `json:"reason"` // silent, behind, refused, queued or windows
+	Reason string `json:"reason"` // silent, behind, uneven, refused, queued or windows
 	Text   string `json:"text"`   // the reason for people
 	Since  int64  `json:"since_ms"`
 	Mark   int64  `json:"mark_ms"` // Unix ms up to which its data are here

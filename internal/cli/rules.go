@@ -107,7 +107,7 @@ func writeRules(w io.Writer, all ruleGroups, state answer.Rules) error {
 			stale)
 	}
 	for _, l := range state.Gone {
-		fmt.Fprintf(&b, "gone: %s, silent since %s\n", terminal.Printable(l.Sender), at(l.Since))
+		fmt.Fprintf(&b, "gone: %s %s since %s\n", terminal.Printable(l.Sender), l.Text, at(l.Since))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -19,7 +19,7 @@ func TestRulesAndWhatTheyWaitFor(t *testing.T) {
 	state := answer.Rules{
 		Watermark: 1_700_000_000_000,
 		Late:      []answer.LateSender{{Sender: "10.0.0.1", Text: "sends nothing"}, {Text: "windows wait for the journal"}},
-		Gone:      []answer.LateSender{{Sender: "10.0.0.2"}},
+		Gone:      []answer.LateSender{{Sender: "10.0.0.2", Text: "sends nothing"}},
 		Waiting:   []answer.WaitingGroup{{Name: "g", Stale: true}},
 	}
 	var out bytes.Buffer
@@ -27,7 +27,8 @@ func TestRulesAndWhatTheyWaitFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"Down", "firing", "recording", "watermark ", "late: 10.0.0.1 sends nothing since ",
-		"late: windows wait for the journal since ", "group g waits since ", ", stale\n", "gone: 10.0.0.2, silent since "} {
+		"late: windows wait for the journal since ", "group g waits since ", ", stale\n",
+		"gone: 10.0.0.2 sends nothing since "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, &out)
 		}

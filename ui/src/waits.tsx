@@ -20,7 +20,7 @@ export function Late(props: { waits: Waits }) {
   const { late, gone } = props.waits
   const all = [
     ...late.map((l) => ({ warn: true, text: `Rules wait for ${l.sender || 'the server'}: ${l.text} since ${dateTime(l.since_ms / 1000)}` })),
-    ...gone.map((g) => ({ warn: false, text: `Rules no longer wait for ${g.sender}, silent since ${dateTime(g.since_ms / 1000)}` })),
+    ...gone.map((g) => ({ warn: false, text: `Rules no longer wait for ${g.sender}: it ${g.text} since ${dateTime(g.since_ms / 1000)}` })),
   ]
   return (
     <>

@@ -78,6 +78,18 @@ func (t *Tenant) Resume(now int64) {
 	}
 }
 
+// Paused is called when this process has stood still for a time: it was stopped, or its machine, or the clock was set
+// forward. That time does not count toward the timeout, and a sender that should have sent meanwhile is late until it
+// sends.
+func (t *Tenant) Paused(now, pause int64) {
+	t.mu.Lock()
+	for _, s := range t.senders {
+		s.arrival = min(s.arrival+pause, now)
+	}
+	t.mu.Unlock()
+	t.Resume(now)
+}
+
 // decode returns saved senders, and when they were saved.
 func decode(saved []byte) (all map[Key]*state, at int64, err error) {
 	r := &fields.Reader{B: saved}

@@ -62,6 +62,14 @@ type state struct {
 	awaited     bool // it should have sent while no process ran, and has not sent since
 	behind      bool // it drains a backlog
 	this, other part // the requests of the last 5 to 10 s, while behind
+
+	// A backlog must shrink. While behind, its greatest lag is compared with that of checkedLag, once it is as old as
+	// the timeout.
+	checkedLag, checked int64
+	// uneven is when a sender whose backlog did not shrink last sent old samples; 0 if it has not for the timeout.
+	// It sends fresh samples and old ones, as some exporters do, and rules do not wait for the old ones.
+	uneven int64
+	told   bool // Gone has returned that it is uneven
 }
 
 // part has the extremes of the requests of some seconds.
@@ -74,7 +82,7 @@ type part struct {
 func newState(now int64) *state { return &state{heard: now, arrival: now, burst: now} }
 
 // sent notes a request.
-func (s *state) sent(now, newest int64) {
+func (s *state) sent(now, newest, timeout int64) {
 	lag := now - newest
 	overdue := s.expected() && now-s.arrival > s.allowance()
 	tooOld := s.expected() && lag > s.usualLag()+s.allowance()
@@ -92,7 +100,10 @@ func (s *state) sent(now, newest int64) {
 	}
 	s.heard, s.arrival, s.awaited = now, now, false
 	s.newest = max(s.newest, newest)
-	s.follow(now, newest, lag, tooOld)
+	if !s.isUneven(now, tooOld, timeout) {
+		s.follow(now, newest, lag, tooOld)
+		s.shrinks(now, timeout)
+	}
 }
 
 // paused notes the gap before a burst. An outage is no habit. But if a sender is overdue twice in a row, and has no
@@ -125,6 +136,36 @@ func (s *state) follow(now, newest, lag int64, tooOld bool) {
 		s.this.oldest, s.this.lag = min(s.this.oldest, newest), max(s.this.lag, lag)
 	}
 	s.behind = tooOld || max(s.this.lag, s.other.lag) > s.usualLag()+s.allowance()
+}
+
+// shrinks looks whether a backlog has become smaller since the last check. If not, it is none.
+func (s *state) shrinks(now, timeout int64) {
+	lag := max(s.this.lag, s.other.lag)
+	switch {
+	case !s.behind:
+		s.checked = 0
+	case s.checked == 0:
+		s.checkedLag, s.checked = lag, now
+	case now-s.checked < 2*shards: // the parts of a sender may have backlogs of different ages
+		s.checkedLag = max(s.checkedLag, lag)
+	case now-s.checked < timeout:
+	case lag < s.checkedLag-second:
+		s.checkedLag, s.checked = lag, now
+	default:
+		s.behind, s.checked, s.uneven, s.told = false, 0, now, false
+	}
+}
+
+// isUneven notes a request of an uneven sender, and reports whether it still is one.
+func (s *state) isUneven(now int64, tooOld bool, timeout int64) bool {
+	switch {
+	case s.uneven == 0:
+	case tooOld:
+		s.uneven = now
+	case now-s.uneven >= timeout:
+		s.uneven = 0
+	}
+	return s.uneven > 0
 }
 
 // mark is the time up to which the sender has delivered.

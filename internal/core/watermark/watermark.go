@@ -38,6 +38,7 @@ type Reason string
 const (
 	Silent    Reason = "silent"  // a sender has missed its time to send
 	Behind    Reason = "behind"  // a sender sends, but old samples: it drains a backlog
+	Uneven    Reason = "uneven"  // a sender sends old samples besides fresh ones, which holds nothing back
 	Refused   Reason = "refused" // we ask senders to send again later
 	Queued    Reason = "queued"  // a request waits to be written
 	Unwritten Reason = "windows" // windows wait for the journal
@@ -132,7 +133,7 @@ func (t *Tenant) Written(k Key, begun, newest, now int64) {
 		s = newState(now)
 		t.senders[k.clone()] = s
 	}
-	s.sent(now, min(newest, now))
+	s.sent(now, min(newest, now), t.timeout)
 }
 
 // Ended notes that the request that arrived at `begun` has ended, and says nothing about its sender.
@@ -203,18 +204,29 @@ func (t *Tenant) end(begun int64) {
 	}
 }
 
-// Gone removes the senders that were silent for too long, and returns those that were expected to send.
+// Gone removes the senders that were not heard for too long, and returns those that were expected to send: Refused if
+// senders are asked to send again later, else Silent. It also returns senders that are newly found to send old samples
+// besides fresh ones, for which rules do not wait: Uneven.
 func (t *Tenant) Gone(now int64) (gone []Late) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for k, s := range t.senders {
+		if s.uneven > 0 && !s.told {
+			s.told = true
+			gone = append(gone, Late{k.String(), Uneven, s.heard, s.newest})
+		}
 		if now-s.arrival < t.timeout {
 			continue
 		}
 		delete(t.senders, k)
-		if s.expected() {
-			gone = append(gone, Late{k.String(), Silent, s.heard, s.newest})
+		if !s.expected() {
+			continue
 		}
+		late := Late{k.String(), Silent, s.heard, s.newest}
+		if t.refused.lasts(now) && t.refused.from <= s.arrival+s.allowance() {
+			late.Reason, late.Since = Refused, t.refused.from
+		}
+		gone = append(gone, late)
 	}
 	slices.SortFunc(gone, byMark)
 	return gone

@@ -324,3 +324,96 @@ func TestSendersAreBounded(t *testing.T) {
 		t.Errorf("%d senders, %d requests of others; want %d and 10", n, w.Unwatched(), MaxSenders)
 	}
 }
+
+// A sender that sends old samples besides fresh ones for good drains no backlog. Rules wait for its old samples until
+// the timeout, and then only when they have become rare and come again.
+func TestOldSamplesBesidesFreshOnes(t *testing.T) {
+	w := NewTenant(300 * second)
+	now := int64(1_700_000_000_000)
+	rounds := func(n int, old int64) (behind int) {
+		for range n {
+			now += 15 * second
+			w.Written(named("a"), now, now-100, now)
+			if old > 0 {
+				w.Written(named("a"), now, now-old, now)
+			}
+			if m := w.Marks(now, now); len(m.Late) > 0 && m.Late[0].Reason == Behind {
+				behind++
+			}
+		}
+		return behind
+	}
+	rounds(10, 0)
+	if n := rounds(20, 600*second); n < 19 {
+		t.Errorf("in the first five minutes, rules wait %d of 20 times", n)
+	}
+	rounds(2, 600*second)
+	if n := rounds(240, 600*second); n > 0 {
+		t.Errorf("in the next hour, rules wait %d times", n)
+	}
+	if gone := w.Gone(now); len(gone) != 1 || gone[0].Reason != Uneven {
+		t.Errorf("told: %v, want one sender that is uneven", gone)
+	}
+	if gone := w.Gone(now); len(gone) != 0 {
+		t.Errorf("told again: %v", gone)
+	}
+	rounds(30, 0)
+	if n := rounds(1, 600*second); n != 1 {
+		t.Error("old samples after a long time without any are no backlog")
+	}
+}
+
+// A backlog that shrinks is one, however long it takes.
+func TestASlowBacklog(t *testing.T) {
+	w := NewTenant(300 * second)
+	now := int64(1_700_000_000_000)
+	for range 10 {
+		now += 15 * second
+		w.Written(named("a"), now, now-100, now)
+	}
+	for lag := int64(3600 * second); lag > 60*second; lag -= second {
+		now += 5 * second
+		w.Written(named("a"), now, now-lag, now)
+		if m := w.Marks(now, now); len(m.Late) != 1 || m.Late[0].Reason != Behind {
+			t.Fatalf("with a lag of %d s, late is %v", lag/second, m.Late)
+		}
+	}
+}
+
+// While this process stands still, no sender can be heard. That time does not count.
+func TestAPausedProcess(t *testing.T) {
+	w := NewTenant(300 * second)
+	now := int64(1_700_000_000_000)
+	for range 10 {
+		now += 15 * second
+		w.Written(named("a"), now, now-100, now)
+	}
+	now += 360 * second
+	w.Paused(now, 359*second)
+	if gone, m := w.Gone(now), w.Marks(now, now); len(gone) > 0 || len(m.Late) != 1 || m.Late[0].Reason != Silent {
+		t.Errorf("after a pause of six minutes: gone %v, late %v; want the sender late", gone, m.Late)
+	}
+	w.Written(named("a"), now, now-100, now)
+	if m := w.Marks(now, now); len(m.Late) > 0 {
+		t.Errorf("after the sender has sent: late %v", m.Late)
+	}
+}
+
+// A sender that is not heard because it was asked to send again later is not called silent.
+func TestRefusedSendersAreGone(t *testing.T) {
+	w := NewTenant(300 * second)
+	now := int64(1_700_000_000_000)
+	for range 10 {
+		now += 15 * second
+		w.Written(named("a"), now, now-100, now)
+	}
+	var gone []Late
+	for begun := now; len(gone) == 0 && now < begun+330*second; {
+		now += 5 * second
+		w.SentBack(now)
+		gone = w.Gone(now)
+	}
+	if len(gone) != 1 || gone[0].Reason != Refused {
+		t.Errorf("gone: %v, want one sender that was refused", gone)
+	}
+}

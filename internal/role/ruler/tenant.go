@@ -229,8 +229,8 @@ func (t *tenantRules) put(c settings.Rules, files rulefiles.Set) error {
 	t.gate.halt()
 	err := t.rules.Update(c.Interval, files.Paths(), external, address, t.gate.iterate)
 	if err == nil && !t.begun {
-		t.begun = true
 		err = t.goOn(external, address)
+		t.begun = err == nil
 	}
 	entered := false
 	for _, group := range t.rules.RuleGroups() {
@@ -252,8 +252,8 @@ func (t *tenantRules) goOn(external labels.Labels, address string) error {
 	}
 	now := time.Now()
 	if senders != nil {
-		if err := t.waiting.watermark.Restore(senders, now.UnixMilli()); err != nil {
-			return err
+		if err := t.waiting.watermark.Restore(senders, now.UnixMilli()); err != nil { // the file's pages have no checksums
+			t.logger.Error("the saved senders are damaged: rules wait for senders that are heard again", "error", err)
 		}
 	}
 	t.waiting.watermark.Resume(now.UnixMilli())

@@ -29,6 +29,7 @@ type waiting struct {
 	mu     sync.Mutex
 	marks  watermark.Marks
 	looked time.Time // when marks were read
+	alive  time.Time // when watch last looked, by the wall clock
 	gone   []answer.LateSender
 	told   time.Time // when FreshetRulesWaiting was last sent; zero if it does not fire
 	began  time.Time // when it began to fire
@@ -40,6 +41,9 @@ const (
 	// marksAge is how old the watermark may be. Many groups may wait for it, and a tenant may have many
 	// senders.
 	marksAge = 100 * time.Millisecond
+
+	// standstill is how long watch, which looks each second, must not have looked for this process to have stood still.
+	standstill = 5 * time.Second
 
 	// mostGone is how many of the senders that are gone are kept for people.
 	mostGone = 100
@@ -71,8 +75,8 @@ func newWaiting(tenant string, o Options, reg prometheus.Registerer) *waiting {
 		Help: "Evaluations that were left out, because a group was more than 15 min or 600 evaluations behind. Rising: " +
 			"recordings have holes."})
 	w.left = f.NewCounter(prometheus.CounterOpts{Namespace: "freshet", Name: "rules_senders_gone_total",
-		Help: "Senders that were silent for rules.sender_timeout, so that rules no longer wait for them. Rising: senders " +
-			"die; the log and freshet rules name them."})
+		Help: "Senders that were silent for rules.sender_timeout, or whose old samples became no fewer in that time, so " +
+			"that rules no longer wait for them. Rising: senders die; the log and freshet rules name them."})
 	return w
 }
 
@@ -80,10 +84,23 @@ func newWaiting(tenant string, o Options, reg prometheus.Registerer) *waiting {
 func (w *waiting) current() watermark.Marks {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.lives(false)
 	if now := time.Now(); now.Sub(w.looked) >= marksAge || now.Before(w.looked) {
 		w.marks, w.looked = w.watermark.Marks(now.UnixMilli(), w.windows()), now
 	}
 	return w.marks
+}
+
+// lives tells the watermark if this process has stood still, before anything else looks at it. The caller holds w.mu.
+func (w *waiting) lives(watches bool) {
+	now := time.Now().Round(0) // a stopped machine stops the monotonic clock, too
+	if pause := now.Sub(w.alive); !w.alive.IsZero() && pause > standstill {
+		w.watermark.Paused(now.UnixMilli(), pause.Milliseconds())
+		watches = true
+	}
+	if watches {
+		w.alive = now
+	}
 }
 
 // staleGroups returns the groups that have been stale since `since` or longer; all if it is zero.
@@ -106,12 +123,15 @@ func (w *waiting) watch(ctx context.Context, t *tenantRules) {
 		case <-ctx.Done():
 			return
 		}
+		w.mu.Lock()
+		w.lives(true)
+		w.mu.Unlock()
 		now := time.Now()
 		for _, gone := range w.watermark.Gone(now.UnixMilli()) {
 			w.left.Inc()
-			t.logger.Warn("a sender is gone: rules no longer wait for its data", "sender", gone.Sender,
-				"silent_since", time.UnixMilli(gone.Since).UTC().Format(time.RFC3339))
 			w.keep(lateSender(gone))
+			t.logger.Warn("a sender is gone: rules no longer wait for its data", "sender", gone.Sender, "why",
+				reasons[gone.Reason], "since", time.UnixMilli(gone.Since).UTC().Format(time.RFC3339))
 		}
 		if alert := w.alert(now, t.staleAlert.Load()); alert != nil {
 			t.notifier.Send(alert)
@@ -166,6 +186,7 @@ func (w *waiting) alertLabels() labels.Labels {
 var reasons = map[watermark.Reason]string{
 	watermark.Silent:    "sends nothing",
 	watermark.Behind:    "sends a backlog",
+	watermark.Uneven:    "sends old samples besides fresh ones",
 	watermark.Refused:   "senders are asked to send again later",
 	watermark.Queued:    "a request waits to be written",
 	watermark.Unwritten: "windows wait for the journal",
