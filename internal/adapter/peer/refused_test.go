@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -62,6 +63,9 @@ func TestStrangersMakeRoom(t *testing.T) {
 	var strangers []net.Conn
 	for range 2 * mostConnections {
 		conn, err := net.Dial("tcp", b.address)
+		if errors.Is(err, syscall.ECONNRESET) {
+			continue // it has made room already
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,15 +77,22 @@ func TestStrangersMakeRoom(t *testing.T) {
 	a := &process{}
 	connect(t, a, Options{Name: "a", Credentials: nodeCredentials(t, secret(t), "a"),
 		Nodes: map[string]string{"b": b.address}, Self: func() Self { return selfOf("a") }})
-	if _, err := a.Leader(t.Context(), "b"); err != nil {
-		t.Errorf("while strangers take all connections, the call of a node failed: %v", err)
+	// Before its certificate is shown, a connection of node a may be the one that makes room. Then it comes again.
+	for deadline := time.Now().Add(patience); ; {
+		_, err := a.Leader(t.Context(), "b")
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("while strangers take all connections, the calls of a node fail: %v", err)
+		}
 	}
 	for _, conn := range strangers {
 		_ = conn.Close()
 	}
 	awaitOpen(t, b, 2) // those of node a
-	if n := refusals(b, refusedConnections); n > mostConnections+2 {
-		t.Errorf("%v connections were refused, want at most %v", n, mostConnections+2)
+	if n := refusals(b, refusedConnections); n > 2*mostConnections {
+		t.Errorf("%v connections were refused, want at most %v", n, 2*mostConnections)
 	}
 	a.end()
 	awaitOpen(t, b, 0)
