@@ -146,8 +146,9 @@ func (p *process) waitListening(t *testing.T) {
 	})
 }
 
-// The state of the only node that is left was outvoted before. It is recovered with a clear yes, takes writes, and
-// answers with a warning. Other nodes join with its data, and answer without it.
+// The state of the only node that is left was outvoted before, and it was healing: its data are set aside. It is
+// recovered from them with a clear yes, takes writes, and answers with a warning. Another node joins with its data, and
+// answers without the warning.
 func TestRecoverADamagedNode(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -161,6 +162,13 @@ func TestRecoverADamagedNode(t *testing.T) {
 	for _, node := range nodeNames {
 		c.kill(node)
 	}
+	aside := dataDir(t)
+	for _, name := range []string{"cluster.json", "tsdb", "groups", "events.db"} { // what a healing node sets aside
+		if err := os.Rename(filepath.Join(c.dirs["b"], name), filepath.Join(aside, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.dirs["b"] = aside
 	damage := []byte(`{"what":"its state is not that of most nodes","since":"2026-11-28T04:05:06Z"}`)
 	if err := os.WriteFile(filepath.Join(c.dirs["b"], "damaged.json"), damage, 0o640); err != nil {
 		t.Fatal(err)

@@ -78,6 +78,19 @@ type Damage struct {
 	Since time.Time `json:"since"` // when it was found
 }
 
+// HealFile says that this node heals, and how far it is: docs/format/cluster.md.
+const HealFile = "healing.json"
+
+// Healing is what HealFile says.
+type Healing struct {
+	// Voters are the other nodes that vote. It is empty if the log is damaged: the member cannot vote then, so the
+	// others do not lose it.
+	Voters []string `json:"voters,omitempty"`
+
+	Member uint64 `json:"member,string,omitempty"` // the old member
+	Aside  string `json:"aside,omitempty"`         // the directory with the old data; empty until the leader agrees
+}
+
 // ClusterDisk is the file system of a node's data directory.
 type ClusterDisk struct {
 	FreeBytes    uint64 `json:"free_bytes"`

@@ -73,6 +73,9 @@ func (r *recovery) run() (err error) {
 		return err
 	}
 	i, err := identity.Read(dir)
+	if err == nil {
+		err = r.checkHealing(i)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -116,6 +119,28 @@ func (r *recovery) run() (err error) {
 	_, err = fmt.Fprintf(r.out, "Node %s is the only one now, in recovery epoch %d. Start it. For each other node:\n"+
 		"  freshet cluster replace NODE      and start it with an empty directory and --cluster-join\n", i.Node, i.Epoch)
 	return err
+}
+
+// checkHealing refuses a node whose data are set aside, and which has not got those of another node yet.
+func (r *recovery) checkHealing(i *identity.Identity) error {
+	var h answer.Healing
+	err := files.ReadJSON(filepath.Join(r.dataDir, answer.HealFile), &h)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && h.Aside == "" {
+		return nil
+	}
+	aside := filepath.Join(r.dataDir, h.Aside)
+	switch {
+	case err != nil:
+		return err
+	case i.Member == h.Member:
+		return fmt.Errorf("the damaged data of node %s are being moved into %s: start the node, which moves the rest, and "+
+			"stop it once its log says that they are set aside", i.Node, aside)
+	case !i.Joined():
+		return fmt.Errorf("node %s has set its damaged data aside in %s, and has no others yet. If no other node is left, "+
+			"move that directory out of %s, run this command with it as --data-dir, and start the node with it", i.Node,
+			aside, r.dataDir)
+	}
+	return nil
 }
 
 // checkDamage refuses a node whose state was outvoted, unless the user wants it all the same.

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,4 +53,41 @@ func TestRecoverNamesTheDamage(t *testing.T) {
 	if !strings.Contains(out.String(), "since entry 64") {
 		t.Errorf("it printed %s, want the damage", &out)
 	}
+}
+
+// A node has set its damaged data aside to heal, and the nodes that it could get data from are lost. The command says
+// where the old data are and how to go on with them. It takes a node that is done with moving, and has joined again.
+func TestRecoverNamesTheDataThatAreSetAside(t *testing.T) {
+	path, old := nodeB(t)
+	dir, err := files.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	aside := filepath.Join(path, "damaged-20261128T040506Z")
+	heals := func(member uint64) {
+		t.Helper()
+		text := fmt.Sprintf(`{"voters":["a","c"],"member":"%d","aside":%q}`, member, filepath.Base(aside))
+		if err := os.WriteFile(filepath.Join(path, answer.HealFile), []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(what string, wants ...string) {
+		t.Helper()
+		r := recovery{dataDir: path, node: "b", cluster: old.Cluster, in: strings.NewReader(""), out: io.Discard}
+		err := r.run()
+		for _, want := range wants {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: the error is %v, want it to have %q", what, err, want)
+			}
+		}
+	}
+	heals(old.Member)
+	says("half of the data are moved", "moved into "+aside, "start the node")
+	heals(old.Member + 1)
+	says("the node has joined as a new member", "the only one of its cluster already")
+	heals(old.Member)
+	if _, err := identity.Prepare(dir, "b"); err != nil {
+		t.Fatal(err)
+	}
+	says("all data are moved", aside, "move that directory out of "+path, "--data-dir", "start the node with it")
 }

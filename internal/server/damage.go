@@ -253,23 +253,10 @@ func (s *server) readSkips() (all skip.List, err error) {
 	return all, err
 }
 
-// healFile says that this node heals, and how far it is: docs/format/cluster.md.
-const healFile = "healing.json"
-
-// healing is what healFile says.
-type healing struct {
-	// Voters are the other nodes that vote. It is empty if the log is damaged: the member cannot vote then, so the
-	// others do not lose it.
-	Voters []string `json:"voters,omitempty"`
-
-	Member uint64 `json:"member,string,omitempty"` // the old member
-	Aside  string `json:"aside,omitempty"`         // the directory with the old data; empty until the leader agrees
-}
-
 // readHealing returns nil if this node does not heal.
-func (s *server) readHealing() (*healing, error) {
-	h := new(healing)
-	err := files.ReadJSON(s.path(healFile), h)
+func (s *server) readHealing() (*answer.Healing, error) {
+	h := new(answer.Healing)
+	err := files.ReadJSON(s.path(answer.HealFile), h)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -41,12 +41,12 @@ var setAsideNames = []string{"tsdb", filepath.Dir(answer.GroupPath), eventsFile,
 
 var errHeals = errors.New("data of this node are damaged: start it again, and it gets the data of another node")
 
-func (s *server) writeHealing(h *healing) error {
+func (s *server) writeHealing(h *answer.Healing) error {
 	text, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}
-	return s.writeOnce(healFile, append(text, '\n'))
+	return s.writeOnce(answer.HealFile, append(text, '\n'))
 }
 
 // healLog makes the next start heal this node, whose log is damaged. It reports whether it will: a healed member whose
@@ -57,7 +57,7 @@ func (s *server) healLog() bool {
 	}
 	h, err := s.readHealing()
 	if err == nil && h == nil {
-		err = s.writeHealing(new(healing))
+		err = s.writeHealing(new(answer.Healing))
 	}
 	if err != nil {
 		s.logger.Error("this node cannot heal by itself", "error", err)
@@ -91,7 +91,7 @@ func (s *server) watchHealing(ctx context.Context) error {
 				}
 				continue
 			}
-			if err = s.writeHealing(&healing{Voters: voters}); err == nil {
+			if err = s.writeHealing(&answer.Healing{Voters: voters}); err == nil {
 				fault.Kill("noted")
 				return errHeals
 			}
@@ -110,7 +110,7 @@ func (s *server) removeAside(dir string) error {
 	}
 	fault.Kill("removed")
 	s.logger.Info("this node has healed; its old data are removed", "directory", dir)
-	return os.Remove(s.path(healFile))
+	return os.Remove(s.path(answer.HealFile))
 }
 
 // mayLeave returns why this node must not set its data aside; nil if it may.
@@ -189,7 +189,7 @@ func (s *server) heal(ctx context.Context) error {
 		}
 		if !agreed {
 			s.logger.Warn("this node is damaged, and stays as it is", "error", *s.stays.Load())
-			return os.Remove(s.path(healFile))
+			return os.Remove(s.path(answer.HealFile))
 		}
 		fault.Kill("agreed")
 		h.Member, h.Aside = i.Member, time.Now().UTC().Format("damaged-20060102T150405Z")
@@ -212,7 +212,7 @@ func (s *server) heal(ctx context.Context) error {
 }
 
 // askToLeave asks the leader to let a new member replace this one. It reports whether the leader agreed.
-func (s *server) askToLeave(ctx context.Context, h *healing) (agreed bool, err error) {
+func (s *server) askToLeave(ctx context.Context, h *answer.Healing) (agreed bool, err error) {
 	names := h.Voters
 	if len(names) == 0 {
 		names = s.otherNodes()
