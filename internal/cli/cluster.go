@@ -19,6 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/peer"
+	"github.com/freshet-io/freshet/internal/adapter/rulesets"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/identity"
@@ -451,6 +452,9 @@ func initCluster(dataDir, name string) (node *identity.Identity, withData bool, 
 	base := uint64(identity.BaseIndex)
 	if _, err := identity.Read(dir); errors.Is(err, identity.ErrNone) {
 		if withData, err = hasData(dataDir); err != nil {
+			return nil, false, err
+		}
+		if err := rulesets.CheckTakeover(filepath.Join(dataDir, "rules")); err != nil {
 			return nil, false, err
 		}
 		if withData {

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/identity"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
+	"github.com/freshet-io/freshet/internal/core/ruleset"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
@@ -117,6 +120,39 @@ func TestInitWithData(t *testing.T) {
 		if err := log.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A machine has more rules than a cluster keeps. No cluster is founded: its first start would fail, and without a
+// server no group can be deleted.
+func TestInitWithTooManyRules(t *testing.T) {
+	dir := t.TempDir()
+	sum := sha256.Sum256([]byte("n"))
+	path := filepath.Join(dir, "rules", "acme", hex.EncodeToString(sum[:])+".yaml")
+	for _, d := range []string{filepath.Join(dir, "tsdb"), filepath.Dir(path)} {
+		if err := os.MkdirAll(d, 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	initWith := func(annotation string) (code int, said string) {
+		t.Helper()
+		text := "{namespace: n, groups: [{name: g, rules: [{alert: a, expr: '1', annotations: {a: '" + annotation + "'}}]}]}"
+		if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		code, _, said = freshet(t, "cluster", "init", "--data-dir", dir, "--name", "a")
+		return code, said
+	}
+	code, said := initWith(strings.Repeat("x", ruleset.MaxKept))
+	if code == 0 || !strings.Contains(said, "more rules set by the API than a cluster keeps") ||
+		!strings.Contains(said, "start the server without a cluster, and delete groups") {
+		t.Errorf("with too many rules: exit code %d\n%.1000s", code, said)
+	}
+	if _, err := os.Stat(filepath.Join(dir, identity.File)); err == nil {
+		t.Error("with too many rules, a cluster is founded")
+	}
+	if code, said = initWith("few"); code != 0 {
+		t.Errorf("with fewer rules: exit code %d\n%s", code, said)
 	}
 }
 

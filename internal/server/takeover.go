@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"slices"
 	"time"
@@ -128,20 +127,16 @@ func (s *server) takeOverRules(state *member.Member) error {
 	if err != nil {
 		return err
 	}
-	const most = math.MaxInt
 	for _, tenant := range kept.Tenants() {
 		all := kept.List(tenant, "")
 		for _, namespace := range slices.Sorted(maps.Keys(all)) {
-			for i := range all[namespace] {
-				text, err := all[namespace][i].Text(namespace)
-				if err != nil {
-					return err
-				}
-				e := text.Entry(tenant)
-				e.MaxTenants, e.MaxGroups, e.MaxRules, e.MaxBytes = most, most, most, most
-				if err := state.RuleSets().Fold(&e); err != nil {
-					return fmt.Errorf("take over the rules set by the API: %w", err)
-				}
+			left, err := rulesets.Fold(state.RuleSets(), tenant, namespace, all[namespace])
+			if err != nil {
+				return fmt.Errorf("take over the rules set by the API: %w; to do so, remove cluster.json and groups", err)
+			}
+			for _, group := range left {
+				s.logger.Warn("a group of rules set by the API has no rules or no name: the cluster leaves it out",
+					"tenant", tenant, "namespace", namespace, "group", group)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -156,6 +157,51 @@ func Check(dir string) error {
 		}
 		return nil
 	})
+}
+
+// CheckTakeover returns an error unless a cluster can keep the groups in the files below `dir`, which may not exist. It
+// passes over damaged files, which Open moves aside.
+func CheckTakeover(dir string) error {
+	into := ruleset.NewKept()
+	return eachFile(dir, func(path string) error {
+		of := filepath.Base(filepath.Dir(path))
+		if path != filepath.Join(dir, of, filepath.Base(path)) || tenant.Check(of) != nil {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		f, _, err := parse(filepath.Base(path), text)
+		if err == nil {
+			_, err = Fold(into, of, f.Namespace, f.Groups)
+			return err
+		}
+		return nil
+	})
+}
+
+// Fold adds groups of a namespace to those that the nodes of a cluster keep. It leaves out groups without rules or
+// without a name, which evaluate nothing and which no checkpoint may have, and returns their names.
+func Fold(into *ruleset.Kept, tenant, namespace string, groups []ruleset.Group) (left []string, err error) {
+	const most = math.MaxInt
+	for i := range groups {
+		if len(groups[i].Rules) == 0 || groups[i].Name == "" {
+			left = append(left, groups[i].Name)
+			continue
+		}
+		text, err := groups[i].Text(namespace)
+		if err != nil {
+			return nil, err
+		}
+		e := text.Entry(tenant)
+		e.MaxTenants, e.MaxGroups, e.MaxRules, e.MaxBytes = most, most, most, most
+		if err := into.Fold(&e); err != nil {
+			return nil, fmt.Errorf("this machine has more rules set by the API than a cluster keeps: %w: start the server "+
+				"without a cluster, and delete groups by the API", err)
+		}
+	}
+	return left, nil
 }
 
 // Tenants returns the tenants that have rules, or had some since the start.

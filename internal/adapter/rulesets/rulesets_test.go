@@ -259,3 +259,21 @@ func TestASnapshotHasAllRules(t *testing.T) {
 	copied, _ := open(t, to)
 	copied.has(t, "acme", "a/g=x", "b/g=y")
 }
+
+// A group without rules, which only an edited file has, is left out of a cluster: no checkpoint could have it.
+func TestFoldLeavesOutGroupsWithoutRules(t *testing.T) {
+	kept := ruleset.NewKept()
+	empty := group(t, "empty", "1")
+	empty.Rules = nil
+	left, err := Fold(kept, "acme", "n", []ruleset.Group{empty, group(t, "full", "1")})
+	if err != nil || !slices.Equal(left, []string{"empty"}) {
+		t.Errorf("the groups %q are left out, error %v, want only the group empty", left, err)
+	}
+	restored := ruleset.NewKept()
+	if err := restored.Parse(kept.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if all := restored.Of("acme"); len(all) != 1 || all[0].Name != "full" {
+		t.Errorf("a checkpoint has the groups %v, want only the group full", all)
+	}
+}
