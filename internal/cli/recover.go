@@ -151,7 +151,8 @@ func (r *recovery) checkDamage() error {
 		return nil
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: the node is damaged, and the file does not say how. Recover from another node if one "+
+			"is left. If none is, remove the file: answers may lack samples then, without a warning", err)
 	}
 	since := d.Since.UTC().Format(time.DateTime)
 	if !r.doubtful {

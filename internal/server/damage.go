@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,8 +23,36 @@ import (
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/skip"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/filler"
 	"github.com/freshet-io/freshet/internal/role/group"
 )
+
+// checkNotes refuses a node's data directory in which a file about damage or healing cannot be read: without it, the
+// node would trust data that it must not trust.
+func (s *server) checkNotes() error {
+	if s.config.Cluster.Node == "" {
+		return nil
+	}
+	for _, note := range []struct {
+		name string
+		into any
+	}{
+		{answer.DamageFile, new(answer.Damage)},
+		{lostEventsFile, new(answer.Damage)},
+		{answer.HealFile, new(answer.Healing)},
+		{filler.AgainFile, new(filler.Old)},
+	} {
+		path := s.path(filepath.FromSlash(note.name))
+		if err := files.ReadJSON(path, note.into); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return conf.Mistake(fmt.Errorf("%s is damaged, so this node does not know which of its data are. If the other "+
+				"nodes of its cluster are well, empty the data directory, run `freshet cluster replace %s` at another one, and "+
+				"start with --cluster-join; if not, restore the file from a backup of the directory: %w", path,
+				s.config.Cluster.Node, err))
+		}
+	}
+	return nil
+}
 
 // readDamage reads whether an earlier process found this node's state damaged.
 func (s *server) readDamage() error {

@@ -229,7 +229,7 @@ func (s *server) fillAgain(ctx context.Context) error {
 	}
 	if old.Last == 0 {
 		if old, err = s.keepOld(); err != nil {
-			return err
+			return s.wayOut(err)
 		}
 	}
 	for {

@@ -1,14 +1,20 @@
 package server
 
 import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/role/filler"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // A member whose log is replaced does not forget its vote, unless the other log is of a later term.
@@ -50,5 +56,43 @@ func TestAFillKeepsTheVote(t *testing.T) {
 	}
 	if err := keepVote(filepath.Join(t.TempDir(), "moved"), &filler.Old{}); err != nil {
 		t.Errorf("the log is installed already: %v", err)
+	}
+}
+
+// The log of a node that is to be filled again is damaged, so its vote is not known. The node heals like any other with
+// a damaged log: it does not end with the same error at each start.
+func TestANodeWithADamagedLogIsNotFilledAgain(t *testing.T) {
+	s := &server{config: settings.Default(), logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	s.config.DataDir = t.TempDir()
+	s.config.Cluster.Nodes = []settings.NodeAddress{{Node: "a"}, {Node: "b"}, {Node: "c"}}
+	s.filler = filler.New(filler.Options{DataDir: s.config.DataDir, Logger: s.logger})
+	dir, err := files.Open(s.path(answer.GroupPath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := entrylog.Create(dir, entrylog.Options{}, entrylog.Base{Index: 7, Term: 3,
+		Members: &raftpb.ConfState{Voters: []uint64{1, 2, 3}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := dir.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := s.path(answer.GroupPath, entrylog.Files(names)[0].Name)
+	if err := os.WriteFile(path, make([]byte, 4096), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.filler.FillAgain(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.fillAgain(t.Context()); !errors.Is(err, entrylog.ErrDamaged) || !errors.Is(err, errHeals) {
+		t.Errorf("the start ends with %v, want it to say that the node heals", err)
+	}
+	if h, err := s.readHealing(); h == nil || err != nil {
+		t.Errorf("the next start does not heal the node: error %v", err)
 	}
 }

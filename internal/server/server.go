@@ -168,8 +168,8 @@ func newServer(
 	registry.MustRegister(log, buildGauge(build.This()),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, open := range []func() error{
-		s.findMemory, s.openSelf, s.openInherited, s.openRestarted, s.openDirectory, s.checkMounts, s.openIdentity,
-		s.readDamage, s.openFilling, s.openConnections, s.openNodes, s.openLedger,
+		s.findMemory, s.openSelf, s.openInherited, s.openRestarted, s.openDirectory, s.checkMounts, s.checkNotes,
+		s.openIdentity, s.readDamage, s.openFilling, s.openConnections, s.openNodes, s.openLedger,
 		s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP,
 		s.openCatalogue, s.openCollector, s.checkLeft,
 	} {

@@ -101,6 +101,9 @@ func (f *Filler) path(parts ...string) string {
 }
 
 const (
+	// AgainFile has what FillAgain and KeepOld write, below the data directory.
+	AgainFile = dirName + "/" + againName
+
 	dirName  = "fill"
 	dataName = "data"  // the files, below their paths in the data directory
 	partName = "part"  // a file that is being fetched
