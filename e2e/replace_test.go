@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -313,14 +314,15 @@ func TestTwoLossesAtOnce(t *testing.T) {
 }
 
 // Two of three nodes are lost for good, and the cluster goes on with the third one: it has everything that was
-// acknowledged, and takes writes again. The lost ones come back, and end. With empty directories they join again.
+// acknowledged, and takes writes again. The lost ones come back at the same time, and end: no write is lost or counted
+// twice. With empty directories they join again.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
 		return
 	}
 	c := startTrio(t)
-	w := c.startWriter("recovered", nil, "b")
+	w := c.startWriter("recovered", breathe, "b")
 	reach(time.Now().Add(2 * time.Second))
 	w.stop()
 	c.caughtUp()
@@ -332,17 +334,24 @@ func TestRecover(t *testing.T) {
 	c.vote("b", "b")
 	w.check("b")
 	again := c.startWriter("again", breathe, "b")
-	for _, node := range []string{"a", "c"} {
+	hits := c.startIncrements("unixgram", c.nodes["b"].Unixgram, "hits", 2)
+	var lost sync.WaitGroup
+	for _, node := range []string{"a", "c"} { // both at once: they are most nodes of the old cluster
 		m := c.machines[node]
 		serve := serveCommand(c.dirs[node], append(c.flags(), "--cluster-node", node, "--http-listen", m.address+":0",
 			"--distributor-otlp-grpc-listen", "", "--dogstatsd-udp", "")...)
 		cmd := m.command(serve.Path, serve.Args[1:]...)
-		timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-		out, err := cmd.CombinedOutput()
-		timer.Stop()
-		if err == nil || !strings.Contains(string(out), "the cluster was recovered without this node") {
-			t.Errorf("node %s comes back: %v\n%s", node, err, out)
-		}
+		lost.Go(func() {
+			timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+			out, err := cmd.CombinedOutput()
+			timer.Stop()
+			if err == nil || !strings.Contains(string(out), "the cluster was recovered without this node") {
+				t.Errorf("node %s comes back: %v\n%s", node, err, out)
+			}
+		})
+	}
+	lost.Wait()
+	for _, node := range []string{"a", "c"} {
 		eventually(t, 30*time.Second, "node "+node+" may be replaced", func() error {
 			_, err := c.cluster("b", "replace", node)
 			return err
@@ -353,9 +362,17 @@ func TestRecover(t *testing.T) {
 	c.vote("b", nodeNames...)
 	c.caughtUp()
 	again.stop()
+	hits.stop()
 	for _, node := range nodeNames {
 		w.check(node)
 		again.check(node)
+		eventually(t, time.Minute, "node "+node+" counts each increment once", func() error {
+			v, err := c.nodes[node].value("hits")
+			if err == nil && v != hits.sent {
+				err = fmt.Errorf("%v of %v increments are counted", v, hits.sent)
+			}
+			return err
+		})
 	}
 	c.statesAgree("b")
 	c.equal()
