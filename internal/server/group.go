@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
@@ -15,8 +13,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
-	"github.com/freshet-io/freshet/internal/core/replica"
-	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/role/distributor"
@@ -101,24 +97,6 @@ func (s *server) openGroup() error {
 			"took", time.Since(begun).Round(time.Millisecond))
 	}
 	return nil
-}
-
-// wayOut adds advice for the user to the error of a damaged log.
-func (s *server) wayOut(err error) error {
-	err = s.skippable(err)
-	if !errors.Is(err, entrylog.ErrDamaged) && !errors.Is(err, entrylog.ErrNone) && !errors.Is(err, replica.ErrDamaged) {
-		return err
-	}
-	if s.healLog() {
-		return fmt.Errorf("%w; %w", err, errHeals)
-	}
-	if s.inCluster() && len(s.config.Cluster.Nodes) > 1 {
-		return fmt.Errorf("%w; if the other nodes go on, they have all data: replace this node, since nothing in %s can "+
-			"mend it", err, s.path(answer.GroupPath))
-	}
-	return fmt.Errorf("%w; restore a backup by freshet restore, or move %s away and start without it: what is stored "+
-		"stays, but totals of counters restart at 0, totals of up/down counters are wrong from then on, and samples that "+
-		"only this directory has are lost", err, s.path(answer.GroupPath))
 }
 
 // told receives the parts of requests that are not samples.

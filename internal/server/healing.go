@@ -17,6 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/identity"
 	"github.com/freshet-io/freshet/internal/core/replica"
+	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/lib/fault"
 	"github.com/freshet-io/freshet/internal/lib/retry"
 	"github.com/freshet-io/freshet/internal/role/group"
@@ -47,6 +48,24 @@ func (s *server) writeHealing(h *answer.Healing) error {
 		return err
 	}
 	return s.writeOnce(answer.HealFile, append(text, '\n'))
+}
+
+// wayOut adds advice for the user to the error of a damaged log.
+func (s *server) wayOut(err error) error {
+	err = s.skippable(err)
+	if !errors.Is(err, entrylog.ErrDamaged) && !errors.Is(err, entrylog.ErrNone) && !errors.Is(err, replica.ErrDamaged) {
+		return err
+	}
+	if s.healLog() {
+		return fmt.Errorf("%w; %w", err, errHeals)
+	}
+	if s.inCluster() && len(s.config.Cluster.Nodes) > 1 {
+		return fmt.Errorf("%w; if the other nodes go on, they have all data: replace this node, since nothing in %s can "+
+			"mend it", err, s.path(answer.GroupPath))
+	}
+	return fmt.Errorf("%w; restore a backup by freshet restore, or move %s away and start without it: what is stored "+
+		"stays, but totals of counters restart at 0, totals of up/down counters are wrong from then on, and samples that "+
+		"only this directory has are lost", err, s.path(answer.GroupPath))
 }
 
 // healLog makes the next start heal this node, whose log is damaged. It reports whether it will: a healed member whose
