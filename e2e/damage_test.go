@@ -352,6 +352,13 @@ func TestDamagedEventsHeal(t *testing.T) {
 			t.Errorf("%s: node c did not find it", what)
 		}
 		c.haveEvents(want)
+		eventually(t, time.Minute, "the damaged file is removed", func() error {
+			left, err := filepath.Glob(filepath.Join(c.dirs["c"], "*damaged*"))
+			if err == nil && len(left) > 0 {
+				err = fmt.Errorf("there is %s", left)
+			}
+			return err
+		})
 	}
 }
 

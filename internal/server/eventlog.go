@@ -12,10 +12,14 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/boltfile"
 )
 
 const (
 	eventsFile = "events.db"
+
+	// damagedEventsFile is an eventsFile that was moved aside, since pages of it cannot be read.
+	damagedEventsFile = eventsFile + boltfile.Damaged
 
 	// lostEventsFile says that eventsFile was damaged, on a node whose events other nodes have: docs/format/cluster.md.
 	// Without it, a restart would take a new file, or one whose last write is lost, for all events.

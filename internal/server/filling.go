@@ -253,6 +253,9 @@ func (s *server) fillAgain(ctx context.Context) error {
 	if err := s.foundEvents(); err != nil {
 		return err
 	}
+	if err := os.Remove(s.path(damagedEventsFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	s.logger.Info("this node has the data of another node, and takes part again")
 	return s.filler.End()
 }

@@ -38,7 +38,8 @@ const (
 )
 
 // setAsideNames are the data that a member cannot keep when another member takes its place.
-var setAsideNames = []string{"tsdb", filepath.Dir(answer.GroupPath), eventsFile, lostEventsFile, answer.DamageFile}
+var setAsideNames = []string{"tsdb", filepath.Dir(answer.GroupPath), eventsFile, damagedEventsFile, lostEventsFile,
+	answer.DamageFile}
 
 var errHeals = errors.New("data of this node are damaged: start it again, and it gets the data of another node")
 

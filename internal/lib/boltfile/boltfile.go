@@ -99,7 +99,10 @@ func (d *DB) begin() error {
 	return nil
 }
 
-func (d *DB) movedTo() string { return d.path + ".damaged" }
+// Damaged is the end of the name to which a damaged file is moved.
+const Damaged = ".damaged"
+
+func (d *DB) movedTo() string { return d.path + Damaged }
 
 // tell tells the owner of the damage, once.
 func (d *DB) tell() error {
