@@ -55,7 +55,7 @@ $(WORKSPACE): Makefile
 
 test: clients $(WORKSPACE) ## install what the tests need, or name all of it, then run all of them
 	$(ALL) go test $(TEST_BUILD) -timeout 20m -count=1 $(TEST_FLAGS) $(PACKAGES)
-	$(ALL) go test -tags sim $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) -run TestMistakesAreFound ./sim
+	$(ALL) go test -tags sim $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) -run TestMistakesAreFound ./sim ./internal/core/marks ./internal/adapter/tsdb
 	FRESHET_GROUP_OF_ONE=1 go test -C e2e $(TEST_BUILD) -timeout 10m -count=1 $(TEST_FLAGS) -run '$(IN_A_GROUP)' .
 	bash examples/coverage/engine/install
 	go test -C examples/coverage $(TEST_BUILD) -timeout 5m -count=1 $(TEST_FLAGS) ./...

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
+	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/lib/pagefault"
 )
 
@@ -34,7 +35,7 @@ func (s *store) read(ctx context.Context) (*database, error) {
 	if s.closing || s.renewing {
 		return nil, ErrClosed
 	}
-	if hurt := s.hurt.Load(); hurt != nil && hurt.Damaged {
+	if hurt := s.hurt.Load(); hurt != nil && hurt.Damaged && !mutant.DamageRead {
 		return nil, hurt
 	}
 	if s.db == nil && s.opening == nil {

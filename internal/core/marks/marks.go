@@ -13,6 +13,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -186,7 +187,7 @@ func (c *Compared) judge(node string, index uint64, v *Verdict) {
 	for _, hash := range at {
 		same[hash]++
 	}
-	if 2*same[own] > len(at) {
+	if 2*same[own] > len(at) || mutant.OwnDigest {
 		v.Agreed = max(v.Agreed, index)
 		return
 	}

@@ -8,12 +8,14 @@ package mutant
 const (
 	BesideFlight = false
 	CommitGroups = false
+	DamageRead   = false
 	Hasty        = false
 	LocalClock   = false
 	NoSenders    = false
 	NoteAhead    = false
 	OldTerm      = false
 	OwnConfig    = false
+	OwnDigest    = false
 	PastCommit   = false
 	RemoveFirst  = false
 	Reopened     = false
