@@ -156,7 +156,6 @@ func TestInitWithTooManyRules(t *testing.T) {
 	}
 }
 
-// A node that is filled shows how far it is, and why a try failed.
 // Each node has its own name in the command that cluster init prints.
 func TestInitPrintsTheNodes(t *testing.T) {
 	for name, nodes := range map[string]string{
@@ -185,6 +184,7 @@ func TestClusterStatusOfTheScrub(t *testing.T) {
 	}
 }
 
+// A node that is filled shows how far it is, and why a try failed.
 func TestClusterStatusOfAFill(t *testing.T) {
 	server, _ := answering(t, http.StatusOK, `{"status":"success","data":{"leader":"a","nodes":[{"name":"d","part":"joining",
 "fill":{"from":"a","bytes":1073741824,"of_bytes":4294967296,"seconds":60,"eta_seconds":180.2,"failures":1,"error":"its disk"}},
