@@ -371,7 +371,7 @@ func (g *Group) copyEntries(to segment.FS, base, last uint64) error {
 // the entries behind it meanwhile. Only one call may run at a time. `last` is the last entry in the copied log, and all
 // entries that `others` may have copied are in it.
 func (g *Group) CopyWith(ctx context.Context, to segment.FS, others func() error) (last uint64, err error) {
-	base, reaches, err := g.Save(ctx)
+	base, _, err := g.Save(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("write a checkpoint: %w", err)
 	}
@@ -383,6 +383,9 @@ func (g *Group) CopyWith(ctx context.Context, to segment.FS, others func() error
 	if err := others(); err != nil {
 		return 0, err
 	}
-	last = max(reaches, g.Applied())
+	// Status, which is of the last tick, may lack entries that the stores have.
+	if _, last, err = g.Save(ctx); err != nil {
+		return 0, fmt.Errorf("write a checkpoint: %w", err)
+	}
 	return last, g.copyEntries(to, base, last)
 }

@@ -106,6 +106,8 @@ func TestABackupUnderLoad(t *testing.T) {
 			if pins := p.Status().LogPins; !slices.Equal(pins, []string{"backup"}) {
 				t.Errorf("the log says that it is pinned by %q", pins)
 			}
+			p.mustCount("a", "c", 1) // between two ticks
+			total++
 			for key, samples := range s.have {
 				copied.have[key] = maps.Clone(samples)
 			}
