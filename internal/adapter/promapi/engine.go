@@ -27,6 +27,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/pagefault"
 	"github.com/freshet-io/freshet/internal/lib/turns"
+	"github.com/freshet-io/freshet/internal/lib/untraced"
 )
 
 // Engine is Prometheus' query engine behind guards. It refuses queries that could take the process
@@ -326,9 +327,6 @@ func (e *Engine) count(err error) {
 // ownTraced is the shortest time of one of Freshet's own queries that is traced.
 const ownTraced = 10 * time.Millisecond
 
-// untraced is a span that is not sampled: adapter/tracing makes none below it.
-var untraced = trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
-
 // traced begins the query's trace. The caller calls `ended` with the query's error.
 //
 // There may be hundreds of queries of rules in a second, nearly all of which take less than a millisecond, and their
@@ -346,7 +344,7 @@ func (q *query) traced(ctx context.Context) (_ context.Context, ended func(error
 		return ctx, func(err error) { end(span, err) }
 	}
 	began := time.Now()
-	return trace.ContextWithSpanContext(ctx, untraced), func(err error) {
+	return untraced.NewContext(ctx), func(err error) {
 		if time.Since(began) >= ownTraced {
 			_, span := q.span(ctx, trace.WithTimestamp(began), trace.WithNewRoot())
 			end(span, err)

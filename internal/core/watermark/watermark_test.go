@@ -325,11 +325,20 @@ func TestSendersAreBounded(t *testing.T) {
 	}
 }
 
+// expected returns a tenant with a sender that has sent fresh samples ten times, each 15 s, and the present.
+func expected() (w *Tenant, now int64) {
+	w, now = NewTenant(300*second), 1_700_000_000_000
+	for range 10 {
+		now += 15 * second
+		w.Written(named("a"), now, now-100, now)
+	}
+	return w, now
+}
+
 // A sender that sends old samples besides fresh ones for good drains no backlog. Rules wait for its old samples until
 // the timeout, and then only when they have become rare and come again.
 func TestOldSamplesBesidesFreshOnes(t *testing.T) {
-	w := NewTenant(300 * second)
-	now := int64(1_700_000_000_000)
+	w, now := expected()
 	rounds := func(n int, old int64) (behind int) {
 		for range n {
 			now += 15 * second
@@ -343,7 +352,6 @@ func TestOldSamplesBesidesFreshOnes(t *testing.T) {
 		}
 		return behind
 	}
-	rounds(10, 0)
 	if n := rounds(20, 600*second); n < 19 {
 		t.Errorf("in the first five minutes, rules wait %d of 20 times", n)
 	}
@@ -365,12 +373,7 @@ func TestOldSamplesBesidesFreshOnes(t *testing.T) {
 
 // A backlog that shrinks is one, however long it takes.
 func TestASlowBacklog(t *testing.T) {
-	w := NewTenant(300 * second)
-	now := int64(1_700_000_000_000)
-	for range 10 {
-		now += 15 * second
-		w.Written(named("a"), now, now-100, now)
-	}
+	w, now := expected()
 	for lag := int64(3600 * second); lag > 60*second; lag -= second {
 		now += 5 * second
 		w.Written(named("a"), now, now-lag, now)
@@ -382,12 +385,7 @@ func TestASlowBacklog(t *testing.T) {
 
 // While this process stands still, no sender can be heard. That time does not count.
 func TestAPausedProcess(t *testing.T) {
-	w := NewTenant(300 * second)
-	now := int64(1_700_000_000_000)
-	for range 10 {
-		now += 15 * second
-		w.Written(named("a"), now, now-100, now)
-	}
+	w, now := expected()
 	now += 360 * second
 	w.Paused(now, 359*second)
 	if gone, m := w.Gone(now), w.Marks(now, now); len(gone) > 0 || len(m.Late) != 1 || m.Late[0].Reason != Silent {
@@ -401,12 +399,7 @@ func TestAPausedProcess(t *testing.T) {
 
 // A sender that is not heard because it was asked to send again later is not called silent.
 func TestRefusedSendersAreGone(t *testing.T) {
-	w := NewTenant(300 * second)
-	now := int64(1_700_000_000_000)
-	for range 10 {
-		now += 15 * second
-		w.Written(named("a"), now, now-100, now)
-	}
+	w, now := expected()
 	var gone []Late
 	for begun := now; len(gone) == 0 && now < begun+330*second; {
 		now += 5 * second

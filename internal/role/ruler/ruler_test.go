@@ -285,24 +285,31 @@ func groupsOf(groups ...string) rulefiles.Set {
 	return all
 }
 
+// withSets returns a ruler with the given rules, whose results nobody keeps.
+func withSets(t *testing.T, o Options) *Ruler {
+	t.Helper()
+	p := parser.NewParser(parser.Options{})
+	o.Config, o.Parser, o.Engine = settings.DefaultRules(), p, promql.NewEngine(promql.EngineOpts{Parser: p})
+	o.Distributor, o.Watermarks, o.ExternalURL = &taker{}, new(watermark.All), &url.URL{}
+	o.Windows = func() int64 { return time.Now().UnixMilli() }
+	o.States = &process{disk: &disk{groups: map[rulestate.Key][]byte{}}}
+	o.Registry, o.Logger = prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
+	r, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // In a cluster, any node takes rules, and the one that leads puts them in force. A node that lacks some of them does
 // not begin: it would begin alerts of these rules anew.
 func TestTheLeaderPutsRulesOfOtherNodesInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sets, p := &setByAPI{}, parser.NewParser(parser.Options{})
+		sets := &setByAPI{}
 		sets.set("acme", "n/before")
 		sets.lag(errors.New("lags"))
 		var leads atomic.Bool
-		r, err := New(Options{
-			Config: settings.DefaultRules(), Sets: sets, Shared: sets, Leads: leads.Load, Parser: p,
-			Engine: promql.NewEngine(promql.EngineOpts{Parser: p}), Distributor: &taker{}, Watermarks: new(watermark.All),
-			Windows: func() int64 { return time.Now().UnixMilli() }, ExternalURL: &url.URL{},
-			States: &process{disk: &disk{groups: map[rulestate.Key][]byte{}}}, Registry: prometheus.NewRegistry(),
-			Logger: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := withSets(t, Options{Sets: sets, Shared: sets, Leads: leads.Load})
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = r.Run(ctx) })
@@ -335,17 +342,7 @@ func TestTheLeaderPutsRulesOfOtherNodesInForce(t *testing.T) {
 // are. A namespace with the name of a file takes nothing from the file.
 func TestRulesOfFilesAndOfTheAPIAreSideBySide(t *testing.T) {
 	sets := &setByAPI{}
-	p := parser.NewParser(parser.Options{})
-	r, err := New(Options{
-		Config: settings.DefaultRules(), Files: Files{"acme": groupsOf("a.yaml/g")}, Sets: sets, Parser: p,
-		Engine: promql.NewEngine(promql.EngineOpts{Parser: p}), Distributor: &taker{}, Watermarks: new(watermark.All),
-		Windows: func() int64 { return time.Now().UnixMilli() }, ExternalURL: &url.URL{},
-		States: &process{disk: &disk{groups: map[rulestate.Key][]byte{}}}, Registry: prometheus.NewRegistry(),
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := withSets(t, Options{Files: Files{"acme": groupsOf("a.yaml/g")}, Sets: sets})
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = r.Run(ctx) })

@@ -22,11 +22,11 @@ import (
 	"github.com/prometheus/prometheus/notifier"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/rules"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/freshet-io/freshet/internal/adapter/rulefiles"
 	"github.com/freshet-io/freshet/internal/core/rulestate"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/untraced"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -93,9 +93,7 @@ func newTenantRules(o Options, name string) (*tenantRules, error) {
 
 	var finding context.Context
 	// A query that is slow has a trace of its own: see promapi.
-	untraced := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
-	t.ctx, t.cancel = context.WithCancel(
-		trace.ContextWithSpanContext(tenant.NewContext(context.Background(), name), untraced))
+	t.ctx, t.cancel = context.WithCancel(untraced.NewContext(tenant.NewContext(context.Background(), name)))
 	finding, t.stopFinder = context.WithCancel(context.Background())
 	t.sending, t.endSends = context.WithCancel(context.Background())
 
