@@ -1,7 +1,6 @@
 package tiling
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -78,22 +77,36 @@ func (r *replays) Replaying() []string {
 // Replayed waits until the stores of a tenant have all requests from before the start. If a store does not take
 // them, Replayed returns the reason at once; the store's answers then lack samples.
 func (r *replays) Replayed(ctx context.Context, tenant string) error {
-	return cmp.Or(r.replayed(ctx, tenant), r.replayed(ctx, write.QueueOf(tenant, true)))
+	r.mu.Lock()
+	raw, results := r.queues[tenant], r.queues[write.QueueOf(tenant, true)]
+	r.mu.Unlock()
+	for raw != nil || results != nil {
+		var err error
+		select {
+		case <-raw.end():
+			raw, err = nil, r.errOf(raw)
+		case <-results.end():
+			results, err = nil, r.errOf(results)
+		case <-ctx.Done():
+			err = fmt.Errorf("wait until requests from before the start are stored: %w", context.Cause(ctx))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (r *replays) replayed(ctx context.Context, queue string) error {
-	r.mu.Lock()
-	one := r.queues[queue]
-	r.mu.Unlock()
-	if one == nil {
-		return nil
-	}
-	select {
-	case <-one.ended:
-	case <-ctx.Done():
-		return fmt.Errorf("wait until requests from before the start are stored: %w", context.Cause(ctx))
-	}
+func (r *replays) errOf(one *replay) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return one.err
+}
+
+// end returns a channel that is closed when the replay has ended or failed; nil for no replay.
+func (one *replay) end() <-chan struct{} {
+	if one == nil {
+		return nil
+	}
+	return one.ended
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // A waiting query ends when the requests are stored, or when the store first fails. Later queries get
@@ -49,6 +51,32 @@ func TestReplays(t *testing.T) {
 		leave(full)
 		if err := o.Replayed(gone, "a"); !errors.Is(err, full) {
 			t.Error(err)
+		}
+	})
+}
+
+// A query waits for the store of senders' samples and for that of results. The failure of one ends it at once, whatever
+// the other one does.
+func TestReplaysOfBothStores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := errors.New("full")
+		results := write.QueueOf("a", true)
+		for _, queues := range [][2]string{{"a", results}, {results, "a"}} {
+			o := NewOpen(nil)
+			o.BeginReplay(queues[0])
+			o.BeginReplay(queues[1])
+			done := make(chan error, 1)
+			go func() { done <- o.Replayed(t.Context(), "a") }()
+			o.FailReplay(queues[0], full)
+			synctest.Wait()
+			if len(done) != 1 || !errors.Is(<-done, full) {
+				t.Errorf("the failure of %s did not end the query, which waits for %s, too", queues[0], queues[1])
+			}
+			o.EndReplay(queues[0])
+			o.EndReplay(queues[1])
+			if err := o.Replayed(t.Context(), "a"); err != nil {
+				t.Errorf("once both stores have their requests: %v", err)
+			}
 		}
 	})
 }
