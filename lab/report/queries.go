@@ -19,8 +19,14 @@ type Queries struct {
 type Query struct {
 	Text  string      `json:"text"`
 	Hours float64     `json:"hours"` // its time range; 0 for a query at one time
-	Goal  float64     `json:"goal_cpu_ms,omitempty"`
+	Goals QueryGoals  `json:"goals_cpu_ms,omitzero"`
 	Costs []QueryCost `json:"costs"`
+}
+
+// QueryGoals are what Freshet may spend on a query, in ms of CPU time; 0 means no goal.
+type QueryGoals struct {
+	Most float64 `json:"must"`
+	Aim  float64 `json:"aim"` // below Most, and missing it is no failure
 }
 
 // QueryCost is what a database spends on a query. The list has one value for each run.
@@ -31,11 +37,11 @@ type QueryCost struct {
 }
 
 // Query returns the query with this text, and adds it if there is none.
-func (q *Queries) Query(text string, hours, goal float64) *Query {
+func (q *Queries) Query(text string, hours float64, goals QueryGoals) *Query {
 	i := slices.IndexFunc(q.Queries, func(one Query) bool { return one.Text == text })
 	if i < 0 {
 		i = len(q.Queries)
-		q.Queries = append(q.Queries, Query{Text: text, Hours: hours, Goal: goal})
+		q.Queries = append(q.Queries, Query{Text: text, Hours: hours, Goals: goals})
 	}
 	return &q.Queries[i]
 }
@@ -50,11 +56,11 @@ func (q *Query) Cost(name string, group Group) *QueryCost {
 	return &q.Costs[i]
 }
 
-// names returns the names of all databases, in the order of the page.
-func (q *Queries) names() (names []string) {
+// names returns the names of the databases of a group, in the order of the page.
+func (q *Queries) names(of Group) (names []string) {
 	for i := range q.Queries {
 		for _, c := range q.Queries[i].Costs {
-			if !slices.Contains(names, c.Name) {
+			if c.Group == of && !slices.Contains(names, c.Name) {
 				names = append(names, c.Name)
 			}
 		}
@@ -62,31 +68,59 @@ func (q *Queries) names() (names []string) {
 	return names
 }
 
+// millis returns what a database spends, for each run; nil if the query was not measured there.
+func (q *Query) millis(name string) []float64 {
+	i := slices.IndexFunc(q.Costs, func(c QueryCost) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return q.Costs[i].Millis
+}
+
+// queries has a row for each query: the costs, Freshet's costs as ratios to the peers in the same run, and the goals.
 func (r *Results) queries() string {
 	q := r.Queries
 	if q == nil || len(q.Queries) == 0 {
 		return notMeasured
 	}
-	names := q.names()
+	peers, all := q.names(Peer), q.names(Ours)
+	if len(all) == 0 {
+		return notMeasured
+	}
+	ours := all[0]
 	head := []string{"query", "time range"}
-	for _, name := range names {
+	for _, name := range append(slices.Clone(peers), all...) {
 		head = append(head, name+", CPU ms:")
 	}
+	for _, name := range peers {
+		head = append(head, "ratio to "+name+":")
+	}
+	head = append(head, "must:", "aim:")
 	var rows [][]string
 	for i := range q.Queries {
 		one := &q.Queries[i]
 		row := []string{"`" + one.Text + "`", timeRange(one.Hours)}
-		for _, name := range names {
-			i := slices.IndexFunc(one.Costs, func(c QueryCost) bool { return c.Name == name })
-			if i < 0 {
-				row = append(row, "")
-				continue
-			}
-			row = append(row, withSpread(one.Costs[i].Millis, significant))
+		for _, name := range append(slices.Clone(peers), all...) {
+			row = append(row, ifAny(one.millis(name), significant))
 		}
-		rows = append(rows, row)
+		for _, name := range peers {
+			row = append(row, ifAny(ratios(one.millis(ours), one.millis(name)), two))
+		}
+		rows = append(rows, append(row, bound(one.millis(ours), one.Goals.Most), bound(one.millis(ours), one.Goals.Aim)))
 	}
 	return measured(q.Date, q.Machine, q.Versions) + table(head, rows)
+}
+
+// bound returns an upper bound with its verdict unless it is reached; an empty text if there is none.
+func bound(runs []float64, most float64) string {
+	if most == 0 {
+		return ""
+	}
+	text := significant(most)
+	if v := verdictOfRuns(runs, atMost(most)); v != Reached {
+		text += fmt.Sprintf(", **%s**", v)
+	}
+	return text
 }
 
 func timeRange(hours float64) string {
@@ -107,9 +141,10 @@ func (r *Results) queryGoals() (rows [][]string) {
 	for i := range r.Queries.Queries {
 		q := &r.Queries.Queries[i]
 		for _, c := range q.Costs {
-			if c.Group == Ours && q.Goal > 0 {
+			if c.Group == Ours && q.Goals.Most > 0 {
 				rows = append(rows, runsRow("queries", fmt.Sprintf("CPU ms of `%s` over %s", q.Text, timeRange(q.Hours)),
-					c.Millis, significant, fmt.Sprintf("at most %.0f", q.Goal), atMost(q.Goal)))
+					c.Millis, significant, fmt.Sprintf("at most %.0f, better %.0f", q.Goals.Most, q.Goals.Aim),
+					atMost(q.Goals.Most)))
 			}
 		}
 	}
