@@ -9,6 +9,7 @@
 //	dashboards.go   writes while dashboards are refreshed
 //	cost.go         the cost of a load to each receiver
 //	scale.go        large numbers of contexts
+//	memory.go       what a context of a whole server takes
 //	rate.go         the highest rate without loss
 //	idle.go         what an idle receiver spends
 //	queries.go      what databases spend on queries
@@ -65,7 +66,7 @@ const usage = `Measures what receiving metrics costs, on this machine and in one
   go run -C lab . -write                     and write docs/performance.md, which is what make lab does
   go run -C lab . -quick                     the most important parts in about five minutes, for a rough result
   go run -C lab . -only udp-1-40k,idle       parts
-  go run -C lab . -write -only remotewrite   measure remote write alone, or techniques, fairness, rules, dashboards, and write that on the page
+  go run -C lab . -write -only remotewrite   measure remote write alone, or another part of a section of its own, and write that on the page
   go run -C lab . -render                    write the page again from its results
 
 `
@@ -186,6 +187,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if l.wants(queryPart) {
 			all.Queries = l.results.Queries
+		}
+		if l.wants(memoryPart) {
+			all.Memory = l.results.Memory
 		}
 		l.results = all
 	}

@@ -14,7 +14,8 @@ import (
 // standAlone reports whether all wanted parts stand alone: the page does not compare them with other
 // parts. Such parts may be measured on another day than the rest of the page.
 func standAlone(parts []string) bool {
-	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart}
+	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart,
+		memoryPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
 }
 
@@ -52,7 +53,7 @@ func (l *lab) peers(w *workload) (all []receiver) {
 // parts are the parts that can be measured alone.
 var parts = []string{
 	"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", techniquesPart,
-	remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart,
+	remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart, memoryPart,
 }
 
 // newLab builds the programs and returns a lab that measures them.
@@ -146,6 +147,9 @@ func (l *lab) measure(ctx context.Context) error {
 	}
 	if l.wants(queryPart) && (!l.brief || len(l.only) > 0) {
 		steps = append(steps, l.querySteps()...)
+	}
+	if l.wants(memoryPart) && (!l.brief || len(l.only) > 0) {
+		steps = append(steps, l.memorySteps()...)
 	}
 	steps = append(steps, l.costSteps(l.peers)...)
 	if l.wants(techniquesPart) {

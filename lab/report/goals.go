@@ -40,6 +40,7 @@ func (r *Results) goals() string {
 	rows = append(rows, r.clusterGoals()...)
 	rows = append(rows, r.queryGoals()...)
 	rows = append(rows, r.rulesGoals()...)
+	rows = append(rows, r.memoryBounds()...)
 	return table([]string{"goal", "measured", "is:", "must be"}, grouped(rows))
 }
 

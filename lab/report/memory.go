@@ -1,82 +1,80 @@
 package report
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// mostContexts returns the load with the most contexts.
-func (r *Results) mostContexts() (most Load) {
-	for _, l := range r.Loads {
-		if l.Contexts >= most.Contexts {
-			most = l
-		}
-	}
-	return most
+// Memory says what a whole server spends on each series, context and tenant that it holds. It may be measured
+// on another day than the rest.
+type Memory struct {
+	Date     string    `json:"date"` // UTC
+	Machine  Machine   `json:"machine"`
+	Versions []Version `json:"versions"`
+
+	Figures []Figure `json:"figures"`
 }
 
-// memory returns the table of memory under the load with the most contexts.
+// Figure is something that was measured in several runs. It has a bound that it must keep, and a lower one
+// that we aim for.
+type Figure struct {
+	What string    `json:"what"`
+	Unit string    `json:"unit"`
+	Must float64   `json:"must"`
+	Aim  float64   `json:"aim"`
+	Runs []float64 `json:"runs"`
+}
+
+// Add adds a run to the figure with the same text and unit, or begins the figure.
+func (m *Memory) Add(f Figure) {
+	i := slices.IndexFunc(m.Figures, func(g Figure) bool { return g.What == f.What && g.Unit == f.Unit })
+	if i < 0 {
+		m.Figures = append(m.Figures, f)
+		return
+	}
+	m.Figures[i].Runs = append(m.Figures[i].Runs, f.Runs...)
+}
+
+// number returns v as text: a whole number, or a small one with two digits after the decimal point.
+func (f Figure) number(v float64) string {
+	if max(f.Must, v) < 100 {
+		return two(v)
+	}
+	return thousands(v)
+}
+
+// bound returns a bound as text, in the digits in which it was set.
+func bound(v float64) string {
+	if v < 100 {
+		return fmt.Sprint(v)
+	}
+	return thousands(v)
+}
+
 func (r *Results) memory() string {
-	most := r.mostContexts()
+	if r.Memory == nil || len(r.Memory.Figures) == 0 {
+		return notMeasured
+	}
 	var rows [][]string
-	for _, c := range most.Costs {
-		allocations := ""
-		if len(c.Allocations) > 0 {
-			allocations = fmt.Sprintf("%.5f", Median(c.Allocations))
+	for _, f := range r.Memory.Figures {
+		must := bound(f.Must)
+		if v := verdictOfRuns(f.Runs, atMost(f.Must)); v != Reached {
+			must += fmt.Sprintf(", **%s**", v)
 		}
-		rows = append(rows, []string{c.Name, withSpread(c.Resident, megabytes), allocations})
+		rows = append(rows, []string{f.What, f.Unit, withSpread(f.Runs, f.number), must, bound(f.Aim)})
 	}
-	return table([]string{"receiver, " + thousands(float64(most.Contexts)) + " contexts", "resident MB:",
-		"allocations a metric:"}, rows)
+	return measured(r.Memory.Date, r.Memory.Machine, r.Memory.Versions) +
+		table([]string{"what", "figure", "is:", "must be at most:", "aim:"}, grouped(rows))
 }
 
-func (r *Results) scale() string {
-	var rows [][]string
-	row := func(name, value string, args ...any) {
-		rows = append(rows, []string{name, fmt.Sprintf(value, args...)})
+func (r *Results) memoryBounds() (rows [][]string) {
+	if r.Memory == nil {
+		return nil
 	}
-	if m := r.Scale.Million; m != nil {
-		row(thousands(float64(m.Contexts))+" live contexts, resident memory",
-			"%s MB before, %s MB with them: %.0f bytes a context",
-			megabytes(m.ResidentBefore), megabytes(m.ResidentAfter), m.ResidentEntry())
-		row("the same, heap in use", "%s MB before, %s MB with them: %.0f bytes a context", megabytes(m.HeapBefore),
-			megabytes(m.HeapAfter), m.HeapEntry())
+	for _, f := range r.Memory.Figures {
+		rows = append(rows,
+			runsRow(f.What, f.Unit, f.Runs, f.number, fmt.Sprintf("at most %s, better %s", bound(f.Must), bound(f.Aim)),
+				atMost(f.Must)))
 	}
-	for _, s := range r.Scale.storms() {
-		row(s.name, "%s", s.sentence())
-	}
-	return table([]string{"", ""}, rows)
-}
-
-// namedStorm is a storm with its name in the tables.
-type namedStorm struct {
-	name          string
-	ofNewContexts bool
-	*Storm
-}
-
-// storms returns the storms that were measured.
-func (s Scale) storms() (all []namedStorm) {
-	if s.Flush != nil {
-		all = append(all, namedStorm{"flushing a million contexts each second under load", false, s.Flush})
-	}
-	if s.Storm != nil {
-		all = append(all, namedStorm{"a storm of new contexts", true, s.Storm})
-	}
-	return all
-}
-
-func (s Storm) rate() string {
-	return fmt.Sprintf("%s metrics a second for %.0f s", thousands(s.Rate), s.Seconds)
-}
-
-func (s Storm) sentence() string {
-	text := s.rate()
-	if s.NewContexts > 0 {
-		text += fmt.Sprintf(", %s of them of new contexts", thousands(s.NewContexts))
-	}
-	text += fmt.Sprintf(": %s sent, %s received, %s datagrams dropped by the kernel",
-		thousands(float64(s.Sent)), thousands(float64(s.Received)), thousands(float64(s.KernelDropped)))
-	if s.Folded > 0 || s.Refused > 0 {
-		text += fmt.Sprintf("; %s counted in the series of those without a place, %s refused",
-			thousands(float64(s.Folded)), thousands(float64(s.Refused)))
-	}
-	return text + fmt.Sprintf("; the ledger differs by %d", s.Difference)
+	return rows
 }

@@ -18,6 +18,7 @@ var sections = []struct {
 	{"costs", (*Results).costs},
 	{"idle", (*Results).idle},
 	{"rates", (*Results).rates},
+	{"receivers", (*Results).receivers},
 	{"memory", (*Results).memory},
 	{"scale", (*Results).scale},
 	{"techniques", (*Results).techniques},

@@ -12,8 +12,9 @@
 //	queries.go      what databases spend on queries
 //	fairness.go     other tenants while one sends far too much
 //	rules.go        databases that evaluate rules
+//	memory.go       what a series, a context and a tenant take
 //	remotewrite.go  databases
-//	memory.go       memory and large numbers of contexts
+//	scale.go        a collector's memory, and large numbers of contexts
 //	plot.go         plots
 //	clock.go        the CPU time of a process
 //	verdict.go      what a run shows about a goal
@@ -47,6 +48,7 @@ type Results struct {
 	Cluster     *Cluster     `json:"cluster,omitempty"`
 	Queries     *Queries     `json:"queries,omitempty"`
 	Rules       *Rules       `json:"rules,omitempty"`
+	Memory      *Memory      `json:"memory,omitempty"`
 
 	LeftOut []string `json:"left_out,omitempty"` // parts that were wanted but not measured, and why
 }

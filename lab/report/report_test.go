@@ -153,6 +153,12 @@ func sample() *Results {
 						PerSecond: []float64{1e4}, Fresh: []float64{1300}},
 				},
 			}},
+		Memory: &Memory{Date: "2026-11-28", Machine: Machine{CPU: "A seventh", Cores: 2},
+			Versions: []Version{{"Freshet", "v7"}},
+			Figures: []Figure{
+				{What: "a context", Unit: "bytes", Must: 6000, Aim: 4000, Runs: []float64{5500, 5900, 5300}},
+				{What: "a context", Unit: "CPU us a tile", Must: 3, Aim: 1.5, Runs: []float64{2.5}},
+			}},
 		Queries: &Queries{Date: "2026-11-28", Machine: Machine{CPU: "A sixth", Cores: 2},
 			Versions: []Version{{"Freshet", "v6"}}, Repeats: 5, Queries: []Query{
 				{Text: "sum(x)", Hours: 6, Goals: QueryGoals{Most: 190, Aim: 108}, Costs: []QueryCost{
@@ -245,6 +251,9 @@ func TestTables(t *testing.T) {
 			"p99 |  | 25 (20-30) |",
 		"queries of dashboards": "| Prometheus | 265 (260-270) | 1250 (1200-1300) | 480 " +
 			"| 3 | 0 | 0 | 0 |",
+		"memory, with its bounds":      "| a context | bytes | 5,500 (5,300-5,900) | 6,000 | 4,000 |",
+		"a small bound in its digits":  "|  | CPU us a tile | 2.50 | 3 | 1.5 |",
+		"memory among the other goals": "| a context | bytes | 5,500 (5,300-5,900) | at most 6,000, better 4,000 |",
 		"three nodes": "|  | three nodes | 4.4 (4.0-4.8) | 1.6 (1.5-1.6) | 2.9 (2.5-3.2) | 2.1 (2.0-2.2) | " +
 			"9.0 (9.0-9.0) / 55 (50-60) |  | 1,000,000 | 0 |",
 		"one machine beside them": "| windows | one machine | 9.0 |  |  |  |  | 1100 | 10,000 | 0 |",
@@ -370,6 +379,8 @@ func TestMissedGoals(t *testing.T) {
 			"runs in which others took more than 5 % of the processors | 1 | 0, **missed** |"},
 		"dear nodes": {func(r *Results) { r.Cluster.Loads[1].Three.Seconds = []float64{46.8} },
 			"| 5.20 | at most 5.00, better 4.00, **missed** |"},
+		"contexts that take much memory": {func(r *Results) { r.Memory.Figures[0].Runs = []float64{6001} },
+			"| 6,001 | at most 6,000, better 4,000, **missed** |"},
 		"stale windows": {func(r *Results) { r.Cluster.Loads[1].Three.Fresh = []float64{1600} },
 			"| 1600 | at most 1500, **missed** |"},
 		"a sample that a node lacks": {func(r *Results) { r.Cluster.Loads[0].Three.Found-- }, "| 1 | 0, **missed** |"},
@@ -615,5 +626,20 @@ func TestRunsOfRemoteWriteAreAdded(t *testing.T) {
 		{ID: "v2", Costs: []WriteCost{{Name: "a", Group: Ours}}}}
 	if !reflect.DeepEqual(w.Loads, want) {
 		t.Errorf("got %+v\nwant %+v", w.Loads, want)
+	}
+}
+
+// A second run of a figure joins the first one.
+func TestFiguresOfSeveralRuns(t *testing.T) {
+	var m Memory
+	for _, v := range []float64{5, 7} {
+		m.Add(Figure{What: "a context", Unit: "bytes", Runs: []float64{v}})
+		m.Add(Figure{What: "a context", Unit: "us", Runs: []float64{v / 10}})
+	}
+	want := []Figure{
+		{What: "a context", Unit: "bytes", Runs: []float64{5, 7}}, {What: "a context", Unit: "us", Runs: []float64{.5, .7}},
+	}
+	if !reflect.DeepEqual(m.Figures, want) {
+		t.Errorf("got %v, want %v", m.Figures, want)
 	}
 }
