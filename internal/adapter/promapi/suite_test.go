@@ -67,7 +67,7 @@ func (e *suiteEngine) compare(ctx context.Context, text string, q storage.Querya
 	defer ours.Close()
 	want, got := plain.Exec(ctx), ours.Exec(ctx)
 	e.queries++
-	if ours.Taken() {
+	if taken, _ := ours.Taken(); taken {
 		e.taken++
 	}
 	notes := func(r *promql.Result) []string { return slices.Sorted(maps.Keys(r.Warnings)) }

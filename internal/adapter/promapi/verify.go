@@ -34,7 +34,8 @@ func newColumnCounts(every int, logger *slog.Logger, reg prometheus.Registerer) 
 		queries: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query",
 			Name: "columns_total",
 			Help: "Queries that were answered, by whether a part of them was evaluated in columns, which is several times " +
-				"cheaper than Prometheus' engine."}, []string{"taken"}),
+				"cheaper than Prometheus' engine, and the reason if none was. plain: nothing to gain; others: the engine " +
+				"evaluates this form alone."}, []string{"taken", "reason"}),
 		compared: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query",
 			Name: "verified_total",
 			Help: "Queries evaluated in columns that Prometheus' engine evaluated, too (query.verify), by result. " +
@@ -42,8 +43,8 @@ func newColumnCounts(every int, logger *slog.Logger, reg prometheus.Registerer) 
 				"evaluations failed."}, []string{"result"}),
 	}
 	reg.MustRegister(c.queries, c.compared)
-	for _, taken := range []bool{false, true} {
-		c.queries.WithLabelValues(strconv.FormatBool(taken))
+	for _, reason := range append(columns.Reasons(), "") {
+		c.count(reason)
 	}
 	for _, result := range []string{resultEqual, resultDifferent, resultUnknown} {
 		c.compared.WithLabelValues(result)
@@ -54,8 +55,8 @@ func newColumnCounts(every int, logger *slog.Logger, reg prometheus.Registerer) 
 // evaluated counts a query that has a result, and compares the result if it is the query's turn. `again`
 // prepares the same query.
 func (c *columnCounts) evaluated(ctx context.Context, q *columns.Query, result *promql.Result, again prepare) {
-	taken := q.Taken()
-	c.queries.WithLabelValues(strconv.FormatBool(taken)).Inc()
+	taken, reason := q.Taken()
+	c.count(reason).Inc()
 	if !taken || c.every == 0 || c.n.Add(1)%c.every != 0 {
 		return
 	}
@@ -64,6 +65,11 @@ func (c *columnCounts) evaluated(ctx context.Context, q *columns.Query, result *
 	if is == resultDifferent {
 		c.logger.Error("a query has another result in Prometheus' engine; this is a bug", "query", q.String())
 	}
+}
+
+// count is the counter of the queries with a reason not to be taken, or without one.
+func (c *columnCounts) count(reason columns.Reason) prometheus.Counter {
+	return c.queries.WithLabelValues(strconv.FormatBool(reason == ""), string(reason))
 }
 
 // prepare makes a query.

@@ -27,8 +27,8 @@ func TestQueriesAreVerified(t *testing.T) {
 		}
 	}
 	c := s.options.Engine.columns
-	got := []float64{testutil.ToFloat64(c.queries.WithLabelValues("true")),
-		testutil.ToFloat64(c.queries.WithLabelValues("false")), testutil.ToFloat64(c.compared.WithLabelValues(resultEqual)),
+	got := []float64{testutil.ToFloat64(c.count("")), testutil.ToFloat64(c.count(columns.ReasonPlain)),
+		testutil.ToFloat64(c.compared.WithLabelValues(resultEqual)),
 		testutil.ToFloat64(c.compared.WithLabelValues(resultDifferent))}
 	if want := []float64{5, 2, 2, 0}; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("taken, not taken, equal and different are %v, want %v", got, want)

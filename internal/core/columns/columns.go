@@ -17,6 +17,7 @@
 package columns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -37,7 +38,25 @@ type Query struct {
 	reader     *reader
 	text       string
 	maxSamples int // the engine's limit
-	taken      bool
+	reason     Reason
+}
+
+// Reason is why no part of a query is evaluated here. It is empty if a part is.
+type Reason string
+
+// The reasons. If there are several, a query has that of the part that the engine evaluates first.
+const (
+	ReasonPlain       Reason = "plain"       // no range function, and no aggregation of a selector
+	ReasonSubquery    Reason = "subquery"    // a range function of a subquery
+	ReasonModifier    Reason = "modifier"    // @, anchored or smoothed
+	ReasonFunction    Reason = "function"    // a range function with another argument, or with its own way to read
+	ReasonAggregation Reason = "aggregation" // an aggregation of a selector in its own way, such as topk
+	ReasonAfter       Reason = "after"       // the engine has a result before it, and how large that is, is not known
+)
+
+// Reasons are all reasons.
+func Reasons() []Reason {
+	return []Reason{ReasonPlain, ReasonSubquery, ReasonModifier, ReasonFunction, ReasonAggregation, ReasonAfter}
 }
 
 // New prepares a query that reads from a storage. `maxSamples` is the limit of the query's engine.
@@ -47,14 +66,15 @@ func New(from storage.Queryable, maxSamples int, prepare Prepare) (*Query, error
 	if err != nil {
 		return nil, err
 	}
-	return &Query{Query: q, prepare: prepare, from: from, reader: r, text: q.String(), maxSamples: maxSamples}, nil
+	return &Query{Query: q, prepare: prepare, from: from, reader: r, text: q.String(), maxSamples: maxSamples,
+		reason: ReasonPlain}, nil
 }
 
 // String returns the text of the query. Other goroutines may call it while the query runs.
 func (q *Query) String() string { return q.text }
 
-// Taken reports whether Exec evaluated a part of the query here.
-func (q *Query) Taken() bool { return q.taken }
+// Taken reports whether Exec evaluated a part of the query here, and why it did not.
+func (q *Query) Taken() (taken bool, reason Reason) { return q.reason == "", q.reason }
 
 // Plain prepares the same query again, for the engine alone.
 func (q *Query) Plain() (promql.Query, error) { return q.prepare(q.from) }
@@ -67,6 +87,7 @@ func (q *Query) Exec(ctx context.Context) *promql.Result {
 	}
 	p := newPlan(s, q.Stats().Samples, q.maxSamples)
 	if len(p.leaves) == 0 {
+		q.reason = cmp.Or(p.refused, ReasonPlain)
 		return q.Query.Exec(ctx)
 	}
 	q.reader.plan = p
@@ -74,9 +95,10 @@ func (q *Query) Exec(ctx context.Context) *promql.Result {
 	p.undo()
 	q.reader.plan = nil
 	if errors.Is(p.failed, errDecline) {
+		q.reason = ReasonAfter
 		return q.decline(ctx)
 	}
-	q.taken = true
+	q.reason = ""
 	switch {
 	case result.Err == nil:
 		result.Warnings.Merge(p.notes)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
@@ -40,7 +39,7 @@ func TestLikeTheEngine(t *testing.T) {
 		db := randomData(t, r)
 		for range each {
 			q := randomQuery(r)
-			was := compare(t, db, q)
+			was, _ := compare(t, db, q)
 			all++
 			if was {
 				taken++
@@ -100,8 +99,33 @@ func TestHistogramsBeforeAnOperator(t *testing.T) {
 	for left, want := range map[string]bool{"latency": false, "requests_total": true} {
 		q := query{text: "(sum by (job) (increase(" + left + "[1h])) % 2) + sum by (job) (rate(requests_total[1h]))",
 			start: time.UnixMilli(begin).Add(2 * time.Hour), maxSamples: 1_000_000}
-		if got := compare(t, db, q); got != want {
-			t.Errorf("%v: taken is %v", q, got)
+		if got, reason := compare(t, db, q); got != want || !got && reason != columns.ReasonAfter {
+			t.Errorf("%v: taken is %v, the reason is %q", q, got, reason)
+		}
+	}
+}
+
+// A query of which no part is evaluated here has a reason.
+func TestReasons(t *testing.T) {
+	db := randomData(t, rand.New(rand.NewPCG(1, 23)))
+	for text, want := range map[string]columns.Reason{
+		"sum(rate(gauge[5m]))":                            "",
+		"topk(2, rate(gauge[5m]))":                        "",
+		"absent(gauge) or sum(gauge)":                     columns.ReasonAfter,
+		"gauge":                                           columns.ReasonPlain,
+		"1 + 1":                                           columns.ReasonPlain,
+		"sum(abs(gauge))":                                 columns.ReasonPlain,
+		"topk(2, gauge)":                                  columns.ReasonAggregation,
+		"max_over_time(gauge[10m:1m])":                    columns.ReasonSubquery,
+		"sum(quantile_over_time(0.5, gauge[10m]))":        columns.ReasonFunction,
+		"absent_over_time(gauge[10m])":                    columns.ReasonFunction,
+		"sum(gauge @ 1700003600)":                         columns.ReasonModifier,
+		"rate(gauge[5m] anchored)":                        columns.ReasonModifier,
+		"gauge + on (job) group_left sum by (job)(gauge)": columns.ReasonAfter,
+	} {
+		q := query{text: text, start: time.UnixMilli(begin).Add(time.Hour), maxSamples: 1_000_000}
+		if taken, got := compare(t, db, q); got != want || taken != (want == "") {
+			t.Errorf("%s: taken is %v, the reason is %q, want %q", text, taken, got, want)
 		}
 	}
 }
@@ -122,11 +146,41 @@ func TestEdges(t *testing.T) {
 	for _, text := range []string{"count(x)", "count(count_over_time(x[5m]))"} {
 		for _, step := range []time.Duration{time.Minute, 30_001 * time.Millisecond, 5 * time.Minute} {
 			from := time.UnixMilli(begin)
-			if !compare(t, db, query{text: text, start: from, end: from.Add(time.Hour), step: step, maxSamples: 100}) {
-				t.Errorf("%s is left to the engine", text)
+			q := query{text: text, start: from, end: from.Add(time.Hour), step: step, maxSamples: 100}
+			if taken, reason := compare(t, db, q); !taken {
+				t.Errorf("%s is left to the engine: %s", text, reason)
 			}
 		}
 	}
+}
+
+// Any expression that Prometheus parses has the engine's result.
+func FuzzLikeTheEngine(f *testing.F) {
+	r := rand.New(rand.NewPCG(2, 23))
+	for range 40 {
+		f.Add(randomQuery(r).text, r.Int64N(hours*3_600_000), uint8(r.IntN(60)), r.Uint32N(600_000))
+	}
+	db := randomData(f, r)
+	f.Fuzz(func(t *testing.T, text string, after int64, steps uint8, step uint32) {
+		expr, err := testParser.ParseExpr(text)
+		if err != nil || expr.Type() != parser.ValueTypeVector && expr.Type() != parser.ValueTypeScalar ||
+			len(text) > 200 || hasSubquery(expr) { // which could take minutes
+			t.Skip()
+		}
+		q := query{text: text, start: time.UnixMilli(begin + after%(hours*3_600_000)), maxSamples: 100_000,
+			step: time.Duration(step) * time.Millisecond}
+		q.end = q.start.Add(time.Duration(steps) * q.step)
+		compare(t, db, q)
+	})
+}
+
+func hasSubquery(e parser.Expr) (has bool) {
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		_, is := n.(*parser.SubqueryExpr)
+		has = has || is
+		return nil
+	})
+	return has
 }
 
 // query is a query with its times, and the forms that it has.
@@ -165,8 +219,8 @@ func (q query) on(e *promql.Engine) columns.Prepare {
 	}
 }
 
-// compare evaluates a query in both ways, and reports whether a part of it was evaluated here.
-func compare(t *testing.T, from storage.Queryable, q query) (taken bool) {
+// compare evaluates a query in both ways, and returns whether a part of it was evaluated here, and why none was.
+func compare(t testing.TB, from storage.Queryable, q query) (taken bool, reason columns.Reason) {
 	t.Helper()
 	e := engine(q.maxSamples)
 	want, err := q.on(e)(from)
@@ -193,7 +247,7 @@ func compare(t *testing.T, from storage.Queryable, q query) (taken bool) {
 }
 
 // same checks that a query has the result of the engine, and its statistics.
-func same(t *testing.T, q query, want promql.Query, w *promql.Result, got *columns.Query) {
+func same(t testing.TB, q query, want promql.Query, w *promql.Result, got *columns.Query) {
 	t.Helper()
 	g := got.Exec(context.Background())
 	// The order of these results is chance in the engine, too.
@@ -292,253 +346,6 @@ func text(r *promql.Result, unordered bool) string {
 		fmt.Fprint(&b, v)
 	}
 	return b.String()
-}
-
-// randomData writes some hours of samples of series of all kinds.
-func randomData(t *testing.T, r *rand.Rand) *tsdb.DB {
-	t.Helper()
-	o := tsdb.DefaultOptions()
-	o.OutOfOrderTimeWindow = (hours * time.Hour).Milliseconds()
-	db, err := tsdb.Open(t.TempDir(), nil, nil, o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db.DisableCompactions() // the order of series would change between two queries
-	t.Cleanup(func() { db.Close() })
-	type point struct {
-		at int64
-		of func(storage.Appender, labels.Labels, int64) error
-	}
-	late := map[string][]point{}
-	series := map[string]labels.Labels{}
-	for _, of := range kinds {
-		for i := range 2 + r.IntN(4) {
-			ls := labels.FromStrings("__name__", of.name, "job", fmt.Sprint("j", i%2), "instance", fmt.Sprint("i", i))
-			for _, le := range of.les() {
-				b := labels.NewBuilder(ls)
-				if le != "" {
-					b.Set("le", le)
-				}
-				ls := b.Labels()
-				series[ls.String()] = ls
-				next := of.values(r)
-				every := []int64{10_000, 15_000, 60_000, 7_123}[r.IntN(4)]
-				app := db.Appender(context.Background())
-				for at := begin + 1000*r.Int64N(600); at < begin+hours*3_600_000; at += every {
-					if r.IntN(100) == 0 {
-						at += r.Int64N(1_200_000) // a gap
-					}
-					p := point{at + r.Int64N(every/2)*int64(r.IntN(2)), next()}
-					switch r.IntN(60) {
-					case 0:
-						late[ls.String()] = append(late[ls.String()], p)
-					case 1:
-						late[ls.String()] = append(late[ls.String()], point{p.at, next()})
-						fallthrough
-					default:
-						if err := p.of(app, ls, p.at); err != nil && !refused(err) {
-							t.Fatal(err)
-						}
-					}
-				}
-				if err := app.Commit(); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	if r.IntN(3) == 0 {
-		if err := db.Compact(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(late)) {
-		app := db.Appender(context.Background())
-		for _, p := range late[name] {
-			if err := p.of(app, series[name], p.at); err != nil && !refused(err) {
-				t.Fatal(err)
-			}
-		}
-		if err := app.Commit(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return db
-}
-
-func refused(err error) bool {
-	return errors.Is(err, storage.ErrOutOfOrderSample) || errors.Is(err, storage.ErrDuplicateSampleForTimestamp) ||
-		errors.Is(err, storage.ErrOutOfBounds) || errors.Is(err, storage.ErrTooOldSample)
-}
-
-type write = func(storage.Appender, labels.Labels, int64) error
-
-func float(f float64) write {
-	return func(app storage.Appender, ls labels.Labels, at int64) error {
-		_, err := app.Append(0, ls, at, f)
-		return err
-	}
-}
-
-func ints(h *histogram.Histogram) write {
-	h = h.Copy()
-	return func(app storage.Appender, ls labels.Labels, at int64) error {
-		_, err := app.AppendHistogram(0, ls, at, h, nil)
-		return err
-	}
-}
-
-func floats(h *histogram.FloatHistogram) write {
-	h = h.Copy()
-	return func(app storage.Appender, ls labels.Labels, at int64) error {
-		_, err := app.AppendHistogram(0, ls, at, nil, h)
-		return err
-	}
-}
-
-// kind is a kind of series. `values` returns a generator of its samples.
-type kind struct {
-	name   string
-	values func(*rand.Rand) func() write
-	le     []string
-}
-
-func (k kind) les() []string {
-	if k.le == nil {
-		return []string{""}
-	}
-	return k.le
-}
-
-var stale = math.Float64frombits(value.StaleNaN)
-
-var kinds = []kind{
-	{name: "requests_total", values: counter},
-	{name: "errors_total", values: counter},
-	{name: "gauge", values: gauge},
-	{name: "old_gauge", values: gauge},
-	{name: "seconds_bucket", values: counter, le: []string{"0.1", "1", "10", "+Inf"}},
-	{name: "latency", values: integers},
-	{name: "float_latency", values: floatHistograms},
-	{name: "custom_latency", values: custom},
-	{name: "mixed", values: mixed},
-}
-
-func counter(r *rand.Rand) func() write {
-	v := float64(r.IntN(1000))
-	return func() write {
-		switch r.IntN(150) {
-		case 0:
-			v = float64(r.IntN(10))
-		case 1:
-			return float(stale)
-		case 2:
-			return float(math.NaN())
-		}
-		v += r.ExpFloat64() * 10
-		return float(v)
-	}
-}
-
-func gauge(r *rand.Rand) func() write {
-	large := r.IntN(8) == 0
-	return func() write {
-		switch r.IntN(100) {
-		case 0:
-			return float(stale)
-		case 1:
-			return float(math.NaN())
-		case 2:
-			return float(math.Inf(1 - 2*r.IntN(2)))
-		}
-		if large {
-			return float(r.NormFloat64() * 1e308)
-		}
-		return float(r.NormFloat64() * math.Pow(10, float64(r.IntN(12))))
-	}
-}
-
-func integers(r *rand.Rand) func() write {
-	h := &histogram.Histogram{Schema: int32(r.IntN(5)), ZeroThreshold: 1e-10, ZeroCount: 1, Count: 1,
-		PositiveSpans:   []histogram.Span{{Offset: 0, Length: 2}, {Offset: 2, Length: 2}},
-		PositiveBuckets: []int64{0, 0, 0, 0}}
-	return func() write {
-		switch r.IntN(100) {
-		case 0:
-			return ints(&histogram.Histogram{Sum: stale})
-		case 1:
-			h.Count, h.ZeroCount, h.Sum, h.PositiveBuckets = 1, 1, 0, []int64{0, 0, 0, 0}
-		case 2:
-			h.Schema = int32(r.IntN(5))
-		}
-		n := int64(r.IntN(5))
-		h.PositiveBuckets[0] += n
-		h.PositiveBuckets[1] += 0
-		h.ZeroCount += uint64(r.IntN(3))
-		h.Count = h.ZeroCount
-		var at int64
-		for _, d := range h.PositiveBuckets {
-			at += d
-			h.Count += uint64(at)
-		}
-		h.Sum += r.Float64() * 100
-		return ints(h)
-	}
-}
-
-func floatHistograms(r *rand.Rand) func() write {
-	h := &histogram.FloatHistogram{Schema: 1, ZeroThreshold: 1e-10,
-		PositiveSpans: []histogram.Span{{Offset: 1, Length: 3}}, PositiveBuckets: make([]float64, 3),
-		NegativeSpans: []histogram.Span{{Offset: 0, Length: 1}}, NegativeBuckets: make([]float64, 1)}
-	if r.IntN(4) == 0 {
-		h.CounterResetHint = histogram.GaugeType
-	}
-	return func() write {
-		if r.IntN(80) == 0 {
-			clear(h.PositiveBuckets)
-			clear(h.NegativeBuckets)
-			h.ZeroCount, h.Sum = 0, 0
-		}
-		h.PositiveBuckets[r.IntN(3)] += r.Float64()
-		h.NegativeBuckets[0] += r.Float64()
-		h.ZeroCount += float64(r.IntN(2))
-		h.Count = h.ZeroCount + h.NegativeBuckets[0]
-		for _, b := range h.PositiveBuckets {
-			h.Count += b
-		}
-		h.Sum += r.NormFloat64() * 10
-		return floats(h)
-	}
-}
-
-func custom(r *rand.Rand) func() write {
-	bounds := [][]float64{{1, 2, 3}, {1, 2.5, 3}}[r.IntN(2)]
-	h := &histogram.FloatHistogram{Schema: histogram.CustomBucketsSchema, CustomValues: bounds,
-		PositiveSpans: []histogram.Span{{Offset: 0, Length: 4}}, PositiveBuckets: make([]float64, 4)}
-	return func() write {
-		if r.IntN(80) == 0 {
-			clear(h.PositiveBuckets)
-			h.Sum = 0
-		}
-		h.PositiveBuckets[r.IntN(4)] += float64(r.IntN(4))
-		h.Count = 0
-		for _, b := range h.PositiveBuckets {
-			h.Count += b
-		}
-		h.Sum += r.Float64()
-		return floats(h)
-	}
-}
-
-func mixed(r *rand.Rand) func() write {
-	generators := []func() write{counter(r), integers(r), floatHistograms(r), custom(r)}
-	now := 0
-	return func() write {
-		if r.IntN(40) == 0 {
-			now = r.IntN(len(generators))
-		}
-		return generators[now]()
-	}
 }
 
 var (

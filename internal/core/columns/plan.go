@@ -2,6 +2,7 @@ package columns
 
 import (
 	"context"
+	"slices"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
@@ -21,6 +22,8 @@ type plan struct {
 	samples                        *stats.QuerySamples
 	leaves                         map[*labels.Matcher]*leaf // by the first matcher of the selector in their place
 	originals                      []original
+
+	refused Reason // the first part that is no leaf
 
 	notes  annotations.Annotations
 	failed error // the first error of a leaf, which the engine would return as it is
@@ -146,17 +149,20 @@ func (p *plan) walkCall(n *parser.Call, before held) {
 
 // leafAt returns the leaf that an expression is, or nil.
 func (p *plan) leafAt(e parser.Expr, before held, selectors bool) *leaf {
-	if before.unknown {
-		return nil
-	}
 	l := &leaf{plan: p, before: before, expr: e}
 	inner := e
-	if agg, ok := e.(*parser.AggregateExpr); ok && folds[agg.Op] {
+	if agg, ok := e.(*parser.AggregateExpr); ok {
+		if !folds[agg.Op] {
+			if _, plain := agg.Expr.(*parser.VectorSelector); plain {
+				p.refuse(ReasonAggregation)
+			}
+			return nil
+		}
 		l.agg, inner = agg, agg.Expr
 	}
 	switch n := inner.(type) {
 	case *parser.Call:
-		ms, ok := matrixOf(n)
+		ms, ok := p.matrixOf(n)
 		if !ok {
 			return nil
 		}
@@ -169,12 +175,24 @@ func (p *plan) leafAt(e parser.Expr, before held, selectors bool) *leaf {
 		}
 		l.selector = n
 		l.hints.Func, l.hints.By, l.hints.Grouping = l.agg.Op.String(), !l.agg.Without, l.agg.Grouping
+	case *parser.StepInvariantExpr:
+		if len(parser.ExtractSelectors(n)) > 0 {
+			p.refuse(ReasonModifier)
+		}
+		return nil
 	default:
 		return nil
 	}
 	vs := l.selector
-	if vs.Timestamp != nil || vs.StartOrEnd != 0 || vs.Anchored || vs.Smoothed || vs.SkipHistogramBuckets ||
-		len(vs.LabelMatchers) == 0 {
+	switch {
+	case vs.Timestamp != nil, vs.StartOrEnd != 0, vs.Anchored, vs.Smoothed:
+		p.refuse(ReasonModifier)
+		return nil
+	case vs.SkipHistogramBuckets, len(vs.LabelMatchers) == 0:
+		p.refuse(ReasonFunction)
+		return nil
+	case before.unknown:
+		p.refuse(ReasonAfter)
 		return nil
 	}
 	vs.Offset = vs.OriginalOffset
@@ -188,13 +206,31 @@ func (p *plan) leafAt(e parser.Expr, before held, selectors bool) *leaf {
 	return l
 }
 
+// refuse records why a part of the statement is no leaf, unless another part was none before.
+func (p *plan) refuse(why Reason) {
+	if p.refused == "" {
+		p.refused = why
+	}
+}
+
 // matrixOf returns the range selector of a call that is evaluated here.
-func matrixOf(call *parser.Call) (*parser.MatrixSelector, bool) {
-	if len(call.Args) != 1 || call.Func.Name == "absent_over_time" || promql.FunctionCalls[call.Func.Name] == nil {
+func (p *plan) matrixOf(call *parser.Call) (*parser.MatrixSelector, bool) {
+	i := slices.IndexFunc(call.Args, func(e parser.Expr) bool { return e.Type() == parser.ValueTypeMatrix })
+	if i < 0 {
 		return nil, false
 	}
-	ms, ok := call.Args[0].(*parser.MatrixSelector)
-	return ms, ok && ms.Range > 0
+	ms, ok := call.Args[i].(*parser.MatrixSelector)
+	_, subquery := call.Args[i].(*parser.SubqueryExpr)
+	switch {
+	case subquery:
+		p.refuse(ReasonSubquery)
+		return nil, false
+	case !ok, len(call.Args) != 1, call.Func.Name == "absent_over_time", promql.FunctionCalls[call.Func.Name] == nil,
+		ms.Range <= 0:
+		p.refuse(ReasonFunction)
+		return nil, false
+	}
+	return ms, true
 }
 
 // replace puts a selector in the place of a leaf. The parentheses hide it from functions that read

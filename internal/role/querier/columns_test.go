@@ -60,8 +60,8 @@ func TestColumnsOfOpenTiles(t *testing.T) {
 			if want.Err != nil || got.Err != nil || columns.Fingerprint(want.Value) != columns.Fingerprint(got.Value) {
 				t.Fatalf("%s at %v: %v, want %v", expr, end, got, want)
 			}
-			if !ours.Taken() {
-				t.Errorf("%s is left to the engine", expr)
+			if taken, reason := ours.Taken(); !taken {
+				t.Errorf("%s is left to the engine: %s", expr, reason)
 			}
 			plain.Close()
 			ours.Close()
