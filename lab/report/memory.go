@@ -57,11 +57,7 @@ func (r *Results) memory() string {
 	}
 	var rows [][]string
 	for _, f := range r.Memory.Figures {
-		must := bound(f.Must)
-		if v := verdictOfRuns(f.Runs, atMost(f.Must)); v != Reached {
-			must += fmt.Sprintf(", **%s**", v)
-		}
-		rows = append(rows, []string{f.What, f.Unit, withSpread(f.Runs, f.number), must, bound(f.Aim)})
+		rows = append(rows, []string{f.What, f.Unit, withSpread(f.Runs, f.number), judged(f.Runs, f.Must), bound(f.Aim)})
 	}
 	return measured(r.Memory.Date, r.Memory.Machine, r.Memory.Versions) +
 		table([]string{"what", "figure", "is:", "must be at most:", "aim:"}, grouped(rows))

@@ -106,17 +106,17 @@ func (r *Results) queries() string {
 		for _, name := range peers {
 			row = append(row, ifAny(ratios(one.millis(ours), one.millis(name)), two))
 		}
-		rows = append(rows, append(row, bound(one.millis(ours), one.Goals.Most), bound(one.millis(ours), one.Goals.Aim)))
+		rows = append(rows, append(row, judged(one.millis(ours), one.Goals.Most), judged(one.millis(ours), one.Goals.Aim)))
 	}
 	return measured(q.Date, q.Machine, q.Versions) + table(head, rows)
 }
 
-// bound returns an upper bound with its verdict unless it is reached; an empty text if there is none.
-func bound(runs []float64, most float64) string {
+// judged returns an upper bound with its verdict unless it is reached; an empty text if there is none.
+func judged(runs []float64, most float64) string {
 	if most == 0 {
 		return ""
 	}
-	text := significant(most)
+	text := bound(most)
 	if v := verdictOfRuns(runs, atMost(most)); v != Reached {
 		text += fmt.Sprintf(", **%s**", v)
 	}
