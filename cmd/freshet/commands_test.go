@@ -23,6 +23,7 @@ import (
 var withoutJSON = map[string]string{
 	"freshet serve":          "says what programs need in listening.json",
 	"freshet completion":     "prints a script",
+	"freshet health":         "is for its exit code; /-/ready has the same words for programs",
 	"freshet help":           "prints text for people",
 	"freshet bench":          "names what can be measured",
 	"freshet cluster":        "names what can be done",

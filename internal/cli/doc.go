@@ -11,6 +11,7 @@
 //	recover.go     freshet cluster recover: one node goes on
 //	skip.go        an entry of the log that no node can apply, left out
 //	restore.go     turn a snapshot into a data directory
+//	health.go      a probe: say by the exit code whether a server is ready
 //	query.go       ask PromQL
 //	events.go      list events
 //	ledger.go      show the books

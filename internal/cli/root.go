@@ -30,8 +30,8 @@ loopback, with its data in ./data.`,
 	root.CompletionOptions.DisableDefaultCmd = true // our own command is shorter and leaves out PowerShell
 	addGroup(root, "Run a server:", serve, newRestartCommand(), newBackupCommand(), newRestoreCommand(),
 		newClusterCommand())
-	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newAlertsCommand(),
-		newRulesCommand(), newExplainCommand(), newDiagnoseCommand())
+	addGroup(root, "Ask it:", newHealthCommand(), newQueryCommand(), newEventsCommand(), newLedgerCommand(),
+		newAlertsCommand(), newRulesCommand(), newExplainCommand(), newDiagnoseCommand())
 	addGroup(root, "See what arrives:", newTopCommand(), newTailCommand(), newCaptureCommand(), newReplayCommand())
 	addGroup(root, "Measure it:", bench)
 	addGroup(root, "Configure it:", newCheckCommand(), newConfigCommand(), newDiffCommand(), newConvertCommand(),
