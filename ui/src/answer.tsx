@@ -4,11 +4,15 @@ import { usePoll, type Polled } from './api'
 import { Chart, Heatmap, type Line, type Mark } from './chart'
 import { dotsOf, exemplarsOf } from './exemplars'
 import type { Query, View } from './explorestate'
+import { answerJSON, curlOf, instantCSV, rangeCSV, save } from './export'
 import { placeIn } from './fault'
-import { clock, compact, count, dateTime, exact, seconds, shortened } from './format'
+import { clock, compact, count, dateTime, day, exact, seconds, shortened } from './format'
 import { Choice, Empty, Loading, Problem, Table, type Column } from './parts'
-import { common, grid, heat, isClassic, isHistograms, number, onGrid, queryAt, queryRange, seriesName, seriesOf, type Cell, type Labels, type Series } from './promql'
+import { NoData, PartTree } from './parttree'
+import { common, grid, heat, instantRequest, isClassic, isHistograms, legendName, number, onGrid, rangeRequest, send, seriesName, seriesOf, type Cell, type Labels, type Request, type Result, type Series } from './promql'
 import { self } from './self'
+import { remember, remembered } from './store'
+import { unitOf, units, type Unit, type UnitName } from './units'
 
 // drawn is the maximum number of series in a chart: with more, a chart would be slow, and its
 // lines could not be distinguished.
@@ -29,15 +33,17 @@ export interface AnswerProps {
   query: Query
   window: Window
   marks: Mark[]
-  onView: (view: View) => void
+  onChange: (next: Partial<Query>) => void
   onZoom: (from: number, to: number) => void
+  address: (expr: string) => URLSearchParams // of the page with another expression in this query's place
   onError: (message: string) => void // with an empty message when there is no error
 }
 
 interface Loaded {
   window: Window
   instant: boolean
-  type: string
+  request: Request
+  result: Result
   series: Series[]
   single: [number, string] | null // a scalar or a string
   warnings: string[]
@@ -48,10 +54,11 @@ interface Loaded {
 async function load(base: string, expr: string, instant: boolean, w: Window, signal: AbortSignal): Promise<Loaded> {
   const begun = performance.now()
   const times = grid(w.from, w.to, w.step)
-  const a = instant ? await queryAt(expr, w.fixed ? w.to : null, signal, base) : await queryRange(expr, times[0], times[times.length - 1], w.step, signal, base)
+  const request = instant ? instantRequest(expr, w.fixed ? w.to : null, base) : rangeRequest(expr, times[0], times[times.length - 1], w.step, base)
+  const a = await send({ ...request, params: { ...request.params, stats: 'true' } }, signal)
   const series = seriesOf(a.data)
   return {
-    window: w, instant, type: a.data.resultType, series, warnings: a.warnings, infos: a.infos,
+    window: w, instant, request, result: a.data, series, warnings: a.warnings, infos: a.infos,
     single: a.data.resultType === 'scalar' || a.data.resultType === 'string' ? (a.data.result as [number, string]) : null,
     seconds: (performance.now() - begun) / 1000,
   }
@@ -59,7 +66,10 @@ async function load(base: string, expr: string, instant: boolean, w: Window, sig
 
 // Answered shows the answer to a query, or its error.
 export function Answered(props: AnswerProps) {
-  const { query, window, onView } = props
+  const { query, window } = props
+  const [options, setOptions] = useState(false)
+  const [tree, setTree] = useState(false)
+  const asked = { base: props.base, expr: query.expr, from: window.from, to: Math.floor(window.to / window.step) * window.step, turn: `${window.runs} ${window.to - window.from} ${window.fixed && window.to}` }
   const instant = query.view === 'table'
   const polled: Polled<Loaded> = usePoll((signal) => load(props.base, query.expr, instant, window, signal), 0, [query.expr, instant, window.from, window.to, window.step, window.runs])
   const [last, setLast] = useState<Loaded | null>(null) // stays on the page while a newer one loads
@@ -76,14 +86,22 @@ export function Answered(props: AnswerProps) {
           label="Show as"
           value={view}
           options={[['lines', 'Lines'], ['stacked', 'Stacked'], ['heatmap', 'Heatmap'], ['table', 'Table']]}
-          onChange={onView}
+          onChange={(view) => props.onChange({ view })}
         />
+        <button type="button" class="plain" aria-expanded={options} onClick={() => setOptions(!options)}>
+          Options
+        </button>
+        <button type="button" class="plain" aria-expanded={tree} title="What each part of the query answers" onClick={() => setTree(!tree)}>
+          Parts
+        </button>
         {fitting && !polled.error && (
           <p class="note">
-            {count(fitting.series.length)} series{!instant && `, step ${seconds(fitting.window.step)}`}, in {seconds(fitting.seconds)}
+            {count(fitting.series.length)} series{!instant && `, step ${seconds(fitting.window.step)}`}{read(fitting.result)}, in {seconds(fitting.seconds)}
           </p>
         )}
       </div>
+      {options && <Options {...props} view={view} loaded={polled.error ? null : fitting} />}
+      {tree && <PartTree {...asked} />}
       {fitting && !polled.error && [...fitting.warnings, ...fitting.infos].map((w, i) => (
         <p key={i} class={i < fitting.warnings.length ? 'hint warn' : 'hint'}>
           {w}
@@ -96,12 +114,9 @@ export function Answered(props: AnswerProps) {
       ) : fitting.single ? (
         <p class="single">{fitting.single[1]}</p>
       ) : fitting.series.length === 0 ? (
-        <Empty>
-          <p>No data in this time range.</p>
-          <p class="note">Check the name: completion lists the names that exist. Or try a longer time range. A new sample takes about a second to appear.</p>
-        </Empty>
+        <NoData {...asked} address={props.address} onTime={(time) => props.onZoom(time - (window.to - window.from) / 2, time + (window.to - window.from) / 2)} />
       ) : instant ? (
-        <Instant series={fitting.series} />
+        <Instant series={fitting.series} unit={query.unit} />
       ) : view === 'heatmap' ? (
         <Warm {...props} loaded={fitting} />
       ) : (
@@ -111,9 +126,75 @@ export function Answered(props: AnswerProps) {
   )
 }
 
+// read writes how many samples a query read.
+function read(r: Result): string {
+  const samples = r.stats?.samples?.totalQueryableSamples
+  return samples === undefined ? '' : `, ${count(samples)} samples read`
+}
+
+// Options are how values are written, and ways to take the answer along.
+function Options(props: AnswerProps & { view: View; loaded: Loaded | null }) {
+  const { query, loaded, view, onChange } = props
+  const [copied, setCopied] = useState('')
+  const file = (l: Loaded) => `query-${props.name}-${day(l.window.to)}-${clock(l.window.to).replaceAll(':', '')}`
+  const copy = async (l: Loaded) => {
+    const command = curlOf(l.request.path, l.request.params)
+    try {
+      await navigator.clipboard.writeText(command)
+      setCopied('Copied')
+    } catch {
+      setCopied(command) // without a clipboard, the user can copy the text
+    }
+  }
+  const csv = (l: Loaded) => (l.instant ? instantCSV(l.series) : rangeCSV(l.series, l.series.map((s) => nameOf(query, s.metric))))
+  return (
+    <div class="options">
+      <label class="field inline">
+        Unit
+        <select value={query.unit} onChange={(e) => onChange({ unit: units.find((u) => u === e.currentTarget.value) })}>
+          {units.map((u) => (
+            <option key={u} value={u}>
+              {unitOf[u].title}
+            </option>
+          ))}
+        </select>
+      </label>
+      {view === 'lines' && (
+        <label class="check">
+          <input type="checkbox" checked={query.log} onChange={(e) => onChange({ log: e.currentTarget.checked })} /> Logarithmic
+        </label>
+      )}
+      {(view === 'lines' || view === 'stacked') && (
+        <label class="field inline">
+          Legend
+          <input type="text" value={query.legend} placeholder="{{label}}" onChange={(e) => onChange({ legend: e.currentTarget.value })} />
+        </label>
+      )}
+      <div class="buttons" role="group" aria-label="Take along">
+        <button type="button" disabled={!loaded || loaded.single !== null || isHistograms(loaded.series)} onClick={() => save(file(loaded!) + '.csv', 'text/csv', csv(loaded!))}>
+          CSV
+        </button>
+        <button type="button" disabled={!loaded} onClick={() => save(file(loaded!) + '.json', 'application/json', answerJSON(loaded!.result))}>
+          JSON
+        </button>
+        <button type="button" disabled={!loaded} aria-live="polite" onClick={() => void copy(loaded!)}>
+          {copied === 'Copied' ? copied : 'Copy as curl'}
+        </button>
+      </div>
+      {copied && copied !== 'Copied' && <pre>{copied}</pre>}
+    </div>
+  )
+}
+
+const nameOf = (query: Query, metric: Labels) => (query.legend ? legendName(query.legend, metric) : seriesName(metric))
+
+const sortKey = 'freshet.legend' // in this browser: whether legends are sorted by name
+
 function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
-  const { loaded, stacked } = props
+  const { loaded, stacked, query } = props
   const { window } = loaded
+  const unit = unitOf[query.unit]
+  const [byName, setByName] = useState(remembered(sortKey) === 'name')
   const [hidden, setHidden] = useState<Set<string>>(new Set())
   const [cursor, setCursor] = useState<number | null>(null)
   const times = useMemo(() => grid(window.from, window.to, window.step), [loaded])
@@ -131,7 +212,7 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
       <Empty>
         <p>Native histograms cannot be drawn as lines.</p>
         <p class="note">Show them as a heatmap, or query histogram_quantile(0.99, …).</p>
-        <button type="button" onClick={() => props.onView('heatmap')}>
+        <button type="button" onClick={() => props.onChange({ view: 'heatmap' })}>
           Show a heatmap
         </button>
       </Empty>
@@ -147,7 +228,14 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
     setHidden(next)
   }
   const range: [number, number] = [times[0], times[times.length - 1]]
-  const at = (l: Line) => (cursor !== null ? (l.values[cursor] ?? null) : l.values.findLast((v) => v !== null) ?? null)
+  const last = (l: Line) => l.values.findLast((v) => v !== null) ?? null
+  const at = (l: Line) => (cursor !== null ? (l.values[cursor] ?? null) : last(l))
+  const places = lines.map((_, i) => i)
+  if (!byName) places.sort((a, b) => (last(lines[b]) ?? -Infinity) - (last(lines[a]) ?? -Infinity) || a - b)
+  const sort = () => {
+    remember(sortKey, byName ? 'value' : 'name')
+    setByName(!byName)
+  }
   return (
     <>
       <Chart
@@ -155,6 +243,9 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
         times={times}
         lines={lines}
         stacked={stacked}
+        log={query.log && !stacked}
+        format={unit.axis}
+        binary={unit.binary}
         range={range}
         height={280}
         marks={props.marks}
@@ -168,34 +259,47 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
           Only {drawn} of {count(loaded.series.length)} series are drawn. Use topk(10, …) or sum by (…) to get fewer.
         </p>
       )}
+      {query.log && !stacked && lines.some((l) => l.values.some((v) => v !== null && v <= 0)) && <p class="hint">A logarithmic scale has no place for values of 0 or less.</p>}
       <div class="legend">
         <p class="note">
           {cursor !== null && times[cursor] !== undefined ? dateTime(times[cursor]) : 'Last values'}
           {Object.keys(alike).length > 0 && <> · in all series: <code>{shortened(seriesName(alike), 500)}</code></>}
+          {lines.length > 1 && (
+            <>
+              {' '}
+              <button type="button" class="more" onClick={sort}>
+                {byName ? 'sort by last value' : 'sort by name'}
+              </button>
+            </>
+          )}
         </p>
         <ul tabIndex={0} aria-label="Series">
-          {lines.map((l, i) => (
-            <li key={l.name}>
-              <button type="button" class="plain" aria-pressed={!l.hidden} title={`${shortened(l.name, 2000)}\nClick to hide, Shift+click to hide all others`} onClick={(e) => toggle(l.name, e.shiftKey)}>
-                <span aria-hidden="true" class={`swatch s${i % 8} ${i >= 8 ? 'dashed' : ''}`} />
-                <span class="code">{shortened(seriesName(shown[i].metric, alike), 500)}</span>
-                <span class="value">{show(at(l))}</span>
-              </button>
-            </li>
-          ))}
+          {places.map((i) => {
+            const l = lines[i]
+            return (
+              <li key={l.name}>
+                <button type="button" class="plain" aria-pressed={!l.hidden} title={`${shortened(l.name, 2000)}\nClick to hide, Shift+click to hide all others`} onClick={(e) => toggle(l.name, e.shiftKey)}>
+                  <span aria-hidden="true" class={`swatch s${i % 8} ${i >= 8 ? 'dashed' : ''}`} />
+                  <span class="code">{shortened(query.legend ? legendName(query.legend, shown[i].metric) : seriesName(shown[i].metric, alike), 500)}</span>
+                  <span class="value">{show(at(l), unit)}</span>
+                </button>
+              </li>
+            )
+          })}
         </ul>
       </div>
     </>
   )
 }
 
-const show = (v: number | null) => (v === null ? '–' : exact(v))
+const show = (v: number | null, unit: Unit) => (v === null ? '–' : unit.value(v))
 
 const rated = /\b(rate|irate|increase|delta|xrate|xincrease)\s*\(/
 
 function Warm(props: AnswerProps & { loaded: Loaded }) {
   const { loaded } = props
   const { window } = loaded
+  const { axis } = unitOf[props.query.unit]
   const [cell, setCell] = useState<(Cell & { time: number }) | null>(null)
   const times = useMemo(() => grid(window.from, window.to, window.step), [loaded])
   const columns = useMemo(() => heat(loaded.series, times, window.step), [loaded])
@@ -204,7 +308,7 @@ function Warm(props: AnswerProps & { loaded: Loaded }) {
       <Empty>
         <p>This answer has no histograms.</p>
         <p class="note">A heatmap needs native histograms, as in rate(latency[1m]), or classic ones with the label le, as in sum by (le) (rate(latency_bucket[1m])).</p>
-        <button type="button" onClick={() => props.onView('lines')}>
+        <button type="button" onClick={() => props.onChange({ view: 'lines' })}>
           Show lines
         </button>
       </Empty>
@@ -221,6 +325,7 @@ function Warm(props: AnswerProps & { loaded: Loaded }) {
         step={window.step}
         range={[times[0], times[times.length - 1]]}
         height={280}
+        format={axis}
         marks={props.marks}
         sync="explore"
         onZoom={props.onZoom}
@@ -232,7 +337,7 @@ function Warm(props: AnswerProps & { loaded: Loaded }) {
         <span aria-hidden="true" class="gradient" />
         <span>{compact(most)}</span>
         <span role="status">
-          {cell ? `${clock(cell.time)}: ${compact(cell.low)} to ${compact(cell.high)}, ${exact(cell.count)}` : loaded.series.length > 1 ? `${count(loaded.series.length)} series together` : 'Point at a cell to see its count'}
+          {cell ? `${clock(cell.time)}: ${axis(cell.low)} to ${axis(cell.high)}, ${exact(cell.count)}` : loaded.series.length > 1 ? `${count(loaded.series.length)} series together` : 'Point at a cell to see its count'}
         </span>
       </p>
     </>
@@ -240,11 +345,12 @@ function Warm(props: AnswerProps & { loaded: Loaded }) {
 }
 
 // Instant is the answer at one time.
-function Instant(props: { series: Series[] }) {
+function Instant(props: { series: Series[]; unit: UnitName }) {
+  const write = unitOf[props.unit].value
   const rows = props.series.slice(0, 1000)
   const names = [...new Set(rows.flatMap((s) => Object.keys(s.metric)))].sort((a, b) => Number(b === '__name__') - Number(a === '__name__') || a.localeCompare(b))
   const columns: Column<Series>[] = names.map((n) => ({ name: n === '__name__' ? 'metric' : n, class: 'code', cell: (s: Series) => (s.metric as Labels)[n] ?? '' }))
-  columns.push({ name: 'value', number: true, cell: value })
+  columns.push({ name: 'value', number: true, cell: (s) => value(s, write) })
   return (
     <>
       <Table label="Answer" columns={columns} rows={rows} />
@@ -253,9 +359,9 @@ function Instant(props: { series: Series[] }) {
   )
 }
 
-function value(s: Series): string {
-  if (s.value) return exact(number(s.value[1]))
+function value(s: Series, write: (v: number) => string): string {
+  if (s.value) return write(number(s.value[1]))
   const h = s.histogram?.[1]
-  if (h) return `count ${exact(number(h.count))}, sum ${exact(number(h.sum))}, mean ${exact(number(h.sum) / number(h.count))}`
-  return (s.values ?? []).map(([t, v]) => `${exact(number(v))} @${clock(t)}`).join(', ') || `${s.histograms?.length ?? 0} histograms`
+  if (h) return `count ${exact(number(h.count))}, sum ${write(number(h.sum))}, mean ${write(number(h.sum) / number(h.count))}`
+  return (s.values ?? []).map(([t, v]) => `${write(number(v))} @${clock(t)}`).join(', ') || `${s.histograms?.length ?? 0} histograms`
 }

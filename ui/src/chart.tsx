@@ -5,6 +5,7 @@ import { clock, compact, dateTime, ticks } from './format'
 import { Link } from './parts'
 import { useStore } from './store'
 import { colour, seriesColour, seriesColours, shades } from './theme'
+import { zone } from './zone'
 import type { Cell } from './promql'
 
 export interface Line {
@@ -70,6 +71,7 @@ function options(element: HTMLElement, small: boolean, format: (v: number) => st
     width: Math.max(100, element.clientWidth),
     height: frame.height,
     padding: [top, right, 0, 0],
+    tzDate: (unix) => (zone.get() === 'utc' ? uPlot.tzDate(new Date(unix * 1000), 'Etc/UTC') : new Date(unix * 1000)),
     legend: { show: false },
     axes: axes(format, small),
     scales: { x: { range: () => at().range } },
@@ -101,6 +103,7 @@ function usePlot(make: (element: HTMLElement) => uPlot, draw: (u: uPlot) => void
   const ref = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | null>(null)
   const shade = useStore(shades)
+  const clockZone = useStore(zone)
   useEffect(() => {
     const element = ref.current!
     const u = make(element)
@@ -114,10 +117,10 @@ function usePlot(make: (element: HTMLElement) => uPlot, draw: (u: uPlot) => void
       u.destroy()
       plot.current = null
     }
-  }, [structure, shade])
+  }, [structure, shade, clockZone])
   useEffect(() => {
     if (plot.current) draw(plot.current)
-  }, [structure, shade, ...data])
+  }, [structure, shade, clockZone, ...data])
   return { ref, plot }
 }
 
@@ -132,7 +135,7 @@ function accumulate(lines: Line[]): (number | null)[][] {
 }
 
 // Chart draws lines or stacks of them. A logarithmic scale leaves out values of 0 or less.
-export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?: boolean; log?: boolean; format?: (v: number) => string }) {
+export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?: boolean; log?: boolean; format?: (v: number) => string; binary?: boolean }) {
   const latest = useRef(props)
   const [scale, setScale] = useState<[number, number]>([0, 1])
   latest.current = props
@@ -149,6 +152,7 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
         return [low === 0 ? 0 : from!, to!]
       },
     }
+    if (latest.current.binary) o.axes![1].incrs = powersOfTwo
     if (log) {
       o.scales!.y = { distr: 3, log: 10, range: (_u, min, max) => decades(min, max) }
       o.axes![1].splits = (_u, _i, min, max) => tens(min, max)
@@ -179,7 +183,7 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
     const values = log ? lines.map((l) => l.values.map((v) => (v !== null && v > 0 ? v : null))) : stacked ? accumulate(lines) : lines.map((l) => l.values)
     u.setData([times, ...values] as uPlot.AlignedData)
   }
-  const structure = JSON.stringify([props.stacked, props.log, props.height, props.lines.map((l) => [l.name, l.hidden, l.colour, l.thin, l.dashed])])
+  const structure = JSON.stringify([props.stacked, props.log, props.binary, format(1234.5), props.height, props.lines.map((l) => [l.name, l.hidden, l.colour, l.thin, l.dashed])])
   const { ref, plot } = usePlot(make, draw, structure, [props.times, props.lines, props.range[0], props.range[1]])
   return (
     <Framed {...props} plot={plot} scale={scale}>
@@ -187,6 +191,9 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
     </Framed>
   )
 }
+
+// powersOfTwo are the distances between two ticks of an axis of bytes.
+const powersOfTwo = Array.from({ length: 70 }, (_, i) => 2 ** (i - 10))
 
 // alone returns the values without neighbours. No line connects such values, so each is
 // drawn as a point.
@@ -301,11 +308,11 @@ function gather(marks: Mark[], [from, to]: [number, number]): Mark[][] {
 }
 
 // Heatmap draws how many values fell into each bucket at each time.
-export function Heatmap(props: Frame & { columns: Cell[][]; step: number; onCell?: (cell: (Cell & { time: number }) | null) => void }) {
+export function Heatmap(props: Frame & { columns: Cell[][]; step: number; format: (v: number) => string; onCell?: (cell: (Cell & { time: number }) | null) => void }) {
   const latest = useRef(props)
   latest.current = props
   const make = (element: HTMLElement) => {
-    const o = options(element, false, (v) => compact(2 ** v), () => latest.current)
+    const o = options(element, false, (v) => latest.current.format(2 ** v), () => latest.current)
     o.series.push({ paths: () => null, points: { show: false } })
     o.scales!.y = { range: () => extent(latest.current.columns).range }
     o.axes![1].splits = (_u, _i, min, max) => powers(min, max)
@@ -318,7 +325,7 @@ export function Heatmap(props: Frame & { columns: Cell[][]; step: number; onCell
     const { times } = latest.current
     u.setData([times, times.map(() => null)])
   }
-  const { ref, plot } = usePlot(make, draw, String(props.height), [props.times, props.columns, props.range[0], props.range[1]])
+  const { ref, plot } = usePlot(make, draw, `${props.height} ${props.format(1234.5)}`, [props.times, props.columns, props.range[0], props.range[1]])
   return (
     <Framed {...props} plot={plot}>
       <div ref={ref} />

@@ -33,12 +33,13 @@ export function Explore() {
   }
 
   // Every change of the address includes the text that was typed in the meantime.
-  const typed = () => drafts.map((expr, i): Query => ({ expr: expr.trim(), view: state.queries[i]?.view ?? '' }))
+  const typed = () => drafts.map((expr, i): Query => ({ ...(state.queries[i] ?? explore.blank), expr: expr.trim() }))
   const change = (next: Partial<State>) => {
     const to = explore.format({ ...state, queries: typed(), ...next })
     if (to.toString() === explore.format(state).toString()) setRuns(runs + 1)
     else go('explore', to)
   }
+  const changeOne = (i: number, next: Partial<Query>) => change({ queries: typed().map((q, k) => (k === i ? { ...q, ...next } : q)) })
   const run = () => {
     for (const d of drafts) if (d.trim()) addQuery(d.trim())
     change({})
@@ -120,17 +121,19 @@ export function Explore() {
           marks={marks}
           onDraft={(expr) => setDraft(i, expr)}
           onRun={run}
-          onView={(view) => change({ queries: typed().map((q, k) => (k === i ? { ...q, view } : q)) })}
+          onChange={(next) => changeOne(i, next)}
+          address={(expr) => explore.format({ ...state, queries: typed().map((q, k) => (k === i ? { ...q, expr } : q)) })}
+          onDuplicate={() => change({ queries: typed().flatMap((q, k) => (k === i ? [q, q] : [q])) })}
           onRemove={() => change({ queries: typed().filter((_, k) => k !== i) })}
           onZoom={zoom}
         />
       ))}
       <p class="more">
-        <button type="button" onClick={() => change({ queries: [...typed(), { expr: '', view: '' }] })}>
+        <button type="button" onClick={() => change({ queries: [...typed(), explore.blank] })}>
           + Add query
         </button>
       </p>
-      {blank && <Suggestions key={base} base={base} onPick={(expr) => (addQuery(expr), change({ queries: [{ expr, view: '' }] }))} />}
+      {blank && <Suggestions key={base} base={base} onPick={(expr) => (addQuery(expr), change({ queries: [{ ...explore.blank, expr }] }))} />}
       {state.events && !blank && <Events events={seen} error={events.error?.message} />}
     </div>
   )

@@ -1,4 +1,5 @@
 // Formats for numbers and times.
+import { wall } from './zone'
 
 // compact writes a number in about four characters: 1.23k, 4.5M, 12µ.
 export function compact(v: number): string {
@@ -72,14 +73,14 @@ export const percent = (part: number) => (part === 0 ? '0 %' : part < 0.001 ? '<
 const two = (n: number) => String(n).padStart(2, '0')
 
 export function clock(unix: number, millis = false): string {
-  const t = new Date(unix * 1000)
-  const time = `${two(t.getHours())}:${two(t.getMinutes())}:${two(t.getSeconds())}`
-  return millis ? `${time}.${String(t.getMilliseconds()).padStart(3, '0')}` : time
+  const t = wall(unix)
+  const time = `${two(t.getUTCHours())}:${two(t.getUTCMinutes())}:${two(t.getUTCSeconds())}`
+  return millis ? `${time}.${String(t.getUTCMilliseconds()).padStart(3, '0')}` : time
 }
 
 export function day(unix: number): string {
-  const t = new Date(unix * 1000)
-  return `${t.getFullYear()}-${two(t.getMonth() + 1)}-${two(t.getDate())}`
+  const t = wall(unix)
+  return `${t.getUTCFullYear()}-${two(t.getUTCMonth() + 1)}-${two(t.getUTCDate())}`
 }
 
 export const dateTime = (unix: number) => `${day(unix)} ${clock(unix)}`
@@ -87,9 +88,9 @@ export const dateTime = (unix: number) => `${day(unix)} ${clock(unix)}`
 // ticks writes times below a chart. Their precision follows the distance between two times.
 export function ticks(times: number[], distance: number): string[] {
   return times.map((t) => {
-    const at = new Date(t * 1000)
-    const midnight = at.getHours() === 0 && at.getMinutes() === 0 && at.getSeconds() === 0
-    if (distance >= 86400 || midnight) return `${at.toLocaleString('en-GB', { month: 'short' })} ${at.getDate()}`
+    const at = wall(t)
+    const midnight = at.getUTCHours() === 0 && at.getUTCMinutes() === 0 && at.getUTCSeconds() === 0
+    if (distance >= 86400 || midnight) return `${at.toLocaleString('en-GB', { month: 'short', timeZone: 'UTC' })} ${at.getUTCDate()}`
     return distance >= 60 ? clock(t).slice(0, 5) : clock(t)
   })
 }

@@ -16,6 +16,7 @@ import { Status } from './status'
 import { useStore } from './store'
 import { Tail } from './tail'
 import { setTheme, theme, type Theme } from './theme'
+import { setZone, zone, zoneName } from './zone'
 
 const sections: Record<PageName, { title: string; key: string; view: () => preact.JSX.Element }> = {
   explore: { title: 'Explore', key: 'e', view: Explore },
@@ -35,6 +36,7 @@ function App() {
   const { page } = usePlace()
   const wanted = useStore(tokenWanted)
   const tokens = useStore(entered)
+  useStore(zone) // all times are written again
   const [help, setHelp] = useState(false)
   const [menu, setMenu] = useState(false)
   useKeys(() => setHelp(true))
@@ -71,6 +73,7 @@ function App() {
               Sign out
             </button>
           )}
+          <ZoneButton />
           <ThemeButton />
           <button type="button" class="plain" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick={() => setHelp(true)}>
             ?
@@ -107,6 +110,15 @@ function ThemeButton() {
   return (
     <button type="button" class="plain" aria-label={`Colours: ${now}. Change to ${nextTheme[now]}`} title={`Colours: ${now}`} onClick={() => setTheme(nextTheme[now])}>
       {themeSign[now]}
+    </button>
+  )
+}
+
+function ZoneButton() {
+  const utc = useStore(zone) === 'utc'
+  return (
+    <button type="button" class="plain" aria-label={`${utc ? 'UTC' : 'Local'} times (${zoneName()}). Change to ${utc ? 'local' : 'UTC'}`} title={`Times are in ${zoneName()}`} onClick={() => setZone(utc ? 'local' : 'utc')}>
+      {utc ? 'UTC' : 'Local'}
     </button>
   )
 }

@@ -24,15 +24,35 @@ export interface Series {
 export interface Result {
   resultType: 'vector' | 'matrix' | 'scalar' | 'string'
   result: Series[] | [number, string]
+  stats?: { samples?: { totalQueryableSamples: number } }
 }
 
-// queryRange asks for values from `start` to `end`. `base` is the path of another tenant's API.
+// Request is a query as the API takes it.
+export interface Request {
+  path: string
+  params: Record<string, string>
+}
+
+// rangeRequest asks for values from `start` to `end`. `base` is the path of another tenant's API.
+export const rangeRequest = (query: string, start: number, end: number, step: number, base = ''): Request => ({
+  path: `${base}api/v1/query_range`,
+  params: { query, start: String(start), end: String(end), step: String(step) },
+})
+
+// instantRequest asks for values at a time, or for the present ones.
+export const instantRequest = (query: string, time: number | null, base = ''): Request => ({
+  path: `${base}api/v1/query`,
+  params: time === null ? { query } : { query, time: String(time) },
+})
+
+export const send = (r: Request, signal?: AbortSignal): Promise<Answer<Result>> => ask(r.path, r.params, signal)
+
 export function queryRange(query: string, start: number, end: number, step: number, signal?: AbortSignal, base = ''): Promise<Answer<Result>> {
-  return ask(`${base}api/v1/query_range`, { query, start: String(start), end: String(end), step: String(step) }, signal)
+  return send(rangeRequest(query, start, end, step, base), signal)
 }
 
 export function queryAt(query: string, time: number | null, signal?: AbortSignal, base = ''): Promise<Answer<Result>> {
-  return ask(`${base}api/v1/query`, { query, time: time === null ? undefined : String(time) }, signal)
+  return send(instantRequest(query, time, base), signal)
 }
 
 export const seriesOf = (r: Result): Series[] => (r.resultType === 'vector' || r.resultType === 'matrix' ? (r.result as Series[]) : [])
@@ -128,11 +148,14 @@ export function seriesName(metric: Labels, but: Labels = {}): string {
   return `${name}{${pairs.map(([k, v]) => `${labelName(k)}=${quoted(v)}`).join(', ')}}`
 }
 
-const quoted = (text: string) => printable(JSON.stringify(text))
+export const quoted = (text: string) => printable(JSON.stringify(text))
 
 const plainName = /^[a-zA-Z_][a-zA-Z0-9_]*$/
 
-const labelName = (name: string) => (plainName.test(name) ? name : quoted(name))
+export const labelName = (name: string) => (plainName.test(name) ? name : quoted(name))
+
+// legendName fills the labels of a series into a template such as {{pod}}.
+export const legendName = (template: string, metric: Labels) => printable(template.replace(/\{\{\s*([^{}\s]+)\s*\}\}/g, (_, label: string) => metric[label] ?? ''))
 
 // common returns the labels that all series share, which need to be shown only once.
 export function common(all: Series[]): Labels {

@@ -12,6 +12,7 @@ interface PanelProps extends Omit<AnswerProps, 'name' | 'onError'> {
   alone: boolean
   onDraft: (expr: string) => void
   onRun: () => void
+  onDuplicate: () => void
   onRemove: () => void
 }
 
@@ -34,6 +35,12 @@ export function QueryPanel(props: PanelProps) {
           <button type="button" onClick={() => setPast(true)}>
             History
           </button>
+          <button type="button" aria-label={`Query ${name} is on`} aria-pressed={!query.off} title={query.off ? 'Ask it again' : 'Do not ask it for now'} onClick={() => props.onChange({ off: !query.off })}>
+            <Sign path="M8 2v6M4.5 4.5a5 5 0 1 0 7 0" />
+          </button>
+          <button type="button" aria-label={`Duplicate query ${name}`} title="Duplicate" onClick={props.onDuplicate}>
+            <Sign path="M6 6h7v7H6zM3 10V3h7" />
+          </button>
           {!props.alone && (
             <button type="button" aria-label={`Remove query ${name}`} title="Remove" onClick={props.onRemove}>
               ✕
@@ -42,10 +49,17 @@ export function QueryPanel(props: PanelProps) {
         </div>
       </div>
       {past && <History onClose={() => setPast(false)} onPick={(expr) => (setPast(false), props.onDraft(expr))} />}
-      {query.expr && <Answered {...props} key={props.base + query.expr} name={name} onError={(error) => setFailed({ expr: query.expr, error })} />}
+      {query.off && <p class="note">This query is off.</p>}
+      {query.expr && !query.off && <Answered {...props} key={props.base + query.expr} name={name} onError={(error) => setFailed({ expr: query.expr, error })} />}
     </section>
   )
 }
+
+const Sign = (props: { path: string }) => (
+  <svg class="sign" viewBox="0 0 16 16" aria-hidden="true">
+    <path d={props.path} />
+  </svg>
+)
 
 // faultOf returns the place of the error in a draft, if the draft is the query that failed.
 function faultOf(draft: string, expr: string, error: string): number | null {

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
 import { ask, Failure, fetchAPI, usePoll } from './api'
-import { bytes, compact, count, span } from './format'
+import { bytes, compact, count, dateTime, span } from './format'
 import { Empty, Figure, Figures, Loading, Panel, Problem } from './parts'
 import { limits, Tenants } from './series'
 
@@ -86,7 +86,7 @@ export function Status() {
                 ['version', build.data.version],
                 ['revision', build.data.revision || 'unknown'],
                 ['Go', build.data.goVersion],
-                ['started', runtime.data ? new Date(runtime.data.startTime).toLocaleString('sv') : ''],
+                ['started', runtime.data ? dateTime(Date.parse(runtime.data.startTime) / 1000) : ''],
                 ['data directory', runtime.data?.CWD ?? ''],
                 ['tiles of 1 min are kept', runtime.data?.storageRetention ? span(hours(runtime.data.storageRetention)) : ''],
                 ['third-party licences', <a href="licenses.txt">licenses.txt</a>],

@@ -5,6 +5,7 @@ import type { State } from './explorestate'
 import { dateTime } from './format'
 import { Dialog } from './parts'
 import { go } from './router'
+import { unixOf, zoneName } from './zone'
 
 const presets = [300, 900, 3600, 3 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400]
 
@@ -48,8 +49,8 @@ function local(unix: number): string {
 export function TimesDialog(props: { from: number; to: number; onClose: () => void; onPick: (from: number, to: number) => void }) {
   const [from, setFrom] = useState(local(props.from))
   const [to, setTo] = useState(local(props.to))
-  const a = Math.round(Date.parse(from) / 1000)
-  const b = Math.round(Date.parse(to) / 1000)
+  const a = unixOf(from)
+  const b = unixOf(to)
   const good = b > a
   return (
     <Dialog title="Custom time range" onClose={props.onClose}>
@@ -67,7 +68,7 @@ export function TimesDialog(props: { from: number; to: number; onClose: () => vo
           To
           <input type="datetime-local" step="1" value={to} onInput={(e) => setTo(e.currentTarget.value)} />
         </label>
-        <p class="note">Time zone: {Intl.DateTimeFormat().resolvedOptions().timeZone}</p>
+        <p class="note">Time zone: {zoneName()}</p>
         {!good && <p class="bad">The end must be after the start.</p>}
         <button type="submit" class="primary" disabled={!good}>
           Apply

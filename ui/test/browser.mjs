@@ -28,8 +28,8 @@ export const sizes = { wide: { width: 1280, height: 900 }, narrow: { width: 390,
 // open makes a page in a context of its own. Its close fails if there were errors on the
 // console, violations of the policy, requests to other servers or dialogs. allowed are
 // the errors that a test expects.
-export async function open(browser, { size = 'wide', colorScheme = 'light', base = server, allowed = [], headers } = {}) {
-  const context = await browser.newContext({ viewport: sizes[size], colorScheme, baseURL: base, reducedMotion: 'reduce', timezoneId: 'UTC', extraHTTPHeaders: headers })
+export async function open(browser, { size = 'wide', colorScheme = 'light', base = server, allowed = [], headers, timezoneId = 'UTC' } = {}) {
+  const context = await browser.newContext({ viewport: sizes[size], colorScheme, baseURL: base, reducedMotion: 'reduce', timezoneId, extraHTTPHeaders: headers })
   const page = await context.newPage()
   page.setDefaultTimeout(30_000)
   const wrong = []

@@ -1,5 +1,7 @@
 // Every page against a real server under load. e2e/ui_test.go starts both.
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import { after, before, describe, test as once } from 'node:test'
 import { closed, hostile, launch, look, open, recorded, ruled, server, sizes } from './browser.mjs'
 
@@ -232,6 +234,150 @@ describe('the page', { concurrency: 4 }, () => {
     assert.ok(Math.abs(p.get('to') - p.get('from') - 900) < 60, page.url())
     await page.goBack()
     await page.waitForURL((u) => !u.searchParams.has('from'))
+    await close()
+  })
+
+  test('the legend is sorted, and values have a unit, a scale and names of their own', async () => {
+    const { page, close } = await open(browser)
+    await page.goto(query(['q', orders]))
+    const legend = page.getByRole('list', { name: 'Series' })
+    const texts = (part) => legend.locator(part).allInnerTexts()
+    await legend.getByRole('button').nth(4).waitFor()
+    const figures = (await texts('.value')).map(Number)
+    assert.deepEqual(figures, figures.toSorted((a, b) => b - a))
+    await page.getByRole('button', { name: 'sort by name' }).click()
+    await page.getByRole('button', { name: 'sort by last value' }).waitFor()
+    const names = await texts('.code')
+    assert.deepEqual(names, names.toSorted())
+
+    await page.getByRole('button', { name: 'Options' }).click()
+    await page.getByRole('combobox', { name: 'Unit' }).selectOption({ label: 'Bytes' })
+    await legend.getByText(/ B$/).first().waitFor()
+    await page.getByRole('combobox', { name: 'Unit' }).selectOption({ label: 'Percent (1 is 100 %)' })
+    await page.getByRole('textbox', { name: 'Legend' }).fill('of {{region}} {{none}}')
+    await page.getByRole('textbox', { name: 'Legend' }).press('Enter')
+    await page.getByRole('checkbox', { name: 'Logarithmic' }).check()
+    await legend.getByText(/^of /).first().waitFor()
+    await legend.getByText(/ %$/).first().waitFor()
+    await look(page, 'explore-options')
+    const other = await open(browser)
+    await other.page.goto(page.url())
+    await other.page.getByRole('list', { name: 'Series' }).getByText(/^of /).first().waitFor()
+    await other.page.getByRole('list', { name: 'Series' }).getByText(/ %$/).first().waitFor()
+    await other.page.getByRole('button', { name: 'Options' }).click()
+    assert.equal(await other.page.getByRole('checkbox', { name: 'Logarithmic' }).isChecked(), true)
+    await other.close()
+    await close()
+  })
+
+  test('an answer is taken along as CSV, as JSON, and as a command', async () => {
+    const { page, close } = await open(browser)
+    await page.goto(query(['q', orders], ['n', '{{region}}']))
+    await page.getByRole('list', { name: 'Series' }).getByRole('button').nth(4).waitFor()
+    const names = (await page.getByRole('list', { name: 'Series' }).locator('.code').allInnerTexts()).toSorted()
+    await page.getByRole('button', { name: 'Options' }).click()
+    const saved = async (name) => {
+      const download = page.waitForEvent('download')
+      await page.getByRole('button', { name, exact: true }).click()
+      return readFileSync(await (await download).path(), 'utf8')
+    }
+    const lines = (await saved('CSV')).split('\r\n')
+    assert.deepEqual(lines[0].split(','), ['time', ...names])
+    assert.ok(lines.length > 20, `${lines.length} lines`)
+    assert.match(lines[1], /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.000Z(,[0-9.e+-]*){5}$/)
+    assert.equal(JSON.parse(await saved('JSON')).data.result.length, 5)
+
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'])
+    await page.getByRole('button', { name: 'Copy as curl' }).click()
+    await page.getByText('Copied').waitFor()
+    const command = await page.evaluate(() => navigator.clipboard.readText())
+    assert.equal(JSON.parse(execFileSync('sh', ['-c', command], { stdio: ['ignore', 'pipe', 'ignore'] })).data.result.length, 5)
+
+    await page.goto(query(['q', hostileQuery], ['v', 'table']))
+    await page.getByRole('cell', { name: hostile }).first().waitFor()
+    await page.getByRole('button', { name: 'Options' }).click()
+    assert.match(await saved('CSV'), /^__name__,(\w+,)*page,(\w+,)*time,value\r\nweb_hits,/)
+    await close()
+  })
+
+  test('a query is switched off, and duplicated', async () => {
+    const { page, close } = await open(browser)
+    await page.goto(query(['q', orders], ['v', 'stacked']))
+    await page.getByRole('list', { name: 'Series' }).waitFor()
+    await page.getByRole('button', { name: 'Duplicate query A' }).click()
+    await page.getByRole('list', { name: 'Series' }).nth(1).waitFor()
+    assert.deepEqual(await page.getByRole('button', { name: 'Stacked' }).evaluateAll((all) => all.map((b) => b.ariaPressed)), ['true', 'true'])
+    const asked = []
+    page.on('request', (r) => r.url().includes('api/v1/query_range') && asked.push(r.url()))
+    await page.getByRole('button', { name: 'Query A is on' }).click()
+    await page.getByText('This query is off.').waitFor()
+    await page.getByRole('button', { name: 'Run' }).first().click()
+    await page.waitForURL(/off=1/)
+    await settled(page)
+    assert.equal(await page.getByRole('list', { name: 'Series' }).count(), 1)
+    assert.ok(asked.length <= 2, `${asked.length} requests for one query`)
+    await close()
+  })
+
+  test('times are local or UTC', async () => {
+    const { page, close } = await open(browser, { timezoneId: 'Asia/Kolkata' })
+    await page.goto(query(['q', orders], ['from', '1767322800'], ['to', '1767326400']))
+    const range = page.getByRole('combobox', { name: 'Time range' })
+    assert.match(await range.locator('option:checked').innerText(), /^2026-01-02 08:30:00/)
+    await page.getByRole('button', { name: /^Local times/ }).click()
+    assert.match(await range.locator('option:checked').innerText(), /^2026-01-02 03:00:00/)
+    await page.reload()
+    await page.getByRole('button', { name: 'Custom time range' }).click()
+    const dialog = page.getByRole('dialog', { name: 'Custom time range' })
+    assert.equal(await dialog.getByLabel('From').inputValue(), '2026-01-02T03:00')
+    await dialog.getByLabel('From').fill('2026-01-02T03:30:00')
+    await dialog.getByRole('button', { name: 'Apply' }).click()
+    await page.waitForURL(/from=1767324600&to=1767326400/)
+    await close()
+  })
+
+  test('an empty answer says why', async () => {
+    const { page, close } = await open(browser)
+    for (const [expr, why] of [
+      ['rate(shop_order_total[5m])', 'No metric is named shop_order_total.'],
+      ['sum(shop_orders_total{region="nowhere"})', /No series of shop_orders_total has region="nowhere"\. It is "/],
+      ['shop_orders_total{flavour=~".+"}', /has flavour=~"\.\+"\. There is no such label\./],
+      ['shop_queue_depth > 1e9', /No value of shop_queue_depth passes the comparison >: the smallest is/],
+      ['shop_queue_depth + sum by (method) (shop_orders_total)', /no two series have the same labels: only the right side has method; only the left side has region/],
+      ['rate(shop_orders_total[1s])', /too few: rate needs two samples|has no data in this time range/],
+      ['absent(shop_queue_depth)', 'shop_queue_depth has data, and absent is empty as long as it has.'],
+      ['histogram_quantile(0.9, shop_queue_depth)', /has data, but no histograms/],
+      ['shop_queue_depth unless shop_queue_depth', 'Each series of the left side has one of the right side'],
+    ]) {
+      await page.goto(query(['q', expr]))
+      await page.getByText(why).waitFor()
+    }
+    await page.goto(query(['q', 'rate(shop_order_total[5m])']))
+    await page.getByRole('link', { name: 'shop_orders_total' }).waitFor()
+    await look(page, 'explore-empty')
+    await page.getByRole('link', { name: 'shop_orders_total' }).click()
+    await page.getByRole('list', { name: 'Series' }).waitFor()
+    assert.equal(await editor(page).innerText(), 'rate(shop_orders_total[5m])')
+
+    await page.goto(query(['q', 'shop_queue_depth'], ['from', '1767322800'], ['to', '1767326400']))
+    await page.getByText(/had data, but not in the 30 days before/).waitFor()
+    const later = Math.floor(Date.now() / 1000) + 7200
+    await page.goto(query(['q', 'shop_queue_depth'], ['from', String(later)], ['to', String(later + 60)]))
+    await page.getByRole('button', { name: 'Show that time' }).click()
+    await page.getByRole('list', { name: 'Series' }).waitFor()
+    await close()
+  })
+
+  test('the parts of a query are a tree with what each of them answers', async () => {
+    const { page, close } = await open(browser)
+    const all = ['sum by (region) (rate(shop_orders_total[2m])) / on () group_left () count(shop_orders_total offset -1s) > bool 0.5', 'sum by (region) (rate(shop_orders_total[2m])) / on () group_left () count(shop_orders_total offset -1s)', 'sum by (region) (rate(shop_orders_total[2m]))', 'rate(shop_orders_total[2m])', 'shop_orders_total[2m]', 'count(shop_orders_total offset -1s)', 'shop_orders_total offset -1s']
+    await page.goto(query(['q', all[0]]))
+    await page.getByRole('button', { name: 'Parts' }).click()
+    const tree = page.locator('.parttree')
+    await tree.getByRole('listitem').first().waitFor()
+    assert.deepEqual(await tree.locator('code').allInnerTexts(), all)
+    assert.match(await tree.locator('.note').nth(5).innerText(), /^\d+ series, \d+ samples, /)
+    await look(page, 'explore-parts')
     await close()
   })
 
