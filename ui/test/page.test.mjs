@@ -237,6 +237,24 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
+  test('the list of metrics is narrowed by prefix, and has pages', async () => {
+    const { page, close } = await open(browser)
+    const names = [...Array.from({ length: 450 }, (_, i) => `many_${String(i).padStart(3, '0')}`), 'single', 'web_hits', 'web_latency']
+    await page.route('**/api/v1/label/__name__/values*', (route) => route.fulfill({ json: { status: 'success', data: names } }))
+    await page.goto('/explore')
+    await page.getByText('1 to 200 of 453').waitFor()
+    await page.getByRole('button', { name: 'Next' }).click()
+    await page.getByRole('button', { name: 'many_399' }).waitFor()
+    await page.getByRole('button', { name: 'Next' }).click()
+    await page.getByText('401 to 453 of 453').waitFor()
+    assert.equal(await page.getByRole('button', { name: 'Next' }).isDisabled(), true)
+    await look(page, 'explore-pages')
+    assert.deepEqual(await page.getByRole('combobox', { name: 'Prefix' }).locator('option').allInnerTexts(), ['All', 'many (450)', 'web (2)'])
+    await page.getByRole('combobox', { name: 'Prefix' }).selectOption('web')
+    assert.deepEqual(await page.locator('.metrics .metric').allInnerTexts(), ['web_hits', 'web_latency'])
+    await close()
+  })
+
   test('the legend is sorted, and values have a unit, a scale and names of their own', async () => {
     const { page, close } = await open(browser)
     await page.goto(query(['q', orders]))
