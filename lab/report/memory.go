@@ -43,14 +43,6 @@ func (f Figure) number(v float64) string {
 	return thousands(v)
 }
 
-// bound returns a bound as text, in the digits in which it was set.
-func bound(v float64) string {
-	if v < 100 {
-		return fmt.Sprint(v)
-	}
-	return thousands(v)
-}
-
 func (r *Results) memory() string {
 	if r.Memory == nil || len(r.Memory.Figures) == 0 {
 		return notMeasured

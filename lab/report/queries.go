@@ -111,18 +111,6 @@ func (r *Results) queries() string {
 	return measured(q.Date, q.Machine, q.Versions) + table(head, rows)
 }
 
-// judged returns an upper bound with its verdict unless it is reached; an empty text if there is none.
-func judged(runs []float64, most float64) string {
-	if most == 0 {
-		return ""
-	}
-	text := bound(most)
-	if v := verdictOfRuns(runs, atMost(most)); v != Reached {
-		text += fmt.Sprintf(", **%s**", v)
-	}
-	return text
-}
-
 func timeRange(hours float64) string {
 	switch {
 	case hours == 0:

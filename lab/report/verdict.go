@@ -79,5 +79,25 @@ func verdictRow(what, how, is, bound string, v Verdict) []string {
 	return []string{what, how, is, bound}
 }
 
+// judged returns an upper bound with its verdict unless it is reached; an empty text if there is none.
+func judged(runs []float64, most float64) string {
+	if most == 0 {
+		return ""
+	}
+	text := bound(most)
+	if v := verdictOfRuns(runs, atMost(most)); v != Reached {
+		text += fmt.Sprintf(", **%s**", v)
+	}
+	return text
+}
+
+// bound returns a bound as text, in the digits in which it was set.
+func bound(v float64) string {
+	if v < 100 {
+		return fmt.Sprint(v)
+	}
+	return thousands(v)
+}
+
 // RateReached is the part of a requested rate that must be sent. If less is sent, the sender was the limit.
 const RateReached = 0.97
