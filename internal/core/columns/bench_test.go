@@ -70,9 +70,7 @@ func BenchmarkQueries(b *testing.B) {
 
 func benchData(b *testing.B, series int, kind string, every, over time.Duration) *tsdb.DB {
 	b.Helper()
-	o := tsdb.DefaultOptions()
-	o.OutOfOrderTimeWindow = over.Milliseconds() // since one series is written after the other
-	db, err := tsdb.Open(b.TempDir(), nil, nil, o, nil)
+	db, err := tsdb.Open(b.TempDir(), nil, nil, tsdb.DefaultOptions(), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -80,19 +78,20 @@ func benchData(b *testing.B, series int, kind string, every, over time.Duration)
 	b.Cleanup(func() { db.Close() })
 	h := &histogram.Histogram{Schema: 3, ZeroThreshold: 1e-10, PositiveSpans: []histogram.Span{{Offset: 0, Length: 20}},
 		PositiveBuckets: make([]int64, 20)}
+	refs, names := make([]storage.SeriesRef, series), make([]labels.Labels, series)
 	for i := range series {
-		ls := labels.FromStrings("__name__", "x_total", "service", fmt.Sprint("s", i%20), "le", fmt.Sprint(i%11),
+		names[i] = labels.FromStrings("__name__", "x_total", "service", fmt.Sprint("s", i%20), "le", fmt.Sprint(i%11),
 			"instance", fmt.Sprint("i", i))
-		app := db.Appender(context.Background())
-		var ref storage.SeriesRef
-		for n := range int64(over / every) {
-			at := begin + n*every.Milliseconds()
+	}
+	for n := range int64(over / every) {
+		app, at := db.Appender(context.Background()), begin+n*every.Milliseconds()
+		for i := range series {
 			if kind == "native" {
 				h.PositiveBuckets[0] = n
 				h.Count = uint64(20 * n)
-				ref, err = app.AppendHistogram(ref, ls, at, h, nil)
+				refs[i], err = app.AppendHistogram(refs[i], names[i], at, h, nil)
 			} else {
-				ref, err = app.Append(ref, ls, at, float64(n*int64(1+i%7)))
+				refs[i], err = app.Append(refs[i], names[i], at, float64(n*int64(1+i%7)))
 			}
 			if err != nil {
 				b.Fatal(err)

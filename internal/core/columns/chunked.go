@@ -52,7 +52,6 @@ type chunked struct {
 	more   bool            // whether there may be further chunks
 	last   int64           // time of the newest sample of the chunks so far
 	points []promql.FPoint // those that are not in the list yet
-	buffer []promql.FPoint // of one chunk
 }
 
 // beginChunks begins with a series of floats in chunks.
@@ -87,7 +86,7 @@ func (c *column) fill(mint, maxt int64) error {
 	k, f := &c.chunked, &c.floats
 	for len(f.all) == 0 || f.all[len(f.all)-1].T <= maxt {
 		if !k.more {
-			c.append(k.points)
+			c.add(k.points)
 			k.points = nil
 			return nil
 		}
@@ -117,39 +116,67 @@ func (c *column) fillChunk(of chunks.Meta, mint int64) error {
 	for before < len(k.points) && k.points[before].T < of.MinTime {
 		before++
 	}
-	c.append(k.points[:before])
+	c.add(k.points[:before])
 	k.points = k.points[before:]
 	inside := len(k.points) > 0 && k.points[0].T <= of.MaxTime
 	if of.MaxTime <= mint && !inside {
 		return nil
 	}
+	f, begin := &c.floats, len(c.floats.all)
 	var err error
-	if k.buffer, err = xorchunk.Append(k.buffer[:0], of.Chunk.Bytes()); err != nil {
+	if f.all, err = xorchunk.Append(f.all, of.Chunk.Bytes()); err != nil {
 		return err
 	}
-	c.append(k.buffer)
-	for i := 0; inside && i < len(k.buffer); i++ {
+	for i := begin; inside && i < len(f.all); i++ {
 		switch at := k.points[0].T; {
-		case at < k.buffer[i].T:
+		case at < f.all[i].T:
 			return ErrNoChunks
-		case at == k.buffer[i].T:
+		case at == f.all[i].T:
 			k.points = k.points[1:]
 			inside = len(k.points) > 0
 		}
 	}
+	c.added(begin)
 	return nil
 }
 
-// append appends floats to the list, beyond the window, and notes resets.
-func (c *column) append(floats []promql.FPoint) {
-	f := &c.floats
-	for _, p := range floats {
-		if value.IsStaleNaN(p.F) && !c.chunked.stale {
+// covered returns the newest time for which the list has all samples, once fill has returned.
+func (c *column) covered() int64 {
+	if !c.chunked.more && len(c.chunked.points) == 0 {
+		return math.MaxInt64
+	}
+	return c.floats.all[len(c.floats.all)-1].T - 1
+}
+
+// add adds floats to the list, beyond the window.
+func (c *column) add(floats []promql.FPoint) {
+	begin := len(c.floats.all)
+	c.floats.all = append(c.floats.all, floats...)
+	c.added(begin)
+}
+
+// added drops stale markers from the part of the list that begins at `begin`, and notes resets.
+func (c *column) added(begin int) {
+	if c.chunked.stale {
+		return
+	}
+	f, before := &c.floats, math.Inf(-1)
+	if begin > 0 {
+		before = f.all[begin-1].F
+	}
+	kept := begin
+	for i := begin; i < len(f.all); i++ {
+		p := f.all[i]
+		if math.IsNaN(p.F) && value.IsStaleNaN(p.F) {
 			continue
 		}
-		if n := len(f.all); c.resets.wanted && n > 0 && p.F < f.all[n-1].F {
-			c.resets.all = append(c.resets.all, f.dropped+n)
+		if p.F < before && c.resets.wanted {
+			c.resets.all = append(c.resets.all, f.dropped+kept)
 		}
-		f.all = append(f.all, p)
+		if before = p.F; kept < i {
+			f.all[kept] = p
+		}
+		kept++
 	}
+	f.all = f.all[:kept]
 }

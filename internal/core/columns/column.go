@@ -107,6 +107,11 @@ func (c *column) took(kind chunkenc.ValueType) {
 // held is the number of samples in the window, as the engine counts them.
 func (c *column) held() int { return c.floats.hi - c.floats.lo + c.size }
 
+// floatWindow returns the window, which has no histograms.
+func (c *column) floatWindow() floatWindow {
+	return floatWindow{all: c.floats.window(), first: c.floats.dropped + c.floats.lo, resets: c.resets.window()}
+}
+
 // advance moves the window to the times after `mint` up to `maxt`. It returns the number of samples
 // in the window that are later than the window before.
 func (c *column) advance(mint, maxt int64) (fresh int, err error) {
@@ -179,8 +184,13 @@ func (c *column) leave(mint int64) {
 		h.lo++
 	}
 	c.sizes.lo = h.lo
-	f.trim(nil)
-	r.trim(nil)
-	h.trim(c.recycle)
+	c.trim()
+}
+
+// trim drops samples before the window if they are many.
+func (c *column) trim() {
+	c.floats.trim(nil)
+	c.resets.trim(nil)
+	c.histograms.trim(c.recycle)
 	c.sizes.trim(nil)
 }

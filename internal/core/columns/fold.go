@@ -100,16 +100,19 @@ func (g *groups) add(series labels.Labels, r *row) {
 		return
 	}
 	to := g.of(series)
-	add := g.adder()
+	step, at := 0, g.plan.start
 	for _, p := range r.floats {
-		c := &to.cells[(p.T-g.plan.start)/g.plan.interval]
+		for ; at < p.T; at += g.plan.interval {
+			step++
+		}
+		c := &to.cells[step]
 		if to.histograms != nil {
-			if h := to.histograms[(p.T-g.plan.start)/g.plan.interval]; h != nil && h.incompatible {
+			if h := to.histograms[step]; h != nil && h.incompatible {
 				continue
 			}
 		}
 		if c.seen {
-			add(c, p.F)
+			c.add(g.agg.Op, p.F)
 		} else {
 			*c = cell{value: p.F, count: 1, seen: true, floats: true}
 			if g.agg.Op == parser.GROUP {
@@ -122,32 +125,24 @@ func (g *groups) add(series labels.Labels, r *row) {
 	}
 }
 
-// adder returns the function that adds a float to a cell that is not empty.
-func (g *groups) adder() func(*cell, float64) {
-	switch g.agg.Op {
+// add adds a float to a cell that is not empty.
+func (c *cell) add(op parser.ItemType, f float64) {
+	switch op {
 	case parser.SUM:
-		return func(c *cell, f float64) {
-			c.floats = true
-			c.value, c.correction = kahansum.Inc(f, c.value, c.correction)
-		}
+		c.floats = true
+		c.value, c.correction = kahansum.Inc(f, c.value, c.correction)
 	case parser.AVG:
-		return (*cell).average
+		c.average(f)
 	case parser.MIN:
-		return func(c *cell, f float64) {
-			if c.value > f || math.IsNaN(c.value) {
-				c.value = f
-			}
+		if c.value > f || math.IsNaN(c.value) {
+			c.value = f
 		}
 	case parser.MAX:
-		return func(c *cell, f float64) {
-			if c.value < f || math.IsNaN(c.value) {
-				c.value = f
-			}
+		if c.value < f || math.IsNaN(c.value) {
+			c.value = f
 		}
 	case parser.COUNT:
-		return func(c *cell, _ float64) { c.count++ }
-	default:
-		return func(*cell, float64) {}
+		c.count++
 	}
 }
 

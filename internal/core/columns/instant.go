@@ -5,26 +5,36 @@ import (
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 )
 
-// newest returns the newest sample at a time, which is not before the last call's. It is not ok if the sample is
-// older than the look-back delta.
-type newest func(ref int64) (v float64, h *histogram.FloatHistogram, ok bool, err error)
-
-// instant returns the newest sample of a column of floats from chunks, with stale markers.
-func (c *column) instant(lookback int64) newest {
-	return func(ref int64) (v float64, _ *histogram.FloatHistogram, ok bool, err error) {
-		if _, err := c.advance(ref-lookback, ref); err != nil {
-			return 0, nil, false, err
+// instantsInChunks is instants for a column of floats from chunks, with stale markers.
+func (e *evaluation) instantsInChunks() error {
+	p, c := e.plan, &e.column
+	e.row.reset()
+	last := p.start + int64(p.steps-1)*p.interval
+	for ts := p.start; ts <= last; {
+		if err := c.fill(ts-e.offset-p.lookback, ts-e.offset); err != nil {
+			return err
 		}
-		window := c.floats.window()
-		if len(window) == 0 {
-			return 0, nil, false, nil
+		all, next, covered := c.floats.all, c.floats.hi, c.covered()
+		for ; ts <= last && ts-e.offset <= covered; ts += p.interval {
+			ref := ts - e.offset
+			for next < len(all) && all[next].T <= ref {
+				next++
+			}
+			if next == 0 {
+				continue
+			}
+			if s := all[next-1]; s.T > ref-p.lookback && !value.IsStaleNaN(s.F) {
+				e.row.floats = append(e.row.floats, promql.FPoint{T: ts, F: s.F})
+			}
 		}
-		v = window[len(window)-1].F
-		return v, nil, !value.IsStaleNaN(v), nil
+		c.floats.lo, c.floats.hi = max(next-1, 0), next
+		c.trim()
 	}
+	return e.countInstants()
 }
 
 // instant reads a series like the engine's selector: the newest sample at a time, if it is not older
@@ -51,7 +61,8 @@ func newInstant(it chunkenc.Iterator, lookback int64) instant {
 	return instant{it: it, lookback: lookback, now: sample{kind: it.Next(), t: never}, before: sample{t: never}}
 }
 
-// at is a newest.
+// at returns the newest sample at a time, which is not before the last call's. It is not ok if the sample is older than
+// the look-back delta.
 func (i *instant) at(ref int64) (v float64, h *histogram.FloatHistogram, ok bool, err error) {
 	if oldest := ref - i.lookback; i.now.kind != chunkenc.ValNone && oldest > i.now.t {
 		i.before.t = never

@@ -110,8 +110,7 @@ func (e *evaluation) evaluate(s storage.Series) error {
 	}
 	e.inner = s.Iterator(e.inner)
 	if e.call == nil {
-		in := newInstant(e.inner, e.plan.lookback)
-		return e.instants(in.at)
+		return e.instants(newInstant(e.inner, e.plan.lookback))
 	}
 	e.column.begin(e.inner, e.function.rises)
 	return e.ranges(s.Labels())
@@ -124,7 +123,7 @@ func (e *evaluation) evaluateChunks(s ChunkSeries) error {
 	}
 	if e.call == nil {
 		e.column.beginChunks(s, false, true)
-		return e.instants(e.column.instant(e.plan.lookback))
+		return e.instantsInChunks()
 	}
 	e.column.beginChunks(s, e.function.rises, false)
 	return e.ranges(s.Labels)
@@ -156,40 +155,110 @@ func (e *evaluation) windows(of labels.Labels) error {
 	p := e.plan
 	e.row.reset()
 	e.function.begin(e, of)
-	window := 0
-	last := p.start + int64(p.steps-1)*p.interval
-	for ts := p.start; ts <= last; ts += p.interval {
-		maxt := ts - e.offset
-		fresh, err := e.column.advance(maxt-e.span, maxt)
+	run := stepRun{evaluation: e, ts: p.start, last: p.start + int64(p.steps-1)*p.interval}
+	for run.ts <= run.last {
+		var err error
+		if fn := e.function; fn.floats != nil && e.column.chunked.is && !(fn.live && run.ts-e.offset >= fn.liveAt) {
+			err = run.floats()
+		} else {
+			err = run.step()
+		}
 		if err != nil {
 			return err
 		}
-		window = e.column.held()
-		if e.base+window > p.maxSamples {
+		if e.base+run.most > p.maxSamples {
 			return tooMany
 		}
-		p.samples.UpdatePeak(e.base + window)
-		if window == 0 {
-			continue
-		}
-		p.samples.TotalSamples += int64(window)
-		p.samples.SamplesRead += int64(fresh)
-		f, h, ok := e.function.at(ts)
-		switch {
-		case !ok:
-		case h == nil:
-			e.row.floats = append(e.row.floats, promql.FPoint{T: ts, F: f})
-		default:
-			e.row.histograms = append(e.row.histograms, promql.HPoint{T: ts, H: h})
-		}
 	}
+	p.samples.UpdatePeak(e.base + run.most)
+	p.samples.TotalSamples += int64(run.total)
+	p.samples.SamplesRead += int64(run.fresh)
 	size := e.row.size()
-	if e.base+window+size > p.maxSamples && size > 0 {
+	if e.base+run.window+size > p.maxSamples && size > 0 {
 		return tooMany
 	}
-	p.samples.UpdatePeak(e.base + window + size)
+	p.samples.UpdatePeak(e.base + run.window + size)
 	e.base += size
 	e.noteCounter(of)
+	return nil
+}
+
+// stepRun runs over the steps of a series. It counts samples as the engine does.
+type stepRun struct {
+	*evaluation
+	ts, last int64 // the next step and the last one, ms
+	window   int   // samples in the window of the step before
+	most     int   // in the largest window so far
+	total    int   // in all windows so far
+	fresh    int   // those that no window before had
+}
+
+// step evaluates the next step.
+func (r *stepRun) step() error {
+	ts, maxt := r.ts, r.ts-r.offset
+	r.ts += r.plan.interval
+	fresh, err := r.column.advance(maxt-r.span, maxt)
+	if err != nil {
+		return err
+	}
+	r.window = r.column.held()
+	if r.window == 0 {
+		return nil
+	}
+	r.most = max(r.most, r.window)
+	r.total += r.window
+	r.fresh += fresh
+	switch f, h, ok := r.function.at(ts); {
+	case !ok:
+	case h == nil:
+		r.row.floats = append(r.row.floats, promql.FPoint{T: ts, F: f})
+	default:
+		r.row.histograms = append(r.row.histograms, promql.HPoint{T: ts, H: h})
+	}
+	return nil
+}
+
+// floats evaluates the next steps, at least one, for which the column has all samples. It does the same as step, but
+// the samples come from chunks and the function is evaluated here, so what changes at each step is in registers.
+func (r *stepRun) floats() error {
+	c, fn := &r.column, r.function
+	if err := c.fill(r.ts-r.offset-r.span, r.ts-r.offset); err != nil {
+		return err
+	}
+	covered := c.covered()
+	if fn.live {
+		covered = min(covered, fn.liveAt-1)
+	}
+	all, resets, dropped := c.floats.all, c.resets.all, c.floats.dropped
+	lo, hi, lowReset, highReset := c.floats.lo, c.floats.hi, c.resets.lo, c.resets.hi
+	for ; r.ts <= r.last && r.ts-r.offset <= covered; r.ts += r.plan.interval {
+		maxt, had := r.ts-r.offset, hi
+		for hi < len(all) && all[hi].T <= maxt {
+			hi++
+		}
+		for lo < hi && all[lo].T <= maxt-r.span {
+			lo++
+		}
+		for highReset < len(resets) && resets[highReset] < dropped+hi {
+			highReset++
+		}
+		for lowReset < highReset && resets[lowReset] <= dropped+lo { // the float before this reset is outside
+			lowReset++
+		}
+		r.window = hi - lo
+		if r.window == 0 {
+			continue
+		}
+		r.most = max(r.most, r.window)
+		r.total += r.window
+		r.fresh += hi - max(had, lo)
+		w := floatWindow{all: all[lo:hi], first: dropped + lo, resets: resets[lowReset:highReset]}
+		if v, ok := fn.floats(fn, w, r.ts); ok {
+			r.row.floats = append(r.row.floats, promql.FPoint{T: r.ts, F: v})
+		}
+	}
+	c.floats.lo, c.floats.hi, c.resets.lo, c.resets.hi = lo, hi, lowReset, highReset
+	c.trim()
 	return nil
 }
 
@@ -211,33 +280,34 @@ func (e *evaluation) noteCounter(of labels.Labels) {
 	e.plan.notes.Add(annotations.NewPossibleNonCounterInfo(name, e.call.Args[0].PositionRange()))
 }
 
-// instants takes the newest sample at each step, if it is not older than the look-back delta. `newest` finds it.
-func (e *evaluation) instants(newest newest) error {
+// instants takes the newest sample at each step, if it is not older than the look-back delta.
+func (e *evaluation) instants(in instant) error {
 	p := e.plan
 	e.row.reset()
 	last := p.start + int64(p.steps-1)*p.interval
 	for ts := p.start; ts <= last; ts += p.interval {
-		f, h, ok, err := newest(ts - e.offset)
-		if err != nil {
-			return err
-		}
+		f, h, ok, err := in.at(ts - e.offset)
 		switch {
+		case err != nil:
+			return err
 		case !ok:
-			continue
 		case h == nil:
 			e.row.floats = append(e.row.floats, promql.FPoint{T: ts, F: f})
-			e.base++
 		default:
 			e.row.histograms = append(e.row.histograms, promql.HPoint{T: ts, H: h})
-			e.base += histogramSize(h)
-		}
-		if e.base > p.maxSamples {
-			return tooMany
 		}
 	}
-	size := int64(e.row.size())
-	p.samples.TotalSamples += size
-	p.samples.SamplesRead += size
+	return e.countInstants()
+}
+
+// countInstants counts the row, which is in the engine's memory from now on.
+func (e *evaluation) countInstants() error {
+	size := e.row.size()
+	if e.base += size; e.base > e.plan.maxSamples {
+		return tooMany
+	}
+	e.plan.samples.TotalSamples += int64(size)
+	e.plan.samples.SamplesRead += int64(size)
 	return nil
 }
 
