@@ -59,7 +59,7 @@ func openDatabase(
 	d.exemplars = exemplarRoom{
 		most: options.MaxExemplars, now: options.MaxExemplars, outOfOrder: options.OutOfOrderTimeWindow,
 	}
-	if raw == nil && options.EnableExemplarStorage && !d.hasExemplars() {
+	if options.EnableExemplarStorage && !d.hasExemplars() {
 		d.exemplars.resize(d.DB, 0)
 	}
 	return d, nil

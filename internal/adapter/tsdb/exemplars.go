@@ -8,7 +8,7 @@ import (
 )
 
 // exemplarRoom is how many exemplars an open database has memory for. tsdb allocates the memory for
-// all of them at once: 0.7 MB for 10,000, more than the rest of a small database. A database of tiles
+// all of them at once: 0.7 MB for 10,000, more than the rest of a small database. So a database
 // has no room until its first exemplar comes. While the database opens, though, it has full room,
 // because its WAL may have exemplars. If the WAL has none, the database then frees the memory.
 type exemplarRoom struct {

@@ -34,6 +34,7 @@ func (c *rawCommit) add(ref uint64, ls labels.Labels, x rawValue) (uint64, error
 
 // addExemplar adds an exemplar to a series of the head, and reports whether it is kept.
 func (c *rawCommit) addExemplar(ref uint64, e exemplar.Exemplar) (kept bool, err error) {
+	c.db.exemplars.grow(c.db.DB)
 	got, err := c.app.AppendExemplar(storage.SeriesRef(ref), labels.EmptyLabels(), e)
 	switch {
 	case err == nil && got == 0 && c.store.options.MaxExemplars == 0, errors.Is(err, storage.ErrOutOfOrderExemplar):
