@@ -246,11 +246,13 @@ func (e booksExporter) Collect(out chan<- prometheus.Metric) {
 		count(descBooksOfWhich, s.OfWhich.LateKept, "late_kept")
 		count(descBooksOfWhich, s.OfWhich.Ahead, "ahead")
 		count(descBooksOfWhich, s.OfWhich.Respelled, "respelled")
-		count(descBooksDatagrams, d.Read, "read")
-		count(descBooksDatagrams, d.KernelDropped, "kernel_dropped")
-		count(descBooksDatagrams, d.Oversized, "oversized")
-		count(descBooksDatagrams, d.CutFrames, "cut_frames")
-		count(descBooksConnections, d.RefusedConnections)
+		if d != (ledger.DatagramBook{}) { // most of many tenants send no datagrams
+			count(descBooksDatagrams, d.Read, "read")
+			count(descBooksDatagrams, d.KernelDropped, "kernel_dropped")
+			count(descBooksDatagrams, d.Oversized, "oversized")
+			count(descBooksDatagrams, d.CutFrames, "cut_frames")
+			count(descBooksConnections, d.RefusedConnections)
+		}
 		for name, n := range t.Clients {
 			put(descBooksClients, prometheus.CounterValue, n, name)
 		}

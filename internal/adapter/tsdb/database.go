@@ -7,7 +7,6 @@ import (
 	"math"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
@@ -30,10 +29,10 @@ type database struct {
 // openDatabase opens a database of raw samples if `raw` is an empty cache, and of tiles if `raw` is
 // nil. If `tells` is not nil, tsdb's callbacks report new series to it.
 func openDatabase(
-	dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg prometheus.Registerer, logger *slog.Logger,
+	dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg *registrations, logger *slog.Logger,
 ) (*database, error) {
 	d := &database{
-		reg:        &registrations{Registerer: reg},
+		reg:        reg,
 		references: newReferences(),
 		raw:        raw,
 	}
@@ -48,6 +47,7 @@ func openDatabase(
 		d.reg.unregister()
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
+	d.reg.sums.join(d.reg)
 	head.Store(d.Head())
 	if tells != nil {
 		tells.open.Store(true)

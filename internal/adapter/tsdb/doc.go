@@ -53,6 +53,7 @@
 //	same.go         when two samples are the same
 //	broken.go       why a store is broken
 //	metrics.go
+//	tsdbmetrics.go  metrics of tsdb, added up over databases
 //	config.go
 //	kinds.go        the kinds of stores, and errors of all stores
 package tsdb

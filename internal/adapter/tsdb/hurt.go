@@ -6,7 +6,7 @@ func (s *store) noteDamage(cause error) {
 	if cause == nil {
 		if before != nil {
 			s.hurt.Store(nil)
-			s.hurts.Set(0)
+			s.marks().damaged.Set(0)
 			s.logger.Info("a damaged store is whole again: its damaged file is gone")
 		}
 		return
@@ -20,7 +20,7 @@ func (s *store) noteDamage(cause error) {
 		now.Since = before.Since
 	}
 	s.hurt.Store(now)
-	s.hurts.Set(1)
+	s.marks().damaged.Set(1)
 	if before == nil || before.Error() != now.Error() {
 		s.logger.Error("a file of a store is damaged", "err", cause, "way_out", now.WayOut)
 	}

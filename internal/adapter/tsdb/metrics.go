@@ -9,8 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// metrics are the package's own metrics. tsdb has metrics for each database, which begin with
-// prometheus_tsdb_.
+// metrics are the package's own metrics, and those of tsdb, which begin with prometheus_tsdb_.
 type metrics struct {
 	open      prometheus.Gauge
 	broken    *prometheus.GaugeVec
@@ -24,6 +23,20 @@ type metrics struct {
 	restored  prometheus.Counter
 
 	exemplars, exemplarsNotKept prometheus.Counter
+
+	sums map[string]*sums // by kind of store
+}
+
+// storeMarks are the metrics of one store. It has them from its first opening on: most tenants use one store of four.
+type storeMarks struct {
+	broken  prometheus.Gauge   // 1 while `broken` or `ill` of the store is set
+	damaged prometheus.Gauge   // 1 while `hurt` is set, or `broken` says that the store is damaged
+	cut     prometheus.Counter // bytes that repairs removed
+}
+
+func (m *metrics) marks(tenant, store string) *storeMarks {
+	return &storeMarks{m.broken.WithLabelValues(tenant, store), m.damaged.WithLabelValues(tenant, store),
+		m.cut.WithLabelValues(tenant, store)}
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -36,8 +49,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		open: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "open_databases",
-			Help: "Open databases, up to four for each tenant. Each takes half a megabyte, three goroutines, and the memory " +
-				"of its series."}),
+			Help: "Open databases, up to four for each tenant. Each takes 0.45 MB, three goroutines, and the memory of " +
+				"its series."}),
 		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "broken",
 			Help: "1 while a store is broken: it cannot be opened, and so answers no queries and takes no " +
 				"samples; or it is open, but its directory is missing or its disk takes no writes. /-/ready and " +
@@ -86,6 +99,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	reg.MustRegister(m.open, m.broken, m.damaged, m.cut, m.stored, m.repeated, m.conflicts, m.refused, m.failed,
 		m.restored, m.exemplars, m.exemplarsNotKept)
+	m.sums = map[string]*sums{}
+	for _, kind := range kinds {
+		m.sums[kind] = newSums(kind)
+		reg.MustRegister(m.sums[kind])
+	}
 	return m
 }
 
@@ -104,35 +122,6 @@ func (m *metrics) count(store string, w *tile.Written) {
 	m.exemplarsNotKept.Add(float64(w.ExemplarsNotKept))
 	for _, reason := range []tile.Reason{tile.TooOld, tile.Invalid, tile.Duplicate} {
 		m.refused.WithLabelValues(store, reason.String()).Add(float64(w.Refused[reason].Samples))
-	}
-}
-
-// registrations remembers which metrics one open database registered. tsdb does not unregister them
-// when it closes, so the next opening could not register them again.
-type registrations struct {
-	prometheus.Registerer
-	collectors []prometheus.Collector
-}
-
-func (r *registrations) Register(c prometheus.Collector) error {
-	if err := r.Registerer.Register(c); err != nil {
-		return err
-	}
-	r.collectors = append(r.collectors, c)
-	return nil
-}
-
-func (r *registrations) MustRegister(cs ...prometheus.Collector) {
-	for _, c := range cs {
-		if err := r.Register(c); err != nil {
-			panic(err)
-		}
-	}
-}
-
-func (r *registrations) unregister() {
-	for _, c := range r.collectors {
-		r.Unregister(c)
 	}
 }
 

@@ -102,6 +102,7 @@ func (s *store) open() {
 	s.mu.Lock()
 	options, large, byHand := s.options, s.large, s.byHand
 	s.mu.Unlock()
+	s.marks() // from now on, the store has metrics
 	with := *options
 	if large = large || walBytes(s.dir) > largeWAL; large {
 		with.StripeSize = manyStripes
@@ -182,7 +183,7 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 		raw = newRawCache(tells)
 	}
 	before := listLogs(s.dir)
-	db, err = openDatabase(s.dir, with, raw, tells, s.reg, s.watchedLogger())
+	db, err = openDatabase(s.dir, with, raw, tells, &registrations{Registerer: s.reg, sums: s.sums}, s.watchedLogger())
 	cut = before.cutOff(listLogs(s.dir))
 	if _, unreadable := errors.AsType[*pagefault.Error](err); unreadable {
 		s.unreadable = s.unreadableBlock(err)
@@ -246,14 +247,14 @@ func (s *store) breaks(cause error) {
 	now := &BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Cause: cause, WayOut: wayOut(s.dir, cause)}
 	if s.others.Load() && environment(cause) == nil {
 		now.Damaged, now.WayOut = true, otherMember
-		s.hurts.Set(1)
+		s.marks().damaged.Set(1)
 	}
 	before := s.broken.Load()
 	if before != nil {
 		now.Since = before.Since
 	}
 	s.broken.Store(now)
-	s.fault.Set(1)
+	s.marks().broken.Set(1)
 	if before == nil || before.Error() != now.Error() { // log only a new error
 		s.logger.Error("a store cannot be opened: it answers no queries and takes no samples; the other stores go on",
 			"err", cause, "way_out", now.WayOut)
@@ -264,9 +265,9 @@ func (s *store) breaks(cause error) {
 // was opened.
 func (s *store) mends() {
 	if before := s.broken.Swap(nil); before != nil {
-		s.fault.Set(0)
+		s.marks().broken.Set(0)
 		if before.Damaged {
-			s.hurts.Set(0)
+			s.marks().damaged.Set(0)
 		}
 		s.logger.Info("a broken store is open again", "broken_for", s.now().Sub(before.Since).Round(time.Second))
 	}
@@ -277,7 +278,7 @@ func (s *store) tellCut(bytes int64) {
 	if bytes == 0 {
 		return
 	}
-	s.cut.Add(float64(bytes))
+	s.marks().cut.Add(float64(bytes))
 	s.logger.Error("a log of the store was damaged, and the repair removed everything behind the damage: the removed "+
 		"samples are lost, unless a block has them",
 		"log_bytes_cut_off", bytes, "dir", s.dir, "way_out", "check the disk, and restore a backup if the samples matter")
@@ -333,12 +334,12 @@ func (s *store) look() {
 	s.ill.Store(now)
 	switch {
 	case now != nil && (before == nil || before.Error() != now.Error()):
-		s.fault.Set(1)
+		s.marks().broken.Set(1)
 		s.logger.Error("an open store is broken", "err", now.Cause, "way_out", now.WayOut)
 	case now == nil && before != nil:
 		s.logger.Info("a broken store works again", "broken_for", s.now().Sub(before.Since).Round(time.Second))
 		if s.broken.Load() == nil {
-			s.fault.Set(0)
+			s.marks().broken.Set(0)
 		}
 	}
 }

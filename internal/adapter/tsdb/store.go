@@ -29,11 +29,10 @@ type store struct {
 	kind   string // Raw or the name of a width
 	dir    string
 	reg    prometheus.Registerer
+	sums   *sums
 	logger *slog.Logger
 	opened prometheus.Gauge
-	fault  prometheus.Gauge   // 1 while `broken` or `ill` is set
-	hurts  prometheus.Gauge   // 1 while `hurt` is set, or `broken` says that the store is damaged
-	cut    prometheus.Counter // bytes that repairs removed
+	marks  func() *storeMarks
 	now    func() time.Time
 	growth *growth.Tracker
 	note   func(name string) // called when the store was opened

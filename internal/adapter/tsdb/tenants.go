@@ -4,6 +4,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -19,11 +20,10 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			dir:     filepath.Join(s.dir, name, kind),
 			options: s.cfg.options(kind),
 			reg:     prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name, "store": kind}, s.reg),
+			sums:    s.metrics.sums[kind],
 			logger:  s.logger.With("tenant", name, "store", kind),
 			opened:  s.metrics.open,
-			fault:   s.metrics.broken.WithLabelValues(name, kind),
-			hurts:   s.metrics.damaged.WithLabelValues(name, kind),
-			cut:     s.metrics.cut.WithLabelValues(name, kind),
+			marks:   sync.OnceValue(func() *storeMarks { return s.metrics.marks(name, kind) }),
 			now:     s.now,
 			growth:  s.growth,
 			note:    s.note,

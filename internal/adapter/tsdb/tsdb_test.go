@@ -388,8 +388,9 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// Each open database has tsdb's metrics under its own labels. They disappear when the database
-// closes.
+// Each open database has the most important metrics of tsdb under its own labels. They disappear when the
+// database closes. Of all others there is a sum for each kind of store, and what a closed database has counted
+// stays in it.
 func TestMetricsOfEachDatabase(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@10=1")
@@ -410,6 +411,70 @@ prometheus_tsdb_head_series{store="1m",tenant="default"} 1
 	if n, err := testutil.GatherAndCount(w.reg, "prometheus_tsdb_head_series"); n != 0 || err != nil {
 		t.Errorf("%d metrics of closed databases are left, error %v", n, err)
 	}
+}
+
+func TestMetricsOfAllDatabases(t *testing.T) {
+	w := newWorld(t)
+	read := func() map[string]string {
+		families, err := w.reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				labels := ""
+				for _, l := range m.GetLabel() {
+					labels += " " + l.GetName() + "=" + l.GetValue()
+				}
+				switch {
+				case m.Counter != nil:
+					got[f.GetName()+labels] = fmt.Sprint(m.Counter.GetValue())
+				case m.Gauge != nil:
+					got[f.GetName()+labels] = fmt.Sprint(m.Gauge.GetValue())
+				case m.Histogram != nil:
+					got[f.GetName()+labels] = fmt.Sprint(m.Histogram.GetSampleCount(), len(m.Histogram.Bucket))
+				case m.Summary != nil:
+					got[f.GetName()+labels] = fmt.Sprint(m.Summary.GetSampleCount(), len(m.Summary.Quantile))
+				}
+			}
+		}
+		return got
+	}
+	expect := func(when string, want map[string]string) {
+		t.Helper()
+		got := read()
+		for name, value := range want {
+			if got[name] != value {
+				t.Errorf("%s: %s is %q, want %q", when, name, got[name], value)
+			}
+		}
+	}
+	for i, name := range []string{"one", "two"} {
+		if _, err := w.stores.WriteTiles(t.Context(), name, ten, w.samples("a@10=1 b@10=1 c@20=1")[i:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counters := map[string]string{
+		"prometheus_tsdb_head_series_created_total store=10s":                  "5",
+		"prometheus_tsdb_head_samples_appended_total store=10s type=float":     "5",
+		"prometheus_tsdb_head_samples_appended_total store=10s type=histogram": "0",
+		"prometheus_tsdb_compaction_duration_seconds store=10s":                "0 14",
+		"prometheus_tsdb_head_max_time store=10s":                              "",
+	}
+	expect("open", counters)
+	expect("open", map[string]string{"prometheus_tsdb_head_chunks store=10s": "5",
+		"prometheus_tsdb_wal_fsync_duration_seconds store=10s": "0 0"})
+	w.now = w.now.Add(w.cfg.Idle + time.Hour)
+	if err := w.stores.closeIdle(); err != nil {
+		t.Fatal(err)
+	}
+	expect("closed", counters)
+	expect("closed", map[string]string{"prometheus_tsdb_head_chunks store=10s": ""})
+	if _, err := w.stores.WriteTiles(t.Context(), "one", ten, w.samples("d@20=1")); err != nil {
+		t.Fatal(err)
+	}
+	expect("open again", map[string]string{"prometheus_tsdb_head_samples_appended_total store=10s type=float": "6"})
 }
 
 func TestCloseWaitsForReaders(t *testing.T) {
