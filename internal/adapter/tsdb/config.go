@@ -22,7 +22,7 @@ type Config struct {
 	Exemplars      int           `yaml:"exemplars" help:"exemplars held for each tenant: so many from remote write and OTLP, and as many again from DogStatsD; 0: none" reload:"restart"`
 	MaxTenants     int           `yaml:"max_tenants" help:"number of tenants that can have stores; samples of further tenants are refused" reload:"restart"`
 	Pending        conf.Bytes    `yaml:"pending" help:"memory for a tenant's tiles that wait for its store, at least 1MiB; once full, the tenant's new samples are refused" reload:"restart"`
-	Idle           time.Duration `yaml:"idle" help:"close a store that was neither written to nor queried for this time, at least 1m; it opens again on demand" reload:"restart"`
+	Idle           time.Duration `yaml:"idle" help:"close a store that was neither written to nor queried for this time, at least 1m; a store with less than 1 MiB of logs closes after 5m, unless it was needed again in this time; it opens again on demand" reload:"restart"`
 	MaxOpen        int           `yaml:"max_open" help:"number of stores that a starting server opens before it is ready; of the stores in use, the largest come first" reload:"restart"`
 	Scrub          time.Duration `yaml:"scrub" help:"time in which the server reads all blocks and complete logs in search of damage, at least 1h; it reads 1 MiB a second or more; 0: never" reload:"restart"`
 	WALCompression string        `yaml:"wal_compression" help:"compression of the write-ahead log: none, snappy or zstd" reload:"restart"`

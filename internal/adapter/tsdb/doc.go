@@ -10,6 +10,7 @@
 // The files, from the top; each uses only identifiers of the files below it:
 //
 //	tsdb.go         Stores: opens and closes all stores
+//	idle.go         closes stores that nobody uses
 //	used.go         stores in use, which open before the server is ready
 //	retention.go    how long stores keep their samples
 //	copycheck.go    the check of copies for other nodes

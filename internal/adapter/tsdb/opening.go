@@ -155,6 +155,7 @@ func (s *store) open() {
 		return
 	}
 	s.used = s.now()
+	s.openedAt = s.used
 	s.db = db
 	s.log, _ = os.Stat(filepath.Join(s.dir, "wal")) // no error: the log was just opened
 	s.opened.Inc()

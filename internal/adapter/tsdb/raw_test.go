@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
@@ -917,45 +916,6 @@ func TestASeriesThatTheHeadLetGo(t *testing.T) {
 				t.Errorf("the cache has the reference %d, and the head does not", ref)
 			}
 		}
-	}
-}
-
-// An unused store is closed. The next write or query opens it again, with all its samples and
-// an empty cache, because references begin anew.
-func TestIdleStoresAreClosed(t *testing.T) {
-	w := newWorld(t)
-	open := func() float64 { return testutil.ToFloat64(w.stores.metrics.open) }
-	idle := func(after time.Duration) {
-		t.Helper()
-		w.now = w.now.Add(after)
-		if err := w.stores.Tend(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.writeRaw(&plain, "a@10=1 b@10=1")
-	idle(w.cfg.Idle - time.Second)
-	if open() != 1 {
-		t.Fatal("the store was closed before store.idle had passed")
-	}
-	q, err := w.stores.Querier("default", Raw, 0, math.MaxInt64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	idle(2 * w.cfg.Idle)
-	if open() != 1 {
-		t.Fatal("the store was closed while a reader used it")
-	}
-	if err := q.Close(); err != nil {
-		t.Fatal(err)
-	}
-	idle(w.cfg.Idle + time.Second)
-	if open() != 0 {
-		t.Fatal("the store was not closed")
-	}
-	idle(w.cfg.Idle) // the second call does nothing
-	w.writeRaw(&plain, "b@20=2 a@20=2 a@10=1")
-	if got := w.raw(); got["a"] != "10=1 20=2" || got["b"] != "10=1 20=2" || open() != 1 {
-		t.Errorf("%v", got)
 	}
 }
 

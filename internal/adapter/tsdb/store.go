@@ -63,6 +63,8 @@ type store struct {
 	log      os.FileInfo   // the directory of its WAL, as of the opening
 	users    int           // how many writes, queriers and openings use db
 	used     time.Time     // when the last user released it
+	openedAt time.Time     // when db was opened
+	leftAt   time.Time     // when db was last closed because it was idle
 	idle     chan struct{} // closed when users falls to 0; nil if no goroutine waits for that
 	closing  bool          // accepts no new users
 	renewing bool          // its files are being rewritten: accepts no new users
@@ -238,18 +240,6 @@ func (s *store) shut() error {
 	s.db = nil
 	s.opened.Dec()
 	return err
-}
-
-// closeIdle closes the database if its last use was not after `since`.
-func (s *store) closeIdle(since time.Time) error {
-	if !s.mu.TryLock() {
-		return nil // the store is in use
-	}
-	defer s.mu.Unlock()
-	if s.db == nil || s.users > 0 || s.closing || !s.used.Before(since) {
-		return nil
-	}
-	return s.shut()
 }
 
 // close closes the store for good.

@@ -117,20 +117,6 @@ func (s *Stores) Tend(ctx context.Context) error {
 	return errors.Join(err, synced, s.noteUsed())
 }
 
-// closeIdle closes databases that were unused for as long as the configuration says.
-func (s *Stores) closeIdle() error {
-	s.mu.Lock()
-	all := s.allStores()
-	s.mu.Unlock()
-	var errs []error
-	for _, st := range all {
-		if err := st.closeIdle(s.now().Add(-s.cfg.Idle)); err != nil {
-			errs = append(errs, fmt.Errorf("close store %s of tenant %s, which was idle: %w", st.kind, st.tenant, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // Close closes all databases. It waits for queries that read them, until ctx is done. A database
 // that still has readers then stays open, because they use its memory. Nothing is lost, because
 // everything written is in its WAL.
