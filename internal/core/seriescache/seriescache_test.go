@@ -226,6 +226,31 @@ func TestAgainstAMap(t *testing.T) {
 	}
 }
 
+// A spelling is known only if both hashes and the size agree: labels that share one hash with a known series would
+// write their samples to it.
+func TestAHashAloneIsNoFingerprint(t *testing.T) {
+	for _, v2 := range []bool{false, true} {
+		c := New()
+		r := request(t, v2, []string{"__name__", "a", "job", "b"})
+		add(c, r, 0, c.NewSeries(1, 1, 0))
+		if found := find(c, r); found[0] == 0 {
+			t.Fatal("the series is not known")
+		}
+		known := c.spellings[1]
+		for what, forge := range map[string]func(*spelling){
+			"check": func(p *spelling) { p.print.check ^= 1 },
+			"index": func(p *spelling) { p.print.index ^= 1 },
+			"size":  func(p *spelling) { p.size++ },
+		} {
+			c.spellings[1] = known
+			forge(&c.spellings[1])
+			if found := find(c, r); found[0] != 0 {
+				t.Errorf("version 2 %v: a spelling with another %s was taken for a known one", v2, what)
+			}
+		}
+	}
+}
+
 // Find allocates nothing in either version.
 func TestFindingAllocatesNothing(t *testing.T) {
 	for _, v2 := range []bool{false, true} {
