@@ -153,11 +153,7 @@ func (c *column) addFloat() {
 }
 
 func (c *column) addHistogram() {
-	h := &histogram.FloatHistogram{}
-	if n := len(c.free); n > 0 {
-		h, c.free = c.free[n-1], c.free[:n-1]
-	}
-	t, h := c.it.AtFloatHistogram(h)
+	t, h := c.it.AtFloatHistogram(c.spare())
 	if value.IsStaleNaN(h.Sum) {
 		c.free = append(c.free, h)
 		return
@@ -166,6 +162,17 @@ func (c *column) addHistogram() {
 	c.size += size
 	c.sizes.add(size)
 	c.histograms.add(promql.HPoint{T: t, H: h})
+}
+
+// spare returns a histogram that nobody uses.
+func (c *column) spare() *histogram.FloatHistogram {
+	n := len(c.free)
+	if n == 0 {
+		return &histogram.FloatHistogram{}
+	}
+	h := c.free[n-1]
+	c.free = c.free[:n-1]
+	return h
 }
 
 // leave moves the beginning of the window after `mint`.
