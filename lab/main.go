@@ -10,6 +10,7 @@
 //	cost.go         the cost of a load to each receiver
 //	scale.go        large numbers of contexts
 //	memory.go       what a context of a whole server takes
+//	tenants.go      what series of remote write and small tenants take
 //	rate.go         the highest rate without loss
 //	idle.go         what an idle receiver spends
 //	queries.go      what databases spend on queries

@@ -32,7 +32,13 @@ func (l *lab) memorySteps() (steps []step) {
 	if l.brief {
 		runs = 1
 	}
+	w := writeWorkloads()[0]
 	for run := range runs {
+		steps = append(steps, l.tenantsStep(run), step{
+			what:  fmt.Sprintf("memory, run %d: %d series of remote write", run+1, w.Series),
+			takes: w.takes,
+			do:    func(ctx context.Context) error { return l.writeMemory(ctx, w) },
+		})
 		for _, contexts := range []int{100_000, 500_000} {
 			steps = append(steps, step{
 				what:  fmt.Sprintf("memory, run %d: %d contexts", run+1, contexts),
@@ -69,7 +75,7 @@ func (l *lab) contextMemory(ctx context.Context, f *freshet, contexts int, made,
 	if err != nil {
 		return err
 	}
-	cpu, full, err := tileCost(ctx, pid, made, measured)
+	cpu, full, err := costAfter(ctx, pid, made, measured)
 	result, ended := s.end()
 	if err := errors.Join(err, ended); err != nil {
 		return err
@@ -92,25 +98,4 @@ func (l *lab) contextMemory(ctx context.Context, f *freshet, contexts int, made,
 	add("bytes of resident memory", 6000, 4000, (float64(full)-float64(empty))/float64(contexts))
 	add("CPU us a tile of 10 s", 3, 1.5, float64(cpu.Nanoseconds())/1e3/tiles)
 	return nil
-}
-
-// tileCost waits until tiles have been made. Then it returns the CPU time that a process uses meanwhile, and its
-// resident memory in bytes.
-func tileCost(ctx context.Context, pid int, made, measured time.Duration) (cpu time.Duration, bytes uint64, err error) {
-	if err := wait(ctx, made); err != nil {
-		return 0, 0, err
-	}
-	before, err := report.CPUTime(pid)
-	if err != nil {
-		return 0, 0, err
-	}
-	if err := wait(ctx, measured); err != nil {
-		return 0, 0, err
-	}
-	after, err := report.CPUTime(pid)
-	if err != nil {
-		return 0, 0, err
-	}
-	bytes, err = resident(pid)
-	return after - before, bytes, err
 }
