@@ -8,10 +8,13 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/grafana/regexp"
 	jsoniter "github.com/json-iterator/go"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 
 	"github.com/freshet-io/freshet/internal/core/partial"
@@ -144,13 +147,42 @@ func answerOf(ctx context.Context) *answer {
 type encoder struct{ v1.JSONCodec }
 
 func (encoder) Encode(r *v1.Response) ([]byte, error) {
-	size := int64(fixedJSON)
+	size := fixedJSON
 	if data, ok := r.Data.(*v1.QueryData); ok {
-		size = answerBytes(data.Result) / 3 // in JSON, numbers of usual length take a third of this
+		size += jsonBytes(data.Result)
 	}
-	stream := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, nil, int(size))
+	stream := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, nil, size)
 	stream.WriteVal(r)
 	return stream.Buffer(), stream.Error
+}
+
+// jsonBytes estimates the size of a result in JSON. Most series have values of about the same length, so the first and
+// the last one stand for all.
+func jsonBytes(v parser.Value) (n int) {
+	m, ok := v.(promql.Matrix)
+	if !ok {
+		return int(answerBytes(v) / 3) // in JSON, numbers of usual length take a third of this
+	}
+	for _, s := range m {
+		n += fixedJSON + 2*int(s.Metric.ByteSize())
+		for _, p := range s.Histograms {
+			n += int(histogramBytes(p.H))
+		}
+		if last := len(s.Floats) - 1; last >= 0 {
+			n += len(s.Floats) * max(pointBytes(s.Floats[0]), pointBytes(s.Floats[last]))
+		}
+	}
+	return n
+}
+
+// pointBytes returns the size of a point in JSON, with a comma.
+func pointBytes(p promql.FPoint) int {
+	var text [32]byte
+	n := len(`[1700000000,""],`) + len(strconv.AppendFloat(text[:0], p.F, 'g', -1, 64))
+	if p.T%1000 != 0 {
+		n += len(".123")
+	}
+	return n
 }
 
 // Reasons under which failed queries are counted.
