@@ -329,6 +329,11 @@ func (m *Member) Done(w *Work) (note []byte) {
 
 // Samples returns the samples of one width.
 func (w *Work) Samples(width tile.Width) (all []tile.Sample) {
+	number := 0
+	for _, t := range w.Tiles {
+		number += len(t.Tiles(width))
+	}
+	all = make([]tile.Sample, 0, number)
 	for _, t := range w.Tiles {
 		all = append(all, t.Tiles(width)...)
 	}
