@@ -69,7 +69,6 @@ func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 
-	go limitGarbage(ctx, c)
 	s, err := newServer(c, from, prometheus.NewRegistry(), logger)
 	if err != nil {
 		return errors.Join(files.ExplainDenied(c.DataDir, err), s.close())

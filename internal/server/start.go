@@ -36,6 +36,7 @@ func (s *server) startRoles() error {
 // windows are folded.
 func (s *server) runOpening(ctx context.Context, opened func() error) error {
 	s.openUsed(ctx)
+	go limitGarbage(ctx, s.config.Roles())
 	s.awaitReplays(ctx)
 	if ctx.Err() == nil {
 		s.ready.Store(true)

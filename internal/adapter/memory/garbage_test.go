@@ -2,10 +2,13 @@
 
 package memory
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestGarbage(t *testing.T) {
-	g := Garbage{Percent: 25, Most: 16 << 20}
+	collector := Garbage{Percent: 25, Most: 16 << 20}
 	for _, c := range []struct {
 		live uint64 // MiB
 		want int
@@ -18,8 +21,50 @@ func TestGarbage(t *testing.T) {
 		{1600, 1},
 		{16000, 1}, // the least that the runtime accepts
 	} {
-		if got := g.percent(c.live << 20); got != c.want {
+		if got := collector.percent(c.live<<20, pace{now: 1e9, mean: 1e9}); got != c.want {
 			t.Errorf("with %d MiB live: got %d %%, want %d %%", c.live, got, c.want)
 		}
+	}
+}
+
+// Collections of a process with stores are a minute apart, if that takes 25 to 100 percent of the live memory. In a
+// burst they are five seconds apart.
+func TestGarbageByItsPace(t *testing.T) {
+	stores := Garbage{Percent: 25, Apart: time.Minute}
+	for _, c := range []struct {
+		why  string
+		pace pace // MiB a second
+		want int
+	}{
+		{"little garbage", pace{now: .1, mean: .1}, 25},
+		{"60 MiB in a minute", pace{now: 1, mean: 1}, 60},
+		{"more than the live memory in a minute", pace{now: 10, mean: 10}, 100},
+		{"the burst of a tile", pace{now: 4, mean: .5}, 30},
+		{"a flood that has just begun", pace{now: 100, mean: .5}, 100},
+		{"no collection yet", pace{now: 1, mean: 1}, 25},
+	} {
+		live := uint64(100 << 20)
+		if c.why == "no collection yet" {
+			live = 0
+		}
+		c.pace.now, c.pace.mean = c.pace.now*(1<<20), c.pace.mean*(1<<20)
+		if got := stores.percent(live, c.pace); got != c.want {
+			t.Errorf("%s: got %d %%, want %d %%", c.why, got, c.want)
+		}
+	}
+}
+
+// The mean follows a change within some tiles, and one burst hardly moves it.
+func TestPace(t *testing.T) {
+	var p pace
+	for made := uint64(1000); made <= 60_000; made += 1000 {
+		p.look(made, time.Second)
+	}
+	if p.now != 1000 || p.mean < 850 || p.mean > 1000 {
+		t.Errorf("after a minute of 1,000 bytes a second: %+v", p)
+	}
+	p.look(p.made+10_000, time.Second)
+	if p.now != 10_000 || p.mean > 1300 {
+		t.Errorf("in a burst of one second: %+v", p)
 	}
 }
