@@ -37,9 +37,8 @@ func classicSeries(ls labels.Labels, bounds []float64) []*Series {
 }
 
 func (classic) add(e *entry, t *openTile, inc *batch.Increment) bool {
-	more := amount{classic: inc.Classic, sum: inc.Sum}
 	if len(inc.Classic) != len(e.policy.Bounds)+1 ||
-		!e.bears(more.sum, classicSum) || !e.bears(classicCount(&more), classicCount) {
+		!e.bears(inc.Sum, classicSum) || !e.bears(total(inc.Classic), classicCount) {
 		return false
 	}
 	t.addClassic(inc.Classic, inc.Sum)
@@ -47,41 +46,44 @@ func (classic) add(e *entry, t *openTile, inc *batch.Increment) bool {
 	return true
 }
 
-func classicSum(a *amount) float64 { return a.sum }
+func classicSum(a *amount) float64 { return a.has().sum }
 
-func classicCount(a *amount) (n float64) {
-	for _, c := range a.classic {
+func classicCount(a *amount) float64 { return total(a.has().classic) }
+
+func total(counts []float64) (n float64) {
+	for _, c := range counts {
 		n += c
 	}
 	return n
 }
 
 func (a *amount) addClassic(counts []float64, sum float64) {
-	if a.classic == nil {
-		a.classic = make([]float64, len(counts))
+	to := a.needs()
+	if to.classic == nil {
+		to.classic = make([]float64, len(counts))
 	}
 	for i, c := range counts {
-		a.classic[i] += c
+		to.classic[i] += c
 	}
-	a.sum += sum
+	to.sum += sum
 }
 
 func (classic) absorb(e *entry, t *openTile) {
-	if t.classic != nil {
-		e.total.addClassic(t.classic, t.sum)
+	if c := t.has(); c.classic != nil {
+		e.total.addClassic(c.classic, c.sum)
 	}
 }
 
 func (classic) appendSamples(e *entry, out []Sample, w Width, at int64, f form) []Sample {
 	count, from := 0.0, len(out)
-	buckets := len(e.policy.Bounds) + 1
-	for i, s := range e.classic {
-		if i < buckets && e.total.classic != nil {
-			count += e.total.classic[i]
+	buckets, counted := len(e.policy.Bounds)+1, e.total.has()
+	for i, s := range e.has().classic {
+		if i < buckets && counted.classic != nil {
+			count += counted.classic[i]
 		}
 		v := count // the count of one bucket, or of all buckets
 		if i == buckets {
-			v = e.total.sum
+			v = counted.sum
 		}
 		out = appendValue(out, s, at, f, v)
 	}
@@ -93,8 +95,7 @@ func (classic) appendSamples(e *entry, out []Sample, w Width, at int64, f form) 
 }
 
 func (classic) append(e *entry, t *openTile, dst []byte) []byte {
-	a := e.amount(t)
-	if a.classic == nil {
+	if a := e.amount(t).has(); a.classic == nil {
 		dst = appendAmount(dst, 0, 0, 0)
 	} else {
 		dst = appendAmount(dst, flagClassic, 0, 0)
@@ -108,9 +109,8 @@ func (classic) append(e *entry, t *openTile, dst []byte) []byte {
 }
 
 func (classic) parse(e *entry, t *openTile, d *decoder) {
-	a := e.amount(t)
 	if flags, _, _ := d.amount(flagClassic); flags != 0 {
-		n := d.count(8)
+		a, n := e.amount(t).needs(), d.count(8)
 		if n != len(e.policy.Bounds)+1 {
 			d.fail()
 			return

@@ -29,7 +29,9 @@ func (e *entry) close(boundary, ttl int64, full bool, out *[NumWidths][]Sample) 
 		}
 	}
 	if boundary%Width1m.Millis() == 0 {
-		e.minute.Reset()
+		if e.rare != nil {
+			e.rare.minute.Reset()
+		}
 	}
 	if expired && !slices.Contains(e.live[:], true) && !slices.Contains(e.owes[:], true) {
 		e.forget()
@@ -54,9 +56,13 @@ func (e *entry) take(end int64, out *[NumWidths][]Sample) (samples uint64) {
 // handOutTimed hands out the stamped points up to boundary. A point at the boundary is a duplicate
 // of the tile that ends there, and is not handed out.
 func (e *entry) handOutTimed(boundary int64, out *[NumWidths][]Sample) (duplicates uint64) {
-	for len(e.timed) > 0 && e.timed[0].t <= boundary {
-		p := e.timed[0]
-		e.timed = e.timed[1:]
+	if len(e.has().timed) == 0 { // nearly always
+		return 0
+	}
+	r := e.rare
+	for len(r.timed) > 0 && r.timed[0].t <= boundary {
+		p := r.timed[0]
+		r.timed = r.timed[1:]
 		if p.t == boundary && (e.started || len(e.open) > 0 && e.open[0].end == boundary) {
 			duplicates += p.samples
 			continue
@@ -66,8 +72,8 @@ func (e *entry) handOutTimed(boundary int64, out *[NumWidths][]Sample) (duplicat
 		}
 		out[finest][len(out[finest])-1].Raw = p.samples
 	}
-	if len(e.timed) == 0 {
-		e.timed = nil
+	if len(r.timed) == 0 {
+		r.timed = nil
 	}
 	return duplicates
 }
@@ -114,7 +120,7 @@ func (e *entry) begin(out []Sample, w Width, end int64) []Sample {
 // idle reports whether the series can be forgotten: it is live in no store, owes no store a sample,
 // and has been silent for so long that its next sample will be later than any stored one.
 func (e *entry) idle(boundary int64) bool {
-	if len(e.open) > 0 || len(e.timed) > 0 {
+	if len(e.open) > 0 || len(e.has().timed) > 0 {
 		return false
 	}
 	for w := range Width(NumWidths) {

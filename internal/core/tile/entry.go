@@ -25,9 +25,8 @@ type entry struct {
 	policyBytes string
 	policy      *series.Policy
 	lastSeen    int64 // Unix ms, end of the last window with a sample
-	lastDelta   int64 // Unix ms, end of the last interval that a sender's own delta covered; 0 for none
 	kind        series.Kind
-	inBuckets   bool            // the timer has classic buckets, in the field classic
+	inBuckets   bool            // the timer has classic buckets, in rare.classic
 	started     bool            // total is not empty
 	live        [NumWidths]bool // the store's newest sample of the series is a value, not a stale marker
 	owes        [NumWidths]bool // total includes something that the store has not been given yet
@@ -36,13 +35,35 @@ type entry struct {
 	total      amount     // the sum of all tiles up to the boundary
 	series     *Series
 	lastStored [NumWidths]int64 // Unix ms of the newest sample handed out, 0 for none
-	classic    []*Series        // replaces series for a timer with classic buckets, see classicSeries
+	rare       *rare            // nil if all its fields are empty: see has and needs
+}
 
-	float  *prom.FloatHistogram // of total; nil if it must be remade
-	timed  []timedPoint         // stamped by the sender, in order of time, not handed out yet
-	minute distinct.Set         // of a set: the values of the open one-minute tile
+// rare has the fields of an entry that most series do not need.
+type rare struct {
+	lastDelta int64        // Unix ms, end of the last interval that a sender's own delta covered; 0 for none
+	classic   []*Series    // replaces series for a timer with classic buckets, see classicSeries
+	timed     []timedPoint // stamped by the sender, in order of time, not handed out yet
+	minute    distinct.Set // of a set: the values of the open one-minute tile
 
 	exemplars map[int64]*batch.Exemplar // of a timer: the newest of each open tile, by the tile's end; nil for none
+}
+
+var noRare rare // never changed
+
+// has returns the rare fields of a series, which the caller must not change.
+func (e *entry) has() *rare {
+	if e.rare == nil {
+		return &noRare
+	}
+	return e.rare
+}
+
+// needs returns the rare fields of a series, to be changed.
+func (e *entry) needs() *rare {
+	if e.rare == nil {
+		e.rare = new(rare)
+	}
+	return e.rare
 }
 
 // timedPoint is a value with a sender's timestamp.
@@ -61,15 +82,53 @@ type openTile struct {
 
 // amount has the counts or the value of a series of any kind, in one tile or in all tiles so far.
 type amount struct {
-	value    float64 // counter, up/down counter: sum; gauge, check: the last
-	at       int64   // gauge, check: Unix ns at which value was read
-	relative bool    // gauge: value is a change
-	newest   uint32  // of an open tile: the place of its newest increment in the trail
-	timer    *histogram.Exponential
-	classic  []float64 // timer in classic buckets: counts per bound, not cumulative
-	sum      float64   // of the values counted in classic
-	set      *distinct.Set
-	sources  map[uint64]sourceValue // of a gauge that is merged from several sources
+	value    float64   // counter, up/down counter: sum; gauge, check: the last
+	at       int64     // gauge, check: Unix ns at which value was read
+	newest   uint32    // of an open tile: the place of its newest increment in the trail
+	relative bool      // gauge: value is a change
+	contents *contents // what is more than a value; nil if there is nothing: see has and needs
+}
+
+// contents has the part of an amount that counters and most gauges do not need.
+type contents struct {
+	timer   *histogram.Exponential
+	float   *prom.FloatHistogram // of the timer of a total; nil if it must be remade
+	classic []float64            // timer in classic buckets: counts per bound, not cumulative
+	sum     float64              // of the values counted in classic
+	set     *distinct.Set
+	sources map[uint64]sourceValue // of a gauge that is merged from several sources
+}
+
+var noContents contents // never changed
+
+// has returns the contents of an amount, which the caller must not change.
+func (a *amount) has() *contents {
+	if a.contents == nil {
+		return &noContents
+	}
+	return a.contents
+}
+
+// needs returns the contents of an amount, to be changed.
+func (a *amount) needs() *contents {
+	if a.contents == nil {
+		a.contents = new(contents)
+	}
+	return a.contents
+}
+
+// clone returns a copy that can change alone. A set is never changed after its tile is closed, nor is a histogram of
+// the stores.
+func (c *contents) clone() *contents {
+	if c == nil {
+		return nil
+	}
+	d := *c
+	if c.timer != nil {
+		d.timer = c.timer.Clone()
+	}
+	d.classic, d.sources = slices.Clone(c.classic), maps.Clone(c.sources)
+	return &d
 }
 
 // sourceValue is the last value of one source of a merged gauge.
@@ -88,8 +147,8 @@ func (e *entry) amount(t *openTile) *amount {
 
 // stored returns the series by which the stores know the entry: several for classic buckets.
 func (e *entry) stored() []*Series {
-	if e.classic != nil {
-		return e.classic
+	if classic := e.has().classic; classic != nil {
+		return classic
 	}
 	return []*Series{e.series}
 }
@@ -122,13 +181,14 @@ func amountValue(a *amount) float64 { return a.value }
 // addTimed keeps a stamped point in order of time. A point replaces an earlier point with the same
 // timestamp, and takes over that point's number of samples.
 func (e *entry) addTimed(p timedPoint) {
-	i, found := slices.BinarySearchFunc(e.timed, p.t, func(q timedPoint, t int64) int { return cmp.Compare(q.t, t) })
+	r := e.needs()
+	i, found := slices.BinarySearchFunc(r.timed, p.t, func(q timedPoint, t int64) int { return cmp.Compare(q.t, t) })
 	if found {
-		p.samples += e.timed[i].samples
-		e.timed[i] = p
+		p.samples += r.timed[i].samples
+		r.timed[i] = p
 		return
 	}
-	e.timed = slices.Insert(e.timed, i, p)
+	r.timed = slices.Insert(r.timed, i, p)
 }
 
 // pending reports whether the store of a width lacks some of the series' counts.
@@ -139,44 +199,45 @@ func (e *entry) raw() (n uint64) {
 	for i := range e.open {
 		n += e.open[i].samples
 	}
-	for _, p := range e.timed {
+	for _, p := range e.has().timed {
 		n += p.samples
 	}
 	return n
 }
 
 // forget drops everything that the series counted: it starts again at zero.
-func (e *entry) forget() { e.started, e.total, e.float = false, amount{}, nil }
+func (e *entry) forget() { e.started, e.total = false, amount{} }
 
 // copyTo makes c a copy of the series without its open tiles. c may hold an older copy. Closing the
 // copy does not change e.
 func (e *entry) copyTo(c *entry) {
-	open, minute := c.open[:0], c.minute
 	*c = entry{
-		series: e.series, classic: e.classic, kind: e.kind, inBuckets: e.inBuckets, policy: e.policy,
+		series: e.series, kind: e.kind, inBuckets: e.inBuckets, policy: e.policy,
 		live: e.live, owes: e.owes, lastStored: e.lastStored,
-		started: e.started, total: e.total, float: e.float, open: open, minute: minute,
+		started: e.started, total: e.total, open: c.open[:0], rare: c.rare,
 	}
-	c.total.sources = maps.Clone(e.total.sources)
-	c.total.classic = slices.Clone(e.total.classic)
-	if e.total.timer != nil {
-		c.total.timer = e.total.timer.Clone()
+	c.total.contents = e.total.contents.clone()
+	if c.rare != nil {
+		c.rare.minute.Reset()
+		*c.rare = rare{minute: c.rare.minute}
 	}
-	c.minute.Reset()
-	c.minute.Merge(&e.minute)
+	if e.rare != nil {
+		c.needs().classic = e.rare.classic
+		c.rare.minute.Merge(&e.rare.minute)
+	}
 }
 
 // held yields the series once, or once per source if it is a merged gauge.
 func (e *entry) held(tenant string, yield func(Held) bool) bool {
-	sources := maps.Clone(e.total.sources)
+	sources := maps.Clone(e.total.has().sources)
 	for _, t := range e.open {
 		if sources == nil {
 			sources = map[uint64]sourceValue{}
 		}
-		maps.Copy(sources, t.sources)
+		maps.Copy(sources, t.has().sources)
 	}
 	if len(sources) == 0 {
-		return yield(Held{Tenant: tenant, Key: e.key, LastSeen: e.lastSeen, Delta: e.lastDelta != 0})
+		return yield(Held{Tenant: tenant, Key: e.key, LastSeen: e.lastSeen, Delta: e.has().lastDelta != 0})
 	}
 	for source := range sources {
 		if !yield(Held{Tenant: tenant, Key: e.key, Source: source, LastSeen: e.lastSeen}) {

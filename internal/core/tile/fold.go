@@ -73,11 +73,11 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 		}
 		*next, next = e, &e.next
 		if inc.Delta != 0 {
-			if inc.Delta <= e.lastDelta {
+			if inc.Delta <= e.has().lastDelta {
 				f.Repeated += uint64(inc.Samples)
 				continue
 			}
-			e.lastDelta = inc.Delta
+			e.needs().lastDelta = inc.Delta
 		}
 		s.fold(e, inc, &f)
 	}

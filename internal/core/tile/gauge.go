@@ -21,11 +21,12 @@ func (gauge) add(e *entry, t *openTile, inc *batch.Increment) bool {
 		return false
 	}
 	if e.policy.Merge != series.MergeLast {
-		if t.sources == nil {
-			t.sources = map[uint64]sourceValue{}
+		c := t.needs()
+		if c.sources == nil {
+			c.sources = map[uint64]sourceValue{}
 		}
-		if last, known := t.sources[inc.Source]; !known || inc.At >= last.at {
-			t.sources[inc.Source] = sourceValue{inc.Value, inc.At}
+		if last, known := c.sources[inc.Source]; !known || inc.At >= last.at {
+			c.sources[inc.Source] = sourceValue{inc.Value, inc.At}
 		}
 		return true
 	}
@@ -44,11 +45,12 @@ func (gauge) add(e *entry, t *openTile, inc *batch.Increment) bool {
 
 func (gauge) absorb(e *entry, t *openTile) {
 	switch {
-	case len(t.sources) > 0:
-		if e.total.sources == nil {
-			e.total.sources = map[uint64]sourceValue{}
+	case len(t.has().sources) > 0:
+		c := e.total.needs()
+		if c.sources == nil {
+			c.sources = map[uint64]sourceValue{}
 		}
-		maps.Copy(e.total.sources, t.sources)
+		maps.Copy(c.sources, t.has().sources)
 		e.total.value = e.merged()
 		return
 	case t.at == 0:
@@ -65,8 +67,9 @@ func (gauge) absorb(e *entry, t *openTile) {
 // since the sum must have the same bits each time.
 func (e *entry) merged() float64 {
 	var v float64
-	for i, id := range slices.Sorted(maps.Keys(e.total.sources)) {
-		value := e.total.sources[id].value
+	sources := e.total.has().sources
+	for i, id := range slices.Sorted(maps.Keys(sources)) {
+		value := sources[id].value
 		switch {
 		case i == 0:
 			v = value
@@ -83,14 +86,14 @@ func (e *entry) merged() float64 {
 
 // expireSources forgets sources of a merged gauge that have been silent for `ttl`.
 func (e *entry) expireSources(boundary, ttl int64) {
-	changed := false
-	for id, s := range e.total.sources {
+	sources, changed := e.total.has().sources, false
+	for id, s := range sources {
 		if boundary-s.at/1e6 >= ttl {
-			delete(e.total.sources, id)
+			delete(sources, id)
 			changed = true
 		}
 	}
-	if changed && len(e.total.sources) > 0 {
+	if changed && len(sources) > 0 {
 		e.total.value = e.merged()
 	}
 }
@@ -105,7 +108,7 @@ func (gauge) append(e *entry, t *openTile, dst []byte) []byte {
 	if a.relative {
 		flags |= flagRelative
 	}
-	return appendSources(appendAmount(dst, flags, a.value, a.at), a.sources)
+	return appendSources(appendAmount(dst, flags, a.value, a.at), a.has().sources)
 }
 
 func (gauge) parse(e *entry, t *openTile, d *decoder) {
@@ -113,7 +116,9 @@ func (gauge) parse(e *entry, t *openTile, d *decoder) {
 	var flags byte
 	flags, a.value, a.at = d.amount(flagRelative)
 	a.relative = flags&flagRelative != 0
-	a.sources = d.sources()
+	if sources := d.sources(); sources != nil {
+		a.needs().sources = sources
+	}
 }
 
 func (gauge) rises() bool { return false }

@@ -67,12 +67,15 @@ func (e *entry) setPolicy(b []byte) (unfit uint64, err error) {
 			unfit += e.open[i].samples
 		}
 		e.forget()
-		e.classic, e.live, e.owes, e.open, e.exemplars = nil, [NumWidths]bool{}, [NumWidths]bool{}, nil, nil
+		e.live, e.owes, e.open = [NumWidths]bool{}, [NumWidths]bool{}, nil
+		if e.rare != nil {
+			e.rare.classic, e.rare.exemplars = nil, nil
+		}
 	}
 	e.policy, e.policyBytes = p, string(b)
 	e.inBuckets = e.kind == series.Timer && p.Bounds != nil
-	if e.inBuckets && e.classic == nil {
-		e.classic = classicSeries(e.series.Labels, p.Bounds)
+	if e.inBuckets && e.has().classic == nil {
+		e.needs().classic = classicSeries(e.series.Labels, p.Bounds)
 	}
 	return unfit, nil
 }

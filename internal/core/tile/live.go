@@ -27,7 +27,7 @@ type view struct {
 // at `stamp` closes there.
 func (v *view) append(samples []Sample, e *entry) []Sample {
 	w := v.width
-	for _, p := range e.timed {
+	for _, p := range e.has().timed {
 		samples = append(samples, Sample{Series: e.series, T: p.t, V: p.v})
 	}
 	if v.past && v.stamp < v.closed {

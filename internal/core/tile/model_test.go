@@ -316,9 +316,9 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 		}
 		store(len(p.shard.Waiting()))
 		for _, e := range p.shard.tenants["default"].entries {
-			if len(e.exemplars) > 0 {
+			if len(e.has().exemplars) > 0 {
 				t.Fatalf("seed %d: %s keeps %d exemplars of tiles that are closed",
-					seed, e.series.Labels, len(e.exemplars))
+					seed, e.series.Labels, len(e.has().exemplars))
 			}
 		}
 		if held := p.shard.Raw()["default"]; held != 0 || duplicates == 0 || p.folded.Unfit == 0 || p.folded.Refused == 0 ||

@@ -9,18 +9,20 @@ import (
 type set struct{}
 
 func (set) add(_ *entry, t *openTile, inc *batch.Increment) bool {
-	if t.set == nil {
-		t.set = new(distinct.Set)
+	c := t.needs()
+	if c.set == nil {
+		c.set = new(distinct.Set)
 	}
-	t.set.Merge(inc.Set)
+	c.set.Merge(inc.Set)
 	return true
 }
 
 // absorb keeps the tile's values until the tile is closed, and adds them to the minute's values.
 func (set) absorb(e *entry, t *openTile) {
-	e.total.set = t.set
-	if t.set != nil {
-		e.minute.Merge(t.set)
+	values := t.has().set
+	e.total.needs().set = values
+	if values != nil {
+		e.needs().minute.Merge(values)
 	}
 }
 
@@ -29,23 +31,23 @@ func (set) appendSamples(e *entry, out []Sample, w Width, at int64, f form) []Sa
 	var n uint64
 	switch {
 	case w != finest:
-		n = e.minute.Len()
-	case e.total.set != nil:
-		n = e.total.set.Len()
-		e.total.set = nil
+		n = e.needs().minute.Len() // Len sorts the values
+	case e.total.has().set != nil:
+		n = e.total.contents.set.Len()
+		e.total.contents.set = nil
 	}
 	return appendValue(out, e.series, at, f, float64(n))
 }
 
 func (set) append(e *entry, t *openTile, dst []byte) []byte {
-	if a := e.amount(t); a.set == nil {
+	if values := e.amount(t).has().set; values == nil {
 		dst = appendAmount(dst, 0, 0, 0)
 	} else {
-		dst = a.set.Append(appendAmount(dst, flagSet, 0, 0))
+		dst = values.Append(appendAmount(dst, flagSet, 0, 0))
 	}
 	dst = appendSources(dst, nil)
 	if t == nil {
-		dst = e.minute.Append(dst)
+		dst = e.needs().minute.Append(dst) // Append sorts the values
 	}
 	return dst
 }
@@ -56,12 +58,12 @@ func (set) parse(e *entry, t *openTile, d *decoder) {
 		s := new(distinct.Set)
 		d.rest(s.Parse(d.b))
 		if t != nil {
-			t.set = s
+			t.needs().set = s
 		}
 	}
 	d.sources()
 	if t == nil {
-		d.rest(e.minute.Parse(d.b))
+		d.rest(e.needs().minute.Parse(d.b))
 	}
 }
 

@@ -26,22 +26,22 @@ func (e *entry) append(dst []byte) []byte {
 			flags |= flagOwes << w
 		}
 	}
-	if e.lastDelta != 0 {
+	if e.has().lastDelta != 0 {
 		flags |= flagDelta
 	}
 	dst = append(dst, flags)
 	dst = appendString(dst, e.key)
 	dst = appendString(dst, e.policyBytes)
 	dst = binary.AppendVarint(dst, e.lastSeen)
-	if e.lastDelta != 0 {
-		dst = binary.AppendVarint(dst, e.lastDelta)
+	if e.has().lastDelta != 0 {
+		dst = binary.AppendVarint(dst, e.rare.lastDelta)
 	}
 	for _, t := range e.lastStored {
 		dst = binary.AppendVarint(dst, t)
 	}
 	dst = e.combines().append(e, nil, dst)
-	dst = binary.AppendUvarint(dst, uint64(len(e.timed)))
-	for _, p := range e.timed {
+	dst = binary.AppendUvarint(dst, uint64(len(e.has().timed)))
+	for _, p := range e.has().timed {
 		dst = binary.AppendVarint(dst, p.t)
 		dst = appendFloat(dst, p.v)
 		dst = binary.AppendUvarint(dst, p.samples)
@@ -75,7 +75,7 @@ func parseEntry(d *decoder) *entry {
 	}
 	e.lastSeen = d.varint()
 	if flags&flagDelta != 0 {
-		e.lastDelta = d.varint()
+		e.needs().lastDelta = d.varint()
 	}
 	for w := range e.lastStored {
 		e.lastStored[w] = d.varint()
@@ -86,7 +86,7 @@ func parseEntry(d *decoder) *entry {
 		if d.version > 1 {
 			p.samples = d.uvarint()
 		}
-		e.timed = append(e.timed, p)
+		e.needs().timed = append(e.needs().timed, p)
 	}
 	for range d.count(4) {
 		t := openTile{end: d.varint(), samples: d.uvarint()}

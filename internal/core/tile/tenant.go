@@ -18,14 +18,14 @@ type tenant struct {
 	entries   map[string]*entry
 	ordered   []*entry // by key, without the newcomers: the one order in which series are handed out and written
 	newcomers []*entry // the series that came after `ordered` was made, in any order
-	byName    map[string]map[*entry]struct{}
+	byName    map[string][]*entry
 	first     *entry     // the series of the last batch's first increment, see entry.next
 	waiting   []*Waiting // closed tiles, by boundary
 	folded    int64      // end of the newest window that this process folded, Unix ms
 }
 
 func newTenant(name string) *tenant {
-	return &tenant{name: name, entries: map[string]*entry{}, byName: map[string]map[*entry]struct{}{}}
+	return &tenant{name: name, entries: map[string]*entry{}, byName: map[string][]*entry{}}
 }
 
 func (t *tenant) insert(e *entry) {
@@ -52,19 +52,28 @@ func (t *tenant) setPolicy(e *entry, policy []byte) (unfit uint64, err error) {
 func (t *tenant) addNames(e *entry) {
 	for _, s := range e.stored() {
 		name := s.Labels.Get(model.MetricNameLabel)
-		if t.byName[name] == nil {
-			t.byName[name] = map[*entry]struct{}{}
+		same := t.byName[name]
+		if n := len(same); n > 0 && same[n-1] == e { // classic buckets share a name
+			continue
 		}
-		t.byName[name][e] = struct{}{}
+		t.byName[name] = append(same, e)
 	}
 }
 
 func (t *tenant) removeNames(e *entry) {
 	for _, s := range e.stored() {
 		name := s.Labels.Get(model.MetricNameLabel)
-		if delete(t.byName[name], e); len(t.byName[name]) == 0 {
-			delete(t.byName, name)
+		same := t.byName[name]
+		i := slices.Index(same, e)
+		if i < 0 {
+			continue
 		}
+		if len(same) == 1 {
+			delete(t.byName, name)
+			continue
+		}
+		same[i] = same[len(same)-1]
+		t.byName[name] = slices.Delete(same, len(same)-1, len(same))
 	}
 }
 
@@ -143,7 +152,7 @@ func (t *tenant) live(v *view, matchers []*labels.Matcher) (out []Live) {
 func (t *tenant) named(matchers []*labels.Matcher) iter.Seq[*entry] {
 	for _, m := range matchers {
 		if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
-			return maps.Keys(t.byName[m.Value])
+			return slices.Values(t.byName[m.Value])
 		}
 	}
 	return maps.Values(t.entries)

@@ -22,31 +22,32 @@ func (timer) add(e *entry, t *openTile, inc *batch.Increment) bool {
 }
 
 func timerSum(a *amount) float64 {
-	if a.timer == nil {
-		return 0
+	if timer := a.has().timer; timer != nil {
+		return timer.Sum
 	}
-	return a.timer.Sum
+	return 0
 }
 
 func timerCount(a *amount) float64 {
-	if a.timer == nil {
-		return 0
+	if timer := a.has().timer; timer != nil {
+		return timer.Count
 	}
-	return a.timer.Count
+	return 0
 }
 
 func (a *amount) addTimer(h *histogram.Exponential, maxBuckets int) {
-	if a.timer == nil {
-		a.timer = new(histogram.Exponential)
-		a.timer.Reset(h.Schema)
+	c := a.needs()
+	if c.timer == nil {
+		c.timer = new(histogram.Exponential)
+		c.timer.Reset(h.Schema)
 	}
-	a.timer.Merge(h, maxBuckets)
+	c.timer.Merge(h, maxBuckets)
 }
 
 func (timer) absorb(e *entry, t *openTile) {
-	e.float = nil
-	if t.timer != nil {
-		e.total.addTimer(t.timer, int(e.policy.MaxBuckets))
+	if timer := t.has().timer; timer != nil {
+		e.total.addTimer(timer, int(e.policy.MaxBuckets))
+		e.total.contents.float = nil
 	}
 }
 
@@ -57,22 +58,23 @@ func (timer) appendSamples(e *entry, out []Sample, w Width, at int64, f form) []
 var staleHistogram = &prom.FloatHistogram{Sum: staleNaN}
 
 func (e *entry) floatHistogram(f form) *prom.FloatHistogram {
+	total := e.total.has()
 	switch {
 	case f.stale:
 		return staleHistogram
-	case f.zero || e.total.timer == nil:
+	case f.zero || total.timer == nil:
 		// The empty histogram has the schema of the histograms that follow, so that queries see no change
 		// of schema.
 		schema := int32(e.policy.Schema)
-		if e.total.timer != nil {
-			schema = int32(e.total.timer.Schema)
+		if total.timer != nil {
+			schema = int32(total.timer.Schema)
 		}
 		return &prom.FloatHistogram{Schema: schema, ZeroThreshold: math.Ldexp(1, -128)}
 	}
-	if e.float == nil {
-		e.float = e.total.timer.Float()
+	if total.float == nil {
+		total.float = total.timer.Float() // a total with a timer has contents of its own
 	}
-	return e.float
+	return total.float
 }
 
 // keepExemplar keeps x for the tile that ends at `end`, if x is the tile's newest exemplar. x may
@@ -81,14 +83,15 @@ func (e *entry) keepExemplar(end int64, x *batch.Exemplar) {
 	if x == nil {
 		return
 	}
-	newest := e.exemplars[end]
+	newest := e.has().exemplars[end]
 	switch {
 	case newest == nil:
-		if e.exemplars == nil {
-			e.exemplars = map[int64]*batch.Exemplar{}
+		r := e.needs()
+		if r.exemplars == nil {
+			r.exemplars = map[int64]*batch.Exemplar{}
 		}
 		newest = new(batch.Exemplar)
-		e.exemplars[end] = newest
+		r.exemplars[end] = newest
 	case x.Time < newest.Time:
 		return
 	}
@@ -98,19 +101,20 @@ func (e *entry) keepExemplar(end int64, x *batch.Exemplar) {
 // takeExemplar returns the exemplar that goes to a store of the finest width with the tile that
 // ends at `end`, or nil.
 func (e *entry) takeExemplar(w Width, end int64) *batch.Exemplar {
-	if w != finest || e.exemplars == nil {
+	exemplars := e.has().exemplars
+	if w != finest || exemplars == nil {
 		return nil
 	}
-	x := e.exemplars[end]
-	delete(e.exemplars, end)
+	x := exemplars[end]
+	delete(exemplars, end)
 	return x
 }
 
 func (timer) append(e *entry, t *openTile, dst []byte) []byte {
-	if a := e.amount(t); a.timer == nil {
+	if timer := e.amount(t).has().timer; timer == nil {
 		dst = appendAmount(dst, 0, 0, 0)
 	} else {
-		dst = a.timer.Append(appendAmount(dst, flagTimer, 0, 0))
+		dst = timer.Append(appendAmount(dst, flagTimer, 0, 0))
 	}
 	return e.appendExemplar(t, appendSources(dst, nil))
 }
@@ -119,7 +123,7 @@ func (timer) parse(e *entry, t *openTile, d *decoder) {
 	if flags, _, _ := d.amount(flagTimer); flags != 0 {
 		h := new(histogram.Exponential)
 		d.rest(h.Parse(d.b))
-		e.amount(t).timer = h
+		e.amount(t).needs().timer = h
 	}
 	d.sources()
 	e.parseExemplar(t, d)
@@ -131,7 +135,7 @@ func (e *entry) appendExemplar(t *openTile, dst []byte) []byte {
 	if t == nil {
 		return dst
 	}
-	if x := e.exemplars[t.end]; x != nil {
+	if x := e.has().exemplars[t.end]; x != nil {
 		return x.Append(dst, 0)
 	}
 	return append(dst, 0)
