@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"unsafe"
 
 	prom "github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/value"
@@ -13,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/distinct"
 	"github.com/freshet-io/freshet/internal/core/histogram"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/lib/prefetch"
 )
 
 // entry is the state of one series. The package comment draws its states.
@@ -65,6 +67,21 @@ func (e *entry) needs() *rare {
 	}
 	return e.rare
 }
+
+// fetch asks the CPU for the memory of series that a loop over `all` needs soon after all[i].
+func fetch(all []*entry, i int) {
+	const far, near = 6, 3
+	if i+far >= len(all) {
+		return
+	}
+	e := unsafe.Pointer(all[i+far])
+	prefetch.Lines([]unsafe.Pointer{
+		e, unsafe.Add(e, cacheLine), unsafe.Add(e, 2*cacheLine), unsafe.Pointer(unsafe.SliceData(all[i+near].open)),
+	})
+}
+
+// cacheLine is the size of a line of the CPU's caches, in bytes.
+const cacheLine = 64
 
 // timedPoint is a value with a sender's timestamp.
 type timedPoint struct {

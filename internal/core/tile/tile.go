@@ -107,7 +107,8 @@ func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 		full := slices.Contains(config.Full, t.name)
 		all := t.byKey()
 		kept := all[:0]
-		for _, e := range all {
+		for i, e := range all {
+			fetch(all, i)
 			before := w.len()
 			samples, duplicates := e.close(boundary, config.ttl(e.kind), full, &w.Samples)
 			closed.Samples += samples
