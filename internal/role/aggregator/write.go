@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -28,7 +29,8 @@ const (
 // cluster, since each member writes its own stores.
 type Writer interface {
 	// WriteTiles stores samples of one width. After an error none of them counts as stored, and the
-	// caller writes the same samples again. Repeating a write must be harmless.
+	// caller writes the same samples again. Repeating a write must be harmless. The slice is the caller's again when
+	// WriteTiles returns.
 	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
 	// Sync makes everything that is stored survive a power loss.
 	Sync(ctx context.Context) error
@@ -109,6 +111,10 @@ func (a *Aggregator) try(w *write) {
 	}
 }
 
+// buffers has memory for the samples of writes, at most portionSamples and a tile for each. If each write allocated its
+// own, that would be half of the garbage of tiles.
+var buffers = sync.Pool{New: func() any { return new([]tile.Sample) }}
+
 // store writes the samples of one width.
 func (a *Aggregator) store(w *write, width tile.Width) error {
 	number, born := 0, w.tiles[0].Boundary
@@ -119,10 +125,16 @@ func (a *Aggregator) store(w *write, width tile.Width) error {
 	if number == 0 {
 		return nil
 	}
-	samples := make([]tile.Sample, 0, number) // allocated once: these copies are most of the garbage of tiles
+	pooled := buffers.Get().(*[]tile.Sample)
+	samples := slices.Grow(*pooled, number)
 	for _, t := range w.tiles {
 		samples = append(samples, t.Samples[width]...)
 	}
+	defer func() {
+		clear(samples) // so that the pool keeps no series in memory
+		*pooled = samples[:0]
+		buffers.Put(pooled)
+	}()
 	trip := &stage.Trip{Input: stage.Tiles, Tenant: w.tenant, Born: time.UnixMilli(born), Samples: len(samples)}
 	defer a.watch.End(trip)
 	trip.Enter(stage.Distribute, a.now())
