@@ -23,7 +23,7 @@ import (
 // and loading a line of 64 bytes costs as much as the arithmetic.
 type entry struct {
 	key         string // series.AppendKey; empty once the series is gone
-	next        *entry // hint: the series that followed in the last batch
+	next        *entry // hint: the series that followed the last time, perhaps in the next batch
 	policyBytes string
 	policy      *series.Policy
 	lastSeen    int64 // Unix ms, end of the last window with a sample

@@ -65,13 +65,17 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 		t = s.tenant(string(h.Tenant))
 	}
 	t.folded = max(t.folded, min(h.Second*1000+1000, s.closed+MaxAhead*finest.Millis()))
-	for inc, next := r.Next(), &t.first; inc != nil; inc = r.Next() {
+	next := new(*entry)
+	if t.last != nil {
+		next = &t.last.next
+	}
+	for inc := r.Next(); inc != nil; inc = r.Next() {
 		e, err := s.entry(t, *next, inc, &f)
 		if err != nil {
 			f.Refused += uint64(inc.Samples)
 			continue
 		}
-		*next, next = e, &e.next
+		*next, next, t.last = e, &e.next, e
 		if inc.Delta != 0 {
 			if inc.Delta <= e.has().lastDelta {
 				f.Repeated += uint64(inc.Samples)

@@ -19,7 +19,7 @@ type tenant struct {
 	ordered   []*entry // by key, without the newcomers: the one order in which series are handed out and written
 	newcomers []*entry // the series that came after `ordered` was made, in any order
 	byName    map[string][]*entry
-	first     *entry     // the series of the last batch's first increment, see entry.next
+	last      *entry     // the series of the last increment; the next batch probably begins with its `next`
 	waiting   []*Waiting // closed tiles, by boundary
 	folded    int64      // end of the newest window that this process folded, Unix ms
 }
@@ -39,6 +39,9 @@ func (t *tenant) remove(e *entry) {
 	t.removeNames(e)
 	delete(t.entries, e.key)
 	e.key, e.next = "", nil // no batch may find this series, and next must not keep other series in memory
+	if t.last == e {
+		t.last = nil
+	}
 }
 
 // setPolicy applies the policy of the last increment. If the buckets change, the series gets other
