@@ -71,20 +71,22 @@ const (
 // goroutine at a time may use it.
 type Cache struct {
 	seeds     [2]maphash.Seed
-	index     index.Index // spellings by print.index
-	spellings []spelling  // [0] is unused, but its field next is the first spelling of a request
-	free      uint32      // the first free spelling
+	index     index.Index     // spellings by print.index
+	spellings pages[spelling] // [0] is unused, but its field next is the first spelling of a request
+	free      uint32          // the first free spelling
 	dropped   []uint32
 
-	series     []Series // by number; [0] is unused
+	series     pages[Series] // by number; [0] is unused
 	byRef      index.Index
 	freeSeries []Number
 }
 
 // New returns an empty cache.
 func New() *Cache {
-	seeds := [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-	return &Cache{seeds: seeds, spellings: make([]spelling, 1), series: make([]Series, 1)}
+	c := &Cache{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
+	c.spellings.add()
+	c.series.add()
+	return c
 }
 
 // Cursor is a position in a request. It expects the series in the same order as in the previous
@@ -113,9 +115,9 @@ func (c *Cache) Find(u *Cursor, r *remotewrite.Request, s *remotewrite.Series) N
 	if u.size == 0 {
 		return 0
 	}
-	if n := c.spellings[u.last].next; n != 0 && c.is(n, u) {
+	if n := c.spellings.at(u.last).next; n != 0 && c.is(n, u) {
 		u.last = n
-		return c.spellings[n].series
+		return c.spellings.at(n).series
 	}
 	for search := c.index.Search(u.print.index); ; {
 		n := search.Next()
@@ -127,15 +129,15 @@ func (c *Cache) Find(u *Cursor, r *remotewrite.Request, s *remotewrite.Series) N
 
 func (c *Cache) found(u *Cursor, n uint32) Number {
 	if n != 0 {
-		c.spellings[u.last].next = n
+		c.spellings.at(u.last).next = n
 		u.last = n
 	}
-	return c.spellings[n].series
+	return c.spellings.at(n).series
 }
 
 // is reports whether spelling n is the one that u looks for.
 func (c *Cache) is(n uint32, u *Cursor) bool {
-	p := &c.spellings[n]
+	p := c.spellings.at(n)
 	return p.print == u.print && p.size == u.size
 }
 
@@ -180,18 +182,17 @@ func (c *Cache) Add(u *Cursor, r *remotewrite.Request, s *remotewrite.Series, n 
 	}
 	at := c.free
 	if at != 0 {
-		c.free = c.spellings[at].next
+		c.free = c.spellings.at(at).next
 	} else {
-		at = uint32(len(c.spellings))
-		c.spellings = append(c.spellings, spelling{})
+		at = c.spellings.add()
 	}
-	p := &c.spellings[at]
+	p := c.spellings.at(at)
 	*p = spelling{print: u.print, size: u.size, series: n}
 	if n == Dropped {
 		c.dropped = append(c.dropped, at)
 	} else {
-		p.twin = c.series[n].first
-		c.series[n].first = at
+		p.twin = c.At(n).first
+		c.At(n).first = at
 	}
 	c.index.Insert(u.print.index, at)
 	c.found(u, at)
@@ -199,21 +200,20 @@ func (c *Cache) Add(u *Cursor, r *remotewrite.Request, s *remotewrite.Series, n 
 
 func (c *Cache) isFull(n Number) bool {
 	count := 0
-	for at := c.series[n].first; at != 0; at = c.spellings[at].twin {
+	for at := c.At(n).first; at != 0; at = c.spellings.at(at).twin {
 		count++
 	}
 	return count >= maxSpellings
 }
 
-// At returns the state of a series, in the cache's memory: valid until the next NewSeries or
-// Evict.
-func (c *Cache) At(n Number) *Series { return &c.series[n] }
+// At returns the state of a series, in the cache's memory: valid until it is evicted.
+func (c *Cache) At(n Number) *Series { return c.series.at(uint32(n)) }
 
 // ByRef returns the series with a reference of the database, or 0.
 func (c *Cache) ByRef(ref uint64) Number {
 	for search := c.byRef.Search(hashRef(ref)); ; {
 		n := search.Next()
-		if n == 0 || c.series[n].Ref == ref {
+		if n == 0 || c.series.at(n).Ref == ref {
 			return Number(n)
 		}
 	}
@@ -229,17 +229,16 @@ func (c *Cache) NewSeries(ref, hash uint64, lastT int64) Number {
 		n = c.freeSeries[last]
 		c.freeSeries = c.freeSeries[:last]
 	} else {
-		n = Number(len(c.series))
-		c.series = append(c.series, Series{})
+		n = Number(c.series.add())
 	}
-	c.series[n] = Series{Ref: ref, Hash: hash, LastT: lastT}
+	*c.At(n) = Series{Ref: ref, Hash: hash, LastT: lastT}
 	c.byRef.Insert(hashRef(ref), uint32(n))
 	return n
 }
 
 // SetRef sets the new reference of a series that the database dropped and made again.
 func (c *Cache) SetRef(n Number, ref uint64) {
-	s := &c.series[n]
+	s := c.At(n)
 	c.byRef.Remove(hashRef(s.Ref), uint32(n))
 	s.Ref = ref
 	c.byRef.Insert(hashRef(ref), uint32(n))
@@ -253,26 +252,26 @@ func (c *Cache) Evict(ref uint64) {
 	}
 	c.forgetSpellings(n)
 	c.byRef.Remove(hashRef(ref), uint32(n))
-	c.series[n] = Series{}
+	*c.At(n) = Series{}
 	c.freeSeries = append(c.freeSeries, n)
 }
 
 // ForgetSpellings removes all spellings. Call it when the rules change, since they decide which
 // series a spelling stands for.
 func (c *Cache) ForgetSpellings() {
-	for n := range c.series {
+	for n := range c.series.len {
 		c.forgetSpellings(Number(n))
 	}
 	c.forgetDropped()
 }
 
 func (c *Cache) forgetSpellings(n Number) {
-	for at := c.series[n].first; at != 0; {
-		twin := c.spellings[at].twin
+	for at := c.At(n).first; at != 0; {
+		twin := c.spellings.at(at).twin
 		c.forget(at)
 		at = twin
 	}
-	c.series[n].first = 0
+	c.At(n).first = 0
 }
 
 func (c *Cache) forgetDropped() {
@@ -283,7 +282,7 @@ func (c *Cache) forgetDropped() {
 }
 
 func (c *Cache) forget(at uint32) {
-	p := &c.spellings[at]
+	p := c.spellings.at(at)
 	c.index.Remove(p.print.index, at)
 	*p = spelling{next: c.free}
 	c.free = at

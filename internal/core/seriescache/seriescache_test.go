@@ -56,7 +56,7 @@ func request(t testing.TB, v2 bool, sets ...[]string) *remotewrite.Request {
 }
 
 // Len returns the number of series.
-func (c *Cache) Len() int { return len(c.series) - 1 - len(c.freeSeries) }
+func (c *Cache) Len() int { return int(c.series.len) - 1 - len(c.freeSeries) }
 
 // Spellings returns how many spellings are remembered, also those of dropped series.
 func (c *Cache) Spellings() int { return c.index.Len() }
@@ -236,14 +236,14 @@ func TestAHashAloneIsNoFingerprint(t *testing.T) {
 		if found := find(c, r); found[0] == 0 {
 			t.Fatal("the series is not known")
 		}
-		known := c.spellings[1]
+		known := *c.spellings.at(1)
 		for what, forge := range map[string]func(*spelling){
 			"check": func(p *spelling) { p.print.check ^= 1 },
 			"index": func(p *spelling) { p.print.index ^= 1 },
 			"size":  func(p *spelling) { p.size++ },
 		} {
-			c.spellings[1] = known
-			forge(&c.spellings[1])
+			*c.spellings.at(1) = known
+			forge(c.spellings.at(1))
 			if found := find(c, r); found[0] != 0 {
 				t.Errorf("version 2 %v: a spelling with another %s was taken for a known one", v2, what)
 			}
