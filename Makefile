@@ -13,10 +13,15 @@ TELEGRAF := custom,inputs.http_listener_v2,parsers.prometheus,outputs.http,seria
 # Modules of our own beside the one at the root, and the packages of all. What runs them does so in
 # one workspace, so that one go command compiles and tests all of them. It is not committed: in a
 # workspace go.mod has no say of its own about versions, and a clone is to build what go.mod says.
-MODULES   := client slogring e2e lab
+MODULES   := client slogring e2e lab release
 PACKAGES  := ./... $(MODULES:%=./%/...)
 WORKSPACE := $(CURDIR)/.cache/go.work
 ALL       := GOWORK=$(WORKSPACE)
+
+# Tests run what a release has: programs without C. Only the race detector needs it. One value for all targets also
+# lets them share what they compile.
+export CGO_ENABLED := 0
+race compile: export CGO_ENABLED := 1
 
 # What the race detector watches: adapters and roles, which have the goroutines, and what
 # imports one of these packages: they share it, or it has pointers to be checked. The
@@ -25,10 +30,10 @@ ALL       := GOWORK=$(WORKSPACE)
 RACE = $(shell $(ALL) go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' ./internal/... ./client ./slogring \
 	| grep -E '/(adapter|role)/| (sync|sync/atomic|unsafe) ' | cut -d ' ' -f 1 | grep -v internal/adapter/promapi)
 
-.PHONY: help run build test race fuzz bench lab lint ui edge-demo check soak clean packages clients compile
+.PHONY: help run build test race fuzz bench lab lint ui edge-demo release-snapshot check soak clean packages clients compile
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' Makefile
 
 run: build ## build freshet and start it; ARGS='--http-listen 127.0.0.1:8000' passes arguments
 	./bin/freshet serve $(ARGS)
@@ -39,7 +44,7 @@ STRIP := -s -w
 
 build: ## build ./bin/freshet
 	@test -e bin/freshet || echo "building bin/freshet; the first time takes a few minutes"
-	CGO_ENABLED=0 go build -trimpath -ldflags "$(STRIP) -X main.version=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/freshet ./cmd/freshet
+	go build -trimpath -ldflags "$(STRIP) -X main.version=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/freshet ./cmd/freshet
 
 # Tests are built without vet, which lint runs, and without debug information. That saves two minutes.
 TEST_BUILD = -vet=off -ldflags=-w
@@ -93,6 +98,9 @@ edge-demo: ## a real nginx that counts its requests, a load, and Freshet that sh
 	@$(MAKE) --no-print-directory build
 	@bash lua/demo/run
 
+release-snapshot: ## build all of a release into dist/: binaries, packages, images, SBOMs, checksums
+	GOWORK=off go run -C release .
+
 check: ## what CI runs: test, lint, race, fuzz, with a table of the times
 	@bash .ci/run
 
@@ -103,15 +111,15 @@ soak: clients $(WORKSPACE) ## the same tests with large numbers, then a minute o
 	@FUZZTIME=1m FUZZ_ALL=1 bash .ci/fuzz
 
 clean: ## remove what was built and installed; ./data stays
-	rm -rf bin .cache e2e/clients/node/node_modules ui/node_modules
+	rm -rf bin dist .cache e2e/clients/node/node_modules ui/node_modules
 
 compile: $(WORKSPACE) # builds what race and fuzz run; CI does that while tests wait
 	$(ALL) go build -race -tags poison $(RACE)
 	go -C examples/coverage build -race -tags poison ./...
-	@bash .ci/fuzz compile
+	@CGO_ENABLED=0 bash .ci/fuzz compile
 
 packages: # a target's first step, so that a missing package shows at once
-	@bash .ci/packages clients cluster lua engine
+	@bash .ci/packages clients cluster lua engine release
 
 # The modules of Prometheus and of telegraf have the versions that ours has where both need
 # a module, so that most of it is compiled once.

@@ -31,6 +31,7 @@ var layers = []struct {
 }{
 	{dir: "e2e"},
 	{dir: "lab"},
+	{dir: "release"},  // builds binaries, packages and images
 	{dir: "sim"},      // a group of whole members on a virtual clock; tests only
 	{dir: "examples"}, // example services for users to copy
 	{dir: "cmd"},

@@ -5,7 +5,6 @@ package deploy_test
 import (
 	"context"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path"
@@ -47,114 +46,6 @@ func checkVariable(t *testing.T, help, name string) {
 	if !ours || !slices.Contains(strings.Fields(help), flag) {
 		t.Errorf("the variable %s sets the flag %s, which freshet serve does not have", name, flag)
 	}
-}
-
-// instruction is an instruction of a Dockerfile, with its continued lines joined.
-type instruction struct{ name, args string }
-
-func readDockerfile(t *testing.T) []instruction {
-	t.Helper()
-	text, err := os.ReadFile("Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	joined := regexp.MustCompile(`\\\n\s*`).ReplaceAllString(string(text), "")
-	var found []instruction
-	for line := range strings.Lines(joined) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			name, args, _ := strings.Cut(line, " ")
-			found = append(found, instruction{name, args})
-		}
-	}
-	return found
-}
-
-func TestDockerfile(t *testing.T) {
-	help := serveHelp(t, build(t))
-	instructions := readDockerfile(t)
-	last := map[string]string{} // by instruction: its arguments in the final stage
-	var copied []string         // files that are copied into the final stage
-	for _, in := range instructions {
-		switch in.name {
-		case "FROM":
-			clear(last)
-			copied = nil
-		case "COPY":
-			words := strings.Fields(in.args)
-			copied = append(copied, words[len(words)-1])
-		}
-		last[in.name] = in.args
-	}
-
-	t.Run("builds what go.mod asks for, statically", func(t *testing.T) {
-		mod, err := os.ReadFile("../go.mod")
-		if err != nil {
-			t.Fatal(err)
-		}
-		version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(mod)[1]
-		if want := "golang:" + string(version) + " AS build"; instructions[0] != (instruction{"FROM", want}) {
-			t.Errorf("the Dockerfile begins with %v, want FROM %s", instructions[0], want)
-		}
-		for _, replaced := range regexp.MustCompile(`(?m) => \./(\S+)$`).FindAllSubmatch(mod, -1) {
-			dir := string(replaced[1])
-			if want := (instruction{"COPY", dir + "/go.mod " + dir + "/"}); !slices.Contains(instructions, want) {
-				t.Errorf("the Dockerfile lacks %v: go mod download needs the directories of the replace directives "+
-					"in go.mod", want)
-			}
-		}
-		if !slices.ContainsFunc(instructions, func(in instruction) bool {
-			return in.name == "RUN" && strings.HasPrefix(in.args, "CGO_ENABLED=0 go build ") &&
-				strings.Contains(in.args, " ./cmd/freshet ")
-		}) {
-			t.Error("the Dockerfile does not build ./cmd/freshet with CGO_ENABLED=0, which an empty image needs")
-		}
-	})
-
-	variables := map[string]string{}
-	for _, word := range strings.Fields(last["ENV"]) {
-		name, value, _ := strings.Cut(word, "=")
-		checkVariable(t, help, name)
-		variables[name] = value
-	}
-
-	t.Run("listens at addresses that published ports reach", func(t *testing.T) {
-		for _, tt := range []struct{ variable, exposed string }{
-			{"FRESHET_DOGSTATSD_UDP", "8125/udp"}, {"FRESHET_HTTP_LISTEN", "7125"},
-			{"FRESHET_DISTRIBUTOR_OTLP_GRPC_LISTEN", "4317"},
-		} {
-			port, _, _ := strings.Cut(tt.exposed, "/")
-			if at, err := netip.ParseAddrPort(variables[tt.variable]); err != nil || !at.Addr().IsUnspecified() ||
-				at.String() != "0.0.0.0:"+port {
-				t.Errorf("%s = %q, want 0.0.0.0:%s", tt.variable, variables[tt.variable], port)
-			}
-			if !slices.Contains(strings.Fields(last["EXPOSE"]), tt.exposed) {
-				t.Errorf("EXPOSE %s lacks %s", last["EXPOSE"], tt.exposed)
-			}
-		}
-	})
-
-	t.Run("keeps its data in a volume that its user can write", func(t *testing.T) {
-		data := variables["FRESHET_DATA_DIR"]
-		if last["VOLUME"] != data {
-			t.Errorf("VOLUME %s, want %s", last["VOLUME"], data)
-		}
-		uid, _, _ := strings.Cut(last["USER"], ":")
-		if !regexp.MustCompile(`^[1-9]\d*$`).MatchString(uid) {
-			t.Errorf("USER %s, want a number other than 0, as Kubernetes requires", last["USER"])
-		}
-		if want := (instruction{"COPY",
-			"--from=build --chown=" + last["USER"] + " /out/data " + data}); !slices.Contains(instructions, want) {
-			t.Errorf("%s is not created with the owner %s", data, last["USER"])
-		}
-	})
-
-	t.Run("runs the binary that it holds", func(t *testing.T) {
-		binary := strings.Trim(last["ENTRYPOINT"], `[]"`)
-		if !slices.Contains(copied, binary) || last["CMD"] != `["serve"]` {
-			t.Errorf(`ENTRYPOINT %s, CMD %s; want one of the copied files %v, and ["serve"]`,
-				last["ENTRYPOINT"], last["CMD"], copied)
-		}
-	})
 }
 
 // readUnit returns the values of each directive of each section of a unit, in order.

@@ -8,8 +8,8 @@ import (
 )
 
 // Each promised-VERSION.txt lists the names that a minor version promises. The keys are in configuration.md, which
-// TestConfigurationReference compares with the binary. The metrics are in the alerts and dashboards, which TestDashboards
-// of e2e asks of a running Freshet. The routes are those that a server knows.
+// TestConfigurationReference compares with the binary. The metrics are in the alerts and dashboards, which
+// TestDashboards of e2e asks of a running Freshet. The routes are those that a server knows.
 func TestPromisedNamesAreThere(t *testing.T) {
 	lists, err := filepath.Glob(filepath.Join("testdata", "promised-*.txt"))
 	if err != nil || len(lists) == 0 {
