@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/util/annotations"
 
 	"github.com/freshet-io/freshet/internal/core/columns"
@@ -60,15 +61,15 @@ func (q meteredQuerier) Select(ctx context.Context, sorted bool, hints *storage.
 }
 
 // SelectChunks is part of columns.ChunkSelector.
-func (q meteredQuerier) SelectChunks(ctx context.Context, sorted bool, hints *storage.SelectHints,
+func (q meteredQuerier) SelectChunks(ctx context.Context, sorted, kept bool, hints *storage.SelectHints,
 	matchers ...*labels.Matcher) columns.ChunkSet {
 	of, ok := q.Querier.(columns.ChunkSelector)
 	if !ok {
 		return nil
 	}
-	set := of.SelectChunks(ctx, sorted, hints, matchers...)
+	set := of.SelectChunks(ctx, sorted, kept, hints, matchers...)
 	if t := turnOf(ctx); t != nil && set != nil {
-		return &meteredColumns{ChunkSet: set, ctx: ctx, turn: t}
+		return &meteredColumns{ChunkSet: set, ctx: ctx, turn: t, kept: kept}
 	}
 	return set
 }
@@ -142,11 +143,12 @@ func (s *meteredSet) LiveAt(of labels.Labels) (at int64, ok bool) {
 	return 0, false
 }
 
-// meteredColumns counts no memory, because core/columns keeps no series.
+// meteredColumns counts memory for series that are kept only.
 type meteredColumns struct {
 	columns.ChunkSet
 	ctx  context.Context
 	turn *turn
+	kept bool
 	err  error
 }
 
@@ -155,8 +157,22 @@ func (s *meteredColumns) Next() bool {
 		return false
 	}
 	s.turn.read.Add(1)
-	s.err = s.turn.pass(s.ctx)
+	if s.kept {
+		s.err = s.turn.take(seriesBytes + int64(s.ChunkSet.At().Labels.ByteSize()))
+	}
+	if s.err == nil {
+		s.err = s.turn.pass(s.ctx)
+	}
 	return s.err == nil
+}
+
+// At passes the turn on before the samples are read if that is later, as for kept series.
+func (s *meteredColumns) At() columns.ChunkSeries {
+	of := s.ChunkSet.At()
+	if s.kept && of.Stored != nil {
+		of.Stored = meteredChunks{of.Stored, s}
+	}
+	return of
 }
 
 func (s *meteredColumns) Err() error {
@@ -164,6 +180,17 @@ func (s *meteredColumns) Err() error {
 		return s.err
 	}
 	return s.ChunkSet.Err()
+}
+
+type meteredChunks struct {
+	storage.ChunkSeries
+	of *meteredColumns
+}
+
+// Iterator is like meteredSeries.Iterator.
+func (s meteredChunks) Iterator(it chunks.Iterator) chunks.Iterator {
+	_ = s.of.turn.pass(s.of.ctx)
+	return s.ChunkSeries.Iterator(it)
 }
 
 type meteredSeries struct {

@@ -18,9 +18,11 @@ import (
 
 // ChunkSelector is a storage.Querier that can select series in chunks, too. Such a select has the series of Select in
 // the same order, with the same samples, and possibly with further samples before and after the times of the hints.
-// It returns nil if it has no chunks for these hints.
+// It returns nil if it has no chunks for these hints. `kept` says whether the series stay in memory until the query
+// ends.
 type ChunkSelector interface {
-	SelectChunks(ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher) ChunkSet
+	SelectChunks(ctx context.Context, sorted, kept bool, hints *storage.SelectHints,
+		matchers ...*labels.Matcher) ChunkSet
 }
 
 // ChunkSet is a set of series. Err is ErrNoChunks if a series cannot be given in chunks.

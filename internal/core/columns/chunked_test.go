@@ -37,7 +37,8 @@ func TestPointsOfOpenTiles(t *testing.T) {
 		{"a chunk that the query passes over, and one that it reads", [][]int64{{0, 10}, {400, 410}}, []int64{420}, false},
 	} {
 		one := newParted(c.chunks, c.points)
-		for _, text := range []string{"sum(x)", "sum(rate(x[25s]))", "sum(sum_over_time(x[15s]))", "count(increase(x[1m]))"} {
+		for _, text := range []string{"sum(x)", "sum(rate(x[25s]))", "sum(sum_over_time(x[15s]))", "count(increase(x[1m]))",
+			"rate(x[25s])"} {
 			for _, offset := range []time.Duration{-time.Minute, 0, 5 * time.Second, 390 * time.Second} {
 				from := time.UnixMilli(begin).Add(offset)
 				q := query{text: text, start: from, end: from.Add(3 * time.Minute), step: 10 * time.Second, maxSamples: 1000}
@@ -119,7 +120,8 @@ func (q partedQuerier) Select(_ context.Context, _ bool, hints *storage.SelectHi
 	return &seriesSet{Series: storage.NewListSeries(q.of.series.Labels, within)}
 }
 
-func (q partedQuerier) SelectChunks(context.Context, bool, *storage.SelectHints, ...*labels.Matcher) columns.ChunkSet {
+func (q partedQuerier) SelectChunks(context.Context, bool, bool, *storage.SelectHints,
+	...*labels.Matcher) columns.ChunkSet {
 	return &partedSet{series: q.of.series}
 }
 

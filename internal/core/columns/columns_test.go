@@ -274,7 +274,7 @@ type bothQuerier struct {
 	inChunks storage.ChunkQuerier
 }
 
-func (q bothQuerier) SelectChunks(ctx context.Context, sorted bool, hints *storage.SelectHints,
+func (q bothQuerier) SelectChunks(ctx context.Context, sorted, _ bool, hints *storage.SelectHints,
 	matchers ...*labels.Matcher) columns.ChunkSet {
 	return chunkSet{q.inChunks.Select(ctx, sorted, hints, matchers...)}
 }

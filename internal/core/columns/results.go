@@ -1,9 +1,11 @@
 package columns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
@@ -13,35 +15,37 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// newResults returns a leaf's results as the series of the selector in its place. An aggregation reads chunks if it
-// can, since it can begin again with samples.
+// newResults returns a leaf's results as the series of the selector in its place. They come from chunks if these can be
+// had.
 func newResults(ctx context.Context, l *leaf, q storage.Querier, sorted bool) storage.SeriesSet {
-	samples := func() storage.SeriesSet { return q.Select(ctx, sorted, &l.hints, l.selector.LabelMatchers...) }
-	if l.agg == nil {
-		return &single{results: results{leaf: l, ctx: ctx, from: samples()}}
-	}
-	a := &aggregated{results: results{leaf: l, ctx: ctx}, samples: samples}
+	r := results{leaf: l, ctx: ctx}
+	r.samples = func() storage.SeriesSet { return q.Select(ctx, sorted, &l.hints, l.selector.LabelMatchers...) }
 	if c, ok := q.(ChunkSelector); ok {
 		hints := l.hints
 		hints.DisableTrimming = true // otherwise chunks at the ends would be encoded again
-		a.chunks = c.SelectChunks(ctx, sorted, &hints, l.selector.LabelMatchers...)
+		r.chunks = c.SelectChunks(ctx, sorted, l.agg == nil, &hints, l.selector.LabelMatchers...)
 	}
-	if a.chunks != nil {
-		a.from = a.chunks.Live()
+	if r.chunks != nil {
+		r.from = r.chunks.Live()
 	} else {
-		a.from = samples()
+		r.from = r.samples()
 	}
-	return a
+	if l.agg == nil {
+		return &single{results: r}
+	}
+	return &aggregated{results: r}
 }
 
 // results is what both kinds of a leaf's results have in common. They begin when the engine first
 // asks for a series, which is when it would begin itself.
 type results struct {
 	*leaf
-	ctx   context.Context
-	from  storage.SeriesSet
-	begun *evaluation
-	err   error
+	ctx     context.Context
+	chunks  ChunkSet                 // nil if `from` has the series
+	samples func() storage.SeriesSet // selects samples in place of chunks
+	from    storage.SeriesSet
+	begun   *evaluation
+	err     error
 }
 
 // start makes the evaluation. It returns false after an error.
@@ -57,46 +61,115 @@ func (r *results) start() bool {
 
 // Err is part of storage.SeriesSet.
 func (r *results) Err() error {
-	if r.err != nil {
+	switch {
+	case r.err != nil:
 		return r.err
+	case r.chunks != nil:
+		return r.chunks.Err()
 	}
 	return r.from.Err()
 }
 
 // Warnings is part of storage.SeriesSet.
-func (r *results) Warnings() annotations.Annotations { return r.from.Warnings() }
+func (r *results) Warnings() annotations.Annotations {
+	if r.chunks != nil {
+		return r.chunks.Warnings()
+	}
+	return r.from.Warnings()
+}
 
 // single has the results of a range function. It evaluates each series only when the engine reads its
-// results, so the results of one series are held twice at most.
+// results, so the results of one series are held twice at most. A series whose samples turn out not to be in chunks of
+// floats is selected again, as samples.
 type single struct {
 	results
-	unread int // how many series the engine has, and has not read
+	given  int               // how many series the engine has
+	unread int               // how many of them it has not read
+	last   labels.Labels     // of the last one that was given in chunks
+	again  storage.SeriesSet // at a series whose chunks could not be read; nil before the first
 }
 
 // Next is part of storage.SeriesSet.
 func (s *single) Next() bool {
-	if !s.start() || !s.from.Next() {
+	if !s.start() || !s.more() {
 		return false
 	}
+	s.given++
 	s.unread++
 	return true
 }
 
-// At is part of storage.SeriesSet.
-func (s *single) At() storage.Series { return singleSeries{s, s.from.At()} }
+// more moves to the next series. Where the chunks end because a series cannot be given in chunks, samples go on.
+func (s *single) more() bool {
+	if s.chunks == nil {
+		return s.from.Next()
+	}
+	if s.chunks.Next() {
+		s.last = s.chunks.At().Labels
+		return true
+	}
+	if !errors.Is(s.chunks.Err(), ErrNoChunks) {
+		return false
+	}
+	s.chunks, s.from = nil, s.samples()
+	for i := range s.given {
+		if !s.from.Next() || i == s.given-1 && !labels.Equal(s.from.At().Labels(), s.last) {
+			s.err = s.plan.fail(errDecline) // the series have changed
+			return false
+		}
+	}
+	return s.from.Next()
+}
 
+// At is part of storage.SeriesSet.
+func (s *single) At() storage.Series {
+	if s.chunks == nil {
+		return singleSeries{of: s, series: s.from.At()}
+	}
+	in := s.chunks.At()
+	in.Points = slices.Clone(in.Points) // the set uses them again
+	return singleSeries{of: s, chunks: in}
+}
+
+// evaluate fills the evaluation's row with the results of a series.
+func (s *single) evaluate(of singleSeries) error {
+	if of.series != nil {
+		return s.begun.evaluate(of.series)
+	}
+	err := s.begun.evaluateChunks(of.chunks)
+	if !errors.Is(err, ErrNoChunks) {
+		return err
+	}
+	if s.again == nil {
+		s.again = s.samples()
+	}
+	for s.again.Next() {
+		if at := s.again.At(); labels.Equal(at.Labels(), of.chunks.Labels) {
+			return s.begun.evaluate(at)
+		}
+	}
+	return cmp.Or(s.again.Err(), errDecline)
+}
+
+// singleSeries is a series of samples or in chunks.
 type singleSeries struct {
-	of *single
-	storage.Series
+	of     *single
+	chunks ChunkSeries
+	series storage.Series // nil if the series is in chunks
 }
 
 // Labels is part of storage.Series.
-func (s singleSeries) Labels() labels.Labels { return s.of.labels(s.Series.Labels()) }
+func (s singleSeries) Labels() labels.Labels {
+	if s.series == nil {
+		return s.of.labels(s.chunks.Labels)
+	}
+	return s.of.labels(s.series.Labels())
+}
 
 // Iterator is part of storage.Series.
 func (s singleSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 	s.of.unread--
-	err := s.of.begun.evaluate(s.Series)
+	err := s.of.evaluate(s)
 	if err == nil && s.of.unread == 0 {
 		err = s.of.begun.end()
 	}
@@ -110,11 +183,9 @@ func (s singleSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 // aggregated has the results of an aggregation, which are ready when the engine asks for the first.
 type aggregated struct {
 	results
-	chunks  ChunkSet                 // nil if `from` has the series
-	samples func() storage.SeriesSet // selects samples in place of chunks
-	groups  *groups
-	next    int
-	row     row
+	groups *groups
+	next   int
+	row    row
 }
 
 // Next is part of storage.SeriesSet.
@@ -174,22 +245,6 @@ func (a *aggregated) all() error {
 	}
 	a.plan.samples.UpdatePeak(e.base)
 	return e.end()
-}
-
-// Err is part of storage.SeriesSet.
-func (a *aggregated) Err() error {
-	if a.err == nil && a.chunks != nil {
-		return a.chunks.Err()
-	}
-	return a.results.Err()
-}
-
-// Warnings is part of storage.SeriesSet.
-func (a *aggregated) Warnings() annotations.Annotations {
-	if a.chunks != nil {
-		return a.chunks.Warnings()
-	}
-	return a.results.Warnings()
 }
 
 // At is part of storage.SeriesSet.

@@ -15,7 +15,7 @@ import (
 
 // SelectChunks is Select for core/columns, with the stores' chunks as they are. It returns nil if Select has an error
 // or a note about sparse tiles to give, or a limit.
-func (q *querier) SelectChunks(ctx context.Context, _ bool, hints *storage.SelectHints,
+func (q *querier) SelectChunks(ctx context.Context, _, _ bool, hints *storage.SelectHints,
 	matchers ...*labels.Matcher) columns.ChunkSet {
 	sel, err := q.begin(ctx, hints, matchers)
 	if err != nil || limitOf(hints) > 0 || sparseNote(hints, sel.width, q.store.Retention(tile.Width10s.String())) != nil {
