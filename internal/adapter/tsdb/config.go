@@ -159,7 +159,8 @@ const (
 	manySeries = 5000
 )
 
-// of returns the retention of one store, or 0 for an unknown store.
+// of returns the retention of one store, or 0 for an unknown store and for History, which is kept until an
+// operator removes it. 0 means the same to tsdb.
 func (r Retention) of(store string) time.Duration {
 	switch store {
 	case Raw, Rules:
@@ -187,8 +188,9 @@ func (c Config) options(store string) *tsdb.Options {
 	o.FloatChunkEncoding = chunkenc.EncXOR
 	o.StripeSize = fewStripes
 	o.HeadChunksWriteBufferSize = chunks.MinWriteBufferSize
-	// Tiles of 1 min carry no exemplars: the exemplars of the 10 s tiles are enough. Rules make none.
-	o.EnableExemplarStorage = store != tile.Width1m.String() && store != Rules && c.Exemplars > 0
+	// Tiles of 1 min carry no exemplars: the exemplars of the 10 s tiles are enough. Rules make none, and
+	// blocks have none.
+	o.EnableExemplarStorage = (store == Raw || store == tile.Width10s.String()) && c.Exemplars > 0
 	o.MaxExemplars = int64(c.Exemplars)
 	return o
 }

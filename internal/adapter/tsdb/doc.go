@@ -1,6 +1,6 @@
 // Package tsdb keeps samples on disk. Each tenant has one Prometheus TSDB for raw samples, which
-// came by remote write or OTLP, and one for each width of tiles. They are under
-// tsdb/<tenant>/<store> in the data directory.
+// came by remote write or OTLP, one for results of rules, one for imported blocks, and one for each width of
+// tiles. They are under tsdb/<tenant>/<store> in the data directory.
 //
 // It makes writes idempotent, which a TSDB alone does not: repeating a stored sample succeeds,
 // another value at its time is refused and counted, and every sample of a write has exactly one
@@ -19,6 +19,7 @@
 //	compact.go      compactions by hand, for simulations
 //	rawstate.go     State
 //	sync.go         makes written data survive a power loss
+//	history.go      imports blocks, and removes them
 //	read.go         queriers
 //	scrub.go        looks for damage in files that nobody may read for long
 //	tiles.go        WriteTiles
@@ -40,6 +41,7 @@
 //	logcheck.go     damage in the files of a closed store, which tsdb would repair
 //	ends.go         where the logs of a store ended at its last sync
 //	unsynced.go     files whose sync failed
+//	historyparts.go parts of imported blocks, and blocks that are removed
 //	damage.go       what can be wrong with a store's files
 //	database.go     an open TSDB
 //	rawcache.go     known series of requests

@@ -15,10 +15,14 @@ const Raw = "raw"
 // in one store, results of now would make the samples of a sender that is far behind too old.
 const Rules = "rules"
 
-// kinds are the stores of a tenant.
-var kinds = []string{Raw, Rules, tile.Width10s.String(), tile.Width1m.String()}
+// History is the store of blocks that operators imported. Nobody writes samples to it, and nothing deletes
+// or compacts its blocks: an import may be older than any retention, and may overlap with other samples.
+const History = "history"
 
-// requestKinds are the stores of requests. The others have tiles.
+// kinds are the stores of a tenant.
+var kinds = []string{Raw, Rules, History, tile.Width10s.String(), tile.Width1m.String()}
+
+// requestKinds are the stores of requests. The others have tiles, or what was imported.
 var requestKinds = []string{Raw, Rules}
 
 // hasRequests reports whether the store is one of requestKinds.

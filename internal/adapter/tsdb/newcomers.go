@@ -57,9 +57,9 @@ func (n *newcomers) PostCreation(ls labels.Labels) {
 func (*newcomers) PostDeletion(map[chunks.HeadSeriesRef]labels.Labels) {}
 
 // newcomers returns the callbacks that note the new series of the store's database. It returns nil if
-// another store has the same series and notes them.
+// another store has the same series and notes them, and for History, which gets no series of senders.
 func (s *store) newcomers() *newcomers {
-	if s.kind == tile.Width1m.String() {
+	if s.kind == tile.Width1m.String() || s.kind == History {
 		return nil
 	}
 	return &newcomers{tracker: s.growth, tenant: s.tenant, store: s.kind, now: s.now}

@@ -111,6 +111,9 @@ func (s *store) open() {
 		with.MaxBlockChunkSegmentSize = 1 << 20
 	}
 	with.NewCompactorFunc = s.newCompactor
+	if s.kind == History {
+		with.BlocksToDelete = s.unwantedBlocks
+	}
 	begun := s.now()
 	s.ends.opening.Lock()
 	db, used, cut, err := s.openFiles(with)
@@ -133,7 +136,7 @@ func (s *store) open() {
 			s.logger.Error("a store is open, but its logs cannot be synced: requests are refused until they can", "err", err)
 		}
 	}
-	if err == nil && byHand {
+	if err == nil && (byHand || s.kind == History) {
 		db.DisableCompactions()
 	}
 	took := s.now().Sub(begun)
@@ -180,7 +183,7 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 	s.fitEnds()
 	tells := s.newcomers()
 	var raw *rawCache
-	if s.kind == Raw || s.kind == Rules {
+	if s.hasRequests() {
 		raw = newRawCache(tells)
 	}
 	before := listLogs(s.dir)

@@ -71,6 +71,7 @@ type store struct {
 	large    bool          // the next opening makes room for many series
 	byHand   bool          // see Stores.CompactByHand
 
+	unwanted   unwanted // blocks that an operator removes
 	committing sync.Mutex
 	damaged    atomic.Bool // a commit failed: see repair
 	unsynced   atomic.Bool // the store was written to since the last sync

@@ -85,6 +85,11 @@ func Open(
 			s.tenants[e.Name()] = s.newTenant(e.Name())
 		}
 	}
+	for name := range s.tenants {
+		if err := removeParts(filepath.Join(s.dir, name)); err != nil {
+			return nil, fmt.Errorf("remove unfinished imports: %w", err)
+		}
+	}
 	for _, st := range s.allStores() { // no lock is needed: s is not shared yet
 		st.unsynced.Store(true) // the last process may have been killed
 		if err := st.failed.read(st.dir); err != nil {

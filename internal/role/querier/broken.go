@@ -52,6 +52,7 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection,
 	var broken *tsdb.BrokenError
 	for _, store := range []struct{ name, missing string }{
 		{raw, "samples from remote write and OTLP are missing"}, {rules, "results of rules are missing"},
+		{history, "imported samples are missing"},
 	} {
 		switch err := add(store.name); {
 		case errors.As(err, &broken) && !broken.Damaged:

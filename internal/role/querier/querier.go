@@ -24,11 +24,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Every query reads the stores of samples that are not from tiles: samples of senders, and results of
-// rules.
+// Every query reads the stores of samples that are not from tiles: samples of senders, results of rules, and
+// imported samples.
 const (
-	raw   = "raw"
-	rules = "rules"
+	raw     = "raw"
+	rules   = "rules"
+	history = "history"
 )
 
 // Store reads from disk. For a tenant or store that does not exist it returns storage's
@@ -119,8 +120,8 @@ type source struct {
 	stale      error // the result of Current
 }
 
-// selection is one select. It reads the stores raw and rules, the open tiles, and the store of closed
-// tiles of one width.
+// selection is one select. It reads the stores raw, rules and history, the open tiles, and the store of
+// closed tiles of one width.
 type selection struct {
 	tenant string
 	width  tile.Width
@@ -209,7 +210,7 @@ func (s *source) chunks(ctx context.Context, sel selection, hints *storage.Selec
 		return storage.ErrChunkSeriesSet(err)
 	}
 	var sets []storage.ChunkSeriesSet
-	for _, store := range []string{raw, rules, sel.width.String()} {
+	for _, store := range []string{raw, rules, history, sel.width.String()} {
 		q, err := s.store.ChunkQuerier(sel.tenant, store, s.mint, s.maxt)
 		if err != nil {
 			return storage.ErrChunkSeriesSet(err)
