@@ -1,0 +1,131 @@
+// Package blocks reads and writes blocks of Prometheus' TSDB that no store of ours has: those of a Prometheus, of
+// Thanos or Mimir, and exported ones. It adds labels to a block, packs it for a server, and takes a sample of it.
+package blocks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/tsdb"
+)
+
+const (
+	metaFile = "meta.json"
+
+	// deletionMark is the file by which Thanos and Mimir mark a block that they delete soon.
+	deletionMark = "deletion-mark.json"
+)
+
+// Block is a block on disk.
+type Block struct {
+	Dir  string
+	ID   ulid.ULID
+	Meta tsdb.BlockMeta
+
+	// External are the labels that Thanos keeps in the metadata instead of in each series.
+	External labels.Labels
+
+	// Resolution is that of a block that Thanos downsampled: its series have five aggregates in place of samples. 0 for
+	// other blocks.
+	Resolution time.Duration
+
+	// Replaced says that the block is marked for deletion, or that a block beside it was made of it.
+	Replaced bool
+
+	// Err says why the metadata cannot be used.
+	Err error
+}
+
+// thanos is what Thanos and Mimir add to the metadata.
+type thanos struct {
+	Thanos struct {
+		Labels     map[string]string `json:"labels"`
+		Downsample struct {
+			Resolution int64 `json:"resolution"` // milliseconds
+		} `json:"downsample"`
+	} `json:"thanos"`
+}
+
+// Find returns the blocks in a directory, in the order of time: in the data directory of a Prometheus, in a snapshot of
+// it, in a copy of a bucket of Thanos, or in that of one tenant of Mimir.
+func Find(dir string) ([]Block, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []Block
+	var others []string
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if id, err := ulid.ParseStrict(e.Name()); err == nil {
+			all = append(all, read(path, id))
+		} else if hasBlocks(path) {
+			others = append(others, path)
+		}
+	}
+	if len(all) == 0 && len(others) > 0 {
+		return nil, fmt.Errorf("%s has no blocks, but these directories have some, each of a tenant: %s; import one after "+
+			"the other", dir, strings.Join(others, ", "))
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no blocks: a block is a directory named like 01JDRSYX5Z8V3M1E0Q6W2T4N7K", dir)
+	}
+	parents := map[ulid.ULID]bool{}
+	for _, b := range all {
+		for _, p := range b.Meta.Compaction.Parents {
+			parents[p.ULID] = true
+		}
+	}
+	for i, b := range all {
+		all[i].Replaced = b.Replaced || parents[b.ID]
+	}
+	slices.SortStableFunc(all, func(a, b Block) int { return int(a.Meta.MinTime - b.Meta.MinTime) })
+	return all, nil
+}
+
+func hasBlocks(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		_, err := ulid.ParseStrict(e.Name())
+		return err == nil
+	})
+}
+
+func read(dir string, id ulid.ULID) Block {
+	b := Block{Dir: dir, ID: id}
+	text, err := os.ReadFile(filepath.Join(dir, metaFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		b.Err = errors.New("it has no meta.json, so it was not uploaded or copied to the end")
+		return b
+	}
+	var more thanos
+	if err == nil {
+		err = errors.Join(json.Unmarshal(text, &b.Meta), json.Unmarshal(text, &more))
+	}
+	switch {
+	case err != nil:
+		b.Err = fmt.Errorf("meta.json: %w", err)
+	case b.Meta.ULID != id || b.Meta.Version != 1 || b.Meta.MinTime >= b.Meta.MaxTime:
+		b.Err = errors.New("meta.json does not describe this block")
+	}
+	external := map[string]string{}
+	for name, value := range more.Thanos.Labels {
+		if !strings.HasPrefix(name, "__") { // such as Mimir's __compactor_shard_id__, which is no label of a series
+			external[name] = value
+		}
+	}
+	b.External = labels.FromMap(external)
+	b.Resolution = time.Duration(more.Thanos.Downsample.Resolution) * time.Millisecond
+	_, err = os.Stat(filepath.Join(dir, deletionMark))
+	b.Replaced = err == nil
+	return b
+}

@@ -1,0 +1,368 @@
+package blocks
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/tsdb/tsdbutil"
+)
+
+// base is a multiple of two hours, in Unix milliseconds.
+const base = 1_700_006_400_000
+
+// source writes a block as Prometheus does, with floats, a stale marker and a native histogram for each label set.
+func source(t testing.TB, dir string, all ...labels.Labels) Block {
+	t.Helper()
+	w, err := tsdb.NewBlockWriter(slog.New(slog.DiscardHandler), dir, 2*time.Hour.Milliseconds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := w.Appender(t.Context())
+	for i, ls := range all {
+		for n := range int64(300) {
+			at := base + n*15_000
+			v := float64(i)*1000 + float64(n)
+			if n == 299 {
+				v = math.Float64frombits(value.StaleNaN)
+			}
+			if n >= 250 && n < 299 && i%3 == 0 {
+				_, err = app.AppendHistogram(0, ls, at, tsdbutil.GenerateTestHistogram(n), nil)
+			} else {
+				_, err = app.Append(0, ls, at, v)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := app.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	id, err := w.Flush(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	found, err := Find(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range found {
+		if b.ID == id {
+			return b
+		}
+	}
+	t.Fatalf("no block %s", id)
+	return Block{}
+}
+
+// contents returns each series of a block with all its samples as text, read by Prometheus' own querier.
+func contents(t *testing.T, b Block) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := b.open(func(block *tsdb.Block) error {
+		q, err := tsdb.NewBlockQuerier(block, math.MinInt64, math.MaxInt64)
+		if err != nil {
+			return err
+		}
+		defer q.Close()
+		set := q.Select(t.Context(), true, nil, labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".*"))
+		for set.Next() {
+			var text strings.Builder
+			it := set.At().Iterator(nil)
+			for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {
+				if kind == chunkenc.ValFloat {
+					at, v := it.At()
+					fmt.Fprintf(&text, "%d=%x ", at, math.Float64bits(v))
+				} else {
+					at, h := it.AtFloatHistogram(nil)
+					fmt.Fprintf(&text, "%d=%s ", at, h)
+				}
+			}
+			found[set.At().Labels().String()] = text.String()
+		}
+		return set.Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// An added label may change the order of series: a{} is in front of a{c="1"}, and a{b="x"} behind a{b="x", c="1"}
+// would be if the label were called d. An index must have its series in order.
+func TestAddedLabelsKeepEverySample(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var all []labels.Labels
+	seen := map[string]bool{}
+	for range 60 {
+		b := labels.NewBuilder(labels.FromStrings("__name__", "m"))
+		for _, name := range []string{"a", "c", "e", "g"} {
+			if random.IntN(2) == 0 {
+				b.Set(name, fmt.Sprint(random.IntN(3)))
+			}
+		}
+		if ls := b.Labels(); !seen[ls.String()] {
+			seen[ls.String()] = true
+			all = append(all, ls)
+		}
+	}
+	dir := t.TempDir()
+	from := source(t, dir, all...)
+	before := contents(t, from)
+	for _, add := range []labels.Labels{
+		labels.FromStrings("Z", "x"), labels.FromStrings("b", "x"), labels.FromStrings("d", "x", "f", "y"),
+		labels.FromStrings("z", "x"),
+	} {
+		to := from
+		to.Dir = filepath.Join(t.TempDir(), from.ID.String())
+		meta, err := from.Label(t.Context(), to.Dir, add)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if meta.Stats.NumSamples != from.Meta.Stats.NumSamples || meta.Stats.NumSeries != uint64(len(all)) {
+			t.Errorf("with %s, the block has %+v, want the counts of %+v", add, meta.Stats, from.Meta.Stats)
+		}
+		after := contents(t, to)
+		for _, ls := range all {
+			if want, got := before[ls.String()], after[With(ls, add).String()]; got != want || want == "" {
+				t.Errorf("with %s, series %s has the samples %.200s\nwant %.200s", add, ls, got, want)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(to.Dir, spoolFile)); err == nil {
+			t.Error("the spool is left behind")
+		}
+		sample, err := from.Sample(t.Context(), 20, random, add)
+		if err != nil || len(sample) != 20 {
+			t.Fatalf("a sample of %d series: %v", len(sample), err)
+		}
+		for _, s := range sample {
+			if text := after[s.Labels.String()]; !strings.Contains(text, fmt.Sprintf("%d=", s.Points[0].T)) {
+				t.Errorf("the sample has a series %s with a sample at %d, which the block has not", s.Labels, s.Points[0].T)
+			}
+		}
+	}
+}
+
+// A series that has the label keeps it, as it does in a Prometheus with external labels.
+func TestAddedLabelsReplaceNone(t *testing.T) {
+	from := source(t, t.TempDir(),
+		labels.FromStrings("__name__", "m", "cluster", "own"), labels.FromStrings("__name__", "n"))
+	to := from
+	to.Dir = filepath.Join(t.TempDir(), from.ID.String())
+	if _, err := from.Label(t.Context(), to.Dir, labels.FromStrings("cluster", "eu")); err != nil {
+		t.Fatal(err)
+	}
+	got := contents(t, to)
+	if len(got) != 2 || got[`{__name__="m", cluster="own"}`] == "" || got[`{__name__="n", cluster="eu"}`] == "" {
+		t.Errorf("the series are %v", got)
+	}
+}
+
+// Two series that differ only in an added label would become one, so the block is refused.
+func TestSeriesThatAnAddedLabelMakesTheSame(t *testing.T) {
+	from := source(t, t.TempDir(),
+		labels.FromStrings("__name__", "m", "cluster", "eu"), labels.FromStrings("__name__", "m"))
+	_, err := from.Label(t.Context(), filepath.Join(t.TempDir(), "x"), labels.FromStrings("cluster", "eu"))
+	if err == nil || !strings.Contains(err.Error(), `two series have the labels {__name__="m", cluster="eu"}`) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// Chunks may reach beyond the time of a block, and overlap, as those of two ingesters. Every sample in the time is
+// there once, and a chunk that fits stays as it is.
+func TestChunksFit(t *testing.T) {
+	chunk := func(times ...int64) chunks.Meta {
+		c := chunkenc.NewXORChunk()
+		app, err := c.Appender()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range times {
+			app.Append(0, at, float64(at))
+		}
+		return chunks.Meta{MinTime: times[0], MaxTime: times[len(times)-1], Chunk: c}
+	}
+	whole := chunk(20, 21)
+	got, err := fit([]chunks.Meta{
+		whole, chunk(1, 9, 10, 11), chunk(30, 32, 34), chunk(31, 32, 33), chunk(39, 40, 41),
+	}, 10, 39)
+	if err != nil {
+		t.Fatal(err)
+	}
+	points, err := PointsOf(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var times []int64
+	for _, p := range points {
+		times = append(times, p.T)
+	}
+	if want := []int64{10, 11, 20, 21, 30, 31, 32, 33, 34, 39}; !slices.Equal(times, want) {
+		t.Errorf("the samples are at %d, want %d", times, want)
+	}
+	if !slices.ContainsFunc(got, func(c chunks.Meta) bool { return c.Chunk == whole.Chunk }) {
+		t.Error("a chunk that fits was encoded anew")
+	}
+	for i := 1; i < len(got); i++ {
+		if got[i].MinTime <= got[i-1].MaxTime {
+			t.Errorf("chunk %d overlaps the one before", i)
+		}
+	}
+}
+
+// write makes a directory with the metadata of a block.
+func write(t *testing.T, dir, name, more string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(`{"ulid":%q,"minTime":1000,"maxTime":2000,"version":1,"compaction":{"level":1}%s}`, name, more)
+	if err := os.WriteFile(filepath.Join(dir, name, metaFile), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFind(t *testing.T) {
+	const a, b, c, d, e = "01JDRSYX5Z8V3M1E0Q6W2T4N7A", "01JDRSYX5Z8V3M1E0Q6W2T4N7B", "01JDRSYX5Z8V3M1E0Q6W2T4N7C",
+		"01JDRSYX5Z8V3M1E0Q6W2T4N7D", "01JDRSYX5Z8V3M1E0Q6W2T4N7E"
+	bucket := t.TempDir()
+	write(t, bucket, a, `,"thanos":{"labels":{"cluster":"eu","__compactor_shard_id__":"1_of_4"},"downsample":{"resolution":300000}}`)
+	write(t, bucket, b, "")
+	write(t, bucket, c, "")
+	write(t, bucket, d, `,"compaction":{"level":2,"parents":[{"ulid":"`+b+`"}]}`)
+	for name, text := range map[string]string{filepath.Join(c, deletionMark): "{}", "bucket-index.json.gz": "x"} {
+		if err := os.WriteFile(filepath.Join(bucket, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(bucket, e), 0o755); err != nil { // an upload that was broken off
+		t.Fatal(err)
+	}
+	found, err := Find(bucket)
+	if err != nil || len(found) != 5 {
+		t.Fatalf("found %d blocks, want 5: %v", len(found), err)
+	}
+	for _, f := range found {
+		if f.Replaced != (f.ID.String() == b || f.ID.String() == c) || (f.Err != nil) != (f.ID.String() == e) ||
+			(f.Resolution == 5*time.Minute) != (f.ID.String() == a) ||
+			f.ID.String() == a && f.External.String() != `{cluster="eu"}` {
+			t.Errorf("found %+v", f)
+		}
+	}
+	// Mimir has a directory for each tenant.
+	mimir := t.TempDir()
+	write(t, filepath.Join(mimir, "team-a"), a, "")
+	if _, err := Find(mimir); err == nil || !strings.Contains(err.Error(), filepath.Join(mimir, "team-a")) {
+		t.Errorf("the error for a bucket of Mimir does not name its tenant: %v", err)
+	}
+	if _, err := Find(t.TempDir()); err == nil || !strings.Contains(err.Error(), "has no blocks") {
+		t.Errorf("the error for an empty directory is %v", err)
+	}
+}
+
+func TestPack(t *testing.T) {
+	from := source(t, t.TempDir(), labels.FromStrings("__name__", "m"))
+	if err := os.WriteFile(filepath.Join(from.Dir, deletionMark), nil, 0o644); err != nil { // does not belong to the block
+		t.Fatal(err)
+	}
+	bytesOf, err := Bytes(from.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if err := Pack(&archive, from.Dir); err != nil {
+		t.Fatal(err)
+	}
+	to := from
+	to.Dir = t.TempDir()
+	if err := Unpack(bytes.NewReader(archive.Bytes()), to.Dir, bytesOf); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := contents(t, to), contents(t, from); len(got) != 1 || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("unpacked %.200v\nwant %.200v", got, want)
+	}
+	if err := Unpack(bytes.NewReader(archive.Bytes()), t.TempDir(), bytesOf-1); err != errTooLarge {
+		t.Errorf("one byte more than announced: %v", err)
+	}
+	if err := Unpack(bytes.NewReader(archive.Bytes()[:archive.Len()/2]), t.TempDir(), bytesOf); err == nil {
+		t.Error("half an archive is no error")
+	}
+}
+
+// An archive comes from outside: whatever it has, it writes only files of a block, and no more bytes than announced.
+func FuzzUnpack(f *testing.F) {
+	for _, name := range []string{"meta.json", "../meta.json", "chunks/000001", "chunks/../../x", "/etc/passwd", "index"} {
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		if err := w.WriteHeader(&tar.Header{Name: name, Size: 3}); err != nil {
+			f.Fatal(err)
+		}
+		if _, err := w.Write([]byte("abc")); err != nil {
+			f.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(archive.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, archive []byte) {
+		const most = 1000
+		root := t.TempDir()
+		dir := filepath.Join(root, "a", "block")
+		_ = Unpack(bytes.NewReader(archive), dir, most)
+		total := int64(0)
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			within, err := filepath.Rel(dir, path)
+			if err != nil || !member.MatchString(filepath.ToSlash(within)) {
+				t.Errorf("wrote %s", path)
+			}
+			info, err := d.Info()
+			if err == nil {
+				total += info.Size()
+			}
+			return err
+		})
+		if err != nil || total > most {
+			t.Errorf("wrote %d bytes: %v", total, err)
+		}
+	})
+}
+
+// A block without a series is no block: no directory is left.
+func TestABlockWithoutSamples(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "x")
+	w, err := NewWriter(dir, ulid.ULID{1}, 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if meta, err := w.Close(t.Context()); err != nil || meta.Stats.NumSeries != 0 {
+		t.Errorf("closing an empty block: %+v, %v", meta, err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the directory is left")
+	}
+}
