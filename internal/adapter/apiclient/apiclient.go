@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -118,13 +119,13 @@ func (s Server) Client() (*http.Client, error) {
 
 // Get requests `path` from the server. The caller closes the body.
 func (s Server) Get(ctx context.Context, path string, params url.Values) (*http.Response, error) {
-	return s.request(ctx, http.MethodGet, path, params, nil)
+	return s.Do(ctx, http.MethodGet, path, params, nil, nil)
 }
 
 // Post sends `body` to `path`; a nil body is empty. It waits for the answer without a time limit.
 // The caller closes the body.
 func (s Server) Post(ctx context.Context, path string, params url.Values, body io.Reader) (*http.Response, error) {
-	return s.request(ctx, http.MethodPost, path, params, body)
+	return s.Do(ctx, http.MethodPost, path, params, nil, body)
 }
 
 // Follow gets `path` and returns the body of the answer, which continues until ctx is done or the
@@ -152,7 +153,8 @@ func (s Server) Ask(ctx context.Context, path string, params url.Values) ([]byte
 	return s.Read(resp)
 }
 
-func (s Server) request(ctx context.Context, method, path string, params url.Values,
+// Do sends a request with any method, and with more headers. The caller closes the body of the answer.
+func (s Server) Do(ctx context.Context, method, path string, params url.Values, header http.Header,
 	body io.Reader) (*http.Response, error) {
 	s = s.found()
 	shown := strings.TrimSuffix(s.String(), "/")
@@ -164,6 +166,7 @@ func (s Server) request(ctx context.Context, method, path string, params url.Val
 	if err != nil {
 		return nil, conf.Mistake(fmt.Errorf("--server = %s: is not an address; write it like %s", shown, DefaultServer))
 	}
+	maps.Copy(req.Header, header)
 	token, err := s.Token()
 	if err != nil {
 		return nil, err

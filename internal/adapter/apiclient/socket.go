@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/answer"
 )
@@ -78,6 +79,7 @@ func OverSocket(path string) *http.Client {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		},
-		DisableKeepAlives: true, // each request has its own client and connection
+		DisableKeepAlives:     true, // each request has its own client and connection
+		ExpectContinueTimeout: time.Second,
 	}}
 }
