@@ -74,7 +74,12 @@ remote_write:
 // startPrometheus starts a Prometheus with a configuration and further flags, and waits until it is ready.
 func startPrometheus(t *testing.T, settings string, flags ...string) *process {
 	t.Helper()
-	dir := dataDir(t)
+	return startPrometheusIn(t, dataDir(t), settings, flags...)
+}
+
+// startPrometheusIn starts a Prometheus with a data directory.
+func startPrometheusIn(t *testing.T, dir, settings string, flags ...string) *process {
+	t.Helper()
 	config := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)

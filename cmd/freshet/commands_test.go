@@ -27,6 +27,7 @@ var withoutJSON = map[string]string{
 	"freshet help":           "prints text for people",
 	"freshet bench":          "names what can be measured",
 	"freshet cluster":        "names what can be done",
+	"freshet import":         "names what can be imported",
 	"freshet cluster secret": "prints a secret for a file",
 
 	"freshet cluster recover": "asks a question, and says what to do next",

@@ -15,6 +15,7 @@
 //	event.go     events
 //	process.go   the costs of the process
 //	snapshot.go  snapshots
+//	history.go   imported blocks
 //	restart.go   a restart in place
 //	answer.go    files in the data directory
 package answer

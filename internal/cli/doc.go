@@ -11,6 +11,14 @@
 //	recover.go     freshet cluster recover: one node goes on
 //	skip.go        an entry of the log that no node can apply, left out
 //	restore.go     turn a snapshot into a data directory
+//	import.go      bring history along: freshet import
+//	importtsdb.go  blocks of Prometheus, Thanos and Mimir
+//	importread.go  what a server answers to remote read
+//	imported.go    list what was imported, and remove it
+//	export.go      write stored samples as blocks
+//	slices.go      days of a server's samples, each as a block
+//	upload.go      send blocks to a server, and compare what it then answers
+//	importflags.go flags of commands that import
 //	health.go      a probe: say by the exit code whether a server is ready
 //	query.go       ask PromQL
 //	events.go      list events

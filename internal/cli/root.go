@@ -29,7 +29,7 @@ loopback, with its data in ./data.`,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true // our own command is shorter and leaves out PowerShell
 	addGroup(root, "Run a server:", serve, newRestartCommand(), newBackupCommand(), newRestoreCommand(),
-		newClusterCommand())
+		newImportCommand(), newExportCommand(), newClusterCommand())
 	addGroup(root, "Ask it:", newHealthCommand(), newQueryCommand(), newEventsCommand(), newLedgerCommand(),
 		newAlertsCommand(), newRulesCommand(), newExplainCommand(), newDiagnoseCommand())
 	addGroup(root, "See what arrives:", newTopCommand(), newTailCommand(), newCaptureCommand(), newReplayCommand())

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
@@ -59,4 +60,16 @@ func onNode(name string) string {
 		return ""
 	}
 	return "node " + name + " at "
+}
+
+// minute formats a time in Unix milliseconds.
+func minute(t int64) string { return time.UnixMilli(t).UTC().Format("2006-01-02 15:04") }
+
+// joined names the first of many.
+func joined(names []string) string {
+	const most = 10
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
 }

@@ -23,6 +23,9 @@ var changes = map[string]string{
 	"POST /api/v1/admin/tsdb/clean_tombstones": isRefused,
 	"PUT /api/v1/admin/tsdb/clean_tombstones":  isRefused,
 
+	"PUT /api/v1/admin/history/{block}":    notInCluster,
+	"DELETE /api/v1/admin/history/{block}": notInCluster,
+
 	"POST /config/v1/rules/{namespace}":                      entryOfLog,
 	"DELETE /config/v1/rules/{namespace}":                    entryOfLog,
 	"DELETE /config/v1/rules/{namespace}/{group}":            entryOfLog,
@@ -49,9 +52,10 @@ var changes = map[string]string{
 }
 
 const (
-	entryOfLog = "an entry of the log"
-	isRefused  = "refused"
-	noData     = "changes no stored data"
+	entryOfLog   = "an entry of the log"
+	isRefused    = "refused"
+	notInCluster = "refused in a cluster" // see TestAClusterImportsNothing
+	noData       = "changes no stored data"
 )
 
 func TestNoRouteChangesOneNodeAlone(t *testing.T) {

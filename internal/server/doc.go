@@ -50,6 +50,7 @@
 //	catalogue.go       the catalogue of metric names
 //	filling.go         gives data to a node that joins, and gets them
 //	snapshot.go        snapshots, for freshet backup
+//	history.go         imported blocks, for freshet import
 //	gateway.go         requests that go on to the nodes
 //	members.go         replaces and removes nodes
 //	healing.go         damaged data are replaced by those of another node

@@ -32,6 +32,7 @@ func (s *server) openIngester() (err error) {
 func (s *server) serveIngester(mux *routes) {
 	mux.Handle("/api/v1/events", s.events.Handler(s.currentEvents))
 	s.newSnapshots().register(mux)
+	s.newHistory().register(mux)
 	for _, route := range []string{"delete_series", "clean_tombstones"} {
 		mux.HandleFunc("POST /api/v1/admin/tsdb/"+route, refuseDeletion)
 		mux.HandleFunc("PUT /api/v1/admin/tsdb/"+route, refuseDeletion)

@@ -1,0 +1,17 @@
+package answer
+
+// HistoryBlock is a block that an operator imported.
+type HistoryBlock struct {
+	Block   string `json:"block"` // its ULID
+	MinTime int64  `json:"min_time_ms"`
+	MaxTime int64  `json:"max_time_ms"` // exclusive
+	Series  uint64 `json:"series"`
+	Samples uint64 `json:"samples"`
+	Bytes   int64  `json:"bytes"`
+}
+
+// History is the answer of GET /api/v1/admin/history: what was imported into a tenant, in the order of time.
+type History struct {
+	Tenant string         `json:"tenant"`
+	Blocks []HistoryBlock `json:"blocks"`
+}

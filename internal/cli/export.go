@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/blocks"
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/command"
+)
+
+func newExportCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "export DIR",
+		Short: "Write stored samples as blocks that Prometheus opens",
+		Long: `Reads samples of a tenant, of every way in and of its history, and writes each day to DIR
+as a block of Prometheus' TSDB. A Prometheus that is stopped, and Thanos' and Mimir's
+tools, take the blocks from there. Tiles are those that a query of that time reads.
+
+A day that is in DIR is left out, so a command that was interrupted goes on when it is run
+again with the same --match and times.`,
+		Example: `  freshet export /var/lib/prometheus --from 2026-10-01T00:00:00Z --to 2026-11-01T00:00:00Z
+  freshet export /backup/api --from 1790812800 --match '{job="api"}'`,
+		Args: command.Words(1, 1, "freshet export DIR --from TIME"),
+	}
+	e := exporting{server: apiclient.Flags(cmd.Flags()), tenant: tenantFlag(cmd.Flags()), times: newSpanFlags(cmd.Flags())}
+	cmd.Flags().BoolVar(&e.asJSON, "json", false, "print each block as a line of JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		e.out, e.dir = cmd.OutOrStdout(), filepath.Clean(args[0])
+		if err := e.run(cmd.Context()); err != nil {
+			return fmt.Errorf("export to %s: %w", e.dir, err)
+		}
+		return nil
+	}
+	return cmd
+}
+
+type exporting struct {
+	server *apiclient.Server
+	tenant *string
+	times  spanFlags
+	dir    string
+	asJSON bool
+	out    io.Writer
+}
+
+// exportStep is what became of a day.
+type exportStep struct {
+	Block   string `json:"block,omitempty"`
+	State   string `json:"state"` // exported, known or empty
+	MinTime int64  `json:"min_time_ms"`
+	MaxTime int64  `json:"max_time_ms"` // exclusive
+	Series  uint64 `json:"series"`
+	Samples uint64 `json:"samples"`
+	Bytes   int64  `json:"bytes"`
+}
+
+func (e *exporting) run(ctx context.Context) error {
+	span, err := e.times.span(time.Now())
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(e.dir, 0o777); err != nil {
+		return err
+	}
+	for _, s := range span.slices(*e.tenant) {
+		step, err := e.write(ctx, s)
+		if err != nil {
+			return fmt.Errorf("%s: %w; run the command again to go on", s, err)
+		}
+		if err := e.tell(step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write writes a slice under another name first, so that DIR has whole blocks only. A Prometheus that starts there
+// removes what has that name.
+func (e *exporting) write(ctx context.Context, s slice) (step exportStep, err error) {
+	step = exportStep{Block: s.id.String(), State: "known", MinTime: s.from, MaxTime: s.to}
+	whole := filepath.Join(e.dir, s.id.String())
+	if _, err := os.Stat(whole); err == nil {
+		return step, nil
+	}
+	part := whole + ".tmp-for-creation"
+	if err := os.RemoveAll(part); err != nil { // left by a dead process
+		return step, err
+	}
+	b, err := s.read(ctx, postTo(*e.server, *e.tenant), labels.EmptyLabels(), part)
+	if err != nil {
+		return step, err
+	}
+	if b.Meta.Stats.NumSeries == 0 {
+		step.Block, step.State = "", "empty"
+		return step, nil
+	}
+	step.State, step.Series, step.Samples = "exported", b.Meta.Stats.NumSeries, b.Meta.Stats.NumSamples
+	if step.Bytes, err = blocks.Bytes(part); err != nil {
+		return step, err
+	}
+	if err := os.Rename(part, whole); err != nil {
+		return step, err
+	}
+	return step, files.SyncDir(e.dir)
+}
+
+func (e *exporting) tell(s exportStep) error {
+	if e.asJSON {
+		return terminal.PrintJSON(e.out, s)
+	}
+	text := ""
+	switch s.State {
+	case "known":
+		text = s.Block + "  was exported before"
+	case "empty":
+		text = fmt.Sprintf("%s to %s  no samples", minute(s.MinTime), minute(s.MaxTime))
+	case "exported":
+		text = fmt.Sprintf("%s  %s to %s  %d series, %s, %s", s.Block, minute(s.MinTime), minute(s.MaxTime), s.Series,
+			counted(s.Samples, "sample"), size(s.Bytes))
+	default:
+		return errors.New("BUG: unknown state " + s.State)
+	}
+	_, err := fmt.Fprintln(e.out, text)
+	return err
+}

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/command"
+)
+
+func newImportListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the imported blocks of a tenant",
+		Long:    "Lists the blocks of a tenant's history, with their times, counts and sizes on the disk.",
+		Example: "  freshet import list",
+		Args:    command.NoWords,
+	}
+	server, tenant := apiclient.Flags(cmd.Flags()), tenantFlag(cmd.Flags())
+	asJSON := cmd.Flags().Bool("json", false, "print the server's answer")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		has, err := imported(cmd.Context(), *server, *tenant)
+		if err != nil {
+			return fmt.Errorf("import list: %w", err)
+		}
+		if *asJSON {
+			return terminal.PrintJSON(cmd.OutOrStdout(), has)
+		}
+		return printHistory(cmd.OutOrStdout(), has)
+	}
+	return cmd
+}
+
+func printHistory(out io.Writer, has answer.History) error {
+	if len(has.Blocks) == 0 {
+		_, err := fmt.Fprintf(out, "Nothing was imported into tenant %s.\n", has.Tenant)
+		return err
+	}
+	rows := [][]string{{"block", "from", "to", "series", "samples", "size"}}
+	for _, b := range has.Blocks {
+		rows = append(rows, []string{b.Block, minute(b.MinTime), minute(b.MaxTime), terminal.Thousands(b.Series),
+			terminal.Thousands(b.Samples), size(b.Bytes)})
+	}
+	return terminal.WriteTable(out, rows, 3)
+}
+
+func newImportRemoveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "remove BLOCK...",
+		Short: "Remove imported blocks",
+		Long: `Removes blocks from the history of a tenant, for good. freshet import list names them.
+Nothing else removes imported samples.`,
+		Example: "  freshet import remove 01JDRSYX5Z8V3M1E0Q6W2T4N7K",
+		Args:    cobra.MinimumNArgs(1),
+	}
+	server, tenant := apiclient.Flags(cmd.Flags()), tenantFlag(cmd.Flags())
+	asJSON := cmd.Flags().Bool("json", false, "print each removed block as a line of JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		for _, block := range args {
+			if err := removeImported(cmd.Context(), *server, *tenant, block); err != nil {
+				return fmt.Errorf("import remove: %w", err)
+			}
+			if *asJSON {
+				if err := terminal.PrintJSON(cmd.OutOrStdout(), map[string]string{"removed": block}); err != nil {
+					return err
+				}
+				continue
+			}
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: removed\n", block); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return cmd
+}
+
+func removeImported(ctx context.Context, server apiclient.Server, tenant, block string) error {
+	resp, err := server.Do(ctx, http.MethodDelete, historyPath+"/"+url.PathEscape(block), url.Values{"tenant": {tenant}},
+		nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return server.Refusal(resp)
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	promconfig "github.com/prometheus/common/config"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/remoteread"
+	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+func newImportRemoteReadCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "remote-read URL",
+		Short: "Import what a server answers to Prometheus' remote read",
+		Long: `Reads samples from a Prometheus, a Mimir or another server with remote read in streamed
+chunks, a day at a time, and sends each day to a server as a block. The memory that this
+takes does not grow with the number of samples.
+
+A day that the server has is left out, so a command that was interrupted goes on when it
+is run again with the same URL, --match and times. URL is the server's address, or that of
+its remote read, which ends in /read.`,
+		Example: `  freshet import remote-read http://prometheus:9090 --from 2026-10-01T00:00:00Z
+  freshet import remote-read http://mimir/prometheus/api/v1/read --http-config mimir.yml --from 1790812800`,
+		Args: command.Words(1, 1, "freshet import remote-read URL --from TIME"),
+	}
+	i := importRead{flags: newImportFlags(cmd.Flags()), times: newSpanFlags(cmd.Flags())}
+	cmd.Flags().StringVar(&i.httpConfig, "http-config", "", "`file` with credentials, headers and TLS for URL, in the "+
+		"form of Prometheus' HTTP client configuration")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		i.out, i.notes = cmd.OutOrStdout(), cmd.ErrOrStderr()
+		if err := i.run(cmd.Context(), args[0]); err != nil {
+			return fmt.Errorf("import from %s: %w", conf.ShowURL(args[0]), err)
+		}
+		return nil
+	}
+	return cmd
+}
+
+type importRead struct {
+	flags      importFlags
+	times      spanFlags
+	httpConfig string
+	out, notes io.Writer
+}
+
+func (i *importRead) run(ctx context.Context, source string) error {
+	span, err := i.times.span(time.Now())
+	if err != nil {
+		return err
+	}
+	add, err := labelsWith(labels.EmptyLabels(), *i.flags.add)
+	if err != nil {
+		return err
+	}
+	endpoint, err := readEndpoint(source)
+	if err != nil {
+		return err
+	}
+	post, err := i.post(endpoint)
+	if err != nil {
+		return err
+	}
+	u, err := newUpload(ctx, i.flags, i.out, i.notes)
+	if err != nil {
+		return err
+	}
+	for _, s := range span.slices(endpoint) {
+		if u.known[s.id.String()] {
+			err = u.has(s.id.String())
+		} else {
+			u.line.Draw("reading " + s.String())
+			err = i.add(ctx, u, s, post, add)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w; run the command again to go on", s, err)
+		}
+	}
+	return u.end()
+}
+
+// add reads a slice, and sends it.
+func (i *importRead) add(ctx context.Context, u *upload, s slice, post remoteread.Post, add labels.Labels) error {
+	dir, err := os.MkdirTemp(*i.flags.workDir, "freshet-import-")
+	if err != nil {
+		return err
+	}
+	err = i.send(ctx, u, s, post, add, filepath.Join(dir, s.id.String()))
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
+func (i *importRead) send(
+	ctx context.Context, u *upload, s slice, post remoteread.Post, add labels.Labels, dir string,
+) error {
+	b, err := s.read(ctx, post, add, dir)
+	u.line.Clear()
+	if err != nil {
+		return err
+	}
+	if b.Meta.Stats.NumSeries == 0 {
+		return u.tell(importStep{State: "empty", MinTime: s.from, MaxTime: s.to})
+	}
+	some, err := sample(ctx, b, labels.EmptyLabels())
+	if err != nil {
+		return err
+	}
+	return u.add(ctx, b, some)
+}
+
+// readEndpoint returns the address of a server's remote read.
+func readEndpoint(source string) (string, error) {
+	u, err := url.Parse(apiclient.WithScheme(source))
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return "", conf.Mistake(errors.New("URL is no address; write it like http://prometheus:9090"))
+	}
+	if !strings.HasSuffix(u.Path, "/read") {
+		u.Path = strings.TrimSuffix(u.Path, "/") + "/api/v1/read"
+	}
+	return u.String(), nil
+}
+
+// post sends requests to an endpoint, by the configuration in the file of --http-config.
+func (i *importRead) post(endpoint string) (remoteread.Post, error) {
+	config := promconfig.DefaultHTTPClientConfig
+	if i.httpConfig != "" {
+		read, _, err := promconfig.LoadHTTPConfigFile(i.httpConfig)
+		if err != nil {
+			return nil, conf.Mistake(fmt.Errorf("--http-config %s: %w", i.httpConfig, err))
+		}
+		config = *read
+	}
+	client, err := promconfig.NewClientFromConfig(config, "freshet import")
+	if err != nil {
+		return nil, conf.Mistake(fmt.Errorf("--http-config %s: %w", i.httpConfig, err))
+	}
+	return func(ctx context.Context, header http.Header, body io.Reader) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, body)
+		if err != nil {
+			return nil, err
+		}
+		r.Header = header
+		return client.Do(r)
+	}, nil
+}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/spf13/pflag"
+
+	"github.com/freshet-io/freshet/internal/adapter/blocks"
+	"github.com/freshet-io/freshet/internal/adapter/remoteread"
+	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// sliceTime is the longest time that one block has. It bounds what is read again after an interruption.
+const sliceTime = 24 * time.Hour
+
+// span is which samples are read from a server.
+type span struct {
+	from, to int64 // Unix milliseconds; `to` is exclusive
+	match    string
+	matchers []*labels.Matcher
+}
+
+type spanFlags struct {
+	from, to *time.Time
+	match    *string
+}
+
+func newSpanFlags(flags *pflag.FlagSet) spanFlags {
+	return spanFlags{
+		from: command.TimeFlag(flags, "from",
+			"`instant` of the first samples: Unix seconds or 2006-01-02T15:04:05Z (required)"),
+		to:    command.TimeFlag(flags, "to", "`instant` before which the samples end, in the same form (default now)"),
+		match: flags.String("match", `{__name__!=""}`, "`selector` of the series"),
+	}
+}
+
+// span returns what the flags say. It ends at `now` at the latest.
+func (f spanFlags) span(now time.Time) (s span, err error) {
+	to := now
+	if !f.to.IsZero() && f.to.Before(now) {
+		to = *f.to
+	}
+	s = span{from: f.from.UnixMilli(), to: to.UnixMilli(), match: *f.match}
+	switch {
+	case f.from.IsZero():
+		return s, conf.Mistake(errors.New("--from is missing: give the time of the first samples"))
+	case s.from >= s.to:
+		return s, conf.Mistake(errors.New("--from must be before --to, and before now"))
+	}
+	if s.matchers, err = parser.NewParser(parser.Options{}).ParseMetricSelector(s.match); err != nil {
+		return s, conf.Mistake(fmt.Errorf("--match %s: %w", s.match, err))
+	}
+	return s, nil
+}
+
+// slice is a part of a span, which becomes one block: a day in UTC, or less at the ends of the span.
+type slice struct {
+	id       ulid.ULID
+	from, to int64
+	of       span
+}
+
+// slices cuts a span. The names of the blocks depend on the source and on the span: the same command names the same
+// blocks, and goes on where it was interrupted.
+func (s span) slices(source string) (all []slice) {
+	day := sliceTime.Milliseconds()
+	for from := s.from; from < s.to; {
+		one := slice{from: from, to: min(s.to, from-from%day+day), of: s}
+		sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d", source, s.match, one.from, one.to))
+		copy(one.id[6:], sum[:])                     // in place of random bytes
+		_ = one.id.SetTime(uint64(max(0, one.from))) // fails only after the year 10889
+		all = append(all, one)
+		from = one.to
+	}
+	return all
+}
+
+// read reads the slice from a server, and writes it as a block to a new directory. `add` are labels for each series. A
+// slice without samples leaves no directory.
+func (s slice) read(ctx context.Context, post remoteread.Post, add labels.Labels, dir string) (blocks.Block, error) {
+	b := blocks.Block{Dir: dir, ID: s.id}
+	w, err := blocks.NewWriter(dir, s.id, s.from, s.to)
+	if err != nil {
+		return b, err
+	}
+	err = remoteread.Read(ctx, post, s.from, s.to-1, s.of.matchers, func(ls labels.Labels, all []chunks.Meta) error {
+		return w.Add(blocks.With(ls, add), all)
+	})
+	if err != nil {
+		return b, errors.Join(err, w.Abandon())
+	}
+	if b.Meta, err = w.Close(ctx); err != nil {
+		return b, errors.Join(err, os.RemoveAll(dir))
+	}
+	return b, nil
+}
+
+// String returns the time of the slice.
+func (s slice) String() string { return minute(s.from) + " to " + minute(s.to) }

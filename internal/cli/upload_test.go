@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/adapter/blocks"
+)
+
+func TestProgressText(t *testing.T) {
+	for _, c := range []struct {
+		done, total int64
+		since       time.Duration
+		want        string
+	}{
+		{0, 4 << 20, time.Minute, "0 B of 4.0 MiB, 0%"},
+		{1 << 20, 4 << 20, time.Minute, "1.0 MiB of 4.0 MiB, 25%, 3m0s left"},
+		{5 << 20, 4 << 20, time.Minute, "5.0 MiB of 4.0 MiB, 100%"}, // a file grew meanwhile
+		{1 << 10, 0, time.Minute, "1.0 KiB"},                        // the total is not known
+	} {
+		if got := progressText(c.done, c.total, c.since); got != c.want {
+			t.Errorf("%d of %d after %s: %q, want %q", c.done, c.total, c.since, got, c.want)
+		}
+	}
+}
+
+// The server may have more samples than the block, but it must have those of the block.
+func TestDiffer(t *testing.T) {
+	want := blocks.Points{Labels: labels.FromStrings("__name__", "m"),
+		Points: []blocks.Point{{T: 10, V: 1}, {T: 20, V: 2}}}
+	for _, c := range []struct {
+		name string
+		got  []blocks.Point
+		says string
+	}{
+		{"the same", want.Points, ""},
+		{"more", []blocks.Point{{T: 10, V: 1}, {T: 15, V: 9}, {T: 20, V: 2}}, ""},
+		{"less", want.Points[:1], `series {__name__="m"} has 2 at 20 in the block, and no sample`},
+		{"another value", []blocks.Point{{T: 10, V: 1}, {T: 20, V: 3}}, "2 at 20 in the block, and 3 at 20 on the server"},
+	} {
+		err := differ(want, c.got)
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestLabelsWith(t *testing.T) {
+	external := labels.FromStrings("cluster", "eu", "replica", "a")
+	for _, c := range []struct {
+		flags []string
+		want  string
+	}{
+		{nil, `{cluster="eu", replica="a"}`},
+		{[]string{"replica="}, `{cluster="eu"}`},
+		{[]string{"cluster=us", "site=b=c"}, `{cluster="us", replica="a", site="b=c"}`},
+		{[]string{"cluster"}, "error"},
+		{[]string{"=x"}, "error"},
+		{[]string{"__name__=x"}, "error"},
+	} {
+		got, err := labelsWith(external, c.flags)
+		if text := got.String(); (err != nil) != (c.want == "error") || err == nil && text != c.want {
+			t.Errorf("--label %q: %s, %v; want %s", c.flags, text, err, c.want)
+		}
+	}
+}

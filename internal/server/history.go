@@ -1,0 +1,190 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	prom "github.com/prometheus/prometheus/tsdb"
+
+	"github.com/freshet-io/freshet/internal/adapter/blocks"
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tenants"
+	"github.com/freshet-io/freshet/internal/lib/fulldisk"
+)
+
+const (
+	// importReserve is the room that an import leaves on the disk, for acknowledged samples.
+	importReserve = 1 << 30
+
+	// importStall is how long an import may wait for the next bytes of a block.
+	importStall = time.Minute
+)
+
+// history imports blocks, for freshet import.
+type history struct {
+	dataDir string
+	tenant  string // of requests that name none
+	cluster bool
+	stores  *tsdb.Stores
+	tenants *tenants.Gate
+	ready   func() error
+}
+
+// historyError is an error with its status.
+type historyError struct {
+	status int
+	kind   string
+	error
+}
+
+func badHistory(err error) error { return historyError{http.StatusBadRequest, "bad_data", err} }
+
+// register adds the routes. The table `exposures` restricts them to operators: an import fills the disk, and may be
+// as old as it likes.
+func (h *history) register(mux *routes) {
+	mux.HandleFunc("GET /api/v1/admin/history", h.serve(h.list))
+	mux.HandleFunc("PUT /api/v1/admin/history/{block}", h.serve(h.put))
+	mux.HandleFunc("DELETE /api/v1/admin/history/{block}", h.serve(h.remove))
+}
+
+// serve answers with what `do` returns. The parameter `tenant` names the tenant.
+func (h *history) serve(do func(w http.ResponseWriter, r *http.Request, name string) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		name := h.tenant
+		if asked := r.URL.Query().Get("tenant"); asked != "" {
+			name = asked
+		}
+		var data any
+		err := tenant.Check(name)
+		if err != nil {
+			err = badHistory(err)
+		} else {
+			data, err = do(w, r, name)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		body := map[string]any{"status": "success", "data": data}
+		if err != nil {
+			failed := historyError{http.StatusInternalServerError, "internal", err}
+			errors.As(err, &failed)
+			w.WriteHeader(failed.status)
+			body = map[string]any{"status": "error", "errorType": failed.kind, "error": err.Error()}
+		}
+		_ = json.NewEncoder(w).Encode(body) // fails only if the client is gone
+	}
+}
+
+func (h *history) list(_ http.ResponseWriter, _ *http.Request, name string) (any, error) {
+	metas, err := h.stores.Blocks(name, tsdb.History)
+	if err != nil {
+		return nil, err
+	}
+	all := answer.History{Tenant: name, Blocks: []answer.HistoryBlock{}}
+	for _, m := range metas {
+		all.Blocks = append(all.Blocks, h.block(name, m))
+	}
+	return all, nil
+}
+
+func (h *history) block(name string, m prom.BlockMeta) answer.HistoryBlock {
+	return answer.HistoryBlock{Block: m.ULID.String(), MinTime: m.MinTime, MaxTime: m.MaxTime,
+		Series: m.Stats.NumSeries, Samples: m.Stats.NumSamples, Bytes: h.stores.ImportedBytes(name, m.ULID)}
+}
+
+// put imports the block in the body, a tar archive. The parameter `bytes` is the size of its files.
+func (h *history) put(w http.ResponseWriter, r *http.Request, name string) (any, error) {
+	if h.cluster {
+		return nil, historyError{http.StatusConflict, "conflict", errors.New("a cluster imports no blocks: import them " +
+			"into a single machine, and let freshet cluster init found the cluster with its data")}
+	}
+	if err := h.ready(); err != nil {
+		return nil, historyError{http.StatusServiceUnavailable, "unavailable", err}
+	}
+	id, err := ulid.ParseStrict(r.PathValue("block"))
+	if err != nil {
+		return nil, badHistory(fmt.Errorf("block %.80q: a block is named by a ULID: %w", r.PathValue("block"), err))
+	}
+	bytes, err := strconv.ParseInt(r.URL.Query().Get("bytes"), 10, 64)
+	if err != nil || bytes < 0 {
+		return nil, badHistory(errors.New("bytes: give the size of the block's files in bytes"))
+	}
+	if err := h.hasRoom(bytes); err != nil {
+		return nil, err
+	}
+	if err := h.tenants.Enter(name); err != nil {
+		return nil, historyError{http.StatusConflict, "conflict", err}
+	}
+	meta, err := h.stores.Import(r.Context(), name, id, func(dir string) error {
+		return blocks.Unpack(patient{r.Context(), http.NewResponseController(w), r.Body}, dir, bytes)
+	})
+	h.tenants.Leave(name, err == nil)
+	switch {
+	case errors.Is(err, tsdb.ErrImported), errors.Is(err, tsdb.ErrImporting):
+		return nil, historyError{http.StatusConflict, "conflict", fmt.Errorf("block %s: %w", id, err)}
+	case fulldisk.Is(err):
+		return nil, historyError{http.StatusInsufficientStorage, "unavailable", err}
+	case err != nil:
+		return nil, err
+	}
+	return h.block(name, meta), nil
+}
+
+// hasRoom returns an error if the disk has no room for so many bytes.
+func (h *history) hasRoom(bytes int64) error {
+	space, err := files.SpaceOf(h.dataDir)
+	if err != nil {
+		return err
+	}
+	if need := uint64(bytes) + importReserve; space.Free < need {
+		return historyError{http.StatusInsufficientStorage, "unavailable", fmt.Errorf("the block needs %d MiB on the disk "+
+			"of %s, with 1 GiB that an import leaves free, and there are %d MiB; free some, or use a larger disk",
+			need>>20+1, h.dataDir, space.Free>>20)}
+	}
+	return nil
+}
+
+func (h *history) remove(_ http.ResponseWriter, r *http.Request, name string) (any, error) {
+	id, err := ulid.ParseStrict(r.PathValue("block"))
+	if err != nil {
+		return nil, badHistory(fmt.Errorf("block %.80q: a block is named by a ULID: %w", r.PathValue("block"), err))
+	}
+	if h.cluster {
+		return nil, historyError{http.StatusConflict, "conflict", errors.New("a cluster removes no imported blocks: the " +
+			"nodes would differ")}
+	}
+	err = h.stores.RemoveImported(r.Context(), name, id)
+	if errors.Is(err, tsdb.ErrNotImported) {
+		return nil, historyError{http.StatusNotFound, "not_found", fmt.Errorf("block %s: %w", id, err)}
+	}
+	return struct{}{}, err
+}
+
+// patient reads a body for as long as bytes come: the server's limit for a whole request is a minute.
+type patient struct {
+	ctx     context.Context
+	control *http.ResponseController
+	body    io.Reader
+}
+
+func (p patient) Read(b []byte) (int, error) {
+	if err := p.ctx.Err(); err != nil {
+		return 0, err
+	}
+	_ = p.control.SetReadDeadline(time.Now().Add(importStall)) // fails only on connections without deadlines
+	return p.body.Read(b)
+}
+
+// newHistory must be called after the server has opened the stores.
+func (s *server) newHistory() *history {
+	return &history{dataDir: s.config.DataDir, tenant: s.config.HTTP.Tenant, cluster: s.config.Cluster.Node != "",
+		stores: s.stores, tenants: s.tenants, ready: s.readiness}
+}

@@ -1,0 +1,126 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/prometheus/model/labels"
+	prom "github.com/prometheus/prometheus/tsdb"
+
+	"github.com/freshet-io/freshet/internal/adapter/blocks"
+)
+
+// aBlock returns a block with one sample of a metric, as an archive, and the size of its files.
+func aBlock(t *testing.T, metric string) (id ulid.ULID, archive string, bytes int64) {
+	t.Helper()
+	dir := t.TempDir()
+	w, err := prom.NewBlockWriter(slog.New(slog.DiscardHandler), dir, time.Hour.Milliseconds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := w.Appender(t.Context())
+	if _, err := app.Append(0, labels.FromStrings("__name__", metric), 1000, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if id, err = w.Flush(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var packed strings.Builder
+	if err := blocks.Pack(&packed, filepath.Join(dir, id.String())); err != nil {
+		t.Fatal(err)
+	}
+	bytes, err = blocks.Bytes(filepath.Join(dir, id.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id, packed.String(), bytes
+}
+
+func historyPath(block, tenant string, bytes int64) string {
+	return "/api/v1/admin/history/" + block + "?" + url.Values{
+		"tenant": {tenant}, "bytes": {strconv.FormatInt(bytes, 10)},
+	}.Encode()
+}
+
+// An import of a tenant is that tenant's alone. What cannot be imported is refused with what to do.
+func TestImportRoutes(t *testing.T) {
+	s := withoutSockets(t)
+	id, archive, bytes := aBlock(t, "imported")
+	for _, c := range []struct {
+		name, method, path, body string
+		status                   int
+		says                     string
+	}{
+		{"no ULID", "PUT", historyPath("block", "", bytes), archive, 400, "named by a ULID"},
+		{"no size", "PUT", "/api/v1/admin/history/" + id.String(), archive, 400, "give the size"},
+		{"a size below 0", "PUT", historyPath(id.String(), "", -1), archive, 400, "give the size"},
+		{"no tenant", "PUT", historyPath(id.String(), "../b", bytes), archive, 400, "tenant"},
+		{"too large for the disk", "PUT", historyPath(id.String(), "", math.MaxInt64/2), archive, 507, "free some"},
+		{"more than announced", "PUT", historyPath(id.String(), "", bytes-1), archive, 500, "more bytes than were announced"},
+		{"another block", "PUT", historyPath(ulid.ULID{1}.String(), "", bytes), archive, 500, "does not describe this block"},
+		{"imported", "PUT", historyPath(id.String(), "team", bytes), archive, 200, `"samples":1`},
+		{"imported before", "PUT", historyPath(id.String(), "team", bytes), archive, 409, "imported already"},
+		{"listed", "GET", "/api/v1/admin/history?tenant=team", "", 200, id.String()},
+		{"another tenant has none", "GET", "/api/v1/admin/history", "", 200, `"blocks":[]`},
+		{"another tenant's", "DELETE", "/api/v1/admin/history/" + id.String(), "", 404, "no such block"},
+		{"removed", "DELETE", historyPath(id.String(), "team", 0), "", 200, "success"},
+		{"listed no more", "GET", "/api/v1/admin/history?tenant=team", "", 200, `"blocks":[]`},
+	} {
+		resp, text := s.answer(t, c.method, c.path, "", c.body, false)
+		if resp.StatusCode != c.status || !strings.Contains(text, c.says) {
+			t.Errorf("%s: %s %s: want %d and %q", c.name, resp.Status, text, c.status, c.says)
+		}
+	}
+}
+
+// An import may make the first stores of a tenant, so it needs a place, too.
+func TestImportOfOneTenantTooMany(t *testing.T) {
+	s := running(t, `
+data_dir: `+t.TempDir()+`
+http: {listen: "127.0.0.1:0"}
+dogstatsd: {udp: "", unixgram: "", unix: ""}
+store: {max_tenants: 2}
+self: {metrics: false}
+`)
+	id, archive, bytes := aBlock(t, "imported")
+	if resp, text := s.answer(t, "PUT", historyPath(id.String(), "a", bytes), "", archive, false); resp.StatusCode != 200 {
+		t.Errorf("the first tenant: %s %s", resp.Status, text)
+	}
+	s.answer(t, "PUT", historyPath(id.String(), "b", bytes), "", archive, false) // the server's own tenant may be there
+	resp, text := s.answer(t, "PUT", historyPath(id.String(), "c", bytes), "", archive, false)
+	if resp.StatusCode != http.StatusConflict || !strings.Contains(text, "store.max_tenants") {
+		t.Errorf("the third tenant of two: %s %s", resp.Status, text)
+	}
+}
+
+// Nodes would differ, since an import is no entry of the log.
+func TestAClusterImportsNothing(t *testing.T) {
+	h := &history{tenant: "default", cluster: true}
+	for method, do := range map[string]func(http.ResponseWriter, *http.Request, string) (any, error){
+		"PUT": h.put, "DELETE": h.remove,
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), method, "/", nil)
+		r.SetPathValue("block", ulid.ULID{1}.String())
+		w := httptest.NewRecorder()
+		h.serve(do)(w, r)
+		if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "a cluster") {
+			t.Errorf("%s: %d %s", method, w.Code, w.Body)
+		}
+	}
+}
