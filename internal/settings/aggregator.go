@@ -16,7 +16,7 @@ type Aggregator struct {
 	UpDownTTL   time.Duration `yaml:"updown_ttl" help:"time for which up/down counters repeat their total after the last sample; at least 10s"`
 	TimedWindow time.Duration `yaml:"timed_window" help:"largest age of a timestamp of a gauge or check (|T, d:); at most store.out_of_order"`
 	Fsync       string        `yaml:"fsync" help:"when the journal is synced, against power loss: interval (every second) or commit (before each acknowledgement)"`
-	Checkpoint  conf.Bytes    `yaml:"checkpoint" help:"journal bytes between checkpoints, at least 1MiB; a start replays at most about twice as many"`
+	Checkpoint  conf.Bytes    `yaml:"checkpoint" help:"journal bytes between checkpoints, at least 1MiB; on one machine at least twice the size of the last checkpoint; a start replays at most about twice as many"`
 }
 
 // Values of Aggregator.Fsync.

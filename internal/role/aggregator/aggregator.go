@@ -62,6 +62,7 @@ type Aggregator struct {
 	boundaries []byte          // payloads of boundary frames; memory is reused
 	checkpoint *checkpoint     // the checkpoint in progress, or nil
 	lastSaved  time.Time       // when the last checkpoint began
+	savedSize  int64           // bytes of the last checkpoint of this process; 0 if there was none
 	saveAgain  time.Time       // after a failed checkpoint, the earliest start of the next one
 	savePause  retry.Backoff
 

@@ -15,6 +15,7 @@ import (
 type checkpoint struct {
 	journal.Checkpoint
 	left   []uint16 // shards that are not yet written
+	size   int64    // bytes of the sections so far
 	buf    []byte
 	begun  time.Time
 	commit chan error // nil until all shards are written
@@ -26,6 +27,10 @@ type checkpoint struct {
 const (
 	checkpointInterval = 5 * time.Minute
 	sectionsPerTick    = 80 // all 1,024 shards take 3.2 s
+
+	// journalShare is how many times as large as the last checkpoint the journal must be before the next one. With a
+	// million series, a checkpoint is larger than Config.Checkpoint, and most of what is written would be checkpoints.
+	journalShare = 2
 
 	// After a failed checkpoint, the next one begins savePause later. The pause doubles up to
 	// maxSavePause with each further failure, because a failed checkpoint costs as much as a
@@ -48,7 +53,8 @@ func (a *Aggregator) saveSome() {
 	_, doubtful := a.log.Doubtful()
 	switch {
 	case a.checkpoint != nil, time.Now().Before(a.saveAgain):
-	case doubtful, size > int64(a.config.Checkpoint), size > 0 && now.Sub(a.lastSaved) > checkpointInterval:
+	case doubtful, size > max(int64(a.config.Checkpoint), journalShare*a.savedSize),
+		size > 0 && now.Sub(a.lastSaved) > checkpointInterval:
 		a.beginCheckpoint(now)
 	}
 	if a.checkpoint != nil {
@@ -97,6 +103,7 @@ func (a *Aggregator) continueCheckpoint(n int) {
 			a.endCheckpoint(err)
 			return
 		}
+		c.size += int64(len(c.buf))
 	}
 	if c.left = c.left[min(n, len(c.left)):]; len(c.left) > 0 {
 		return
@@ -144,6 +151,7 @@ func (a *Aggregator) endCheckpoint(err error) {
 		a.metrics.CheckpointSeconds.Set(a.now().Sub(a.checkpoint.begun).Seconds())
 		a.metrics.Checkpoints.Inc()
 		a.savePause.Reset()
+		a.savedSize = a.checkpoint.size
 		a.countUnsynced()
 		a.rewriteNotes(a.checkpoint.Base())
 	}
