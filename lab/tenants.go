@@ -19,15 +19,17 @@ const (
 	// smallQuiet is the time until the stores of these tenants are closed, after 5 to 6 minutes without use, and
 	// until the runtime has collected the garbage, after 2 more, and has returned the memory.
 	smallQuiet = 9 * time.Minute
+
+	quietTime = time.Minute // how long the cost of the quiet tenants is measured
 )
 
 // tenantsStep returns the step that measures many small tenants to which nobody writes.
 func (l *lab) tenantsStep(run int) step {
 	return step{
 		what:  fmt.Sprintf("memory, run %d: %d tenants with %d series each", run+1, smallTenants, smallSeries),
-		takes: smallQuiet + tilesTime + 15*time.Second,
+		takes: smallQuiet + quietTime + 15*time.Second,
 		do: func(ctx context.Context) error {
-			return l.smallTenants(ctx, smallTenants, smallQuiet, tilesTime)
+			return l.smallTenants(ctx, smallTenants, smallQuiet, quietTime)
 		},
 	}
 }
