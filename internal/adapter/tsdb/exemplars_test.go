@@ -170,6 +170,22 @@ func TestRoomForExemplars(t *testing.T) {
 	}
 }
 
+// A store of requests has no room for exemplars either until the first one comes, and loses none by it.
+func TestRoomForExemplarsOfRequests(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Exemplars = 3
+	w.close()
+	w.open()
+	w.writeRaw(&plain, "a@10=1")
+	if got := w.room(); got != 0 {
+		t.Errorf("without exemplars, the store has room for %v", got)
+	}
+	w.pushExemplar("a", "ab", base+20_000)
+	if got, kept := w.room(), w.exemplars(""); got != 3 || kept != "a#ab:1@20" {
+		t.Errorf("after the first exemplar, the store has room for %v, want 3, and has %q", got, kept)
+	}
+}
+
 // The store of 10 s tiles has all exemplars, so room in the store of 1 min tiles would only waste
 // memory.
 func TestTilesOfAMinuteHaveNoRoomForExemplars(t *testing.T) {
