@@ -16,8 +16,9 @@ import (
 	"time"
 )
 
-// insideVariable names the directory of the real release, in the environment of a test that runs in namespaces.
-const insideVariable = "FRESHET_RELEASE_NAMESPACE"
+// insideVariable names the directory of the real release, in the environment of a test that runs in namespaces. It
+// does not begin with FRESHET_: generate removes such variables.
+const insideVariable = "RELEASE_TEST_DIR"
 
 // inNamespaces runs a test once more with a network and mounts of its own, and reports whether the present run is the
 // one inside. So the usual ports are free. A user who is not root becomes root of a user namespace.
@@ -47,7 +48,7 @@ func inNamespaces(t *testing.T) (inside bool) {
 }
 
 // oneUser is set in the environment of a test in a user namespace, where no other user exists.
-const oneUser = "FRESHET_RELEASE_ONE_USER"
+const oneUser = "RELEASE_TEST_ONE_USER"
 
 // owned gives a directory to a user.
 func owned(t *testing.T, dir string, uid, gid int) {

@@ -98,6 +98,8 @@ func built(t *testing.T) release {
 func TestTheSameCommitMakesTheSameBytes(t *testing.T) {
 	first, second := built(t), built(t)
 	check(t, first.pack())
+	here := time.Local
+	t.Cleanup(func() { time.Local = here })
 	time.Local = time.FixedZone("elsewhere", 3600)
 	t.Setenv("FRESHET_SERVER", "10.0.0.1:7125")
 	check(t, second.pack())
