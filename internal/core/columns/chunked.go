@@ -163,20 +163,25 @@ func (c *column) added(begin int) {
 		return
 	}
 	f, before := &c.floats, math.Inf(-1)
-	if begin > 0 {
+	if begin > 0 && c.resets.wanted {
 		before = f.all[begin-1].F
 	}
 	kept := begin
 	for i := begin; i < len(f.all); i++ {
-		p := f.all[i]
-		if math.IsNaN(p.F) && value.IsStaleNaN(p.F) {
-			continue
+		v := f.all[i].F
+		if !(v >= before) { // rare: a reset, or not a number
+			if value.IsStaleNaN(v) {
+				continue
+			}
+			if v < before {
+				c.resets.all = append(c.resets.all, f.dropped+kept)
+			}
 		}
-		if p.F < before && c.resets.wanted {
-			c.resets.all = append(c.resets.all, f.dropped+kept)
+		if c.resets.wanted {
+			before = v
 		}
-		if before = p.F; kept < i {
-			f.all[kept] = p
+		if kept < i {
+			f.all[kept] = f.all[i]
 		}
 		kept++
 	}
