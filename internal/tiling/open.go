@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/core/changes"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -90,6 +91,9 @@ func (o *Open) SetPending(tenant string, p Pending) {
 		delete(o.pending, tenant)
 		return
 	}
+	if p.Refused {
+		o.Shards.Changes(tenant).Note(p.RefusedFrom - tile.Width1m.Millis()) // the answers about open tiles now end there
+	}
 	o.pending[tenant] = p
 }
 
@@ -116,6 +120,15 @@ func (o *Open) TenantSeries(tenant string) int { return o.Shards.TenantLen(tenan
 
 // Current returns at once, since a single machine has all samples that it acknowledged.
 func (o *Open) Current(context.Context, string) error { return nil }
+
+// FinalBefore returns a time before which open tiles do not change what queries see of a tenant, Unix milliseconds,
+// except for what Changes says.
+func (o *Open) FinalBefore(tenant string) int64 {
+	return o.Shards.FinalBefore(tenant, o.FoldedThrough(tenant))
+}
+
+// Changes has what queries of a tenant see otherwise than before, behind the time of FinalBefore.
+func (o *Open) Changes(tenant string) *changes.Log { return o.Shards.Changes(tenant) }
 
 // Live returns the points of a tenant's matching series in open tiles, from `mint` to `maxt`
 // inclusive, Unix milliseconds.

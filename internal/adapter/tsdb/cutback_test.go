@@ -319,7 +319,7 @@ func TestEndsHaveTheRequestsInFrontOfThem(t *testing.T) {
 	st := w.rawStore()
 	for requests := range uint64(50) {
 		a := syncedAppender{w.rawDatabase().Appender(t.Context()), st, make(chan error, 1)}
-		if err := st.commit(a, requests); err != nil {
+		if err := st.commit(a, 0, requests); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-a.saved; err != nil {

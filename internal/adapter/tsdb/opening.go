@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
+	"github.com/freshet-io/freshet/internal/core/changes"
 	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/lib/pagefault"
 )
@@ -160,6 +161,7 @@ func (s *store) open() {
 	s.used = s.now()
 	s.openedAt = s.used
 	s.db = db
+	s.changes.Note(changes.All)
 	s.log, _ = os.Stat(filepath.Join(s.dir, "wal")) // no error: the log was just opened
 	s.opened.Inc()
 	s.mends()

@@ -83,7 +83,7 @@ func (s *Stores) writeRequests(
 		}
 	}
 	complete := state.Requests + uint64(len(requests))
-	if err := st.commit(w.commit.app, complete); err != nil {
+	if err := st.commit(w.commit.app, w.commit.oldest, complete); err != nil {
 		return err // the database opens again, with an empty cache
 	}
 	if err := st.syncCommit(); err != nil {
@@ -300,7 +300,7 @@ func (w *rawWrite) has(f *rawFound, o *rawOrder, from int64) (bool, error) {
 
 // commitWaiting commits the waiting samples, and begins the next commit.
 func (w *rawWrite) commitWaiting(o *rawOrder) error {
-	if err := w.commit.store.commit(w.commit.app, 0); err != nil {
+	if err := w.commit.store.commit(w.commit.app, w.commit.oldest, 0); err != nil {
 		return err
 	}
 	w.begin()

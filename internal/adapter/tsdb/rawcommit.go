@@ -3,6 +3,7 @@ package tsdb
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/labels"
@@ -15,15 +16,19 @@ type rawCommit struct {
 	store  *store
 	db     *database
 	app    storage.Appender
+	oldest int64  // time of the oldest sample, Unix ms
 	number uint32 // also in the entry of each series to which this commit appends
 }
 
 // begin starts the commit with this number.
-func (c *rawCommit) begin(number uint32) { c.number, c.app = number, c.db.Appender(c.ctx) }
+func (c *rawCommit) begin(number uint32) {
+	c.number, c.app, c.oldest = number, c.db.Appender(c.ctx), math.MaxInt64
+}
 
 // add adds a sample to the series with this reference, and returns the reference. If ref is 0, it
 // uses the series with these labels; otherwise tsdb ignores the labels.
 func (c *rawCommit) add(ref uint64, ls labels.Labels, x rawValue) (uint64, error) {
+	c.oldest = min(c.oldest, x.t)
 	if x.isFloat() {
 		got, err := c.app.Append(storage.SeriesRef(ref), ls, x.t, x.v)
 		return uint64(got), err

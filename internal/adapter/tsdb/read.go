@@ -3,6 +3,7 @@ package tsdb
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"sync"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/util/annotations"
 
+	"github.com/freshet-io/freshet/internal/core/changes"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -98,6 +100,40 @@ func (s *Stores) Blocks(tenant, store string) ([]tsdb.BlockMeta, error) {
 	}
 	defer release()
 	return db.BlockMetas(), nil
+}
+
+// Changes has what was written to a tenant's stores, by the times of the samples. It is nil if the tenant has no
+// stores.
+func (s *Stores) Changes(tenant string) *changes.Log {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.tenants[tenant] { // all have the same
+		return st.changes
+	}
+	return nil
+}
+
+// Files returns a number that changes with the blocks on disk of a tenant's open stores: when samples become too old to
+// be kept, and at each compaction.
+func (s *Stores) Files(tenant string) uint64 {
+	s.mu.Lock()
+	stores := s.tenants[tenant]
+	s.mu.Unlock()
+	h := fnv.New64a()
+	for _, kind := range kinds {
+		if st := stores[kind]; st != nil {
+			st.mu.Lock()
+			if st.db != nil {
+				for _, b := range st.db.Blocks() {
+					id := b.Meta().ULID
+					_, _ = h.Write(id[:]) // never fails
+				}
+			}
+			st.mu.Unlock()
+		}
+		_, _ = h.Write([]byte(kind))
+	}
+	return h.Sum64()
 }
 
 // read returns a database that stays open until `release` is called, or nil if there is none.

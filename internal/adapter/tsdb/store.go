@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 
+	"github.com/freshet-io/freshet/internal/core/changes"
 	"github.com/freshet-io/freshet/internal/core/growth"
 )
 
@@ -36,6 +37,8 @@ type store struct {
 	now    func() time.Time
 	growth *growth.Tracker
 	note   func(name string) // called when the store was opened
+
+	changes *changes.Log // of all stores of the tenant
 
 	fsync       func(path string) error
 	syncCommits bool               // outside of a group, commits of requests survive a power loss: see syncCommit
@@ -140,16 +143,18 @@ func (s *store) let() {
 
 var errDamaged = errors.New("another write at the same time failed")
 
-// commit writes the samples in `app`, if any. Afterwards the logs have all of the first `requests`
-// requests of the tenant; `requests` is 0 if a request is not complete. Commits run one at a time, and
-// none succeeds after a failed commit, because a replay might not reach its samples.
-func (s *store) commit(app storage.Appender, requests uint64) error {
+// commit writes the samples in `app`, if any. None of them changes an answer about a time before `oldest`. Afterwards
+// the logs have all of the first `requests` requests of the tenant; `requests` is 0 if a request is not complete.
+// Commits run one at a time, and none succeeds after a failed commit, because a replay might not reach its samples.
+func (s *store) commit(app storage.Appender, oldest int64, requests uint64) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	if s.damaged.Load() {
 		return errors.Join(errDamaged, app.Rollback())
 	}
+	s.changes.Note(oldest)
 	err := app.Commit()
+	s.changes.Note(oldest)
 	s.unsynced.Store(true)
 	if err != nil {
 		s.damaged.Store(true)

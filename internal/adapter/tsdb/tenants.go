@@ -8,11 +8,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshet-io/freshet/internal/core/changes"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
 func (s *Stores) newTenant(name string) map[string]*store {
 	stores := map[string]*store{}
+	log := changes.New()
 	for _, kind := range kinds {
 		stores[kind] = &store{
 			tenant:  name,
@@ -27,6 +29,7 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			now:     s.now,
 			growth:  s.growth,
 			note:    s.note,
+			changes: log,
 			byHand:  s.byHand,
 
 			others: &s.others,

@@ -57,13 +57,15 @@ func (s *Stores) writeTiles(
 		samples:  samples,
 		appended: make([]int32, 0, len(samples)),
 		newest:   math.MinInt64,
+		oldest:   math.MaxInt64,
 	}
 	for i := range samples {
+		w.oldest = min(w.oldest, samples[i].T)
 		if err := w.add(ctx, i); err != nil {
 			return tile.Written{}, errors.Join(err, w.app.Rollback())
 		}
 	}
-	if err := st.commit(w.app, 0); err != nil {
+	if err := st.commit(w.app, w.oldest, 0); err != nil {
 		return tile.Written{}, err
 	}
 	for _, i := range w.appended {
@@ -88,6 +90,7 @@ type tileWrite struct {
 	samples  []tile.Sample
 	appended []int32 // indexes of the samples that wait for the commit
 	newest   int64   // time of the newest appended sample
+	oldest   int64   // time of the oldest sample, whatever its fate
 	written  tile.Written
 	before   *reference // reference of the previous sample, nil at the first
 

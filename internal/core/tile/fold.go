@@ -64,6 +64,9 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 	if t == nil {
 		t = s.tenant(string(h.Tenant))
 	}
+	if !t.holds() {
+		s.altered = startOfMinute(s.closed)
+	}
 	t.folded = max(t.folded, min(h.Second*1000+1000, s.closed+MaxAhead*finest.Millis()))
 	next := new(*entry)
 	if t.last != nil {
@@ -186,6 +189,9 @@ func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
 		t = limit
 		f.Ahead += uint64(inc.Samples)
 	}
+	// A stamped gauge also alters what queries take its neighbours for: see adapter/promapi's LiveSample.
+	s.timedOpen = min(s.timedOpen, t)
+	s.altered = min(s.altered, s.timedOpen, s.timedClosed)
 	e.addTimed(timedPoint{t, inc.Value, uint64(inc.Samples)})
 	e.lastSeen = max(e.lastSeen, min(t, s.closed+finest.Millis()))
 	f.Samples += uint64(inc.Samples)

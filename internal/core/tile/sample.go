@@ -1,6 +1,7 @@
 package tile
 
 import (
+	"math"
 	"time"
 
 	"github.com/prometheus/prometheus/model/histogram"
@@ -39,6 +40,11 @@ const finest = Width10s
 // tileMillis is finest.Millis() as a constant, since the compiler turns division by a constant
 // into multiplication.
 const tileMillis = 10_000
+
+// noTime is a time that never comes, in Unix milliseconds.
+const noTime = math.MaxInt64
+
+func startOfMinute(ms int64) int64 { return ms - ms%Width1m.Millis() }
 
 // MaxAhead is how many tiles may be open at once. A window further ahead joins the last open tile:
 // a sender with a fast clock must not open tiles that would stay open for hours.

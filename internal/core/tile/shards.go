@@ -8,18 +8,24 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/changes"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
 // Shards are all shards of a process. One goroutine changes them. Other goroutines may read them
 // meanwhile, by the methods that say so.
 type Shards struct {
-	config *Config
-	all    [series.Shards]guarded
+	config  *Config
+	all     [series.Shards]guarded
+	changes [changeLogs]*changes.Log // by tenant
 }
+
+// changeLogs bounds the logs of changes. Tenants that share one only have more of their queries evaluated again.
+const changeLogs = 64
 
 // guarded is a shard with its lock. The goroutine that changes the shards takes the lock for each
 // change, and other goroutines take it for each read.
@@ -36,7 +42,19 @@ func (g *guarded) changed() {
 }
 
 // NewShards returns shards that have not begun. All of them share `config`.
-func NewShards(config *Config) *Shards { return &Shards{config: config} }
+func NewShards(config *Config) *Shards {
+	s := &Shards{config: config}
+	for i := range s.changes {
+		s.changes[i] = changes.New()
+	}
+	return s
+}
+
+// Changes has what queries of a tenant see otherwise than before, behind the time that FinalBefore returns. Other
+// goroutines may call it.
+func (s *Shards) Changes(tenant string) *changes.Log {
+	return s.changes[xxhash.Sum64String(tenant)%changeLogs]
+}
 
 // Of returns a shard, or nil if the shard has not begun. It is for the goroutine that changes the
 // shards.
@@ -47,6 +65,9 @@ func (s *Shards) Begin(number uint16, shard *Shard) {
 	g := &s.all[number]
 	g.mu.Lock()
 	defer g.changed()
+	for _, log := range s.changes {
+		log.Note(changes.All)
+	}
 	g.Shard = shard
 }
 
@@ -93,7 +114,11 @@ func (s *Shards) take(
 		g.Shard = New(s.config, t-t%finest.Millis())
 		g.timedWindow = 0
 	}
+	g.altered = noTime
 	f, err = do(g.Shard, b)
+	if g.altered != noTime {
+		s.Changes(string(h.Tenant)).Note(g.altered) // the lock lets no query see the batch before
+	}
 	return h, f, err
 }
 
@@ -249,6 +274,18 @@ func (s *Shards) holds(tenant string, key []byte) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.Shard != nil && g.Holds(tenant, key)
+}
+
+// FinalBefore returns a time in Unix milliseconds. What Live gives a tenant before this time stays as it is, except for
+// Changes, and for samples that move to the stores. Without anything of the tenant it is math.MaxInt64. `stamp` is the
+// one of Live. Other goroutines may call it.
+func (s *Shards) FinalBefore(tenant string, stamp int64) int64 {
+	t := int64(noTime)
+	s.eachUsed(func(one *Shard) { t = min(t, one.finalBefore(tenant)) })
+	if t == noTime {
+		return noTime
+	}
+	return startOfMinute(min(t, stamp)) // a new series has its zero at the start of its widest tile
 }
 
 // Live returns the points of a tenant's matching series that are not stored yet, between `mint` and

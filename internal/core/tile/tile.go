@@ -50,6 +50,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/changes"
 )
 
 // Shard is the state of one shard. It belongs to one goroutine at a time.
@@ -63,6 +64,11 @@ type Shard struct {
 	upDowns     int // the up/down counters among them
 	reader      batch.Reader
 	seconds     seconds
+
+	// What queries must know of the past: see Shards.Changes.
+	altered     int64 // the oldest time that the last Fold may have altered behind finalBefore, Unix ms; noTime if none
+	timedOpen   int64 // the oldest stamped gauge since the last boundary, Unix ms; noTime if none
+	timedClosed int64 // the oldest stamped gauge that may wait to be stored, Unix ms; noTime if none
 }
 
 // New returns an empty shard whose first tile begins at `boundary`, in Unix milliseconds and a
@@ -74,6 +80,9 @@ func New(config *Config, boundary int64) *Shard {
 		timedWindow: config.OutOfOrder.Milliseconds(),
 		tenants:     map[string]*tenant{},
 		producers:   map[producer]*received{},
+		altered:     noTime,
+		timedOpen:   noTime,
+		timedClosed: noTime,
 	}
 }
 
@@ -96,6 +105,10 @@ func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 	if next := s.closed + finest.Millis(); boundary != next && (boundary < next || !s.Rests()) {
 		panic(fmt.Sprintf("BUG: tile of shard closed up to %d, asked for %d", s.closed, boundary))
 	}
+	if !s.waits() {
+		s.timedClosed = noTime
+	}
+	s.timedOpen, s.timedClosed = noTime, min(s.timedOpen, s.timedClosed)
 	s.closed, s.timedWindow = boundary, config.OutOfOrder.Milliseconds()
 	closed.Duplicates = map[string]uint64{}
 	for _, t := range s.tenantsByName() {
@@ -234,6 +247,15 @@ func (s *Shard) Since(tenantName string) int64 {
 		return t.waiting[0].Boundary - finest.Millis()
 	}
 	return s.closed
+}
+
+// finalBefore returns a time before which a tenant's open tiles do not change what queries see, Unix milliseconds,
+// except what `altered` says; noTime if the tenant has no series and no waiting samples here.
+func (s *Shard) finalBefore(tenantName string) int64 {
+	if t := s.tenants[tenantName]; t == nil || !t.holds() {
+		return noTime
+	}
+	return s.Since(tenantName)
 }
 
 // Unstored yields each tenant that has series or waiting samples here, with the end of its
@@ -401,6 +423,7 @@ func ParseState(config *Config, b []byte) (*Shard, error) {
 	if d.version > 4 {
 		s.timedWindow = d.varint()
 	}
+	s.timedOpen = changes.All // the state does not say
 	for range d.count(25) {
 		p := producer{d.fixed(), d.fixed()}
 		s.producers[p] = &received{d.fixed(), d.varint()}
