@@ -73,7 +73,11 @@ type answer struct {
 	written int64
 	cut     bool // whether the client read too slowly and was cut off
 	asker   querycost.Asker
+	noCache bool // the request wants no step from an earlier answer
 }
+
+// fresh reports whether all steps of the answer must be evaluated. The answer is nil for Freshet's own queries.
+func (w *answer) fresh() bool { return w != nil && w.noCache }
 
 func (w *answer) WriteHeader(status int) {
 	w.begin()

@@ -21,6 +21,7 @@ type Config struct {
 	MaxSubquerySteps int64         `yaml:"max_subquery_steps" help:"steps of all subqueries of a query together"`
 	MaxWindowSamples int64         `yaml:"max_window_samples" help:"samples of a series that range functions may read, over all steps"`
 	Verify           int           `yaml:"verify" help:"one in so many queries is evaluated by Prometheus' engine, too, to compare the results; 0: none"`
+	StepCache        conf.Bytes    `yaml:"step_cache" help:"memory of results of range queries that are kept, so that a panel that is refreshed computes its new steps only; 0: none"`
 	Experimental     bool          `yaml:"experimental" help:"allow experimental functions and aggregations of PromQL"`
 }
 
@@ -29,7 +30,8 @@ type Config struct {
 // before the limit of samples, except on large machines: see lanes. The million subquery steps take 16
 // MB before a query reads a sample, and cover two years in steps of a minute. The billion window samples
 // are enough for a panel of 2900 points, each over 40 days of 10 s tiles. MaxWaiting allows for ten
-// people who open dashboards of 20 panels at once.
+// people who open dashboards of 20 panels at once. StepCache has room for a hundred panels of a hundred series with 360
+// steps.
 func DefaultConfig() Config {
 	return Config{
 		Timeout:          2 * time.Minute,
@@ -41,6 +43,7 @@ func DefaultConfig() Config {
 		MaxSubquerySteps: 1_000_000,
 		MaxWindowSamples: 1_000_000_000,
 		Verify:           1000,
+		StepCache:        64 << 20,
 	}
 }
 
@@ -72,6 +75,10 @@ func (c Config) Validate() []conf.Problem {
 	if c.Verify < 0 {
 		problems = append(problems,
 			conf.Problem{Key: "verify", Text: "is negative; set it to 1 or more, or to 0 to compare no query"})
+	}
+	if c.StepCache < 0 {
+		problems = append(problems,
+			conf.Problem{Key: "step_cache", Text: "is negative; set it to 1 MiB or more, or to 0 to keep no results"})
 	}
 	positive("max_query_bytes", c.MaxQueryBytes > 0, "1")
 	positive("max_query_depth", c.MaxQueryDepth > 0, "1")

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
+	"github.com/prometheus/prometheus/util/stats"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -24,6 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/columns"
 	"github.com/freshet-io/freshet/internal/core/promqlguard"
 	"github.com/freshet-io/freshet/internal/core/querycost"
+	"github.com/freshet-io/freshet/internal/core/stepcache"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/pagefault"
 	"github.com/freshet-io/freshet/internal/lib/turns"
@@ -43,12 +45,16 @@ type Engine struct {
 	heap     *heapGuard
 	costs    *querycost.Table
 	columns  *columnCounts
+	steps    *keptSteps
 	logger   *slog.Logger
 	failed   *prometheus.CounterVec
 
 	// Damaged returns why the stores of a tenant must not answer, nil if they may. It is nil, or set before the first
 	// query.
 	Damaged func(tenant string) error
+
+	// Source says which steps of earlier range queries are still right. It is nil, or set before the first query.
+	Source stepcache.Source
 
 	// Suspect gets the error of each query that failed, and returns the error to answer. It is nil, or set before the
 	// first query.
@@ -90,6 +96,7 @@ func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Re
 		waiting:  cfg.MaxWaiting,
 		costs:    querycost.New(),
 		columns:  newColumnCounts(cfg.Verify, logger, reg),
+		steps:    newKeptSteps(int64(cfg.StepCache), reg),
 		heap:     newHeapGuard(memory.Process, logger),
 		logger:   logger,
 		failed:   failed,
@@ -127,9 +134,7 @@ func (e *Engine) Parser() parser.Parser { return e.parser }
 // NewInstantQuery prepares a query at one time.
 func (e *Engine) NewInstantQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string,
 	at time.Time) (promql.Query, error) {
-	return e.newQuery(e.lanes.short, q, func(in *promql.Engine, q storage.Queryable) (promql.Query, error) {
-		return in.NewInstantQuery(ctx, q, opts, text, at)
-	})
+	return e.newQuery(e.lanes.short, q, span{at, at}, atTime(ctx, opts, text))
 }
 
 // NewRangeQuery prepares a query over a range of time.
@@ -139,9 +144,10 @@ func (e *Engine) NewRangeQuery(ctx context.Context, q storage.Queryable, opts pr
 	if step > 0 && end.Sub(start)/step < shortSteps {
 		l = e.lanes.short
 	}
-	return e.newQuery(l, q, func(in *promql.Engine, q storage.Queryable) (promql.Query, error) {
-		return in.NewRangeQuery(ctx, q, opts, text, start, end, step)
-	})
+	return e.newQuery(l, q, span{start, end},
+		func(in *promql.Engine, q storage.Queryable, of span) (promql.Query, error) {
+			return in.NewRangeQuery(ctx, q, opts, text, of.start, of.end, step)
+		})
 }
 
 // Own is the engine for Freshet's own queries: the probe, and rules. They have their own lane,
@@ -151,20 +157,27 @@ type Own struct{ *Engine }
 // NewInstantQuery prepares a query at one time.
 func (o Own) NewInstantQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string,
 	at time.Time) (promql.Query, error) {
-	return o.newQuery(o.lanes.own, q, func(in *promql.Engine, q storage.Queryable) (promql.Query, error) {
-		return in.NewInstantQuery(ctx, q, opts, text, at)
-	})
+	return o.newQuery(o.lanes.own, q, span{at, at}, atTime(ctx, opts, text))
+}
+
+// prepareIn prepares a part of a query, or the whole, in an engine of Prometheus.
+type prepareIn func(in *promql.Engine, from storage.Queryable, of span) (promql.Query, error)
+
+func atTime(ctx context.Context, opts promql.QueryOpts, text string) prepareIn {
+	return func(in *promql.Engine, from storage.Queryable, of span) (promql.Query, error) {
+		return in.NewInstantQuery(ctx, from, opts, text, of.start)
+	}
 }
 
 // newQuery prepares a query that begins in lane l and reads from a storage.
-func (e *Engine) newQuery(l *lane, from storage.Queryable,
-	of func(*promql.Engine, storage.Queryable) (promql.Query, error)) (promql.Query, error) {
-	prepare := func(l *lane) (*columns.Query, error) {
+func (e *Engine) newQuery(l *lane, from storage.Queryable, all span,
+	of prepareIn) (promql.Query, error) {
+	prepare := func(l *lane, part span) (*columns.Query, error) {
 		return columns.New(meter(from), l.maxSamples, func(from storage.Queryable) (promql.Query, error) {
-			return of(l.engine, from)
+			return of(l.engine, from, part)
 		})
 	}
-	q, err := prepare(l)
+	q, err := prepare(l, all)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +188,7 @@ func (e *Engine) newQuery(l *lane, from storage.Queryable,
 			return nil, err
 		}
 	}
-	return &query{Query: q, engine: e, lane: l, prepare: prepare}, nil
+	return &query{Query: q, engine: e, lane: l, all: all, prepare: prepare}, nil
 }
 
 // query is a query that passed the limits.
@@ -183,8 +196,10 @@ type query struct {
 	*columns.Query
 	engine  *Engine
 	lane    *lane // where the query begins
-	prepare func(*lane) (*columns.Query, error)
-	turn    *turn // nil before and after Exec
+	all     span
+	prepare func(*lane, span) (*columns.Query, error)
+	part    *columns.Query // evaluated in place of the query; nil if the query was
+	turn    *turn          // nil before and after Exec
 	costing *costing
 }
 
@@ -197,7 +212,7 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	ctx, ended := q.traced(ctx)
 	q.costing = e.costing(ctx, costOf(q.Query))
 	defer func() {
-		q.costing.samples(q.Query)
+		q.costing.samples(q)
 		if result.Err != nil {
 			q.costing.failed()
 			q.release()
@@ -215,7 +230,7 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	if larger := q.lane.larger; larger != nil &&
 		(needsMore(result.Err) && !errors.Is(result.Err, errHeap) || errors.Is(result.Err, errAgain)) {
 		q.release()
-		again, err := q.prepare(larger)
+		again, err := q.prepare(larger, q.all)
 		if err != nil {
 			return &promql.Result{Err: err}
 		}
@@ -275,16 +290,11 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 		t.again = func() { cancel(errAgain) }
 		defer time.AfterFunc(l.turn+passTime, func() { t.outstay(ctx, l) }).Stop()
 	}
-	result = q.Query.Exec(ctx)
-	if result.Err == nil {
-		e.columns.evaluated(ctx, q.Query, result, func() (promql.Query, error) { return q.prepare(l) })
-	}
+	result = q.evaluate(ctx, l)
 	if result.Err != nil && context.Cause(ctx) == errAgain {
 		return &promql.Result{Err: errAgain}
 	}
 	result.Err = w.cause(result.Err)
-	dropSuffixHints(result.Warnings)
-	q.dropSparse(result.Warnings)
 	// The engine itself recovers most panics, logs them, and makes them look like a mistake in
 	// the query.
 	if p, ok := errors.AsType[runtime.Error](result.Err); ok {
@@ -296,9 +306,32 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 	return result
 }
 
+// evaluate evaluates the query in a turn of lane l.
+func (q *query) evaluate(ctx context.Context, l *lane) *promql.Result {
+	e := evaluation{keptSteps: q.engine.steps, source: q.engine.Source, columns: q.engine.columns, whole: q.Query,
+		all: q.all, maxSamples: l.maxSamples, prepare: func(part span) (*columns.Query, error) { return q.prepare(l, part) },
+		tidy: func(notes annotations.Annotations) {
+			dropSuffixHints(notes)
+			q.dropSparse(notes)
+		}}
+	defer func() { q.part = e.part }()
+	return e.run(ctx)
+}
+
+// Stats returns what the evaluation cost. Steps that were kept cost nothing.
+func (q *query) Stats() *stats.Statistics {
+	if q.part != nil {
+		return q.part.Stats()
+	}
+	return q.Query.Stats()
+}
+
 // Close releases the memory of the query and of its result.
 func (q *query) Close() {
 	q.Query.Close()
+	if q.part != nil {
+		q.part.Close()
+	}
 	q.release()
 	q.costing.end()
 }

@@ -13,6 +13,7 @@
 //	status.go      what a server says about itself
 //	federate.go    what another Prometheus scrapes from here
 //	engine.go      queries within their limits
+//	steps.go       steps of range queries that earlier queries have evaluated
 //	verify.go      queries that are evaluated in columns, compared with Prometheus' engine
 //	metered.go     a storage whose readers pass their turn on
 //	heapguard.go   ends the largest query before the memory is full

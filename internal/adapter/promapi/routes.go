@@ -114,6 +114,7 @@ func (a *api) form(next http.Handler) http.Handler {
 			if accepted, _ := strconv.ParseBool(r.Form.Get("partial_response")); accepted {
 				r = r.WithContext(partial.NewContext(r.Context()))
 			}
+			answerOf(r.Context()).noCache, _ = strconv.ParseBool(r.Form.Get("nocache"))
 			next.ServeHTTP(w, r)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/changes"
 	"github.com/freshet-io/freshet/internal/core/distinct"
 	"github.com/freshet-io/freshet/internal/core/histogram"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -34,8 +35,9 @@ type server struct {
 
 	config *tile.Config
 	shard  *tile.Shard
-	folded int64 // the end of the last window
-	closed int64 // the last boundary
+	shards *tile.Shards // have the shard
+	folded int64        // the end of the last window
+	closed int64        // the last boundary
 	stores *tsdb.Stores
 	engine *promapi.Engine
 	*Queryable
@@ -47,7 +49,8 @@ func started(t *testing.T, delay, closeAfter time.Duration, window func(second i
 		CounterTTL: 5 * time.Minute, GaugeTTL: 5 * time.Minute, CheckTTL: time.Hour, OutOfOrder: 10 * time.Minute,
 	}
 	s := &server{t: t, now: now, delay: delay.Milliseconds(), close: closeAfter.Milliseconds(), window: window,
-		config: config, shard: tile.New(config, now), folded: now, closed: now}
+		config: config, shard: tile.New(config, now), folded: now, closed: now, shards: tile.NewShards(config)}
+	s.shards.Begin(0, s.shard)
 	clock := func() time.Time { return time.UnixMilli(s.now) }
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	var err error
@@ -67,6 +70,9 @@ func started(t *testing.T, delay, closeAfter time.Duration, window func(second i
 
 func (s *server) Replayed(context.Context, string) error { return nil }
 func (s *server) Current(context.Context, string) error  { return nil }
+
+func (s *server) Changes(tenant string) *changes.Log { return s.shards.Changes(tenant) }
+func (s *server) FinalBefore(tenant string) int64    { return s.shards.FinalBefore(tenant, s.folded) }
 
 // Live answers like the aggregator's Live.
 func (s *server) Live(name string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
@@ -99,7 +105,7 @@ func (s *server) fold() {
 		b = increments[i].Append(b, h.Second)
 	}
 	batch.End(b, uint32(len(increments)))
-	if _, err := s.shard.Fold(b); err != nil {
+	if _, _, err := s.shards.Fold(0, b); err != nil {
 		s.t.Fatal(err)
 	}
 	s.folded += 1000
@@ -107,10 +113,10 @@ func (s *server) fold() {
 
 func (s *server) closeTile() {
 	s.closed += 10_000
-	for _, closed := range s.shard.Close(s.closed, s.config).Waiting {
+	for _, closed := range s.shards.CloseUpTo(0, 1, s.closed, s.config)[0].Waiting {
 		for w, samples := range closed.Samples {
 			if written, err := s.stores.WriteTiles(context.Background(), closed.Tenant, tile.Width(w), samples); err != nil ||
-				written.Stored.Samples != len(samples) {
+				written.Stored.Samples+written.Refused[tile.Duplicate].Samples != len(samples) {
 				s.t.Fatalf("%+v, %v", written, err)
 			}
 		}

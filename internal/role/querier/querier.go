@@ -19,7 +19,9 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
 
+	"github.com/freshet-io/freshet/internal/core/changes"
 	"github.com/freshet-io/freshet/internal/core/partial"
+	"github.com/freshet-io/freshet/internal/core/stepcache"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -39,6 +41,8 @@ type Store interface {
 	ChunkQuerier(tenant, store string, mint, maxt int64) (storage.ChunkQuerier, error)
 	ExemplarQuerier(ctx context.Context, tenant string) (storage.ExemplarQuerier, error)
 	Retention(store string) time.Duration
+	Changes(tenant string) *changes.Log
+	Files(tenant string) uint64
 }
 
 // Open is the source of the tiles that are in no store yet.
@@ -49,12 +53,16 @@ type Store interface {
 // Replayed waits until the raw store has all samples that were acknowledged before the start. Its
 // error says why the store lacks some of them.
 //
+// Live's answers for times before FinalBefore, in Unix milliseconds, stay the same, except for what Changes says.
+//
 // Current waits until this process has all samples that any node of the cluster acknowledged before
 // the call. Its error says how old the data may be.
 type Open interface {
 	Current(ctx context.Context, tenant string) error
 	Replayed(ctx context.Context, tenant string) error
 	Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error)
+	FinalBefore(tenant string) int64
+	Changes(tenant string) *changes.Log
 }
 
 // Queryable is the storage that Prometheus' engine and HTTP API read. The context of each call
@@ -149,10 +157,15 @@ func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers
 	if hints == nil {
 		hints = &storage.SelectHints{Start: s.mint, End: s.maxt}
 	}
-	w := resolution(hints, s.lookback, s.now(), [tile.NumWidths]time.Duration{
+	asked, reading := *hints, stepcache.FromContext(ctx)
+	if reading != nil {
+		asked.Start -= reading.Skipped
+	}
+	w := resolution(&asked, s.lookback, s.now(), [tile.NumWidths]time.Duration{
 		tile.Width10s: s.store.Retention(tile.Width10s.String()),
 		tile.Width1m:  s.store.Retention(tile.Width1m.String()),
 	})
+	reading.Read(uint8(w))
 	sel := selection{tenant: name, width: w, stale: s.stale, read: func(w tile.Width) ([]tile.Live, error) {
 		live, err := s.open.Live(name, w, max(s.mint, hints.Start), min(s.maxt, hints.End), matchers)
 		if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/changes"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -43,6 +44,9 @@ func (o *openTiles) Current(context.Context, string) error {
 	o.waited++
 	return o.stale
 }
+
+func (o *openTiles) Changes(string) *changes.Log { return nil }
+func (o *openTiles) FinalBefore(string) int64    { return changes.All }
 
 func (o *openTiles) Replayed(context.Context, string) error { return o.lacks }
 

@@ -1,0 +1,356 @@
+package querier
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/labelrules"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/stepcache"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// dashboard is a server whose range queries are answered twice: with the steps of earlier queries, and without.
+type dashboard struct {
+	*server
+	kept, plain *promapi.Engine
+	metrics     *prometheus.Registry // of kept
+	state       write.State
+}
+
+func newDashboard(t *testing.T, window func(second int64) []batch.Increment) *dashboard {
+	d := &dashboard{server: started(t, 300*time.Millisecond, 3*time.Second, window), metrics: prometheus.NewRegistry()}
+	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	engine := func(most int64, reg *prometheus.Registry) *promapi.Engine {
+		cfg := promapi.DefaultConfig()
+		cfg.StepCache, cfg.Verify = conf.Bytes(most), 2
+		e := promapi.NewEngine(cfg, promapi.Memory{Bytes: 1 << 30, Of: "this test"}, logger, reg)
+		e.Source = d.Queryable
+		return e
+	}
+	d.kept, d.plain = engine(64<<20, d.metrics), engine(0, prometheus.NewRegistry())
+	return d
+}
+
+// write writes a sample as remote write does. The store may refuse it.
+func (d *dashboard) write(at int64, v float64, ls ...string) {
+	d.t.Helper()
+	var r remotewrite.Request
+	var b remotewrite.Builder
+	b.Begin(&r, nil)
+	b.Series()
+	for i := 0; i < len(ls); i += 2 {
+		b.Label(ls[i], ls[i+1])
+	}
+	b.Sample(remotewrite.Sample{Time: at, Value: v})
+	b.Finish()
+	w := &write.Request{Request: &r, Tenant: tenant.Default, Terms: &write.Terms{Generation: 1, Rules: labelrules.Rules{}},
+		Arrival: d.now, Window: 30 * time.Minute}
+	if err := d.stores.WriteRequests(ctx, tenant.Default, &d.state, []*write.Request{w}); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// panel is a range query that ends at the time of its refresh.
+type panel struct {
+	expr        string
+	steps, step int64 // ms
+}
+
+// refresh evaluates a panel in both ways. The results must be the same, bit by bit.
+func (d *dashboard) refresh(p panel, end int64) {
+	d.t.Helper()
+	got, want := d.answer(d.kept, p, end), d.answer(d.plain, p, end)
+	if got != want {
+		d.t.Fatalf("%+v to %d, at %d, with kept steps is\n%s\nwithout\n%s", p, end, d.now, got, want)
+	}
+}
+
+// answer returns everything that a panel shows.
+func (d *dashboard) answer(e *promapi.Engine, p panel, end int64) string {
+	d.t.Helper()
+	q, err := e.NewRangeQuery(ctx, d, nil, p.expr, time.UnixMilli(end-p.steps*p.step), time.UnixMilli(end),
+		time.Duration(p.step)*time.Millisecond)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer q.Close()
+	result := q.Exec(ctx)
+	if result.Err != nil {
+		return result.Err.Error()
+	}
+	var b strings.Builder
+	for _, note := range slices.Sorted(maps.Keys(result.Warnings)) {
+		fmt.Fprintln(&b, note)
+	}
+	for _, s := range result.Value.(promql.Matrix) {
+		fmt.Fprintln(&b, s.Metric)
+		for _, f := range s.Floats {
+			fmt.Fprintf(&b, " %d:%x", f.T, math.Float64bits(f.F))
+		}
+		for _, h := range s.Histograms {
+			fmt.Fprintf(&b, " %d:%v", h.T, h.H)
+		}
+		fmt.Fprintln(&b)
+	}
+	return b.String()
+}
+
+// count returns the value of a counter with a label.
+func (d *dashboard) count(metric, result string) float64 {
+	d.t.Helper()
+	all, err := d.metrics.Gather()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, f := range all {
+		for _, m := range f.Metric {
+			is := func(l *dto.LabelPair) bool { return l.GetValue() == result }
+			if f.GetName() == metric && slices.ContainsFunc(m.Label, is) {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	d.t.Fatalf("there is no %s with %s", metric, result)
+	return 0
+}
+
+// Panels that are refreshed show the same, bit by bit, whether their earlier steps are kept or evaluated again. Between
+// the refreshes come samples of all kinds: in time and late, from requests and in windows, with a sender's time and
+// without, and of series that are new.
+func TestKeptStepsAreTheSame(t *testing.T) {
+	seeds, refreshes := 3, 120
+	if os.Getenv("FRESHET_SOAK") != "" {
+		seeds, refreshes = 40, 300
+	}
+	var used, all float64
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(uint64(seed), 23))
+		var at int64 // of the dashboard, s
+		d := newDashboard(t, func(second int64) []batch.Increment {
+			at = now/1000 + second
+			return randomWindow(r, at)
+		})
+		panels := make([]panel, 14)
+		for i := range panels {
+			panels[i] = randomPanel(r)
+		}
+		for range refreshes {
+			before := d.now
+			d.until(d.now + 1000*[]int64{1, 5, 10, 15, 60}[r.IntN(5)])
+			for at := before - before%15_000 + 15_000; at <= d.now; at += 15_000 {
+				for i := range 4 {
+					if r.IntN(8) > 0 {
+						d.write(at+int64(i), float64(at%1_000_000)+r.Float64(), "__name__", "sent_total", "job", fmt.Sprint(i%2),
+							"instance", fmt.Sprint(i))
+					}
+				}
+			}
+			if r.IntN(15) == 0 { // late
+				d.write(d.now-r.Int64N(900_000), r.Float64(), "__name__", "sent_total", "job", "0",
+					"instance", fmt.Sprint(r.IntN(5)))
+			}
+			for range 3 {
+				p := panels[r.IntN(len(panels))]
+				end := d.now - d.now%p.step
+				switch r.IntN(10) {
+				case 0:
+					end -= p.step * r.Int64N(20)
+				case 1:
+					end = d.now
+				case 2:
+					p.steps = 1 + r.Int64N(p.steps)
+				}
+				d.refresh(p, end)
+			}
+		}
+		if n := d.count("freshet_query_verified_total", "different"); n > 0 {
+			t.Errorf("seed %d: %v answers differ from Prometheus' engine", seed, n)
+		}
+		used += d.count("freshet_query_kept_total", "used")
+		all += float64(3 * refreshes)
+	}
+	t.Logf("%v of %v answers had kept steps", used, all)
+	if used < all/4 {
+		t.Errorf("only %v of %v answers had kept steps", used, all)
+	}
+}
+
+// randomWindow is a second of counters and timers, of which some are silent at times, and of gauges with a time of
+// their own.
+func randomWindow(r *rand.Rand, at int64) []batch.Increment {
+	all := constant(at)
+	key := func(k series.Kind, name string, i int) []byte {
+		return series.AppendKey(nil, k, labels.FromStrings("__name__", name, "job", fmt.Sprint(i)))
+	}
+	policy := series.AppendPolicy(nil, &series.DefaultPolicy)
+	for i := range 4 {
+		if at/100%4 != int64(i) && r.IntN(4) > 0 {
+			all = append(all, batch.Increment{Key: key(series.Counter, "jobs_total", i), Policy: policy, Samples: 1,
+				Value: float64(r.IntN(100))})
+		}
+	}
+	if at%20 < 7 { // a new series every 97 s
+		all = append(all, batch.Increment{Key: key(series.Counter, "jobs_total", int(at/97)), Policy: policy, Samples: 1,
+			Value: 1})
+	}
+	if r.IntN(60) == 0 {
+		all = append(all, batch.Increment{Key: key(series.Gauge, "stamped", r.IntN(2)), Policy: policy, Samples: 1,
+			Value: r.Float64(), Time: at - r.Int64N(300)})
+	}
+	if r.IntN(20) == 0 {
+		all = append(all, batch.Increment{Key: key(series.Gauge, "level", r.IntN(2)), Policy: policy, Samples: 1,
+			Value: r.Float64()})
+	}
+	return all
+}
+
+func randomPanel(r *rand.Rand) panel {
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	name := pick("sent_total", "sent_total", "jobs_total", "requests_total", "stamped", "level", "classic_bucket",
+		"native")
+	over := pick("rate", "increase", "delta", "avg_over_time", "max_over_time", "count_over_time", "last_over_time",
+		"changes", "present_over_time", "irate", "resets", "quantile_over_time")
+	ranged := fmt.Sprintf("%s(%s[%s]%s)", over, name, pick("30s", "1m", "5m"), pick("", "", " offset 2m"))
+	ranged = strings.Replace(ranged, "quantile_over_time(", "quantile_over_time(0.3, ", 1)
+	expr := fmt.Sprintf(pick("%s", "sum(%s)", "sum by (job) (%s)", "avg by (job) (%s)", "topk(1, %s)", "count(%s) > 1",
+		"max without (instance) (%s) / 2", "stddev(%s)", "(%s) * 60"), pick(name, ranged, ranged, ranged))
+	switch r.IntN(8) {
+	case 0:
+		expr = fmt.Sprintf("histogram_quantile(0.9, sum by (le) (rate(classic_bucket[%s])))", pick("1m", "5m"))
+	case 1:
+		expr = fmt.Sprintf("histogram_quantile(0.9, rate(native[%s]))", pick("1m", "5m"))
+	case 2:
+		expr = "sum by (job) (rate(jobs_total[1m])) / sum by (job) (rate(sent_total[1m]))"
+	case 3:
+		expr = pick("absent(sent_total{instance='4'})", "sum(rate(jobs_total[1m])) or vector(0)", "time() - max(level)",
+			"max_over_time(sum(sent_total)[2m:30s])", "sent_total @ end()", "sum(sent_total offset -1m)", "-sent_total")
+	}
+	return panel{expr, 5 + r.Int64N(40), []int64{1000, 10_000, 15_000, 60_000}[r.IntN(4)]}
+}
+
+// A late sample changes a panel at once, as soon as its write is acknowledged.
+func TestLateSampleChangesKeptSteps(t *testing.T) {
+	d := newDashboard(t, constant)
+	p := panel{"sum_over_time(x[1m])", 30, 60_000}
+	d.until(now + 3_600_000)
+	for at := int64(now); at <= d.now; at += 30_000 {
+		d.write(at, 1, "__name__", "x")
+	}
+	d.refresh(p, d.now)
+	d.refresh(p, d.now)
+	if n := d.count("freshet_query_kept_total", "used"); n != 1 {
+		t.Fatalf("%v of 2 answers had kept steps, want 1", n)
+	}
+	before := d.answer(d.kept, p, d.now)
+	d.write(d.now-600_001, 1000, "__name__", "x")
+	d.refresh(p, d.now)
+	if d.answer(d.kept, p, d.now) == before {
+		t.Error("the late sample has changed nothing")
+	}
+	if n := d.count("freshet_query_steps_total", "kept"); n < 2*30+2*20 {
+		t.Errorf("%v steps were kept, but a late sample changes only the steps after it", n)
+	}
+}
+
+// A late sample may come while a query is evaluated. If that evaluates new steps only, all steps are evaluated again,
+// since the new steps may have the sample already.
+func TestLateSampleDuringAnEvaluation(t *testing.T) {
+	d := newDashboard(t, constant)
+	p := panel{"sum_over_time(x[10m])", 30, 60_000}
+	d.until(now + 3_600_000)
+	for at := int64(now); at <= d.now; at += 30_000 {
+		d.write(at, 1, "__name__", "x")
+	}
+	d.kept.Source = &interrupted{d.Queryable, func() { d.write(d.now-900_001, 500, "__name__", "x") }}
+	d.refresh(p, d.now)
+	d.kept.Source = &interrupted{d.Queryable, func() { d.write(d.now-300_001, 1000, "__name__", "x") }}
+	d.refresh(p, d.now)
+	if n := d.count("freshet_query_kept_total", "raced"); n != 1 {
+		t.Errorf("%v evaluations began again, want 1", n)
+	}
+}
+
+// interrupted is a source that calls a function once, before the new steps are evaluated.
+type interrupted struct {
+	stepcache.Source
+	once func()
+}
+
+func (i *interrupted) State(tenant string) stepcache.State {
+	if i.once != nil {
+		i.once()
+		i.once = nil
+	}
+	return i.Source.State(tenant)
+}
+
+// A gauge with a sender's time is in the answers before its tile closes, and so changes steps long before the open
+// tiles.
+func TestStampedGaugeChangesKeptSteps(t *testing.T) {
+	var stamped []batch.Increment
+	d := newDashboard(t, func(second int64) []batch.Increment {
+		all := append(constant(second), stamped...)
+		stamped = nil
+		return all
+	})
+	key := series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "stamped"))
+	p := panel{"sum_over_time(stamped[1m])", 30, 15_000}
+	for age := int64(200); age < 400; age += 20 {
+		d.until(max(d.now, now+3_600_000) + 2_000)
+		d.refresh(p, d.now-d.now%p.step)
+		stamped = []batch.Increment{{Key: key, Policy: series.AppendPolicy(nil, &series.DefaultPolicy), Samples: 1, Value: 1,
+			Time: d.now/1000 - age}}
+	}
+	if n := d.count("freshet_query_kept_total", "used"); n < 5 {
+		t.Errorf("%v of 10 answers had kept steps", n)
+	}
+}
+
+// The width of tiles depends on the start of a query. The steps that are evaluated later read the same width, although
+// they alone would read a finer one.
+func TestKeptStepsHaveOneWidth(t *testing.T) {
+	d := newDashboard(t, constant)
+	d.Queryable.store = keepsTiles{d.stores, time.Hour}
+	p := panel{"increase(requests_total[5m])", 350, 15_000} // from before the retention of the finest tiles
+	for range 10 {
+		d.until(max(d.now, now+7_200_000) + 15_000)
+		d.refresh(p, d.now)
+	}
+	if n := d.count("freshet_query_kept_total", "used"); n < 8 {
+		t.Errorf("%v of 10 answers had kept steps", n)
+	}
+}
+
+// keepsTiles is a store that says how long it keeps the finest tiles.
+type keepsTiles struct {
+	Store
+	finest time.Duration
+}
+
+func (k keepsTiles) Retention(store string) time.Duration {
+	if store == tile.Width10s.String() {
+		return k.finest
+	}
+	return k.Store.Retention(store)
+}
