@@ -17,9 +17,13 @@ type Queries struct {
 
 // Query is a query and its costs.
 type Query struct {
-	Text  string      `json:"text"`
-	Hours float64     `json:"hours"` // its time range; 0 for a query at one time
-	Goals QueryGoals  `json:"goals_cpu_ms,omitzero"`
+	Text  string     `json:"text"`
+	Hours float64    `json:"hours"` // its time range; 0 for a query at one time
+	Goals QueryGoals `json:"goals_cpu_ms,omitzero"`
+
+	// Refreshed means that each time the query ends a step later, and may use what the database keeps.
+	Refreshed bool `json:"refreshed,omitempty"`
+
 	Costs []QueryCost `json:"costs"`
 }
 
@@ -36,12 +40,12 @@ type QueryCost struct {
 	Millis []float64 `json:"cpu_ms"`
 }
 
-// Query returns the query with this text, and adds it if there is none.
-func (q *Queries) Query(text string, hours float64, goals QueryGoals) *Query {
-	i := slices.IndexFunc(q.Queries, func(one Query) bool { return one.Text == text })
+// Query returns the query with this text, refreshed or not, and adds it if there is none.
+func (q *Queries) Query(text string, hours float64, refreshed bool, goals QueryGoals) *Query {
+	i := slices.IndexFunc(q.Queries, func(one Query) bool { return one.Text == text && one.Refreshed == refreshed })
 	if i < 0 {
 		i = len(q.Queries)
-		q.Queries = append(q.Queries, Query{Text: text, Hours: hours, Goals: goals})
+		q.Queries = append(q.Queries, Query{Text: text, Hours: hours, Refreshed: refreshed, Goals: goals})
 	}
 	return &q.Queries[i]
 }
@@ -99,7 +103,7 @@ func (r *Results) queries() string {
 	var rows [][]string
 	for i := range q.Queries {
 		one := &q.Queries[i]
-		row := []string{"`" + one.Text + "`", timeRange(one.Hours)}
+		row := []string{"`" + one.Text + "`", one.timeRange()}
 		for _, name := range append(slices.Clone(peers), all...) {
 			row = append(row, ifAny(one.millis(name), significant))
 		}
@@ -111,14 +115,16 @@ func (r *Results) queries() string {
 	return measured(q.Date, q.Machine, q.Versions) + table(head, rows)
 }
 
-func timeRange(hours float64) string {
+func (q *Query) timeRange() string {
 	switch {
-	case hours == 0:
+	case q.Refreshed:
+		return fmt.Sprintf("%.0f h, refreshed", q.Hours)
+	case q.Hours == 0:
 		return "one time"
-	case hours >= 48:
-		return fmt.Sprintf("%.0f days", hours/24)
+	case q.Hours >= 48:
+		return fmt.Sprintf("%.0f days", q.Hours/24)
 	default:
-		return fmt.Sprintf("%.0f h", hours)
+		return fmt.Sprintf("%.0f h", q.Hours)
 	}
 }
 
@@ -130,7 +136,7 @@ func (r *Results) queryGoals() (rows [][]string) {
 		q := &r.Queries.Queries[i]
 		for _, c := range q.Costs {
 			if c.Group == Ours && q.Goals.Most > 0 {
-				rows = append(rows, runsRow("queries", fmt.Sprintf("CPU ms of `%s` over %s", q.Text, timeRange(q.Hours)),
+				rows = append(rows, runsRow("queries", fmt.Sprintf("CPU ms of `%s` over %s", q.Text, q.timeRange()),
 					c.Millis, significant, fmt.Sprintf("at most %.0f, better %.0f", q.Goals.Most, q.Goals.Aim),
 					atMost(q.Goals.Most)))
 			}
