@@ -116,36 +116,42 @@ func callback(raw *rawCache, n *newcomers) tsdb.SeriesLifecycleCallback {
 
 // at returns the stored sample of one series at exactly the time `t`, or nil if there is none.
 func (d *database) at(ctx context.Context, series labels.Labels, t int64) (at *tile.Point, err error) {
-	err = d.read(ctx, series, t, t, func(it chunkenc.Iterator, kind chunkenc.ValueType) {
-		if it.AtT() != t {
-			return
-		}
-		at = &tile.Point{T: t}
-		if kind == chunkenc.ValFloat {
-			_, at.V = it.At()
-		} else {
-			_, at.H = it.AtFloatHistogram(nil)
-		}
+	err = d.read(ctx, series, t, t, func(it chunkenc.Iterator, kind chunkenc.ValueType) bool {
+		x := pointOf(it, kind)
+		at = &x
+		return true
 	})
 	return at, err
 }
 
+// pointOf returns the sample at which an iterator is.
+func pointOf(it chunkenc.Iterator, kind chunkenc.ValueType) (x tile.Point) {
+	if kind == chunkenc.ValFloat {
+		x.T, x.V = it.At()
+	} else {
+		x.T, x.H = it.AtFloatHistogram(nil)
+	}
+	return x
+}
+
 // last returns the time of the newest stored sample of one series. Samples before `from` do not count.
 func (d *database) last(ctx context.Context, series labels.Labels, from int64) (t int64, found bool, err error) {
-	err = d.read(ctx, series, from, math.MaxInt64, func(it chunkenc.Iterator, _ chunkenc.ValueType) {
+	err = d.read(ctx, series, from, math.MaxInt64, func(it chunkenc.Iterator, _ chunkenc.ValueType) bool {
 		t, found = it.AtT(), true
+		return true
 	})
 	return t, found, err
 }
 
-// read calls `fn` at each stored sample of one series from `mint` to `maxt`, in order of time.
+// read calls `fn` at each stored sample of one series from `mint` to `maxt`, in order of time, until `fn` returns
+// false.
 func (d *database) read(ctx context.Context, series labels.Labels, mint, maxt int64,
-	fn func(chunkenc.Iterator, chunkenc.ValueType)) error {
+	fn func(chunkenc.Iterator, chunkenc.ValueType) (more bool)) error {
 	return pagefault.Guard(func() error { return d.readMapped(ctx, series, mint, maxt, fn) })
 }
 
 func (d *database) readMapped(ctx context.Context, series labels.Labels, mint, maxt int64,
-	fn func(chunkenc.Iterator, chunkenc.ValueType)) error {
+	fn func(chunkenc.Iterator, chunkenc.ValueType) (more bool)) error {
 	q, err := d.DB.Querier(mint, maxt)
 	if err != nil {
 		return err
@@ -162,7 +168,9 @@ func (d *database) readMapped(ctx context.Context, series labels.Labels, mint, m
 		}
 		it := set.At().Iterator(nil)
 		for kind := it.Seek(mint); kind != chunkenc.ValNone && it.AtT() <= maxt; kind = it.Next() {
-			fn(it, kind)
+			if !fn(it, kind) {
+				return nil
+			}
 		}
 		if err := it.Err(); err != nil {
 			return err

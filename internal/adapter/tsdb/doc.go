@@ -46,6 +46,7 @@
 //	database.go     an open TSDB
 //	rawcache.go     known series of requests
 //	rawlookup.go    finds known series by the labels as sent
+//	rawpast.go      late samples of a series, and the samples beside them
 //	raworder.go     where a sample lies among the samples of its series
 //	rawexemplar.go  how exemplars are read
 //	rawsent.go      a series of a request, and a sample of it

@@ -17,6 +17,7 @@ type metrics struct {
 	cut       *prometheus.CounterVec
 	stored    *prometheus.CounterVec
 	repeated  *prometheus.CounterVec
+	lateReads *prometheus.CounterVec
 	conflicts *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	failed    *prometheus.CounterVec
@@ -68,6 +69,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		repeated: vec("samples_repeated_total",
 			"Samples that were already stored with the same value, which is a success. Rising: writes are repeated, as after "+
 				"a restart or a lost answer.", "store"),
+		lateReads: vec("late_reads_total",
+			"How often the store was read to find the place of a late sample of a request, which takes some microseconds. "+
+				"Rising as fast as late samples come: more than 131,072 series of one tenant get them.", "store"),
 		conflicts: vec("tile_conflicts_total",
 			"Samples whose time already has another value; the first value stays. Always a bug, because a written tile is "+
 				"final: the log has the series.", "store"),
@@ -94,11 +98,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.failed.WithLabelValues(store)
 	}
 	for _, store := range []string{Raw, Rules} {
-		m.countRaw(store, 0, 0)
+		m.countRaw(store, 0, 0, 0)
 		m.failed.WithLabelValues(store)
 	}
-	reg.MustRegister(m.open, m.broken, m.damaged, m.cut, m.stored, m.repeated, m.conflicts, m.refused, m.failed,
-		m.restored, m.exemplars, m.exemplarsNotKept)
+	reg.MustRegister(m.open, m.broken, m.damaged, m.cut, m.stored, m.repeated, m.lateReads, m.conflicts, m.refused,
+		m.failed, m.restored, m.exemplars, m.exemplarsNotKept)
 	m.sums = map[string]*sums{}
 	for _, kind := range kinds {
 		m.sums[kind] = newSums(kind)
@@ -108,7 +112,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 // countRaw counts a write of requests.
-func (m *metrics) countRaw(store string, stored, repeated int) {
+func (m *metrics) countRaw(store string, stored, repeated, lateReads int) {
+	m.lateReads.WithLabelValues(store).Add(float64(lateReads))
 	m.stored.WithLabelValues(store).Add(float64(stored))
 	m.repeated.WithLabelValues(store).Add(float64(repeated))
 }

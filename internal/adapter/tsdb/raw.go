@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/outcome"
@@ -91,7 +92,7 @@ func (s *Stores) writeRequests(
 	}
 	state.Requests = complete
 	state.Newest = w.bounds.newest
-	s.metrics.countRaw(kind, w.stored, w.repeated)
+	s.metrics.countRaw(kind, w.stored, w.repeated, w.lateReads)
 	return nil
 }
 
@@ -113,6 +114,7 @@ type rawWrite struct {
 	commit rawCommit
 
 	stored, repeated int // counts of samples and histograms
+	lateReads        int // how often the store was read for a late sample
 }
 
 // begin starts a commit.
@@ -120,6 +122,7 @@ func (w *rawWrite) begin() { w.commit.begin(w.known.nextCommit()) }
 
 func (w *rawWrite) writeRequest(r *write.Request) error {
 	w.known.lookup.begin(r)
+	w.known.pasts.begin(r.Arrival)
 	w.bounds.begin(r)
 	if mutant.LocalClock {
 		w.bounds.latest = w.commit.store.now().Add(write.MaxAhead).UnixMilli()
@@ -313,23 +316,19 @@ func (w *rawWrite) commitWaiting(o *rawOrder) error {
 // silently lose a repeat of a sample that waits for the commit, and would let an out-of-order
 // sample replace a stored one.
 func (w *rawWrite) settle(f *rawFound, o *rawOrder, x rawValue) (decided bool, err error) {
-	switch o.place(f.entry, x) {
+	place := o.place(f.entry, x)
+	switch place {
 	case rawRepeat:
 		w.repeat(f, x)
 		return true, nil
 	case rawConflict:
 		w.conflict(f, x, tile.Point{T: x.t, V: math.Float64frombits(f.entry.Bits)})
 		return true, nil
-	case rawLateWaiting:
-		if err := w.commitWaiting(o); err != nil {
-			return false, err
-		}
 	}
-	ls := w.known.lookup.spell(f)
-	there, err := w.commit.db.at(w.commit.ctx, ls, x.t)
+	there, err := w.late(f, o, x.t, place == rawLateWaiting)
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("look for %s at %d: %w", ls, x.t, err)
+		return false, err
 	case there == nil:
 		return false, nil
 	case same(*there, x.point()):
@@ -338,6 +337,45 @@ func (w *rawWrite) settle(f *rawFound, o *rawOrder, x rawValue) (decided bool, e
 		w.conflict(f, x, *there)
 	}
 	return true, nil
+}
+
+// late returns the sample of a series at time t, at which a late sample came, or nil if there is none. `waits` is true
+// if the store alone does not know, because samples of the series wait for the commit.
+func (w *rawWrite) late(f *rawFound, o *rawOrder, t int64, waits bool) (*tile.Point, error) {
+	w.known.pasts.used = w.known.pasts.now
+	past := w.known.pasts.of(f.number, f.entry)
+	if past.covers(t) {
+		return past.at(t), nil
+	}
+	if waits {
+		if err := w.commitWaiting(o); err != nil {
+			return nil, err
+		}
+	}
+	return w.readPast(f, o, t)
+}
+
+// readPast does what late does, from the store, which has all samples of the series. It remembers what follows t.
+func (w *rawWrite) readPast(f *rawFound, o *rawOrder, t int64) (there *tile.Point, err error) {
+	w.lateReads++
+	past := new(rawPast) // of a series that the head does not have, nothing is remembered
+	if f.entry != nil {
+		past = w.known.pasts.place(f.number, f.entry)
+	}
+	past.begin(t, o.last)
+	ls := w.known.lookup.spell(f)
+	err = w.commit.db.read(w.commit.ctx, ls, t, o.last, func(it chunkenc.Iterator, kind chunkenc.ValueType) bool {
+		x := pointOf(it, kind)
+		if x.T == t {
+			there = &x
+		}
+		return past.add(x)
+	})
+	if err != nil {
+		past.begin(t, t-1)
+		return nil, fmt.Errorf("look for %s at %d: %w", ls, t, err)
+	}
+	return there, nil
 }
 
 // repeat counts a sample that the series already has. Such a sample counts as if it were stored now:
@@ -371,7 +409,7 @@ func (w *rawWrite) append(f *rawFound, o *rawOrder, x rawValue) error {
 	if ref != f.entry.Ref {
 		w.known.lookup.learn(f, ref, o.last)
 	}
-	o.appended(f.entry, w.commit.number, x)
+	w.appended(f, o, x)
 	return nil
 }
 
@@ -382,8 +420,16 @@ func (w *rawWrite) appendNew(f *rawFound, o *rawOrder, x rawValue) error {
 		return err
 	}
 	w.known.lookup.learn(f, ref, o.last)
-	o.appended(f.entry, w.commit.number, x)
+	w.appended(f, o, x)
 	return nil
+}
+
+// appended is called for a sample that now waits for the commit.
+func (w *rawWrite) appended(f *rawFound, o *rawOrder, x rawValue) {
+	if f.entry.Past {
+		w.known.pasts.of(f.number, f.entry).appended(x, o.last)
+	}
+	o.appended(f.entry, w.commit.number, x)
 }
 
 // refuse counts a sample that tsdb refused, or would refuse because of its value.

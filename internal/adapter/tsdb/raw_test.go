@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
@@ -28,6 +29,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/recentseries"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/seriescache"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
@@ -330,6 +332,7 @@ func TestAnswersAgreeWithQueries(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		w := newWorld(t)
 		terms := plain
+		rare := 1 + 39*int(seed%2) // in every other run, a series has many floats between its other samples
 		type sent struct {
 			samples []rawSample
 			outcome outcome.Outcome
@@ -348,9 +351,9 @@ func TestAnswersAgreeWithQueries(t *testing.T) {
 						series: []string{"a", "b", "c", "a'", "b'"}[random.IntN(5)],
 						t:      base + 1000*(clock-random.Int64N(1+random.Int64N(3000))),
 						v:      float64(random.IntN(3)),
-						h:      random.IntN(6) == 0,
+						h:      random.IntN(6*rare) == 0,
 					}
-					if random.IntN(10) == 0 {
+					if random.IntN(10*rare) == 0 {
 						s.v = math.Float64frombits(value.StaleNaN)
 					}
 					samples = append(samples, s)
@@ -882,6 +885,82 @@ func TestAFailedCommitTakesNoPlaces(t *testing.T) {
 func headOf(db *database) *tsdb.RangeHead {
 	head := db.Head()
 	return tsdb.NewRangeHead(head, head.MinTime(), head.MaxTime()-time.Hour.Milliseconds())
+}
+
+// A backlog comes in the order of time, beside the present samples of its series. The store is read once for many of
+// its samples, and not once for each.
+func TestABacklogSeldomReadsTheStore(t *testing.T) {
+	w := newWorld(t)
+	w.now = time.UnixMilli(base).Add(time.Hour)
+	terms := plain
+	send := func(second int) {
+		t.Helper()
+		if o := w.writeRaw(&terms, fmt.Sprintf("a@%d=1 b@%d=1", second, second)); o[0].Written.Samples != 2 {
+			t.Fatalf("second %d: %s", second, o[0].Text())
+		}
+	}
+	const n = 4 * pastSamples
+	for i := range n {
+		send(10 * i)
+	}
+	before := 0
+	reads := func() int {
+		all := int(testutil.ToFloat64(w.stores.metrics.lateReads.WithLabelValues(Raw)))
+		defer func() { before = all }()
+		return all - before
+	}
+	for i := range n {
+		send(10*i + 5)
+		send(10 * (n + i))
+	}
+	if got, most := reads(), 2*(n/pastSamples+2); got > most || got == 0 {
+		t.Errorf("the store was read %d times for %d samples between others, want 1 to %d", got, 2*n, most)
+	}
+	for i := range n {
+		send(10*i + 5)
+	}
+	if got, most := reads(), 2*(2*n/pastSamples+2); got > most || got == 0 {
+		t.Errorf("the store was read %d times for %d repeats, want 1 to %d", got, 2*n, most)
+	}
+	for i := n; i < 2*n; i++ {
+		send(10*(n+i) + 10)
+		send(10*(n+i) + 3)
+	}
+	if got := reads(); got > 2 {
+		t.Errorf("the store was read %d times for %d samples of 2 series that are a little late, want at most 2", got, 2*n)
+	}
+	for i := range 2 * pastSamples { // what is not remembered any more is in the store
+		if o := w.writeRaw(&terms, fmt.Sprintf("a@%d=2", 10*(3*n-1-i)+3)); o[0].Refused[outcome.Duplicate].Samples != 1 {
+			t.Fatalf("another value at the time of the late sample before %d others is not refused: %s", i, o[0].Text())
+		}
+	}
+	w.now = w.now.Add(time.Hour)
+	r := requestOf(t, true, &terms, parseRaw(t, "a@5000=1"))
+	r.Arrival += 2 * pastIdle
+	if err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r}); err != nil {
+		t.Fatal(err)
+	}
+	st, _ := w.stores.forWrite("default", Raw)
+	if st.db.raw.pasts.pages != nil {
+		t.Error("the memory for late samples is still there long after the last of them")
+	}
+}
+
+// Two series may have the same place, which then belongs to the later one.
+func TestSeriesTakeEachOthersPlaces(t *testing.T) {
+	var pasts rawPasts
+	var first, second seriescache.Series
+	pasts.place(1, &first).to = 10
+	if p := pasts.of(1, &first); !p.covers(10) {
+		t.Error("nothing is remembered of the first series")
+	}
+	if p := pasts.of(1+pastPage*pastPages, &second); p.covers(10) {
+		t.Error("what is remembered of one series is taken for another one's")
+	}
+	pasts.place(1+pastPage*pastPages, &second)
+	if p := pasts.of(1, &first); p.covers(10) {
+		t.Error("what is remembered of one series is taken for another one's, which was there before")
+	}
 }
 
 // The head drops a series without new samples. It may do so between two samples of a commit, before

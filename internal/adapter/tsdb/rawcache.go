@@ -16,6 +16,7 @@ type rawCache struct {
 	*newcomers
 	mu        sync.Mutex // held through a commit, so that the cache agrees with the database
 	lookup    rawLookup
+	pasts     rawPasts
 	exemplars rawExemplars
 	bound     int64  // Unix milliseconds; a series that is in the head but not in the cache has no newer sample
 	commits   uint32 // number of the last commit
@@ -34,7 +35,10 @@ func newRawCache(n *newcomers) *rawCache {
 }
 
 // forget drops all series from the cache. The database has no sample newer than `maxT`.
-func (c *rawCache) forget(maxT int64) { c.lookup.cache, c.bound = seriescache.New(), maxT }
+func (c *rawCache) forget(maxT int64) {
+	c.lookup.cache, c.bound = seriescache.New(), maxT
+	c.pasts.forget()
+}
 
 // PostDeletion is tsdb's callback.
 func (c *rawCache) PostDeletion(series map[chunks.HeadSeriesRef]labels.Labels) {

@@ -41,6 +41,7 @@ type Series struct {
 	Exact  bool   // there is a sample at LastT; otherwise LastT is an upper bound
 
 	Described bool // its metadata was passed on
+	Past      bool // the caller remembers older samples of the series, too
 }
 
 // spelling is one way to write the labels of a series.
