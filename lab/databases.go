@@ -54,7 +54,11 @@ func writeWorkloads() []writeWorkload {
 			Goals: report.WriteGoals{Seconds: .75, Ratio: .46}}, version: 2, takes: 6 * time.Second},
 		{WriteLoad: report.WriteLoad{ID: "v1-10k", Name: "Remote write 1.0, 10,000 series, 100 samples a request",
 			Series: 10_000, Batch: 100, Rounds: 80,
-			Goals: report.WriteGoals{Seconds: 1.0, Ratio: .30}}, version: 1, takes: 5 * time.Second},
+			Goals: report.WriteGoals{Seconds: 1.0, Aim: .75, Ratio: .30}}, version: 1, takes: 5 * time.Second},
+		{WriteLoad: report.WriteLoad{ID: "v1-late",
+			Name: "Remote write 1.0, 100,000 series, 2,000 samples a request, late", Late: true,
+			Series: 100_000, Batch: 2000, Rounds: 40,
+			Goals: report.WriteGoals{Seconds: 2.0, Aim: 1.0}}, version: 1, takes: 30 * time.Second},
 	}
 }
 
@@ -63,6 +67,13 @@ func (w writeWorkload) config() remoteload.Config {
 	c := remoteload.Standard()
 	c.Version, c.Series, c.Batch = w.version, w.Series, w.Batch
 	c.Begin = time.Now().Add(-writeEnds).UnixMilli() - int64(w.Rounds)*c.Interval
+	return c
+}
+
+// before returns a configuration for the series of another load, with a sample before each of its samples.
+func before(c remoteload.Config) remoteload.Config {
+	c.Name = c.Job()
+	c.Begin -= c.Interval / 2
 	return c
 }
 

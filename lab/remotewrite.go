@@ -112,14 +112,16 @@ func (w writeWorkload) measure(ctx context.Context, d database) (m writeMeasurem
 	if err != nil {
 		return m, fmt.Errorf("start %s: %w", d.name, err)
 	}
-	err = m.during(ctx, p, traffic, w.Rounds)
+	err = m.during(ctx, p, traffic, w)
 	if err := errors.Join(err, p.stop()); err != nil {
 		return m, fmt.Errorf("%s, %s: %w", w.ID, d.name, err)
 	}
 	return m, nil
 }
 
-func (m *writeMeasurement) during(ctx context.Context, p *runningDatabase, traffic *remoteload.Load, rounds int) error {
+func (m *writeMeasurement) during(
+	ctx context.Context, p *runningDatabase, traffic *remoteload.Load, w writeWorkload,
+) error {
 	writer, err := loadgen.NewWriter(loadgen.WriterConfig{URL: p.url + "/api/v1/write", Connections: writeConnections},
 		traffic)
 	if err != nil {
@@ -133,7 +135,7 @@ func (m *writeMeasurement) during(ctx context.Context, p *runningDatabase, traff
 	if err != nil {
 		return err
 	}
-	rest, cpuRest, err := p.write(ctx, writer, rounds-1)
+	rest, cpuRest, err := p.write(ctx, writer, w.Rounds-1)
 	if err != nil {
 		return err
 	}
@@ -151,13 +153,38 @@ func (m *writeMeasurement) during(ctx context.Context, p *runningDatabase, traff
 	}
 	m.perSecond = float64(rest.Written) / rest.Elapsed.Seconds()
 	m.acknowledged = first.Written + rest.Written
-	if m.acknowledged != uint64(rounds*traffic.Series) {
+	if m.acknowledged != uint64(w.Rounds*traffic.Series) {
 		return fmt.Errorf("acknowledged %d of %d samples: %s",
-			m.acknowledged, rounds*traffic.Series, first.Refused+rest.Refused)
+			m.acknowledged, w.Rounds*traffic.Series, first.Refused+rest.Refused)
+	}
+	if w.Late {
+		if err := m.late(ctx, p, traffic.Config, w.Rounds); err != nil {
+			return err
+		}
 	}
 	if err := p.flush(ctx); err != nil {
 		return err
 	}
-	m.found, err = p.find(ctx, traffic.Config, rounds)
+	m.found, err = p.find(ctx, traffic.Config, w.Rounds)
 	return err
+}
+
+// late sends as many samples again, each before one that was sent, and replaces the figures of samples by theirs.
+func (m *writeMeasurement) late(ctx context.Context, p *runningDatabase, sent remoteload.Config, rounds int) error {
+	writer, err := p.writer(before(sent), writeConnections)
+	if err != nil {
+		return err
+	}
+	r, cost, err := p.write(ctx, writer, rounds)
+	if err != nil {
+		return err
+	}
+	if r.Written != uint64(rounds*sent.Series) {
+		return fmt.Errorf("acknowledged %d of %d late samples: %s", r.Written, rounds*sent.Series, r.Refused)
+	}
+	m.acknowledged += r.Written
+	m.seconds = 1e6 * cost.Seconds() / float64(r.Sent.Samples)
+	m.p50, m.p99 = r.Latency.Quantile(.5), r.Latency.Quantile(.99)
+	m.perSecond = float64(r.Written) / r.Elapsed.Seconds()
+	return nil
 }

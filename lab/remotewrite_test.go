@@ -23,14 +23,18 @@ func TestRemoteWriteRun(t *testing.T) {
 	broken.start = func(context.Context, string) (*runningDatabase, error) { return nil, errors.New("no such library") }
 
 	part := new(report.RemoteWrite)
-	for version, id := range map[int]string{1: "one", 2: "two"} {
-		w := writeWorkload{version: version, WriteLoad: report.WriteLoad{ID: id, Series: 500, Batch: 150, Rounds: 4}}
+	for id, version := range map[string]int{"one": 1, "two": 2, "late": 1} {
+		load := report.WriteLoad{ID: id, Series: 500, Batch: 150, Rounds: 4, Late: id == "late"}
+		if load.Late {
+			load.Rounds = 2
+		}
+		w := writeWorkload{version: version, WriteLoad: load}
 		if err := l.progress.run(t.Context(), l.writeSteps(part, 0, w, []database{peer, old, broken, ours})); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(part.Loads) != 2 {
-		t.Fatalf("the results have %d loads, want 2", len(part.Loads))
+	if len(part.Loads) != 3 {
+		t.Fatalf("the results have %d loads, want 3", len(part.Loads))
 	}
 	for _, load := range part.Loads {
 		var names []string
@@ -48,7 +52,7 @@ func TestRemoteWriteRun(t *testing.T) {
 				t.Errorf("%s, %s: figures are missing: %+v", load.ID, c.Name, c)
 			}
 		}
-		want := map[string]string{"one": "a peer, an old peer, Freshet",
+		want := map[string]string{"one": "a peer, an old peer, Freshet", "late": "a peer, an old peer, Freshet",
 			"two": "a peer, an old peer, does not understand version 2.0, Freshet"}[load.ID]
 		if got := strings.Join(names, ", "); got != want {
 			t.Errorf("%s has %s, want %s", load.ID, got, want)
@@ -58,7 +62,7 @@ func TestRemoteWriteRun(t *testing.T) {
 				peer.Ratio[0])
 		}
 	}
-	if left := strings.Join(l.results.LeftOut, "\n"); len(l.results.LeftOut) != 2 ||
+	if left := strings.Join(l.results.LeftOut, "\n"); len(l.results.LeftOut) != 3 ||
 		!strings.Contains(left, "start a broken peer: no such library") {
 		t.Errorf("left out %q", left)
 	}

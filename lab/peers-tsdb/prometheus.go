@@ -13,9 +13,9 @@ var prometheus = Peer{
 	flags: []string{"-tags", "remove_all_sd"},
 	command: func(at place) ([]string, error) {
 		config := filepath.Join(at.dir, "prometheus.yml")
-		var settings string
+		settings := "storage: {tsdb: {out_of_order_time_window: 30m}}\n" // as in Freshet
 		if at.rules != "" {
-			settings = fmt.Sprintf("rule_files: [%q]\n", at.rules)
+			settings += fmt.Sprintf("rule_files: [%q]\n", at.rules)
 		}
 		return []string{at.program, "--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(at.dir, "data"),
 				"--web.listen-address=" + at.address, "--web.enable-remote-write-receiver", "--log.level=warn"},

@@ -129,7 +129,7 @@ func BenchmarkLate(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		shift int64
-	}{{"between", 7_500}, {"repeats", 0}} {
+	}{{"between", -7_500}, {"repeats", 0}} {
 		b.Run(c.name, func(b *testing.B) {
 			const rounds = 40
 			w := newWorld(b)
