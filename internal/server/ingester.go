@@ -19,6 +19,7 @@ func (s *server) openIngester() (err error) {
 	if s.stores, err = tsdb.Open(s.config.Store, s.config.DataDir, time.Now, s.registry, s.logger); err != nil {
 		return err
 	}
+	s.stores.InBoot(boot())
 	s.tenants = tenants.NewGate(s.config.Store.MaxTenants)
 	s.tenants.Restore(s.stores.Tenants()...)
 	if err := s.openEventLog(); err != nil {
@@ -90,6 +91,9 @@ func (s *server) tendStores(ctx context.Context) error {
 		}
 	}
 }
+
+// saveHeads saves the heads of the stores every few minutes, until ctx is done.
+func (s *server) saveHeads(ctx context.Context) error { return s.stores.SaveHeads(ctx) }
 
 // refuseDeletion answers Prometheus' routes that delete samples in the stores. The nodes of a cluster have the same
 // samples because everything comes to them through the log, in the same order. A deletion on one node alone would part

@@ -37,6 +37,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Part: run.Part{Name: "aggregator", Run: s.runWindows}},
 		{Part: run.Part{Name: "ingester", Run: s.runIngester, After: s.opening.opened}, role: settings.RoleIngester},
 		{Part: run.Part{Name: "stores", Run: s.tendStores, After: s.opening.opened}, role: settings.RoleIngester},
+		{Part: run.Part{Name: "saved heads", Run: s.saveHeads, After: s.readied}, role: settings.RoleIngester},
 		{Part: run.Part{Name: "scrub", Run: s.runScrub, After: s.readied}, role: settings.RoleIngester,
 			absent: s.config.Store.Scrub == 0},
 		{Part: run.Part{Name: "restart", Run: s.replaceImage}},

@@ -115,6 +115,9 @@ func (s *server) prepareRestart(ctx context.Context) error {
 	if err := checkProgram(ctx, path, os.Args[1:]); err != nil {
 		return err
 	}
+	if s.stores != nil {
+		s.stores.SaveHeadsNow(ctx) // the next image opens them
+	}
 	s.reloader.mu.Lock() // blocks reloads until leave has listed the sockets, since a reload could add some
 	defer s.reloader.mu.Unlock()
 	if err := s.checkRoom(); err != nil {

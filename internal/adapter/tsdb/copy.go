@@ -198,18 +198,6 @@ func (l *linker) blocks() error {
 	return nil
 }
 
-// namesIn returns the names in a directory, ascending. There are none if the directory does not exist.
-func namesIn(dir string) (names []string, err error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names, err
-}
-
 // tree links a file, or all files of a directory.
 func (l *linker) tree(name string) error {
 	return filepath.WalkDir(filepath.Join(l.from, filepath.FromSlash(name)),

@@ -192,9 +192,9 @@ func examineCheckpoint(dir string) error {
 	return nil
 }
 
-// readLog reads the log of in-order samples. It returns errors of the disk, which tsdb would take for
+// readLog reads the log of in-order samples from a segment on. It returns errors of the disk, which tsdb would take for
 // damage. Afterwards the log is in the page cache, so tsdb's replay reads nothing from the disk.
-func readLog(dir string) error {
+func readLog(dir string, from int) error {
 	wal := filepath.Join(dir, "wal")
 	found, err := segmentsOf(wal)
 	if err != nil {
@@ -202,6 +202,9 @@ func readLog(dir string) error {
 	}
 	page := make([]byte, 1<<20)
 	for _, number := range found.numbers {
+		if number < from {
+			continue
+		}
 		f, err := os.Open(segmentPath(wal, number))
 		if err != nil {
 			return err
@@ -341,4 +344,30 @@ func wayOut(dir string, cause error) string {
 	}
 	return fmt.Sprintf("move the file that the cause names out of %s. Or move all of %s away: then all samples in that "+
 		"directory that are in no block are lost, at most those of three hours", dir, filepath.Join(dir, "wal"))
+}
+
+// namesIn returns the names in a directory, ascending. There are none if the directory does not exist.
+func namesIn(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// walBytes returns the size of the log of a database before it opens.
+func walBytes(dir string) (n int64) {
+	entries, err := os.ReadDir(filepath.Join(dir, "wal"))
+	if err != nil {
+		return 0 // no log yet
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && !e.IsDir() {
+			n += info.Size()
+		}
+	}
+	return n
 }

@@ -2,14 +2,19 @@ package tsdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"path/filepath"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/tsdb/wlog"
 
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/pagefault"
@@ -22,9 +27,37 @@ type database struct {
 	openMaxT   int64       // Unix milliseconds; no sample was newer when the database opened
 	raw        *rawCache   // nil if the database keeps tiles
 	references *references // references to the series of tiles
+	numbers    numbering
+
+	savesAtClose bool // tsdb saves the head when it closes
 
 	exemplars exemplarRoom
 }
+
+// numbering is what is known of the numbers that the head of an open database has given to series.
+type numbering struct {
+	highest atomic.Uint64 // number of a series that began since the opening; see the method readNumbers
+
+	// The opening read the log from the segment `from` to the one before `end`.
+	from, end int
+
+	mu      sync.Mutex
+	read    bool // see the method readNumbers
+	several bool // the log at the opening had several numbers for one series
+}
+
+// raise makes `highest` at least as high as a number that the head has given to a series.
+func (n *numbering) raise(number chunks.HeadSeriesRef) {
+	for {
+		now := n.highest.Load()
+		if uint64(number) <= now || n.highest.CompareAndSwap(now, uint64(number)) {
+			return
+		}
+	}
+}
+
+// now returns the highest number of a series, as far as it is known.
+func (n *numbering) now() chunks.HeadSeriesRef { return chunks.HeadSeriesRef(n.highest.Load()) }
 
 // openDatabase opens a database of raw samples if `raw` is an empty cache, and of tiles if `raw` is
 // nil. If `tells` is not nil, tsdb's callbacks report new series to it.
@@ -53,6 +86,10 @@ func openDatabase(
 		tells.open.Store(true)
 	}
 	d.openMaxT = d.maxT()
+	d.numbers.from = -1
+	if _, d.numbers.end, err = wlog.Segments(filepath.Join(dir, "wal")); err != nil { // tsdb has just begun the last one
+		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), d.close())
+	}
 	if raw != nil {
 		raw.forget(d.openMaxT)
 	}

@@ -17,6 +17,7 @@
 //	copy.go         copies of all files, from which another node is filled
 //	snapshot.go     copies and their check
 //	compact.go      compactions by hand, for simulations
+//	heads.go        saves the heads of open stores
 //	rawstate.go     State
 //	sync.go         makes written data survive a power loss
 //	history.go      imports blocks, and removes them
@@ -34,15 +35,20 @@
 //	blockmeta.go    copies of the metadata of blocks
 //	hurt.go         damage in the files of an open store
 //	store.go        one database, its users and its commits
+//	savehead.go     saves the head of a store
 //	logsync.go      syncs the logs before each acknowledgement
 //	renumber.go     late samples of a series that has several numbers
+//	savedhead.go    the saved head of a closed store
+//	headnumbers.go  numbers that the head has given to series
 //	numbers.go      late samples on disk, and the numbers of series
 //	headcheck.go    damage in chunks of the head
 //	logcheck.go     damage in the files of a closed store, which tsdb would repair
+//	headnote.go     what a saved head needs of the other files of its store
 //	ends.go         where the logs of a store ended at its last sync
 //	unsynced.go     files whose sync failed
 //	historyparts.go parts of imported blocks, and blocks that are removed
 //	damage.go       what can be wrong with a store's files
+//	headparts.go    parts of a head that tsdb does not export
 //	database.go     an open TSDB
 //	rawcache.go     known series of requests
 //	rawlookup.go    finds known series by the labels as sent

@@ -71,13 +71,15 @@ func (e *ends) append(b []byte) []byte {
 	b = append(append(b, endsMagic...), endsVersion)
 	b = append(binary.AppendUvarint(b, uint64(len(e.boot))), e.boot...)
 	b = binary.AppendUvarint(b, e.requests)
-	for _, l := range []logEnd{e.wal, e.wbl} {
-		b = binary.AppendUvarint(b, uint64(l.checkpoint+1))
-		b = binary.AppendUvarint(b, uint64(l.segment+1))
-		b = binary.AppendUvarint(b, uint64(l.size))
-		b = binary.LittleEndian.AppendUint32(b, l.tail)
-	}
+	b = e.wbl.append(e.wal.append(b))
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[from:], castagnoli))
+}
+
+func (e logEnd) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(e.checkpoint+1))
+	b = binary.AppendUvarint(b, uint64(e.segment+1))
+	b = binary.AppendUvarint(b, uint64(e.size))
+	return binary.LittleEndian.AppendUint32(b, e.tail)
 }
 
 // parse reads the bytes of the file. Each value has only one valid encoding.
@@ -193,16 +195,16 @@ func endOf(log string) (logEnd, error) {
 		}
 		if info.Size() > 0 {
 			e.segment, e.size = n, info.Size()
-			e.tail, err = tailOf(log, n, e.size)
+			e.tail, err = tailOf(segmentPath(log, n), e.size)
 			break
 		}
 	}
 	return e, err
 }
 
-// tailOf returns the checksum of the last bytes of a segment in front of an offset.
-func tailOf(log string, segment int, offset int64) (uint32, error) {
-	f, err := os.Open(segmentPath(log, segment))
+// tailOf returns the checksum of the last bytes of a file in front of an offset.
+func tailOf(path string, offset int64) (uint32, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return 0, err
 	}
@@ -226,7 +228,7 @@ func (e logEnd) fits(log string) (bool, error) {
 	case e.segment < 0, len(all.numbers) == 0, all.numbers[0] > e.segment:
 		return true, nil
 	}
-	tail, err := tailOf(log, e.segment, e.size)
+	tail, err := tailOf(segmentPath(log, e.segment), e.size)
 	if errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

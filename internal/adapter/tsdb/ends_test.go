@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write testdata/ends")
+var update = flag.Bool("update", false, "write testdata/ends and testdata/headnote")
 
 func goldenEnds() ends {
 	return ends{boot: "e1b0a29c", requests: 300,

@@ -1,10 +1,12 @@
 package tsdb
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -31,6 +33,7 @@ const (
 	headFileHeader  = 8
 	headChunkHeader = 8 + 8 + 8 + 1 // the series, the first and the last time, and the encoding
 	maxLengthBytes  = 5
+	mostChunkBytes  = 128 << 20 // no file is larger
 )
 
 var errHeadChunk = errors.New("a chunk of the head does not have its checksum")
@@ -76,6 +79,37 @@ func headChunkEnd(rest []byte) int {
 		return end
 	}
 	return 0
+}
+
+// endOfChunks returns where the last chunk in a file ends. It reads no chunk, only their lengths.
+func endOfChunks(path string) (end int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	r := bufio.NewReaderSize(f, 64<<10)
+	if _, err := r.Discard(headFileHeader); err != nil {
+		return 0, err
+	}
+	for end = headFileHeader; ; {
+		head, err := r.Peek(headChunkHeader + maxLengthBytes)
+		if err != nil && err != io.EOF {
+			return 0, err
+		}
+		if len(head) < headChunkHeader+maxLengthBytes || zeros(head[:headChunkHeader]) {
+			return end, nil
+		}
+		data, n := binary.Uvarint(head[headChunkHeader:])
+		size := headChunkHeader + n + int(data) + 4
+		if n <= 0 || data > mostChunkBytes {
+			return 0, &damageError{path, end, errHeadChunk}
+		}
+		if _, err := r.Discard(size); err != nil {
+			return 0, err
+		}
+		end += int64(size)
+	}
 }
 
 func zeros(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }

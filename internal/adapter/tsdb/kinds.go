@@ -34,3 +34,5 @@ func (s *store) queue() string { return write.QueueOf(s.tenant, s.kind == Rules)
 // ErrClosed means that the store takes no reads or writes: for a moment after a failed write or sync,
 // and for good after Close. Nothing was written.
 var ErrClosed = errors.New("store is closed")
+
+var errDamaged = errors.New("another write at the same time failed")

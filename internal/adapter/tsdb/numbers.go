@@ -32,6 +32,7 @@ type lateFiles struct {
 	markers map[record.RefMmapMarker]bool // in the log
 	there   map[record.RefMmapMarker]bool // markers whose chunk is in a file
 	logged  int                           // samples in the log
+	several bool                          // a series in the log has several numbers, or lacks a chunk: see renumber
 	chunked int                           // late samples in chunk files
 }
 
@@ -160,12 +161,12 @@ func removeChunks(dir string) error {
 }
 
 // givesAgain reports whether an open database, to which nothing was written yet, would give the number
-// `used`, or a lower one, to a new series.
-func givesAgain(dir string, head *tsdb.Head, used chunks.HeadSeriesRef) (bool, error) {
+// `used`, or a lower one, to a new series. `read` are the parts of the log that the opening has read.
+func givesAgain(read []wlog.SegmentRange, head *tsdb.Head, used chunks.HeadSeriesRef) (bool, error) {
 	if used == 0 || used <= headNumber(head) {
 		return false, nil
 	}
-	logged, err := logNumber(dir)
+	logged, err := logNumber(read)
 	return used > logged, err
 }
 
@@ -187,27 +188,31 @@ func headNumber(head *tsdb.Head) (highest chunks.HeadSeriesRef) {
 	return highest
 }
 
-// logNumber returns the highest number that tsdb finds in its log; 0 for none.
-func logNumber(dir string) (highest chunks.HeadSeriesRef, err error) {
+// logNumber returns the highest number that tsdb finds in these parts of its log; 0 for none.
+func logNumber(ranges []wlog.SegmentRange) (highest chunks.HeadSeriesRef, err error) {
 	decoder := record.NewDecoder(nil, slog.New(slog.DiscardHandler))
-	var series []record.RefSeries
-	var stones []tombstones.Stone
-	err = eachRecord(func(rec []byte) (err error) {
-		switch decoder.Type(rec) {
-		case record.Series:
-			series, err = decoder.Series(rec, series[:0])
-			for _, s := range series {
-				highest = max(highest, s.Ref)
-			}
-		case record.Tombstones:
-			stones, err = decoder.Tombstones(rec, stones[:0])
-			for _, s := range stones {
-				highest = max(highest, chunks.HeadSeriesRef(s.Ref))
-			}
+	err = eachRecord(func(rec []byte) error {
+		series, stones, err := numbersIn(&decoder, rec)
+		for _, s := range series {
+			highest = max(highest, s.Ref)
+		}
+		for _, s := range stones {
+			highest = max(highest, chunks.HeadSeriesRef(s.Ref))
 		}
 		return err
-	}, walRanges(dir)...)
+	}, ranges...)
 	return highest, err
+}
+
+// numbersIn returns the series and the deletions of a record.
+func numbersIn(decoder *record.Decoder, rec []byte) (series []record.RefSeries, stones []tombstones.Stone, err error) {
+	switch decoder.Type(rec) {
+	case record.Series:
+		series, err = decoder.Series(rec, nil)
+	case record.Tombstones:
+		stones, err = decoder.Tombstones(rec, nil)
+	}
+	return series, stones, err
 }
 
 // walRanges returns the segments of the log that an opening of a closed database reads.

@@ -176,11 +176,24 @@ func (s *store) open() {
 // already have, openFiles returns that number as `used`, otherwise 0. `cut` is how many bytes tsdb's
 // repair removed from the logs.
 func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeriesRef, cut int64, err error) {
-	if err := cmp.Or(s.unreadable, examine(s.dir), s.readMetas(), s.readLogs(), s.beginEnds()); err != nil {
+	head := s.headToOpen()
+	if err := cmp.Or(s.unreadable, examine(s.dir), s.readMetas(), s.readLogs(head), s.beginEnds()); err != nil {
 		return nil, 0, 0, err
 	}
-	if used, err = renumber(s.dir, with.WALCompression); err != nil {
+	late, err := renumber(s.dir, with.WALCompression)
+	if err != nil {
 		return nil, 0, 0, fmt.Errorf("open %s: %w", s.dir, err)
+	}
+	if head != nil && head.contradicts(s.dir, &late) {
+		s.dropHead(errors.New("late samples or chunks do not fit to it"))
+		if head, err = nil, s.readLogs(nil); err != nil {
+			return nil, 0, 0, err
+		}
+	}
+	used, read := late.highest, walRanges(s.dir)
+	if head != nil {
+		used, read = max(used, head.highest), head.ranges(s.dir)
+		with.EnableMemorySnapshotOnShutdown = true // this is also tsdb's setting for reading a saved head
 	}
 	s.fitEnds()
 	tells := s.newcomers()
@@ -198,7 +211,11 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 	if err != nil {
 		return nil, 0, cut, err
 	}
-	switch again, err := givesAgain(s.dir, db.Head(), used); {
+	if head != nil {
+		db.numbers.from, db.savesAtClose = head.segment, true
+		db.numbers.raise(head.highest)
+	}
+	switch again, err := givesAgain(read, db.Head(), used); {
 	case err != nil:
 		return nil, 0, cut, errors.Join(fmt.Errorf("open %s: %w", s.dir, err), db.close())
 	case again:
@@ -229,12 +246,30 @@ func (s *store) unreadableBlock(cause error) error {
 	return fmt.Errorf("%w; the next start of the process tries again", cause)
 }
 
-// readLogs reads the logs before tsdb does. tsdb would treat errors of the disk like damage.
-func (s *store) readLogs() error {
-	if s.others.Load() {
+// readLogs reads the logs before tsdb does. tsdb would treat errors of the disk like damage. With a saved head, tsdb
+// does not read the beginning of the log.
+func (s *store) readLogs(head *headNote) error {
+	switch {
+	case s.others.Load():
 		return s.checkLogs()
+	case head != nil:
+		return readLog(s.dir, head.segment)
 	}
-	return cmp.Or(examineCheckpoint(s.dir), readLog(s.dir))
+	return cmp.Or(examineCheckpoint(s.dir), readLog(s.dir, 0))
+}
+
+// headToOpen returns the note of the saved head with which the database can open, nil for none. It removes all others.
+func (s *store) headToOpen() *headNote {
+	head, why := findHead(s.dir, s.savedHeads.boot)
+	if why != nil {
+		s.dropHead(why)
+		return nil
+	}
+	if err := keepHead(s.dir, head); err != nil {
+		s.logger.Warn("an old saved head cannot be removed", "err", err)
+		return nil
+	}
+	return head
 }
 
 // readMetas reads the metadata of all blocks before tsdb does. tsdb would trust damaged metadata, or leave out the
@@ -307,20 +342,6 @@ func (s *store) tryBroken(ctx context.Context) {
 // largeWAL is the size of a log, in bytes, from which a database opens with stripes for many
 // series. Such a log may have many series, and the database would soon have to be opened again.
 const largeWAL = 4 << 20
-
-// walBytes returns the size of the log of a database before it opens.
-func walBytes(dir string) (n int64) {
-	entries, err := os.ReadDir(filepath.Join(dir, "wal"))
-	if err != nil {
-		return 0 // no log yet
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && !e.IsDir() {
-			n += info.Size()
-		}
-	}
-	return n
-}
 
 // look checks an open store for faults that came after the opening. The store's directory may have been
 // removed or replaced, so that samples go into open files that no later process finds. Or the store's

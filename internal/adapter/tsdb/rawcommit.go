@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunks"
 )
 
 // rawCommit gathers samples and exemplars. Until they are committed, no query sees them.
@@ -31,10 +32,18 @@ func (c *rawCommit) add(ref uint64, ls labels.Labels, x rawValue) (uint64, error
 	c.oldest = min(c.oldest, x.t)
 	if x.isFloat() {
 		got, err := c.app.Append(storage.SeriesRef(ref), ls, x.t, x.v)
-		return uint64(got), err
+		return c.note(ref, got), err
 	}
 	got, err := c.app.AppendHistogram(storage.SeriesRef(ref), ls, x.t, x.h.integer, x.h.float)
-	return uint64(got), err
+	return c.note(ref, got), err
+}
+
+// note notes the number of a series, if it may be new.
+func (c *rawCommit) note(ref uint64, got storage.SeriesRef) uint64 {
+	if uint64(got) != ref {
+		c.db.numbers.raise(chunks.HeadSeriesRef(got))
+	}
+	return uint64(got)
 }
 
 // addExemplar adds an exemplar to a series of the head, and reports whether it is kept.

@@ -38,60 +38,60 @@ import (
 // their series. It also removes the markers of series with several numbers, and the markers of series
 // with a missing chunk, so that the opening reads all their late samples from the log. Some of these
 // samples may be in chunks, too: queries and compactions take each sample once. renumber returns the
-// highest number in the log of late samples and in the chunk files; 0 for none.
+// contents of the log of late samples and of the chunk files.
 //
 // Each opening makes new chunks of the late samples without markers, until a compaction takes these
 // samples. Once most of the chunks are copies, renumber removes the chunk files.
 //
 // renumber replaces one segment at a time, by a rename. If the process dies, the next opening
 // replaces the remaining segments.
-func renumber(dir string, compress compression.Type) (highest chunks.HeadSeriesRef, err error) {
+func renumber(dir string, compress compression.Type) (late lateFiles, err error) {
 	temporary := filepath.Join(dir, "wbl.new")
 	for _, left := range []string{temporary, filepath.Join(dir, oldChunks)} { // left by a process that died
 		if err := os.RemoveAll(left); err != nil {
-			return 0, err
+			return late, err
 		}
 	}
-	late, err := readLate(dir)
+	late, err = readLate(dir)
 	if err != nil {
-		return 0, err
+		return late, err
 	}
 	segments, err := filledSegments(filepath.Join(dir, "wbl"))
 	if err != nil || len(segments) == 0 {
-		return late.highest, err
+		return late, err
 	}
 	if late.chunked > mostCopies*late.logged+spareCopies {
 		clear(late.there)
 		if err := removeChunks(dir); err != nil {
-			return 0, err
+			return late, err
 		}
 	}
 	kept, err := keptNumbers(dir)
 	if err != nil {
-		return 0, err
+		return late, err
 	}
 	for m := range late.markers {
 		if _, several := kept[m.Ref]; !several && !late.there[m] {
 			kept[m.Ref] = m.Ref
 		}
 	}
-	if len(kept) == 0 {
-		return late.highest, nil
+	if late.several = len(kept) > 0; !late.several {
+		return late, nil
 	}
 	for _, path := range segments {
 		changes, err := kept.changes(path)
 		if err != nil { // tsdb's repair cuts a damaged log here, and the database is opened again
-			return late.highest, environment(err)
+			return late, environment(err)
 		}
 		if !changes {
 			continue
 		}
 		err = kept.write(path, temporary, compress)
 		if err := errors.Join(err, os.RemoveAll(temporary)); err != nil {
-			return 0, err
+			return late, err
 		}
 	}
-	return late.highest, nil
+	return late, nil
 }
 
 const (

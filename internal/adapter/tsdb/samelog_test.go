@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -140,6 +141,7 @@ type life struct {
 	states   []map[string][]byte // states[i] is the saved state after i entries; nil inside a commit
 	full     bool                // the tenant with a limit had no room for a series, and still has none
 	did      map[string]int
+	saves    *rand.Rand
 
 	// These fields are only for a member of a group, which survives power losses.
 	group  bool
@@ -162,7 +164,7 @@ func liveWith(t testing.TB, seed uint64, window time.Duration, log []*entry, ref
 	l := &life{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 2)), log: log, did: map[string]int{}, fails: seed != 0,
 		outcomes: make([]outcome.Outcome, len(log)), states: make([]map[string][]byte, len(log)+1),
 		state: map[string]*write.State{}, group: seed%2 == 1, torn: rand.New(rand.NewPCG(seed, 3)),
-		synced: map[string]int64{}}
+		synced: map[string]int64{}, saves: rand.New(rand.NewPCG(seed, 4))}
 	l.close()
 	l.cfg.OutOfOrder = window
 	l.start()
@@ -177,6 +179,9 @@ func liveWith(t testing.TB, seed uint64, window time.Duration, log []*entry, ref
 			n += l.rnd.IntN(6)
 		}
 		done = l.commit(done, n)
+		if l.saves.IntN(8) == 0 {
+			l.stores.SaveHeadsNow(t.Context())
+		}
 		switch l.rnd.IntN(25) {
 		case 0:
 			l.did["reopened"]++
@@ -236,7 +241,11 @@ func (l *life) commit(from, n int) int {
 		if l.state[tenant] == nil {
 			l.state[tenant] = new(write.State)
 		}
-		l.database(tenant).DisableCompactions() // the method compact runs compactions at known moments
+		db := l.database(tenant)
+		db.DisableCompactions() // the method compact runs compactions at known moments
+		if db.savesAtClose {
+			l.did["used a saved head"]++
+		}
 		if l.fails && l.rnd.IntN(8) == 0 {
 			saved := l.state[tenant].Append(nil)
 			canceled, cancel := context.WithCancel(l.t.Context())
@@ -324,6 +333,39 @@ func (l *life) die() {
 	}
 	l.close()
 	l.dir = dir
+	for _, tenant := range []string{"one", "two"} {
+		l.hurtHead(filepath.Join(dir, "tsdb", tenant, Raw))
+	}
+}
+
+// hurtHead does to a saved head what a kill while it is being saved does, or a bad disk.
+func (l *life) hurtHead(dir string) {
+	n, found, err := readHeadNote(dir)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if !found {
+		return
+	}
+	l.did["killed after a head was saved"]++
+	file := filepath.Join(savedHead(dir, n.segment, n.offset), "00000000")
+	switch l.saves.IntN(10) {
+	case 0:
+		err = os.Remove(filepath.Join(dir, headNoteFile))
+	case 1:
+		err = os.Remove(file)
+	case 2:
+		var b []byte
+		if b, err = os.ReadFile(file); err == nil {
+			b[l.saves.IntN(len(b))] ^= 1 << l.saves.IntN(8)
+			err = os.WriteFile(file, b, 0o640)
+		}
+	case 3:
+		err = os.Truncate(file, l.saves.Int64N(n.bytes))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // another saved head may have taken its place
+		l.t.Fatal(err)
+	}
 }
 
 // fill moves the life to another machine, which gets a copy of the stores.
@@ -338,6 +380,8 @@ func (l *life) fill() {
 // start starts a process in the present state.
 func (l *life) start() {
 	l.open()
+	l.stores.InBoot(fmt.Sprint("boot", l.boot))
+	l.stores.heads.least = 0
 	if l.group {
 		requests := map[string]uint64{}
 		for tenant, state := range l.state {
@@ -510,7 +554,7 @@ func TestTheSameLogGivesTheSameStores(t *testing.T) {
 	})
 	t.Logf("%d seeds: %v, refused %v", len(seeds), did, reasons)
 	for _, what := range []string{"reopened", "closed while idle", "blocks written", "killed", "entries replayed",
-		"room again", "failed", "power losses"} {
+		"room again", "failed", "power losses", "killed after a head was saved", "used a saved head"} {
 		if did[what] < len(seeds)/2 {
 			t.Errorf("%d times %q in all lives: too few for the test to show anything", did[what], what)
 		}

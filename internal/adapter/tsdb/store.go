@@ -45,6 +45,7 @@ type store struct {
 	restored    prometheus.Counter // files with metadata of blocks, of all stores
 	logs        logSync
 	ends        keptEnds
+	savedHeads  *heads
 
 	// unreadable says which block could not be read when tsdb opened it, which left tsdb's lock of the directory held. It
 	// is used only by the method openFiles.
@@ -132,6 +133,14 @@ func (s *store) release() {
 	s.let()
 }
 
+// leave does what release does for work that does not count as use.
+func (s *store) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users--
+	s.let()
+}
+
 // let is called when a user of the database has gone. After the last user, let wakes the goroutines that
 // wait until the database has no user. The caller holds s.mu.
 func (s *store) let() {
@@ -140,8 +149,6 @@ func (s *store) let() {
 		s.idle = nil
 	}
 }
-
-var errDamaged = errors.New("another write at the same time failed")
 
 // commit writes the samples in `app`, if any. None of them changes an answer about a time before `oldest`. Afterwards
 // the logs have all of the first `requests` requests of the tenant; `requests` is 0 if a request is not complete.
@@ -242,7 +249,7 @@ func (s *store) shut() error {
 	if s.db == nil {
 		return nil
 	}
-	err := s.db.close()
+	err := s.closeDatabase(s.db)
 	s.db = nil
 	s.opened.Dec()
 	return err

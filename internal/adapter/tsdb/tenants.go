@@ -37,6 +37,7 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			fsync:       func(path string) error { return s.fsync(path) },
 			syncCommits: s.cfg.WALFsync == FsyncCommit,
 			restored:    s.metrics.restored,
+			savedHeads:  &s.heads,
 		}
 	}
 	if s.inGroup {

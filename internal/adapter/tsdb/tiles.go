@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunks"
 
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -130,6 +131,7 @@ func (w *tileWrite) add(ctx context.Context, i int) error {
 		return nil
 	}
 	if got != ref.ref { // the series was new to the head
+		w.db.numbers.raise(chunks.HeadSeriesRef(got))
 		w.db.references.touch(got)
 		ref.ref = got
 	}

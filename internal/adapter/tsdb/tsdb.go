@@ -38,6 +38,7 @@ type Stores struct {
 	others   atomic.Bool       // see NeverRepair
 	warming  progress
 	noted    noted
+	heads    heads
 	*scrub
 
 	mu      sync.Mutex
@@ -69,6 +70,7 @@ func Open(
 		syncTime: syncTime,
 		tenants:  map[string]map[string]*store{},
 		scrub:    newScrub(reg),
+		heads:    newHeads(reg),
 	}
 	s.note = s.noteOpened
 	if err := os.MkdirAll(s.dir, 0o777); err != nil {

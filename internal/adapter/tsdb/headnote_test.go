@@ -1,0 +1,59 @@
+package tsdb
+
+import (
+	"bytes"
+	"encoding/hex"
+	"os"
+	"slices"
+	"testing"
+)
+
+func goldenHeadNote() headNote {
+	return headNote{boot: "e1b0a29c", segment: 7, offset: 65_536, before: 1000, highest: 1001, bytes: 400_000_000,
+		log:    logEnd{checkpoint: 4, segment: 7, size: 70_000, tail: 0x01020304},
+		chunks: logEnd{checkpoint: -1, segment: 3, size: 5000, tail: 0x05060708}, sum: 0x090a0b0c}
+}
+
+// All later versions must read the file in testdata.
+func TestGoldenHeadNote(t *testing.T) {
+	const file = "testdata/headnote"
+	want := goldenHeadNote()
+	saved := want.append(nil)
+	if *update {
+		if err := os.WriteFile(file, []byte(hex.Dump(saved)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || hex.Dump(saved) != string(text) {
+		t.Errorf("error %v; saved as\n%swant\n%s", err, hex.Dump(saved), text)
+	}
+	var got headNote
+	if err := got.parse(saved); err != nil || got != want {
+		t.Errorf("read %+v, want %+v; error %v", got, want, err)
+	}
+	for i := range saved {
+		if err := got.parse(saved[:i]); err == nil {
+			t.Errorf("parse accepts the first %d of %d bytes", i, len(saved))
+		}
+		changed := slices.Clone(saved)
+		changed[i] ^= 1
+		if err := got.parse(changed); err == nil {
+			t.Errorf("parse accepts a file whose byte %d was changed", i)
+		}
+	}
+}
+
+// FuzzHeadNote: each value of headNote has exactly one valid encoding.
+func FuzzHeadNote(f *testing.F) {
+	golden := goldenHeadNote()
+	f.Add(golden.append(nil))
+	f.Add((&headNote{}).append(nil))
+	f.Add([]byte(headNoteMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var n headNote
+		if n.parse(b) == nil && !bytes.Equal(n.append(nil), b) {
+			t.Errorf("%x is read as %+v, which is saved as %x", b, n, n.append(nil))
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package tsdb
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/prometheus/tsdb"
+)
+
+// savesHeads makes the process save heads of any size, in a boot of the machine.
+func (w *world) savesHeads(boot string) {
+	w.stores.CompactByHand() // a copy of a running process must have the same blocks as logs
+	w.stores.InBoot(boot)
+	w.stores.heads.least = 0
+}
+
+// usesHead opens the raw store, and reports whether it did so with a saved head.
+func (w *world) usesHead() bool {
+	w.t.Helper()
+	return w.rawDatabase().savesAtClose
+}
+
+// An opening uses a saved head only if it is whole and fits to the other files of the store. Otherwise it reads the
+// whole log, and counts that. The answers are the same.
+func TestASavedHeadIsUsedIfItFits(t *testing.T) {
+	const boot = "first"
+	head := func(w *world) string {
+		n, found, err := readHeadNote(w.storeRaw())
+		if err != nil || !found {
+			t.Fatalf("no note: %v", err)
+		}
+		return savedHead(w.storeRaw(), n.segment, n.offset)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(w *world) error // while the process does not run
+		boot   string
+		unused bool
+	}{
+		{name: "at once", boot: boot},
+		{name: "on another boot", boot: "second", unused: true},
+		{name: "on an unknown boot", boot: "", unused: true},
+		{"without its note", func(w *world) error {
+			return os.Remove(filepath.Join(w.storeRaw(), headNoteFile))
+		}, boot, true},
+		{"with a damaged note", func(w *world) error {
+			return os.WriteFile(filepath.Join(w.storeRaw(), headNoteFile), []byte(headNoteMagic), 0o640)
+		}, boot, true},
+		{"without its directory", func(w *world) error { return os.RemoveAll(head(w)) }, boot, true},
+		{"with half a file", func(w *world) error {
+			path := filepath.Join(head(w), "00000000")
+			info, err := os.Stat(path)
+			return errors.Join(err, os.Truncate(path, info.Size()/2))
+		}, boot, true},
+		{"without the files with chunks", func(w *world) error {
+			return os.RemoveAll(filepath.Join(w.storeRaw(), headChunksDir))
+		}, boot, true},
+		{"with a log that was cut", func(w *world) error {
+			return os.Truncate(w.lastSegment(), pageBytes)
+		}, boot, true},
+		{"after an older release has opened the store", func(w *world) error {
+			db, err := tsdb.Open(w.storeRaw(), nil, nil, w.cfg.options(Raw), nil)
+			return errors.Join(err, db.Close())
+		}, boot, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.savesHeads(boot)
+			for i := range 300 { // more than a chunk, and more than a page of the log
+				w.writeRaw(&plain, fmt.Sprintf("a@%d=1 b@%d=h3 c%d@%d=1", 1000+i, 1000+i, i, 1000+i))
+			}
+			w.writeRaw(&plain, "a@999=7", "b@998=h9")
+			want := w.raw()
+			w.close()
+			if c.change != nil {
+				if err := c.change(w); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.open()
+			w.savesHeads(c.boot)
+			if used := w.usesHead(); used == c.unused {
+				t.Errorf("the saved head is used: %v, want %v", used, !c.unused)
+			}
+			if n := testutil.ToFloat64(w.stores.heads.unused.WithLabelValues(Raw)); n == 0 == c.unused {
+				t.Errorf("%v unused saved heads are counted", n)
+			}
+			if c.name == "with a log that was cut" {
+				return // and so lost samples, as without a saved head
+			}
+			if got := w.raw(); !maps.Equal(got, want) {
+				t.Errorf("stored: %v\nwant %v", got, want)
+			}
+		})
+	}
+}
+
+// Writes go on while a head is saved. A kill at any moment, during a save or after it, takes nothing that was written
+// before.
+func TestAKillWhileHeadsAreSaved(t *testing.T) {
+	kills := 4
+	if os.Getenv("FRESHET_SOAK") != "" {
+		kills = 50
+	}
+	w := newWorld(t)
+	w.savesHeads("first")
+	want, step, used := map[string]string{}, 0, 0
+	write := func() {
+		step++
+		at := 1000 + step
+		text := ""
+		for i := range 5 {
+			text += fmt.Sprintf(" s%d@%d=%d", i, at, step%(i+2))
+			want[fmt.Sprint("s", i)] += fmt.Sprintf(" %d=%d", at, step%(i+2))
+		}
+		text += fmt.Sprintf(" h@%d=h%d", at, step%5)
+		want["h"] += fmt.Sprintf(" %d=h%d", at, step%5)
+		if step%3 == 0 { // a new series, of which some get a number while the head is saved
+			text += fmt.Sprintf(" new%d@%d=1", step, at)
+			want[fmt.Sprint("new", step)] += fmt.Sprintf(" %d=1", at)
+		}
+		w.writeRaw(&plain, text[1:])
+	}
+	for kill := range kills {
+		saving, ends := make(chan struct{}), make(chan struct{})
+		stores := w.stores
+		go func() {
+			defer close(ends)
+			for {
+				stores.SaveHeadsNow(t.Context())
+				select {
+				case <-saving:
+					return
+				default:
+				}
+			}
+		}()
+		for range 200 {
+			write()
+		}
+		if kill%2 == 0 {
+			close(saving)
+			<-ends
+			for range 200 { // whose chunks are written only in part
+				write()
+			}
+		}
+		dir := t.TempDir()
+		if err := copyRunning(dir, w.dir); err != nil {
+			t.Fatal(err)
+		}
+		if kill%2 == 1 {
+			close(saving)
+			<-ends
+		}
+		w.close()
+		w.dir = dir
+		w.open()
+		w.savesHeads("first")
+		if w.usesHead() {
+			used++
+		}
+		for series, samples := range w.raw() {
+			if samples != want[series][1:] {
+				t.Fatalf("after %d writes, series %s has %s\nwant %s", step, series, samples, want[series][1:])
+			}
+			delete(want, series)
+		}
+		if len(want) > 0 {
+			t.Fatalf("series are missing: %v", want)
+		}
+		for series, samples := range w.raw() {
+			want[series] = " " + samples
+		}
+	}
+	if used < kills/2 {
+		t.Errorf("%d of %d openings used a saved head: too few for the test to show anything", used, kills)
+	}
+}
+
+// copyRunning copies the files of a running process, as a kill leaves them. Files that disappear meanwhile are left
+// out.
+func copyRunning(to, from string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		within, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(to, within), 0o750)
+		}
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return errors.Join(err, os.WriteFile(filepath.Join(to, within), b, 0o640))
+	})
+}
