@@ -229,7 +229,7 @@ func (q *queried) run(ctx context.Context, p *runningDatabase) error {
 	return nil
 }
 
-// endOf returns the end of the query when it is sent for the i-th time, from 0. The last time it is the end of the data.
+// endOf returns the end of the query when it is sent for the i-th time, from 0. The last one is the end of the data.
 func (q comparedQuery) endOf(i int, last time.Time) time.Time {
 	if !q.refreshed {
 		return last
