@@ -100,16 +100,25 @@ type runningDatabase struct {
 // given settings.
 func (l *lab) databases(settings ...string) (all []database) {
 	for _, p := range l.tsdbs {
-		all = append(all, database{name: p.Name, group: report.Peer, version2: p.Version2, native: p.Native,
-			start: func(ctx context.Context, dir string) (*runningDatabase, error) {
-				r, err := p.Start(ctx, peersDir, dir)
-				if err != nil {
-					return nil, err
-				}
-				return &runningDatabase{pid: r.PID, url: r.URL, flush: r.Flush, stop: r.Stop}, nil
-			}})
+		all = append(all, peerDatabase(p))
 	}
-	ours := database{name: "Freshet", group: report.Ours, version2: true, native: true,
+	return append(all, l.ours(settings...))
+}
+
+func peerDatabase(p peerstsdb.Peer) database {
+	return database{name: p.Name, group: report.Peer, version2: p.Version2, native: p.Native,
+		start: func(ctx context.Context, dir string) (*runningDatabase, error) {
+			r, err := p.Start(ctx, peersDir, dir)
+			if err != nil {
+				return nil, err
+			}
+			return &runningDatabase{pid: r.PID, url: r.URL, flush: r.Flush, stop: r.Stop}, nil
+		}}
+}
+
+// ours returns Freshet with the given settings.
+func (l *lab) ours(settings ...string) database {
+	return database{name: "Freshet", group: report.Ours, version2: true, native: true,
 		start: func(ctx context.Context, dir string) (*runningDatabase, error) {
 			f, err := startFreshet(ctx, l.freshet, dir, nil, append([]string{"--role", "all"}, settings...)...)
 			if err != nil {
@@ -118,15 +127,14 @@ func (l *lab) databases(settings ...string) (all []database) {
 			return &runningDatabase{pid: f.cmd.Process.Pid, url: "http://" + f.HTTP,
 				flush: func(context.Context) error { return nil }, stop: f.stop, probed: f.probed}, nil
 		}}
-	return append(all, ours)
 }
 
-// buildDatabases builds the peers that have not been built yet, or only those that evaluate rules. It leaves out peers
+// buildDatabases builds the peers that have not been built yet, or only Prometheus. It leaves out peers
 // that cannot be built.
-func (l *lab) buildDatabases(ctx context.Context, onlyRules bool) error {
+func (l *lab) buildDatabases(ctx context.Context, onlyPrometheus bool) error {
 	var steps []step
 	for _, p := range peerstsdb.All() {
-		if onlyRules && !p.Rules {
+		if onlyPrometheus && !p.Rules {
 			continue
 		}
 		do := func(ctx context.Context) error {

@@ -101,8 +101,8 @@ type freshet struct {
 	exited chan error
 }
 
-// startTime is how long a server may take to become ready.
-const startTime = 30 * time.Second
+// startTime is how long a server may take to become ready, and to end. It may read and save millions of series.
+const startTime = 10 * time.Minute
 
 // startFreshet starts a server on ports that the kernel chooses, and waits until it is ready. It shows the
 // server's log only if the server ends early.

@@ -11,6 +11,7 @@
 //	scale.go        large numbers of contexts
 //	memory.go       what a context of a whole server takes
 //	tenants.go      what series of remote write and small tenants take
+//	start.go        what databases spend until they answer after a stop or a kill
 //	rate.go         the highest rate without loss
 //	idle.go         what an idle receiver spends
 //	queries.go      what databases spend on queries
@@ -191,6 +192,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if l.wants(memoryPart) {
 			all.Memory = l.results.Memory
+		}
+		if l.wants(startPart) {
+			all.Start = l.results.Start
 		}
 		l.results = all
 	}

@@ -15,7 +15,7 @@ import (
 // parts. Such parts may be measured on another day than the rest of the page.
 func standAlone(parts []string) bool {
 	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart,
-		memoryPart}
+		memoryPart, startPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
 }
 
@@ -54,6 +54,7 @@ func (l *lab) peers(w *workload) (all []receiver) {
 var parts = []string{
 	"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", techniquesPart,
 	remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart, memoryPart,
+	startPart,
 }
 
 // newLab builds the programs and returns a lab that measures them.
@@ -85,9 +86,10 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 	if l.workloads, err = workloads(); err != nil {
 		return l, err
 	}
-	beside := slices.ContainsFunc([]string{remoteWritePart, dashboardsPart, queryPart, rulesPart}, l.wants)
+	beside := slices.ContainsFunc([]string{remoteWritePart, dashboardsPart, queryPart, rulesPart, startPart},
+		l.wants)
 	if beside && !l.noDatabases {
-		if err := l.buildDatabases(ctx, slices.Equal(l.only, []string{rulesPart})); err != nil {
+		if err := l.buildDatabases(ctx, l.onlyPrometheus()); err != nil {
 			return l, err
 		}
 	}
@@ -98,6 +100,11 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 		l.leaveOut("other servers, which were not asked for")
 	}
 	return l, nil
+}
+
+// onlyPrometheus reports whether all wanted parts have Prometheus as their only peer.
+func (l *lab) onlyPrometheus() bool {
+	return len(l.only) > 0 && !slices.ContainsFunc(l.only, func(p string) bool { return p != rulesPart && p != startPart })
 }
 
 func (l *lab) close() error { return os.RemoveAll(l.dir) }
@@ -150,6 +157,9 @@ func (l *lab) measure(ctx context.Context) error {
 	}
 	if l.wants(memoryPart) && (!l.brief || len(l.only) > 0) {
 		steps = append(steps, l.memorySteps()...)
+	}
+	if l.wants(startPart) && (!l.brief || len(l.only) > 0) {
+		steps = append(steps, l.startSteps()...)
 	}
 	steps = append(steps, l.costSteps(l.peers)...)
 	if l.wants(techniquesPart) {

@@ -27,7 +27,7 @@ const (
 
 // memorySteps returns the steps of the part memory. Each needs a server of its own.
 func (l *lab) memorySteps() (steps []step) {
-	l.results.Memory = &report.Memory{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion()}
+	l.results.Memory = &report.Figures{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion()}
 	runs := min(l.runs, memoryRuns)
 	if l.brief {
 		runs = 1

@@ -10,7 +10,7 @@ import (
 // A short round with few contexts has both figures of each context. Their values do not matter here.
 func TestContextMemory(t *testing.T) {
 	l := serverLab(t)
-	l.results.Memory = new(report.Memory)
+	l.results.Memory = new(report.Figures)
 	if err := l.withFreshet(t.Context(), "all", func(f *freshet) error {
 		return l.contextMemory(t.Context(), f, 10_000, time.Second, time.Second)
 	}); err != nil {
@@ -29,7 +29,7 @@ func TestContextMemory(t *testing.T) {
 // A server that is too slow for the load must not look thrifty.
 func TestContextMemoryNeedsTheContexts(t *testing.T) {
 	l := serverLab(t)
-	l.results.Memory = new(report.Memory)
+	l.results.Memory = new(report.Figures)
 	if err := l.withFreshet(t.Context(), "all", func(f *freshet) error {
 		f.UDP = f.HTTP // a UDP port where nobody listens
 		return l.contextMemory(t.Context(), f, 10_000, time.Second, time.Second)

@@ -10,7 +10,7 @@ import (
 // A short round with few tenants and series has all figures. Their values do not matter here.
 func TestMemoryOfTenantsAndSeries(t *testing.T) {
 	l := serverLab(t)
-	l.results.Memory = new(report.Memory)
+	l.results.Memory = new(report.Figures)
 	if err := l.smallTenants(t.Context(), 3, time.Millisecond, time.Second); err != nil {
 		t.Fatal(err)
 	}

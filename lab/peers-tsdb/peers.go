@@ -39,6 +39,17 @@ type Peer struct {
 	flush   string // path of a request that makes all acknowledged samples visible to queries; empty if none is needed
 }
 
+// With returns the peer under another name, with more flags on its command line.
+func (p Peer) With(name string, flags ...string) Peer {
+	plain := p.command
+	p.Name = name
+	p.command = func(at place) ([]string, error) {
+		command, err := plain(at)
+		return append(command, flags...), err
+	}
+	return p
+}
+
 // All returns every peer, beginning with the base of comparison.
 func All() []Peer { return []Peer{prometheus, victoriaMetrics} }
 
@@ -90,8 +101,8 @@ type place struct {
 }
 
 const (
-	startLimit = 30 * time.Second // long enough for a busy machine
-	stopLimit  = 20 * time.Second // long enough for a last flush
+	startLimit = 10 * time.Minute // long enough to read a log with millions of series
+	stopLimit  = 5 * time.Minute  // long enough to save them
 	pause      = 20 * time.Millisecond
 )
 

@@ -3,6 +3,7 @@ package peerstsdb
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -34,6 +35,26 @@ func TestCommands(t *testing.T) {
 			!strings.Contains(text, at.address) {
 			t.Errorf("%s: %q", p.Name, command)
 		}
+	}
+}
+
+// More flags follow those that a peer always has, and leave the peer itself as it is.
+func TestMoreFlags(t *testing.T) {
+	at := place{program: "/program", dir: t.TempDir(), address: "127.0.0.1:18428"}
+	plain, err := prometheus.command(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := prometheus.With("Another", "--more")
+	command, err := more.command(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := append(plain, "--more"); more.Name != "Another" || !slices.Equal(command, want) {
+		t.Errorf("%s is started with %q, want %q", more.Name, command, want)
+	}
+	if again, err := prometheus.command(at); err != nil || prometheus.Name != "Prometheus" || !slices.Equal(again, plain) {
+		t.Errorf("%s is now started with %q (%v), want %q", prometheus.Name, again, err, plain)
 	}
 }
 

@@ -40,7 +40,8 @@ func (r *Results) goals() string {
 	rows = append(rows, r.clusterGoals()...)
 	rows = append(rows, r.queryGoals()...)
 	rows = append(rows, r.rulesGoals()...)
-	rows = append(rows, r.memoryBounds()...)
+	rows = append(rows, r.Memory.goals()...)
+	rows = append(rows, r.Start.goals()...)
 	return table([]string{"goal", "measured", "is:", "must be"}, grouped(rows))
 }
 

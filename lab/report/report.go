@@ -12,7 +12,7 @@
 //	queries.go      what databases spend on queries
 //	fairness.go     other tenants while one sends far too much
 //	rules.go        databases that evaluate rules
-//	memory.go       what a series, a context and a tenant take
+//	figures.go      parts with a row for each figure, such as what a context takes
 //	remotewrite.go  databases
 //	scale.go        a collector's memory, and large numbers of contexts
 //	plot.go         plots
@@ -48,7 +48,8 @@ type Results struct {
 	Cluster     *Cluster     `json:"cluster,omitempty"`
 	Queries     *Queries     `json:"queries,omitempty"`
 	Rules       *Rules       `json:"rules,omitempty"`
-	Memory      *Memory      `json:"memory,omitempty"`
+	Memory      *Figures     `json:"memory,omitempty"` // what a series, a context and a tenant take
+	Start       *Figures     `json:"start,omitempty"`  // starts of databases
 
 	LeftOut []string `json:"left_out,omitempty"` // parts that were wanted but not measured, and why
 }

@@ -153,11 +153,16 @@ func sample() *Results {
 						PerSecond: []float64{1e4}, Fresh: []float64{1300}},
 				},
 			}},
-		Memory: &Memory{Date: "2026-11-28", Machine: Machine{CPU: "A seventh", Cores: 2},
+		Memory: &Figures{Date: "2026-11-28", Machine: Machine{CPU: "A seventh", Cores: 2},
 			Versions: []Version{{"Freshet", "v7"}},
 			Figures: []Figure{
 				{What: "a context", Unit: "bytes", Must: 6000, Aim: 4000, Runs: []float64{5500, 5900, 5300}},
 				{What: "a context", Unit: "CPU us a tile", Must: 3, Aim: 1.5, Runs: []float64{2.5}},
+			}},
+		Start: &Figures{Date: "2026-11-29", Machine: Machine{CPU: "An eighth", Cores: 2},
+			Versions: []Version{{"Freshet", "v7"}}, Figures: []Figure{
+				{What: "a start", Unit: "CPU s", Must: 15, Worst: 18, Aim: 12, Runs: []float64{17, 11, 12}},
+				{What: "a start", Unit: "Prometheus: CPU s", Runs: []float64{60}},
 			}},
 		Queries: &Queries{Date: "2026-11-28", Machine: Machine{CPU: "A sixth", Cores: 2},
 			Versions: []Version{{"Freshet", "v6"}}, Repeats: 5, Queries: []Query{
@@ -251,8 +256,12 @@ func TestTables(t *testing.T) {
 			"p99 |  | 25 (20-30) |",
 		"queries of dashboards": "| Prometheus | 265 (260-270) | 1250 (1200-1300) | 480 " +
 			"| 3 | 0 | 0 | 0 |",
-		"memory, with its bounds":      "| a context | bytes | 5,500 (5,300-5,900) | 6,000 | 4,000 |",
-		"a small bound in its digits":  "|  | CPU us a tile | 2.50 | 3 | 1.5 |",
+		"memory, with its bounds":                     "| a context | bytes | 5,500 (5,300-5,900) | 6,000 | 4,000 |",
+		"a small bound in its digits":                 "|  | CPU us a tile | 2.50 | 3 | 1.5 |",
+		"a bound of the median, and one of the worst": "| a start | CPU s | 12.00 (11.00-17.00) | 15, the worst 18 | 12 |",
+		"a figure without bounds":                     "|  | Prometheus: CPU s | 60.00 |  |  |",
+		"both bounds among the other goals": "| a start | CPU s | 12.00 (11.00-17.00) | at most 15, the worst 18, " +
+			"better 12 |",
 		"memory among the other goals": "| a context | bytes | 5,500 (5,300-5,900) | at most 6,000, better 4,000 |",
 		"three nodes": "|  | three nodes | 4.4 (4.0-4.8) | 1.6 (1.5-1.6) | 2.9 (2.5-3.2) | 2.1 (2.0-2.2) | " +
 			"9.0 (9.0-9.0) / 55 (50-60) |  | 1,000,000 | 0 |",
@@ -381,6 +390,10 @@ func TestMissedGoals(t *testing.T) {
 			"| 5.20 | at most 5.00, better 4.00, **missed** |"},
 		"contexts that take much memory": {func(r *Results) { r.Memory.Figures[0].Runs = []float64{6001} },
 			"| 6,001 | at most 6,000, better 4,000, **missed** |"},
+		"a start that is slow once": {func(r *Results) { r.Start.Figures[0].Runs[0] = 18.1 },
+			"| at most 15, the worst 18, better 12, **missed** |"},
+		"starts that are slow": {func(r *Results) { r.Start.Figures[0].Runs = []float64{15.1, 15.1, 12} },
+			"| at most 15, the worst 18, better 12, **missed** |"},
 		"stale windows": {func(r *Results) { r.Cluster.Loads[1].Three.Fresh = []float64{1600} },
 			"| 1600 | at most 1500, **missed** |"},
 		"a sample that a node lacks": {func(r *Results) { r.Cluster.Loads[0].Three.Found-- }, "| 1 | 0, **missed** |"},
@@ -629,15 +642,17 @@ func TestRunsOfRemoteWriteAreAdded(t *testing.T) {
 	}
 }
 
-// A second run of a figure joins the first one.
+// A second run of a figure joins the first one, and figures of one thing stay together.
 func TestFiguresOfSeveralRuns(t *testing.T) {
-	var m Memory
+	var m Figures
 	for _, v := range []float64{5, 7} {
 		m.Add(Figure{What: "a context", Unit: "bytes", Runs: []float64{v}})
+		m.Add(Figure{What: "a tenant", Unit: "bytes", Runs: []float64{v * 10}})
 		m.Add(Figure{What: "a context", Unit: "us", Runs: []float64{v / 10}})
 	}
 	want := []Figure{
 		{What: "a context", Unit: "bytes", Runs: []float64{5, 7}}, {What: "a context", Unit: "us", Runs: []float64{.5, .7}},
+		{What: "a tenant", Unit: "bytes", Runs: []float64{50, 70}},
 	}
 	if !reflect.DeepEqual(m.Figures, want) {
 		t.Errorf("got %v, want %v", m.Figures, want)
