@@ -250,9 +250,16 @@ func TestADamagedStoreAnswersNothing(t *testing.T) {
 			return err
 		})
 	}
-	if _, err := c.nodes["c"].get("/-/ready", nil); err == nil || !strings.Contains(err.Error(), "this node is damaged") {
-		t.Errorf("node c says %v, want that it is damaged", err)
-	}
+	eventually(t, time.Minute, "node c is not ready because it is damaged", func() error {
+		_, err := c.nodes["c"].get("/-/ready", nil)
+		if err == nil {
+			t.Fatal("node c is ready")
+		}
+		if !strings.Contains(err.Error(), "this node is damaged") {
+			return err
+		}
+		return nil
+	})
 	mustFail(t, "a snapshot of it would be, too", "backup", filepath.Join(t.TempDir(), "damaged"), "--server",
 		"unix:"+filepath.Join(c.dirs["c"], "operator.sock"))
 	w.check("a")
