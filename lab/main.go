@@ -12,6 +12,7 @@
 //	memory.go       what a context of a whole server takes
 //	tenants.go      what series of remote write and small tenants take
 //	start.go        what databases spend until they answer after a stop or a kill
+//	disk.go         what samples take on disk
 //	rate.go         the highest rate without loss
 //	idle.go         what an idle receiver spends
 //	queries.go      what databases spend on queries
@@ -195,6 +196,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if l.wants(startPart) {
 			all.Start = l.results.Start
+		}
+		if l.wants(diskPart) {
+			all.Disk = l.results.Disk
 		}
 		l.results = all
 	}

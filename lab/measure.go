@@ -15,7 +15,7 @@ import (
 // parts. Such parts may be measured on another day than the rest of the page.
 func standAlone(parts []string) bool {
 	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart,
-		memoryPart, startPart}
+		memoryPart, startPart, diskPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
 }
 
@@ -54,7 +54,7 @@ func (l *lab) peers(w *workload) (all []receiver) {
 var parts = []string{
 	"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", techniquesPart,
 	remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart, memoryPart,
-	startPart,
+	startPart, diskPart,
 }
 
 // newLab builds the programs and returns a lab that measures them.
@@ -86,7 +86,7 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 	if l.workloads, err = workloads(); err != nil {
 		return l, err
 	}
-	beside := slices.ContainsFunc([]string{remoteWritePart, dashboardsPart, queryPart, rulesPart, startPart},
+	beside := slices.ContainsFunc([]string{remoteWritePart, dashboardsPart, queryPart, rulesPart, startPart, diskPart},
 		l.wants)
 	if beside && !l.noDatabases {
 		if err := l.buildDatabases(ctx, l.onlyPrometheus()); err != nil {
@@ -160,6 +160,9 @@ func (l *lab) measure(ctx context.Context) error {
 	}
 	if l.wants(startPart) && (!l.brief || len(l.only) > 0) {
 		steps = append(steps, l.startSteps()...)
+	}
+	if l.wants(diskPart) && (!l.brief || len(l.only) > 0) {
+		steps = append(steps, l.diskSteps()...)
 	}
 	steps = append(steps, l.costSteps(l.peers)...)
 	if l.wants(techniquesPart) {

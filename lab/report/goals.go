@@ -42,6 +42,7 @@ func (r *Results) goals() string {
 	rows = append(rows, r.rulesGoals()...)
 	rows = append(rows, r.Memory.goals()...)
 	rows = append(rows, r.Start.goals()...)
+	rows = append(rows, r.Disk.goals()...)
 	return table([]string{"goal", "measured", "is:", "must be"}, grouped(rows))
 }
 

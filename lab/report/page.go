@@ -28,6 +28,7 @@ var sections = []struct {
 	{"remotewrite", (*Results).remoteWrite},
 	{"query", (*Results).queries},
 	{"start", func(r *Results) string { return r.Start.table() }},
+	{"disk", func(r *Results) string { return r.Disk.table() }},
 	{"fairness", (*Results).fairness},
 	{"dashboards", (*Results).dashboards},
 	{"cluster", (*Results).cluster},

@@ -50,6 +50,7 @@ type Results struct {
 	Rules       *Rules       `json:"rules,omitempty"`
 	Memory      *Figures     `json:"memory,omitempty"` // what a series, a context and a tenant take
 	Start       *Figures     `json:"start,omitempty"`  // starts of databases
+	Disk        *Figures     `json:"disk,omitempty"`   // what samples take on disk
 
 	LeftOut []string `json:"left_out,omitempty"` // parts that were wanted but not measured, and why
 }

@@ -2,6 +2,7 @@ package tsdb
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/model/histogram"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
 // BenchmarkDisk reports how many bytes a sample in a block takes on disk, index included, after two
@@ -51,6 +53,67 @@ func BenchmarkDisk(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkTilesOnDisk reports how many bytes a sample takes in the index and in the chunks of all blocks, some
+// days after the first tile. Blocks are merged meanwhile. The bound is for the index. The lab shows the figures.
+func BenchmarkTilesOnDisk(b *testing.B) {
+	for _, c := range []struct {
+		width tile.Width
+		days  int
+		most  float64
+	}{{tile.Width10s, 2, .4}, {tile.Width1m, 1, .5}, {tile.Width1m, 7, .3}} {
+		b.Run(fmt.Sprintf("%v after %d h", c.width, 24*c.days), func(b *testing.B) {
+			for b.Loop() {
+				stores := tiledDays(b, c.width, c.days)
+				blocks, err := stores.Blocks(tenant.Default, c.width.String())
+				if err != nil || len(blocks) == 0 {
+					b.Fatalf("%d blocks, %v", len(blocks), err)
+				}
+				var samples uint64
+				var index, chunks int64
+				for _, block := range blocks {
+					dir := filepath.Join(stores.dir, tenant.Default, c.width.String(), block.ULID.String())
+					samples += block.Stats.NumSamples
+					index += bytesBelow(b, filepath.Join(dir, "index"))
+					chunks += bytesBelow(b, filepath.Join(dir, "chunks"))
+				}
+				perSample := float64(index) / float64(samples)
+				b.ReportMetric(perSample, "index-bytes/sample")
+				b.ReportMetric(float64(chunks)/float64(samples), "chunk-bytes/sample")
+				if perSample > c.most {
+					b.Errorf("the index takes %.3f bytes a sample, want at most %.1f", perSample, c.most)
+				}
+			}
+		})
+	}
+}
+
+// tiledDays stores tiles of 500 counters, of which half grow in a tile.
+func tiledDays(b *testing.B, width tile.Width, days int) *Stores {
+	b.Helper()
+	stores, samples := benchmarkStores(b, 500)
+	rnd := rand.New(rand.NewPCG(1, 1))
+	tiles := int(time.Duration(days) * day / width.Duration())
+	perHour := int(time.Hour / width.Duration())
+	for n := range tiles {
+		for i := range samples {
+			samples[i].T = base + int64(n+1)*width.Millis()
+			if rnd.IntN(2) == 0 {
+				samples[i].V += float64(rnd.IntN(1000))
+			}
+		}
+		written, err := stores.WriteTiles(b.Context(), tenant.Default, width, samples)
+		if err != nil || written.Stored.Samples != len(samples) {
+			b.Fatalf("stored %d of %d samples; error %v", written.Stored.Samples, len(samples), err)
+		}
+		if n%perHour == 0 { // a database compacts soon after that is due
+			if err := stores.Compact(b.Context(), false); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	return stores
 }
 
 // twoHours writes two hours of tiles of 500 series. It returns the bytes per sample in a block and in
