@@ -31,7 +31,7 @@ func newResults(ctx context.Context, l *leaf, q storage.Querier, sorted bool) st
 		r.from = r.samples()
 	}
 	if l.agg == nil {
-		return &single{results: r}
+		return &single{results: r, live: r.from}
 	}
 	return &aggregated{results: r}
 }
@@ -86,6 +86,7 @@ type single struct {
 	given  int               // how many series the engine has
 	unread int               // how many of them it has not read
 	last   labels.Labels     // of the last one that was given in chunks
+	live   storage.SeriesSet // says which samples of the first select are live
 	again  storage.SeriesSet // at a series whose chunks could not be read; nil before the first
 }
 
@@ -134,8 +135,10 @@ func (s *single) At() storage.Series {
 // evaluate fills the evaluation's row with the results of a series.
 func (s *single) evaluate(of singleSeries) error {
 	if of.series != nil {
+		s.liveIn(s.from)
 		return s.begun.evaluate(of.series)
 	}
+	s.liveIn(s.live)
 	err := s.begun.evaluateChunks(of.chunks)
 	if !errors.Is(err, ErrNoChunks) {
 		return err
@@ -143,12 +146,19 @@ func (s *single) evaluate(of singleSeries) error {
 	if s.again == nil {
 		s.again = s.samples()
 	}
+	s.liveIn(s.again)
 	for s.again.Next() {
 		if at := s.again.At(); labels.Equal(at.Labels(), of.chunks.Labels) {
 			return s.begun.evaluate(at)
 		}
 	}
 	return cmp.Or(s.again.Err(), errDecline)
+}
+
+// liveIn sets the select of the next series. A later select has later live samples.
+func (s *single) liveIn(set storage.SeriesSet) {
+	s.selector.UnexpandedSeriesSet = set // where the engine's functions look
+	s.begun.live, _ = set.(liveSet)
 }
 
 // singleSeries is a series of samples or in chunks.

@@ -350,3 +350,45 @@ func seconds(r string) float64 {
 	}
 	return d.Seconds()
 }
+
+// A window may be counted while a query runs. Series that are not in chunks, as histograms, are then selected again,
+// with later live samples.
+func TestRateWhileAWindowIsCounted(t *testing.T) {
+	for second := range int64(10) {
+		s := started(t, 300*time.Millisecond, 3*time.Second, constant)
+		s.until(now + 600_000 + 1000*second)
+		counting := *s.Queryable
+		counting.open = &countsOnce{server: s}
+		q, err := s.engine.NewInstantQuery(ctx, &counting, nil, "rate(native[20s])", time.UnixMilli(s.now+1000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		result := q.Exec(ctx)
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+		for _, of := range result.Value.(promql.Vector) {
+			if of.H == nil || math.Abs(of.H.Count-100) > 0.01 {
+				t.Errorf("%d s after the beginning of a tile, the rate is %v, want 100", second, of)
+			}
+		}
+		q.Close()
+	}
+}
+
+// countsOnce counts a window after its tiles were read for the first time.
+type countsOnce struct {
+	*server
+	read bool
+}
+
+func (c *countsOnce) Live(name string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) (
+	[]tile.Live, error,
+) {
+	live, err := c.server.Live(name, w, mint, maxt, matchers)
+	if !c.read {
+		c.read = true
+		c.fold()
+	}
+	return live, err
+}
