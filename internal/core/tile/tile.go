@@ -251,11 +251,14 @@ func (s *Shard) Since(tenantName string) int64 {
 
 // finalBefore returns a time before which a tenant's open tiles do not change what queries see, Unix milliseconds,
 // except what `altered` says; noTime if the tenant has no series and no waiting samples here.
+//
+// A stamped gauge is not final before it is stored: of those that are not, each query takes the newest up to its end
+// for a live sample.
 func (s *Shard) finalBefore(tenantName string) int64 {
 	if t := s.tenants[tenantName]; t == nil || !t.holds() {
 		return noTime
 	}
-	return s.Since(tenantName)
+	return min(s.Since(tenantName), s.timedOpen, s.timedClosed)
 }
 
 // Unstored yields each tenant that has series or waiting samples here, with the end of its

@@ -327,6 +327,28 @@ func TestStampedGaugeChangesKeptSteps(t *testing.T) {
 	}
 }
 
+// Of the gauges with a sender's time that are not stored yet, a query takes the newest up to its end for a live sample.
+// So a step may look different in a query that ends later.
+func TestStampedGaugesInQueriesWithOtherEnds(t *testing.T) {
+	var stamped []batch.Increment
+	d := newDashboard(t, func(second int64) []batch.Increment {
+		all := append(constant(second), stamped...)
+		stamped = nil
+		return all
+	})
+	d.until(now + 3_600_000 + 4_000)
+	key := series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "stamped"))
+	begin := d.now/1000 - 304
+	for _, second := range []int64{1, 5, 9, 25} {
+		stamped = append(stamped, batch.Increment{Key: key, Policy: series.AppendPolicy(nil, &series.DefaultPolicy),
+			Samples: 1, Value: float64(second * second), Time: begin + second})
+	}
+	d.until(d.now + 2_000)
+	p := panel{"delta(stamped[30s])", 18, 5_000}
+	d.refresh(p, 1000*(begin+10))
+	d.refresh(p, 1000*(begin+60))
+}
+
 // The width of tiles depends on the start of a query. The steps that are evaluated later read the same width, although
 // they alone would read a finer one.
 func TestKeptStepsHaveOneWidth(t *testing.T) {
