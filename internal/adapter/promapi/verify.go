@@ -8,8 +8,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/freshet-io/freshet/internal/core/columns"
+	"github.com/freshet-io/freshet/internal/core/stepcache"
 )
 
 // columnCounts counts the queries that are evaluated in columns, and compares some of them with
@@ -26,7 +28,7 @@ type columnCounts struct {
 const (
 	resultEqual     = "equal"
 	resultDifferent = "different"
-	resultUnknown   = "unknown" // one of the evaluations failed, or the data changed
+	resultUnknown   = "unknown" // one of the evaluations failed, the data changed, or the engine has several results
 )
 
 func newColumnCounts(every int, logger *slog.Logger, reg prometheus.Registerer) *columnCounts {
@@ -39,8 +41,9 @@ func newColumnCounts(every int, logger *slog.Logger, reg prometheus.Registerer) 
 		compared: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query",
 			Name: "verified_total",
 			Help: "Queries evaluated in columns that Prometheus' engine evaluated, too (query.verify), by result. " +
-				"different above 0: a bug, and the log has the query; unknown: the data changed meanwhile, or one of the " +
-				"evaluations failed."}, []string{"result"}),
+				"different above 0: a bug, and the log has the query; unknown: the data changed meanwhile, one of the " +
+				"evaluations failed, or the engine itself may have another result each time, as topk of equal values.",
+		}, []string{"result"}),
 	}
 	reg.MustRegister(c.queries, c.compared)
 	for _, reason := range append(columns.Reasons(), "") {
@@ -61,10 +64,19 @@ func (c *columnCounts) evaluated(ctx context.Context, q *columns.Query, result *
 		return
 	}
 	is := compare(ctx, columns.Fingerprint(result.Value), q.Plain, again)
+	if is == resultDifferent && !repeats(q) {
+		is = resultUnknown
+	}
 	c.compared.WithLabelValues(is).Inc()
 	if is == resultDifferent {
 		c.logger.Error("a query has another result in Prometheus' engine; this is a bug", "query", q.String())
 	}
+}
+
+// repeats reports whether the engine gives the same result each time.
+func repeats(q *columns.Query) bool {
+	s, ok := q.Statement().(*parser.EvalStmt)
+	return ok && stepcache.Repeats(s.Expr)
 }
 
 // count is the counter of the queries with a reason not to be taken, or without one.

@@ -107,3 +107,45 @@ func named(n *parser.VectorSelector) bool {
 	}
 	return false
 }
+
+// Repeats reports whether evaluating an expression twice gives the same result, bit by bit. If not, an aggregation
+// depends on the order of the series below, which the engine has in a map: sums are rounded in that order, and topk
+// takes the first of equals.
+func Repeats(e parser.Expr) bool {
+	repeats := true
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		if a, ok := n.(*parser.AggregateExpr); ok && ordered[a.Op] && !inOrder(a.Expr) {
+			repeats = false
+		}
+		return nil
+	})
+	return repeats
+}
+
+// ordered are the aggregations that depend on the order of series.
+var ordered = map[parser.ItemType]bool{parser.SUM: true, parser.AVG: true, parser.STDDEV: true, parser.STDVAR: true,
+	parser.TOPK: true, parser.BOTTOMK: true, parser.LIMITK: true}
+
+// inOrder reports whether the engine has the series of an expression in the same order each time.
+func inOrder(e parser.Expr) bool {
+	switch n := e.(type) {
+	case *parser.ParenExpr:
+		return inOrder(n.Expr)
+	case *parser.StepInvariantExpr:
+		return inOrder(n.Expr)
+	case *parser.UnaryExpr:
+		return inOrder(n.Expr)
+	case *parser.VectorSelector:
+		return true
+	case *parser.AggregateExpr:
+		return inOrder(n.Expr) && n.Op != parser.TOPK && n.Op != parser.BOTTOMK && n.Op != parser.LIMITK &&
+			n.Op != parser.LIMIT_RATIO && n.Op != parser.COUNT_VALUES
+	case *parser.Call:
+		for _, arg := range n.Args {
+			if ms, ok := arg.(*parser.MatrixSelector); ok {
+				return inOrder(ms.VectorSelector)
+			}
+		}
+	}
+	return false
+}

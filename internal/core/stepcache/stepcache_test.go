@@ -61,6 +61,33 @@ func TestFinal(t *testing.T) {
 	}
 }
 
+// Prometheus' engine has the results of functions and operators in no order, and some aggregations depend on it.
+func TestRepeats(t *testing.T) {
+	p := parser.NewParser(parser.Options{})
+	for text, want := range map[string]bool{
+		`sum by (job) (rate(x[5m]))`: true,
+		`topk(1, sum by (job) (x))`:  true,
+		`sum(x) / sum(y)`:            true,
+		`ceil(x)`:                    true,
+		`max(ceil(x))`:               true,
+		`histogram_quantile(0.9, sum by (le) (rate(x_b[5m])))`: true,
+
+		`topk(1, ceil(x))`:              false,
+		`sum(x / y)`:                    false,
+		`sum((x) * 2)`:                  false,
+		`1 - avg(sum by (job) (x * 2))`: false,
+		`sum(topk(3, x))`:               false,
+	} {
+		e, err := p.ParseExpr(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if got := stepcache.Repeats(e); got != want {
+			t.Errorf("%s: repeats is %v, want %v", text, got, want)
+		}
+	}
+}
+
 func query(text string, start, last int64) stepcache.Query {
 	return stepcache.Query{Key: stepcache.Key{Text: text, Step: 10}, Start: start, Last: last}
 }

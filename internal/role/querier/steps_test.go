@@ -349,6 +349,27 @@ func TestStampedGaugesInQueriesWithOtherEnds(t *testing.T) {
 	d.refresh(p, 1000*(begin+60))
 }
 
+// Of equal values, topk takes another one each time if it gets them from a function. That is no difference of the kept
+// steps.
+func TestEqualValuesAreNoDifference(t *testing.T) {
+	d := newDashboard(t, constant)
+	d.until(now + 3_600_000)
+	for at := int64(now); at <= d.now; at += 30_000 {
+		for _, job := range []string{"a", "b", "c"} {
+			d.write(at, 1, "__name__", "x", "job", job)
+		}
+	}
+	for range 40 {
+		d.answer(d.kept, panel{"topk(1, ceil(x))", 30, 60_000}, d.now)
+	}
+	if n := d.count("freshet_query_verified_total", "different"); n > 0 {
+		t.Errorf("%v answers are said to differ from Prometheus' engine", n)
+	}
+	if n := d.count("freshet_query_verified_total", "equal"); n == 0 {
+		t.Error("no answer was compared")
+	}
+}
+
 // The width of tiles depends on the start of a query. The steps that are evaluated later read the same width, although
 // they alone would read a finer one.
 func TestKeptStepsHaveOneWidth(t *testing.T) {
