@@ -153,7 +153,7 @@ func (e *evaluation) keep(ctx context.Context, asked stepcache.Query) *promql.Re
 	}
 	e.steps.WithLabelValues(fromSamples).Add(float64(asked.Steps()))
 	width, one := reading.Width()
-	if !one || len(result.Warnings) > 0 {
+	if !one || len(result.Warnings) > 0 || !e.cache.Takes(result.Value.(promql.Matrix).TotalSamples()) {
 		return result
 	}
 	if steps, ok := stepcache.Whole(asked, result.Value.(promql.Matrix), state, width); ok {

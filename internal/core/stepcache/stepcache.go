@@ -53,6 +53,17 @@ func (c *Cache) Get(k Key) *Steps {
 	return e.Value.(item).steps
 }
 
+// Takes reports whether the cache may keep steps with so many points. If not, nobody need copy them.
+func (c *Cache) Takes(points int) bool {
+	if pointBytes*int64(points) <= c.most/4 {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused++
+	return false
+}
+
 // Put keeps steps in place of those that were kept for the query. It keeps none that take more than a quarter of the
 // cache, since they would push out all others.
 func (c *Cache) Put(k Key, s *Steps) {

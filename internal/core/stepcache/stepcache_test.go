@@ -191,9 +191,12 @@ func TestBound(t *testing.T) {
 	if s := c.Stats(); s.Bytes > 100_000 || s.Bytes < 80_000 || s.Evicted != 1 {
 		t.Errorf("%+v", s)
 	}
+	if !c.Takes(1010) || c.Takes(5000) {
+		t.Error("the cache does not say which results are too large")
+	}
 	put("large", 5000)
 	put("5", 5000)
-	if s := c.Stats(); has("large") || has("5") || s.Refused != 2 || s.Evicted != 1 {
+	if s := c.Stats(); has("large") || has("5") || s.Refused != 3 || s.Evicted != 1 {
 		t.Errorf("%+v", s)
 	}
 }
