@@ -65,6 +65,7 @@ func (s *Shards) Begin(number uint16, shard *Shard) {
 	g := &s.all[number]
 	g.mu.Lock()
 	defer g.changed()
+	g.used.Store(shard != nil) // a query that takes a mark after the notes must wait for the lock
 	for _, log := range s.changes {
 		log.Note(changes.All)
 	}
@@ -117,6 +118,7 @@ func (s *Shards) take(
 	g.altered = noTime
 	f, err = do(g.Shard, b)
 	if g.altered != noTime {
+		g.used.Store(true)                          // a query that takes a mark after the note must wait for the lock
 		s.Changes(string(h.Tenant)).Note(g.altered) // the lock lets no query see the batch before
 	}
 	return h, f, err
