@@ -143,7 +143,8 @@ func (e *evaluation) evaluate(ctx context.Context, q *columns.Query, of span) *p
 	return result
 }
 
-// keep evaluates the whole query, and keeps its steps.
+// keep evaluates the whole query, and keeps its steps. If these cannot be kept, earlier ones are of no use either: the
+// next query would evaluate the others, and then all.
 func (e *evaluation) keep(ctx context.Context, asked stepcache.Query) *promql.Result {
 	var reading stepcache.Reading
 	state := e.source.State(asked.Tenant)
@@ -154,10 +155,13 @@ func (e *evaluation) keep(ctx context.Context, asked stepcache.Query) *promql.Re
 	e.steps.WithLabelValues(fromSamples).Add(float64(asked.Steps()))
 	width, one := reading.Width()
 	if !one || len(result.Warnings) > 0 || !e.cache.Takes(result.Value.(promql.Matrix).TotalSamples()) {
+		e.cache.Drop(asked.Key)
 		return result
 	}
 	if steps, ok := stepcache.Whole(asked, result.Value.(promql.Matrix), state, width); ok {
 		e.cache.Put(asked.Key, steps)
+	} else {
+		e.cache.Drop(asked.Key)
 	}
 	return result
 }

@@ -82,6 +82,15 @@ func (c *Cache) Put(k Key, s *Steps) {
 	}
 }
 
+// Drop drops the steps of a query.
+func (c *Cache) Drop(k Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.kept[k]; e != nil {
+		c.remove(e)
+	}
+}
+
 func (c *Cache) remove(e *list.Element) {
 	i := c.recent.Remove(e).(item)
 	delete(c.kept, i.key)

@@ -370,6 +370,26 @@ func TestEqualValuesAreNoDifference(t *testing.T) {
 	}
 }
 
+// A panel that has a warning from now on is evaluated once at each refresh, not twice.
+func TestWarningDropsKeptSteps(t *testing.T) {
+	d := newDashboard(t, constant)
+	p := panel{"quantile_over_time(scalar(q), x[1m])", 30, 15_000}
+	d.until(now + 3_600_000)
+	quantile := 0.5
+	for refresh := range 5 {
+		for at := d.now - 2_400_000*int64(1-min(refresh, 1)); at <= d.now; at += 30_000 {
+			d.write(at, 1, "__name__", "x")
+			d.write(at, quantile, "__name__", "q")
+		}
+		d.refresh(p, d.now-d.now%p.step)
+		quantile = 2
+		d.until(d.now + 60_000)
+	}
+	if n := d.count("freshet_query_kept_total", "odd"); n != 1 {
+		t.Errorf("%v of 5 refreshes were evaluated twice, want 1", n)
+	}
+}
+
 // The width of tiles depends on the start of a query. The steps that are evaluated later read the same width, although
 // they alone would read a finer one.
 func TestKeptStepsHaveOneWidth(t *testing.T) {
