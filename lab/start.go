@@ -155,11 +155,11 @@ func nothing(context.Context, *runningDatabase) error { return nil }
 // `after` says how the database was ended before; it is empty if the database is new, and then the start is not
 // measured.
 func (r *restarted) turn(d database, after string, actions ...action) step {
-	what := fmt.Sprintf("starts: %d series for %s", r.load.Series, d.name)
+	s := step{what: fmt.Sprintf("starts: %d series for %s", r.load.Series, d.name), takes: 5 * time.Minute}
 	if after != "" {
-		what = fmt.Sprintf("starts: %s with %d series, %s", d.name, r.load.Series, after)
+		s.what, s.takes = fmt.Sprintf("starts: %s with %d series, %s", d.name, r.load.Series, after), 30*time.Second
 	}
-	return step{what: what, takes: time.Minute, do: func(ctx context.Context) error {
+	s.do = func(ctx context.Context) error {
 		if r.failed {
 			return nil
 		}
@@ -171,7 +171,8 @@ func (r *restarted) turn(d database, after string, actions ...action) step {
 			return nil
 		}
 		return err
-	}}
+	}
+	return s
 }
 
 func (r *restarted) run(ctx context.Context, after string, actions []action) error {
@@ -226,8 +227,7 @@ func (r *restarted) measure(ctx context.Context, p *runningDatabase, after strin
 		return nil
 	}
 	add("s until it is ready", r.bounds[after], took.Seconds())
-	add(thenResident, r.bounds[thenResident],
-		float64(bytes)/float64(r.resident))
+	add(thenResident, r.bounds[thenResident], float64(bytes)/float64(r.resident))
 	return nil
 }
 
