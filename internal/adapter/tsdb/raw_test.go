@@ -946,6 +946,27 @@ func TestABacklogSeldomReadsTheStore(t *testing.T) {
 	}
 }
 
+// A backlog in no order may push a sample that waits for the commit out of what is remembered. Another value at
+// its time is a conflict all the same, and the first value stays.
+func TestALateSampleThatIsForgottenWhileItWaits(t *testing.T) {
+	w := newWorld(t)
+	w.writeRaw(&plain, "a@3700=1")
+	text := ""
+	for i := range pastSamples {
+		text += fmt.Sprintf(" a@%d=%d", 2000+100*i, i)
+	}
+	for i := range 40 { // more than an out-of-order chunk of tsdb
+		text += fmt.Sprintf(" a@%d=1", 2099-i)
+	}
+	o := w.writeRaw(&plain, (text + " a@3500=77")[1:])
+	if got := o[0].Refused[outcome.Duplicate].Samples; got != 1 {
+		t.Errorf("%d conflicts, want 1", got)
+	}
+	if got := w.raw()["a"]; !strings.Contains(got, " 3500=15 ") {
+		t.Errorf("stored: %s\nwant 3500=15", got)
+	}
+}
+
 // Two series may have the same place, which then belongs to the later one.
 func TestSeriesTakeEachOthersPlaces(t *testing.T) {
 	var pasts rawPasts

@@ -80,7 +80,7 @@ func (o *rawOrder) learned(entry *seriescache.Series, from, last int64, found bo
 // appended is called for a sample that now waits for the commit.
 func (o *rawOrder) appended(entry *seriescache.Series, commit uint32, x rawValue) {
 	if x.t <= o.last {
-		o.late = x.t
+		o.late = max(o.late, x.t)
 	} else {
 		o.last, o.exact, o.waits = x.t, true, true
 		entry.Bits, entry.Float = math.Float64bits(x.v), x.isFloat()
