@@ -15,7 +15,7 @@ type exemplarRoom struct {
 	mu         sync.Mutex
 	most       int64 // store.exemplars
 	now        int64
-	outOfOrder int64 // store.out_of_order, in milliseconds
+	outOfOrder int64 // tsdb's present window, in milliseconds
 }
 
 // grow makes room for exemplars if there is none yet.

@@ -113,6 +113,7 @@ func (s *store) applyOptions() error {
 	room := &s.db.exemplars
 	room.mu.Lock()
 	defer room.mu.Unlock()
+	room.outOfOrder = s.options.OutOfOrderTimeWindow // because the first exemplar sets it again
 	// tsdb turns off each setting that is missing here, so we pass all of them.
 	return s.db.ApplyConfig(&prom.Config{StorageConfig: prom.StorageConfig{
 		TSDBConfig: &prom.TSDBConfig{

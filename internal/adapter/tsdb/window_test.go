@@ -46,6 +46,22 @@ func TestTheWindowOfARequestDecides(t *testing.T) {
 	}
 }
 
+// The first exemplar makes room for exemplars. The window of a request stays as wide as it was.
+func TestTheFirstExemplarKeepsTheWindow(t *testing.T) {
+	w := newWorld(t)
+	for _, text := range []string{"a@80000=1", "a@20000=2"} {
+		r := requestOf(t, true, &plain, parseRaw(t, text))
+		r.Window = 20 * time.Hour
+		if err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r}); err != nil {
+			t.Fatal(err)
+		}
+		if refused := r.Outcome.Text(); refused != "" {
+			t.Errorf("%s was refused: %s", text, refused)
+		}
+		w.pushExemplar("b", "ab", base+80_001_000)
+	}
+}
+
 // The zero at which counting began is stored if its time is at most the window before its sample, and not
 // too old for the tenant. Samples, too, are taken up to the millisecond of the limit.
 func TestTheOldestZero(t *testing.T) {
