@@ -29,7 +29,7 @@ type database struct {
 	references *references // references to the series of tiles
 	numbers    numbering
 
-	savesAtClose bool // tsdb saves the head when it closes
+	fromSavedHead bool // it was opened with a saved head
 
 	exemplars exemplarRoom
 }

@@ -39,6 +39,24 @@ func partsOf(head *tsdb.Head) (p headParts, err error) {
 	return p, err
 }
 
+// counter is a number that goroutines share.
+type counter interface {
+	Load() uint64
+	Store(uint64)
+}
+
+// lastNumber returns the number that a head gave to its last series. Only an opening may change it.
+func lastNumber(head *tsdb.Head) (counter, error) {
+	const name = "lastSeriesID"
+	field := reflect.ValueOf(head).Elem().FieldByName(name)
+	if field.IsValid() {
+		if c, ok := reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Interface().(counter); ok {
+			return c, nil
+		}
+	}
+	return nil, fmt.Errorf("%T has no counter %s", head, name)
+}
+
 // part returns a field of a struct.
 func part[T any](of any, name string) (*T, error) {
 	field := reflect.ValueOf(of).Elem().FieldByName(name)

@@ -192,8 +192,8 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 	}
 	used, read := late.highest, walRanges(s.dir)
 	if head != nil {
-		used, read = max(used, head.highest), head.ranges(s.dir)
-		with.EnableMemorySnapshotOnShutdown = true // this is also tsdb's setting for reading a saved head
+		read = head.ranges(s.dir)
+		with.EnableMemorySnapshotOnShutdown = true // tsdb's setting for reading a saved head
 	}
 	s.fitEnds()
 	tells := s.newcomers()
@@ -212,8 +212,12 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 		return nil, 0, cut, err
 	}
 	if head != nil {
-		db.numbers.from, db.savesAtClose = head.segment, true
-		db.numbers.raise(head.highest)
+		if err := db.continues(head); err != nil {
+			return nil, 0, cut, errors.Join(fmt.Errorf("open %s: %w", s.dir, err), db.close())
+		}
+		if used <= head.highest {
+			used = 0
+		}
 	}
 	switch again, err := givesAgain(read, db.Head(), used); {
 	case err != nil:

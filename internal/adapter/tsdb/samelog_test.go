@@ -243,7 +243,7 @@ func (l *life) commit(from, n int) int {
 		}
 		db := l.database(tenant)
 		db.DisableCompactions() // the method compact runs compactions at known moments
-		if db.savesAtClose {
+		if db.fromSavedHead {
 			l.did["used a saved head"]++
 		}
 		if l.fails && l.rnd.IntN(8) == 0 {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/wlog"
 )
 
@@ -143,6 +144,26 @@ func (n *headNote) contradicts(dir string, late *lateFiles) bool {
 		}
 	}
 	return late.several
+}
+
+// continues prepares a database for writes that was just opened with a saved head. New series get numbers above all
+// that were given before: the saved head lacks series that were gone when it was saved, and tsdb has not read the part
+// of the log that has them. And tsdb no longer saves the head at the close, because closeDatabase decides whether that
+// pays.
+func (d *database) continues(n *headNote) error {
+	options, err := part[*tsdb.HeadOptions](d.Head(), "opts")
+	if err != nil {
+		return err
+	}
+	(*options).EnableMemorySnapshotOnShutdown = false
+	last, err := lastNumber(d.Head())
+	if err != nil {
+		return err
+	}
+	last.Store(max(last.Load(), uint64(n.highest)))
+	d.numbers.from, d.fromSavedHead = n.segment, true
+	d.numbers.raise(n.highest)
+	return nil
 }
 
 // chunkEnd returns where the files with chunks of the head end: the last file, and the end of its last chunk.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -23,7 +24,7 @@ func (w *world) savesHeads(boot string) {
 // usesHead opens the raw store, and reports whether it did so with a saved head.
 func (w *world) usesHead() bool {
 	w.t.Helper()
-	return w.rawDatabase().savesAtClose
+	return w.rawDatabase().fromSavedHead
 }
 
 // An opening uses a saved head only if it is whole and fits to the other files of the store. Otherwise it reads the
@@ -98,6 +99,64 @@ func TestASavedHeadIsUsedIfItFits(t *testing.T) {
 				t.Errorf("stored: %v\nwant %v", got, want)
 			}
 		})
+	}
+}
+
+// A stop soon after a start saves no head, since little came into the log. The saved head from before stays.
+func TestAStopKeepsASavedHead(t *testing.T) {
+	w := newWorld(t)
+	w.savesHeads("first")
+	for i := range 300 {
+		w.writeRaw(&plain, fmt.Sprintf("a@%d=1 c%d@%d=1", 1000+i, i, 1000+i))
+	}
+	w.close()
+	for i := range 3 {
+		w.open()
+		w.savesHeads("first")
+		if !w.usesHead() {
+			t.Errorf("the opening after %d stops does not use the saved head", i+1)
+		}
+		w.stores.heads.least = leastLog
+		w.writeRaw(&plain, fmt.Sprintf("a@%d=1", 2000+i))
+		w.close()
+	}
+	w.open()
+	if got := w.raw(); len(got) != 301 || !strings.HasSuffix(got["a"], " 1299=1 2000=1 2001=1 2002=1") {
+		t.Errorf("%d series, and a has %s", len(got), got["a"])
+	}
+}
+
+// The series with the highest number may be gone. A new series gets another number all the same, and each opening uses
+// the saved head.
+func TestNumbersOfSeriesThatAreGone(t *testing.T) {
+	w := newWorld(t)
+	w.savesHeads("first")
+	minute := func(i int, more string) { w.writeRaw(&plain, fmt.Sprintf("a@%d=1 b@%d=1%s", i*60, i*60, more)) }
+	minute(0, "")
+	minute(1, " gone@60=1")
+	const minutes = 6 * 60
+	for i := 2; i < minutes; i++ {
+		minute(i, "")
+	}
+	w.compactRaw()
+	w.compactRaw()
+	if n := w.rawDatabase().Head().NumSeries(); n != 2 {
+		t.Fatalf("the head has %d series, want 2", n)
+	}
+	highest := w.rawDatabase().numbers.now()
+	for i := range 3 {
+		w.stores.SaveHeadsNow(t.Context())
+		w.close()
+		w.open()
+		w.savesHeads("first")
+		if !w.usesHead() {
+			t.Errorf("opening %d does not use the saved head", i+1)
+		}
+		minute(minutes+i, "")
+	}
+	minute(minutes+3, fmt.Sprintf(" new@%d=1", 60*(minutes+3)))
+	if got := headNumber(w.rawDatabase().Head()); got <= highest {
+		t.Errorf("a new series has the number %d, and the numbers up to %d were given before", got, highest)
 	}
 }
 

@@ -1,7 +1,6 @@
 package tsdb
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -183,7 +182,7 @@ func (s *store) noteHead(db *database, n *headNote) (err error) {
 	return nil
 }
 
-// saveClosed saves the head of a database that has just been closed, unless tsdb has done so at the closing.
+// saveClosed saves the head of a database that has just been closed.
 func (s *store) saveClosed(db *database) error {
 	if _, err := db.Head().ChunkSnapshot(); err != nil {
 		return err
@@ -196,17 +195,14 @@ func (s *store) saveClosed(db *database) error {
 	return s.noteHead(db, &headNote{boot: s.savedHeads.boot, segment: segment, offset: offset, before: highest})
 }
 
-// closeDatabase closes a database that has no users. If that pays, it saves the head. A saved head is never needed, so
-// its failure is only counted.
+// closeDatabase closes a database that has no users. If that pays, it saves the head; if not, the last saved head
+// stays. A saved head is never needed, so its failure is only counted.
 func (s *store) closeDatabase(db *database) error {
 	begun := time.Now()
 	save, failed := s.saves(db)
 	err := db.close()
-	switch {
-	case err == nil && failed == nil && save:
+	if err == nil && failed == nil && save {
 		failed = s.saveClosed(db)
-	case db.savesAtClose: // tsdb has saved the head, and removed the one before
-		failed = errors.Join(failed, keepHead(s.dir, nil))
 	}
 	s.tellSaved(save, failed, begun)
 	return err
