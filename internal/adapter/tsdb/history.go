@@ -56,18 +56,36 @@ func (s *Stores) Import(ctx context.Context, tenant string, id ulid.ULID, fill f
 	if meta, err = st.adopt(ctx, part, id); err != nil {
 		return meta, fmt.Errorf("block %s: %w", id, err)
 	}
+	return meta, s.putBlock(context.WithoutCancel(ctx), st, part, whole)
+}
+
+// putBlock moves a block to its place in the history, and shows it to queries. If that fails, it moves the block back.
+// A client that leaves meanwhile must not end it, so ctx has no end.
+func (s *Stores) putBlock(ctx context.Context, st *store, part, whole string) error {
 	if err := os.MkdirAll(st.dir, 0o777); err != nil {
-		return meta, err
+		return err
 	}
 	if err := os.Rename(part, whole); err != nil {
-		return meta, err
+		return err
 	}
-	for _, dir := range []string{st.dir, home, s.dir} {
+	err := s.syncBlock(st)
+	if err == nil {
+		err = st.reload(ctx)
+	}
+	if err != nil {
+		return errors.Join(err, os.Rename(whole, part))
+	}
+	return nil
+}
+
+// syncBlock makes the place of a new block survive a power loss.
+func (s *Stores) syncBlock(st *store) error {
+	for _, dir := range []string{st.dir, filepath.Dir(st.dir), s.dir} {
 		if err := s.fsync(dir); err != nil {
-			return meta, err
+			return err
 		}
 	}
-	return meta, st.reload(ctx)
+	return nil
 }
 
 // adopt checks a block, replaces its metadata, and syncs its files. Of the metadata it keeps the times and the counts:

@@ -51,10 +51,13 @@ func (w *world) block(text string) (dir string, id ulid.ULID) {
 
 // importBlock imports a block from a directory.
 func (w *world) importBlock(dir string, id ulid.ULID) error {
-	_, err := w.stores.Import(context.Background(), tenant.Default, id, func(to string) error {
-		return os.CopyFS(to, os.DirFS(dir))
-	})
+	_, err := w.stores.Import(context.Background(), tenant.Default, id, copies(dir))
 	return err
+}
+
+// copies returns a function that copies a directory.
+func copies(from string) func(to string) error {
+	return func(to string) error { return os.CopyFS(to, os.DirFS(from)) }
 }
 
 // imports imports a block with these samples.
@@ -72,6 +75,56 @@ func (w *world) historyDir(name ...string) string {
 }
 
 func (w *world) history() string { return w.stored(tenant.Default, History) }
+
+// A client may leave when its block is in place already, and so nothing can end the import any more. The import once
+// failed then although queries saw the block, and its tenant lost its place.
+func TestAClientThatLeavesAtTheEndOfAnImport(t *testing.T) {
+	w := newWorld(t)
+	dir, id := w.block("a@10=1")
+	ctx, leaves := context.WithCancel(t.Context())
+	sync := w.stores.fsync
+	w.stores.fsync = func(path string) error {
+		if path == w.historyDir() { // the block was just moved there
+			leaves()
+		}
+		return sync(path)
+	}
+	if _, err := w.stores.Import(ctx, tenant.Default, id, copies(dir)); err != nil || ctx.Err() == nil {
+		t.Errorf("import: %v; the client: %v", err, ctx.Err())
+	}
+	if got := w.history(); got != "a@10=1" {
+		t.Errorf("the history is %q", got)
+	}
+}
+
+// If the place of a block cannot be synced, the history stays as it was, and the import may be tried again.
+func TestAnImportThatCannotBeSynced(t *testing.T) {
+	w := newWorld(t)
+	w.imports("a@10=1")
+	sync := w.stores.fsync
+	for _, unsynced := range []string{w.historyDir(), w.historyDir(".."), w.stores.dir} {
+		dir, id := w.block("b@10=1")
+		w.stores.fsync = func(path string) error {
+			if filepath.Clean(path) == unsynced {
+				return errors.New("the disk is broken")
+			}
+			return sync(path)
+		}
+		if err := w.importBlock(dir, id); err == nil || errors.Is(err, ErrImported) {
+			t.Errorf("%s cannot be synced, and the import says %v", unsynced, err)
+		}
+		if got := w.history(); got != "a@10=1" {
+			t.Errorf("%s cannot be synced, and the history is %q", unsynced, got)
+		}
+		w.stores.fsync = sync
+		if err := w.importBlock(dir, id); err != nil {
+			t.Errorf("the second try: %v", err)
+		}
+		if err := w.stores.RemoveImported(t.Context(), tenant.Default, id); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // Imported samples are there at once and after a restart, whatever the retention and the other stores say, and the
 // other stores go on as before.
