@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,13 +16,13 @@ import (
 // grown is a journal that counts the bytes that were appended to it.
 type grown struct {
 	*journal.Log
-	bytes int64
+	bytes atomic.Int64
 }
 
 func (g *grown) Append(frames []journal.Frame) (journal.Position, error) {
 	before := g.Size()
 	position, err := g.Log.Append(frames)
-	g.bytes += g.Size() - before
+	g.bytes.Add(g.Size() - before)
 	return position, err
 }
 
@@ -40,15 +41,16 @@ func TestCheckpointsAreSizedByTheState(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second) // until a checkpoint has all series
 		synctest.Wait()
-		checkpoints, bytes := testutil.ToFloat64(p.metrics.Checkpoints), g.bytes
+		checkpoints, bytes := testutil.ToFloat64(p.metrics.Checkpoints), g.bytes.Load()
 		time.Sleep(2 * time.Minute) // each tile has a frame of each shard
 		synctest.Wait()
 		made, size := testutil.ToFloat64(p.metrics.Checkpoints)-checkpoints, p.savedSize
 		if size <= 2000 {
 			t.Fatalf("a checkpoint has %d bytes, want more than aggregator.checkpoint", size)
 		}
-		if most := 1 + float64(g.bytes-bytes)/float64(2*size); made < 1 || made > most {
-			t.Errorf("%v checkpoints of %d bytes, while the journal grew by %d; want 1 to %.1f", made, size, g.bytes-bytes, most)
+		grew := g.bytes.Load() - bytes
+		if most := 1 + float64(grew)/float64(2*size); made < 1 || made > most {
+			t.Errorf("%v checkpoints of %d bytes, while the journal grew by %d; want 1 to %.1f", made, size, grew, most)
 		}
 		p.terminate()
 	})
