@@ -166,7 +166,7 @@ func TestDamagedMetadataAreRestoredOnce(t *testing.T) {
 		all.Wait()
 	}
 	if n := testutil.ToFloat64(w.stores.metrics.restored); n != 50 {
-		t.Errorf("the metadata were restored %v times, want 50", n)
+		t.Errorf("the metadata were restored %v times, want 50; the log:\n%s", n, w.log.String())
 	}
 }
 
