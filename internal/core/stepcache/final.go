@@ -1,6 +1,7 @@
 package stepcache
 
 import (
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -101,7 +102,7 @@ func (f *finder) selector(n *parser.VectorSelector) {
 // named reports whether a selector selects series of one name.
 func named(n *parser.VectorSelector) bool {
 	for _, m := range n.LabelMatchers {
-		if m.Name == labels.MetricName && m.Type == labels.MatchEqual && m.Value != "" {
+		if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual && m.Value != "" {
 			return true
 		}
 	}
