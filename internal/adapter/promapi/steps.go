@@ -33,6 +33,7 @@ const (
 	keptChanged = "changed"
 	keptRaced   = "raced"
 	keptOdd     = "odd"
+	keptMixed   = "mixed"
 
 	fromKept    = "kept"
 	fromSamples = "samples"
@@ -46,7 +47,8 @@ func newKeptSteps(most int64, reg prometheus.Registerer) *keptSteps {
 				"other steps were evaluated; none: no step was kept; never: the expression allows none, or the request wants " +
 				"none; changed: late samples, a compaction or the end of the retention may have changed all of them; raced: " +
 				"the same during the evaluation, which began again; odd: the other steps have an error, a warning, histograms " +
-				"or too many samples, so all were evaluated.",
+				"or too many samples, so all were evaluated; mixed: all were evaluated and none is kept, since the query reads " +
+				"tiles of several widths.",
 		}, []string{"result"}),
 		steps: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query",
 			Name: "steps_total",
@@ -54,7 +56,7 @@ func newKeptSteps(most int64, reg prometheus.Registerer) *keptSteps {
 				"earlier query; samples: evaluated.",
 		}, []string{"from"}),
 	}
-	for _, result := range []string{keptUsed, keptNone, keptNever, keptChanged, keptRaced, keptOdd} {
+	for _, result := range []string{keptUsed, keptNone, keptNever, keptChanged, keptRaced, keptOdd, keptMixed} {
 		k.answers.WithLabelValues(result)
 	}
 	for _, from := range []string{fromKept, fromSamples} {
@@ -116,12 +118,15 @@ func (e *evaluation) run(ctx context.Context) *promql.Result {
 		return e.evaluate(ctx, e.whole, e.all)
 	}
 	result, came := e.join(ctx, asked)
-	e.answers.WithLabelValues(came).Inc()
-	if result != nil {
-		return result
+	if result == nil {
+		e.instead(nil)
+		var mixed bool
+		if result, mixed = e.keep(ctx, asked); mixed {
+			came = keptMixed
+		}
 	}
-	e.instead(nil)
-	return e.keep(ctx, asked)
+	e.answers.WithLabelValues(came).Inc()
+	return result
 }
 
 // asked returns the query if its steps may be kept, and may come from an earlier query.
@@ -144,26 +149,26 @@ func (e *evaluation) evaluate(ctx context.Context, q *columns.Query, of span) *p
 }
 
 // keep evaluates the whole query, and keeps its steps. If these cannot be kept, earlier ones are of no use either: the
-// next query would evaluate the others, and then all.
-func (e *evaluation) keep(ctx context.Context, asked stepcache.Query) *promql.Result {
+// next query would evaluate the others, and then all. `mixed` says that the reason is what the query has read.
+func (e *evaluation) keep(ctx context.Context, asked stepcache.Query) (result *promql.Result, mixed bool) {
 	var reading stepcache.Reading
 	state := e.source.State(asked.Tenant)
-	result := e.evaluate(stepcache.NewContext(ctx, &reading), e.whole, e.all)
+	result = e.evaluate(stepcache.NewContext(ctx, &reading), e.whole, e.all)
 	if result.Err != nil {
-		return result
+		return result, false
 	}
 	e.steps.WithLabelValues(fromSamples).Add(float64(asked.Steps()))
 	width, one := reading.Width()
 	if !one || len(result.Warnings) > 0 || !e.cache.Takes(result.Value.(promql.Matrix).TotalSamples()) {
 		e.cache.Drop(asked.Key)
-		return result
+		return result, !one
 	}
 	if steps, ok := stepcache.Whole(asked, result.Value.(promql.Matrix), state, width); ok {
 		e.cache.Put(asked.Key, steps)
 	} else {
 		e.cache.Drop(asked.Key)
 	}
-	return result
+	return result, false
 }
 
 // join evaluates the steps that are not kept, and joins them with those that are. It returns no result if all steps

@@ -405,6 +405,19 @@ func TestKeptStepsHaveOneWidth(t *testing.T) {
 	}
 }
 
+// A query may read tiles of several widths, one for each range. No steps of it are kept, and the metric says why.
+func TestQueriesOfSeveralWidthsAreCounted(t *testing.T) {
+	d := newDashboard(t, constant)
+	p := panel{"increase(requests_total[5m]) / increase(requests_total[30s])", 20, 60_000}
+	for range 3 {
+		d.until(max(d.now, now+3_600_000) + 60_000)
+		d.refresh(p, d.now)
+	}
+	if n := d.count("freshet_query_kept_total", "mixed"); n != 3 {
+		t.Errorf("%v of 3 answers are said to come from tiles of several widths", n)
+	}
+}
+
 // keepsTiles is a store that says how long it keeps the finest tiles.
 type keepsTiles struct {
 	Store
