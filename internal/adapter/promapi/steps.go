@@ -48,7 +48,7 @@ func newKeptSteps(most int64, reg prometheus.Registerer) *keptSteps {
 				"none; changed: late samples, a compaction or the end of the retention may have changed all of them; raced: " +
 				"the same during the evaluation, which began again; odd: the other steps have an error, a warning, histograms " +
 				"or too many samples, so all were evaluated; mixed: all were evaluated and none is kept, since the query reads " +
-				"tiles of several widths.",
+				"tiles of several widths, or a series from several stores.",
 		}, []string{"result"}),
 		steps: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query",
 			Name: "steps_total",
@@ -199,7 +199,10 @@ func (e *evaluation) join(ctx context.Context, asked stepcache.Query) (_ *promql
 		return nil, keptOdd
 	}
 	width, one := reading.Width()
-	if !one || width != kept.Width || e.source.Same(asked.Tenant, kept.State) <= last {
+	if !one {
+		return nil, keptMixed
+	}
+	if width != kept.Width || e.source.Same(asked.Tenant, kept.State) <= last {
 		return nil, keptRaced
 	}
 	joined, ok := kept.Join(asked, last, result.Value.(promql.Matrix), state, width)

@@ -167,6 +167,7 @@ type Reading struct {
 	Skipped int64
 
 	widths atomic.Uint32
+	merged atomic.Bool
 }
 
 // Read notes the width of tiles that a select has read, or would have read.
@@ -176,10 +177,19 @@ func (r *Reading) Read(width uint8) {
 	}
 }
 
-// Width returns the width that all selects have read. It is not ok if they have read several, or none.
+// Merge notes that a select has merged samples of one series from several stores. If two stores have a sample at the
+// same time, the merge takes the one or the other, depending on where it begins.
+func (r *Reading) Merge() {
+	if r != nil {
+		r.merged.Store(true)
+	}
+}
+
+// Width returns the width that all selects have read. It is not ok if they have read several, or none, or if one has
+// merged stores: then no step may be kept.
 func (r *Reading) Width() (w uint32, ok bool) {
 	w = r.widths.Load()
-	return w, w != 0 && w&(w-1) == 0
+	return w, w != 0 && w&(w-1) == 0 && !r.merged.Load()
 }
 
 type readingKey struct{}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/prometheus/prometheus/util/annotations"
 
+	"github.com/freshet-io/freshet/internal/core/stepcache"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -106,8 +107,8 @@ func (s liveSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 
 // mergeSeries merges the samples of one series from all sets of a select. If an open and a stored tile
 // have a sample at the same time, the stored sample must win, because it is final. The merge in package
-// storage would choose either of the two samples.
-func mergeSeries(all ...storage.Series) storage.Series {
+// storage would choose either of the two samples, and does if two stores have one. `reading` may be nil.
+func mergeSeries(reading *stepcache.Reading, all ...storage.Series) storage.Series {
 	var live *liveSeries
 	stored := make([]storage.Series, 0, len(all))
 	for _, s := range all {
@@ -119,6 +120,7 @@ func mergeSeries(all ...storage.Series) storage.Series {
 	}
 	merged := stored[0] // not empty: `all` has several series, at most one of them live
 	if len(stored) > 1 {
+		reading.Merge()
 		merged = storage.ChainedSeriesMerge(stored...)
 	}
 	if live == nil {

@@ -56,7 +56,7 @@ func TestMergeIteratorModel(t *testing.T) {
 				want = append(want, sample{t: at, v: float64(2*at + 1)})
 			}
 		}
-		series := mergeSeries(
+		series := mergeSeries(nil,
 			storage.NewListSeries(labels.EmptyLabels(), stored),
 			liveSeries{live: tile.Live{Points: points}})
 		it := series.Iterator(nil)
@@ -99,7 +99,7 @@ func TestMergeIteratorModel(t *testing.T) {
 func TestMergeIteratorReused(t *testing.T) {
 	var it chunkenc.Iterator
 	for n := range 3 {
-		series := mergeSeries(
+		series := mergeSeries(nil,
 			liveSeries{live: tile.Live{Points: []tile.Point{{T: 20, V: float64(n)}}}},
 			storage.NewListSeries(labels.EmptyLabels(), []chunks.Sample{sample{t: 10, v: float64(n)}}))
 		it = series.Iterator(it)
@@ -122,7 +122,7 @@ func TestMergeIteratorHistograms(t *testing.T) {
 		return &histogram.FloatHistogram{Count: n, Sum: n, ZeroCount: n, CounterResetHint: histogram.NotCounterReset}
 	}
 	open := h(2)
-	series := mergeSeries(
+	series := mergeSeries(nil,
 		storage.NewListSeries(labels.EmptyLabels(), []chunks.Sample{
 			sample{t: 10, h: h(1)}, sample{t: 20, h: h(1)}, sample{t: 30, h: h(3)}, sample{t: 40, h: h(4)}}),
 		liveSeries{live: tile.Live{Points: []tile.Point{{T: 25, H: open}}}})

@@ -205,7 +205,10 @@ func (s *source) samples(ctx context.Context, sel selection, hints *storage.Sele
 		}
 		sets = append(sets, set)
 	}
-	merged := storage.NewMergeSeriesSet(sets, limitOf(hints), mergeSeries)
+	reading := stepcache.FromContext(ctx)
+	merged := storage.NewMergeSeriesSet(sets, limitOf(hints), func(all ...storage.Series) storage.Series {
+		return mergeSeries(reading, all...)
+	})
 	if len(stored.warnings) > 0 {
 		merged = warned{merged, stored.warnings}
 	}

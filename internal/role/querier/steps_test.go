@@ -55,6 +55,12 @@ func newDashboard(t *testing.T, window func(second int64) []batch.Increment) *da
 // write writes a sample as remote write does. The store may refuse it.
 func (d *dashboard) write(at int64, v float64, ls ...string) {
 	d.t.Helper()
+	d.writeTo(false, &d.state, at, v, ls...)
+}
+
+// writeTo writes a sample of a sender, or the result of a rule.
+func (d *dashboard) writeTo(results bool, state *write.State, at int64, v float64, ls ...string) {
+	d.t.Helper()
 	var r remotewrite.Request
 	var b remotewrite.Builder
 	b.Begin(&r, nil)
@@ -65,8 +71,8 @@ func (d *dashboard) write(at int64, v float64, ls ...string) {
 	b.Sample(remotewrite.Sample{Time: at, Value: v})
 	b.Finish()
 	w := &write.Request{Request: &r, Tenant: tenant.Default, Terms: &write.Terms{Generation: 1, Rules: labelrules.Rules{}},
-		Arrival: d.now, Window: 30 * time.Minute}
-	if err := d.stores.WriteRequests(ctx, tenant.Default, &d.state, []*write.Request{w}); err != nil {
+		Arrival: d.now, Window: 30 * time.Minute, Results: results}
+	if err := d.stores.WriteRequests(ctx, tenant.Default, state, []*write.Request{w}); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -247,6 +253,60 @@ func randomPanel(r *rand.Rand) panel {
 			"max_over_time(sum(sent_total)[2m:30s])", "sent_total @ end()", "sum(sent_total offset -1m)", "-sent_total")
 	}
 	return panel{expr, 5 + r.Int64N(40), []int64{1000, 10_000, 15_000, 60_000}[r.IntN(4)]}
+}
+
+// A rule and a sender may write one series at the same times. Which sample counts depends on where a query begins, so
+// no steps are kept.
+func TestSeriesInSeveralStoresAreNotKept(t *testing.T) {
+	for _, expr := range []string{"sum_over_time(x[1m])", "sum(sum_over_time(x[1m]))", "x"} {
+		d := newDashboard(t, constant)
+		var results write.State
+		both := func(at int64) { // the one that wrote last by itself counts from then on
+			if at%300_000 != 0 {
+				d.write(at, 1, "__name__", "x")
+			}
+			if at%300_000 != 160_000 {
+				d.writeTo(true, &results, at, 2, "__name__", "x")
+			}
+		}
+		d.until(now + 3_600_000)
+		at := int64(now)
+		for range 4 {
+			for ; at <= d.now; at += 20_000 {
+				both(at)
+			}
+			for _, p := range []panel{{expr, 20, 60_000}, {expr, 45, 15_000}} {
+				d.refresh(p, d.now-d.now%p.step)
+			}
+			d.until(d.now + 60_000)
+		}
+		if n := d.count("freshet_query_kept_total", "mixed"); n != 8 {
+			t.Errorf("%s: %v of 8 answers are said to merge stores", expr, n)
+		}
+	}
+}
+
+// A rule may begin to write a series of which steps are kept.
+func TestSeriesComesIntoAnotherStore(t *testing.T) {
+	d := newDashboard(t, constant)
+	var results write.State
+	p := panel{"sum_over_time(x[1m])", 30, 15_000}
+	d.until(now + 3_600_000)
+	at := int64(now)
+	for refresh := range 6 {
+		for ; at <= d.now; at += 20_000 {
+			d.write(at, 1, "__name__", "x")
+			if refresh >= 3 {
+				d.writeTo(true, &results, at, 2, "__name__", "x")
+			}
+		}
+		d.refresh(p, d.now-d.now%p.step)
+		d.until(d.now + 30_000)
+	}
+	if used, mixed := d.count("freshet_query_kept_total", "used"),
+		d.count("freshet_query_kept_total", "mixed"); used != 2 || mixed != 3 {
+		t.Errorf("%v answers had kept steps, want 2; %v are said to merge stores, want 3", used, mixed)
+	}
 }
 
 // A late sample changes a panel at once, as soon as its write is acknowledged.
