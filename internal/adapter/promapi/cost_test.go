@@ -3,6 +3,7 @@ package promapi
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"runtime/pprof"
@@ -14,7 +15,9 @@ import (
 
 	"github.com/prometheus/prometheus/storage"
 
+	"github.com/freshet-io/freshet/internal/core/changes"
 	"github.com/freshet-io/freshet/internal/core/querycost"
+	"github.com/freshet-io/freshet/internal/core/stepcache"
 )
 
 // fromGrafana makes r look like a request of a Grafana panel.
@@ -75,6 +78,36 @@ func TestCosts(t *testing.T) {
 		}
 		s.nothingHeld(t)
 	})
+}
+
+// If the steps that are not kept were evaluated in vain, since the data changed meanwhile, they have cost something, too.
+func TestCostOfStepsInVain(t *testing.T) {
+	s := newServer(selects(func(ctx context.Context) storage.SeriesSet {
+		stepcache.FromContext(ctx).Read(0)
+		return &slowSet{n: 10}
+	}), asTenant)
+	changing := &changesAfter{}
+	s.options.Engine.Source = changing
+	s.as("a", ranged(100))
+	whole := row(t, s, "a").Samples
+	changing.calls = 1
+	s.as("a", ranged(100))
+	if r := row(t, s, "a"); whole == 0 || r.Queries != 2 || r.Samples != 2*whole+whole/100 {
+		t.Errorf("a query and its repetition with one step in vain cost %d samples, the query %d", r.Samples, whole)
+	}
+}
+
+// changesAfter is a source of data that change after Same was called so many times.
+type changesAfter struct{ calls int }
+
+func (*changesAfter) State(string) stepcache.State { return stepcache.State{} }
+
+func (c *changesAfter) Same(string, stepcache.State) int64 {
+	c.calls--
+	if c.calls < 0 {
+		return changes.All
+	}
+	return math.MaxInt64
 }
 
 // A query that got no turn is in the table, with the time that it waited.

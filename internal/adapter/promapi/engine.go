@@ -234,9 +234,9 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 		if err != nil {
 			return &promql.Result{Err: err}
 		}
-		q.costing.samples(q.Query)
-		q.Query.Close()
-		q.Query, q.lane = again, larger
+		q.costing.samples(q)
+		q.closeEvaluated()
+		q.Query, q.part, q.lane = again, nil, larger
 		result = q.run(ctx, larger)
 	}
 	if _, many := errors.AsType[promql.ErrTooManySamples](result.Err); many {
@@ -313,7 +313,7 @@ func (q *query) evaluate(ctx context.Context, l *lane) *promql.Result {
 		tidy: func(notes annotations.Annotations) {
 			dropSuffixHints(notes)
 			q.dropSparse(notes)
-		}}
+		}, costing: q.costing}
 	defer func() { q.part = e.part }()
 	return e.run(ctx)
 }
@@ -328,12 +328,16 @@ func (q *query) Stats() *stats.Statistics {
 
 // Close releases the memory of the query and of its result.
 func (q *query) Close() {
+	q.closeEvaluated()
+	q.release()
+	q.costing.end()
+}
+
+func (q *query) closeEvaluated() {
 	q.Query.Close()
 	if q.part != nil {
 		q.part.Close()
 	}
-	q.release()
-	q.costing.end()
 }
 
 func (q *query) release() {

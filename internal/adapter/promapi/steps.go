@@ -102,6 +102,7 @@ type evaluation struct {
 	maxSamples int
 	prepare    func(part span) (*columns.Query, error)
 	tidy       func(annotations.Annotations) // drops notes that nobody wants
+	costing    *costing
 
 	part *columns.Query // evaluated in place of the whole; nil if none is
 }
@@ -225,9 +226,10 @@ func (e *evaluation) join(ctx context.Context, asked stepcache.Query) (_ *promql
 	return result, keptUsed
 }
 
-// instead sets the part that is evaluated in place of the whole, and closes the one before.
+// instead sets the part that is evaluated in place of the whole, and closes the one before, which has cost something.
 func (e *evaluation) instead(part *columns.Query) {
 	if e.part != nil {
+		e.costing.samples(e.part)
 		e.part.Close()
 	}
 	e.part = part
