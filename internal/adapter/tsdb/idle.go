@@ -34,22 +34,37 @@ func (s *Stores) closeIdle() error {
 //
 // Each opening begins new files of the logs, which stay until the next compaction. So a small store that was needed
 // again within `most` stays open for `most`: it opens once in that time, even if it is used every six minutes.
+//
+// It saves the head before it locks the store for the close: saving takes seconds with many series, and reads and
+// writes go on meanwhile. Right after that, the close does not save the head again.
 func (s *store) closeIdle(most time.Duration) error {
 	if !s.mu.TryLock() {
 		return nil // the store is in use
 	}
+	idle := s.isIdle(most)
+	s.mu.Unlock()
+	if !idle {
+		return nil
+	}
+	s.saveOpenHead()
+	if !s.mu.TryLock() {
+		return nil
+	}
 	defer s.mu.Unlock()
-	if s.db == nil || s.users > 0 || s.closing {
+	if !s.isIdle(most) { // it was used while its head was saved
 		return nil
 	}
-	now := s.now()
-	idle := now.Sub(s.used)
-	soon := min(smallIdle, most)
-	if idle <= soon || idle <= most && (s.cameBack(most) || walBytes(s.dir) > smallLog) {
-		return nil
-	}
-	s.leftAt = now
+	s.leftAt = s.now()
 	return s.shut()
+}
+
+// isIdle reports whether closeIdle may close the database. The caller holds s.mu.
+func (s *store) isIdle(most time.Duration) bool {
+	if s.db == nil || s.users > 0 || s.closing {
+		return false
+	}
+	idle := s.now().Sub(s.used)
+	return idle > most || idle > min(smallIdle, most) && !s.cameBack(most) && walBytes(s.dir) <= smallLog
 }
 
 // cameBack reports whether the store was opened within `within` after it was closed because it was idle.

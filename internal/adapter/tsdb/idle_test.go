@@ -1,9 +1,12 @@
 package tsdb
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +47,70 @@ func TestIdleStoresAreClosed(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	w.passes(0, 1, "the write has opened the store")
+}
+
+// The head of an idle store is saved before the close locks the store. Reads and writes of the store, and all that ask
+// each store, once waited for seconds.
+func TestAnIdleStoreAnswersWhileItsHeadIsSaved(t *testing.T) {
+	w := newWorld(t)
+	w.savesHeads("first")
+	w.stores.heads.least = 1 // so that a head is saved only if something came into the log
+	w.writeRaw(&plain, "a@10=1")
+	st := w.stores.tenants["default"][Raw]
+	answers := 0
+	st.logger = slog.New(whenSaved{slog.DiscardHandler, func() {
+		if !st.mu.TryLock() {
+			t.Error("the store is locked")
+			return
+		}
+		st.mu.Unlock()
+		answers++
+		w.writeRaw(&plain, "a@20=1")
+	}})
+	w.passes(2*w.cfg.Idle, 1, "it was written to while its head was saved")
+	w.passes(2*w.cfg.Idle, 0, "nobody used it")
+	if answers != 1 {
+		t.Errorf("its head was saved %d times, want 1: little came into its log afterwards", answers)
+	}
+	st.logger = w.stores.logger
+	if got := w.raw()["a"]; got != "10=1 20=1" {
+		t.Errorf("stored: %s", got)
+	}
+}
+
+// whenSaved calls a function when a head was saved.
+type whenSaved struct {
+	slog.Handler
+	saved func()
+}
+
+func (whenSaved) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h whenSaved) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "the head of a store is saved" {
+		h.saved()
+	}
+	return nil
+}
+
+// A store that is locked answers late how many series it has in memory. Other stores do not wait for that.
+func TestALockedStoreHoldsUpNoOther(t *testing.T) {
+	w := newWorld(t)
+	w.writeRaw(&plain, "a@10=1")
+	st := w.stores.tenants["default"][Raw]
+	st.mu.Lock()
+	answer := make(chan map[string]int)
+	go func() { answer <- w.stores.InMemory(Raw) }()
+	for range 1000 { // more than InMemory needs until it waits
+		if _, err := w.stores.forWrite("other", Raw); err != nil {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+	}
+	st.mu.Unlock()
+	if got := (<-answer)["default"]; got != 1 {
+		t.Errorf("%d series are in memory, want 1", got)
+	}
 }
 
 // A small store that is used every six minutes once opened each time, and each opening left two files.

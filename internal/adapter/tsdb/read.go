@@ -82,12 +82,16 @@ func (s *Stores) Stats(tenant, store, label string, limit int) (*tsdb.Stats, err
 
 // InMemory returns how many series each tenant has in memory in one of its stores. A closed
 // store has none, and stays closed.
-func (s *Stores) InMemory(store string) map[string]int {
+func (s *Stores) InMemory(kind string) map[string]int {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := map[string]int{}
-	for name, stores := range s.tenants {
-		all[name] = stores[store].inMemory()
+	asked := make([]*store, 0, len(s.tenants))
+	for _, stores := range s.tenants {
+		asked = append(asked, stores[kind])
+	}
+	s.mu.Unlock() // a store that just closes answers only afterwards, and the others go on meanwhile
+	all := make(map[string]int, len(asked))
+	for _, st := range asked {
+		all[st.tenant] = st.inMemory()
 	}
 	return all
 }
