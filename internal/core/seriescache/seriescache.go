@@ -100,8 +100,16 @@ type Cursor struct {
 	hashed  bool
 }
 
+// manySymbols is how many symbols a cursor has memory for between requests: 0.8 MB. A usual request has some thousands.
+const manySymbols = 50_000
+
 // Begin resets the cursor. Call it before the first series of a request.
-func (u *Cursor) Begin() { u.last, u.hashed = 0, false }
+func (u *Cursor) Begin() {
+	u.last, u.hashed = 0, false
+	if cap(u.symbols) > manySymbols {
+		u.symbols = nil
+	}
+}
 
 // Find returns the series whose labels are spelled like the labels of s, or 0. Between Begin and
 // the last series of a request, no series may be evicted or forgotten.
