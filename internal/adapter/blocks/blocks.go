@@ -38,7 +38,7 @@ type Block struct {
 	// other blocks.
 	Resolution time.Duration
 
-	// Replaced says that the block is marked for deletion, or that a block beside it was made of it.
+	// Replaced says that the block is marked for deletion, or that a usable block beside it was made of it.
 	Replaced bool
 
 	// Err says why the metadata cannot be used.
@@ -79,17 +79,35 @@ func Find(dir string) ([]Block, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s has no blocks: a block is a directory named like 01JDRSYX5Z8V3M1E0Q6W2T4N7K", dir)
 	}
-	parents := map[ulid.ULID]bool{}
-	for _, b := range all {
-		for _, p := range b.Meta.Compaction.Parents {
-			parents[p.ULID] = true
-		}
-	}
-	for i, b := range all {
-		all[i].Replaced = b.Replaced || parents[b.ID]
-	}
+	markReplaced(all)
 	slices.SortStableFunc(all, func(a, b Block) int { return int(a.Meta.MinTime - b.Meta.MinTime) })
 	return all, nil
+}
+
+// markReplaced marks the blocks that others were made of. A block that is left out itself replaces none.
+func markReplaced(all []Block) {
+	at := map[ulid.ULID]int{}
+	for i, b := range all {
+		at[b.ID] = i
+	}
+	replaced := make([]bool, len(all))
+	var replace func(Block)
+	replace = func(b Block) {
+		for _, p := range b.Meta.Compaction.Parents {
+			if i, there := at[p.ULID]; there && !replaced[i] {
+				replaced[i] = true
+				replace(all[i])
+			}
+		}
+	}
+	for _, b := range all {
+		if !b.Replaced && b.Resolution == 0 && b.Err == nil {
+			replace(b)
+		}
+	}
+	for i := range all {
+		all[i].Replaced = all[i].Replaced || replaced[i]
+	}
 }
 
 func hasBlocks(dir string) bool {

@@ -281,6 +281,62 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// A compacted block that is marked for deletion, damaged or downsampled is not imported. Then those that it was made of
+// must be. Blocks of which a block in between was made are replaced, too.
+func TestABlockThatIsLeftOutReplacesNone(t *testing.T) {
+	const from, between, last = "01JDRSYX5Z8V3M1E0Q6W2T4N7A", "01JDRSYX5Z8V3M1E0Q6W2T4N7B", "01JDRSYX5Z8V3M1E0Q6W2T4N7C"
+	of := func(parent string) string { return `,"compaction":{"level":2,"parents":[{"ulid":"` + parent + `"}]}` }
+	for _, c := range []struct {
+		name, more, mark, replaced string
+	}{
+		{name: "usable", more: of(between), replaced: from + " " + between},
+		{name: "marked for deletion", more: of(between), mark: last, replaced: from + " " + last},
+		{name: "marked in between", more: of(between), mark: between, replaced: from + " " + between},
+		{name: "damaged", more: of(between) + `,"version":2`, replaced: from},
+		{name: "downsampled", more: of(between) + `,"thanos":{"downsample":{"resolution":300000}}`, replaced: from},
+	} {
+		bucket := t.TempDir()
+		write(t, bucket, from, "")
+		write(t, bucket, between, of(from))
+		write(t, bucket, last, c.more)
+		if c.mark != "" {
+			if err := os.WriteFile(filepath.Join(bucket, c.mark, deletionMark), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		found, err := Find(bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var replaced []string
+		for _, b := range found {
+			if b.Replaced {
+				replaced = append(replaced, b.ID.String())
+			}
+		}
+		slices.Sort(replaced)
+		if got := strings.Join(replaced, " "); got != c.replaced {
+			t.Errorf("%s: replaced are %q, want %q", c.name, got, c.replaced)
+		}
+	}
+}
+
+// A directory of blocks may be made of links to them.
+func TestPackALinkedBlock(t *testing.T) {
+	from := source(t, t.TempDir(), labels.FromStrings("__name__", "m"))
+	link := filepath.Join(t.TempDir(), from.ID.String())
+	if err := os.Symlink(from.Dir, link); err != nil {
+		t.Fatal(err)
+	}
+	want, err := Bytes(from.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Bytes(link); err != nil || got != want || got == 0 {
+		t.Errorf("the linked block has %d bytes, want %d: %v", got, want, err)
+	}
+}
+
 func TestPack(t *testing.T) {
 	from := source(t, t.TempDir(), labels.FromStrings("__name__", "m"))
 	if err := os.WriteFile(filepath.Join(from.Dir, deletionMark), nil, 0o644); err != nil { // does not belong to the block

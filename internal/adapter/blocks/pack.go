@@ -17,6 +17,9 @@ var member = regexp.MustCompile(`^(meta\.json|index|tombstones|chunks/[0-9]{6})$
 // filesOf returns the files of the block in a directory, with their sizes in bytes.
 func filesOf(dir string) (names []string, sizes map[string]int64, err error) {
 	sizes = map[string]int64{}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // WalkDir follows no links
+		return nil, nil, err
+	}
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
