@@ -66,6 +66,12 @@ func (i *importRead) run(ctx context.Context, source string) error {
 	if err != nil {
 		return err
 	}
+	for _, text := range *i.flags.add {
+		if strings.HasSuffix(text, "=") {
+			return conf.Mistake(fmt.Errorf("--label %s: a server adds its external labels itself, and remote read cannot leave "+
+				"them out; give the label a value, or import blocks by freshet import tsdb", text))
+		}
+	}
 	endpoint, err := readEndpoint(source)
 	if err != nil {
 		return err

@@ -67,3 +67,14 @@ func TestLabelsWith(t *testing.T) {
 		}
 	}
 }
+
+// Remote read has no external labels to leave out: they are in each series already. A silent import with them would
+// make two series of what was to be one.
+func TestRemoteReadLeavesOutNoLabel(t *testing.T) {
+	cmd := newImportRemoteReadCommand()
+	cmd.SetArgs([]string{"127.0.0.1:1", "--server", "127.0.0.1:1", "--from", "1790812800", "--label", "replica="})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "cannot leave them out") {
+		t.Errorf("the error is %v", err)
+	}
+}
