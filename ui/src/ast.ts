@@ -135,6 +135,14 @@ export function selectorOf(n: Selector | Window, without: Matcher[] = []): strin
   return (plain ? n.name : '') + (pairs.length || !plain ? `{${pairs.join(', ')}}` : '')
 }
 
+// renamed writes a query with another name for a metric.
+export function renamed(query: Node, was: string, name: string): string {
+  const of = (_: string, n: unknown) => (isSelector(n) && n.name === was ? { ...n, name, matchers: n.matchers.filter((m) => m.name !== '__name__') } : n)
+  return textOf(JSON.parse(JSON.stringify(query), of))
+}
+
+const isSelector = (n: unknown): n is Selector | Window => ['vectorSelector', 'matrixSelector'].includes((n as Node | null)?.type ?? '')
+
 function matchingOf({ matching: m }: Binary): string {
   if (!m) return ''
   const labels = m.labels.length || m.on ? ` ${m.on ? 'on' : 'ignoring'} (${m.labels.map(labelName).join(', ')})` : ''

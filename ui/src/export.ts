@@ -7,6 +7,10 @@ const field = (text: string) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"'
 
 const line = (fields: string[]) => fields.map(field).join(',') + '\r\n'
 
+// plain puts an apostrophe in front of a text that a spreadsheet would take as a formula. Labels come from senders, and a
+// formula can send away what is beside it. Values are numbers, and need none.
+const plain = (text: string) => (/^[=+\-@\t\r]/.test(text) ? `'${text}` : text)
+
 const isoTime = (unix: number) => new Date(unix * 1000).toISOString()
 
 // rangeCSV has a line for each time and a column for each series. A field without a value is empty.
@@ -20,18 +24,18 @@ export function rangeCSV(series: Series[], names: string[]): string {
     }
   })
   const times = [...rows.keys()].sort((a, b) => a - b)
-  return line(['time', ...names]) + times.map((t) => line([isoTime(t), ...rows.get(t)!])).join('')
+  return line(['time', ...names.map(plain)]) + times.map((t) => line([isoTime(t), ...rows.get(t)!])).join('')
 }
 
 // instantCSV has a line for each series, and a column for each label. Of a histogram it has count and sum.
 export function instantCSV(series: Series[]): string {
   const labels = [...new Set(series.flatMap((s) => Object.keys(s.metric)))].sort()
   const histograms = series.some((s) => s.histogram)
-  const head = line([...labels, 'time', 'value', ...(histograms ? ['count', 'sum'] : [])])
+  const head = line([...labels.map(plain), 'time', 'value', ...(histograms ? ['count', 'sum'] : [])])
   return head + series.map((s) => {
     const [t] = s.value ?? s.histogram ?? s.values?.[0] ?? [0]
     const rest = histograms ? [s.histogram?.[1].count ?? '', s.histogram?.[1].sum ?? ''] : []
-    return line([...labels.map((l) => s.metric[l] ?? ''), isoTime(t), s.value?.[1] ?? '', ...rest])
+    return line([...labels.map((l) => plain(s.metric[l] ?? '')), isoTime(t), s.value?.[1] ?? '', ...rest])
   }).join('')
 }
 

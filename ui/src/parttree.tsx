@@ -46,19 +46,19 @@ function Parts(props: { all: Part[] }) {
 export function NoData(props: Props & { address: (expr: string) => URLSearchParams; onTime: (time: number) => void }) {
   const { base, expr, from, to } = props
   const { data, error } = usePoll((signal) => whyEmpty(base, expr, from, to, signal), 0, [base, expr, props.turn])
-  const { names, instead, time } = data ?? {}
+  const { names, time } = data ?? {}
   return (
     <Empty>
       <p>No data in this time range.</p>
       {!data && !error && data !== null && <Loading what="Finding out why…" />}
       {data && <p>{data.text}</p>}
-      {names && names.length > 0 && instead && (
+      {names && names.length > 0 && (
         <p>
           Do you mean{' '}
-          {names.map((name, i) => (
+          {names.map(({ name, expr }, i) => (
             <Fragment key={name}>
               {i > 0 && ', '}
-              <Link page="explore" params={props.address(expr.replaceAll(instead, name))}>
+              <Link page="explore" params={props.address(expr)}>
                 <code>{name}</code>
               </Link>
             </Fragment>

@@ -1,6 +1,6 @@
 // Why a query has no data: each part of it is asked alone, until one is found whose own parts have data.
 import { ask } from './api'
-import { parseQuery, parts, selectorOf, textOf, type Binary, type Node, type Selector, type Window } from './ast'
+import { parseQuery, parts, renamed, selectorOf, textOf, type Binary, type Node, type Selector, type Window } from './ast'
 import { dateTime, exact, shortened } from './format'
 import { instantRequest, labelName, number, queryRange, quoted, send, seriesOf, stepFor, type Series } from './promql'
 
@@ -37,8 +37,7 @@ export async function dissect(base: string, query: string, time: number, signal:
 // Reason is why there is no data.
 export interface Reason {
   text: string
-  names?: string[] // of metrics that may be meant
-  instead?: string // the name in the query that one of these may replace
+  names?: { name: string; expr: string }[] // of metrics that may be meant, each with the query that has it
   time?: number // when there was data, Unix seconds
 }
 
@@ -46,12 +45,13 @@ export interface Reason {
 export async function whyEmpty(base: string, query: string, from: number, time: number, signal: AbortSignal): Promise<Reason | null> {
   let part = await dissect(base, query, time, signal)
   if (part.series.length > 0) return null
+  const whole = part.node
   for (let next: Part | undefined = part; next; ) {
     part = next
     next = part.parts.find((p) => p.series.length === 0 && !needless(part.node, p.node))
   }
   const { node } = part
-  if (node.type === 'vectorSelector' || node.type === 'matrixSelector') return selectorReason(base, node, from, time, signal)
+  if (node.type === 'vectorSelector' || node.type === 'matrixSelector') return selectorReason(base, whole, node, from, time, signal)
   if (node.type === 'binaryExpr') return binaryReason(node, part)
   const inner = shortened(part.parts[0]?.text ?? part.text, 200)
   if (node.type === 'call') return { text: callReason(node.func.name, inner, part.parts[0]) }
@@ -101,35 +101,44 @@ function differences({ matching: m }: Binary, left: Series[], right: Series[]): 
 const values = async (base: string, label: string, match: string, signal: AbortSignal) =>
   (await ask<string[]>(`${base}api/v1/label/${encodeURIComponent(label)}/values`, { 'match[]': match || undefined }, signal)).data
 
-async function selectorReason(base: string, n: Selector | Window, from: number, time: number, signal: AbortSignal): Promise<Reason> {
+async function selectorReason(base: string, query: Node, n: Selector | Window, from: number, time: number, signal: AbortSignal): Promise<Reason> {
   const others = n.matchers.filter((m) => m.name !== '__name__')
   const named = selectorOf(n, others)
   if (n.name && (await values(base, '__name__', named, signal)).length === 0) {
-    const names = near(n.name, await values(base, '__name__', '', signal))
-    return { text: `No metric is named ${n.name}.`, names, instead: n.name }
+    const names = near(n.name, await values(base, '__name__', '', signal)).map((name) => ({ name, expr: renamed(query, n.name, name) }))
+    return { text: `No metric is named ${n.name}.`, names }
   }
-  for (const m of others) {
-    const alone = selectorOf(n, others.filter((o) => o !== m))
+  // A server refuses a selector without a name that fits series without the label.
+  for (const m of n.name ? others : n.matchers.filter((o) => o.type[0] === '=')) {
+    const alone = selectorOf(n, n.matchers.filter((o) => o !== m))
     if ((await values(base, '__name__', alone, signal)).length > 0) continue
-    const known = n.name ? await values(base, m.name, named, signal) : []
+    const known = await values(base, m.name, n.name && named, signal)
     const there = known.length ? `It is ${known.slice(0, 5).map((v) => shortened(quoted(v), 60)).join(', ')}${known.length > 5 ? ` and ${exact(known.length - 5)} more` : ''}` : 'There is no such label'
     return { text: `No series${n.name && ` of ${n.name}`} has ${labelName(m.name)}${m.type}${quoted(m.value)}. ${there}.` }
   }
   const whole = selectorOf(n)
   if ((await values(base, '__name__', whole, signal)).length === 0) return { text: `Each matcher of ${whole} fits some series, but no series fits all of them.` }
   const last = await lastSeen(base, whole, from, time, signal)
-  return last === null
-    ? { text: `${shortened(whole, 200)} had data, but not in the 30 days before this time range.` }
-    : { text: `${shortened(whole, 200)} has no data in this time range. It last had some at about ${dateTime(last)}.`, time: last }
+  if (last === null) return { text: `${shortened(whole, 200)} had data, but not in the 30 days before this time range.` }
+  // It may have data now, and none at the time of its own that offset and @ give it, or in its window.
+  const asked = shortened(textOf(n), 200)
+  const moved = n.offset || n.offsetExpr || n.startOrEnd || n.timestamp != null
+  if (moved) return { text: `${asked} has no data: offset and @ say when. ${shortened(whole, 200)} last had some at about ${dateTime(last)}.` }
+  if (n.type === 'matrixSelector' && last >= from) return { text: `${asked} has no samples at the end of this time range. ${shortened(whole, 200)} last had some at about ${dateTime(last)}. Use a longer window.`, time: last }
+  return { text: `${shortened(whole, 200)} has no data in this time range. It last had some at about ${dateTime(last)}.`, time: last }
 }
 
 // lastSeen returns when a selector last had data, in the 30 days before a time.
 async function lastSeen(base: string, selector: string, from: number, time: number, signal: AbortSignal): Promise<number | null> {
+  // Each step looks back to the one before, which may be longer ago than a sample is the present value.
+  const last = async (start: number, end: number, step: number) => {
+    const answer = await queryRange(`count(last_over_time(${selector}[${step}s]))`, start, end, step, signal, base)
+    return seriesOf(answer.data)[0]?.values?.at(-1)?.[0]
+  }
   for (const range of [time - from + 86_400, 30 * 86_400]) {
     const step = stepFor(range, 300)
-    const answer = await queryRange(`count(${selector})`, time - range, time, step, signal, base)
-    const last = seriesOf(answer.data)[0]?.values?.at(-1)
-    if (last) return last[0]
+    const found = await last(time - range, time, step)
+    if (found) return (await last(found - step, found, stepFor(step, 300))) ?? found
   }
   return null
 }

@@ -315,6 +315,12 @@ describe('the page', { concurrency: 4 }, () => {
     await page.getByRole('cell', { name: hostile }).first().waitFor()
     await page.getByRole('button', { name: 'Options' }).click()
     assert.match(await saved('CSV'), /^__name__,(\w+,)*page,(\w+,)*time,value\r\nweb_hits,/)
+
+    // A spreadsheet must not take a label as a formula.
+    await page.goto(query(['q', 'label_replace(vector(-1), "a", "=1+1", "", "")'], ['v', 'table']))
+    await page.getByRole('cell', { name: '=1+1' }).first().waitFor()
+    await page.getByRole('button', { name: 'Options' }).click()
+    assert.match(await saved('CSV'), /^a,time,value\r\n'=1\+1,[^,]*,-1\r\n$/)
     await close()
   })
 
@@ -362,7 +368,9 @@ describe('the page', { concurrency: 4 }, () => {
       ['shop_orders_total{flavour=~".+"}', /has flavour=~"\.\+"\. There is no such label\./],
       ['shop_queue_depth > 1e9', /No value of shop_queue_depth passes the comparison >: the smallest is/],
       ['shop_queue_depth + sum by (method) (shop_orders_total)', /no two series have the same labels: only the right side has method; only the left side has region/],
-      ['rate(shop_orders_total[1s])', /too few: rate needs two samples|has no data in this time range/],
+      ['rate(shop_orders_total[1s])', /too few: rate needs two samples|has no samples at the end of this time range/],
+      ['shop_queue_depth offset 7d', 'shop_queue_depth offset 7d has no data: offset and @ say when.'],
+      ['{region="nowhere"}', /No series has region="nowhere"\. It is "/],
       ['absent(shop_queue_depth)', 'shop_queue_depth has data, and absent is empty as long as it has.'],
       ['histogram_quantile(0.9, shop_queue_depth)', /has data, but no histograms/],
       ['shop_queue_depth unless shop_queue_depth', 'Each series of the left side has one of the right side'],
@@ -370,12 +378,12 @@ describe('the page', { concurrency: 4 }, () => {
       await page.goto(query(['q', expr]))
       await page.getByText(why).waitFor()
     }
-    await page.goto(query(['q', 'rate(shop_order_total[5m])']))
+    await page.goto(query(['q', 'sum by (shop_order_total) (rate(shop_order_total[5m]))']))
     await page.getByRole('link', { name: 'shop_orders_total' }).waitFor()
     await look(page, 'explore-empty')
     await page.getByRole('link', { name: 'shop_orders_total' }).click()
     await page.getByRole('list', { name: 'Series' }).waitFor()
-    assert.equal(await editor(page).innerText(), 'rate(shop_orders_total[5m])')
+    assert.equal(await editor(page).innerText(), 'sum by (shop_order_total) (rate(shop_orders_total[5m]))')
 
     await page.goto(query(['q', 'shop_queue_depth'], ['from', '1767322800'], ['to', '1767326400']))
     await page.getByText(/had data, but not in the 30 days before/).waitFor()
