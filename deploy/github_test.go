@@ -36,7 +36,7 @@ func readWorkflow(t *testing.T, name string) workflow {
 // The public workflow runs .ci/run and nothing of its own, with the version of Go that go.mod asks for.
 func TestTheWorkflowRunsWhatCIRuns(t *testing.T) {
 	job := readWorkflow(t, "check.yml").Jobs["check"]
-	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))[1]
+	version := goVersion(t)
 	if !strings.HasPrefix(job.Container.Image, "golang:"+version+"-") {
 		t.Errorf("the workflow runs in %s, and go.mod asks for Go %s", job.Container.Image, version)
 	}
@@ -54,6 +54,12 @@ func TestTheWorkflowRunsWhatCIRuns(t *testing.T) {
 	}
 }
 
+// goVersion is the minor version of Go that go.mod asks for.
+func goVersion(t *testing.T) string {
+	t.Helper()
+	return regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))[1]
+}
+
 // The workflow of a release builds it by a target of the Makefile that exists, and uploads the directory that this
 // target fills. Only it may write.
 func TestTheWorkflowOfAReleaseUploadsWhatMakeBuilds(t *testing.T) {
@@ -65,6 +71,11 @@ func TestTheWorkflowOfAReleaseUploadsWhatMakeBuilds(t *testing.T) {
 	if !strings.Contains(all.String(), "make release-snapshot\n") || !strings.Contains(all.String(), " dist/*\n") ||
 		!strings.Contains(read(t, "../Makefile"), "\nrelease-snapshot: ") || steps[0].With["fetch-depth"] != 0 {
 		t.Errorf("the workflow runs\n%s", all.String())
+	}
+	// The version in go.mod is the oldest that can build. A release has the fixes of the newest.
+	with := steps[1].With
+	if version := goVersion(t); with["go-version"] != version || with["check-latest"] != true {
+		t.Errorf("a release is built by Go of %v, want the newest %s", with, version)
 	}
 	for name, want := range map[string]string{"check.yml": "read", "release.yml": "write"} {
 		if got := readWorkflow(t, name).Permissions["contents"]; got != want {

@@ -29,17 +29,25 @@ func describe(ctx context.Context, source, out string) (release, error) {
 		}
 		return strings.TrimSpace(string(said)), nil
 	}
-	described, err := git("describe", "--tags", "--match", "v[0-9]*", "--dirty")
+	// Go notes in a binary that its source has other files, too. describe --dirty does not.
+	changes, err := git("status", "--porcelain")
+	if err != nil {
+		return release{}, err
+	}
+	described, err := git("describe", "--tags", "--match", "v[0-9]*")
 	if err != nil { // no release has been tagged yet
 		count, err := git("rev-list", "--count", "HEAD")
 		if err != nil {
 			return release{}, err
 		}
-		short, err := git("describe", "--always", "--dirty")
+		short, err := git("describe", "--always")
 		if err != nil {
 			return release{}, err
 		}
 		described = "v0.0.0-" + count + "-g" + short
+	}
+	if changes != "" {
+		described += "-dirty"
 	}
 	revision, err := git("rev-parse", "HEAD")
 	if err != nil {
@@ -76,11 +84,13 @@ func semantic(described string) string {
 }
 
 // build compiles a package of the source, statically, since images have no C library. It leaves out symbols, and
-// with -trimpath the directory of the source, so that each machine builds the same bytes.
+// with -trimpath the directory of the source. What `go env -w` and variables say about a machine's own builds does not
+// count. So each machine with one version of Go builds the same bytes.
 func (r release) build(ctx context.Context, source, pkg, arch string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-C", source, "-trimpath",
-		"-ldflags", "-s -w -X main.version=v"+r.version, "-o", r.binary(arch), pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=")
+		"-buildvcs=true", "-ldflags", "-s -w -X main.version=v"+r.version, "-o", r.binary(arch), pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS=linux", "GOARCH="+arch,
+		"GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, said)
 	}

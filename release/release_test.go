@@ -71,13 +71,19 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// standIn writes the source of a program that stands in for Freshet, into a directory of its own.
+// standIn makes a repository with the source of a program that stands in for Freshet. Each has the same commit.
 func standIn(t *testing.T) (source string) {
 	t.Helper()
 	source = t.TempDir()
 	check(t, os.WriteFile(filepath.Join(source, "go.mod"), []byte("module standin\n\ngo 1.26.0\n"), 0o644))
 	check(t, os.WriteFile(filepath.Join(source, "main.go"), []byte("package main\n\nvar version string\n\n"+
 		"func main() { println(version) }\n"), 0o644))
+	for _, args := range [][]string{{"init", "--quiet"}, {"add", "."}, {"commit", "--quiet", "--message", "stand-in"}} {
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", source, "-c", "user.name=Nobody", "-c",
+			"user.email=nobody@example.org"}, args...)...)
+		cmd.Env = append(os.Environ(), "GIT_AUTHOR_DATE=1767322800 +0000", "GIT_COMMITTER_DATE=1767322800 +0000")
+		check(t, run(cmd))
+	}
 	return source
 }
 
@@ -96,7 +102,11 @@ func built(t *testing.T) release {
 // One commit makes the same bytes on every machine and in every directory: whoever doubts a release can build it
 // again and compare.
 func TestTheSameCommitMakesTheSameBytes(t *testing.T) {
-	first, second := built(t), built(t)
+	first := built(t)
+	habits := filepath.Join(t.TempDir(), "env") // of another machine, set there by go env -w
+	check(t, os.WriteFile(habits, []byte("GOFLAGS=-buildvcs=false\nGOAMD64=v3\nGOARM64=v8.1\n"), 0o644))
+	t.Setenv("GOENV", habits)
+	second := built(t)
 	check(t, first.pack())
 	here := time.Local
 	t.Cleanup(func() { time.Local = here })
