@@ -170,6 +170,9 @@ func TestImport(t *testing.T) {
 	if len(content) != 2 || content[1].Store != History && content[0].Store != History {
 		t.Errorf("a snapshot has %+v, want the tiles and the history", content)
 	}
+	if log := w.log.String(); strings.Contains(log, "Overlapping") {
+		t.Errorf("blocks of a history may overlap, and the log warns of it:\n%s", log)
+	}
 }
 
 // A block says of which others it was made, and whether it may be deleted. tsdb would delete the others, or the block.

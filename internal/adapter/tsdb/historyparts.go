@@ -1,7 +1,9 @@
 package tsdb
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -57,3 +59,23 @@ func (s *store) unwantedBlocks(blocks []*tsdb.Block) map[ulid.ULID]struct{} {
 	}
 	return found
 }
+
+// mayOverlap is the log of a history, whose blocks may overlap: those of two replicas do. tsdb would warn of all of
+// them once a minute.
+type mayOverlap struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (h mayOverlap) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "Overlapping blocks found during reloadBlocks" {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h mayOverlap) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return mayOverlap{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements slog.Handler.
+func (h mayOverlap) WithGroup(name string) slog.Handler { return mayOverlap{h.Handler.WithGroup(name)} }

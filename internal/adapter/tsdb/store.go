@@ -285,7 +285,11 @@ var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
 
 // watchedLogger returns the logger of the store's database: see syncErrors.
 func (s *store) watchedLogger() *slog.Logger {
-	return slog.New(syncErrors{s.logger.Handler(), func(path string, err error) {
+	handler := s.logger.Handler()
+	if s.kind == History {
+		handler = mayOverlap{handler}
+	}
+	return slog.New(syncErrors{handler, func(path string, err error) {
 		if within, _ := filepath.Rel(s.dir, path); !slices.Contains(unsyncedDirs, filepath.Dir(within)) {
 			return // a file of a block: tsdb writes the block again
 		}
