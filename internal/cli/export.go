@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -28,12 +29,14 @@ as a block of Prometheus' TSDB. A Prometheus that is stopped, and Thanos' and Mi
 tools, take the blocks from there. Tiles are those that a query of that time reads.
 
 A day that is in DIR is left out, so a command that was interrupted goes on when it is run
-again with the same --match and times.`,
+again with the same --server, --match and times. Today is not over, and is left out unless
+--to is given. Blocks of another server have other names.`,
 		Example: `  freshet export /var/lib/prometheus --from 2026-10-01T00:00:00Z --to 2026-11-01T00:00:00Z
   freshet export /backup/api --from 1790812800 --match '{job="api"}'`,
 		Args: command.Words(1, 1, "freshet export DIR --from TIME"),
 	}
-	e := exporting{server: apiclient.Flags(cmd.Flags()), tenant: tenantFlag(cmd.Flags()), times: newSpanFlags(cmd.Flags())}
+	e := exporting{server: apiclient.Flags(cmd.Flags()), tenant: tenantFlag(cmd.Flags()),
+		times: newSpanFlags(cmd.Flags(), "the last midnight in UTC")}
 	cmd.Flags().BoolVar(&e.asJSON, "json", false, "print each block as a line of JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		e.out, e.dir = cmd.OutOrStdout(), filepath.Clean(args[0])
@@ -66,14 +69,16 @@ type exportStep struct {
 }
 
 func (e *exporting) run(ctx context.Context) error {
-	span, err := e.times.span(time.Now())
+	// A part of today would be written again tomorrow, under another name beside the first one.
+	now := time.Now()
+	span, err := e.times.span(now, now.Truncate(sliceTime))
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(e.dir, 0o777); err != nil {
 		return err
 	}
-	for _, s := range span.slices(*e.tenant) {
+	for _, s := range span.slices(e.source()) {
 		step, err := e.write(ctx, s)
 		if err != nil {
 			return fmt.Errorf("%s: %w; run the command again to go on", s, err)
@@ -83,6 +88,17 @@ func (e *exporting) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// source names the server and the tenant. A socket has its whole path: each directory may have one of that name.
+func (e *exporting) source() string {
+	server := e.server.String()
+	if path, is := strings.CutPrefix(server, "unix:"); is {
+		if whole, err := filepath.Abs(path); err == nil { // fails only without a working directory
+			server = "unix:" + whole
+		}
+	}
+	return fmt.Sprintf("%q %q", server, *e.tenant)
 }
 
 // write writes a slice under another name first, so that DIR has whole blocks only. A Prometheus that starts there

@@ -37,7 +37,7 @@ its remote read, which ends in /read.`,
   freshet import remote-read http://mimir/prometheus/api/v1/read --http-config mimir.yml --from 1790812800`,
 		Args: command.Words(1, 1, "freshet import remote-read URL --from TIME"),
 	}
-	i := importRead{flags: newImportFlags(cmd.Flags()), times: newSpanFlags(cmd.Flags())}
+	i := importRead{flags: newImportFlags(cmd.Flags()), times: newSpanFlags(cmd.Flags(), "now")}
 	cmd.Flags().StringVar(&i.httpConfig, "http-config", "", "`file` with credentials, headers and TLS for URL, in the "+
 		"form of Prometheus' HTTP client configuration")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -58,7 +58,8 @@ type importRead struct {
 }
 
 func (i *importRead) run(ctx context.Context, source string) error {
-	span, err := i.times.span(time.Now())
+	now := time.Now()
+	span, err := i.times.span(now, now)
 	if err != nil {
 		return err
 	}

@@ -35,27 +35,32 @@ type spanFlags struct {
 	match    *string
 }
 
-func newSpanFlags(flags *pflag.FlagSet) spanFlags {
+// newSpanFlags adds the flags. Without --to, samples end at `end`.
+func newSpanFlags(flags *pflag.FlagSet, end string) spanFlags {
 	return spanFlags{
 		from: command.TimeFlag(flags, "from",
 			"`instant` of the first samples: Unix seconds or 2006-01-02T15:04:05Z (required)"),
-		to:    command.TimeFlag(flags, "to", "`instant` before which the samples end, in the same form (default now)"),
+		to:    command.TimeFlag(flags, "to", "`instant` before which the samples end, in the same form (default "+end+")"),
 		match: flags.String("match", `{__name__!=""}`, "`selector` of the series"),
 	}
 }
 
-// span returns what the flags say. It ends at `now` at the latest.
-func (f spanFlags) span(now time.Time) (s span, err error) {
-	to := now
-	if !f.to.IsZero() && f.to.Before(now) {
+// span returns what the flags say. Without --to it ends at `end`, and at `now` at the latest.
+func (f spanFlags) span(now, end time.Time) (s span, err error) {
+	to := end
+	if !f.to.IsZero() {
 		to = *f.to
+	}
+	if now.Before(to) {
+		to = now
 	}
 	s = span{from: f.from.UnixMilli(), to: to.UnixMilli(), match: *f.match}
 	switch {
 	case f.from.IsZero():
 		return s, conf.Mistake(errors.New("--from is missing: give the time of the first samples"))
 	case s.from >= s.to:
-		return s, conf.Mistake(errors.New("--from must be before --to, and before now"))
+		return s, conf.Mistake(fmt.Errorf("--from must be before --to and before now; without --to, samples end at %s UTC",
+			minute(end.UnixMilli())))
 	}
 	if s.matchers, err = parser.NewParser(parser.Options{}).ParseMetricSelector(s.match); err != nil {
 		return s, conf.Mistake(fmt.Errorf("--match %s: %w", s.match, err))

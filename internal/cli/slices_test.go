@@ -13,11 +13,12 @@ func TestSlices(t *testing.T) {
 	of := func(source, match, from, to string) []slice {
 		t.Helper()
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		f := newSpanFlags(flags)
+		f := newSpanFlags(flags, "now")
 		if err := flags.Parse([]string{"--from", from, "--to", to, "--match", match}); err != nil {
 			t.Fatal(err)
 		}
-		s, err := f.span(time.Date(2026, 10, 4, 0, 0, 0, 0, time.UTC))
+		now := time.Date(2026, 10, 4, 0, 0, 0, 0, time.UTC)
+		s, err := f.span(now, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,11 +63,12 @@ func TestSpansThatAreMistakes(t *testing.T) {
 		"no selector":        {"--from", "1000", "--match", "sum(up)"},
 	} {
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		f := newSpanFlags(flags)
+		f := newSpanFlags(flags, "now")
 		if err := flags.Parse(args); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.span(time.Date(2026, 10, 4, 0, 0, 0, 0, time.UTC)); err == nil {
+		now := time.Date(2026, 10, 4, 0, 0, 0, 0, time.UTC)
+		if _, err := f.span(now, now); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
