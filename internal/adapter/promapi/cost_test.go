@@ -80,7 +80,7 @@ func TestCosts(t *testing.T) {
 	})
 }
 
-// If the steps that are not kept were evaluated in vain, since the data changed meanwhile, they have cost something, too.
+// If the steps that are not kept were evaluated in vain, since the data changed meanwhile, they have cost something.
 func TestCostOfStepsInVain(t *testing.T) {
 	s := newServer(selects(func(ctx context.Context) storage.SeriesSet {
 		stepcache.FromContext(ctx).Read(0)

@@ -149,8 +149,9 @@ func (e *evaluation) evaluate(ctx context.Context, q *columns.Query, of span) *p
 	return result
 }
 
-// keep evaluates the whole query, and keeps its steps. If these cannot be kept, earlier ones are of no use either: the
-// next query would evaluate the others, and then all. `mixed` says that the reason is what the query has read.
+// keep evaluates the whole query, and keeps its steps. If it cannot keep them, it drops the earlier ones: the next
+// query would evaluate the steps after these in vain, and then all. `mixed` says that the reason is what the query has
+// read.
 func (e *evaluation) keep(ctx context.Context, asked stepcache.Query) (result *promql.Result, mixed bool) {
 	var reading stepcache.Reading
 	state := e.source.State(asked.Tenant)

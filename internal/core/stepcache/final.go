@@ -111,7 +111,7 @@ func named(n *parser.VectorSelector) bool {
 
 // Repeats reports whether evaluating an expression twice gives the same result, bit by bit. If not, an aggregation
 // depends on the order of the series below, which the engine has in a map: sums are rounded in that order, and topk
-// takes the first of equals.
+// takes the first of equal values.
 func Repeats(e parser.Expr) bool {
 	repeats := true
 	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {

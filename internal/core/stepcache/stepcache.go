@@ -53,7 +53,8 @@ func (c *Cache) Get(k Key) *Steps {
 	return e.Value.(item).steps
 }
 
-// Takes reports whether the cache may keep steps with so many points. If not, nobody need copy them.
+// Takes reports whether the cache may keep steps with so many points, and counts steps that are too large. The caller
+// need not copy those.
 func (c *Cache) Takes(points int) bool {
 	if pointBytes*int64(points) <= c.most/4 {
 		return true

@@ -252,8 +252,8 @@ func (s *Shard) Since(tenantName string) int64 {
 // finalBefore returns a time before which a tenant's open tiles do not change what queries see, Unix milliseconds,
 // except what `altered` says; noTime if the tenant has no series and no waiting samples here.
 //
-// A stamped gauge is not final before it is stored: of those that are not, each query takes the newest up to its end
-// for a live sample.
+// A stamped gauge is not final before it is stored: each query takes the newest one up to its end for a live sample, so
+// that two queries with different ends take different gauges.
 func (s *Shard) finalBefore(tenantName string) int64 {
 	if t := s.tenants[tenantName]; t == nil || !t.holds() {
 		return noTime
