@@ -123,6 +123,9 @@ func reachesIntoHead(b *tsdb.BlockMeta, head *tsdb.Head) bool {
 func (d *database) close() error {
 	err := d.DB.Close()
 	d.reg.unregister()
+	if d.raw != nil {
+		d.raw.pasts.forget()
+	}
 	return err
 }
 

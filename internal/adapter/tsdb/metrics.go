@@ -18,6 +18,7 @@ type metrics struct {
 	stored    *prometheus.CounterVec
 	repeated  *prometheus.CounterVec
 	lateReads *prometheus.CounterVec
+	unplaced  *prometheus.CounterVec
 	conflicts *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	failed    *prometheus.CounterVec
@@ -71,7 +72,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 				"a restart or a lost answer.", "store"),
 		lateReads: vec("late_reads_total",
 			"How often the store was read to find the place of a late sample of a request, which takes some microseconds. "+
-				"Rising as fast as late samples come: more than 131,072 series of one tenant get them.", "store"),
+				"Rising as fast as late samples come: a backlog is sent with the newest samples first, or more series get late "+
+				"samples than the memory for them has place for, see docs/remote-write.md.", "store"),
+		unplaced: vec("late_unplaced_total",
+			"Reads of the store for a late sample after which nothing was remembered, because the memory for that, 64 MB for "+
+				"all tenants, was full: the next late sample of the series reads the store again, which costs time alone.",
+			"store"),
 		conflicts: vec("tile_conflicts_total",
 			"Samples whose time already has another value; the first value stays. Always a bug, because a written tile is "+
 				"final: the log has the series.", "store"),
@@ -98,11 +104,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.failed.WithLabelValues(store)
 	}
 	for _, store := range []string{Raw, Rules} {
-		m.countRaw(store, 0, 0, 0)
+		m.countRaw(store, 0, 0, 0, 0)
 		m.failed.WithLabelValues(store)
 	}
-	reg.MustRegister(m.open, m.broken, m.damaged, m.cut, m.stored, m.repeated, m.lateReads, m.conflicts, m.refused,
-		m.failed, m.restored, m.exemplars, m.exemplarsNotKept)
+	reg.MustRegister(m.open, m.broken, m.damaged, m.cut, m.stored, m.repeated, m.lateReads, m.unplaced, m.conflicts,
+		m.refused, m.failed, m.restored, m.exemplars, m.exemplarsNotKept)
 	m.sums = map[string]*sums{}
 	for _, kind := range kinds {
 		m.sums[kind] = newSums(kind)
@@ -112,7 +118,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 // countRaw counts a write of requests.
-func (m *metrics) countRaw(store string, stored, repeated, lateReads int) {
+func (m *metrics) countRaw(store string, stored, repeated, lateReads, unplaced int) {
+	m.unplaced.WithLabelValues(store).Add(float64(unplaced))
 	m.lateReads.WithLabelValues(store).Add(float64(lateReads))
 	m.stored.WithLabelValues(store).Add(float64(stored))
 	m.repeated.WithLabelValues(store).Add(float64(repeated))

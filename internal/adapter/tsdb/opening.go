@@ -199,7 +199,7 @@ func (s *store) openFiles(with tsdb.Options) (db *database, used chunks.HeadSeri
 	tells := s.newcomers()
 	var raw *rawCache
 	if s.hasRequests() {
-		raw = newRawCache(tells)
+		raw = newRawCache(tells, s.sparePages)
 	}
 	before := listLogs(s.dir)
 	db, err = openDatabase(s.dir, with, raw, tells, &registrations{Registerer: s.reg, sums: s.sums}, s.watchedLogger())

@@ -92,7 +92,7 @@ func (s *Stores) writeRequests(
 	}
 	state.Requests = complete
 	state.Newest = w.bounds.newest
-	s.metrics.countRaw(kind, w.stored, w.repeated, w.lateReads)
+	s.metrics.countRaw(kind, w.stored, w.repeated, w.lateReads, w.lateUnplaced)
 	return nil
 }
 
@@ -115,6 +115,7 @@ type rawWrite struct {
 
 	stored, repeated int // counts of samples and histograms
 	lateReads        int // how often the store was read for a late sample
+	lateUnplaced     int // how often there was no memory for what was read
 }
 
 // begin starts a commit.
@@ -358,9 +359,14 @@ func (w *rawWrite) late(f *rawFound, o *rawOrder, t int64, waits bool) (*tile.Po
 // readPast does what late does, from the store, which has all samples of the series. It remembers what follows t.
 func (w *rawWrite) readPast(f *rawFound, o *rawOrder, t int64) (there *tile.Point, err error) {
 	w.lateReads++
-	past := new(rawPast) // of a series that the head does not have, nothing is remembered
+	var past *rawPast
 	if f.entry != nil {
-		past = w.known.pasts.place(f.number, f.entry)
+		if past = w.known.pasts.place(f.number, f.entry); past == nil {
+			w.lateUnplaced++
+		}
+	}
+	if past == nil { // nothing is remembered
+		past = new(rawPast)
 	}
 	past.begin(t, o.last)
 	ls := w.known.lookup.spell(f)

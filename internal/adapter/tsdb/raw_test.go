@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -969,7 +970,9 @@ func TestALateSampleThatIsForgottenWhileItWaits(t *testing.T) {
 
 // Two series may have the same place, which then belongs to the later one.
 func TestSeriesTakeEachOthersPlaces(t *testing.T) {
-	var pasts rawPasts
+	var spare atomic.Int64
+	spare.Store(1)
+	pasts := rawPasts{spare: &spare}
 	var first, second seriescache.Series
 	pasts.place(1, &first).to = 10
 	if p := pasts.of(1, &first); !p.covers(10) {
@@ -981,6 +984,33 @@ func TestSeriesTakeEachOthersPlaces(t *testing.T) {
 	pasts.place(1+pastPage*pastPages, &second)
 	if p := pasts.of(1, &first); p.covers(10) {
 		t.Error("what is remembered of one series is taken for another one's, which was there before")
+	}
+}
+
+// All stores share one bound. A late sample of a series without a place reads the store, and has the same fate. A store
+// that closes gives its share back.
+func TestLateSamplesWithoutAPlace(t *testing.T) {
+	w := newWorld(t)
+	w.stores.sparePages.Store(0)
+	unplaced := w.stores.metrics.unplaced.WithLabelValues(Raw)
+	w.writeRaw(&plain, "a@100=1", "a@10=1", "a@20=2")
+	if o := w.writeRaw(&plain, "a@10=5"); o[0].Refused[outcome.Duplicate].Samples != 1 {
+		t.Errorf("another value for a late sample: %s", o[0].Text())
+	}
+	if got := testutil.ToFloat64(unplaced); got != 3 {
+		t.Errorf("%v late samples had no place, want 3", got)
+	}
+	w.stores.sparePages.Store(1)
+	w.writeRaw(&plain, "a@30=1")
+	if spare := w.stores.sparePages.Load(); spare != 0 {
+		t.Errorf("%d pages are spare, want 0", spare)
+	}
+	w.passes(2*w.cfg.Idle, 0, "nobody uses the store")
+	if spare := w.stores.sparePages.Load(); spare != 1 {
+		t.Errorf("the store is closed, and %d pages are spare, want 1", spare)
+	}
+	if got := w.raw()["a"]; got != "10=1 20=2 30=1 100=1" {
+		t.Errorf("stored: %s", got)
 	}
 }
 

@@ -2,6 +2,7 @@ package tsdb
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb/chunks"
@@ -30,8 +31,12 @@ type rawCache struct {
 	deleted  []uint64 // references that the head has dropped since the last commit
 }
 
-func newRawCache(n *newcomers) *rawCache {
-	return &rawCache{newcomers: n, exemplars: rawExemplars{builder: labels.NewScratchBuilder(16)}}
+func newRawCache(n *newcomers, sparePages *atomic.Int64) *rawCache {
+	return &rawCache{
+		newcomers: n,
+		pasts:     rawPasts{spare: sparePages},
+		exemplars: rawExemplars{builder: labels.NewScratchBuilder(16)},
+	}
 }
 
 // forget drops all series from the cache. The database has no sample newer than `maxT`.

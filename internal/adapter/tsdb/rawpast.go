@@ -3,6 +3,7 @@ package tsdb
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/freshet-io/freshet/internal/core/seriescache"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -16,6 +17,9 @@ const (
 	pastPage    = 64 // series whose memory is allocated together
 	pastPages   = 2048
 
+	// mostPastPages is how many pages the stores of a process have together: 64 MB, for 240,000 series.
+	mostPastPages = 64_000_000 / (pastPage * 280)
+
 	// pastIdle is how long after the last late sample of a tenant the memory is released, in milliseconds.
 	pastIdle = 10 * 60_000
 )
@@ -23,6 +27,7 @@ const (
 // rawPasts remembers a rawPast for each series that got late samples. Its memory grows to 37 MB at 131,072 series.
 // After that series take each other's places, which costs time alone.
 type rawPasts struct {
+	spare *atomic.Int64        // pages that all stores of the process may still have
 	pages []*[pastPage]rawPast // none without late samples
 	used  int64                // arrival of the last request with a late sample, in Unix milliseconds
 	now   int64                // arrival of the present request
@@ -31,12 +36,19 @@ type rawPasts struct {
 // begin prepares for the samples of a request.
 func (p *rawPasts) begin(arrival int64) {
 	if p.now = arrival; p.pages != nil && arrival-p.used > pastIdle {
-		p.pages = nil
+		p.forget()
 	}
 }
 
-// forget drops what is remembered.
-func (p *rawPasts) forget() { p.pages = nil }
+// forget drops what is remembered. It must be called when the store closes.
+func (p *rawPasts) forget() {
+	for _, page := range p.pages {
+		if page != nil {
+			p.spare.Add(1)
+		}
+	}
+	p.pages = nil
+}
 
 // of returns what is remembered of a series, nil for nothing.
 func (p *rawPasts) of(number seriescache.Number, entry *seriescache.Series) *rawPast {
@@ -51,13 +63,17 @@ func (p *rawPasts) of(number seriescache.Number, entry *seriescache.Series) *raw
 	return nil
 }
 
-// place returns memory for a series, and begins to remember it.
+// place returns memory for a series, and begins to remember it. It returns nil if the stores have all their memory.
 func (p *rawPasts) place(number seriescache.Number, entry *seriescache.Series) *rawPast {
 	if p.pages == nil {
 		p.pages = make([]*[pastPage]rawPast, pastPages)
 	}
 	page := &p.pages[number/pastPage%pastPages]
 	if *page == nil {
+		if p.spare.Add(-1) < 0 {
+			p.spare.Add(1)
+			return nil
+		}
 		*page = new([pastPage]rawPast)
 	}
 	past := &(*page)[number%pastPage]

@@ -38,6 +38,7 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			syncCommits: s.cfg.WALFsync == FsyncCommit,
 			restored:    s.metrics.restored,
 			savedHeads:  &s.heads,
+			sparePages:  &s.sparePages,
 		}
 	}
 	if s.inGroup {

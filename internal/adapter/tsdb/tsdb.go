@@ -39,6 +39,9 @@ type Stores struct {
 	warming  progress
 	noted    noted
 	heads    heads
+
+	sparePages atomic.Int64 // see rawPasts
+
 	*scrub
 
 	mu      sync.Mutex
@@ -73,6 +76,7 @@ func Open(
 		heads:    newHeads(reg),
 	}
 	s.note = s.noteOpened
+	s.sparePages.Store(mostPastPages)
 	if err := os.MkdirAll(s.dir, 0o777); err != nil {
 		return nil, fmt.Errorf("open stores: %w", err)
 	}
