@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -38,6 +39,8 @@ type history struct {
 	stores  *tsdb.Stores
 	tenants *tenants.Gate
 	ready   func() error
+
+	importing sync.Mutex // of one import at a time, or several would take the room that each leaves free
 }
 
 // historyError is an error with its status.
@@ -117,6 +120,8 @@ func (h *history) put(w http.ResponseWriter, r *http.Request, name string) (any,
 	if err != nil || bytes < 0 {
 		return nil, badHistory(errors.New("bytes: give the size of the block's files in bytes"))
 	}
+	h.importing.Lock()
+	defer h.importing.Unlock()
 	if err := h.hasRoom(bytes); err != nil {
 		return nil, err
 	}
@@ -133,6 +138,9 @@ func (h *history) put(w http.ResponseWriter, r *http.Request, name string) (any,
 	case fulldisk.Is(err):
 		return nil, historyError{http.StatusInsufficientStorage, "unavailable", err}
 	case err != nil:
+		if _, bad := errors.AsType[tsdb.BadBlockError](err); bad {
+			err = badHistory(err)
+		}
 		return nil, err
 	}
 	return h.block(name, meta), nil

@@ -22,7 +22,8 @@ type Content struct {
 	Series        int // of all blocks: a series in three blocks counts three times
 	Samples       uint64
 
-	pace func(bytes int64) error // called with the bytes of chunks that were read; may be nil
+	pace   func(bytes int64) error // called with the bytes of chunks that were read; may be nil
+	strict bool                    // chunks that are not within the block's time are an error
 }
 
 // readBlock reads everything in a block. A part that the disk cannot read is an error, as other damage is.
@@ -60,6 +61,9 @@ func (c *Content) readMapped(ctx context.Context, dir string) (err error) {
 			return err
 		}
 		n, bytes, err := readSeries(idx, data, postings.At(), &b, &metas)
+		if err == nil && c.strict {
+			err = chunksWithin(block.Meta(), b.Labels(), metas)
+		}
 		if err == nil && c.pace != nil {
 			err = c.pace(bytes)
 		}
@@ -80,6 +84,19 @@ func (c *Content) readMapped(ctx context.Context, dir string) (err error) {
 	}
 	c.Series += int(series)
 	c.Samples += samples
+	return nil
+}
+
+// chunksWithin returns an error unless the chunks of a series are within the time of their block. Queries of other
+// times do not read the block, and would miss them.
+func chunksWithin(block tsdb.BlockMeta, series labels.Labels, all []chunks.Meta) error {
+	for _, c := range all {
+		if c.MinTime < block.MinTime || c.MaxTime >= block.MaxTime || c.MinTime > c.MaxTime {
+			return fmt.Errorf("series %s: a chunk has the times %d to %d ms, and %s says that the block begins at "+
+				"%d and ends before %d; queries would not find it", series, c.MinTime, c.MaxTime, metaFile,
+				block.MinTime, block.MaxTime)
+		}
+	}
 	return nil
 }
 

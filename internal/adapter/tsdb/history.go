@@ -8,9 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/prometheus/tsdb"
+
+	"github.com/freshet-io/freshet/internal/lib/pagefault"
 )
 
 var (
@@ -23,6 +27,29 @@ var (
 	// ErrNotImported means that the history has no such block.
 	ErrNotImported = errors.New("the history has no such block")
 )
+
+// BadBlockError says what is wrong with a block that was to be imported.
+type BadBlockError struct {
+	error
+	dir string // of the block, which says nothing to its sender
+}
+
+// Error implements error.
+func (e BadBlockError) Error() string { return strings.ReplaceAll(e.error.Error(), e.dir+"/", "") }
+
+// Unwrap returns the cause.
+func (e BadBlockError) Unwrap() error { return e.error }
+
+// importError returns an error of the disk as it is, and any other as one of the block in the directory. A file that is
+// missing, or there twice, is the sender's mistake.
+func importError(dir string, err error) error {
+	cause, failed := errors.AsType[syscall.Errno](err)
+	_, unreadable := errors.AsType[*pagefault.Error](err)
+	if unreadable || failed && cause != syscall.ENOENT && cause != syscall.EEXIST {
+		return err
+	}
+	return BadBlockError{err, dir}
+}
 
 // Import adds a block to the history of a tenant: `fill` writes the block's files to a directory. Import then reads
 // the whole block, and compares it with its checksums and with the counts in its metadata. When it returns, queries
@@ -50,11 +77,11 @@ func (s *Stores) Import(ctx context.Context, tenant string, id ulid.ULID, fill f
 	if _, err := os.Stat(whole); err == nil {
 		return meta, ErrImported
 	}
-	if err := fill(part); err != nil {
-		return meta, err
+	if err = fill(part); err == nil {
+		meta, err = st.adopt(ctx, part, id)
 	}
-	if meta, err = st.adopt(ctx, part, id); err != nil {
-		return meta, fmt.Errorf("block %s: %w", id, err)
+	if err != nil {
+		return meta, importError(part, fmt.Errorf("block %s: %w", id, err))
 	}
 	return meta, s.putBlock(context.WithoutCancel(ctx), st, part, whole)
 }
@@ -88,6 +115,12 @@ func (s *Stores) syncBlock(st *store) error {
 	return nil
 }
 
+// The time of an imported block, in Unix milliseconds: others can be written in no query.
+const (
+	firstTime = -62135596800000 // 0001-01-01
+	lastTime  = 253402300800000 // 10000-01-01, exclusive
+)
+
 // adopt checks a block, replaces its metadata, and syncs its files. Of the metadata it keeps the times and the counts:
 // as soon as a block says that it was made of others, tsdb deletes these, and it deletes blocks that say they may be.
 func (s *store) adopt(ctx context.Context, dir string, id ulid.ULID) (meta tsdb.BlockMeta, err error) {
@@ -102,6 +135,10 @@ func (s *store) adopt(ctx context.Context, dir string, id ulid.ULID) (meta tsdb.
 	if err := json.Unmarshal(text, &was); err != nil {
 		return meta, fmt.Errorf("%s: %w", metaFile, err)
 	}
+	if was.MinTime < firstTime || was.MaxTime > lastTime {
+		return meta, fmt.Errorf("%s: minTime is %d and maxTime %d ms; they must be within the years 1 to 9999",
+			metaFile, was.MinTime, was.MaxTime)
+	}
 	meta = tsdb.BlockMeta{ULID: id, MinTime: was.MinTime, MaxTime: was.MaxTime, Version: was.Version, Stats: was.Stats,
 		Compaction: tsdb.BlockMetaCompaction{Level: 1, Sources: []ulid.ULID{id}}}
 	if text, err = json.MarshalIndent(meta, "", "\t"); err != nil {
@@ -110,7 +147,7 @@ func (s *store) adopt(ctx context.Context, dir string, id ulid.ULID) (meta tsdb.
 	if err := putFile(dir, metaFile, metaNewFile, text, s.fsync); err != nil {
 		return meta, err
 	}
-	if err := (&Content{}).readBlock(ctx, dir); err != nil {
+	if err := (&Content{strict: true}).readBlock(ctx, dir); err != nil {
 		return meta, err
 	}
 	if err := s.keepMeta(dir); err != nil {

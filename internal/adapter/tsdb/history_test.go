@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -222,6 +223,9 @@ func TestImportRefuses(t *testing.T) {
 			return os.WriteFile(filepath.Join(dir, metaFile),
 				[]byte(strings.Replace(string(text), `"numSamples": 3`, `"numSamples": 4`, 1)), 0o644)
 		},
+		"a later beginning": func(dir string) error { return inMeta(dir, `"minTime": 1700006410000`, `"minTime": 1700006410001`) },
+		"an earlier end":    func(dir string) error { return inMeta(dir, `"maxTime": 1700006420001`, `"maxTime": 1700006420000`) },
+		"the year 10000":    func(dir string) error { return inMeta(dir, `"maxTime": 1700006420001`, `"maxTime": 253402300800001`) },
 		"another block": func(dir string) error {
 			text, err := os.ReadFile(filepath.Join(dir, metaFile))
 			if err != nil {
@@ -235,10 +239,17 @@ func TestImportRefuses(t *testing.T) {
 		dir, id := w.block("b@10=1 b@20=2 c@10=3")
 		_, err := w.stores.Import(t.Context(), tenant.Default, id, func(to string) error {
 			// The harmed directory is the one that Import made, so that its name is that of the block.
-			return errors.Join(os.CopyFS(to, os.DirFS(dir)), harm(to))
+			err := os.CopyFS(to, os.DirFS(dir))
+			if err == nil {
+				err = harm(to)
+			}
+			if err != nil && name != "no end" {
+				t.Errorf("%s: %v", name, err)
+			}
+			return err
 		})
-		if err == nil {
-			t.Errorf("%s: imported", name)
+		if _, bad := errors.AsType[BadBlockError](err); !bad || strings.Contains(err.Error(), w.dir) {
+			t.Errorf("%s: the error is %v; want one of the block, without the server's directory", name, err)
 		}
 		if got := w.history(); got != "a@10=1" {
 			t.Errorf("%s: the history is %q", name, got)
@@ -252,6 +263,19 @@ func TestImportRefuses(t *testing.T) {
 	if err := w.importBlock("/nowhere", good); !errors.Is(err, ErrImported) {
 		t.Errorf("the same block again: %v", err)
 	}
+}
+
+// inMeta replaces a text in the metadata of a block.
+func inMeta(dir, old, text string) error {
+	path := filepath.Join(dir, metaFile)
+	was, err := os.ReadFile(path)
+	if err == nil && !strings.Contains(string(was), old) {
+		err = fmt.Errorf("%s has no %s", was, old)
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(strings.Replace(string(was), old, text, 1)), 0o644)
 }
 
 // flipIn changes a byte of a file; a negative offset counts from its end.
