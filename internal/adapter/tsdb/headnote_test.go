@@ -2,9 +2,6 @@ package tsdb
 
 import (
 	"bytes"
-	"encoding/hex"
-	"os"
-	"slices"
 	"testing"
 )
 
@@ -16,32 +13,7 @@ func goldenHeadNote() headNote {
 
 // All later versions must read the file in testdata.
 func TestGoldenHeadNote(t *testing.T) {
-	const file = "testdata/headnote"
-	want := goldenHeadNote()
-	saved := want.append(nil)
-	if *update {
-		if err := os.WriteFile(file, []byte(hex.Dump(saved)), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(file)
-	if err != nil || hex.Dump(saved) != string(text) {
-		t.Errorf("error %v; saved as\n%swant\n%s", err, hex.Dump(saved), text)
-	}
-	var got headNote
-	if err := got.parse(saved); err != nil || got != want {
-		t.Errorf("read %+v, want %+v; error %v", got, want, err)
-	}
-	for i := range saved {
-		if err := got.parse(saved[:i]); err == nil {
-			t.Errorf("parse accepts the first %d of %d bytes", i, len(saved))
-		}
-		changed := slices.Clone(saved)
-		changed[i] ^= 1
-		if err := got.parse(changed); err == nil {
-			t.Errorf("parse accepts a file whose byte %d was changed", i)
-		}
-	}
+	checkGolden(t, "testdata/headnote", goldenHeadNote())
 }
 
 // FuzzHeadNote: each value of headNote has exactly one valid encoding.

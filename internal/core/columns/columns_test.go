@@ -165,7 +165,7 @@ func FuzzLikeTheEngine(f *testing.F) {
 		expr, err := testParser.ParseExpr(text)
 		if err != nil || expr.Type() != parser.ValueTypeVector && expr.Type() != parser.ValueTypeScalar ||
 			len(text) > 200 || hasSubquery(expr) { // which could take minutes
-			t.Skip()
+			return
 		}
 		q := query{text: text, start: time.UnixMilli(begin + after%(hours*3_600_000)), maxSamples: 100_000,
 			step: time.Duration(step) * time.Millisecond}
