@@ -77,7 +77,7 @@ bench: $(WORKSPACE) ## run every benchmark; each states its bound in its comment
 	$(ALL) go test -run '^$$' -bench . -benchmem ./internal/... ./client ./slogring
 
 # exec: a signal then reaches the lab itself, which prints the results so far.
-lab: ## measure what receiving costs, write docs/performance.md; ARGS=--quick: five minutes, print only
+lab: ## measure what receiving costs, write docs/performance.md; ARGS=--quick: ten minutes, print only
 	@go build -C lab -o ../bin/lab . && exec ./bin/lab $(if $(ARGS),$(ARGS),-write)
 
 lint: $(WORKSPACE) ## gofmt, vet, staticcheck, govulncheck
