@@ -293,7 +293,9 @@ func (w *writer) run() {
 			default:
 			}
 			name := w.nodes[node%len(w.nodes)]
+			begun := time.Now()
 			status, text, _, err := w.c.node(name).writeWithin(senderWaits, remoteWriteV2, body)
+			took := time.Since(begun)
 			if err == nil && status/100 == 2 {
 				w.note(func() {
 					w.acked[at] = value
@@ -310,7 +312,7 @@ func (w *writer) run() {
 			}
 			node++
 			w.note(func() {
-				if status/100 == 5 && !w.c.isParted(name) {
+				if status/100 == 5 && !w.c.excuses(name, took) {
 					w.unavailable = append(w.unavailable, fmt.Sprintf("node %s: %d %s", name, status, text))
 				}
 				if tries >= w.tries {
