@@ -137,7 +137,7 @@ func TestDamagedMetadataOfAnOpenStoreAreRestored(t *testing.T) {
 			}
 		},
 	} {
-		was := change(t, path, 20, '#')
+		was := change(t, path, 0, '#')
 		restore()
 		if text, err := os.ReadFile(path); err != nil || !bytes.Equal(text, was) {
 			t.Errorf("%s: %s has %s, %v, want %s", name, path, text, err, was)
@@ -154,7 +154,7 @@ func TestDamagedMetadataAreRestoredOnce(t *testing.T) {
 	w.blocks()
 	path := w.metas()[0]
 	for range 50 {
-		change(t, path, 20, '#')
+		change(t, path, 0, '#')
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
@@ -166,7 +166,7 @@ func TestDamagedMetadataAreRestoredOnce(t *testing.T) {
 		all.Wait()
 	}
 	if n := testutil.ToFloat64(w.stores.metrics.restored); n != 50 {
-		t.Errorf("the metadata were restored %v times, want 50; the log:\n%s", n, w.log.String())
+		t.Errorf("the metadata were restored %v times, want 50", n)
 	}
 }
 
