@@ -98,7 +98,7 @@ func newDatagrams(c conn, config Config) (*datagrams, error) {
 // run hands over batch after batch until the socket is empty. Then it waits for the next datagram.
 // If many datagrams come, run naps for a fixed time instead, so that they share one wake-up.
 func (d *datagrams) run(ctx context.Context, h Handler) error {
-	alarm, stop := newAlarm(ctx, d.wait.file.SetReadDeadline)
+	alarm, stop := newAlarm(ctx, d.wait.setDeadline)
 	defer stop()
 	d.empty = time.Now()
 	d.socket.memory(&d.memory)
@@ -143,16 +143,18 @@ func (d *datagrams) run(ctx context.Context, h Handler) error {
 func (d *datagrams) block(a *alarm) error {
 	d.n, d.errno = 0, 0 // await may return without a call of d.try
 	err := d.wait.await(d.try)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	if d.n == 0 {
 		a.passed()
-		return nil
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil // the context has ended
 	}
 	return err
 }
 
 // gather waits for the alarm and reads a batch.
 func (d *datagrams) gather(a *alarm) error {
-	if err := d.wait.sleep(); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := d.wait.sleep(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
 	a.passed()
@@ -162,10 +164,10 @@ func (d *datagrams) gather(a *alarm) error {
 }
 
 // tryReceive calls receive for the waiter. It reports whether the wait is over.
-func (d *datagrams) tryReceive(uintptr) bool {
+func (d *datagrams) tryReceive(epoll uintptr) bool {
 	d.look()
 	d.receive()
-	return d.errno != unix.EAGAIN
+	return d.errno != unix.EAGAIN || d.wait.passed(epoll)
 }
 
 // receive reads the waiting datagrams, up to one batch.

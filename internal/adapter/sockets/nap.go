@@ -10,7 +10,7 @@ const (
 	// so 200 a second take less than a hundredth of a core.
 	longestNap = 5 * time.Millisecond
 
-	// shortestNap is the resolution of the runtime's poller.
+	// shortestNap keeps naps below a few hundredths of a core.
 	shortestNap = time.Millisecond
 
 	// napGathers is how many datagrams a nap aims to gather. Divided by this many datagrams, the

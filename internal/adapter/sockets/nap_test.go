@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"testing"
@@ -199,6 +200,73 @@ func TestTheSocketIsWatchedOnlyWhileArmed(t *testing.T) {
 		if got := readable(); got != armed {
 			t.Errorf("the socket is armed: %t, but readable: %t", armed, got)
 		}
+	}
+}
+
+// A busy machine may run the reader only after its deadline. The poller forgets what it was told
+// before a wait begins, so the wait must look at the clock itself.
+func TestADeadlineThatPassedBeforeTheWaitEndsIt(t *testing.T) {
+	l := listen(t, loopback)
+	w := l.socket.(*datagrams).wait
+	waits := map[string]func() error{
+		"sleep": w.sleep,
+		"await": func() error { return w.await(w.passed) },
+	}
+	for name, wait := range waits {
+		if err := w.setDeadline(time.Now().Add(time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Millisecond) // if it is shorter, the test still passes, but shows less
+		done := make(chan error, 1)
+		go func() { done <- wait() }()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s goes on although its deadline has passed", name)
+		}
+	}
+}
+
+// The end of the context moves the deadline on a goroutine of its own, at any time.
+func TestADeadlineLongAgoEndsAllLaterWaits(t *testing.T) {
+	w := listen(t, loopback).socket.(*datagrams).wait
+	if err := errors.Join(w.setDeadline(longAgo), w.setDeadline(time.Now().Add(time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := w.sleep(); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("sleep: %v, want %v", err, os.ErrDeadlineExceeded)
+		}
+	}
+}
+
+func TestClosingTwiceClosesNoOtherFile(t *testing.T) {
+	l := listen(t, loopback)
+	timer := l.socket.(*datagrams).wait.timer
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Open files until one has the timer's number.
+	for null := -1; null != timer; {
+		var err error
+		if null, err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+		if null > timer {
+			t.Skip("another part of the process has the timer's number")
+		}
+		if null != timer {
+			defer unix.Close(null)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Close(timer); err != nil {
+		t.Errorf("the second Close closed a file that is not its own: %v", err)
 	}
 }
 

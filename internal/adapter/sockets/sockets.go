@@ -9,8 +9,8 @@
 // reader of UDP lets them gather for some milliseconds (nap.go). Meanwhile the kernel does not
 // report them to the runtime's poller (waiter.go).
 //
-// The package runs on Linux only. It needs recvmmsg, SO_MEMINFO and epoll, and it reads the rest
-// of a socket's data after it has shut the socket down, which Linux allows.
+// The package runs on Linux only. It needs recvmmsg, SO_MEMINFO, epoll and timerfd, and it reads the
+// rest of a socket's data after it has shut the socket down, which Linux allows.
 //
 // The files, from the top; each uses only names of files below it:
 //

@@ -363,7 +363,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 			l := listen(t, Config{Network: "udp", Address: "127.0.0.1:0", GRO: gro})
 			c := dial(t, l)
 			d := l.socket.(*datagrams)
-			alarm, stop := newAlarm(context.Background(), d.wait.file.SetReadDeadline)
+			alarm, stop := newAlarm(context.Background(), d.wait.setDeadline)
 			defer stop()
 			blocks := false
 			allocs := testing.AllocsPerRun(200, func() { // batches come alternately after a nap and after a wake-up
