@@ -8,13 +8,9 @@ import (
 	"net/http"
 	"os"
 	"runtime"
-	"strconv"
 	"time"
 
 	"github.com/grafana/regexp"
-	jsoniter "github.com/json-iterator/go"
-	"github.com/prometheus/prometheus/promql"
-	"github.com/prometheus/prometheus/promql/parser"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 
 	"github.com/freshet-io/freshet/internal/core/partial"
@@ -53,14 +49,12 @@ func respond(w http.ResponseWriter, r *http.Request, status int, body *v1.Respon
 	_, _ = w.Write(text) // an error means that the client has gone
 }
 
-// A client must read its answer, because the answer stays in memory until it is read. The client may
+// A client must read its answer, because the result stays in memory until it is read. The client may
 // take answerGrace to read the first byte. Then it must read answerRate bytes a second on average: 2
 // Mbit/s, a tenth of a slow line.
 const (
 	answerGrace = 30 * time.Second
 	answerRate  = 256 << 10
-	// answerPiece is how much is written at once: each piece moves the deadline.
-	answerPiece = 64 << 10
 )
 
 // answer is an answer on its way to the client. It remembers whether anything was sent, and
@@ -79,7 +73,11 @@ type answer struct {
 // fresh reports whether all steps of the answer must be evaluated. The answer is nil for Freshet's own queries.
 func (w *answer) fresh() bool { return w != nil && w.noCache }
 
+// WriteHeader does nothing once something was sent: Prometheus' handler calls it after streams.Encode, too.
 func (w *answer) WriteHeader(status int) {
+	if w.sent {
+		return
+	}
 	w.begin()
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -98,9 +96,9 @@ func (w *answer) begin() {
 func (w *answer) Write(b []byte) (n int, err error) {
 	w.begin()
 	for first := true; first || len(b) > 0; first = false {
-		piece := b[:min(len(b), answerPiece)]
-		w.extend()
-		wrote, err := w.ResponseWriter.Write(piece)
+		part := b[:min(len(b), piece)]
+		w.extend() // each part moves the deadline
+		wrote, err := w.ResponseWriter.Write(part)
 		n += wrote
 		w.written += int64(wrote)
 		if err != nil {
@@ -143,50 +141,6 @@ func withAnswer(ctx context.Context, w *answer) context.Context {
 func answerOf(ctx context.Context) *answer {
 	w, _ := ctx.Value(answerKey{}).(*answer)
 	return w
-}
-
-// encoder writes Prometheus' JSON into a buffer of the right size. Prometheus' own encoder
-// grows its buffer by copying and copies it again at the end, which takes three times the
-// memory.
-type encoder struct{ v1.JSONCodec }
-
-func (encoder) Encode(r *v1.Response) ([]byte, error) {
-	size := fixedJSON
-	if data, ok := r.Data.(*v1.QueryData); ok {
-		size += jsonBytes(data.Result)
-	}
-	stream := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, nil, size)
-	stream.WriteVal(r)
-	return stream.Buffer(), stream.Error
-}
-
-// jsonBytes estimates the size of a result in JSON. Most series have values of about the same length, so the first and
-// the last one stand for all.
-func jsonBytes(v parser.Value) (n int) {
-	m, ok := v.(promql.Matrix)
-	if !ok {
-		return int(answerBytes(v) / 3) // in JSON, numbers of usual length take a third of this
-	}
-	for _, s := range m {
-		n += fixedJSON + 2*int(s.Metric.ByteSize())
-		for _, p := range s.Histograms {
-			n += int(histogramBytes(p.H))
-		}
-		if last := len(s.Floats) - 1; last >= 0 {
-			n += len(s.Floats) * max(pointBytes(s.Floats[0]), pointBytes(s.Floats[last]))
-		}
-	}
-	return n
-}
-
-// pointBytes returns the size of a point in JSON, with a comma.
-func pointBytes(p promql.FPoint) int {
-	var text [32]byte
-	n := len(`[1700000000,""],`) + len(strconv.AppendFloat(text[:0], p.F, 'g', -1, 64))
-	if p.T%1000 != 0 {
-		n += len(".123")
-	}
-	return n
 }
 
 // Reasons under which failed queries are counted.

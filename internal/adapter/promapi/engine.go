@@ -43,6 +43,7 @@ type Engine struct {
 	lookback time.Duration
 	waiting  int // how many queries of a tenant may wait in a lane
 	heap     *heapGuard
+	streams  *streams
 	costs    *querycost.Table
 	columns  *columnCounts
 	steps    *keptSteps
@@ -98,6 +99,7 @@ func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Re
 		columns:  newColumnCounts(cfg.Verify, logger, reg),
 		steps:    newKeptSteps(int64(cfg.StepCache), reg),
 		heap:     newHeapGuard(memory.Process, logger),
+		streams:  &streams{},
 		logger:   logger,
 		failed:   failed,
 	}
@@ -200,6 +202,7 @@ type query struct {
 	prepare func(*lane, span) (*columns.Query, error)
 	part    *columns.Query // evaluated in place of the query; nil if the query was
 	turn    *turn          // nil before and after Exec
+	result  *promql.Result // nil unless Exec succeeded
 	costing *costing
 }
 
@@ -303,6 +306,10 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 	if result.Err == nil {
 		result.Err = t.settle(answerBytes(result.Value))
 	}
+	if result.Err == nil {
+		e.streams.open(result, answerOf(ctx))
+		q.result = result
+	}
 	return result
 }
 
@@ -328,6 +335,9 @@ func (q *query) Stats() *stats.Statistics {
 
 // Close releases the memory of the query and of its result.
 func (q *query) Close() {
+	if q.result != nil {
+		q.engine.streams.close(q.result)
+	}
 	q.closeEvaluated()
 	q.release()
 	q.costing.end()

@@ -19,6 +19,7 @@
 //	heapguard.go   ends the largest query before the memory is full
 //	liverate.go    rates whose newest sample is live
 //	cost.go        what a query costs, for whom
+//	stream.go      results that go to the client series by series
 //	answer.go      an answer on its way, and refusals
 //	features.go    which features this server has, for Prometheus' handlers
 //	turn.go        one piece of work in its lane
@@ -195,7 +196,7 @@ func newPrometheusAPI(o *Options) *v1.API {
 		o.Engine.parser,
 	)
 	prometheus.ClearCodecs()
-	prometheus.InstallCodec(encoder{})
+	prometheus.InstallCodec(o.Engine.streams)
 	return prometheus
 }
 

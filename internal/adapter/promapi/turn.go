@@ -178,28 +178,34 @@ func (t *turn) settle(answer int64) error {
 	return nil
 }
 
-// Memory of an answer, in bytes: samples and labels as values, and the JSON of all of them.
+// Memory of an answer, in bytes: samples and labels as values, and in JSON.
 const (
 	pointJSON  = 44 // [1700000000.123,"-1.2345678901234567e-300"],
 	bucketJSON = 80 // [0,"-1.234567890123456","1.234567890123456","1.5"], and one more number
 	fixedJSON  = 128
+	piece      = 64 << 10 // how much is written to the client at once
 )
 
-// answerBytes returns the memory of a result, with its JSON.
+// answerBytes returns the memory of a result, with its JSON. Of a matrix, one series at a time is JSON: see streams.
 func answerBytes(v parser.Value) (n int64) {
 	switch v := v.(type) {
 	case promql.Matrix:
+		var longest int64
 		for _, s := range v {
-			n += seriesBytes + 2*int64(s.Metric.ByteSize()) + int64(len(s.Floats))*(sampleBytes+pointJSON)
+			text := int64(s.Metric.ByteSize()) + pointJSON*int64(len(s.Floats))
+			n += seriesBytes + int64(s.Metric.ByteSize()) + sampleBytes*int64(len(s.Floats))
 			for _, p := range s.Histograms {
-				n += histogramBytes(p.H)
+				n += int64(p.H.Size())
+				text += histogramJSON(p.H)
 			}
+			longest = max(longest, text)
 		}
+		n += piece + longest
 	case promql.Vector:
 		for _, s := range v {
 			n += seriesBytes + 2*int64(s.Metric.ByteSize()) + pointJSON
 			if s.H != nil {
-				n += histogramBytes(s.H)
+				n += int64(s.H.Size()) + histogramJSON(s.H)
 			}
 		}
 	case promql.String:
@@ -208,8 +214,8 @@ func answerBytes(v parser.Value) (n int64) {
 	return n + fixedJSON
 }
 
-func histogramBytes(h *histogram.FloatHistogram) int64 {
-	return int64(h.Size()) + fixedJSON + bucketJSON*int64(len(h.PositiveBuckets)+len(h.NegativeBuckets)+1)
+func histogramJSON(h *histogram.FloatHistogram) int64 {
+	return fixedJSON + bucketJSON*int64(len(h.PositiveBuckets)+len(h.NegativeBuckets)+1)
 }
 
 // turnKey is the context key of a request's turn.
