@@ -19,7 +19,6 @@ func (s *server) openIngester() (err error) {
 	if s.stores, err = tsdb.Open(s.config.Store, s.config.DataDir, time.Now, s.registry, s.logger); err != nil {
 		return err
 	}
-	s.stores.InBoot(boot())
 	s.tenants = tenants.NewGate(s.config.Store.MaxTenants)
 	s.tenants.Restore(s.stores.Tenants()...)
 	if err := s.openEventLog(); err != nil {

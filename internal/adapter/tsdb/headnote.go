@@ -17,9 +17,8 @@ import (
 // headNote says what a saved head needs of the other files of its store: see findHead. A file in the store's directory
 // holds it, in the layout of docs/format/databases.md.
 type headNote struct {
-	boot    string // the boot of the machine in which the head was saved
-	segment int    // an opening reads the log from this segment on
-	offset  int    // and from this offset in it
+	segment int // an opening reads the log from this segment on
+	offset  int // and from this offset in it
 
 	// No series had a number above `before` when the save began, and above `highest` when it ended.
 	before, highest chunks.HeadSeriesRef
@@ -33,7 +32,7 @@ type headNote struct {
 const (
 	headNoteFile    = "head.note"
 	headNoteMagic   = "FRSHHEAD"
-	headNoteVersion = 1
+	headNoteVersion = 2
 )
 
 var errHeadNote = errors.New("it is malformed")
@@ -42,7 +41,6 @@ var errHeadNote = errors.New("it is malformed")
 func (n *headNote) append(b []byte) []byte {
 	from := len(b)
 	b = append(append(b, headNoteMagic...), headNoteVersion)
-	b = append(binary.AppendUvarint(b, uint64(len(n.boot))), n.boot...)
 	for _, x := range []uint64{
 		uint64(n.segment), uint64(n.offset), uint64(n.before), uint64(n.highest), uint64(n.bytes),
 	} {
@@ -68,7 +66,6 @@ func (n *headNote) parse(b []byte) error {
 	}
 	d := endsDecoder{b: b[1:]}
 	got := headNote{
-		boot:    string(d.bytes(int(d.number(maxBoot)))),
 		segment: int(d.number(math.MaxInt32)), offset: int(d.number(math.MaxInt32)),
 		before: chunks.HeadSeriesRef(d.number(math.MaxUint64)), highest: chunks.HeadSeriesRef(d.number(math.MaxUint64)),
 		bytes: int64(d.number(math.MaxInt64)),
@@ -97,7 +94,7 @@ func readHeadNote(dir string) (n headNote, found bool, err error) {
 	return n, true, nil
 }
 
-// write puts the file into place. It is not synced: on another boot of the machine, no saved head is used.
-func (n *headNote) write(dir string) error {
-	return putFile(dir, headNoteFile, headNoteFile+".tmp", n.append(nil), func(string) error { return nil })
+// write puts the file into place, so that it survives a power loss.
+func (n *headNote) write(dir string, fsync func(path string) error) error {
+	return putFile(dir, headNoteFile, headNoteFile+".tmp", n.append(nil), fsync)
 }

@@ -6,7 +6,7 @@ import (
 )
 
 func goldenHeadNote() headNote {
-	return headNote{boot: "e1b0a29c", segment: 7, offset: 65_536, before: 1000, highest: 1001, bytes: 400_000_000,
+	return headNote{segment: 7, offset: 65_536, before: 1000, highest: 1001, bytes: 400_000_000,
 		log:    logEnd{checkpoint: 4, segment: 7, size: 70_000, tail: 0x01020304},
 		chunks: logEnd{checkpoint: -1, segment: 3, size: 5000, tail: 0x05060708}, sum: 0x090a0b0c}
 }

@@ -11,10 +11,6 @@ import (
 // savePeriod is how often the heads of open stores are saved. A start reads what came into the logs since.
 const savePeriod = 5 * time.Minute
 
-// InBoot says in which boot of the machine the process runs. Without it, or if the name is empty, no head is saved or
-// used. Call it before the first use of a store.
-func (s *Stores) InBoot(name string) { s.heads.boot = name }
-
 // SaveHeads saves the heads of open stores every few minutes, one store after the other, until ctx is done.
 func (s *Stores) SaveHeads(ctx context.Context) error {
 	for {
@@ -50,6 +46,8 @@ func (s *store) saveOpenHead() {
 	s.users++
 	s.mu.Unlock()
 	defer s.leave()
+	s.saving.Lock()
+	defer s.saving.Unlock()
 	begun := time.Now()
 	saves, err := s.saves(db)
 	if err == nil && saves {

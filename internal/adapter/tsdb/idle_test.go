@@ -53,7 +53,7 @@ func TestIdleStoresAreClosed(t *testing.T) {
 // each store, once waited for seconds.
 func TestAnIdleStoreAnswersWhileItsHeadIsSaved(t *testing.T) {
 	w := newWorld(t)
-	w.savesHeads("first")
+	w.savesHeads()
 	w.stores.heads.least = 1 // so that a head is saved only if something came into the log
 	w.writeRaw(&plain, "a@10=1")
 	st := w.stores.tenants["default"][Raw]

@@ -264,7 +264,7 @@ func (s *store) readLogs(head *headNote) error {
 
 // headToOpen returns the note of the saved head with which the database can open, nil for none. It removes all others.
 func (s *store) headToOpen() *headNote {
-	head, why := findHead(s.dir, s.savedHeads.boot)
+	head, why := findHead(s.dir)
 	if why != nil {
 		s.dropHead(why)
 		return nil

@@ -380,7 +380,6 @@ func (l *life) fill() {
 // start starts a process in the present state.
 func (l *life) start() {
 	l.open()
-	l.stores.InBoot(fmt.Sprint("boot", l.boot))
 	l.stores.heads.least = 0
 	if l.group {
 		requests := map[string]uint64{}

@@ -19,8 +19,8 @@ import (
 // the store, it is removed, and the opening reads the whole log.
 //
 // tsdb reads a saved head that lacks a file, or has the chunk files of another time, without an error. So a saved head
-// counts only if there is a note that was written behind it, and only on the same boot of the machine: after a power
-// loss, any of the files may lack its newest bytes.
+// counts only if there is a note that was written behind it. The note is written once everything that it names is
+// synced: after a power loss, other files may lack their newest bytes, and have what the note says of them.
 
 const savedHeads = "chunk_snapshot."
 
@@ -31,7 +31,7 @@ func savedHead(dir string, segment, offset int) string {
 
 // findHead returns the note of the saved head with which a closed database can open, nil if there is none. If `why` is
 // not nil, there is one that cannot be used.
-func findHead(dir, boot string) (usable *headNote, why error) {
+func findHead(dir string) (usable *headNote, why error) {
 	n, found, err := readHeadNote(dir)
 	switch {
 	case err != nil:
@@ -41,17 +41,14 @@ func findHead(dir, boot string) (usable *headNote, why error) {
 	case !found:
 		return nil, nil
 	}
-	if err := n.check(dir, boot); err != nil {
+	if err := n.check(dir); err != nil {
 		return nil, err
 	}
 	return &n, nil
 }
 
 // check returns an error if the saved head does not fit to the other files of the store.
-func (n *headNote) check(dir, boot string) error {
-	if boot == "" || n.boot != boot {
-		return errors.New("it was saved in another boot of the machine")
-	}
+func (n *headNote) check(dir string) error {
 	wal := filepath.Join(dir, "wal")
 	all, err := segmentsOf(wal)
 	switch {

@@ -14,10 +14,9 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 )
 
-// savesHeads makes the process save heads of any size, in a boot of the machine.
-func (w *world) savesHeads(boot string) {
+// savesHeads makes the process save heads of any size.
+func (w *world) savesHeads() {
 	w.stores.CompactByHand() // a copy of a running process must have the same blocks as logs
-	w.stores.InBoot(boot)
 	w.stores.heads.least = 0
 }
 
@@ -30,7 +29,6 @@ func (w *world) usesHead() bool {
 // An opening uses a saved head only if it is whole and fits to the other files of the store. Otherwise it reads the
 // whole log, and counts that. The answers are the same.
 func TestASavedHeadIsUsedIfItFits(t *testing.T) {
-	const boot = "first"
 	head := func(w *world) string {
 		n, found, err := readHeadNote(w.storeRaw())
 		if err != nil || !found {
@@ -41,38 +39,35 @@ func TestASavedHeadIsUsedIfItFits(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(w *world) error // while the process does not run
-		boot   string
 		unused bool
 	}{
-		{name: "at once", boot: boot},
-		{name: "on another boot", boot: "second", unused: true},
-		{name: "on an unknown boot", boot: "", unused: true},
+		{name: "at once"},
 		{"without its note", func(w *world) error {
 			return os.Remove(filepath.Join(w.storeRaw(), headNoteFile))
-		}, boot, true},
+		}, true},
 		{"with a damaged note", func(w *world) error {
 			return os.WriteFile(filepath.Join(w.storeRaw(), headNoteFile), []byte(headNoteMagic), 0o640)
-		}, boot, true},
-		{"without its directory", func(w *world) error { return os.RemoveAll(head(w)) }, boot, true},
+		}, true},
+		{"without its directory", func(w *world) error { return os.RemoveAll(head(w)) }, true},
 		{"with half a file", func(w *world) error {
 			path := filepath.Join(head(w), "00000000")
 			info, err := os.Stat(path)
 			return errors.Join(err, os.Truncate(path, info.Size()/2))
-		}, boot, true},
+		}, true},
 		{"without the files with chunks", func(w *world) error {
 			return os.RemoveAll(filepath.Join(w.storeRaw(), headChunksDir))
-		}, boot, true},
+		}, true},
 		{"with a log that was cut", func(w *world) error {
 			return os.Truncate(w.lastSegment(), pageBytes)
-		}, boot, true},
+		}, true},
 		{"after an older release has opened the store", func(w *world) error {
 			db, err := tsdb.Open(w.storeRaw(), nil, nil, w.cfg.options(Raw), nil)
 			return errors.Join(err, db.Close())
-		}, boot, false},
+		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.savesHeads(boot)
+			w.savesHeads()
 			for i := range 300 { // more than a chunk, and more than a page of the log
 				w.writeRaw(&plain, fmt.Sprintf("a@%d=1 b@%d=h3 c%d@%d=1", 1000+i, 1000+i, i, 1000+i))
 			}
@@ -85,7 +80,7 @@ func TestASavedHeadIsUsedIfItFits(t *testing.T) {
 				}
 			}
 			w.open()
-			w.savesHeads(c.boot)
+			w.savesHeads()
 			if used := w.usesHead(); used == c.unused {
 				t.Errorf("the saved head is used: %v, want %v", used, !c.unused)
 			}
@@ -105,14 +100,14 @@ func TestASavedHeadIsUsedIfItFits(t *testing.T) {
 // A stop soon after a start saves no head, since little came into the log. The saved head from before stays.
 func TestAStopKeepsASavedHead(t *testing.T) {
 	w := newWorld(t)
-	w.savesHeads("first")
+	w.savesHeads()
 	for i := range 300 {
 		w.writeRaw(&plain, fmt.Sprintf("a@%d=1 c%d@%d=1", 1000+i, i, 1000+i))
 	}
 	w.close()
 	for i := range 3 {
 		w.open()
-		w.savesHeads("first")
+		w.savesHeads()
 		if !w.usesHead() {
 			t.Errorf("the opening after %d stops does not use the saved head", i+1)
 		}
@@ -126,11 +121,35 @@ func TestAStopKeepsASavedHead(t *testing.T) {
 	}
 }
 
+// A saved head is synced together with all that it needs. So a start after a power loss uses it, and has what was
+// stored when it was saved.
+func TestASavedHeadSurvivesAPowerLoss(t *testing.T) {
+	w := newWorld(t)
+	w.savesHeads()
+	k := w.underKernel(never)
+	for i := range 300 { // more than a chunk
+		w.writeRaw(&plain, fmt.Sprintf("a@%d=%d b@%d=h3 c%d@%d=1", 1000+i, i, 1000+i, i, 1000+i))
+	}
+	w.writeRaw(&plain, "a@999=7")
+	w.stores.SaveHeadsNow(t.Context())
+	want := w.raw()
+	for i := range 300 {
+		w.writeRaw(&plain, fmt.Sprintf("a@%d=%d b@%d=h3", 2000+i, i, 2000+i))
+	}
+	got := w.afterPowerLoss(k)
+	if !w.usesHead() {
+		t.Error("the saved head is not used")
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("stored: %v\nwant %v", got, want)
+	}
+}
+
 // The series with the highest number may be gone. A new series gets another number all the same, and each opening uses
 // the saved head.
 func TestNumbersOfSeriesThatAreGone(t *testing.T) {
 	w := newWorld(t)
-	w.savesHeads("first")
+	w.savesHeads()
 	minute := func(i int, more string) { w.writeRaw(&plain, fmt.Sprintf("a@%d=1 b@%d=1%s", i*60, i*60, more)) }
 	minute(0, "")
 	minute(1, " gone@60=1")
@@ -148,7 +167,7 @@ func TestNumbersOfSeriesThatAreGone(t *testing.T) {
 		w.stores.SaveHeadsNow(t.Context())
 		w.close()
 		w.open()
-		w.savesHeads("first")
+		w.savesHeads()
 		if !w.usesHead() {
 			t.Errorf("opening %d does not use the saved head", i+1)
 		}
@@ -168,7 +187,7 @@ func TestAKillWhileHeadsAreSaved(t *testing.T) {
 		kills = 50
 	}
 	w := newWorld(t)
-	w.savesHeads("first")
+	w.savesHeads()
 	want, step, used := map[string]string{}, 0, 0
 	write := func() {
 		step++
@@ -221,7 +240,7 @@ func TestAKillWhileHeadsAreSaved(t *testing.T) {
 		w.close()
 		w.dir = dir
 		w.open()
-		w.savesHeads("first")
+		w.savesHeads()
 		if w.usesHead() {
 			used++
 		}

@@ -1,6 +1,7 @@
 package tsdb
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -16,8 +17,7 @@ import (
 
 // heads is what all stores need to save their heads.
 type heads struct {
-	boot   string // the present boot of the machine; empty if it is unknown, and then no head is saved
-	least  int64  // bytes of a log that make a saved head worthwhile
+	least  int64 // bytes of a log that make a saved head worthwhile
 	saved  *prometheus.CounterVec
 	failed *prometheus.CounterVec
 	unused *prometheus.CounterVec
@@ -71,7 +71,7 @@ func (s *store) dropHead(why error) {
 
 // saves reports whether the head should be saved now.
 func (s *store) saves(db *database) (bool, error) {
-	if s.savedHeads.boot == "" || s.damaged.Load() {
+	if s.damaged.Load() {
 		return false, nil
 	}
 	grown, least := walBytes(s.dir), s.savedHeads.least
@@ -114,7 +114,7 @@ func (s *store) saveHead(db *database) error {
 	if err != nil {
 		return err
 	}
-	n := headNote{boot: s.savedHeads.boot}
+	n := headNote{}
 	if n.segment, n.before, err = s.beginSegment(db, &parts); err != nil {
 		return err
 	}
@@ -164,22 +164,41 @@ func (s *store) noteHead(db *database, n *headNote) (err error) {
 	if n.chunks, err = chunkEnd(s.dir); err != nil {
 		return err
 	}
-	if n.bytes, n.sum, err = sumOf(savedHead(s.dir, n.segment, n.offset)); err != nil {
+	if n.log, err = s.soundEnd(); err != nil {
 		return err
 	}
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	if s.damaged.Load() {
-		return errDamaged // the head has series that the log lacks
-	}
-	if n.log, err = endOf(filepath.Join(s.dir, "wal")); err != nil {
+	head := savedHead(s.dir, n.segment, n.offset)
+	if n.bytes, n.sum, err = sumOf(head); err != nil {
 		return err
 	}
-	if err := n.write(s.dir); err != nil {
+	if err := errors.Join(s.syncFiles(), s.syncHead(head)); err != nil {
+		return err
+	}
+	if err := n.write(s.dir, s.fsync); err != nil {
 		return err
 	}
 	s.savedHeads.saved.WithLabelValues(s.kind).Inc()
 	return nil
+}
+
+// syncHead syncs the files of a saved head.
+func (s *store) syncHead(head string) error {
+	return filepath.WalkDir(head, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return s.fsync(path)
+	})
+}
+
+// soundEnd returns the end of the log, or an error if a commit has failed: the head has series then that the log lacks.
+func (s *store) soundEnd() (logEnd, error) {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	if s.damaged.Load() {
+		return logEnd{}, errDamaged
+	}
+	return endOf(filepath.Join(s.dir, "wal"))
 }
 
 // saveClosed saves the head of a database that has just been closed.
@@ -192,7 +211,7 @@ func (s *store) saveClosed(db *database) error {
 		return err
 	}
 	highest := db.numbers.now()
-	return s.noteHead(db, &headNote{boot: s.savedHeads.boot, segment: segment, offset: offset, before: highest})
+	return s.noteHead(db, &headNote{segment: segment, offset: offset, before: highest})
 }
 
 // closeDatabase closes a database that has no users. If that pays, it saves the head; if not, the last saved head

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +52,7 @@ type store struct {
 	unreadable error
 
 	keeping sync.Mutex // held while the metadata of a block are copied or restored
+	saving  sync.Mutex // held while the head of the open database is saved
 
 	others *atomic.Bool // other members of the group have the data: see Stores.NeverRepair
 
@@ -104,7 +104,8 @@ func (s *store) widen() {
 		return
 	}
 	s.large = true
-	if err := s.shut(); err != nil {
+	// The head is not saved: this write waits, and a log of so few series is read as fast.
+	if err := s.shutWith((*database).close); err != nil {
 		s.logger.Warn("closing the database failed; it opens again from its WAL", "err", err)
 	}
 }
@@ -246,12 +247,14 @@ func (s *store) drain(ctx context.Context) error {
 	return nil
 }
 
-// shut closes a database without users. The caller holds s.mu.
-func (s *store) shut() error {
+// shut closes a database without users, and saves its head if that pays. The caller holds s.mu.
+func (s *store) shut() error { return s.shutWith(s.closeDatabase) }
+
+func (s *store) shutWith(closes func(*database) error) error {
 	if s.db == nil {
 		return nil
 	}
-	err := s.closeDatabase(s.db)
+	err := closes(s.db)
 	s.db = nil
 	s.opened.Dec()
 	return err
@@ -279,11 +282,6 @@ func probe(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// unsyncedDirs are the directories of a store whose files tsdb does not sync when it writes them. These
-// are the logs, in which tsdb syncs a segment only when the next one begins, and the chunk files into
-// which tsdb moves out-of-order samples.
-var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
-
 // watchedLogger returns the logger of the store's database: see syncErrors.
 func (s *store) watchedLogger() *slog.Logger {
 	handler := s.logger.Handler()
@@ -297,38 +295,4 @@ func (s *store) watchedLogger() *slog.Logger {
 		s.unsynced.Store(true)
 		_ = s.failed.failed(s.dir, path, err) // tsdb logs the failure of the sync
 	}})
-}
-
-// syncFiles syncs the store's files. If tsdb removes files meanwhile, their samples are in blocks,
-// which tsdb syncs itself. Syncing an unchanged file again costs nothing. After a failed sync,
-// syncFiles fails until the file is rewritten: see the method renew.
-func (s *store) syncFiles() error {
-	if err := s.unsyncable(); err != nil {
-		return err
-	}
-	for _, name := range unsyncedDirs {
-		err := filepath.WalkDir(filepath.Join(s.dir, name), func(path string, _ fs.DirEntry, err error) error {
-			if err == nil {
-				err = s.fsync(path)
-			}
-			if err == nil || errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			return s.failed.failed(s.dir, path, err)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// unsyncable returns an error if the sync of a file failed before, and the file is not rewritten yet.
-func (s *store) unsyncable() error {
-	failed := s.failed.all()
-	if len(failed) == 0 {
-		return nil
-	}
-	return fmt.Errorf("an earlier sync of %s failed, and the files are not rewritten yet: see the log",
-		strings.Join(failed, ", "))
 }

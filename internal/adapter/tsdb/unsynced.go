@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -13,6 +14,45 @@ import (
 	"strings"
 	"sync"
 )
+
+// unsyncedDirs are the directories of a store whose files tsdb does not sync when it writes them. These
+// are the logs, in which tsdb syncs a segment only when the next one begins, and the chunk files into
+// which tsdb moves out-of-order samples.
+var unsyncedDirs = []string{"wal", "wbl", "chunks_head"}
+
+// syncFiles syncs the store's files. If tsdb removes files meanwhile, their samples are in blocks,
+// which tsdb syncs itself. Syncing an unchanged file again costs nothing. After a failed sync,
+// syncFiles fails until the file is rewritten: see the method renew.
+func (s *store) syncFiles() error {
+	if err := s.unsyncable(); err != nil {
+		return err
+	}
+	for _, name := range unsyncedDirs {
+		err := filepath.WalkDir(filepath.Join(s.dir, name), func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				err = s.fsync(path)
+			}
+			if err == nil || errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return s.failed.failed(s.dir, path, err)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unsyncable returns an error if the sync of a file failed before, and the file is not rewritten yet.
+func (s *store) unsyncable() error {
+	failed := s.failed.all()
+	if len(failed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("an earlier sync of %s failed, and the files are not rewritten yet: see the log",
+		strings.Join(failed, ", "))
+}
 
 // unsyncedFile is the file in a store's directory that lists the store's unsynced files, one a line.
 const unsyncedFile = "unsynced"
