@@ -252,12 +252,13 @@ func (s *store) newCompactor(ctx context.Context, reg prometheus.Registerer, log
 		BlockExcludeFilter:          o.BlockCompactionExcludeFunc,
 		FloatChunkEncoding:          func() chunkenc.Encoding { return o.FloatChunkEncoding },
 	})
-	return compactor{inner, s}, err
+	return compactor{inner, s, ctx}, err
 }
 
 type compactor struct {
 	tsdb.Compactor
 	store *store
+	ctx   context.Context // done when the database closes
 }
 
 // Plan is called after new blocks are in place, and before blocks are compacted.
@@ -286,9 +287,14 @@ func (c compactor) Compact(dest string, dirs []string, open []*tsdb.Block) ([]ul
 	return c.guard(func() ([]ulid.ULID, error) { return c.Compactor.Compact(dest, dirs, open) })
 }
 
-// guard calls `compact` in a goroutine of tsdb. If the disk cannot read a part of a file, the compaction fails, and all
-// files are read, to find which one it is.
+// guard calls `compact` in a goroutine of tsdb, in the store's turn. If the disk cannot read a part of a file, the
+// compaction fails, and all files are read, to find which one it is.
 func (c compactor) guard(compact func() ([]ulid.ULID, error)) (blocks []ulid.ULID, err error) {
+	giveBack, err := c.store.turns.take(c.ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer giveBack()
 	err = pagefault.Guard(func() (err error) {
 		blocks, err = compact()
 		return err

@@ -45,6 +45,7 @@
 //	logcheck.go     damage in the files of a closed store, which tsdb would repair
 //	headnote.go     what a saved head needs of the other files of its store
 //	ends.go         where the logs of a store ended at its last sync
+//	turns.go        how many stores compact at a time
 //	unsynced.go     syncs the files of a store, and notes whose sync failed
 //	historyparts.go parts of imported blocks, and blocks that are removed
 //	damage.go       what can be wrong with a store's files

@@ -275,7 +275,7 @@ func TestAnUnreadableBlockDamagesOneStore(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c := compactor{inner, w.rawStore()}
+				c := compactor{inner, w.rawStore(), t.Context()}
 				if _, err := c.Compact(t.TempDir(), dirs, w.rawStore().db.Blocks()); err == nil {
 					t.Error("the compaction succeeds")
 				}

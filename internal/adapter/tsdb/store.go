@@ -46,6 +46,7 @@ type store struct {
 	ends        keptEnds
 	savedHeads  *heads
 	sparePages  *atomic.Int64 // see rawPasts
+	turns       turns         // of all stores
 
 	// unreadable says which block could not be read when tsdb opened it, which left tsdb's lock of the directory held. It
 	// is used only by the method openFiles.

@@ -39,6 +39,7 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			restored:    s.metrics.restored,
 			savedHeads:  &s.heads,
 			sparePages:  &s.sparePages,
+			turns:       s.turns,
 		}
 	}
 	if s.inGroup {

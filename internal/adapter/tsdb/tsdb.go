@@ -39,6 +39,7 @@ type Stores struct {
 	warming  progress
 	noted    noted
 	heads    heads
+	turns    turns
 
 	sparePages atomic.Int64 // see rawPasts
 
@@ -74,6 +75,7 @@ func Open(
 		tenants:  map[string]map[string]*store{},
 		scrub:    newScrub(reg),
 		heads:    newHeads(reg),
+		turns:    newTurns(),
 	}
 	s.note = s.noteOpened
 	s.sparePages.Store(mostPastPages)
