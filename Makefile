@@ -128,4 +128,5 @@ clients: packages # what e2e/ sends with, and the proxies in front
 	@bash lua/install
 	@bash e2e/proxy/install
 	GOWORK=off go build -C lab/peers-tsdb/prometheus -tags remove_all_sd -o $(CURDIR)/.cache/prometheus github.com/prometheus/prometheus/cmd/prometheus
+	GOWORK=off go build -C lab/peers/statsd_exporter -o $(CURDIR)/.cache/statsd_exporter github.com/prometheus/statsd_exporter
 	GOWORK=off go build -C lab/peers/telegraf -tags $(TELEGRAF) -o $(CURDIR)/.cache/telegraf github.com/influxdata/telegraf/cmd/telegraf

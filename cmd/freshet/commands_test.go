@@ -27,6 +27,7 @@ var withoutJSON = map[string]string{
 	"freshet help":           "prints text for people",
 	"freshet bench":          "names what can be measured",
 	"freshet cluster":        "names what can be done",
+	"freshet convert":        "names what can be converted",
 	"freshet import":         "names what can be imported",
 	"freshet cluster secret": "prints a secret for a file",
 

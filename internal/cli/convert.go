@@ -1,22 +1,35 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/mapping/statsdexporter"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 func newConvertCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "convert statsd_exporter FILE",
-		Short: "Convert another program's configuration",
+		Use:   "convert",
+		Short: "Convert another program's configuration, and dashboards",
+		Long: `Converts files of the programs that Freshet replaces, and lists what it could not
+convert.`,
+		Example: `  freshet convert statsd_exporter statsd_mapping.yml > freshet.yaml
+  freshet convert dashboard shop.json > shop.freshet.json`,
+		Args: command.Unknown,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConvertExporterCommand(), newConvertDashboardCommand())
+	return cmd
+}
+
+func newConvertExporterCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "statsd_exporter FILE",
+		Short: "Convert a mapping file of statsd_exporter",
 		Long: `Reads a mapping file of Prometheus' statsd_exporter and writes a configuration file
 that gives each line the same name and labels. Everything without an equivalent, or
 with another meaning, is listed on standard error and marked ATTENTION in the file.
@@ -26,25 +39,11 @@ The exit code is 0 if there was nothing to list, 1 if there was, and 2 if the fi
 cannot be read; then nothing is written.`,
 		Example: `  freshet convert statsd_exporter statsd_mapping.yml > freshet.yaml
   freshet explain 'shop.cart.200.requests:1|c' --config freshet.yaml`,
-		ValidArgs: []string{"statsd_exporter"},
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 || args[0] != "statsd_exporter" {
-				return errors.New("convert takes the program and its file: freshet convert statsd_exporter statsd_mapping.yml")
-			}
-			return nil
-		},
+		Args: command.Words(1, 1, "freshet convert statsd_exporter statsd_mapping.yml"),
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print the configuration and the notes as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		file := args[1]
-		var text []byte
-		var err error
-		if file == "-" {
-			file = "stdin"
-			text, err = io.ReadAll(cmd.InOrStdin())
-		} else {
-			text, err = os.ReadFile(file)
-		}
+		file, text, err := readFile(cmd, args[0])
 		if err != nil {
 			return conf.Mistake(fmt.Errorf("convert: %w", err))
 		}

@@ -2,11 +2,14 @@ package cli
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -63,7 +66,88 @@ func TestConvert(t *testing.T) {
 		t.Errorf("convert from standard input: error %v, output\n%s", err, &out)
 	}
 	if _, errs, code := shell(t, "convert", "graphite", "x"); code != command.Usage ||
-		!strings.Contains(errs, "statsd_exporter") {
+		!strings.Contains(errs, "unknown command: graphite") {
 		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
+// shopDashboard has a query that needs the server, one that changes, and one that cannot be converted.
+const shopDashboard = `{"title": "Shop", "panels": [{"title": "P", "type": "graph", "targets": [
+  {"refId": "A", "expr": "rate(lat_count[5m])"},
+  {"refId": "B", "expr": "lat{quantile=\"0.9\"}"},
+  {"refId": "C", "expr": "rate(lat{quantile=\"0.9\"}[5m])"}]}]}
+`
+
+// The exit code tells whether everything was converted. The notes name the panel, the query and the reason.
+func TestConvertDashboard(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.json")
+	if err := os.WriteFile(file, []byte(shopDashboard), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, code := shell(t, "convert", "dashboard", file)
+	want := strings.NewReplacer("rate(lat_count[5m])", "histogram_count(rate(lat[5m]))",
+		`"lat{quantile=\"0.9\"}"`, `"histogram_quantile(0.9, rate(lat[10m]))"`).Replace(shopDashboard)
+	if code != command.Failure || out != want || !strings.Contains(errs, "2 of 3 queries changed") ||
+		!strings.Contains(errs, "P, query C: rate of lat, which is not a counter") {
+		t.Errorf("exit %d\n%s\n%s", code, out, errs)
+	}
+	for _, c := range []struct{ flag, says string }{
+		{"--from=graphite", "--from = graphite: is not one of statsd_exporter, statsd, datadog"},
+		{"--summary-age=long", "--summary-age: "},
+	} {
+		if out, errs, code := shell(t, "convert", "dashboard", file, c.flag); code != command.Usage || out != "" ||
+			!strings.Contains(errs, c.says) {
+			t.Errorf("%s: exit %d, %s\n%s", c.flag, code, out, errs)
+		}
+	}
+	if _, errs, code := shell(t, "convert", "dashboard", file+"x"); code != command.Usage ||
+		!strings.Contains(errs, "no such file") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
+// answers is a server that answers instant queries: each with a series of a value, or with none.
+func answers(t *testing.T, values map[string]string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" && values["secret"] == "" {
+			t.Error("the user's token was sent to the old server")
+		}
+		result := ""
+		if v := values[r.FormValue("query")]; v != "" {
+			result = `{"metric": {"__name__": "x", "job": "j", "a": "b"}, "value": [0, "` + v + `"]}`
+		}
+		_, _ = w.Write([]byte(`{"status": "success", "data": {"resultType": "vector", "result": [` + result + `]}}`))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// With --check, queries whose answers differ are listed. Only Freshet gets the user's token.
+func TestConvertDashboardChecks(t *testing.T) {
+	t.Setenv(apiclient.TokenVariable, "secret")
+	file := filepath.Join(t.TempDir(), "shop.json")
+	text := strings.Replace(shopDashboard, "rate(lat{", "max_over_time(lat{", 1)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := answers(t, map[string]string{"rate(lat_count[5m])": "100", `lat{quantile="0.9"}`: "5"})
+	for _, c := range []struct {
+		quantile, count, says string
+		code                  int
+	}{
+		{"5.4", "99", "2 queries had an answer", command.OK},
+		{"NaN", "99", `P, query B: Freshet has no {a="b"}, which was 5`, command.Failure},
+		{"5", "80", `P, query A: {a="b"} was 100 and is 80`, command.Failure},
+	} {
+		now := answers(t, map[string]string{"secret": "known",
+			`count(last_over_time({__name__="lat"}[1h]))`:                  "1",
+			`count(histogram_count(last_over_time({__name__="lat"}[1h])))`: "1",
+			"histogram_count(rate(lat[5m]))":                               c.count,
+			"histogram_quantile(0.9, rate(lat[10m]))":                      c.quantile})
+		_, errs, code := shell(t, "convert", "dashboard", file, "--drop-label", "job", "--server", now, "--check", old)
+		if code != c.code || !strings.Contains(errs, c.says) {
+			t.Errorf("%s: exit %d\n%s", c.says, code, errs)
+		}
 	}
 }

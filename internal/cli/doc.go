@@ -39,6 +39,8 @@
 //	check.go       check configuration files
 //	config.go      print the configuration in force
 //	convert.go     convert another program's configuration
+//	convertdashboard.go  and a dashboard of Grafana
+//	convertcheck.go  the answers to a dashboard's queries before and after
 //	completion.go  scripts for shells
 //	version.go     which build this is
 //	pages.go       page after page, for --watch

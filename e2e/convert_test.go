@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// exporterBinary is the statsd_exporter that `make clients` builds.
+const exporterBinary = "../.cache/statsd_exporter"
+
+// exporterMapping has a timer with classic buckets. The other timers are summaries, by default and by a rule.
+const exporterMapping = `
+mappings:
+  - match: "shop.*.requests"
+    match_metric_type: counter
+    name: shop_requests_total
+    labels: {service: "$1"}
+  - match: "shop.*.latency"
+    observer_type: summary
+    name: shop_latency_seconds
+    labels: {service: "$1"}
+    summary_options:
+      quantiles: [{quantile: 0.5, error: 0.01}, {quantile: 0.9, error: 0.01}, {quantile: 0.99, error: 0.001}]
+  - match: "shop.wait"
+    observer_type: histogram
+    histogram_options: {buckets: [0.05, 0.1, 0.2, 0.4]}
+    name: shop_wait_seconds
+`
+
+// startExporter starts a statsd_exporter, and returns its addresses for datagrams and scrapes.
+func startExporter(t *testing.T, mapping string) (udp, web string) {
+	t.Helper()
+	udp, web = freePort(t, "udp"), freePort(t, "tcp")
+	out := &output{}
+	cmd := exec.Command(exporterBinary, "--statsd.listen-udp="+udp, "--statsd.listen-tcp=", "--web.listen-address="+web,
+		"--statsd.mapping-config="+mapping)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start statsd_exporter, which `make clients` builds: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("statsd_exporter printed:\n%s", out)
+		}
+	})
+	exporter := &process{}
+	exporter.HTTP = web
+	eventually(t, startLimit, "statsd_exporter answers", func() error {
+		_, err := exporter.get("/metrics", nil)
+		return err
+	})
+	return udp, web
+}
+
+// freePort returns an address of this machine that is free now.
+func freePort(t *testing.T, network string) string {
+	t.Helper()
+	var taken io.Closer
+	var address net.Addr
+	if network == "udp" {
+		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken, address = conn, conn.LocalAddr()
+	} else {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken, address = l, l.Addr()
+	}
+	_ = taken.Close()
+	return address.String()
+}
+
+// shopTraffic sends the same datagrams to all addresses, ten times a second, until the test ends.
+func shopTraffic(t *testing.T, addresses ...string) {
+	t.Helper()
+	var to []net.Conn
+	for _, address := range addresses {
+		conn, err := net.Dial("udp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to = append(to, conn)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			for _, conn := range to {
+				_, _ = conn.Write(shopLines(i)) // a datagram that is lost shows as a difference
+			}
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		<-stopped
+		for _, conn := range to {
+			_ = conn.Close()
+		}
+	})
+}
+
+// shopLines returns the lines of a tenth of a second. Latencies are spread evenly over a second.
+func shopLines(i int) []byte {
+	var b strings.Builder
+	for n, service := range []string{"cart", "search"} {
+		code := []int{200, 200, 500}[i%3]
+		fmt.Fprintf(&b, "shop.%s.requests:%d|c|#code:%d\n", service, n+1, code)
+		for v := range 10 {
+			fmt.Fprintf(&b, "shop.%s.latency:%d|ms\n", service, (n+1)*(100+10*v+i%10))
+		}
+	}
+	fmt.Fprintf(&b, "shop.wait:%d|ms\nshop.size:%d|h\nshop.queue:%d|g|#name:a\nshop.queue:7|g|#name:b\n",
+		10+30*(i%10), 1000+100*(i%10), 100+i%2)
+	return []byte(b.String())
+}
+
+// TestConvertedDashboard checks `freshet convert dashboard` by the answers. A statsd_exporter with a Prometheus and
+// a Freshet with the converted mapping get the same datagrams. Each query of a dashboard, asked there, has the same
+// answer as the converted query here.
+func TestConvertedDashboard(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	mapping, config := filepath.Join(dir, "mapping.yml"), filepath.Join(dir, "freshet.yaml")
+	if err := os.WriteFile(mapping, []byte(exporterMapping), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, err := exec.CommandContext(t.Context(), freshet, "convert", "statsd_exporter", mapping).Output()
+	if len(text) == 0 { // the exit code is 1, since summaries become histograms
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, dataDir(t), "--config", config)
+	udp, web := startExporter(t, mapping)
+	old := startPrometheus(t, fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: statsd, "+
+		"static_configs: [{targets: [%q]}]}]\n", web))
+	shopTraffic(t, p.UDP, udp)
+
+	var converted struct {
+		Queries []struct {
+			Was, Is  string
+			Variable bool
+		}
+		Notes       []json.RawMessage
+		Compared    int
+		Differences []struct{ Was, Is, Why string }
+	}
+	eventually(t, 4*time.Minute, "all answers are equal", func() error {
+		out, err := exec.CommandContext(t.Context(), freshet, "convert", "dashboard", "testdata/shop.json", "--json",
+			"--drop-label", "job,instance", "--server", p.HTTP, "--check", old.HTTP).Output()
+		if len(out) == 0 {
+			return fmt.Errorf("nothing was written: %w", err)
+		}
+		converted.Notes, converted.Differences, converted.Queries = nil, nil, nil
+		if err := json.Unmarshal(out, &converted); err != nil {
+			t.Fatal(err)
+		}
+		var different []error
+		for _, d := range converted.Differences {
+			different = append(different, fmt.Errorf("%s\n  was %s\n  is  %s", d.Why, d.Was, d.Is))
+		}
+		if len(different) == 0 && err != nil || converted.Compared == 0 {
+			different = append(different, fmt.Errorf("%v, notes %s", err, converted.Notes))
+		}
+		return errors.Join(different...)
+	})
+	queries, changed := 0, 0
+	for _, q := range converted.Queries {
+		if q.Variable {
+			continue
+		}
+		queries++
+		if q.Was != q.Is {
+			changed++
+		}
+		if strings.Contains(q.Was, "quantile=") {
+			got, err := p.query(strings.NewReplacer("$q", "0.9", "$service", ".*").Replace(q.Was))
+			if err != nil || len(got) > 0 {
+				t.Errorf("before its conversion Freshet answers %s with %v %v, so this test shows little", q.Was, got, err)
+			}
+		}
+	}
+	if queries < 20 || converted.Compared < queries || changed < 15 {
+		t.Errorf("%d queries were compared of %d, of which %d changed; want all, at least 20 and 15", converted.Compared,
+			queries, changed)
+	}
+	t.Logf("%d queries, %d changed, all with equal answers", queries, changed)
+}

@@ -1,0 +1,211 @@
+// Package dashboard converts dashboards of Grafana. Their queries ask for the names under which statsd_exporter,
+// StatsD or the Datadog Agent show what clients send; converted, they ask for Freshet's. Only strings that
+// hold a changed query change, so that a diff shows them and nothing else.
+package dashboard
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+)
+
+// Source is the system whose names a dashboard has.
+type Source string
+
+// The systems.
+const (
+	StatsDExporter Source = "statsd_exporter"
+	StatsD         Source = "statsd"  // stats_timers_x_upper_90
+	Datadog        Source = "datadog" // x_95percentile
+)
+
+// Sources lists the systems.
+func Sources() []Source { return []Source{StatsDExporter, StatsD, Datadog} }
+
+// Kind is what a server has under a name.
+type Kind int
+
+// The kinds.
+const (
+	Unknown Kind = iota // nobody asked
+	Absent
+	Native // a native histogram
+	Plain  // other series
+)
+
+// Options say how to convert.
+type Options struct {
+	From       Source
+	DropLabels []string               // labels that series do not have here
+	SummaryAge string                 // a duration of PromQL: how far back a summary's quantiles look
+	Kind       func(name string) Kind // what the server has under a name; nil if there is no server to ask
+}
+
+// Conversion is a converted dashboard.
+type Conversion struct {
+	Text    []byte
+	Queries []Query
+	Notes   []Note
+	values  map[string]string // of variables
+}
+
+// Query is a query of a dashboard, before and after. Both are equal if nothing had to change.
+type Query struct {
+	Place
+	Was      string `json:"was"`
+	Is       string `json:"is"`
+	Variable bool   `json:"variable,omitempty"` // whether its syntax is Grafana's own: label_values(...)
+}
+
+// Changed returns the number of queries that changed.
+func (c *Conversion) Changed() (n int) {
+	for _, q := range c.Queries {
+		if q.Was != q.Is {
+			n++
+		}
+	}
+	return n
+}
+
+// Note is a query, or a part of one, that could not be converted.
+type Note struct {
+	Place
+	Expr string `json:"expr"`
+	Why  string `json:"why"`
+}
+
+// Convert converts the text of a dashboard.
+func Convert(text []byte, o Options) (Conversion, error) {
+	whole, err := parse(text)
+	if err != nil {
+		return Conversion{}, err
+	}
+	if whole.kind != object {
+		return Conversion{}, fmt.Errorf("is not a dashboard: it is no object")
+	}
+	queries, notes := find(whole)
+	c := &converter{Options: o, summaries: map[string]bool{}, classic: map[string]bool{}, known: map[string]Kind{},
+		mapper: newMapper()}
+	c.learn(queries)
+	out := Conversion{Notes: notes, values: values(whole)}
+	at := 0
+	for i := range queries {
+		q := &queries[i]
+		is, reasons := c.query(q)
+		out.add(q, is, reasons)
+		if is == q.at.text {
+			continue
+		}
+		out.Text = append(append(out.Text, text[at:q.at.start]...), quoted(is)...)
+		at = q.at.end
+	}
+	out.Text = append(out.Text, text[at:]...)
+	return out, nil
+}
+
+// add adds what was done with a query. A variable has its query in two places, which count as one.
+func (c *Conversion) add(q *query, is string, reasons []string) {
+	if one := (Query{q.Place, q.at.text, is, q.ofVariable}); !slices.Contains(c.Queries, one) {
+		c.Queries = append(c.Queries, one)
+	}
+	for _, why := range reasons {
+		if note := (Note{q.Place, q.at.text, why}); !slices.Contains(c.Notes, note) {
+			c.Notes = append(c.Notes, note)
+		}
+	}
+}
+
+// converter converts the queries of one dashboard.
+type converter struct {
+	Options
+	summaries map[string]bool // names that the dashboard shows to be those of summaries
+	classic   map[string]bool // names whose buckets the dashboard uses
+	known     map[string]Kind
+	mapper    *mapping.Mapper
+}
+
+func newMapper() *mapping.Mapper {
+	m, err := mapping.New(mapping.Config{}, labels.EmptyLabels())
+	if err != nil {
+		panic(fmt.Sprintf("BUG: no rules are valid: %v", err))
+	}
+	return m
+}
+
+// kind returns what the server has under a name, or what the dashboard itself shows, and asks once for each name.
+// Nobody can ask for a name with a variable, which differs from its masked form.
+func (c *converter) kind(name, plain string) Kind {
+	kind, known := c.known[plain]
+	if known || c.Kind == nil || name != plain {
+		return kind
+	}
+	kind = c.Kind(name)
+	c.known[name] = kind
+	return kind
+}
+
+// recorded is a name that a recording rule may have.
+var recorded = regexp.MustCompile(`^[\w:]*$`)
+
+// valid returns a name as the mapping writes it: with underscores. A name with a variable stays.
+func (c *converter) valid(name, plain string) string {
+	if kind := c.kind(name, plain); name != plain || kind == Native || kind == Plain {
+		return name
+	}
+	if short, cut := strings.CutSuffix(name, "_total"); cut && c.From == Datadog && c.kind(short, short) == Plain {
+		return short
+	}
+	if recorded.MatchString(name) {
+		return name
+	}
+	return c.mapper.Map(&mapping.Input{Type: dogstatsd.Gauge, Name: []byte(name)}).Name
+}
+
+// learn collects from all queries which names belong to timers.
+func (c *converter) learn(queries []query) {
+	aggregates := map[string]map[string]bool{} // of the Datadog Agent, by the timer's name
+	for i := range queries {
+		m, err := mask(queries[i].at.text)
+		if err != nil {
+			continue
+		}
+		parser.Inspect(m.expr, func(node parser.Node, _ []parser.Node) error {
+			if v, ok := node.(*parser.VectorSelector); ok {
+				c.learnName(m.selectorAt(v.PosRange), aggregates)
+			}
+			return nil
+		})
+	}
+}
+
+func (c *converter) learnName(s selector, aggregates map[string]map[string]bool) {
+	switch c.From {
+	case StatsDExporter:
+		if len(s.find("quantile")) > 0 {
+			c.summaries[s.plain] = true
+			if c.Kind == nil {
+				c.known[s.plain] = Native
+			}
+		}
+		if m, is := observer(s); is && m.aspect == buckets {
+			c.classic[m.plain] = true
+		}
+	case Datadog:
+		if m, is := datadog(s); is {
+			if aggregates[m.plain] == nil {
+				aggregates[m.plain] = map[string]bool{}
+			}
+			aggregates[m.plain][s.plain] = true
+			if len(aggregates[m.plain]) > 1 || strings.HasSuffix(s.plain, "percentile") {
+				c.summaries[m.plain] = true
+			}
+		}
+	}
+}

@@ -1,0 +1,343 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/dashboard"
+)
+
+var update = flag.Bool("update", false, "rewrite the converted dashboards in testdata")
+
+// one converts a dashboard of one query, and returns the query and why parts of it were not converted.
+func one(t *testing.T, o dashboard.Options, expr, legend string) (is string, why []string) {
+	t.Helper()
+	if o.SummaryAge == "" {
+		o.SummaryAge = "10m"
+	}
+	target, err := json.Marshal(map[string]string{"refId": "A", "expr": expr, "legendFormat": legend})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := dashboard.Convert([]byte(`{"panels":[{"title":"P","type":"timeseries","targets":[`+string(target)+`]}]}`), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	if err := json.Unmarshal(c.Text, &d); err != nil {
+		t.Fatalf("%v\n%s", err, c.Text)
+	}
+	for _, n := range c.Notes {
+		why = append(why, n.Why)
+	}
+	return d.Panels[0].Targets[0].Expr, why
+}
+
+// TestExpressions shows what queries become. A query with no other form stays as it is.
+func TestExpressions(t *testing.T) {
+	for _, c := range []struct {
+		why      string
+		from     dashboard.Source
+		was, now string
+	}{
+		{"a counter has the same name", "statsd_exporter", `sum(rate(hits{code=~"5.."}[5m]))`, ``},
+		{"a quantile of a summary", "statsd_exporter", `lat{quantile="0.99", host="a"}`,
+			`histogram_quantile(0.99, rate(lat{host="a"}[10m]))`},
+		{"with its offset", "statsd_exporter", `lat{quantile="0.5"} offset 1h`,
+			`histogram_quantile(0.5, rate(lat[10m] offset 1h))`},
+		{"in an expression", "statsd_exporter", `1000 * max by (route) (lat{quantile='0.9'}) > $slow`,
+			`1000 * max by (route) (histogram_quantile(0.9, rate(lat[10m]))) > $slow`},
+		{"of a variable", "statsd_exporter", `lat{quantile="$q",host=~"${host:regex}"}`,
+			`histogram_quantile($q, rate(lat{host=~"${host:regex}"}[10m]))`},
+		{"over a range", "statsd_exporter", `max_over_time(lat{quantile="0.9"}[30m])`,
+			`max_over_time(histogram_quantile(0.9, rate(lat[10m]))[30m:10s])`},
+		{"over a long range", "statsd_exporter", `avg_over_time(lat{quantile="0.9"}[1d] offset 1w)`,
+			`avg_over_time(histogram_quantile(0.9, rate(lat[10m] offset 1w))[1d:])`},
+		{"several quantiles keep their label", "statsd_exporter", `lat{quantile=~"0.5|0.9"}`,
+			`(label_replace(histogram_quantile(0.5, rate(lat[10m])), "quantile", "0.5", "", "") or ` +
+				`label_replace(histogram_quantile(0.9, rate(lat[10m])), "quantile", "0.9", "", ""))`},
+		{"a quantile that is grouped by keeps its label", "statsd_exporter", `max by (quantile) (lat{quantile="0.5"})`,
+			`max by (quantile) (label_replace(histogram_quantile(0.5, rate(lat[10m])), "quantile", "0.5", "", ""))`},
+		{"the mean of a summary", "statsd_exporter",
+			`rate(lat_sum[5m]) / rate(lat_count[5m]) + 0 * lat{quantile="0.5"}`,
+			`histogram_sum(rate(lat[5m])) / histogram_count(rate(lat[5m])) + 0 * histogram_quantile(0.5, rate(lat[10m]))`},
+		{"the count of a summary at one time", "statsd_exporter", `lat_count + lat{quantile="0.5"}`,
+			`histogram_count(lat) + histogram_quantile(0.5, rate(lat[10m]))`},
+		{"a count over a range", "statsd_exporter", `resets(lat_count{a="b"}[1h]) + lat{quantile="0.5"}`,
+			`resets(histogram_count(lat{a="b"})[1h:]) + histogram_quantile(0.5, rate(lat[10m]))`},
+		{"classic buckets stay", "statsd_exporter",
+			`histogram_quantile(0.9, sum by (le) (rate(lat_bucket[5m]))) / rate(lat_count[5m])`, ``},
+		{"a short rate", "statsd_exporter", `sum(rate(hits{a="$b"}[1m])) by (code)`,
+			`sum(rate(hits{a="$b"}[$__rate_interval])) by (code)`},
+		{"a rate over the step", "statsd_exporter", `irate(hits[$__interval])`, `irate(hits[$__rate_interval])`},
+		{"a short increase keeps its meaning", "statsd_exporter", `increase(hits[1m])`, `increase(hits[1m] anchored)`},
+		{"with an offset", "statsd_exporter", `increase(hits[1m] offset 1d)`, `increase(hits[1m] anchored offset 1d)`},
+		{"an increase over the step", "statsd_exporter", `increase(hits[${__interval}])`,
+			`increase(hits[${__interval}] anchored)`},
+		{"a subquery's rate", "statsd_exporter", `max_over_time(rate(hits[30s])[1h:1m])`,
+			`max_over_time(rate(hits[$__rate_interval])[1h:1m])`},
+		{"ranges that are long enough, or chosen by the user", "statsd_exporter",
+			`rate(hits[2m]) + rate(hits[$__rate_interval]) + rate(hits[$window]) + rate(hits[[[window]]])`, ``},
+		{"the maximum over a minute", "statsd_exporter", `max_over_time(queue[1m])`, ``},
+		{"labels of the scrape go", "statsd_exporter",
+			`sum by (instance, code) (rate(hits{job="statsd",code!=""}[5m])) / on (instance, code) group_left () hits`,
+			`sum by (code) (rate(hits{code!=""}[5m])) / on (code) group_left () hits`},
+		{"a grouping by nothing else", "statsd_exporter", `sum by (job) (hits) + sum(hits) by (instance,job)`,
+			`sum(hits) + sum(hits)`},
+		{"comments and lines stay", "statsd_exporter", "# all [1m] of $x\nsum(\n  rate(hits[1m]) # \"\n)",
+			"# all [1m] of $x\nsum(\n  rate(hits[$__rate_interval]) # \"\n)"},
+		{"a name with a variable", "statsd_exporter", `${app}_lat{quantile="0.9"} / $metric{a="b"}`,
+			`histogram_quantile(0.9, rate(${app}_lat[10m])) / $metric{a="b"}`},
+		{"topk of a variable", "statsd_exporter", `topk($n, rate([[metric]]_total{a=~"[[b]]"}[1m]))`,
+			`topk($n, rate([[metric]]_total{a=~"[[b]]"}[$__rate_interval]))`},
+
+		{"a rate of StatsD", "statsd", `stats_counters_shop_hits_rate`, `rate(shop_hits[$__rate_interval])`},
+		{"a count of StatsD", "statsd", `sum(stats_counters_shop_hits_count{a="b"})`,
+			`sum((rate(shop_hits{a="b"}[$__rate_interval]) * 10))`},
+		{"counts of an hour", "statsd", `sum_over_time(stats_counters_hits_count[1h])`, `increase(hits[1h])`},
+		{"rates of an hour", "statsd", `avg_over_time(stats_counters_hits_rate[1h])`, `rate(hits[1h])`},
+		{"a gauge of StatsD", "statsd", `stats_gauges_queue`, `queue`},
+		{"a gauge over a range", "statsd", `max_over_time(stats_gauges_queue[5m])`, `max_over_time(queue[5m])`},
+		{"a set of StatsD", "statsd", `stats_sets_users_count`, `users`},
+		{"a mean of StatsD", "statsd", `stats_timers_shop_lat_mean`, `histogram_avg(rate(shop_lat[$__rate_interval]))`},
+		{"a percentile of StatsD", "statsd", `stats_timers_${shop}_lat_upper_90`,
+			`histogram_quantile(0.9, rate(${shop}_lat[$__rate_interval]))`},
+		{"a percentile with a decimal", "statsd", `stats_timers_lat_upper_99_9`,
+			`histogram_quantile(0.999, rate(lat[$__rate_interval]))`},
+		{"a percentile below ten", "statsd", `stats_timers_lat_upper_5`,
+			`histogram_quantile(0.05, rate(lat[$__rate_interval]))`},
+		{"a timer's rate", "statsd", `stats_timers_lat_count_ps`, `histogram_count(rate(lat[$__rate_interval]))`},
+		{"a timer's counts of an hour", "statsd", `sum_over_time(stats_timers_lat_count[1h])`,
+			`histogram_count(increase(lat[1h]))`},
+		{"dots", "statsd", `{"stats.timers.shop.lat.upper", "http.code"="200"}`,
+			`histogram_quantile(1, rate(shop_lat{http_code="200"}[$__rate_interval]))`},
+
+		{"aggregates of the Agent", "datadog", `lat_95percentile + lat_avg - lat_median * lat_max / lat_count`,
+			`histogram_quantile(0.95, rate(lat[$__rate_interval])) + histogram_avg(rate(lat[$__rate_interval])) - ` +
+				`histogram_quantile(0.5, rate(lat[$__rate_interval])) * histogram_quantile(1, rate(lat[$__rate_interval])) / ` +
+				`histogram_count(rate(lat[$__rate_interval]))`},
+		{"names with dots", "datadog", `sum({"api.requests", env="prod"})`, `sum(api_requests{env="prod"})`},
+	} {
+		if c.now == "" {
+			c.now = c.was
+		}
+		o := dashboard.Options{From: c.from}
+		if strings.Contains(c.was, "job") {
+			o.DropLabels = []string{"job", "instance"}
+		}
+		if is, why := one(t, o, c.was, ""); is != c.now || why != nil {
+			t.Errorf("%s: %s\n got %s\nwant %s\nnotes %q", c.why, c.was, is, c.now, why)
+		}
+	}
+}
+
+// The label quantile stays where the legend shows it.
+func TestLegend(t *testing.T) {
+	const want = `label_replace(histogram_quantile(0.9, rate(lat[10m])), "quantile", "0.9", "", "")`
+	if is, _ := one(t, dashboard.Options{From: "statsd_exporter"}, `lat{quantile="0.9"}`, "{{ quantile }}"); is != want {
+		t.Errorf("got %s, want %s", is, want)
+	}
+}
+
+// What cannot be converted stays as it is, and the note says why.
+func TestNotes(t *testing.T) {
+	for _, c := range []struct {
+		from       dashboard.Source
+		expr, want string
+	}{
+		{"statsd_exporter", `rate(lat_count[5m])`, "lat_count may be a counter, or belong to a timer: --server asks which"},
+		{"statsd_exporter", `lat{quantile!="0.5"}`, "selects quantiles by what they are not"},
+		{"statsd_exporter", `lat{quantile=~"0.*"}`, `selects the quantiles "0.*"`},
+		{"statsd_exporter", `lat - lat{quantile="0.5"}`, "without a label quantile"},
+		{"statsd_exporter", `rate(lat{quantile="0.5"}[5m])`, "rate of lat, which is not a counter"},
+		{"statsd_exporter", `{__name__=~"lat.*"}`, "by a pattern"},
+		{"statsd_exporter", `hits{job="statsd"}`, "--drop-label job removes it"},
+		{"statsd_exporter", `sum by (instance) (hits)`, "--drop-label instance removes it"},
+		{"statsd_exporter", `rate(statsd_exporter_lines_total[5m])`, "statsd_exporter itself"},
+		{"statsd_exporter", `max_over_time(queue[10s])`, "has no answer from tiles of 1 min"},
+		{"statsd_exporter", `$function(hits[5m])`, "is not PromQL"},
+		{"statsd_exporter", `hits{$filter}`, "is not PromQL"},
+		{"statsd", `stats_timers_lat_mean_90`, "a histogram has no mean_90"},
+		{"statsd", `stats_hits`, "StatsD's own"},
+		{"datadog", `lat_max`, "lat_max may be a metric, or an aggregate of the histogram lat"},
+	} {
+		is, why := one(t, dashboard.Options{From: c.from}, c.expr, "")
+		if len(why) != 1 || !strings.Contains(why[0], c.want) {
+			t.Errorf("%s: got the notes %q, want %q; it became %s", c.expr, why, c.want, is)
+		}
+	}
+}
+
+// A server knows which names belong to timers, and which of these have classic buckets.
+func TestServerKnows(t *testing.T) {
+	kinds := map[string]dashboard.Kind{"lat": dashboard.Native, "old_count": dashboard.Plain,
+		"old_bucket": dashboard.Plain, "hits": dashboard.Plain, "x_max": dashboard.Plain}
+	for _, c := range []struct {
+		from           dashboard.Source
+		was, now, note string
+	}{
+		{"statsd_exporter", `rate(lat_count[1m])`, `histogram_count(rate(lat[$__rate_interval]))`, ""},
+		{"statsd_exporter", `increase(lat_sum[1m])`, `histogram_sum(increase(lat[1m] anchored))`, ""},
+		{"statsd_exporter", `rate(old_count[5m])`, "", ""},
+		{"statsd_exporter", `histogram_quantile(0.9, sum by (le, a) (rate(lat_bucket{b="c"}[5m])))`,
+			`histogram_quantile(0.9, sum by (a) (rate(lat{b="c"}[5m])))`, ""},
+		{"statsd_exporter", `histogram_quantile(0.9, sum(rate(lat_bucket[5m])) by (le))`,
+			`histogram_quantile(0.9, sum(rate(lat[5m])))`, ""},
+		{"statsd_exporter", `histogram_quantile(0.9, rate(lat_bucket[1m]))`,
+			`histogram_quantile(0.9, rate(lat[$__rate_interval]))`, ""},
+		{"statsd_exporter", `sum by (le) (rate(lat_bucket[5m]))`, "", "buckets of a native histogram"},
+		{"statsd_exporter", `lat_bucket{le="0.5"}`, "", "histogram_fraction"},
+		{"statsd_exporter", `gone{quantile="0.5"}`, "", "the server has no gone"},
+		{"statsd_exporter", `rate(gone[5m])`, "", "the server has no gone"},
+		{"statsd_exporter", `rate(gone_count[5m])`, "", "neither gone_count nor a timer gone"},
+		{"datadog", `lat_max`, `histogram_quantile(1, rate(lat[$__rate_interval]))`, ""},
+		{"datadog", `x_max`, "", ""},
+		{"datadog", `rate(hits_total[5m])`, `rate(hits[5m])`, ""},
+		{"statsd", `stats_gauges_gone`, "", "the server has no gone"},
+	} {
+		o := dashboard.Options{From: c.from, Kind: func(name string) dashboard.Kind {
+			if kinds[name] == dashboard.Unknown {
+				return dashboard.Absent
+			}
+			return kinds[name]
+		}}
+		if c.now == "" {
+			c.now = c.was
+		}
+		is, why := one(t, o, c.was, "")
+		if all := strings.Join(why, "; "); is != c.now || !strings.Contains(all, c.note) || (c.note == "") != (all == "") {
+			t.Errorf("%s: %s\n got %s\nwant %s\nnotes %q, want %q", c.from, c.was, is, c.now, why, c.note)
+		}
+	}
+}
+
+// Whole dashboards: exports, old ones with rows, and the form of Grafana 12. Only strings with changed queries change.
+func TestFiles(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.json")
+	files = slices.DeleteFunc(files, func(name string) bool { return strings.HasSuffix(name, ".freshet.json") })
+	if err != nil || len(files) < 3 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := dashboard.Convert(text, dashboard.Options{From: dashboard.StatsDExporter, SummaryAge: "10m",
+			DropLabels: []string{"job"}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var notes strings.Builder
+		for _, n := range c.Notes {
+			fmt.Fprintf(&notes, "%s: %s: %s\n", n.Place, n.Expr, n.Why)
+		}
+		base := strings.TrimSuffix(name, ".json")
+		compare(t, base+".freshet.json", c.Text)
+		compare(t, base+".notes.txt", []byte(notes.String()))
+		was, is := bytes.Split(text, []byte("\n")), bytes.Split(c.Text, []byte("\n"))
+		changed := 0
+		for i := range was {
+			if len(was) == len(is) && !bytes.Equal(was[i], is[i]) {
+				changed++
+			}
+		}
+		if len(was) != len(is) || changed > 2*c.Changed() || changed == 0 {
+			t.Errorf("%s: %d of %d lines changed for %d queries, now %d lines", name, changed, len(was), c.Changed(), len(is))
+		}
+		again, err := dashboard.Convert(c.Text, dashboard.Options{From: dashboard.StatsDExporter, SummaryAge: "10m"})
+		if err != nil || again.Changed() > 0 {
+			t.Errorf("%s: a second conversion changes %v; error %v", name, again.Queries, err)
+		}
+	}
+}
+
+// Variables in a query get the values that the dashboard was saved with.
+func TestFilled(t *testing.T) {
+	c, err := dashboard.Convert([]byte(`{"templating": {"list": [
+		{"name": "one", "current": {"value": "a"}}, {"name": "several", "current": {"value": ["a", "b"]}},
+		{"name": "all", "current": {"value": "$__all"}}, {"name": "own", "allValue": "x.*", "current": {"value": ["$__all"]}}
+	]}}`), dashboard.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := c.Filled(`rate(x{a="$one",b=~"${several:regex}",c=~"[[all]]",d=~"$own",e=~"$new"}[$__rate_interval])`)
+	if want := `rate(x{a="a",b=~"(a|b)",c=~".*",d=~"x.*",e=~".*"}[40s])`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func compare(t *testing.T, name string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(name, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s differs; rewrite it with -update (%v)\n%s", name, err, got)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"{\n\"panels\": [,]}": "line 2: not JSON", "[1]": "not a dashboard", "": "not JSON", "{} {}": "line 1: not JSON",
+		strings.Repeat("[", 20_000): "not JSON",
+	} {
+		_, err := dashboard.Convert([]byte(text), dashboard.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: got the error %v, want %s", text, err, want)
+		}
+	}
+}
+
+// FuzzConvert checks that a converted dashboard is JSON, and that each query that changed is PromQL.
+func FuzzConvert(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.json")
+	for _, name := range files {
+		if text, err := os.ReadFile(name); err == nil {
+			f.Add(text, byte(0))
+		}
+	}
+	for _, expr := range []string{`a{quantile=~"0.5|$x"}[1m]`, `sum(rate(a_bucket{b="}"}[[[w]]])) by (le, ${x})`,
+		`stats_timers_$x_upper_9`, `"$x" # [[`, `{"a.b", "c.d"=~'e'} offset $y`, `increase({__name__="a"}[1s])`} {
+		text, err := json.Marshal(map[string]any{"refId": "A", "expr": expr, "type": "query", "name": "x",
+			"query": "label_values(" + expr + ", quantile)"})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text, byte(1))
+	}
+	f.Fuzz(func(t *testing.T, text []byte, from byte) {
+		sources := dashboard.Sources()
+		c, err := dashboard.Convert(text, dashboard.Options{From: sources[int(from)%len(sources)], SummaryAge: "10m",
+			DropLabels: []string{"job"}, Kind: kindOf(from)})
+		if err != nil {
+			return
+		}
+		if !json.Valid(c.Text) {
+			t.Fatalf("%q became %q, which is not JSON", text, c.Text)
+		}
+		if c.Changed() == 0 && !bytes.Equal(text, c.Text) {
+			t.Fatalf("%q became %q without a change", text, c.Text)
+		}
+	})
+}
+
+// kindOf is a server for which the bytes of names decide.
+func kindOf(from byte) func(string) dashboard.Kind {
+	if from&8 == 0 {
+		return nil
+	}
+	return func(name string) dashboard.Kind { return dashboard.Kind(1 + (len(name)+int(from))%3) }
+}
