@@ -3,6 +3,11 @@
 package memory
 
 import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
 	"testing"
 	"time"
 )
@@ -68,3 +73,36 @@ func TestPace(t *testing.T) {
 		t.Errorf("in a burst of one second: %+v", p)
 	}
 }
+
+// Each collection is told, also those that come soon after another.
+func TestCollectionsAreTold(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	collected := make(chan struct{}, 1)
+	tellCollections(ctx, collected)
+	for range 3 {
+		runtime.GC()
+		<-collected
+	}
+}
+
+// A flood may have more garbage after its first collection, and not only after the next look.
+func TestAFloodIsSeenBeforeTheNextLook(t *testing.T) {
+	was := debug.SetGCPercent(25)
+	ctx, end := context.WithCancel(t.Context())
+	var limit sync.WaitGroup
+	defer func() {
+		end()
+		limit.Wait()
+		debug.SetGCPercent(was)
+	}()
+	limit.Go(func() { Garbage{Percent: 25, Apart: time.Minute}.limit(ctx, nil) })
+	percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	for metrics.Read(percent); percent[0].Value.Uint64() != 100; metrics.Read(percent) {
+		for range 1000 {
+			flood = make([]byte, 64<<10)
+		}
+	}
+}
+
+var flood []byte // so that the compiler does not keep it on the stack
