@@ -191,7 +191,7 @@ var yamlExample = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 // says.
 func TestExampleOfATenantsFile(t *testing.T) {
 	_, section, _ := strings.Cut(read(t, "operations.md"), "\n## Many tenants\n")
-	example := yamlExample.FindStringSubmatch(section)
+	example := regexp.MustCompile("(?ms)^```yaml tenants\n(.*?)^```$").FindStringSubmatch(section)
 	if example == nil {
 		t.Fatal("operations.md has no example of a tenants file")
 	}

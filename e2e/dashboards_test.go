@@ -259,12 +259,7 @@ func TestPromtool(t *testing.T) {
 // Unit tests of rules are Prometheus' own: its tool runs them on the rules of docs/alerts.md.
 func TestUnitTestsOfRules(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/alerts.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rules, _ := strings.Cut(string(page), "```yaml\n")
-	rules, _, _ = strings.Cut(rules, "```")
+	rules := shown(t, "docs/alerts.md", "yaml rules")
 	const unit = `rule_files: [rules.yaml]
 evaluation_interval: 15s
 tests:

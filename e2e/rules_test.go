@@ -28,14 +28,13 @@ type notification struct {
 	GeneratorURL string            `json:"generatorURL"`
 }
 
-// startAlertmanager starts an Alertmanager at an address and waits until it answers.
+// startAlertmanager starts an Alertmanager at an address, with the configuration of the manual, and waits until it
+// answers.
 func startAlertmanager(t *testing.T, address string) *process {
 	t.Helper()
 	dir := dataDir(t)
 	config := filepath.Join(dir, "alertmanager.yml")
-	if err := os.WriteFile(config, []byte("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, config, shown(t, "docs/alerts.md", "yaml alertmanager"))
 	p := &process{dataDir: dir, output: &output{}, exited: make(chan struct{})}
 	p.HTTP = address
 	p.cmd = exec.Command(alertmanagerBinary, "--config.file", config, "--storage.path", dir,
