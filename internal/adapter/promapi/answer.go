@@ -61,13 +61,14 @@ const (
 // cuts off a client that does not read.
 type answer struct {
 	http.ResponseWriter
-	sent    bool
-	turn    *turn // gives its slot back when the answer begins; nil if the request has no turn
-	begun   time.Time
-	written int64
-	cut     bool // whether the client read too slowly and was cut off
-	asker   querycost.Asker
-	noCache bool // the request wants no step from an earlier answer
+	sent     bool
+	complete bool  // the body has its end: what is written now is dropped
+	turn     *turn // gives its slot back when the answer begins; nil if the request has no turn
+	begun    time.Time
+	written  int64
+	cut      bool // whether the client read too slowly and was cut off
+	asker    querycost.Asker
+	noCache  bool // the request wants no step from an earlier answer
 }
 
 // fresh reports whether all steps of the answer must be evaluated. The answer is nil for Freshet's own queries.
@@ -94,6 +95,9 @@ func (w *answer) begin() {
 }
 
 func (w *answer) Write(b []byte) (n int, err error) {
+	if w.complete {
+		return len(b), nil
+	}
 	w.begin()
 	for first := true; first || len(b) > 0; first = false {
 		part := b[:min(len(b), piece)]

@@ -1,11 +1,16 @@
 package promapi
 
 import (
+	"compress/gzip"
+	"compress/zlib"
 	"errors"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/prometheus/model/histogram"
@@ -112,5 +117,43 @@ func TestNothingIsEncodedForAClientThatHasGone(t *testing.T) {
 	}
 	if to.writes != to.after+1 {
 		t.Errorf("%d writes, want %d", to.writes, to.after+1)
+	}
+}
+
+// A client that takes compressed answers gets one compressed body with the same text, and nothing behind it. Once it
+// got the plain text under a header that promised gzip.
+func TestStreamedAnswersAreCompressed(t *testing.T) {
+	s := newServer(database(t))
+	ask := func(encoding string) *httptest.ResponseRecorder {
+		r := get(prefix+"/query_range", url.Values{"query": {"requests_total"}, "start": {"1700000000"},
+			"end": {"1700000300"}, "step": {"10"}})
+		r.Header.Set("Accept-Encoding", encoding)
+		return s.ask(r)
+	}
+	want := ask("").Body.String()
+	if !strings.Contains(want, `"values":[[`) {
+		t.Fatalf("the answer is %s", want)
+	}
+	for encoding, open := range map[string]func(io.Reader) (io.Reader, error){
+		"gzip": func(r io.Reader) (io.Reader, error) {
+			z, err := gzip.NewReader(r)
+			if err == nil {
+				z.Multistream(false)
+			}
+			return z, err
+		},
+		"deflate": func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) },
+	} {
+		answer := ask(encoding)
+		body, err := open(answer.Body)
+		if err != nil {
+			t.Errorf("%s: %v", encoding, err)
+			continue
+		}
+		got, err := io.ReadAll(body)
+		if err != nil || string(got) != want || answer.Body.Len() > 0 || answer.Header().Get("Content-Encoding") != encoding {
+			t.Errorf("%s: %v, %d bytes behind it, header %v\n got %s\nwant %s", encoding, err, answer.Body.Len(),
+				answer.Header(), got, want)
+		}
 	}
 }
