@@ -77,7 +77,8 @@ func (m measurement) addTo(c *report.Cost) {
 // or waits. Work that is in progress at its beginning balances work in progress at its end.
 func measure(ctx context.Context, r receiver, w *workload, interval time.Duration) (m measurement, err error) {
 	err = r.with(ctx, nil, func(p *running) error {
-		s, err := send(ctx, p, road{network: w.network, segmented: r.segmented}, w.traffic, loadgen.Pace{Rate: w.Rate})
+		by := road{network: w.network, segmented: r.segmented, bursts: w.bursts}
+		s, err := send(ctx, p, by, w.traffic, loadgen.Pace{Rate: w.Rate})
 		if err != nil {
 			return err
 		}

@@ -30,6 +30,7 @@ type lab struct {
 	others    []receiver // the peers
 	tsdbs     []peerstsdb.Peer
 	workloads []*workload
+	packed    []packedLoad
 	results   *report.Results
 	progress  progress
 

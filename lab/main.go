@@ -9,6 +9,7 @@
 //	dashboards.go   writes while dashboards are refreshed
 //	cost.go         the cost of a load to each receiver
 //	scale.go        large numbers of contexts
+//	packed.go       what packed datagrams cost, evenly and in bursts
 //	memory.go       what a context of a whole server takes
 //	tenants.go      what series of remote write and small tenants take
 //	start.go        what databases spend until they answer after a stop or a kill
@@ -190,6 +191,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if l.wants(queryPart) {
 			all.Queries = l.results.Queries
+		}
+		if l.wants(packedPart) {
+			all.Packed = l.results.Packed
 		}
 		if l.wants(memoryPart) {
 			all.Memory = l.results.Memory

@@ -15,7 +15,7 @@ import (
 // parts. Such parts may be measured on another day than the rest of the page.
 func standAlone(parts []string) bool {
 	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart,
-		memoryPart, startPart, diskPart}
+		packedPart, memoryPart, startPart, diskPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
 }
 
@@ -53,7 +53,7 @@ func (l *lab) peers(w *workload) (all []receiver) {
 // parts are the parts that can be measured alone.
 var parts = []string{
 	"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", techniquesPart,
-	remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart, memoryPart,
+	remoteWritePart, fairnessPart, dashboardsPart, clusterPart, queryPart, rulesPart, packedPart, memoryPart,
 	startPart, diskPart,
 }
 
@@ -84,6 +84,9 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 		return l, err
 	}
 	if l.workloads, err = workloads(); err != nil {
+		return l, err
+	}
+	if l.packed, err = packedLoads(); err != nil {
 		return l, err
 	}
 	beside := slices.ContainsFunc([]string{remoteWritePart, dashboardsPart, queryPart, rulesPart, startPart, diskPart},
@@ -154,6 +157,9 @@ func (l *lab) measure(ctx context.Context) error {
 	}
 	if l.wants(queryPart) && (!l.brief || len(l.only) > 0) {
 		steps = append(steps, l.querySteps()...)
+	}
+	if l.wants(packedPart) && (!l.brief || len(l.only) > 0) {
+		steps = append(steps, l.packedSteps()...)
 	}
 	if l.wants(memoryPart) && (!l.brief || len(l.only) > 0) {
 		steps = append(steps, l.memorySteps()...)

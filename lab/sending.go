@@ -22,12 +22,13 @@ type sending struct {
 type road struct {
 	network   string
 	segmented bool // the sender passes many datagrams to the kernel as one
+	bursts    bool // the sender sleeps for a millisecond between packets
 	on        cpus // the cores of the sending thread
 }
 
 // send starts to send at a rate. It stops when the caller calls `end` or when the pace's duration is
-// over. It sends evenly, since bursts would save a blocking receiver some wake-ups. Only segmented
-// datagrams are sent in a burst.
+// over. It sends evenly, since bursts save a blocking receiver some wake-ups, unless the road wants
+// bursts. Segmented datagrams always are a burst.
 func send(ctx context.Context, p *running, by road, traffic *load.Load, pace loadgen.Pace) (*sending, error) {
 	sender, err := loadgen.Open(loadgen.Config{Network: by.network, Address: p.addresses[by.network], GSO: by.segmented})
 	if err != nil {
@@ -35,7 +36,7 @@ func send(ctx context.Context, p *running, by road, traffic *load.Load, pace loa
 	}
 	s := &sending{Client: sender, done: make(chan struct{})}
 	ctx, s.cancel = context.WithCancel(ctx)
-	pace.Even = !by.segmented
+	pace.Even = !by.segmented && !by.bursts
 	go func() {
 		defer close(s.done)
 		restore, err := by.on.pin()

@@ -11,6 +11,7 @@ type workload struct {
 	network string
 	traffic *load.Load // rendered once
 	bare    []string   // methods of lab/limit, beginning with the base of comparison
+	bursts  bool       // whether packets come in bursts, not evenly
 	peers   bool       // whether it is also sent to other servers, which takes long
 }
 

@@ -40,6 +40,7 @@ func (r *Results) goals() string {
 	rows = append(rows, r.clusterGoals()...)
 	rows = append(rows, r.queryGoals()...)
 	rows = append(rows, r.rulesGoals()...)
+	rows = append(rows, r.Packed.goals()...)
 	rows = append(rows, r.Memory.goals()...)
 	rows = append(rows, r.Start.goals()...)
 	rows = append(rows, r.Disk.goals()...)

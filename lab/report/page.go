@@ -19,6 +19,7 @@ var sections = []struct {
 	{"idle", (*Results).idle},
 	{"rates", (*Results).rates},
 	{"receivers", (*Results).receivers},
+	{"packed", func(r *Results) string { return r.Packed.table() }},
 	{"memory", func(r *Results) string { return r.Memory.table() }},
 	{"scale", (*Results).scale},
 	{"techniques", (*Results).techniques},

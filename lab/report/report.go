@@ -48,6 +48,7 @@ type Results struct {
 	Cluster     *Cluster     `json:"cluster,omitempty"`
 	Queries     *Queries     `json:"queries,omitempty"`
 	Rules       *Rules       `json:"rules,omitempty"`
+	Packed      *Figures     `json:"packed,omitempty"` // packed datagrams, evenly and in bursts
 	Memory      *Figures     `json:"memory,omitempty"` // what a series, a context and a tenant take
 	Start       *Figures     `json:"start,omitempty"`  // starts of databases
 	Disk        *Figures     `json:"disk,omitempty"`   // what samples take on disk
