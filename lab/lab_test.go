@@ -194,7 +194,8 @@ func TestParts(t *testing.T) {
 		have = append(have, w.ID)
 	}
 	if have = append(have, "idle", "rates", "scale", techniquesPart, remoteWritePart, fairnessPart,
-		dashboardsPart, clusterPart, queryPart, rulesPart, packedPart, memoryPart, startPart, diskPart); !slices.Equal(parts, have) {
+		dashboardsPart, clusterPart, queryPart, rulesPart, packedPart, memoryPart, startPart,
+		diskPart); !slices.Equal(parts, have) {
 		t.Errorf("-only accepts %v, but the lab has the parts %v", parts, have)
 	}
 }

@@ -6,7 +6,7 @@ import "time"
 
 const (
 	// longestNap protects a quiet socket from a burst: in 5 ms a sender at full speed, 400,000
-	// datagrams of 1,432 bytes a second, fills half of the default buffer. A nap costs 15 to 50 us,
+	// datagrams of 1,432 bytes a second, fills half of the default buffer. A nap costs 10 to 30 us,
 	// so 200 a second take less than a hundredth of a core.
 	longestNap = 5 * time.Millisecond
 
@@ -18,8 +18,8 @@ const (
 	napGathers = 512
 
 	// napWorth is the smallest number of datagrams for which one nap costs less than one wake-up per
-	// datagram.
-	napWorth = 4
+	// datagram. A nap costs as much as one wake-up.
+	napWorth = 2
 
 	// napFills bounds a nap: if the rate stays the same, a nap fills at most 1/napFills of the
 	// receive buffer. The rest is for bursts, and for times when the processors are busy.

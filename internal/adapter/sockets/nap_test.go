@@ -26,8 +26,8 @@ func TestNapAfter(t *testing.T) {
 	}{
 		{"silence", 10 * time.Millisecond, 0, 0, buffer, 0},
 		{"a packet an hour", time.Hour, 1, short, buffer, 0},
-		{"600 a second: a wake-up for each datagram costs no more than naps", 5 * time.Millisecond, 3, 3 * short, buffer, 0},
-		{"800 a second", 5 * time.Millisecond, 4, 4 * short, buffer, longestNap},
+		{"300 a second: a wake-up for each datagram costs no more than naps", 10 * time.Millisecond, 3, 3 * short, buffer, 0},
+		{"400 a second", 5 * time.Millisecond, 2, 2 * short, buffer, longestNap},
 		{"40,000 a second", 5 * time.Millisecond, 200, 200 * short, buffer, longestNap},
 		{"40,000 a second, read one by one until now", 25 * time.Microsecond, 1, short, buffer, longestNap},
 		{"200,000 a second: 512 are enough", 10 * time.Millisecond, 2000, 2000 * short, buffer, 2560 * time.Microsecond},
