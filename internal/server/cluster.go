@@ -158,7 +158,7 @@ func (s *server) otherCluster(node string, cluster peer.Cluster) error {
 }
 
 // join joins the cluster, unless the data directory already belongs to it. The node asks until a leader
-// accepts it.
+// accepts it, or, if it is the founder of the configuration, until no other node can have a cluster.
 func (s *server) join(ctx context.Context) error {
 	asking := s.identity.Load()
 	if asking == nil {
@@ -208,6 +208,11 @@ func (s *server) join(ctx context.Context) error {
 		if errors.Is(err, cluster.ErrNotAdmitted) && !s.heals() {
 			return conf.Mistake(err)
 		}
+		if s.config.Cluster.Founder == asking.Node && last == 0 && !s.heals() {
+			if err = s.noneJoined(ctx); err == nil {
+				return s.found(dir, *asking)
+			}
+		}
 		if time.Since(saidAt) >= joinSaid {
 			saidAt = time.Now()
 			s.logger.Info("not ready yet: no leader has let this node join", "error", err)
@@ -218,6 +223,38 @@ func (s *server) join(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// noneJoined returns nil if each other node says that it belongs to no cluster. A node that does not answer may belong
+// to one. So a founder that comes back with an empty directory founds no second cluster beside the one of the others.
+func (s *server) noneJoined(ctx context.Context) error {
+	var silent error
+	for _, name := range s.nodes.names {
+		if name == s.config.Cluster.Node {
+			continue
+		}
+		switch l, err := s.nodes.peers.AnyLeader(ctx, name); {
+		case err != nil:
+			silent = fmt.Errorf("node %s has not said yet whether it belongs to a cluster: %w", name, err)
+		case l.Cluster != (peer.Cluster{}):
+			return fmt.Errorf("node %s belongs to cluster %s, which this node is to join", name, l.Cluster)
+		}
+	}
+	return silent
+}
+
+// found makes this directory the first node of a new cluster.
+func (s *server) found(dir files.Dir, i identity.Identity) error {
+	log, err := files.Open(s.path(answer.GroupPath))
+	if err != nil {
+		return err
+	}
+	if err := i.Found(dir, log); err != nil {
+		return err
+	}
+	s.identity.Store(&i)
+	s.logger.Info("founded a cluster: no other node belongs to one", "cluster", i.Cluster, "node", i.Node)
+	return nil
 }
 
 // joined makes this directory a node of the cluster, which has let it join. If the node was filled, it begins with

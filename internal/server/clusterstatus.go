@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -454,7 +453,7 @@ func partOf(node string, status *group.Status) string {
 func (s *server) aloneStatus() answer.Cluster {
 	n := answer.ClusterNode{Name: "local", Ready: s.ready.Load(), Version: build.This().Version, Damage: s.foundDamage(),
 		Scrub: s.scrubbed()}
-	if host, err := os.Hostname(); err == nil {
+	if host, err := s.config.Host(); err == nil {
 		n.Name = host
 	}
 	if s.aggregator != nil {

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -337,7 +336,7 @@ func (s *server) credentials() (*peer.Credentials, string, error) {
 	c := &s.config.Cluster
 	name := c.Node
 	if name == "" {
-		host, err := os.Hostname()
+		host, err := s.config.Host()
 		if err != nil {
 			return nil, "", fmt.Errorf("the name of this process: %w", err)
 		}

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"os"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -12,7 +11,7 @@ import (
 
 // openScraper builds the scraper, which stores the process' own metrics.
 func (s *server) openScraper() error {
-	host, _ := os.Hostname()
+	host, _ := s.config.Host()
 	s.scraper = scraper.New(scraper.Options{
 		Gatherer: s.registry, Distributor: s.distributor, Tenant: tenant.Own, Interval: s.config.Self.Interval,
 		Labels: map[string]string{"job": "freshet", "instance": cmp.Or(s.config.Cluster.Node, host, instance)},

@@ -18,6 +18,7 @@ type Cluster struct {
 	Listen     string        `yaml:"listen" help:"address at which this node listens for the others, if it differs from the address in cluster.nodes: HOST:PORT"`
 	SecretFile string        `yaml:"secret_file" help:"file with the cluster's secret, at least 16 characters, which freshet cluster secret makes; for a collector, a push secret of freshet cluster secret --push"`
 	Join       bool          `yaml:"join" help:"an empty data directory joins the cluster of cluster.nodes; ignored once the directory belongs to it"`
+	Founder    string        `yaml:"founder" help:"name of the node that founds the cluster: with cluster.join, once its data directory is empty and each other node of cluster.nodes has said that it belongs to no cluster; the same on all nodes. Empty: freshet cluster init founds it"`
 	TLS        ClusterTLS    `yaml:"tls"`
 	Outbox     conf.Bytes    `yaml:"outbox" help:"bytes of DogStatsD windows that may wait on disk while no node acknowledges them, at least 32MiB; beyond it the oldest are given up"`
 
@@ -118,8 +119,14 @@ func (c *Cluster) Validate() (problems []conf.Problem) {
 	if c.Node != "" && !seen[c.Node] {
 		add("node", "is %.80q, which is not in cluster.nodes; add %[1]s=HOST:PORT there", c.Node)
 	}
-	if c.Node == "" && (c.Join || c.Listen != "") {
-		add("node", "is empty, but cluster.join or cluster.listen is set; name this node")
+	if c.Node == "" && (c.Join || c.Listen != "" || c.Founder != "") {
+		add("node", "is empty, but cluster.join, cluster.listen or cluster.founder is set; name this node")
+	}
+	if c.Founder != "" && !seen[c.Founder] {
+		add("founder", "is %.80q, which is not in cluster.nodes; name one of these nodes", c.Founder)
+	}
+	if c.Founder != "" && c.Node != "" && !c.Join {
+		add("founder", "is set, but cluster.join is not, without which no node founds or joins; set cluster.join")
 	}
 	if c.Listen != "" {
 		if _, _, err := net.SplitHostPort(c.Listen); err != nil {

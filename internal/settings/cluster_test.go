@@ -2,6 +2,7 @@ package settings
 
 import (
 	"cmp"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,10 @@ func TestClusterIsValidated(t *testing.T) {
 		{RoleCollector, Cluster{Nodes: three, SecretFile: "s", Outbox: MinOutbox - 1}, "cluster.outbox"},
 		{RoleAll, Cluster{Node: "a", Nodes: three, SecretFile: "s", ReplaceAfter: time.Second}, "cluster.replace_after"},
 		{RoleAll, Cluster{Node: "a", Nodes: three, SecretFile: "s", UpgradeAfter: -1}, "cluster.upgrade_after"},
+		{RoleAll, Cluster{Node: "b", Nodes: three, SecretFile: "s", Join: true, Founder: "a"}, ""},
+		{RoleAll, Cluster{Node: "a", Nodes: three, SecretFile: "s", Founder: "a"}, "cluster.founder"},
+		{RoleAll, Cluster{Node: "a", Nodes: three, SecretFile: "s", Join: true, Founder: "d"}, "cluster.founder"},
+		{RoleCollector, Cluster{Nodes: three, SecretFile: "s", Founder: "a"}, "cluster.node"},
 		{RoleStore, Cluster{}, "role"},
 		{RoleGateway, Cluster{}, "role"},
 		{"collector,gateway", Cluster{Node: "a", Nodes: three, SecretFile: "s"}, "cluster.node"},
@@ -91,6 +96,26 @@ func TestClusterIsValidated(t *testing.T) {
 		if got := strings.Join(wrong, " "); got != c.wrong {
 			t.Errorf("role %s, %+v: got problems with %q, want %q", c.role, c.cluster, got, c.wrong)
 		}
+	}
+}
+
+// The name of this machine is that of the configuration, also in the label host, or else the kernel's.
+func TestHost(t *testing.T) {
+	c := Default()
+	kernels, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host, err := c.Host(); err != nil || host != kernels {
+		t.Errorf("the host is %q, error %v; want %q", host, err, kernels)
+	}
+	c.Hostname = "machine-17"
+	if all, err := c.ConstantLabels(); err != nil || all.Get("host") != "machine-17" {
+		t.Errorf("the labels are %v, error %v; want the host machine-17", all, err)
+	}
+	c.Hostname = "machine 17"
+	if problems := c.Validate(); len(problems) != 1 || problems[0].Key != "hostname" {
+		t.Errorf("a name with a space: %v", problems)
 	}
 }
 

@@ -37,6 +37,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/cluster"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -46,6 +47,7 @@ import (
 // Config is the configuration file.
 type Config struct {
 	Role        string          `yaml:"role" help:"roles of this process: all; store, which is all without the DogStatsD sockets; or one or both of collector and gateway, as in collector,gateway. A collector only reads the DogStatsD sockets, and pushes its windows to the nodes of cluster.nodes, or discards them if there are none. A gateway passes writes and queries on to these nodes, and keeps nothing" reload:"restart"`
+	Hostname    string          `yaml:"hostname" help:"name of this machine, as in the label host and in the status of a cluster; empty: the kernel's, which in a container is the container's" reload:"restart"`
 	DataDir     string          `yaml:"data_dir" help:"directory of all data; one process at a time can use it" reload:"restart"`
 	LogLevel    string          `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
 	Drain       time.Duration   `yaml:"drain" help:"time that a stopping process has to hand on accepted data; at least 1s" reload:"restart"`
@@ -260,20 +262,31 @@ func (c Config) Validate() []conf.Problem {
 		problems = append(problems, conf.Problem{Key: "store.max_tenants",
 			Text: fmt.Sprintf("leaves no stores for some of the %d tenants that %s; set it to %d or more", n, of, n)})
 	}
+	if c.Hostname != "" && cluster.CheckName(c.Hostname) != nil {
+		problems = append(problems, conf.Problem{Key: "hostname", Text: fmt.Sprintf("is %.80q; set it to 1 to 63 letters, "+
+			"digits, dashes, underscores and dots", c.Hostname)})
+	}
 	if c.Drain < time.Second {
 		problems = append(problems, conf.Problem{Key: "drain", Text: "must be at least 1s, or a stop loses accepted data"})
 	}
 	return problems
 }
 
+// Host returns the name of this machine.
+func (c Config) Host() (string, error) {
+	if c.Hostname != "" {
+		return c.Hostname, nil
+	}
+	return os.Hostname()
+}
+
 // ConstantLabels returns labels that are added to each series whose sender did not set them.
 func (c Config) ConstantLabels() (labels.Labels, error) {
 	all := map[string]string{}
 	if c.DogStatsD.HostLabel {
-		host, err := os.Hostname()
+		host, err := c.Host()
 		if err != nil {
-			return labels.EmptyLabels(),
-				fmt.Errorf("label host: %w; set dogstatsd.host_label to false, or dogstatsd.labels.host to a name", err)
+			return labels.EmptyLabels(), fmt.Errorf("label host: %w; set hostname", err)
 		}
 		all["host"] = host
 	}

@@ -145,14 +145,31 @@ func Found(dir, log segment.FS, node string, base uint64) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	if i.Cluster, err = drawCluster(); err != nil {
+	if err := i.found(dir, log, base); err != nil {
 		return nil, err
 	}
-	i.Founder = i.Member
+	return i, nil
+}
+
+// Found makes a prepared directory, which is empty, the first node of a new cluster. The call may be repeated until
+// the identity has joined.
+func (i *Identity) Found(dir, log segment.FS) error { return i.found(dir, log, BaseIndex) }
+
+func (i *Identity) found(dir, log segment.FS, base uint64) error {
+	founded := *i
+	var err error
+	if founded.Cluster, err = drawCluster(); err != nil {
+		return err
+	}
+	founded.Founder = i.Member
 	if err := begin(log, i.Member, base); err != nil {
-		return nil, err
+		return err
 	}
-	return i, i.write(dir)
+	if err := founded.write(dir); err != nil {
+		return err
+	}
+	*i = founded
+	return nil
 }
 
 // Prepare returns the identity with which a directory asks to join a cluster. Prepare saves it, so that

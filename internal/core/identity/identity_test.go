@@ -78,6 +78,30 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// A prepared directory founds a cluster as the member that Prepare chose, with a log of its own.
+func TestAPreparedDirectoryFounds(t *testing.T) {
+	dir, log := memfs.New(), memfs.New()
+	i, err := Prepare(dir, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Found(dir, log); err != nil {
+		t.Fatal(err)
+	}
+	read, err := Read(dir)
+	if err != nil || *read != *i || !read.Joined() || read.Founder != read.Member {
+		t.Errorf("founded %+v, but read %+v; error %v", i, read, err)
+	}
+	l, err := entrylog.Open(log, entrylog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, members, _ := l.InitialState(); !slices.Equal(members.GetVoters(), []uint64{i.Member}) || l.Last() != BaseIndex {
+		t.Errorf("the log has the voters %v and ends with entry %d", members.GetVoters(), l.Last())
+	}
+}
+
 // A byte of the file changes: then it says the same as before, or is damaged. A node with a wrong epoch would end the
 // other nodes of its cluster.
 func TestAChangedByteChangesNoIdentity(t *testing.T) {
