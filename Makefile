@@ -13,7 +13,7 @@ TELEGRAF := custom,inputs.http_listener_v2,parsers.prometheus,outputs.http,seria
 # Modules of our own beside the one at the root, and the packages of all. What runs them does so in
 # one workspace, so that one go command compiles and tests all of them. It is not committed: in a
 # workspace go.mod has no say of its own about versions, and a clone is to build what go.mod says.
-MODULES   := client slogring e2e lab release
+MODULES   := client slogring e2e lab release deploy/helm
 PACKAGES  := ./... $(MODULES:%=./%/...)
 WORKSPACE := $(CURDIR)/.cache/go.work
 ALL       := GOWORK=$(WORKSPACE)

@@ -31,9 +31,10 @@ var layers = []struct {
 }{
 	{dir: "e2e"},
 	{dir: "lab"},
-	{dir: "release"},  // builds binaries, packages and images
-	{dir: "sim"},      // a group of whole members on a virtual clock; tests only
-	{dir: "examples"}, // example services for users to copy
+	{dir: "release"},     // builds binaries, packages and images
+	{dir: "deploy/helm"}, // checks the chart
+	{dir: "sim"},         // a group of whole members on a virtual clock; tests only
+	{dir: "examples"},    // example services for users to copy
 	{dir: "cmd"},
 	{dir: "deploy"},          // writes alerts and dashboards for Freshet
 	{dir: "internal/server"}, // a process with roles

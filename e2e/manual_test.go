@@ -144,8 +144,10 @@ var heldBy = map[string]string{
 	"go":                   "TestClientPageShowsTheExample",
 	"yaml alertmanager":    "TestRulesNotifyAnAlertmanager",
 	"yaml datadog":         "TestMigrationManual",
+	"yaml pod":             "TestPodsOfTheManual",
 	"yaml statsd_exporter": "TestMigrationManual",
 	"yaml tenants":         "TestExampleOfATenantsFile",
+	"yaml values":          "TestValuesOfTheManual",
 }
 
 func freshetCheck(dir string, b *block) error { return program(dir, b, freshet, "check", "-") }
@@ -251,7 +253,7 @@ func testsOfTheTree(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
 	test := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	for _, dir := range []string{"docs", "e2e", "release", "internal"} {
+	for _, dir := range []string{"deploy", "docs", "e2e", "release", "internal"} {
 		check(t, filepath.WalkDir("../"+dir, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err

@@ -91,8 +91,8 @@ func machines(t *testing.T, names ...string) (all map[string]*machine) {
 	return all
 }
 
-// link returns the name of the machine's network interface at the bridge.
-func (m *machine) link() string { return "to-" + m.name }
+// link returns the name of the machine's network interface at the bridge, which the kernel limits to 15 characters.
+func (m *machine) link() string { return "to-" + strings.ReplaceAll(m.address, ".", "-") }
 
 // command returns a command on the machine.
 func (m *machine) command(name string, args ...string) *exec.Cmd {

@@ -24,10 +24,10 @@ func main() {
 
 // write writes all files below `dir`.
 func write(dir string) error {
-	if err := os.MkdirAll(filepath.Join(dir, "grafana"), 0o755); err != nil {
-		return err
-	}
 	for name, text := range files() {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			return err
+		}
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
 			return err
 		}
@@ -35,9 +35,11 @@ func write(dir string) error {
 	return nil
 }
 
-// files returns the contents of the files to write, by path.
+// files returns the contents of the files to write, by path. A chart has only files below its own directory, so the
+// alerts are there once more.
 func files() map[string][]byte {
-	all := map[string][]byte{"alerts.yaml": rulesFile(alerts)}
+	rules := rulesFile(alerts)
+	all := map[string][]byte{"alerts.yaml": rules, "helm/freshet/files/alerts.yaml": rules}
 	for _, d := range dashboards() {
 		all["grafana/"+d.UID+".json"] = d.grafana()
 	}

@@ -1,0 +1,223 @@
+package helm
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// document is one object of a rendered chart.
+type document struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+
+	text []byte
+}
+
+// kinds has a new object of each kind that the chart may have.
+var kinds = map[string]func() any{
+	"v1 ConfigMap":                            func() any { return &core.ConfigMap{} },
+	"v1 Service":                              func() any { return &core.Service{} },
+	"v1 ServiceAccount":                       func() any { return &core.ServiceAccount{} },
+	"apps/v1 StatefulSet":                     func() any { return &apps.StatefulSet{} },
+	"apps/v1 Deployment":                      func() any { return &apps.Deployment{} },
+	"apps/v1 DaemonSet":                       func() any { return &apps.DaemonSet{} },
+	"policy/v1 PodDisruptionBudget":           func() any { return &policy.PodDisruptionBudget{} },
+	"networking.k8s.io/v1 NetworkPolicy":      func() any { return &networking.NetworkPolicy{} },
+	"monitoring.coreos.com/v1 ServiceMonitor": func() any { return &monitoring.ServiceMonitor{} },
+	"monitoring.coreos.com/v1 PrometheusRule": func() any { return &monitoring.PrometheusRule{} },
+}
+
+// object decodes the document into its type. A field that the type does not have is an error.
+func (d *document) object() (any, error) {
+	make, known := kinds[d.APIVersion+" "+d.Kind]
+	if !known {
+		return nil, errUnknownKind
+	}
+	object := make()
+	return object, yaml.UnmarshalStrict(d.text, object)
+}
+
+// objects returns the objects of one type of a set of values.
+func objects[T any](t *testing.T, set string) (all []*T) {
+	t.Helper()
+	text, err := render(loadChart(t), readValues(t, set))
+	check(t, err)
+	for _, d := range documents(t, text) {
+		object, err := d.object()
+		check(t, err)
+		if o, is := object.(*T); is {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// pods returns the pods' specifications of a set of values, by the names of the objects that make them.
+func pods(t *testing.T, set string) map[string]core.PodTemplateSpec {
+	t.Helper()
+	all := map[string]core.PodTemplateSpec{}
+	for _, o := range objects[apps.StatefulSet](t, set) {
+		all[o.Name] = o.Spec.Template
+	}
+	for _, o := range objects[apps.Deployment](t, set) {
+		all[o.Name] = o.Spec.Template
+	}
+	for _, o := range objects[apps.DaemonSet](t, set) {
+		all[o.Name] = o.Spec.Template
+	}
+	return all
+}
+
+// No container has a right that it does not need. The only exception is the init container that owns the collectors'
+// directories for a moment.
+func TestRights(t *testing.T) {
+	for _, set := range valueSets(t) {
+		for name, pod := range pods(t, set) {
+			spec := pod.Spec
+			if s := spec.SecurityContext; s == nil || !*s.RunAsNonRoot || *s.RunAsUser == 0 ||
+				s.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault {
+				t.Errorf("%s: %s runs as %+v", set, name, spec.SecurityContext)
+			}
+			if *spec.AutomountServiceAccountToken || spec.HostNetwork || spec.HostPID || spec.HostIPC {
+				t.Errorf("%s: %s has a token, or a namespace of the host", set, name)
+			}
+			for _, c := range append(slices.Clone(spec.InitContainers), spec.Containers...) {
+				s := c.SecurityContext
+				if s == nil || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || s.Privileged != nil ||
+					!slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
+					t.Errorf("%s: container %s of %s has the rights %+v", set, c.Name, name, s)
+				}
+				if owner := c.Name == "owner"; !owner && (s.RunAsUser != nil || len(s.Capabilities.Add) > 0) {
+					t.Errorf("%s: container %s of %s has the rights %+v", set, c.Name, name, s)
+				}
+			}
+		}
+	}
+}
+
+// Each mount has its volume, and each volume from a ConfigMap has its ConfigMap.
+func TestVolumes(t *testing.T) {
+	for _, set := range valueSets(t) {
+		maps := map[string]bool{}
+		for _, m := range objects[core.ConfigMap](t, set) {
+			maps[m.Name] = true
+		}
+		claimed := map[string]bool{}
+		for _, o := range objects[apps.StatefulSet](t, set) {
+			claimed[o.Name] = len(o.Spec.VolumeClaimTemplates) == 1 && o.Spec.VolumeClaimTemplates[0].Name == "data"
+		}
+		for name, pod := range pods(t, set) {
+			volumes := map[string]bool{"data": claimed[name]}
+			for _, v := range pod.Spec.Volumes {
+				volumes[v.Name] = true
+				if v.ConfigMap != nil && !maps[v.ConfigMap.Name] {
+					t.Errorf("%s: %s mounts the ConfigMap %s, which is missing", set, name, v.ConfigMap.Name)
+				}
+			}
+			for _, c := range append(slices.Clone(pod.Spec.InitContainers), pod.Spec.Containers...) {
+				for _, m := range c.VolumeMounts {
+					if !volumes[m.Name] {
+						t.Errorf("%s: container %s of %s mounts %s, which is no volume", set, c.Name, name, m.Name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// The labels of each Service, budget and policy fit the pods of exactly one component, and each port of a Service is
+// one of its pods.
+func TestSelectors(t *testing.T) {
+	for _, set := range valueSets(t) {
+		all := pods(t, set)
+		fits := func(selector map[string]string) (found []string) {
+			for name, pod := range all {
+				matches := true
+				for k, v := range selector {
+					matches = matches && (pod.Labels[k] == v || k == apps.StatefulSetPodNameLabel)
+				}
+				if matches {
+					found = append(found, name)
+				}
+			}
+			return found
+		}
+		for _, s := range objects[core.Service](t, set) {
+			found := fits(s.Spec.Selector)
+			if len(found) != 1 {
+				t.Errorf("%s: the Service %s has the pods of %v", set, s.Name, found)
+				continue
+			}
+			for _, p := range s.Spec.Ports {
+				if !slices.ContainsFunc(all[found[0]].Spec.Containers[0].Ports, func(c core.ContainerPort) bool {
+					return c.Name == p.TargetPort.StrVal
+				}) {
+					t.Errorf("%s: no container of the Service %s has the port %s", set, s.Name, p.TargetPort.StrVal)
+				}
+			}
+		}
+		for _, b := range objects[policy.PodDisruptionBudget](t, set) {
+			if found := fits(b.Spec.Selector.MatchLabels); len(found) != 1 || b.Spec.MaxUnavailable.IntVal != 1 {
+				t.Errorf("%s: the budget %s is %v for the pods of %v", set, b.Name, b.Spec.MaxUnavailable, found)
+			}
+		}
+		for _, p := range objects[networking.NetworkPolicy](t, set) {
+			if found := fits(p.Spec.PodSelector.MatchLabels); len(found) != 1 {
+				t.Errorf("%s: the policy %s is for the pods of %v", set, p.Name, found)
+			}
+		}
+	}
+}
+
+// The stores of a hub find each other before they are ready, start at once, and are apart.
+func TestStores(t *testing.T) {
+	set := objects[apps.StatefulSet](t, "cluster")
+	if len(set) != 1 || *set[0].Spec.Replicas != 3 || set[0].Spec.PodManagementPolicy != apps.ParallelPodManagement {
+		t.Fatalf("the stores are %+v", set)
+	}
+	stores := set[0]
+	for _, s := range objects[core.Service](t, "cluster") {
+		if s.Name == stores.Spec.ServiceName && (s.Spec.ClusterIP != core.ClusterIPNone || !s.Spec.PublishNotReadyAddresses) {
+			t.Errorf("the Service %s has the address %q, and publishes pods that are not ready: %v", s.Name,
+				s.Spec.ClusterIP, s.Spec.PublishNotReadyAddresses)
+		}
+	}
+	apart := stores.Spec.Template.Spec.Affinity.PodAntiAffinity
+	if hosts := apart.RequiredDuringSchedulingIgnoredDuringExecution; len(hosts) != 1 ||
+		hosts[0].TopologyKey != core.LabelHostname {
+		t.Errorf("two stores may share a machine: %+v", hosts)
+	}
+	if zones := apart.PreferredDuringSchedulingIgnoredDuringExecution; len(zones) != 1 ||
+		zones[0].PodAffinityTerm.TopologyKey != core.LabelTopologyZone {
+		t.Errorf("the stores are not spread over zones: %+v", zones)
+	}
+}
+
+// The chart has Freshet's alerts, as go generate ./deploy/monitoring writes them.
+func TestAlerts(t *testing.T) {
+	text, err := os.ReadFile("../alerts.yaml")
+	check(t, err)
+	var want monitoring.PrometheusRuleSpec
+	check(t, yaml.UnmarshalStrict(text, &want))
+	rules := objects[monitoring.PrometheusRule](t, "monitoring")
+	if len(rules) != 1 {
+		t.Fatalf("there are %d PrometheusRules", len(rules))
+	}
+	got, err := yaml.Marshal(rules[0].Spec)
+	check(t, err)
+	if w, err := yaml.Marshal(want); err != nil || strings.TrimSpace(string(got)) != strings.TrimSpace(string(w)) {
+		t.Errorf("the alerts of the chart differ from deploy/alerts.yaml: run go generate ./deploy/monitoring")
+	}
+}

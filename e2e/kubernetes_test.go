@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The chart's pods form a cluster out of empty volumes, take data at the collector's port and socket and at a gateway,
+// and answer there. During an update in the order of a StatefulSet nothing is lost, and no request fails. A store that
+// comes back with an empty volume founds no second cluster.
+func TestChartIsUpdated(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	stores := []string{"freshet-store-0", "freshet-store-1", "freshet-store-2"}
+	gateways := []string{"freshet-gateway-x", "freshet-gateway-y"}
+	d := deploy(t, "cluster", append(append([]string{"freshet-collector-z"}, gateways...), stores...)...)
+	pods := map[string]*pod{stores[0]: d.pod(stores[0])}
+	pods[stores[0]].start()
+	pods[stores[0]].says(t, "has not said yet whether it belongs to a cluster") // and founds none
+	for name := range d.machines {
+		if pods[name] == nil {
+			pods[name] = d.pod(name)
+			pods[name].start()
+		}
+	}
+	for _, p := range pods {
+		p.becomesReady()
+	}
+	status, err := pods[stores[0]].command("/usr/bin/freshet", "cluster", "status").CombinedOutput() // kubectl exec
+	if err != nil || strings.Count(string(status), "voter") != len(stores) {
+		t.Errorf("freshet cluster status: %v\n%s", err, status)
+	}
+	t.Logf("freshet cluster status:\n%s", status)
+	c := &trio{t: t, nodes: map[string]*process{}}
+	for _, name := range gateways {
+		c.nodes[name] = pods[name].process
+	}
+	written := c.startWriter("written", breathe, gateways...)
+	collector := pods["freshet-collector-z"]
+	port, socket := collector.port("dogstatsd"), collector.root+"/run/freshet/dogstatsd.sock"
+	byPort := c.startIncrements("udp", fmt.Sprintf("%s:%d", collector.on.address, port), "by_port", 2)
+	bySocket := c.startIncrements("unixgram", socket, "by_socket", 2)
+
+	for i := len(stores) - 1; i >= 0; i-- { // the order of a StatefulSet
+		p := pods[stores[i]]
+		p.stop()
+		p.start()
+		p.becomesReady()
+	}
+
+	written.stop()
+	for name, sent := range map[string]*increments{"by_port": byPort, "by_socket": bySocket} {
+		sent.stop()
+		eventually(t, time.Minute, "all increments "+name+" are counted", func() error {
+			v, err := c.nodes[gateways[0]].value(name)
+			if err == nil && v != sent.sent {
+				err = fmt.Errorf("%v of %v increments are counted", v, sent.sent)
+			}
+			return err
+		})
+	}
+	for _, name := range gateways {
+		written.check(name)
+	}
+	written.unbroken()
+
+	first, second := pods[stores[0]], pods[stores[1]]
+	first.stop()
+	must(t, "find", first.root+"/data", "-mindepth", "1", "-delete")
+	second.kill(t)
+	eventually(t, time.Minute, "the third store knows that nobody leads", func() error {
+		s, err := pods[stores[2]].clusterState()
+		if err == nil && s.Leader != "" {
+			err = fmt.Errorf("%s leads", s.Leader)
+		}
+		return err
+	})
+	first.start()
+	first.says(t, "belongs to cluster") // the third store has it
+	second.start()
+	eventually(t, time.Minute, "a store with an empty volume is refused by its cluster", func() error {
+		select {
+		case <-first.exited:
+			return nil
+		default:
+			return errors.New("it still runs")
+		}
+	})
+	if said := first.output.String(); !strings.Contains(said, "has another data directory already") {
+		t.Errorf("a store with an empty volume ends: %v\n%s", first.err, said)
+	}
+}
+
+// The pod of a chart with everything in one takes data at its port, and answers.
+func TestChartOfOnePod(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	p := deploy(t, "single", "freshet-0").pod("freshet-0")
+	p.start()
+	p.becomesReady()
+	c := &trio{t: t}
+	sent := c.startIncrements("udp", fmt.Sprintf("%s:%d", p.on.address, p.port("dogstatsd")), "hits", 2)
+	reach(time.Now().Add(time.Second))
+	sent.stop()
+	eventually(t, time.Minute, "all increments are counted", func() error { return p.expect("hits", sent.sent, 0) })
+	p.stop()
+}
+
+// Freshet knows each variable that the chart sets, and takes each configuration, for all sets of values: it ignores a
+// variable that is misspelt.
+func TestChartSetsWhatFreshetKnows(t *testing.T) {
+	t.Parallel()
+	help, err := exec.Command(freshet, "serve", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(charts + "*.golden.yaml")
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%d sets of values; %v", len(files), err)
+	}
+	for _, file := range files {
+		set := strings.TrimSuffix(filepath.Base(file), ".golden.yaml")
+		for _, of := range readChart(t, set) {
+			for _, container := range of.Spec.Template.Spec.Containers {
+				for _, v := range container.Env {
+					name, ours := strings.CutPrefix(v.Name, "FRESHET_")
+					flag := " --" + strings.ToLower(strings.ReplaceAll(name, "_", "-")) + " "
+					if ours && !strings.Contains(string(help), flag) {
+						t.Errorf("%s: %s sets %s, and freshet serve has no flag%s", set, of.Metadata.Name, v.Name, flag)
+					}
+				}
+			}
+			if text := of.Data["freshet.yaml"]; text != "" {
+				config := filepath.Join(t.TempDir(), "freshet.yaml")
+				if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if out, err := exec.Command(freshet, "check", config).CombinedOutput(); err != nil {
+					t.Errorf("%s: the ConfigMap %s: %v\n%s", set, of.Metadata.Name, err, out)
+				}
+			}
+		}
+	}
+}
