@@ -38,7 +38,7 @@ type asker func(expr string) ([]result, error)
 // and that no alert fires on a healthy server. The test queries three stores: a Prometheus that scrapes
 // Freshet with its defaults and so stores classic histograms, a Prometheus that stores native
 // histograms, and Freshet's own store. TestAlertsOfACluster covers the expressions that only clusters
-// answer.
+// answer. The second Prometheus sends its samples on to another Freshet, whose answers must be the same.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "freshet.yaml")
@@ -47,7 +47,9 @@ func TestDashboards(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, dataDir(t), "--config", config, "--self-interval", "1s", "--self-probe")
-	askers := scrapers(t, p.HTTP)
+	copied := start(t, dataDir(t), "--self-metrics=false", "--self-probe=false")
+	askers, prometheus := scrapers(t, fmt.Sprintf("remote_write: [{url: %q, send_native_histograms: true}]",
+		"http://"+copied.HTTP+"/api/v1/write"), p.HTTP)
 	askers["Freshet's own store"] = p.self
 	all := slices.DeleteFunc(slices.Concat(panelExpressions(t), alertParts(t)), monitored.ofCluster)
 	if len(all) < 59 {
@@ -65,6 +67,7 @@ func TestDashboards(t *testing.T) {
 	})
 	checkForms(t, askers)
 	noneFires(t, askers)
+	sameAnswers(t, prometheus, copied)
 }
 
 // TestAlertsOfACluster does the checks of TestDashboards for the alerts of clusters, with three nodes
@@ -77,7 +80,7 @@ func TestAlertsOfACluster(t *testing.T) {
 	c := startTrio(t, "d")
 	collector := c.startCollector(c.pushSecret())
 	collector.waitReady(t)
-	askers := scrapers(t, c.node("a").HTTP, c.node("b").HTTP, c.node("c").HTTP, collector.HTTP)
+	askers, _ := scrapers(t, "", c.node("a").HTTP, c.node("b").HTTP, c.node("c").HTTP, collector.HTTP)
 	all := slices.DeleteFunc(alertParts(t), func(m monitored) bool { return !m.ofCluster() })
 	if len(all) < 7 {
 		t.Fatalf("deploy has %d expressions of clusters, want at least 7", len(all))
@@ -89,17 +92,19 @@ func TestAlertsOfACluster(t *testing.T) {
 	noneFires(t, askers)
 }
 
-// scrapers starts the two kinds of Prometheus, which scrape processes each second.
-func scrapers(t *testing.T, targets ...string) map[string]asker {
+// scrapers starts the two kinds of Prometheus, which scrape processes each second. The one with native histograms
+// has more settings, and is returned.
+func scrapers(t *testing.T, more string, targets ...string) (map[string]asker, *process) {
 	t.Helper()
-	scraped := func(settings string) asker {
+	scraping := func(settings, more string) *process {
 		return startPrometheus(t, fmt.Sprintf("global: {scrape_interval: 1s%s}\nscrape_configs: [{job_name: freshet, "+
-			"static_configs: [{targets: [%s]}]}]\n", settings, strings.Join(targets, ", "))).query
+			"static_configs: [{targets: [%s]}]}]\n%s\n", settings, strings.Join(targets, ", "), more))
 	}
+	native := scraping(", scrape_native_histograms: true", more)
 	return map[string]asker{
-		"a Prometheus with its defaults":      scraped(""),
-		"a Prometheus with native histograms": scraped(", scrape_native_histograms: true"),
-	}
+		"a Prometheus with its defaults":      scraping("", "").query,
+		"a Prometheus with native histograms": native.query,
+	}, native
 }
 
 // answered is a check that waits until each store has returned an answer to each expression. Before

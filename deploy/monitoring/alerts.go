@@ -1,12 +1,6 @@
 package main
 
-import (
-	"bytes"
-	"fmt"
-	"strings"
-
-	"go.yaml.in/yaml/v3"
-)
+import "strings"
 
 // alert is a condition that needs a person's attention. docs/operations.md says what to do, under the
 // same name.
@@ -181,11 +175,5 @@ func rulesFile(all []alert) []byte {
 			Annotations: map[string]string{"summary": a.Summary, "runbook_url": runbooks + strings.ToLower(a.Name)},
 		})
 	}
-	text := bytes.NewBufferString(rulesHeader)
-	e := yaml.NewEncoder(text)
-	e.SetIndent(2)
-	if err := e.Encode(map[string][]group{"groups": {g}}); err != nil {
-		panic(fmt.Sprintf("BUG: %v", err))
-	}
-	return text.Bytes()
+	return inYAML(rulesHeader, map[string][]group{"groups": {g}})
 }

@@ -41,7 +41,8 @@ func (d dashboard) grafana() []byte {
 		"schemaVersion": 39, "version": 1, "editable": true, "graphTooltip": 1, "refresh": "10s",
 		"time": object{"from": "now-15m", "to": "now"}, "timezone": "browser",
 		"templating": object{"list": []object{
-			{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
+			{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
+				"current": object{"text": "Freshet itself", "value": selfUID}}, // another one if there is no such source
 			{"name": "instance", "label": "Instance", "type": "query", "datasource": source, "refresh": 2, "includeAll": true,
 				"multi": true, "allValue": ".*",
 				"definition": `label_values(up{job="freshet"}, instance)`,

@@ -1,10 +1,11 @@
-// Command monitoring writes the alerts and dashboards for Freshet: deploy/alerts.yaml for Prometheus and
-// deploy/grafana/*.json for Grafana, from the lists in alerts.go and dashboards.go. go generate
-// ./deploy/monitoring runs it. A test checks that the files are up to date.
+// Command monitoring writes the alerts and dashboards for Freshet: deploy/alerts.yaml for Prometheus, and for
+// Grafana deploy/grafana/*.json and the files in deploy/grafana/provisioning, from the lists in alerts.go and
+// dashboards.go. go generate ./deploy/monitoring runs it. A test checks that the files are up to date.
 package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 )
@@ -25,10 +26,11 @@ func main() {
 // write writes all files below `dir`.
 func write(dir string) error {
 	for name, text := range files() {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+		if err := os.WriteFile(path, text, 0o644); err != nil {
 			return err
 		}
 	}
@@ -43,5 +45,6 @@ func files() map[string][]byte {
 	for _, d := range dashboards() {
 		all["grafana/"+d.UID+".json"] = d.grafana()
 	}
+	maps.Copy(all, provisioning())
 	return all
 }
