@@ -30,7 +30,7 @@ race compile: export CGO_ENABLED := 1
 RACE = $(shell $(ALL) go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' ./internal/... ./client ./slogring \
 	| grep -E '/(adapter|role)/| (sync|sync/atomic|unsafe) ' | cut -d ' ' -f 1 | grep -v internal/adapter/promapi)
 
-.PHONY: help run build test race fuzz bench lab lint ui edge-demo release-snapshot check soak clean packages clients compile
+.PHONY: help run build test race fuzz bench lab lint ui edge-demo release-snapshot site pictures check soak clean packages clients compile
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -100,6 +100,13 @@ edge-demo: ## a real nginx that counts its requests, a load, and Freshet that sh
 
 release-snapshot: ## build all of a release into dist/: binaries, packages, images, SBOMs, checksums
 	GOWORK=off go run -C release .
+
+site: ## build the manual as a static site into dist/site
+	GOWORK=off go run -C release ./site
+
+pictures: ## make docs/pictures again from the real page; takes some minutes
+	go test -C e2e $(TEST_BUILD) -count=1 -run '^TestPage$$' .
+	GOWORK=off go run -C release ./site -pictures ../.cache/screenshots
 
 check: ## what CI runs: test, lint, race, fuzz, with a table of the times
 	@bash .ci/run

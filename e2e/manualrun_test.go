@@ -102,8 +102,8 @@ func (r *reader) moveIn(t *testing.T) {
 	}
 	check(t, os.Mkdir(filepath.Join(r.dir, "bin"), 0o755))
 	check(t, os.Symlink(freshet, filepath.Join(r.dir, "bin", "freshet")))
-	make := []byte("#!/bin/sh\nexec ./bin/freshet serve $ARGS\n")
-	check(t, os.WriteFile(filepath.Join(r.dir, "bin", "make"), make, 0o755))
+	script := []byte("#!/bin/sh\nexec ./bin/freshet serve $ARGS\n")
+	check(t, os.WriteFile(filepath.Join(r.dir, "bin", "make"), script, 0o755))
 }
 
 // shell returns bash for a script of the reader, who has bin in the path.

@@ -66,7 +66,11 @@ export async function look(page, name, check = {}) {
   }))
   assert.ok(wide <= 0, `${name} is ${wide} pixels wider than the screen`)
   assert.equal(images, 0, `${name} has an image, made from a label`)
-  if (check === null) return
+  if (check !== null) await accessible(page, name, check)
+}
+
+// accessible checks that a page has no serious fault by axe. check is axe's options.
+export async function accessible(page, name, check = {}) {
   if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(axe)
   const found = await page.evaluate(
     async (check) => (await globalThis.axe.run(document, { resultTypes: ['violations'], ...check })).violations,
