@@ -10,6 +10,7 @@
 //	rules.go     what rules wait for
 //	cluster.go   the nodes of a cluster
 //	top.go       the busiest metrics and senders
+//	senders.go   who sends
 //	tail.go      lines as they arrive
 //	explain.go   the fate of a datagram's lines
 //	event.go     events

@@ -30,6 +30,7 @@
 //	rulesdiff.go   what files of rules would change on a running server
 //	explain.go     say what a datagram would become
 //	diagnose.go    say why a server is slow
+//	senders.go     show who sends
 //	top.go         show what is busiest
 //	toppage.go     how top lays it out
 //	replay.go      send a capture again

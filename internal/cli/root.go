@@ -32,7 +32,8 @@ loopback, with its data in ./data.`,
 		newImportCommand(), newExportCommand(), newClusterCommand())
 	addGroup(root, "Ask it:", newHealthCommand(), newQueryCommand(), newEventsCommand(), newLedgerCommand(),
 		newAlertsCommand(), newRulesCommand(), newExplainCommand(), newDiagnoseCommand())
-	addGroup(root, "See what arrives:", newTopCommand(), newTailCommand(), newCaptureCommand(), newReplayCommand())
+	addGroup(root, "See what arrives:", newTopCommand(), newSendersCommand(), newTailCommand(),
+		newCaptureCommand(), newReplayCommand())
 	addGroup(root, "Measure it:", bench)
 	addGroup(root, "Configure it:", newCheckCommand(), newConfigCommand(), newDiffCommand(), newConvertCommand(),
 		newCompletionCommand(), newVersionCommand())

@@ -110,6 +110,7 @@ func questions(t *testing.T) map[string]question {
 		"GET /api/v1/status/ledger":  {path: "/api/v1/status/ledger", own: true},
 		"GET /api/v1/status/process": {path: "/api/v1/status/process", own: true},
 		"GET /api/v1/status/rules":   {path: "/api/v1/status/rules", own: true},
+		"GET /api/v1/status/senders": {path: "/api/v1/status/senders", own: true},
 		"GET /api/v1/status/top":     {path: "/api/v1/status/top", own: true},
 		"GET /api/v1/status/limits":  {path: "/api/v1/status/limits", own: true},
 		"GET /metrics":               {path: "/metrics", own: true},

@@ -37,6 +37,13 @@ type toldClaim struct {
 	at       time.Time
 	stages   []stage.Stats // told last, at stagesAt
 	stagesAt time.Time
+	base     received // for the rate of samples
+}
+
+// received has the received samples of each tenant at a time.
+type received struct {
+	at      time.Time // zero if it has none
+	samples map[string]uint64
 }
 
 const (
@@ -52,6 +59,9 @@ const (
 
 	// stagesEvery is in how many calls a collector tells its stages once. They are some kB.
 	stagesEvery = 5
+
+	// rateOver is the shortest time over which the rate of a collector is known, except in its first seconds.
+	rateOver = 15 * time.Second
 
 	// oldBooksAfter is the age from which the books of a running collector are old. It tells them each second.
 	oldBooksAfter = 5 * time.Second
@@ -82,13 +92,59 @@ func (b *collectorBooks) note(name string, c *ledger.Claim, stages []stage.Stats
 	if b.last == nil {
 		b.last = map[collectorKey]toldClaim{}
 	}
-	told := toldClaim{c, time.Now(), stages, time.Now()}
+	told := toldClaim{Claim: c, at: time.Now(), stages: stages, stagesAt: time.Now()}
+	if known && before.Started == told.Started {
+		if told.base = before.base; told.base.at.IsZero() || told.at.Sub(told.base.at) > 2*rateOver {
+			told.base = before.received()
+		}
+	}
 	if len(stages) == 0 { // as in most calls
 		told.stages, told.stagesAt = before.stages, before.stagesAt
 	} else if told.at.Sub(before.stagesAt) < maxStagesGap {
 		b.addStages(&before, &told)
 	}
 	b.last[key] = told
+}
+
+func (c *toldClaim) received() received {
+	r := received{at: c.at, samples: map[string]uint64{}}
+	for tenant, books := range c.Tenants {
+		r.samples[tenant] = books.Samples.Received
+	}
+	return r
+}
+
+// rate returns how many samples of a tenant the collector receives a second; 0 until it told its books twice.
+func (c *toldClaim) rate(tenant string) float64 {
+	now, base := c.Tenants[tenant].Samples.Received, c.base.samples[tenant]
+	if c.base.at.IsZero() || !c.at.After(c.base.at) || now < base || c.Final {
+		return 0
+	}
+	return float64(now-base) / c.at.Sub(c.base.at).Seconds()
+}
+
+// senders returns the collectors that had samples of a tenant.
+func (b *collectorBooks) senders(tenant string) (all []answer.Sender) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forget()
+	for key, c := range b.last {
+		books, has := c.Tenants[tenant]
+		if !has {
+			continue
+		}
+		s := answer.Sender{Input: answer.SenderCollector, Name: key.name, ID: fmt.Sprintf("%016x", key.producer),
+			Samples: c.rate(tenant), Seen: float64(c.at.UnixMilli()) / 1000, Refused: map[string]uint64{}}
+		for _, reasons := range []map[string]uint64{
+			books.Samples.Malformed, books.Samples.Refused, books.Samples.Late, books.Samples.Unsent,
+		} {
+			for reason, n := range reasons {
+				s.Refused[reason] += n
+			}
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // addStages adds what a collector counted between two reports.

@@ -64,6 +64,7 @@ var exposures = map[string]exposure{
 	"GET /api/v1/status/ledger":  reads,
 	"GET /api/v1/status/process": reads,
 	"GET /api/v1/status/rules":   reads,
+	"GET /api/v1/status/senders": reads,
 	"GET /api/v1/status/top":     reads,
 
 	"GET /config/v1/rules":                                reads,

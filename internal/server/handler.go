@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/freshet-io/freshet/internal/adapter/peer"
+	"github.com/freshet-io/freshet/internal/core/top"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/role/webui"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -28,6 +29,7 @@ func (s *server) serveHTTP() {
 	mux.HandleFunc("GET /api/v1/status/limits", s.serveLimits)
 	mux.HandleFunc("GET /api/v1/status/process", s.serveProcess)
 	mux.HandleFunc("GET /api/v1/status/rules", s.serveRules)
+	mux.HandleFunc("GET /api/v1/status/senders", s.serveSenders)
 	mux.HandleFunc("GET /api/v1/status/top", s.serveTop)
 	mux.HandleFunc("GET /api/v1/status/traces", s.serveTraces)
 	mux.HandleFunc("/api/v1/status/explain", s.serveExplain)
@@ -69,6 +71,10 @@ func (s *server) ownFigures(of peer.Figures, tenant string) ([]byte, error) {
 		return json.Marshal(l)
 	case peer.Limits:
 		return json.Marshal(s.ownLimits(tenant, tenant == ""))
+	case peer.Senders:
+		a := s.ownSenders(tenant)
+		a.Cut(top.MaxRows)
+		return json.Marshal(a)
 	}
 	return nil, fmt.Errorf("node %s does not know figures of kind %d: upgrade it", s.config.Cluster.Node, of)
 }

@@ -96,8 +96,9 @@ const (
 type Figures int32
 
 const (
-	Ledger Figures = 1 + iota // the books of a tenant
-	Limits                    // the use of limits of a tenant, or of all tenants if the name is empty
+	Ledger  Figures = 1 + iota // the books of a tenant
+	Limits                     // the use of limits of a tenant, or of all tenants if the name is empty
+	Senders                    // the senders of a tenant
 )
 
 // Join is the request of a node that wants to join the cluster.

@@ -40,6 +40,7 @@ func (r *Receiver) GRPC(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	p, err := r.receiveGRPC(newPaced(w, request), request, begun)
+	r.noteRefusals(stage.OTLP, request, &p.outcome, err)
 	code, answer := http.StatusOK, status.New(codes.OK, "")
 	if err != nil {
 		code = httpStatus(err)

@@ -3,6 +3,7 @@ package receive
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -64,13 +65,17 @@ func (h *holding) context(request *http.Request) context.Context {
 
 // parsed counts the request and its decompressed bytes. `requests` are the parsed parts.
 func (h *holding) parsed(input stage.Input, bytes int, requests ...*write.Incoming) {
-	samples := 0
+	samples, newest := 0, int64(math.MinInt64)
 	for _, r := range requests {
 		parts := r.Counts()
 		samples += parts.Samples + parts.Histograms
+		last, _ := r.Newest()
+		newest = max(newest, last)
 	}
-	h.receiver.sent.Add(time.Now().Unix(), top.Requester{Tenant: h.tenant, Input: input.String(), Sender: h.sender},
-		bytes, samples)
+	from := top.Requester{Tenant: h.tenant, Input: input.String(), Sender: h.sender}
+	now := time.Now().Unix()
+	h.receiver.sent.Add(now, from, bytes, samples)
+	h.receiver.sources.Sent(now, from, samples, newest)
 	if h.trip == nil {
 		return
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/core/top"
 )
 
 type metrics struct {
@@ -12,7 +14,7 @@ type metrics struct {
 	unread  *prometheus.CounterVec
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, sources *top.Sources) *metrics {
 	m := &metrics{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "freshet", Subsystem: "receive",
 			Name: "request_seconds",
@@ -30,7 +32,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, reason := range []string{"content_type", "too_large", "malformed", "stalled"} {
 		m.unread.WithLabelValues(reason)
 	}
-	reg.MustRegister(m.seconds, m.unread)
+	reg.MustRegister(m.seconds, m.unread, prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "freshet",
+		Subsystem: "receive", Name: "unlisted_requests_total",
+		Help: "Requests of senders that are not on the list of senders, since it had 4,096 others that sent in the last " +
+			"10 seconds. Rising: one program names itself anew in each request.",
+	}, func() float64 { return float64(sources.Unlisted()) }))
 	return m
 }
 

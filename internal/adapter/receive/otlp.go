@@ -41,6 +41,7 @@ func (r *Receiver) OTLP(w http.ResponseWriter, request *http.Request) {
 	begun := time.Now()
 	form, known := formOf(request.Header)
 	p, err := r.otlp(newPaced(w, request), request, form, known, begun)
+	r.noteRefusals(stage.OTLP, request, &p.outcome, err)
 	code, body := http.StatusOK, []byte(nil)
 	if err == nil {
 		body = p.encode(form)
@@ -134,8 +135,9 @@ func (r *Receiver) readOTLP(body *buf.Buf, from io.Reader, zipped bool, expected
 
 // partial is the rejected part of a request. The zero value means that nothing was rejected.
 type partial struct {
-	points int64
-	text   string
+	points  int64
+	text    string
+	outcome outcome.Outcome // with the parts of the request that were refused
 }
 
 // export converts a request, from HTTP or gRPC, to series and writes them. The labels of the series
@@ -201,6 +203,7 @@ func (r *Receiver) export(
 	p.points, _ = o.OTLP(converted.Points, converted.Samples)
 	p.points += int64(before.Samples + before.Histograms)
 	all.Add(&o)
+	p.outcome = all
 	p.text = strings.ToValidUTF8(all.Text(), "\uFFFD")
 	return p, nil
 }
@@ -208,7 +211,7 @@ func (r *Receiver) export(
 // encode returns an ExportMetricsServiceResponse. partial_success must be unset if nothing was
 // rejected.
 func (p partial) encode(form otlp.Form) (body []byte) {
-	if p == (partial{}) {
+	if p.points == 0 && p.text == "" {
 		if form == otlp.JSON {
 			return []byte("{}")
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/top"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -60,12 +61,15 @@ type Receiver struct {
 	metrics *metrics
 	tenants sync.Map // bytes of memory in use, by tenant: *atomic.Int64
 	sent    *top.Requests
+	sources *top.Sources
 }
 
 // New makes a Receiver.
 func New(o Options) *Receiver {
+	sources := top.NewSources()
 	return &Receiver{
-		Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry), sent: top.NewRequests(),
+		Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry, sources),
+		sent: top.NewRequests(), sources: sources,
 	}
 }
 
@@ -73,6 +77,40 @@ func New(o Options) *Receiver {
 // top.Span seconds, and one sum for all other senders.
 func (r *Receiver) Sent(limit int) ([]top.RequestsRow, top.Rest) {
 	return r.sent.Busiest(time.Now().Unix(), limit)
+}
+
+// Sources returns the senders of a tenant in the last minutes, those with the most samples first.
+func (r *Receiver) Sources(tenant string) []top.Source {
+	return r.sources.Of(tenant, time.Now().Unix())
+}
+
+// noteRefusals remembers what a request's sender was refused: the parts in `o`, or the whole request because of `err`.
+// As in the ledger, a request counts as one.
+func (r *Receiver) noteRefusals(input stage.Input, request *http.Request, o *outcome.Outcome, err error) {
+	if err == nil && !o.AnyRefused() {
+		return
+	}
+	from := top.Requester{Tenant: r.Tenant(request), Input: input.String(),
+		Sender: sender.Of(request.RemoteAddr, request.UserAgent())}
+	now := time.Now().Unix()
+	if err != nil {
+		r.sources.Refused(now, from, reasonOf(err), 1)
+		return
+	}
+	for reason, parts := range o.Refused {
+		if parts.Total() > 0 {
+			r.sources.Refused(now, from, outcome.Reason(reason).String(), parts.Total())
+		}
+	}
+}
+
+// reasonOf is why a whole request was refused, in the ledger's words.
+func reasonOf(err error) string {
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return refused.reason
+	}
+	return "unavailable"
 }
 
 // refusal is the error of a request that is refused entirely. The sender must not retry it

@@ -28,6 +28,7 @@ func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
 	}
 	begun := time.Now()
 	o, err := r.remoteWrite(newPaced(w, request), request, begun)
+	r.noteRefusals(stage.RemoteWrite, request, &o, err)
 	header := w.Header()
 	// Each answer needs these headers: without them a sender assumes that the receiver understood
 	// nothing. If the headers leave out a sample, the sender counts the sample as lost. So the

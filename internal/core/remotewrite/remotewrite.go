@@ -349,6 +349,21 @@ func (r *Request) Counts() outcome.Counts {
 	return outcome.Counts{Samples: len(r.samples), Histograms: len(r.histograms), Exemplars: len(r.exemplars)}
 }
 
+// Newest returns the time of the newest sample or histogram of all series, if there is one.
+func (r *Request) Newest() (newest int64, any bool) {
+	newest = math.MinInt64
+	for i := range r.Series {
+		for _, s := range r.Samples(&r.Series[i]) {
+			newest = max(newest, s.Time)
+		}
+		histograms := r.Histograms(&r.Series[i])
+		for j := range histograms {
+			newest = max(newest, histograms[j].Time)
+		}
+	}
+	return newest, newest > math.MinInt64
+}
+
 // maxKept is how many series or samples a reused request may have room for. Larger requests are
 // rare, and would stay in memory.
 const maxKept = 50_000

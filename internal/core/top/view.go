@@ -38,6 +38,7 @@ type ViewTraffic struct {
 	ViewSender
 	Datagrams float64 `json:"datagrams_per_second"`
 	Bytes     float64 `json:"bytes_per_second"`
+	Lines     float64 `json:"lines_per_second"` // malformed ones included
 	Share     float64 `json:"share"`            // of all datagrams, 0 to 1
 	Others    int     `json:"others,omitempty"` // how many senders the row sums up, at least; 0 for a single one
 }

@@ -47,6 +47,21 @@ func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*top.Vie
 	return t, nil
 }
 
+// Senders counts the senders of DogStatsD for a while, as Top does, and returns those of one tenant without waiting.
+// Seconds is 0 in the answer until a second is counted whole; then the answer has Senders and Malformed.
+func (c *Collector) Senders(tenant string, limit int) *top.View {
+	first := c.top.look(c.Now())
+	v := topView{collector: c, tenant: tenant, limit: limit, processes: map[int32]process.Process{}}
+	v.end = c.Now().Add(-topSlack).Unix()
+	v.from = max(v.end-top.Span, first)
+	t := &top.View{Tenant: tenant, End: v.end, Senders: []top.ViewTraffic{}, Malformed: []top.ViewMalformed{}}
+	if v.from < v.end {
+		t.Seconds = int(v.end - v.from)
+		v.senders(t)
+	}
+	return t
+}
+
 // topView composes one answer.
 type topView struct {
 	collector *Collector
@@ -117,13 +132,13 @@ func (v *topView) senders(t *top.View) {
 	for _, r := range rows {
 		t.Senders = append(t.Senders, top.ViewTraffic{
 			ViewSender: v.sender(r.Sender, ""),
-			Datagrams:  v.rate(r.Count), Bytes: v.rate(r.Bytes), Share: share(r.Count, all.Count),
+			Datagrams:  v.rate(r.Count), Bytes: v.rate(r.Bytes), Share: share(r.Count, all.Count), Lines: v.rate(r.Lines),
 		})
 	}
 	if rest.Count > 0 {
 		t.Senders = append(t.Senders, top.ViewTraffic{
 			Datagrams: v.rate(rest.Count), Bytes: v.rate(rest.Bytes), Share: share(rest.Count, all.Count),
-			Others: max(1, rest.Rows),
+			Lines: v.rate(rest.Lines), Others: max(1, rest.Rows),
 		})
 	}
 	t.Datagrams, t.Bytes = v.rate(all.Count), v.rate(all.Bytes)

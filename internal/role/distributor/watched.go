@@ -2,10 +2,8 @@ package distributor
 
 import (
 	"context"
-	"math"
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
-	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/watermark"
 	"github.com/freshet-io/freshet/internal/core/write"
@@ -31,7 +29,7 @@ func (d *Distributor) watched(
 	begun := d.Now().UnixMilli()
 	w.Begin(begun)
 	o, err := push(ctx, tenant, r)
-	newest, any := newestOf(&r.Request)
+	newest, any := r.Newest()
 	pair := d.terms.Load().pairOf(r)
 	now := d.Now().UnixMilli()
 	switch {
@@ -55,7 +53,7 @@ func (d *Distributor) Came(r *write.Request) {
 	if w == nil || !d.Cluster || r.Sender == (sender.Sender{}) {
 		return
 	}
-	newest, any := newestOf(r.Request)
+	newest, any := r.Newest()
 	switch {
 	case !any, r.Pair != (write.Pair{}) && r.Outcome.Written == (outcome.Counts{}): // as in watched
 	case r.Pair != (write.Pair{}):
@@ -70,18 +68,4 @@ func (d *Distributor) sentBack(tenant string) {
 	if w := d.Watermarks.Of(tenant); w != nil {
 		w.SentBack(d.Now().UnixMilli())
 	}
-}
-
-// newestOf returns the time of the newest sample of a request, if it has any.
-func newestOf(r *remotewrite.Request) (newest int64, any bool) {
-	newest = math.MinInt64
-	for i := range r.Series {
-		for _, s := range r.Samples(&r.Series[i]) {
-			newest = max(newest, s.Time)
-		}
-		for j := range r.Histograms(&r.Series[i]) {
-			newest = max(newest, r.Histograms(&r.Series[i])[j].Time)
-		}
-	}
-	return newest, newest > math.MinInt64
 }

@@ -170,9 +170,10 @@ func (ChangeRequest_Kind) EnumDescriptor() ([]byte, []int) {
 type FiguresRequest_Kind int32
 
 const (
-	FiguresRequest_NONE   FiguresRequest_Kind = 0
-	FiguresRequest_LEDGER FiguresRequest_Kind = 1 // the books of the tenant
-	FiguresRequest_LIMITS FiguresRequest_Kind = 2 // the use of limits of the tenant, or of all tenants if it is empty
+	FiguresRequest_NONE    FiguresRequest_Kind = 0
+	FiguresRequest_LEDGER  FiguresRequest_Kind = 1 // the books of the tenant
+	FiguresRequest_LIMITS  FiguresRequest_Kind = 2 // the use of limits of the tenant, or of all tenants if it is empty
+	FiguresRequest_SENDERS FiguresRequest_Kind = 3 // the senders of the tenant
 )
 
 // Enum value maps for FiguresRequest_Kind.
@@ -181,11 +182,13 @@ var (
 		0: "NONE",
 		1: "LEDGER",
 		2: "LIMITS",
+		3: "SENDERS",
 	}
 	FiguresRequest_Kind_value = map[string]int32{
-		"NONE":   0,
-		"LEDGER": 1,
-		"LIMITS": 2,
+		"NONE":    0,
+		"LEDGER":  1,
+		"LIMITS":  2,
+		"SENDERS": 3,
 	}
 )
 
@@ -3289,17 +3292,18 @@ const file_peer_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\"8\n" +
 	"\bPinReply\x12,\n" +
-	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\"\xba\x01\n" +
+	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\"\xc7\x01\n" +
 	"\x0eFiguresRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x128\n" +
 	"\x04kind\x18\x02 \x01(\x0e2$.freshet.peer.v1.FiguresRequest.KindR\x04kind\x12\x16\n" +
-	"\x06tenant\x18\x03 \x01(\tR\x06tenant\"(\n" +
+	"\x06tenant\x18\x03 \x01(\tR\x06tenant\"5\n" +
 	"\x04Kind\x12\b\n" +
 	"\x04NONE\x10\x00\x12\n" +
 	"\n" +
 	"\x06LEDGER\x10\x01\x12\n" +
 	"\n" +
-	"\x06LIMITS\x10\x02\"\"\n" +
+	"\x06LIMITS\x10\x02\x12\v\n" +
+	"\aSENDERS\x10\x03\"\"\n" +
 	"\fFiguresReply\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\"0\n" +
 	"\x04Mark\x12\x14\n" +

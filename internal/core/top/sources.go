@@ -1,0 +1,183 @@
+package top
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+)
+
+const (
+	// HistoryStep is the time of one value of a history, in seconds, and HistorySteps is the number of values: the
+	// last 15 minutes.
+	HistoryStep  = 15
+	HistorySteps = 60
+
+	// rateSteps is how many whole steps a rate looks back: clients of a minute's interval send once in them.
+	rateSteps = 4
+
+	// maxSources bounds the senders of all tenants: 4,096 x 900 bytes = 3.7 MB.
+	maxSources = 4096
+)
+
+// Sources remembers the senders of requests: when each was heard last, how old its samples are, how many it sent in
+// the last minutes, and what of it was refused. It is safe for concurrent use.
+type Sources struct {
+	mu       sync.Mutex
+	byKey    map[Requester]*source
+	pruned   int64 // second of the last search for senders to forget
+	unlisted uint64
+}
+
+// source is what is remembered of a sender.
+type source struct {
+	seen    int64 // Unix seconds
+	newest  int64 // Unix milliseconds of the newest sample; 0 before the first
+	samples history
+	sent    history
+	refused map[string]uint64 // by reason, of which the program has a fixed number; nil before the first
+}
+
+// Source is a sender of requests.
+type Source struct {
+	Requester
+	Seen     int64             // Unix seconds of its last request, refused ones included
+	Newest   int64             // Unix milliseconds of its newest sample; 0 if it sent none
+	Requests float64           // readable requests a second, over the last minute
+	Samples  float64           // samples a second, over the last minute
+	History  []float64         // samples a second in each of the last HistorySteps steps, the oldest first
+	Refused  map[string]uint64 // samples, and whole requests, by reason, since it was first heard
+}
+
+// NewSources returns Sources without senders.
+func NewSources() *Sources { return &Sources{byKey: map[Requester]*source{}} }
+
+// Sent notes a readable request. `newest` is the time of its newest sample in Unix milliseconds, if it has samples.
+// It does not keep the memory of r.
+func (s *Sources) Sent(second int64, r Requester, samples int, newest int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.at(second, r)
+	if of == nil {
+		return
+	}
+	of.sent.add(second, 1)
+	of.samples.add(second, uint64(samples))
+	if samples > 0 {
+		of.newest = max(of.newest, newest)
+	}
+}
+
+// Refused notes that samples of a request, or the whole request, were refused.
+func (s *Sources) Refused(second int64, r Requester, reason string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.at(second, r)
+	if of == nil {
+		return
+	}
+	if of.refused == nil {
+		of.refused = map[string]uint64{}
+	}
+	of.refused[reason] += uint64(n)
+}
+
+// at returns what is remembered of a sender, or nil if there is no room.
+func (s *Sources) at(second int64, r Requester) *source {
+	of := s.byKey[r]
+	if of == nil {
+		if !s.room(second) {
+			s.unlisted++
+			return nil
+		}
+		r.Tenant, r.Sender = strings.Clone(r.Tenant), r.Sender.Clone()
+		of = new(source)
+		s.byKey[r] = of
+	}
+	of.seen = max(of.seen, second)
+	return of
+}
+
+// room forgets senders if there are too many: those that are silent for longer than Span.
+func (s *Sources) room(second int64) bool {
+	if len(s.byKey) >= maxSources && s.pruned != second { // at most once a second, since the search takes time
+		s.pruned = second
+		maps.DeleteFunc(s.byKey, func(_ Requester, of *source) bool { return second-of.seen > Span })
+	}
+	return len(s.byKey) < maxSources
+}
+
+// Unlisted returns how many requests and refusals had a sender without a place.
+func (s *Sources) Unlisted() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unlisted
+}
+
+// Of returns the senders of a tenant that were heard in the time of a history, those with the most samples first.
+func (s *Sources) Of(tenant string, second int64) (all []Source) {
+	s.mu.Lock()
+	for r, of := range s.byKey {
+		if r.Tenant == tenant && second-of.seen < HistoryStep*HistorySteps {
+			all = append(all, of.source(second, r))
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(all, func(a, b Source) int {
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(b.Seen, a.Seen),
+			strings.Compare(a.Input, b.Input), a.Addr.Compare(b.Addr), strings.Compare(a.Agent, b.Agent))
+	})
+	return all
+}
+
+func (s *source) source(second int64, r Requester) Source {
+	return Source{
+		Requester: r, Seen: s.seen, Newest: s.newest, Requests: s.sent.rate(second), Samples: s.samples.rate(second),
+		History: s.samples.rates(second), Refused: maps.Clone(s.refused),
+	}
+}
+
+// history has the counts of the last steps, one more than is shown: the last step is not whole.
+type history struct {
+	last   int64 // the newest step with a count, in steps since the epoch
+	counts [HistorySteps + 1]uint64
+}
+
+func (h *history) add(second int64, n uint64) {
+	step := second / HistoryStep
+	if step <= h.last-int64(len(h.counts)) {
+		return // the clock was set back
+	}
+	for at := max(h.last+1, step-int64(len(h.counts))+1); at <= step; at++ {
+		h.counts[at%int64(len(h.counts))] = 0
+	}
+	h.last = max(h.last, step)
+	h.counts[step%int64(len(h.counts))] += n
+}
+
+// count returns the count of a step; 0 if the step is not kept.
+func (h *history) count(step int64) uint64 {
+	if step > h.last || step <= h.last-int64(len(h.counts)) {
+		return 0
+	}
+	return h.counts[step%int64(len(h.counts))]
+}
+
+// rates returns the rate in each of the last whole steps.
+func (h *history) rates(second int64) []float64 {
+	now, all := second/HistoryStep, make([]float64, HistorySteps)
+	for i := range all {
+		all[i] = float64(h.count(now-HistorySteps+int64(i))) / HistoryStep
+	}
+	return all
+}
+
+// rate returns the rate over the last whole steps and the one that is not whole.
+func (h *history) rate(second int64) float64 {
+	now, sum := second/HistoryStep, uint64(0)
+	for step := now - rateSteps; step <= now; step++ {
+		sum += h.count(step)
+	}
+	return float64(sum) / float64(second-(now-rateSteps)*HistoryStep)
+}
