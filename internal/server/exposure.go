@@ -53,6 +53,7 @@ var exposures = map[string]exposure{
 	"GET /series":        pages,
 	"GET /tail":          pages,
 	"GET /records":       pages,
+	"GET /senders":       pages,
 	"GET /status":        pages,
 	"GET /licenses.txt":  pages,
 	"GET /assets/{file}": pages,

@@ -11,6 +11,7 @@ import { Failure } from './api'
 import { Records } from './records'
 import { go, usePlace, type PageName } from './router'
 import { Rules } from './rules'
+import { Senders } from './senders'
 import { Series } from './series'
 import { Status } from './status'
 import { useStore } from './store'
@@ -24,6 +25,7 @@ const sections: Record<PageName, { title: string; key: string; view: () => preac
   alerts: { title: 'Alerts', key: 'a', view: Alerts },
   rules: { title: 'Rules', key: 'l', view: Rules },
   series: { title: 'Series', key: 's', view: Series },
+  senders: { title: 'Senders', key: 'n', view: Senders },
   tail: { title: 'Tail', key: 't', view: Tail },
   records: { title: 'Records', key: 'r', view: Records },
   cluster: { title: 'Cluster', key: 'c', view: Cluster },

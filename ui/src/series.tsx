@@ -42,7 +42,7 @@ export interface LimitsAnswer {
   nodes?: { name: string; error?: string }[]
 }
 
-interface Sender {
+export interface Sender {
   address?: string
   process?: { pid: number; uid: number; command?: string }
   container?: string
@@ -298,7 +298,7 @@ export function senderName(s: Sender | undefined): string {
 }
 
 const requestSenderName = (s: RequestSender) => [s.address, s.user_agent].filter(Boolean).join(', ') || 'unknown'
-const inputName = (input: string) => (input === 'otlp' ? 'OTLP' : input.replaceAll('_', ' '))
+export const inputName = (input: string) => ({ otlp: 'OTLP', dogstatsd: 'DogStatsD' })[input] ?? input.replaceAll('_', ' ')
 
 function Senders(props: { top?: Top }) {
   const { top } = props

@@ -69,6 +69,7 @@ const places = {
   rules: { path: () => `${ruled}/rules`, ready: (p) => p.getByText(/found duplicate series for the match group/) },
   series: { path: () => '/series', ready: (p) => p.getByRole('region', { name: 'By sender' }).getByText('127.0.0.1').first() },
   tail: { path: () => '/tail', ready: (p) => p.getByText('web.latency').nth(5) },
+  senders: { path: () => '/senders', ready: (p) => p.getByRole('row', { name: /DogStatsD/ }).first() },
   records: { path: () => `${recorded}/records`, ready: (p) => p.getByRole('region', { name: 'Slow traces' }).getByText('remote_write').nth(1) },
   'records-trace': { path: () => traced(isWrite), ready: (p) => p.getByRole('treeitem', { name: /append.*over its budget/ }) },
   'records-query': { path: () => traced(isQuery), ready: (p) => p.getByRole('treeitem', { name: /^promqlEval/ }) },
@@ -504,7 +505,7 @@ describe('the page', { concurrency: 4 }, () => {
     const { page, close } = await open(browser)
     await page.goto('/')
     await page.getByRole('heading', { level: 1, name: 'Explore' }).waitFor()
-    for (const [key, name] of [['f', 'Flow'], ['e', 'Explore'], ['s', 'Series'], ['t', 'Tail'], ['r', 'Records'], ['u', 'Status']]) {
+    for (const [key, name] of [['f', 'Flow'], ['e', 'Explore'], ['s', 'Series'], ['n', 'Senders'], ['t', 'Tail'], ['r', 'Records'], ['u', 'Status']]) {
       await page.keyboard.press('g')
       await page.keyboard.press(key)
       await page.getByRole('heading', { level: 1, name }).waitFor()
@@ -565,6 +566,48 @@ describe('the page', { concurrency: 4 }, () => {
     const malformed = page.getByRole('region', { name: 'Malformed lines of DogStatsD now' }).last()
     await malformed.getByRole('row', { name: /^127\.0\.0\.1\S* \d+\S* \d+\.\d % bad_value web\.broken/ }).waitFor()
     await look(page, 'series-over')
+    await close()
+  })
+
+  test('Senders shows who sends, how late, and what is refused', async () => {
+    const { page, close } = await open(browser)
+    const old = `${Date.now() - 20 * 24 * 3600_000}000000`
+    const point = (name, time) => ({ name, gauge: { dataPoints: [{ timeUnixNano: time, asDouble: 1 }] } })
+    const send = (agent, ...metrics) => fetch(`${server}/v1/metrics`, {
+      method: 'POST', headers: { 'Content-Type': 'application/json', 'User-Agent': agent }, body: JSON.stringify({ resourceMetrics: [{ scopeMetrics: [{ metrics }] }] }),
+    })
+    assert.equal((await send('otel-senders/1', point('by.senders', `${Date.now()}000000`), point('by.senders', old))).status, 200)
+    assert.equal((await fetch(`${server}/api/v1/write`, { method: 'POST', headers: { 'Content-Type': 'application/x-protobuf', 'User-Agent': 'broken-senders/1' }, body: 'no snappy' })).status, 400)
+    await page.goto('/senders')
+    const all = page.locator('.scroll[aria-label="All senders"]')
+    await all.getByRole('row', { name: /otel-senders\/1 OTLP .* ago .* 1 too_old$/ }).waitFor()
+    await all.getByRole('row', { name: /broken-senders\/1 remote write 0 .* ago – 1 malformed$/ }).waitFor()
+    await all.getByRole('row', { name: /^127\.0\.0\.1\S* DogStatsD .* bad_value$/ }).waitFor()
+    await all.getByRole('img', { name: /at most .* samples a second/ }).first().waitFor()
+    await page.keyboard.press('/')
+    await page.keyboard.type('MALFORMED broken')
+    await page.waitForFunction(() => document.querySelectorAll('[aria-label="All senders"] tbody tr').length === 1)
+    await page.getByLabel('Filter').fill('nobody')
+    await page.getByText('No sender matches the filter').waitFor()
+    await page.getByLabel('Filter').fill('')
+
+    // This answer is made up: a node that does not answer, a collector, and hostile text.
+    await page.route('**/api/v1/status/senders?*', async (route) => {
+      const answer = await (await route.fetch()).json()
+      const now = Date.now() / 1000
+      Object.assign(answer.data, { node: 'a', nodes: [{ name: 'a' }, { name: 'b', error: 'the node does not answer' }], others: { senders: 4711, samples_per_second: 12 } })
+      answer.data.senders = [
+        { input: 'collector', name: hostile, id: '0000000000000007', samples_per_second: 100, last_seen: now - 90 },
+        { input: 'remote_write', node: 'a', address: '10.0.0.7', user_agent: `Prometheus/${'3'.repeat(90)}`, samples_per_second: 1, last_seen: now, lag_seconds: 4000, refused: { too_old: 123_456, duplicate: 7, bad_labels: 1 }, history: [0, 3, 1] },
+      ]
+      await route.fulfill({ json: answer })
+    })
+    await page.getByText('node b does not say its own: the node does not answer').waitFor()
+    await all.getByRole('row', { name: `${hostile} collector` }).waitFor()
+    await all.getByRole('row', { name: /123,456 too_old, 7 duplicate, 1 bad_labels$/ }).getByText('1 h 6 min').waitFor()
+    await page.getByText('4,711 more senders').waitFor()
+    await sideways(page, '/senders')
+    await look(page, 'senders-cluster')
     await close()
   })
 

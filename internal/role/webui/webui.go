@@ -16,8 +16,8 @@ import (
 
 // Paths are the GET routes of the page, besides /.
 var Paths = []string{
-	"/flow", "/explore", "/alerts", "/rules", "/series", "/tail", "/records", "/cluster", "/status", "/licenses.txt",
-	"/assets/{file}",
+	"/flow", "/explore", "/alerts", "/rules", "/series", "/senders", "/tail", "/records", "/cluster", "/status",
+	"/licenses.txt", "/assets/{file}",
 }
 
 // noncePlace marks where index.html needs the nonce of an answer.
