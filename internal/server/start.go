@@ -3,23 +3,16 @@ package server
 import (
 	"context"
 	"io"
-	"os"
-	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/handover"
 	"github.com/freshet-io/freshet/internal/adapter/memory"
 )
 
-const (
-	// progressTime is how often the log reports the progress of a start.
-	progressTime = 5 * time.Second
-
-	// openingGarbage is the value of GOGC while stores are opened. With this value, the opening
-	// takes little more memory than the stores keep, and 13 % more processor time.
-	openingGarbage = 25
-)
+// progressTime is how often the log reports the progress of a start.
+const progressTime = 5 * time.Second
 
 // startRoles builds the roles. From then on, the server answers over HTTP.
 func (s *server) startRoles() error {
@@ -35,9 +28,7 @@ func (s *server) startRoles() error {
 // requests, and then announces that the server is ready. Meanwhile the collector reads the sockets and
 // windows are folded.
 func (s *server) runOpening(ctx context.Context, opened func() error) error {
-	s.openUsed(ctx)
-	go limitGarbage(ctx, s.config.Roles())
-	s.awaitReplays(ctx)
+	s.awaitStores(ctx)
 	if ctx.Err() == nil {
 		s.ready.Store(true)
 		close(s.readied)
@@ -48,8 +39,20 @@ func (s *server) runOpening(ctx context.Context, opened func() error) error {
 			s.logger.Warn("memory that only the start needed could not be freed", "error", err)
 		}
 	}
+	limitGarbage(ctx, usualGarbage(s.config.Roles()))
 	<-ctx.Done()
 	return nil
+}
+
+// awaitStores opens the stores in use, and waits until they have the replayed requests.
+func (s *server) awaitStores(ctx context.Context) {
+	opening, end := context.WithCancel(ctx)
+	var garbage sync.WaitGroup
+	garbage.Go(func() { limitGarbage(opening, openingGarbage(s.memory)) })
+	s.openUsed(ctx)
+	s.awaitReplays(ctx)
+	end()
+	garbage.Wait()
 }
 
 // awaitReplays waits until the stores have the requests that the aggregator read from its log. It does
@@ -67,9 +70,6 @@ func (s *server) awaitReplays(ctx context.Context) {
 func (s *server) openUsed(ctx context.Context) {
 	if s.stores == nil {
 		return
-	}
-	if _, said := os.LookupEnv("GOGC"); !said {
-		defer debug.SetGCPercent(debug.SetGCPercent(openingGarbage))
 	}
 	done := make(chan struct{})
 	go func() {

@@ -14,6 +14,7 @@ import (
 type Garbage struct {
 	Percent int    // of the live memory; 1 or more
 	Most    uint64 // upper limit in bytes; rounded to a whole percent of the live memory; 0: none
+	Least   int    // percent of the live memory that Most always allows
 
 	// Apart is how far collections should be apart, because each one costs as much as marking the live
 	// memory. A process that makes garbage faster may have more than Percent of it, up to 100 percent. 0
@@ -42,9 +43,6 @@ const (
 
 // Limit enforces g until ctx is done. The runtime's own setting is only a percentage, which allows a lot
 // of garbage in a large heap. More frequent collections cost little if the heap has few pointers.
-//
-// It looks regularly, and after a collection: the series of a new sender come within a second, and in 25 percent of
-// a small heap at a time, collecting garbage took a quarter of what they cost.
 //
 // It looks regularly, and after each collection: the series of a new sender come within a second, and a quarter of
 // their cost were collections of a small heap with 25 percent of garbage.
@@ -125,7 +123,7 @@ func (g Garbage) percent(live uint64, p pace) int {
 		percent = max(percent, min(100, int(100*garbage/float64(live))))
 	}
 	if g.Most > 0 {
-		percent = min(percent, int(100*g.Most/live))
+		percent = min(percent, max(g.Least, int(100*g.Most/live)))
 	}
 	return max(1, percent)
 }

@@ -32,6 +32,19 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
+// Little live memory may have much garbage beside it, up to Percent, and much live memory may always have Least.
+func TestGarbageInBounds(t *testing.T) {
+	opening := Garbage{Percent: 1000, Most: 1 << 30, Least: 25}
+	for _, c := range []struct {
+		live uint64 // MiB
+		want int
+	}{{0, 1000}, {4, 1000}, {512, 200}, {1024, 100}, {4096, 25}, {16_384, 25}} {
+		if got := opening.percent(c.live<<20, pace{}); got != c.want {
+			t.Errorf("with %d MiB live: got %d %%, want %d %%", c.live, got, c.want)
+		}
+	}
+}
+
 // Collections of a process with stores are a minute apart, if that takes 25 to 100 percent of the live memory. In a
 // burst they are five seconds apart.
 func TestGarbageByItsPace(t *testing.T) {
