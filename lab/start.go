@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
 	"github.com/freshet-io/freshet/internal/core/remoteload"
 	"github.com/freshet-io/freshet/lab/report"
@@ -30,11 +28,8 @@ const (
 const thenResident = "resident memory then, divided by that before the stop"
 
 const (
-	// saveLimit is longer than Freshet lets pass between two saves of a head.
-	saveLimit = 6 * time.Minute
-
-	// roundsASave is how many samples a series gets between two saves, at one each 15 s.
-	roundsASave = 20
+	// roundsASave is how many samples a series gets between two saves of a head, at one each 15 s.
+	roundsASave = 18
 
 	orderlyRuns = 3
 
@@ -74,11 +69,8 @@ func (l *lab) oursStarts(data startedData, kills int) (steps []step) {
 		moments[i] = rand.N(roundsASave)
 	}
 	slices.Sort(moments)
-	saved := r.awaitSave
-	if l.brief {
-		saved = nothing // so the first starts read the whole log
-	}
-	steps = append(steps, r.turn(ours, "", r.write(data.rounds), saved, r.write(moments[0]), r.kill))
+	steps = append(steps, r.turn(ours, "", r.write(data.rounds)), // whose stop saves the head
+		r.turn(ours, "", r.write(moments[0]), r.kill))
 	for i := range moments[1:] {
 		steps = append(steps, r.turn(ours, byKill, r.write(moments[i+1]-moments[i]), r.kill))
 	}
@@ -150,11 +142,8 @@ func (l *lab) restarted(name string, data startedData) *restarted {
 // action is what is done with a running database.
 type action func(context.Context, *runningDatabase) error
 
-func nothing(context.Context, *runningDatabase) error { return nil }
-
 // turn returns a step that starts the database, does something with it, and stops it, unless it was killed.
-// `after` says how the database was ended before; it is empty if the database is new, and then the start is not
-// measured.
+// `after` says how the database was ended before; if it is empty, the start is not measured.
 func (r *restarted) turn(d database, after string, actions ...action) step {
 	s := step{what: fmt.Sprintf("starts: %d series for %s", r.load.Series, d.name), takes: 5 * time.Minute}
 	if after != "" {
@@ -308,24 +297,6 @@ func (r *restarted) kill(ctx context.Context, p *runningDatabase) error {
 	r.rounds++
 	r.acknowledged += sent.Written
 	return <-ended
-}
-
-// awaitSave waits until Freshet has saved the head of the store, as it does by itself.
-func (r *restarted) awaitSave(ctx context.Context, p *runningDatabase) error {
-	for begun := time.Now(); time.Since(begun) < saveLimit; {
-		saved := 0.0
-		if err := metricsOf(ctx, p.url, func(family string, m *dto.Metric) {
-			if family == "freshet_store_heads_saved_total" {
-				saved += m.Counter.GetValue()
-			}
-		}); err != nil || saved > 0 {
-			return err
-		}
-		if err := wait(ctx, time.Second); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("%s did not save the head of its store in %v", r.name, saveLimit)
 }
 
 // rest waits until the database has finished its work, and notes its memory.

@@ -8,22 +8,25 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
-// savePeriod is how often the heads of open stores are saved. A start reads what came into the logs since.
-const savePeriod = 5 * time.Minute
+// savePeriod is how often SaveHeads looks at the logs of open stores. To look costs nothing.
+const savePeriod = time.Minute
 
-// SaveHeads saves the heads of open stores every few minutes, one store after the other, until ctx is done.
+// SaveHeads saves the heads of open stores whose logs have grown enough, one store after the other, until ctx is done.
+// So the logs, and not the time, decide how much is written, and how much a start reads after a kill.
 func (s *Stores) SaveHeads(ctx context.Context) error {
 	for {
 		// The jitter keeps several processes on one machine apart.
 		if err := retry.Wait(ctx, savePeriod*9/10+rand.N(savePeriod/5)); err != nil {
 			return nil
 		}
-		s.SaveHeadsNow(ctx)
+		s.saveHeads(ctx, runningShare)
 	}
 }
 
-// SaveHeadsNow saves the heads of open stores whose logs have grown enough.
-func (s *Stores) SaveHeadsNow(ctx context.Context) {
+// SaveHeadsNow saves the heads of open stores before another process opens them.
+func (s *Stores) SaveHeadsNow(ctx context.Context) { s.saveHeads(ctx, stoppingShare) }
+
+func (s *Stores) saveHeads(ctx context.Context, share int64) {
 	s.mu.Lock()
 	all := s.allStores()
 	s.mu.Unlock()
@@ -31,12 +34,12 @@ func (s *Stores) SaveHeadsNow(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		st.saveOpenHead()
+		st.saveOpenHead(share)
 	}
 }
 
-// saveOpenHead saves the head of the store if it is open, and if that pays.
-func (s *store) saveOpenHead() {
+// saveOpenHead saves the head of the store if it is open, and if that pays: see the method saves.
+func (s *store) saveOpenHead(share int64) {
 	s.mu.Lock()
 	db := s.db
 	if db == nil || s.closing || s.renewing {
@@ -49,7 +52,7 @@ func (s *store) saveOpenHead() {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	begun := time.Now()
-	saves, err := s.saves(db)
+	saves, err := s.saves(db, share)
 	if err == nil && saves {
 		err = s.saveHead(db)
 	}

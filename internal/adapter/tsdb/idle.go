@@ -46,7 +46,7 @@ func (s *store) closeIdle(most time.Duration) error {
 	if !idle {
 		return nil
 	}
-	s.saveOpenHead()
+	s.saveOpenHead(stoppingShare)
 	if !s.mu.TryLock() {
 		return nil
 	}

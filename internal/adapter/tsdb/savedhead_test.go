@@ -121,6 +121,53 @@ func TestAStopKeepsASavedHead(t *testing.T) {
 	}
 }
 
+// The log decides when a head is saved again: while the server runs, later than at a stop.
+func TestHeadsAreSavedAsLogsGrow(t *testing.T) {
+	w := newWorld(t)
+	w.savesHeads()
+	for i := range 300 {
+		w.writeRaw(&plain, fmt.Sprintf("a@%d=%d c%d@%d=1", 1000+i, i, i, 1000+i))
+	}
+	saved := func(share int64) bool {
+		before := w.savedHeadCount()
+		w.stores.saveHeads(t.Context(), share)
+		return w.savedHeadCount() > before
+	}
+	if !saved(runningShare) || saved(stoppingShare) {
+		t.Fatal("the head is not saved just once")
+	}
+	n, _, err := readHeadNote(w.storeRaw())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 2000
+	grow := func(share int64) {
+		for {
+			grown, err := n.log.behind(filepath.Join(w.storeRaw(), "wal"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if grown >= n.bytes/share {
+				return
+			}
+			at++
+			w.writeRaw(&plain, fmt.Sprintf("a@%d=%d", at, at%7))
+		}
+	}
+	grow(stoppingShare)
+	if saved(runningShare) {
+		t.Error("a head is saved while the server runs, although the log has grown by a sixteenth only")
+	}
+	grow(runningShare)
+	if !saved(runningShare) {
+		t.Error("no head is saved while the server runs, although the log has grown by a third")
+	}
+}
+
+func (w *world) savedHeadCount() float64 {
+	return testutil.ToFloat64(w.stores.heads.saved.WithLabelValues(Raw))
+}
+
 // A saved head is synced together with all that it needs. So a start after a power loss uses it, and has what was
 // stored when it was saved.
 func TestASavedHeadSurvivesAPowerLoss(t *testing.T) {

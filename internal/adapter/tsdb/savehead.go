@@ -49,9 +49,14 @@ const (
 	// leastLog is the value of heads.least. Reading so much of a log takes half a second.
 	leastLog = 4 << 20
 
-	// A head is saved again when the log has grown by a logShare of the saved head: reading that much takes about
-	// a tenth of the time of reading the saved head.
-	logShare = 16
+	// While the server runs, a head is saved again when the log has grown by a runningShare of the saved head: reading
+	// that much takes as long as reading the saved head. So the saved heads of a store are at most runningShare times
+	// what is written to its log, however fast that is, and however many series there are.
+	runningShare = 3
+
+	// At a stop, a head is saved again when the log has grown by a stoppingShare of the saved head: the next start
+	// reads less, and stops are rare.
+	stoppingShare = 16
 
 	// spareSpace is how many bytes must be free on the disk beyond those of the saved head.
 	spareSpace = 256 << 20
@@ -69,8 +74,8 @@ func (s *store) dropHead(why error) {
 	}
 }
 
-// saves reports whether the head should be saved now.
-func (s *store) saves(db *database) (bool, error) {
+// saves reports whether the head should be saved now, because the log has grown by this share of the saved head.
+func (s *store) saves(db *database, share int64) (bool, error) {
 	if s.damaged.Load() {
 		return false, nil
 	}
@@ -80,7 +85,7 @@ func (s *store) saves(db *database) (bool, error) {
 		if grown, err = n.log.behind(filepath.Join(s.dir, "wal")); err != nil {
 			return false, err
 		}
-		least = max(least, n.bytes/logShare)
+		least = max(least, n.bytes/share)
 	}
 	if grown < least {
 		return false, nil
@@ -218,7 +223,7 @@ func (s *store) saveClosed(db *database) error {
 // stays. A saved head is never needed, so its failure is only counted.
 func (s *store) closeDatabase(db *database) error {
 	begun := time.Now()
-	save, failed := s.saves(db)
+	save, failed := s.saves(db, stoppingShare)
 	err := db.close()
 	if err == nil && failed == nil && save {
 		failed = s.saveClosed(db)
