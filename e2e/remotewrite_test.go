@@ -194,6 +194,7 @@ const killSeries = 40
 
 // TestAcknowledgedSamplesSurvive checks that kill -9, SIGTERM and SIGSTOP neither lose, repeat nor
 // change a sample that was answered with 204. Samples come by versions 1 and 2, in order and late.
+// Some kills hit a restart in place, before which the heads of stores are saved while the senders go on.
 //
 // 4 rounds in CI, 50 in `make soak`.
 func TestAcknowledgedSamplesSurvive(t *testing.T) {
@@ -226,6 +227,8 @@ func TestAcknowledgedSamplesSurvive(t *testing.T) {
 					switch {
 					case err != nil:
 						return // the server was killed
+					case round%4 == 3 && status == http.StatusServiceUnavailable:
+						continue // it restarts in place
 					case status != http.StatusNoContent:
 						t.Errorf("a sender was answered with %d %s, want 204", status, text)
 						return
@@ -237,21 +240,52 @@ func TestAcknowledgedSamplesSurvive(t *testing.T) {
 			})
 		}
 		reach(time.Now().Add(500*time.Millisecond + time.Duration(random.Int64N(int64(time.Second)))))
+		if round%4 >= 2 {
+			p.growLog(t, random, clock.Add(1))
+		}
 		if round%4 == 1 {
 			p.signal(t, syscall.SIGSTOP)
 			reach(time.Now().Add(stopped))
 			p.signal(t, syscall.SIGCONT)
 			reach(time.Now().Add(300 * time.Millisecond))
 		}
-		if round%4 == 2 {
+		switch round % 4 {
+		case 2:
 			p.terminate(t)
-		} else {
+		case 3:
+			p.signal(t, syscall.SIGUSR2)
+			reach(time.Now().Add(time.Duration(random.Int64N(int64(2 * time.Second)))))
+			p.kill(t)
+		default:
 			p.kill(t)
 		}
 		senders.Wait()
+		_, unsaved := os.Stat(filepath.Join(p.dataDir, "tsdb/default/raw/head.note"))
 		p = start(t, p.dataDir)
+		unused, err := p.ownMetric("freshet_store_saved_heads_unused_total")
 		t.Logf("round %d: %d requests of %d samples were acknowledged so far", round, len(promised.times), killSeries)
+		t.Logf("there was a saved head: %v; %v were not used, error %v", unsaved == nil, unused, err)
 		p.checkPromised(t, &promised)
+	}
+}
+
+// growLog writes so many bytes to the log of the store that the server saves the head.
+func (p *process) growLog(t *testing.T, random *rand.Rand, at int64) {
+	t.Helper()
+	const requests, perRequest, words = 9, 500, 60
+	for range requests {
+		var names []string
+		for range perRequest {
+			name := "long"
+			for range words { // which no compression makes shorter
+				name += fmt.Sprintf("_%016x", random.Uint64())
+			}
+			names = append(names, name)
+		}
+		status, text, _, err := p.write(remoteWriteV2, pack(t, requestV2(at, 1, names...)))
+		if err != nil || status != http.StatusNoContent {
+			t.Fatalf("new series were answered with %d %s, want 204; error %v", status, text, err)
+		}
 	}
 }
 
