@@ -11,6 +11,7 @@ import (
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
+	rbac "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -27,16 +28,18 @@ type document struct {
 
 // kinds has a new object of each kind that the chart may have.
 var kinds = map[string]func() any{
-	"v1 ConfigMap":                            func() any { return &core.ConfigMap{} },
-	"v1 Service":                              func() any { return &core.Service{} },
-	"v1 ServiceAccount":                       func() any { return &core.ServiceAccount{} },
-	"apps/v1 StatefulSet":                     func() any { return &apps.StatefulSet{} },
-	"apps/v1 Deployment":                      func() any { return &apps.Deployment{} },
-	"apps/v1 DaemonSet":                       func() any { return &apps.DaemonSet{} },
-	"policy/v1 PodDisruptionBudget":           func() any { return &policy.PodDisruptionBudget{} },
-	"networking.k8s.io/v1 NetworkPolicy":      func() any { return &networking.NetworkPolicy{} },
-	"monitoring.coreos.com/v1 ServiceMonitor": func() any { return &monitoring.ServiceMonitor{} },
-	"monitoring.coreos.com/v1 PrometheusRule": func() any { return &monitoring.PrometheusRule{} },
+	"v1 ConfigMap":                             func() any { return &core.ConfigMap{} },
+	"v1 Service":                               func() any { return &core.Service{} },
+	"v1 ServiceAccount":                        func() any { return &core.ServiceAccount{} },
+	"apps/v1 StatefulSet":                      func() any { return &apps.StatefulSet{} },
+	"apps/v1 Deployment":                       func() any { return &apps.Deployment{} },
+	"apps/v1 DaemonSet":                        func() any { return &apps.DaemonSet{} },
+	"rbac.authorization.k8s.io/v1 ClusterRole": func() any { return &rbac.ClusterRole{} },
+	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() any { return &rbac.ClusterRoleBinding{} },
+	"policy/v1 PodDisruptionBudget":                   func() any { return &policy.PodDisruptionBudget{} },
+	"networking.k8s.io/v1 NetworkPolicy":              func() any { return &networking.NetworkPolicy{} },
+	"monitoring.coreos.com/v1 ServiceMonitor":         func() any { return &monitoring.ServiceMonitor{} },
+	"monitoring.coreos.com/v1 PrometheusRule":         func() any { return &monitoring.PrometheusRule{} },
 }
 
 // object decodes the document into its type. A field that the type does not have is an error.
@@ -104,6 +107,26 @@ func TestRights(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Only collectors that ask the kubelet have a right in Kubernetes: to get the list of the machine's pods.
+func TestOriginDetection(t *testing.T) {
+	if roles := objects[rbac.ClusterRole](t, "cluster"); len(roles) != 0 {
+		t.Errorf("by default there are the roles %+v", roles)
+	}
+	roles, bindings := objects[rbac.ClusterRole](t, "spoke"), objects[rbac.ClusterRoleBinding](t, "spoke")
+	if len(roles) != 1 || len(roles[0].Rules) != 1 || len(bindings) != 1 {
+		t.Fatalf("the roles are %+v, bound by %+v", roles, bindings)
+	}
+	if r := roles[0].Rules[0]; !slices.Equal(r.Resources, []string{"nodes/pods"}) ||
+		!slices.Equal(r.Verbs, []string{"get"}) {
+		t.Errorf("the rule is %+v", r)
+	}
+	pod := pods(t, "spoke")["freshet-collector"].Spec
+	if b := bindings[0]; b.RoleRef.Name != roles[0].Name || len(b.Subjects) != 1 ||
+		b.Subjects[0].Name != pod.ServiceAccountName || b.Subjects[0].Namespace != namespace {
+		t.Errorf("%s is bound by %+v, but the collector is %s", roles[0].Name, b, pod.ServiceAccountName)
 	}
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/adapter/kubelet"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/probe"
@@ -41,8 +43,12 @@ func (s *server) openCollector() error {
 	if !s.has(settings.RoleCollector) {
 		config.UDP, config.Unixgram, config.Unix, config.Listeners = "", "", "", nil
 	}
+	pods, err := s.openPods()
+	if err != nil {
+		return err
+	}
 	s.collector, err = collector.New(collector.Options{
-		Config: config, Mapper: mapper, Limiter: s.limiter,
+		Config: config, Mapper: mapper, Limiter: s.limiter, Pods: pods,
 		Catalogue: s.catalogue, CatalogueFile: s.catalogueFile, Ledger: s.ledger, Watch: s.watch,
 		Aggregator: &s.opening, Events: &s.opening, Producer: producer, Shared: s.inGroup(),
 		Host: constant.Get("host"), Probe: mark,
@@ -51,6 +57,22 @@ func (s *server) openCollector() error {
 	})
 	return err
 }
+
+// openPods makes the source of pods, if the configuration has one.
+func (s *server) openPods() (collector.Pods, error) {
+	c := s.config.Kubelet
+	if c.URL == "" || !s.has(settings.RoleCollector) {
+		return nil, nil
+	}
+	var err error
+	s.pods, err = kubelet.New(kubelet.Options{
+		URL: c.URL, TokenFile: c.TokenFile, CAFile: c.CAFile, Verify: c.Verify,
+		Renew: func() { s.collector.Renew() }, Now: time.Now, Registry: s.registry, Logger: s.logger,
+	})
+	return s.pods, err
+}
+
+func (s *server) runPods(ctx context.Context) error { return s.pods.Run(ctx) }
 
 // producer returns the number by which aggregators know this collector. The number survives
 // restarts, so that a gauge merged from several hosts counts this host only once.

@@ -44,6 +44,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Part: run.Part{Name: "catalogue", Run: s.forgetNames}},
 		{Part: run.Part{Name: "sockets", Run: s.keepBooked}},
 		{Part: run.Part{Name: "collector", Run: s.runCollector, After: s.mayRead()}},
+		{Part: run.Part{Name: "pods", Run: s.runPods}, absent: s.pods == nil},
 		{Part: run.Part{Name: "opening", Run: open, After: s.opening.opened}},
 		{Part: run.Part{Name: "own metrics", Run: s.runScraper, After: s.opening.opened}, role: settings.RoleScraper},
 		{Part: run.Part{Name: "rules", Run: s.runRuler, After: s.readied}, role: settings.RoleRuler},

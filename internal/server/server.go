@@ -18,6 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/connections"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/kubelet"
 	"github.com/freshet-io/freshet/internal/adapter/memory"
 	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
@@ -85,6 +86,7 @@ type server struct {
 
 	// The roles, and objects that belong to one role.
 	collector   *collector.Collector
+	pods        *kubelet.Pods // for the collector; nil if no kubelet is asked
 	limiter     *limit.Limiter
 	mapper      atomic.Pointer[mapping.Mapper] // the mapping rules of the collector
 	ingester    *ingester.Ingester

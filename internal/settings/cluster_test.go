@@ -119,6 +119,33 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// Labels of pods need a kubelet to ask, at a URL.
+func TestKubelet(t *testing.T) {
+	for _, c := range []struct {
+		url    string
+		origin []string
+		pod    map[string]string
+		wrong  string
+	}{
+		{"", nil, nil, ""},
+		{"", []string{"container_id"}, nil, ""},
+		{"", []string{"pod_name"}, nil, "kubelet.url"},
+		{"", nil, map[string]string{"app": "app"}, "kubelet.url"},
+		{"https://10.0.0.1:10250", []string{"pod_name", "kube_namespace"}, map[string]string{"app": "app"}, ""},
+		{"10.0.0.1:10250", []string{"pod_name"}, nil, "url"},
+	} {
+		config := Default()
+		config.Kubelet.URL, config.Mapping.OriginLabels, config.Mapping.PodLabels = c.url, c.origin, c.pod
+		var wrong []string
+		for _, p := range append(config.Kubelet.Validate(), config.Validate()...) {
+			wrong = append(wrong, p.Key)
+		}
+		if got := strings.Join(wrong, " "); got != c.wrong {
+			t.Errorf("%+v: got problems with %q, want %q", c, got, c.wrong)
+		}
+	}
+}
+
 // A store has all roles that need no DogStatsD socket.
 func TestRolesOfAStore(t *testing.T) {
 	c := Default()

@@ -18,6 +18,7 @@
 //	distributor.go  the section distributor
 //	ingester.go     the section ingester
 //	dogstatsd.go    the section dogstatsd
+//	kubelet.go      the section kubelet
 //	aggregator.go   the section aggregator
 package settings
 
@@ -54,6 +55,7 @@ type Config struct {
 	HTTP        HTTP            `yaml:"http" reload:"restart"`
 	DogStatsD   DogStatsD       `yaml:"dogstatsd"`
 	Mapping     mapping.Config  `yaml:"mapping"`
+	Kubelet     Kubelet         `yaml:"kubelet" reload:"restart"`
 	Limits      limit.Config    `yaml:"limits"`
 	Distributor Distributor     `yaml:"distributor"`
 	Ingester    Ingester        `yaml:"ingester" reload:"restart"`
@@ -86,6 +88,7 @@ func Default() Config {
 		// Without OperatorLoopback a new user's first requests would be refused.
 		HTTP:        HTTP{Listen: DefaultHTTP, Tenant: tenant.Default, OperatorLoopback: true},
 		DogStatsD:   dogstatsd,
+		Kubelet:     DefaultKubelet(),
 		Limits:      limit.DefaultConfig(),
 		Distributor: DefaultDistributor(),
 		Ingester:    DefaultIngester(),
@@ -261,6 +264,11 @@ func (c Config) Validate() []conf.Problem {
 	if n > c.Store.MaxTenants {
 		problems = append(problems, conf.Problem{Key: "store.max_tenants",
 			Text: fmt.Sprintf("leaves no stores for some of the %d tenants that %s; set it to %d or more", n, of, n)})
+	}
+	if c.Kubelet.URL == "" && (len(c.Mapping.PodLabels) > 0 || slices.ContainsFunc(c.Mapping.OriginLabels,
+		func(name string) bool { return name == "pod_name" || name == "kube_namespace" })) {
+		problems = append(problems, conf.Problem{Key: "kubelet.url", Text: "is empty, but mapping.pod_labels or " +
+			"mapping.origin_labels needs it; set it to the URL of this machine's kubelet, such as https://10.0.0.1:10250"})
 	}
 	if c.Hostname != "" && cluster.CheckName(c.Hostname) != nil {
 		problems = append(problems, conf.Problem{Key: "hostname", Text: fmt.Sprintf("is %.80q; set it to 1 to 63 letters, "+

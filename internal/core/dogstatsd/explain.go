@@ -316,7 +316,7 @@ func (x *explainer) meaning(of part, field []byte) string {
 		if string(o.Cardinality) == "none" {
 			return "the sender wants no origin labels"
 		}
-		return "which origin labels the sender wants; only none changes anything"
+		return "which origin labels the sender wants"
 	case badTimePart:
 		return fmt.Sprintf("not whole Unix seconds from 1 to %d", int64(MaxTime))
 	case badPriorityPart:

@@ -46,6 +46,7 @@ func (k *checker) add(key string, value any, why string, args ...any) {
 func compile(c Config) (*Mapper, []problem) {
 	k := &checker{m: &Mapper{utf8: c.UTF8Names, exact: map[string][]int{}}}
 	k.origin(c.OriginLabels)
+	k.podLabels(c.PodLabels)
 	for i := range c.Rules {
 		r := k.rule(fmt.Sprintf("rules[%d]", i), &c.Rules[i])
 		k.m.rules = append(k.m.rules, r)
@@ -83,9 +84,21 @@ func (k *checker) origin(names []string) {
 			k.m.podUID = true
 		case "container_name":
 			k.m.containerName = true
+		case "pod_name":
+			k.m.podName = true
+		case "kube_namespace":
+			k.m.namespace = true
 		default:
 			k.add(fmt.Sprintf("origin_labels[%d]", i), name,
-				"is not known; set it to one of container_id, pod_uid, container_name")
+				"is not known; set it to one of container_id, pod_uid, container_name, pod_name, kube_namespace")
+		}
+	}
+}
+
+func (k *checker) podLabels(names map[string]string) {
+	for _, of := range slices.Sorted(maps.Keys(names)) {
+		if k.label("pod_labels."+of, names[of]) {
+			k.m.podLabels = append(k.m.podLabels, podLabel{of: of, name: names[of]})
 		}
 	}
 }

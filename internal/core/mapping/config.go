@@ -14,8 +14,11 @@ import (
 // Config is the "mapping" section of the configuration file.
 type Config struct {
 	UTF8Names    bool     `yaml:"utf8_names" help:"keep names as sent; false: underscores replace characters that older versions of Prometheus refuse"`
-	OriginLabels []string `yaml:"origin_labels" help:"labels from origin detection: container_id, pod_uid, container_name; each adds series with every new pod"`
-	Rules        []Rule   `yaml:"rules" help:"rules; only the first that matches applies"`
+	OriginLabels []string `yaml:"origin_labels" help:"labels from origin detection: container_id, pod_uid, container_name, and with kubelet.url pod_name and kube_namespace; all but container_name and kube_namespace add series with every new pod"`
+
+	PodLabels map[string]string `yaml:"pod_labels" help:"with kubelet.url: labels of pods that become labels of series, each with its name there, such as app.kubernetes.io/name: app"`
+
+	Rules []Rule `yaml:"rules" help:"rules; only the first that matches applies"`
 }
 
 // Rule is one entry of mapping.rules. Keys that also exist in statsd_exporter have the same names here.

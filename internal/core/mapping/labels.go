@@ -8,8 +8,6 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-
-	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
 // pair is a name and a value that may become a label. An empty value means that the sender wants no
@@ -37,24 +35,6 @@ func (m *Mapper) senderLabels(dst labelSet, tags string, host []byte) labelSet {
 		dst = append(dst, pair{"host", validUTF8(string(host))})
 	}
 	return dst.merge()
-}
-
-// addOrigin adds the configured origin labels, unless the client asked to add none.
-func (m *Mapper) addOrigin(set labelSet, o *dogstatsd.Origin) labelSet {
-	if !m.OriginLabels() || string(o.Cardinality) == "none" {
-		return set
-	}
-	external := dogstatsd.ParseExternal(o.External)
-	if m.container && len(o.Container) > 0 {
-		set = set.add("container_id", validUTF8(string(o.Container)))
-	}
-	if m.podUID && len(external.Pod) > 0 {
-		set = set.add("pod_uid", validUTF8(string(external.Pod)))
-	}
-	if m.containerName && len(external.Container) > 0 {
-		set = set.add("container_name", validUTF8(string(external.Container)))
-	}
-	return set
 }
 
 // merge joins the values of each name with commas, sorted and without repeats, so that tags in

@@ -28,6 +28,9 @@ type Mapper struct {
 	container     bool // origin_labels has container_id
 	podUID        bool // origin_labels has pod_uid
 	containerName bool // origin_labels has container_name
+	podName       bool // origin_labels has pod_name
+	namespace     bool // origin_labels has kube_namespace
+	podLabels     []podLabel
 	constant      []pair
 	rules         []rule
 	exact         map[string][]int // indexes of the rules without a wildcard, ascending, by the name that they match
@@ -83,6 +86,7 @@ type Input struct {
 	Tags   []byte // raw, comma-separated
 	Host   []byte // field h: of a service check
 	Origin dogstatsd.Origin
+	Pod    *Pod // pod of the origin; nil if none is known
 }
 
 // Output is the series that a context belongs to. Labels and AppendKey return its labels and its
@@ -168,7 +172,7 @@ func (m *Mapper) MapInto(out *Output, in *Input) {
 
 	out.Name = m.metricName(raw)
 	out.set = m.senderLabels(out.set, tags, in.Host)
-	out.set = m.addOrigin(out.set, &in.Origin)
+	out.set = m.addOrigin(out.set, in)
 	for _, c := range m.constant {
 		out.set = out.set.add(c.name, c.value)
 	}
@@ -250,7 +254,12 @@ func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
 
 // OriginLabels reports whether any origin field becomes a label. If so, lines that differ only in
 // their origin may belong to different series.
-func (m *Mapper) OriginLabels() bool { return m.container || m.podUID || m.containerName }
+func (m *Mapper) OriginLabels() bool {
+	return m.container || m.podUID || m.containerName || m.PodLabels()
+}
+
+// PodLabels reports whether any label of a series comes from what Kubernetes knows of a pod.
+func (m *Mapper) PodLabels() bool { return m.podName || m.namespace || len(m.podLabels) > 0 }
 
 // UpDown reports whether any rule makes up/down counters.
 func (m *Mapper) UpDown() bool { return m.upDown }

@@ -122,6 +122,43 @@ func TestAddedLabels(t *testing.T) {
 	}
 }
 
+// What Kubernetes knows of a pod becomes labels, as far as the client wants them. What the client says comes first.
+func TestPodLabels(t *testing.T) {
+	pod := &Pod{Name: "shop-0", Namespace: "web", UID: "u-1", Container: "shop",
+		Labels: map[string]string{"app": "s", "b": ""}}
+	all := Config{OriginLabels: []string{"container_id", "pod_uid", "container_name", "pod_name", "kube_namespace"},
+		PodLabels: map[string]string{"app": "application", "b": "empty", "c": "missing"}}
+	const low = `a{application="s", container_name="shop", kube_namespace="web"`
+	for _, c := range []struct {
+		why, cardinality, external string
+		config                     Config
+		pod                        *Pod
+		want                       string
+	}{
+		{"all", "", "", all, pod, `a{application="s", container_id="abc", container_name="shop", kube_namespace="web", ` +
+			`pod_name="shop-0", pod_uid="u-1"}`},
+		{"those of a workload", "low", "", all, pod, low + `}`},
+		{"those of a pod", "orchestrator", "", all, pod, low + `, pod_name="shop-0", pod_uid="u-1"}`},
+		{"none", "none", "", all, pod, `a`},
+		{"the client's own", "", "cn-mine,pu-u-2", all, pod, `a{application="s", container_id="abc", container_name="mine", ` +
+			`kube_namespace="web", pod_name="shop-0", pod_uid="u-2"}`},
+		{"no pod is known", "", "", all, nil, `a{container_id="abc"}`},
+		{"only the listed ones", "", "", Config{PodLabels: map[string]string{"app": "app"}}, pod, `a{app="s"}`},
+		{"none is listed", "", "", Config{}, pod, `a`},
+	} {
+		m := newMapper(t, c.config)
+		in := Input{Type: dogstatsd.Count, Name: []byte("a"), Pod: c.pod, Origin: dogstatsd.Origin{Container: []byte("abc"),
+			External: []byte(c.external), Cardinality: []byte(c.cardinality)}}
+		if got := show(m.Map(&in)); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.why, got, c.want)
+		}
+	}
+	if _, err := New(Config{PodLabels: map[string]string{"app": "a-b"}}, labels.EmptyLabels()); err == nil ||
+		!strings.Contains(err.Error(), "mapping.pod_labels.app") {
+		t.Errorf("a label that no series can have: %v", err)
+	}
+}
+
 func text(s string) Optional { return Optional{Text: s, Given: true} }
 
 func TestRules(t *testing.T) {
@@ -398,7 +435,7 @@ func TestProblems(t *testing.T) {
 func TestProblemsOutsideRules(t *testing.T) {
 	_, err := New(Config{OriginLabels: []string{"pod_uid", "pod"}},
 		labels.FromStrings("le", "1", "a.b", "c", "ok", "\xff"))
-	want := `mapping.origin_labels[1] = "pod": is not known; set it to one of container_id, pod_uid, container_name
+	want := `mapping.origin_labels[1] = "pod": is not known; set it to one of container_id, pod_uid, container_name, pod_name, kube_namespace
 constant label "a.b": no label has this name; write a_b, the label that a tag of this name becomes
 constant label "le": no label has this name; write tag_le, the label that a tag of this name becomes
 constant label "ok" = "\xff": is not UTF-8; write the value in UTF-8`

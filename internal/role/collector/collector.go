@@ -120,6 +120,16 @@ func (c *Collector) watch(l *listener, on bool) {
 	}
 }
 
+// Renew lets each listener resolve its contexts again from its next window on, since more is known of pods. After a
+// reload at the same time they are resolved again anyway.
+func (c *Collector) Renew() {
+	for _, l := range c.listeners() {
+		now := l.next.Load()
+		again := *now
+		l.next.CompareAndSwap(now, &again)
+	}
+}
+
 // listensFor reports whether a tenant has a listener.
 func (c *Collector) listensFor(tenant string) bool {
 	return slices.ContainsFunc(c.listeners(), func(l *listener) bool { return l.next.Load().tenant == tenant })

@@ -40,6 +40,13 @@ type CatalogueFile interface {
 	Forget([]catalogue.Metric) error
 }
 
+// Pods says of which pod a container is.
+type Pods interface {
+	// Find returns the pod of a container id, or else of a pod's UID; nil if it knows neither. It does not wait. Once a
+	// pod becomes known that was not found, Collector.Renew must be called.
+	Find(container, uid []byte) *mapping.Pod
+}
+
 // Options are the parts of a collector. A reload changes Config, Mapper and Host.
 type Options struct {
 	Config        settings.DogStatsD
@@ -47,6 +54,7 @@ type Options struct {
 	Catalogue     *catalogue.Catalogue
 	Limiter       *limit.Limiter
 	CatalogueFile CatalogueFile
+	Pods          Pods // nil if no label needs it
 	Ledger        *ledger.Ledger
 	Watch         *stage.Watch // may be nil
 	Aggregator    Aggregator

@@ -119,7 +119,9 @@ func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
 				l.stop()
 				continue
 			}
-			l.next.Store(t)
+			if !l.next.Load().same(t) { // Renew may have made the same terms anew
+				l.next.Store(t)
+			}
 			if r.buffer == c.buffer {
 				continue // an inherited socket may have a larger buffer, which must not shrink
 			}

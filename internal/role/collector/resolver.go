@@ -32,12 +32,25 @@ type resolver struct {
 
 // ResolveMetric is part of window.Resolver.
 func (r *resolver) ResolveMetric(m *dogstatsd.Metric) window.Resolution {
-	return r.resolve(&mapping.Input{Type: m.Type, Name: m.Name, Tags: m.Tags, Origin: m.Origin})
+	return r.resolve(&mapping.Input{Type: m.Type, Name: m.Name, Tags: m.Tags, Origin: m.Origin, Pod: r.pod(&m.Origin)})
+}
+
+// pod returns the pod of an origin, or nil if it is not known or if no label needs it.
+func (r *resolver) pod(o *dogstatsd.Origin) *mapping.Pod {
+	if r.Pods == nil || !r.mapper.OriginLabels() {
+		return nil
+	}
+	uid := dogstatsd.ParseExternal(o.External).Pod
+	if len(o.Container) == 0 && len(uid) == 0 {
+		return nil
+	}
+	return r.Pods.Find(o.Container, uid)
 }
 
 // ResolveCheck is part of window.Resolver.
 func (r *resolver) ResolveCheck(c *dogstatsd.Check) window.Resolution {
-	return r.resolve(&mapping.Input{Check: true, Name: c.Name, Tags: c.Tags, Host: c.Host, Origin: c.Origin})
+	return r.resolve(&mapping.Input{Check: true, Name: c.Name, Tags: c.Tags, Host: c.Host, Origin: c.Origin,
+		Pod: r.pod(&c.Origin)})
 }
 
 // UpDown is part of window.Resolver.

@@ -56,7 +56,11 @@ helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
 {{- $of := index . 2 -}}
 # No pod calls the API of Kubernetes.
 automountServiceAccountToken: false
+{{- if and (eq (index . 1) "collector") $root.Values.collectors.originDetection.enabled }}
+serviceAccountName: {{ include "freshet.name" $root }}-collector
+{{- else }}
 serviceAccountName: {{ include "freshet.name" $root }}
+{{- end }}
 {{- with $root.Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
