@@ -80,21 +80,6 @@ func fetch(all []*entry, i int) {
 	})
 }
 
-// fetchNext asks the CPU for the memory of the series that probably follow e in a batch: for what the
-// next one points to, and for the one behind that, which no earlier call has asked for.
-func (e *entry) fetchNext() {
-	near := e.next
-	if near == nil || near.next == nil || near.key == "" {
-		return
-	}
-	// Each address is inside of a value, because the garbage collector looks at it, too.
-	key, far := unsafe.Pointer(unsafe.StringData(near.key)), unsafe.Pointer(near.next)
-	prefetch.Lines([]unsafe.Pointer{
-		key, unsafe.Add(key, min(cacheLine, len(near.key)-1)), unsafe.Pointer(unsafe.SliceData(near.open)),
-		far, unsafe.Add(far, cacheLine),
-	})
-}
-
 // cacheLine is the size of a line of the CPU's caches, in bytes.
 const cacheLine = 64
 

@@ -79,7 +79,6 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 			continue
 		}
 		*next, next, t.last = e, &e.next, e
-		e.fetchNext()
 		if inc.Delta != 0 {
 			if inc.Delta <= e.has().lastDelta {
 				f.Repeated += uint64(inc.Samples)
