@@ -87,26 +87,29 @@ func freePort(t *testing.T, network string) string {
 	return address.String()
 }
 
-// shopTraffic sends the same datagrams to all addresses, ten times a second, until the test ends.
-func shopTraffic(t *testing.T, addresses ...string) {
+// shopTraffic sends the same lines to Freshet and the exporter, and others to Freshet and the flusher, ten times a
+// second, until the test ends.
+func shopTraffic(t *testing.T, freshet, exporter string, f *flusher) {
 	t.Helper()
-	var to []net.Conn
-	for _, address := range addresses {
+	dial := func(address string) net.Conn {
 		conn, err := net.Dial("udp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		to = append(to, conn)
+		return conn
 	}
+	here, there := dial(freshet), dial(exporter)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for i := 0; ; i++ {
-			for _, conn := range to {
-				_, _ = conn.Write(shopLines(i)) // a datagram that is lost shows as a difference
-			}
+			shop, web := shopLines(i), webLines(i)
+			_, _ = here.Write(shop) // a datagram that is lost shows as a difference
+			_, _ = there.Write(shop)
+			_, _ = here.Write(web)
+			f.take(web)
 			select {
 			case <-tick.C:
 			case <-stop:
@@ -117,9 +120,7 @@ func shopTraffic(t *testing.T, addresses ...string) {
 	t.Cleanup(func() {
 		close(stop)
 		<-stopped
-		for _, conn := range to {
-			_ = conn.Close()
-		}
+		_, _ = here.Close(), there.Close()
 	})
 }
 
@@ -138,10 +139,10 @@ func shopLines(i int) []byte {
 	return []byte(b.String())
 }
 
-// TestConvertedDashboard checks `freshet convert dashboard` by the answers. A statsd_exporter with a Prometheus and
-// a Freshet with the converted mapping get the same datagrams. Each query of a dashboard, asked there, has the same
-// answer as the converted query here.
-func TestConvertedDashboard(t *testing.T) {
+// TestConvertedDashboards checks `freshet convert dashboard` by the answers. A Prometheus scrapes a statsd_exporter
+// and a stand-in for StatsD and the Datadog Agent. They and a Freshet with the converted mapping get the same lines.
+// Each query of a dashboard, asked there, has the same answer as the converted query here.
+func TestConvertedDashboards(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	mapping, config := filepath.Join(dir, "mapping.yml"), filepath.Join(dir, "freshet.yaml")
@@ -157,10 +158,26 @@ func TestConvertedDashboard(t *testing.T) {
 	}
 	p := start(t, dataDir(t), "--config", config)
 	udp, web := startExporter(t, mapping)
+	f, flushed := startFlusher(t)
 	old := startPrometheus(t, fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: statsd, "+
-		"static_configs: [{targets: [%q]}]}]\n", web))
-	shopTraffic(t, p.UDP, udp)
+		"static_configs: [{targets: [%q]}]}, {job_name: flushes, scrape_interval: 10s, "+
+		"static_configs: [{targets: [%q]}]}]\n", web, flushed))
+	shopTraffic(t, p.UDP, udp, f)
+	for _, d := range []struct {
+		file, from       string
+		queries, changed int
+	}{
+		{"shop.json", "statsd_exporter", 28, 22},
+		{"web-statsd.json", "statsd", 17, 17},
+		{"web-datadog.json", "datadog", 8, 8},
+	} {
+		checkConverted(t, p, old, d.file, d.from, d.queries, d.changed)
+	}
+}
 
+// checkConverted checks that all queries of a dashboard have equal answers, and how many there are and change.
+func checkConverted(t *testing.T, p, old *process, file, from string, queries, changed int) {
+	t.Helper()
 	var converted struct {
 		Queries []struct {
 			Was, Is  string
@@ -170,9 +187,9 @@ func TestConvertedDashboard(t *testing.T) {
 		Compared    int
 		Differences []struct{ Was, Is, Why string }
 	}
-	eventually(t, 4*time.Minute, "all answers are equal", func() error {
-		out, err := exec.CommandContext(t.Context(), freshet, "convert", "dashboard", "testdata/shop.json", "--json",
-			"--drop-label", "job,instance", "--server", p.HTTP, "--check", old.HTTP).Output()
+	eventually(t, 4*time.Minute, "all answers to "+file+" are equal", func() error {
+		out, err := exec.CommandContext(t.Context(), freshet, "convert", "dashboard", "testdata/"+file, "--json",
+			"--from", from, "--drop-label", "job,instance", "--server", p.HTTP, "--check", old.HTTP).Output()
 		if len(out) == 0 {
 			return fmt.Errorf("nothing was written: %w", err)
 		}
@@ -184,30 +201,28 @@ func TestConvertedDashboard(t *testing.T) {
 		for _, d := range converted.Differences {
 			different = append(different, fmt.Errorf("%s\n  was %s\n  is  %s", d.Why, d.Was, d.Is))
 		}
-		if len(different) == 0 && err != nil || converted.Compared == 0 {
-			different = append(different, fmt.Errorf("%v, notes %s", err, converted.Notes))
+		if len(different) == 0 && err != nil || converted.Compared < queries {
+			different = append(different, fmt.Errorf("%v, %d compared, notes %s", err, converted.Compared, converted.Notes))
 		}
 		return errors.Join(different...)
 	})
-	queries, changed := 0, 0
+	n, other := 0, 0
 	for _, q := range converted.Queries {
 		if q.Variable {
 			continue
 		}
-		queries++
+		n++
 		if q.Was != q.Is {
-			changed++
+			other++
 		}
-		if strings.Contains(q.Was, "quantile=") {
-			got, err := p.query(strings.NewReplacer("$q", "0.9", "$service", ".*").Replace(q.Was))
-			if err != nil || len(got) > 0 {
-				t.Errorf("before its conversion Freshet answers %s with %v %v, so this test shows little", q.Was, got, err)
+		if strings.Contains(q.Was, "quantile=") || strings.Contains(q.Was, "_time_") {
+			was := strings.NewReplacer("$q", "0.9", "$service", ".*", "${site}", "web").Replace(q.Was)
+			if got, err := p.query(was); err != nil || len(got) > 0 {
+				t.Errorf("before its conversion Freshet answers %s with %v %v, so this test shows little", was, got, err)
 			}
 		}
 	}
-	if queries < 20 || converted.Compared < queries || changed < 15 {
-		t.Errorf("%d queries were compared of %d, of which %d changed; want all, at least 20 and 15", converted.Compared,
-			queries, changed)
+	if n != queries || other != changed {
+		t.Errorf("%s has %d queries, of which %d changed, want %d and %d", file, n, other, queries, changed)
 	}
-	t.Logf("%d queries, %d changed, all with equal answers", queries, changed)
 }
