@@ -75,15 +75,17 @@ type WriteGoals struct {
 	Aim      float64 `json:"cpu_seconds_a_million_samples_better,omitempty"`
 	Ratio    float64 `json:"ratio"` // the largest ratio to the first peer in the same run
 	New      float64 `json:"cpu_microseconds_a_new_series,omitempty"`
+	NewAim   float64 `json:"cpu_microseconds_a_new_series_better,omitempty"`
 	Resident float64 `json:"resident_bytes_a_series,omitempty"`
 }
 
-// seconds returns the goal for CPU seconds as text.
-func (g WriteGoals) seconds() string {
-	if g.Aim == 0 {
-		return "at most " + two(g.Seconds)
+// atMostOrBetter returns a goal and a better value, if there is one, as text.
+func atMostOrBetter(goal, better float64, format func(float64) string) string {
+	text := "at most " + format(goal)
+	if better > 0 {
+		text += ", better " + format(better)
 	}
-	return fmt.Sprintf("at most %.2f, better %.2f", g.Seconds, g.Aim)
+	return text
 }
 
 // WriteCost is the cost of one database.
@@ -208,11 +210,13 @@ func (r *Results) writeGoals() (rows [][]string) {
 		row := func(how string, runs []float64, format func(float64) string, goal float64) {
 			bounded(how, runs, format, goal, "at most "+format(goal))
 		}
-		bounded("CPU seconds a million samples", ours.Seconds, two, l.Goals.Seconds, l.Goals.seconds())
+		bounded("CPU seconds a million samples", ours.Seconds, two, l.Goals.Seconds,
+			atMostOrBetter(l.Goals.Seconds, l.Goals.Aim, two))
 		if peer != nil {
 			row("ratio to "+peer.Name, ours.Ratio, two, l.Goals.Ratio)
 		}
-		row("CPU microseconds a new series", ours.New, significant, l.Goals.New)
+		bounded("CPU microseconds a new series", ours.New, significant, l.Goals.New,
+			atMostOrBetter(l.Goals.New, l.Goals.NewAim, significant))
 		row("resident bytes a series", ours.Resident, thousands, l.Goals.Resident)
 		if peer != nil {
 			rows = append(rows, verdictRow(l.Name, "acknowledged after ms, p99", withSpread(ours.P99, significant),
