@@ -6,8 +6,8 @@ import (
 
 // Ingester is the "ingester" section of the configuration file.
 type Ingester struct {
-	Queue   int `yaml:"queue" help:"requests that may wait for a worker; further ones get 503"`
-	Workers int `yaml:"workers" help:"goroutines that write, each for one tenant at a time; 0: two per processor, at least 4"`
+	Queue   int `yaml:"queue" help:"requests that may wait to be written; further ones get 503"`
+	Workers int `yaml:"workers" help:"tenants that are written for at the same time; 0: two per processor, at least 4"`
 }
 
 // DefaultIngester lets 1,000 requests wait. With 2,000 samples each, they take at least a second on a

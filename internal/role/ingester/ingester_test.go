@@ -1,9 +1,11 @@
 package ingester
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +27,7 @@ import (
 type store struct {
 	mu      sync.Mutex
 	commits []string // the tenant and the number of requests of each commit
+	own     int      // number of commits in the goroutine of a push
 	busy    map[string]bool
 	err     error
 	stuck   chan struct{} // commits of tenant "stuck" wait until it is closed
@@ -52,6 +55,9 @@ func (s *store) WriteRequests(ctx context.Context, tenant string, state *write.S
 	}
 	s.busy[tenant] = true
 	s.commits = append(s.commits, fmt.Sprint(tenant, len(requests)))
+	if bytes.Contains(debug.Stack(), []byte("(*Ingester).Push(")) {
+		s.own++
+	}
 	s.mu.Unlock()
 	switch {
 	case s.quick:
@@ -150,6 +156,54 @@ func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 		slices.Sort(s.commits)
 		if want := []string{"a1", "a64", "a64", "b1", "b2"}; !slices.Equal(s.commits, want) {
 			t.Errorf("%v, want %v", s.commits, want)
+		}
+	})
+}
+
+// While a lane is free, a push is written in its own goroutine. So is one that waited for it. Workers write for
+// further tenants.
+func TestAPushIsWrittenInItsOwnGoroutine(t *testing.T) {
+	run(t, settings.Ingester{Queue: 100, Workers: 4}, func(g *Ingester, s *store) { // half of them are lanes
+		var all []chan error
+		for _, tenant := range []string{"a", "b", "c", "a"} {
+			all = append(all, pushAll(g, tenant, 1))
+		}
+		for _, errs := range all {
+			if errs := wait(errs, 1); failed(errs) > 0 {
+				t.Error(errs)
+			}
+		}
+		if len(s.commits) != 4 || s.own != 3 || len(g.lanes) != 2 {
+			t.Errorf("%d of the commits %v were in the goroutine of a push, want all but that of c; %d lanes are free, want 2",
+				s.own, s.commits, len(g.lanes))
+		}
+	})
+}
+
+// Run returns when all accepted pushes are written, also those that their own goroutines write.
+func TestTheEndWaitsForPushes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{busy: map[string]bool{}, stuck: make(chan struct{})}
+		g := New(settings.Ingester{Queue: 100, Workers: 4}, s, prometheus.NewRegistry())
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- g.Run(ctx) }()
+		synctest.Wait()
+		accepted := pushAll(g, "stuck", 2)
+		stop()
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Error("Run returned while two pushes were under way")
+		}
+		close(s.stuck)
+		if errs := wait(accepted, 2); failed(errs) > 0 {
+			t.Error(errs)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if errs := wait(pushAll(g, "stuck", 1), 1); !errors.Is(errs[0], ErrFull) {
+			t.Errorf("a push after the end got %v, want ErrFull", errs[0])
 		}
 	})
 }
