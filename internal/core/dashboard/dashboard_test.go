@@ -87,6 +87,7 @@ func TestExpressions(t *testing.T) {
 			`max_over_time(rate(hits[$__rate_interval])[1h:1m])`},
 		{"ranges that are long enough, or chosen by the user", "statsd_exporter",
 			`rate(hits[2m]) + rate(hits[$__rate_interval]) + rate(hits[$window]) + rate(hits[[[window]]])`, ``},
+		{"blanks and commas stay", "statsd_exporter", `sum( rate (hits {code = "200",}  [ 5m ]) ) by( code , a )+x { }`, ``},
 		{"the maximum over a minute", "statsd_exporter", `max_over_time(queue[1m])`, ``},
 		{"labels of the scrape go", "statsd_exporter",
 			`sum by (instance, code) (rate(hits{job="statsd",code!=""}[5m])) / on (instance, code) group_left () hits`,

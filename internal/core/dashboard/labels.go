@@ -86,7 +86,7 @@ func (r *rewriter) shorten(start posrange.Pos, text string, found []int, labels 
 		at = posrange.PositionRange{Start: start + posrange.Pos(found[0]), End: start + posrange.Pos(found[1])}
 	}
 	if now := strings.Join(stay, ", "); len(stay) < strings.Count(list, ",")+1 {
-		r.replace(at, now)
+		r.replace(at, list, now)
 	}
 }
 

@@ -28,8 +28,10 @@ type edit struct {
 	text     string
 }
 
-func (r *rewriter) replace(at posrange.PositionRange, text string) {
-	if r.source[at.Start:at.End] != text {
+// replace replaces a part of the query, unless the text is what it was. Blanks and commas that have no meaning do not
+// count: `was` is the part as this package writes it.
+func (r *rewriter) replace(at posrange.PositionRange, was, text string) {
+	if was != text {
 		r.edits = append(r.edits, edit{at.Start, at.End, text})
 	}
 }
@@ -97,7 +99,8 @@ func (r *rewriter) selector(node *parser.VectorSelector, path []parser.Node) {
 		r.note("%s: the buckets of a native histogram are no series; histogram_fraction tells how many values are in a range",
 			s.name)
 	case matrix == nil:
-		r.replace(node.PosRange, r.labelled(m, s, r.window(m)))
+		was := r.selectorAt(node.PosRange)
+		r.replace(node.PosRange, was.text(""), r.labelled(m, s, r.window(m)))
 	default:
 		call, _ := parent(path, 1).(*parser.Call)
 		r.ranged(m, s, matrix, call, path)
@@ -156,6 +159,9 @@ func (r *rewriter) ranged(m meaning, s selector, matrix *parser.MatrixSelector, 
 	}
 	over := strings.TrimSpace(after[open+1 : end])
 	s.tail = after[end+1:]
+	old := r.selectorAt(matrix.VectorSelector.PositionRange())
+	old.tail = s.tail
+	was := old.over(over)
 	function := ""
 	if call != nil {
 		function = call.Func.Name
@@ -168,22 +174,22 @@ func (r *rewriter) ranged(m meaning, s selector, matrix *parser.MatrixSelector, 
 	switch {
 	case m.aspect == itself:
 		over = r.longEnough(function, over, matrix, &s)
-		r.replace(matrix.PositionRange(), whole(m.name, over))
+		r.replace(matrix.PositionRange(), was, whole(m.name, over))
 	case m.aspect == buckets:
 		if r.quantileOfBuckets(path) {
 			over = r.longEnough(function, over, matrix, &s)
-			r.replace(matrix.PositionRange(), whole(m.name, over))
+			r.replace(matrix.PositionRange(), was, whole(m.name, over))
 		}
 	case m.ofRange(function) != "":
 		become := m.ofRange(function)
 		inner, _, _ := strings.Cut(become[:strings.Index(become, "(%s)")], "(%s)")
 		over = r.longEnough(inner[strings.LastIndexByte(inner, '(')+1:], over, matrix, &s)
-		r.replace(call.PositionRange(), fmt.Sprintf(become, whole(m.name, over)))
+		r.replace(call.PositionRange(), was, fmt.Sprintf(become, whole(m.name, over)))
 	case slices.Contains([]string{"rate", "increase", "irate", "deriv", "delta", "idelta", "resets"}, function) &&
 		m.aspect != total && m.aspect != totalSum:
 		r.note("%s of %s, which is not a counter", function, s.name)
 	default:
-		r.replace(matrix.PositionRange(), r.labelled(m, s, r.window(m))+"["+over+":"+stepOf(over, matrix)+"]")
+		r.replace(matrix.PositionRange(), was, r.labelled(m, s, r.window(m))+"["+over+":"+stepOf(over, matrix)+"]")
 	}
 }
 
