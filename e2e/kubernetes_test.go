@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -130,25 +131,39 @@ func TestChartSetsWhatFreshetKnows(t *testing.T) {
 	}
 	for _, file := range files {
 		set := strings.TrimSuffix(filepath.Base(file), ".golden.yaml")
-		for _, of := range readChart(t, set) {
+		all := readChart(t, set)
+		for _, of := range all {
 			for _, container := range of.Spec.Template.Spec.Containers {
+				environment := os.Environ()
 				for _, v := range container.Env {
 					name, ours := strings.CutPrefix(v.Name, "FRESHET_")
 					flag := " --" + strings.ToLower(strings.ReplaceAll(name, "_", "-")) + " "
 					if ours && !strings.Contains(string(help), flag) {
 						t.Errorf("%s: %s sets %s, and freshet serve has no flag%s", set, of.Metadata.Name, v.Name, flag)
 					}
+					value := strings.ReplaceAll(v.Value, "$(NODE_IP)", "10.0.0.1")
+					environment = append(environment, v.Name+"="+cmp.Or(value, of.Metadata.Name+"-0"))
 				}
-			}
-			if text := of.Data["freshet.yaml"]; text != "" {
 				config := filepath.Join(t.TempDir(), "freshet.yaml")
-				if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				if out, err := exec.Command(freshet, "check", config).CombinedOutput(); err != nil {
-					t.Errorf("%s: the ConfigMap %s: %v\n%s", set, of.Metadata.Name, err, out)
+				check(t, os.WriteFile(config, []byte(configOf(all, of.Spec.Template.Spec)), 0o600))
+				cmd := exec.Command(freshet, "check", config)
+				cmd.Env = environment
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("%s: the configuration of %s: %v\n%s", set, of.Metadata.Name, err, out)
 				}
 			}
 		}
 	}
+}
+
+// configOf returns the configuration file of a pod.
+func configOf(all []rendered, of podSpec) string {
+	for _, v := range of.Volumes {
+		for _, c := range all {
+			if c.Kind == "ConfigMap" && c.Metadata.Name == v.ConfigMap.Name {
+				return c.Data["freshet.yaml"]
+			}
+		}
+	}
+	return "none: the pod has no ConfigMap"
 }
