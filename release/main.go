@@ -63,7 +63,7 @@ func (r release) binary(arch string) string {
 
 // pack makes everything else from the binaries.
 func (r release) pack() error {
-	manual, err := generate(r.time)
+	manual, err := generate(r.source, r.time)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,8 +24,8 @@ type manual struct {
 	config      []byte            // all settings with their defaults, commented out
 }
 
-// generate asks the commands for the manual. A page has the day of the release.
-func generate(day time.Time) (manual, error) {
+// generate asks the commands for the manual, and reads docs. A page has the day of the release.
+func generate(source string, day time.Time) (manual, error) {
 	for _, v := range os.Environ() { // variables of this machine must not become defaults of the packages
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "FRESHET_") {
 			if err := os.Unsetenv(name); err != nil {
@@ -37,6 +38,11 @@ func generate(day time.Time) (manual, error) {
 	if m.pages, err = manPages(day); err != nil {
 		return manual{}, err
 	}
+	documents, err := docPages(source, day)
+	if err != nil {
+		return manual{}, err
+	}
+	maps.Copy(m.pages, documents)
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if m.completions[shell], err = printed("completion", shell); err != nil {
 			return manual{}, err

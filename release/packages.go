@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/goreleaser/nfpm/v2"
 	"github.com/goreleaser/nfpm/v2/deb"
@@ -98,7 +99,8 @@ func (r release) contents(arch string, m manual, zsh string) []content {
 		all = append(all, content{path: doc + "examples/" + name, from: filepath.Join(systemd, name)})
 	}
 	for name, text := range m.pages {
-		all = append(all, content{path: "/usr/share/man/man1/" + name + ".gz", text: compressed(text)})
+		section := strings.TrimPrefix(filepath.Ext(name), ".")
+		all = append(all, content{path: "/usr/share/man/man" + section + "/" + name + ".gz", text: compressed(text)})
 	}
 	return all
 }

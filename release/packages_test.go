@@ -37,7 +37,7 @@ func TestDebIsInstalledAndPurged(t *testing.T) {
 	if !inNamespaces(t) {
 		return
 	}
-	manual, err := generate(real.time)
+	manual, err := generate(real.source, real.time)
 	check(t, err)
 	check(t, real.writeDeb(runtime.GOARCH, manual))
 	root := shortDir(t)

@@ -230,15 +230,16 @@ func TestSBOM(t *testing.T) {
 
 // There is a man page for each command, and each page has a name line, which whatis and apropos read.
 func TestManPages(t *testing.T) {
-	m, err := generate(real.time)
+	m, err := generate(real.source, real.time)
 	check(t, err)
-	for _, want := range []string{"freshet.1", "freshet-serve.1", "freshet-health.1", "freshet-cluster-replace.1"} {
+	for _, want := range []string{"freshet.1", "freshet-serve.1", "freshet-health.1", "freshet-cluster-replace.1",
+		"freshet.7", "freshet-configuration.5"} {
 		if m.pages[want] == nil {
 			t.Errorf("no page %s among %v", want, slices.Sorted(maps.Keys(m.pages)))
 		}
 	}
 	for name, text := range m.pages {
-		command := strings.TrimSuffix(name, ".1")
+		command := strings.TrimSuffix(name, filepath.Ext(name))
 		if !bytes.Contains(text, []byte(".SH NAME\n"+strings.ReplaceAll(command, "-", `\-`)+` \- `)) &&
 			!bytes.Contains(text, []byte(".SH NAME\n"+command+" - ")) {
 			t.Errorf("%s has no line with its name:\n%.300s", name, text)
