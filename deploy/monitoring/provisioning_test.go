@@ -17,8 +17,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The types below are those in which Grafana 13 reads its provisioning, with every key that it knows. A key that is
-// not among them would be ignored there without a word.
+// The types below have the keys of Grafana's manual and sources for provisioning. Grafana would ignore a key that it
+// does not know without a word.
 type (
 	grafanaSources struct {
 		APIVersion  int `yaml:"apiVersion"`
