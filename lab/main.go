@@ -7,9 +7,9 @@
 //	main.go         flags, and the output of the results
 //	measure.go      which parts are measured, one after the other
 //	dashboards.go   writes while dashboards are refreshed
+//	packed.go       what packed datagrams cost, evenly and in bursts
 //	cost.go         the cost of a load to each receiver
 //	scale.go        large numbers of contexts
-//	packed.go       what packed datagrams cost, evenly and in bursts
 //	memory.go       what a context of a whole server takes
 //	tenants.go      what series of remote write and small tenants take
 //	start.go        what databases spend until they answer after a stop or a kill

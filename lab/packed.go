@@ -15,12 +15,6 @@ const packedPart = "packed"
 // packedTime is how long each receiver is measured: several windows, each with its flush.
 const packedTime = 4 * time.Second
 
-// packedLoad is a load whose packets are as full as those of usual clients.
-type packedLoad struct {
-	workload
-	must, aim float64 // microseconds of CPU a metric
-}
-
 // packedLoads returns the loads of this part. A load in bursts comes as the packets of a client that
 // sleeps for a millisecond, an even one as those of many clients.
 func packedLoads() (all []packedLoad, err error) {

@@ -57,6 +57,12 @@ func workloads() ([]*workload, error) {
 	return all, nil
 }
 
+// packedLoad is a load whose packets are as full as those of usual clients.
+type packedLoad struct {
+	workload
+	must, aim float64 // microseconds of CPU a metric
+}
+
 func (w *workload) render() (err error) {
 	c := load.Standard()
 	c.Contexts, c.MetricsPerPacket, c.PacketSize = w.Contexts, w.Packed, frame
