@@ -23,6 +23,7 @@
 //	query.go       ask PromQL
 //	events.go      list events
 //	ledger.go      show the books
+//	cardinality.go  show how many series there are, and what each label costs
 //	alerts.go      show the alerts that are pending or fire
 //	rules.go       show rules and what they wait for, and check files
 //	backtest.go    show when alerts would have fired on stored data

@@ -143,6 +143,7 @@ func questions(t *testing.T) map[string]question {
 		"/status/buildinfo":    {path: "/api/v1/status/buildinfo"},
 		"/status/runtimeinfo":  {path: "/api/v1/status/runtimeinfo"},
 		"/status/tsdb":         {path: "/api/v1/status/tsdb", own: true},
+		"/status/cardinality":  {path: "/api/v1/status/cardinality", own: true},
 		"/status/walreplay":    {path: "/api/v1/status/walreplay"},
 		"/features":            {path: "/api/v1/features"},
 		"/notifications":       {path: "/api/v1/notifications"},

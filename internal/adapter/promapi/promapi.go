@@ -10,6 +10,7 @@
 //	promapi.go     API: Prometheus' handlers, and ours
 //	routes.go      which paths are answered, and for whom
 //	parameters.go  numbers without a sensible meaning are refused
+//	cardinality.go how many series there are, and what each label costs
 //	status.go      what a server says about itself
 //	federate.go    what another Prometheus scrapes from here
 //	engine.go      queries within their limits
@@ -80,13 +81,15 @@ type api struct {
 	Options
 	prometheus http.Handler // Prometheus' own router, with more routes than we offer
 	routes     *http.ServeMux
+
+	cardinalities cardinalities
 }
 
 // New returns the handler of /api/v1/ and of /federate.
 func New(o Options) http.Handler {
 	router := route.New().WithPrefix(prefix)
 	newPrometheusAPI(&o).Register(router)
-	a := &api{Options: o, prometheus: router, routes: http.NewServeMux()}
+	a := &api{Options: o, prometheus: router, routes: http.NewServeMux(), cardinalities: newCardinalities()}
 	a.register()
 	return http.HandlerFunc(a.serve)
 }

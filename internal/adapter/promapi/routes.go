@@ -51,6 +51,7 @@ func (a *api) register() {
 		{get, "/status/flags", a.form(a.prometheus)},
 		{get, "/status/config", a.own(a.configuration)},
 		{get, "/status/tsdb", a.own(a.stats)},
+		{get, "/status/cardinality", a.own(a.cardinality)},
 		{get, "/status/walreplay", a.own(walReplay)},
 
 		{get, "/features", a.form(a.prometheus)},

@@ -41,6 +41,7 @@ var routes = map[string]struct{ get, post int }{
 	"/status/buildinfo":   {200, 405},
 	"/status/flags":       {200, 405},
 	"/status/tsdb":        {200, 405},
+	"/status/cardinality": {200, 405},
 	"/status/walreplay":   {200, 405},
 
 	"/features":      {200, 405},

@@ -1,0 +1,68 @@
+package top
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+func TestCardinality(t *testing.T) {
+	c := NewCardinality("pod")
+	for _, ls := range []labels.Labels{
+		labels.FromStrings("__name__", "m", "pod", "a", "code", "200"),
+		labels.FromStrings("__name__", "m", "pod", "b", "code", "200"),
+		labels.FromStrings("__name__", "m", "pod", "b", "code", "500"),
+		labels.FromStrings("__name__", "m", "code", "200"), // pod="a" and pod="b" would join it
+	} {
+		if !c.Add(ls) {
+			t.Fatal("no room")
+		}
+	}
+	want := []LabelCost{{"pod", 2, 3, 2}, {"code", 2, 4, 1}}
+	if got := c.Labels(); !slices.Equal(got, want) || c.Series() != 4 {
+		t.Errorf("the labels of %d series cost %v, want %v", c.Series(), got, want)
+	}
+	if got, others := c.Values(1); others != 1 || !slices.Equal(got, []NameCount{{"b", 2}}) {
+		t.Errorf("the values are %v and %d others", got, others)
+	}
+}
+
+// What a label saves is what a naive count says: the distinct label sets without it.
+func TestSavedSeriesAreExact(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		c, all := NewCardinality(""), map[string]labels.Labels{}
+		for range r.IntN(60) {
+			b := labels.NewBuilder(labels.FromStrings("__name__", "m"))
+			for _, name := range []string{"a", "b", "c"} {
+				if n := r.IntN(5); n > 0 {
+					b.Set(name, fmt.Sprint(n))
+				}
+			}
+			all[b.Labels().String()] = b.Labels()
+		}
+		for _, ls := range all {
+			c.Add(ls)
+		}
+		for _, l := range c.Labels() {
+			left := map[string]bool{}
+			for _, ls := range all {
+				left[labels.NewBuilder(ls).Del(l.Name).Labels().String()] = true
+			}
+			if l.Saved != len(all)-len(left) {
+				t.Fatalf("without %s %d series are saved of %v, want %d", l.Name, l.Saved, all, len(all)-len(left))
+			}
+		}
+	}
+}
+
+func TestCardinalityIsBounded(t *testing.T) {
+	c, ls := NewCardinality(""), labels.FromStrings("__name__", "m", "a", "b")
+	c.hashes = maxHashes - 4
+	if !c.Add(ls) || c.Add(ls) || c.Series() != 1 {
+		t.Errorf("%d series were counted, want 1", c.Series())
+	}
+}
