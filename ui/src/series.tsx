@@ -2,6 +2,7 @@
 // and how close it is to the limits. DogStatsD has its own limits; remote write and OTLP
 // share theirs.
 import { ask, usePoll } from './api'
+import { Cardinality } from './cardinality'
 import { bytes, clock, compact, count, percent } from './format'
 import { Growth } from './growth'
 import { Bar, Empty, Explored, Figure, Figures, Loading, Name, Panel, Problem, Table } from './parts'
@@ -105,6 +106,7 @@ export function Series() {
         <div>
           <Metrics top={top.data} stored={stored.data} own={own} />
           <LabelValues top={top.data} stored={stored.data} />
+          <Cardinality />
         </div>
         <div>
           {limit.data && <Growth tenant={limit.data.tenant} />}

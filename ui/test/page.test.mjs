@@ -569,6 +569,31 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
+  test('Series counts a day by metric, by label with its cost, and by value', async () => {
+    const { page, close } = await open(browser)
+    await page.goto('/series')
+    const panel = page.getByRole('region', { name: 'Cardinality' })
+    await panel.getByRole('button', { name: 'Count' }).click()
+    await panel.getByRole('button', { name: 'web_hits' }).click()
+    await panel.locator('.scroll[aria-label="Labels by cost"]').getByRole('button', { name: 'page', exact: true }).click()
+    await panel.locator('.scroll[aria-label="Values by series"]').getByText(hostile).waitFor()
+    await look(page, 'series-cardinality', null)
+    await panel.getByLabel('Day, in UTC').fill('2001-02-03')
+    await panel.getByText('No series had samples on 2001-02-03').waitFor()
+    await panel.getByRole('button', { name: 'All metrics' }).click()
+    await panel.getByLabel('Day, in UTC').fill(new Date().toISOString().slice(0, 10))
+    await page.route('**/api/v1/status/cardinality?*', async (route) => {
+      const answer = await (await route.fetch()).json()
+      Object.assign(answer.data, { short: 'there was no time', others: 4711 })
+      await route.fulfill({ json: answer })
+    })
+    await panel.getByRole('button', { name: 'web_hits' }).click()
+    await panel.getByText('The counts are too low: there was no time.').waitFor()
+    await settled(page)
+    await look(page, 'series-cardinality-labels')
+    await close()
+  })
+
   test('Senders shows who sends, how late, and what is refused', async () => {
     const { page, close } = await open(browser)
     const old = `${Date.now() - 20 * 24 * 3600_000}000000`
