@@ -60,8 +60,9 @@ type sendersView struct {
 	local  bool
 }
 
-// countingTries is how often the command asks, each second, until a server counts senders of DogStatsD.
-const countingTries = 3
+// countingTries is how often the command asks, each second, until a server counts senders of DogStatsD. A server has
+// counted a whole second up to 2.5 s after the first request.
+const countingTries = 4
 
 func (v *sendersView) show(ctx context.Context) error {
 	body, senders, err := v.ask(ctx)
