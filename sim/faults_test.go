@@ -16,7 +16,7 @@ type coverage struct {
 	clocks, checkpoints, replaced, messagesLost, messagesTwice, cut, histograms, stale, deltas, deltasAgain, deltaLimits,
 	sickDisks, logErrors, checkpointErrors, storeErrors, waited, noted, cutCrashes, openingKills, held,
 	rewritten, yields, behind, events, eventsAgain, conflicts, emptied, filled, failedFills, filledAgain, evaluations,
-	ruleSets, results int
+	ruleSets, results, imports, removals int
 }
 
 func (c *coverage) each() []world.Count {
@@ -55,6 +55,7 @@ func (c *coverage) each() []world.Count {
 		counted("fills that failed", &c.failedFills), counted("members that were filled again", &c.filledAgain),
 		counted("evaluations of rules acknowledged", &c.evaluations),
 		counted("changes of rules acknowledged", &c.ruleSets),
+		counted("imports acknowledged", &c.imports), counted("removals of imported blocks acknowledged", &c.removals),
 		counted("results of rules acknowledged", &c.results),
 	}
 }

@@ -215,6 +215,9 @@ func (g *golden) text() string {
 	if sets := g.state.RuleSets(); !sets.Empty() {
 		fmt.Fprintf(&b, "rules set by the API %016x\n", sets.Hash())
 	}
+	if imports := g.state.Imports(); !imports.Empty() {
+		fmt.Fprintf(&b, "imports %016x\n", imports.Hash())
+	}
 	fmt.Fprintf(&b, "events %d %s\n", len(g.eventLog.events), hashOf(g.eventLog.events))
 	for _, tenant := range tenants {
 		var names []string
@@ -240,7 +243,7 @@ func (g *golden) text() string {
 
 // kindNames has the kinds of entries in golden logs, and "other" for entries of the order alone.
 var kindNames = []string{"other", "windows", "request", "deltas", "boundary", "events", "names", "version", "node",
-	"forwarded", "drain", "rules", "ruleset"}
+	"forwarded", "drain", "rules", "ruleset", "import"}
 
 func hashOf(lines []string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(lines, "\n"))))[:16]

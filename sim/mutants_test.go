@@ -39,6 +39,8 @@ func TestMistakesAreFound(t *testing.T) {
 		{name: "replay drops what is unstored", set: &mutant.UnstoredLost, seed: 4, want: "\nand node"},
 		{name: "senders missing in a fill", set: &mutant.NoSenders, mistakes: mistakes{fills: true}, seed: 1,
 			want: "has the events"},
+		{name: "imports missing in a checkpoint", set: &mutant.NoImports, mistakes: mistakes{rules: true}, seed: 1,
+			want: "imported"},
 		{name: "log truncated under a fill", mistakes: mistakes{fills: true, calm: true, noPins: true}, seed: 7,
 			want: "and then lacks entries"},
 		{name: "remove, then promote", set: &mutant.RemoveFirst, mistakes: mistakes{fills: true}, seed: 1,

@@ -36,11 +36,12 @@ type oracle struct {
 
 	events []string // titles of acknowledged events
 
-	emptied     map[uint64]bool // members whose disks were emptied
-	evaluations evaluations     // of rules that were acknowledged
-	ruleSets    evaluations     // the newest acknowledged text of each group set by the API
-	setsBegun   evaluations     // the newest text of each that was proposed
-	results     []string        // of rules that were acknowledged, as node.all writes samples
+	emptied     map[uint64]bool          // members whose disks were emptied
+	evaluations evaluations              // of rules that were acknowledged
+	ruleSets    evaluations              // the newest acknowledged text of each group set by the API
+	setsBegun   evaluations              // the newest text of each that was proposed
+	imports     [importedBlocks]imported // what an operator knows of each block
+	results     []string                 // of rules that were acknowledged, as node.all writes samples
 
 	deltas  map[string]*bounds // bounds of totals of deltas, by tenant and name
 	counted map[string]uint64  // number of delta increments that the books count, by tenant

@@ -148,6 +148,7 @@ func (s *sim) evaluated() {
 	for _, n := range s.nodes {
 		s.lacksNone(n, n.evaluations(), s.oracle.evaluations)
 		s.lacksNone(n, n.sets(), s.oracle.ruleSets)
+		s.hasImports(n)
 		if s.mistakes.rules {
 			s.hasResults(n)
 		}

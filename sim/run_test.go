@@ -122,10 +122,10 @@ func keep(t *testing.T, seed uint64) {
 	}
 }
 
-// The promises also hold while leaders evaluate rules, and tenants set some. No evaluation and no change that was
-// acknowledged is lost: see rules_test.go.
+// The promises also hold while leaders evaluate rules, tenants set some, and operators import and remove blocks. No
+// evaluation, change, import or removal that was acknowledged is lost: see rules_test.go and imports_test.go.
 func TestRules(t *testing.T) {
-	evaluations, changes, results := 0, 0, 0
+	evaluations, changes, results, imports := 0, 0, 0, 0
 	for seed := range uint64(8) {
 		s := simulate(t, seed+1, ciSeconds, mistakes{rules: true})
 		if s.Failed != nil {
@@ -134,9 +134,10 @@ func TestRules(t *testing.T) {
 		evaluations += s.covered.evaluations
 		changes += s.covered.ruleSets
 		results += s.covered.results
+		imports += min(s.covered.imports, s.covered.removals)
 	}
-	if min(evaluations, changes, results) < 60 {
-		t.Errorf("%d evaluations, %d changes and %d results show nothing", evaluations, changes, results)
+	if min(evaluations, changes, results) < 60 || imports < 30 {
+		t.Errorf("%d evaluations, %d changes, %d results and %d imports show nothing", evaluations, changes, results, imports)
 	}
 }
 

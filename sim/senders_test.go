@@ -59,6 +59,7 @@ func (s *sim) beginSenders() {
 	if s.mistakes.rules {
 		s.At(second, nil, s.nextEvaluation)
 		s.At(second, nil, s.nextRuleSet)
+		s.At(second, nil, s.nextImport)
 		s.At(second, nil, s.nextResult)
 	}
 	for i, w := range s.writers {

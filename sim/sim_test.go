@@ -64,8 +64,8 @@ type mistakes struct {
 	// nothing else happens.
 	fills, calm bool
 
-	// rules is no mistake either. Leaders evaluate rules, and take some: see rules_test.go. Other runs have none, so that
-	// they stay the same.
+	// rules is no mistake either. Leaders evaluate rules, and take some and imports: see rules_test.go and
+	// imports_test.go. Other runs have none, so that they stay the same.
 	rules bool
 
 	noPins bool // no log keeps the entries for a node that is being filled

@@ -8,10 +8,14 @@ type HistoryBlock struct {
 	Series  uint64 `json:"series"`
 	Samples uint64 `json:"samples"`
 	Bytes   int64  `json:"bytes"`
+
+	Nodes []string `json:"nodes,omitempty"` // of a cluster: which have the block, as far as they answer
 }
 
 // History is the answer of GET /api/v1/admin/history: what was imported into a tenant, in the order of time.
 type History struct {
 	Tenant string         `json:"tenant"`
 	Blocks []HistoryBlock `json:"blocks"`
+
+	Importing []string `json:"importing,omitempty"` // blocks that a node of a cluster is importing now
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,9 +19,10 @@ import (
 
 func newImportListCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the imported blocks of a tenant",
-		Long:    "Lists the blocks of a tenant's history, with their times, counts and sizes on the disk.",
+		Use:   "list",
+		Short: "List the imported blocks of a tenant",
+		Long: `Lists the blocks of a tenant's history, with their times, counts and sizes on the disk.
+In a cluster, it also names the nodes that have each block.`,
 		Example: "  freshet import list",
 		Args:    command.NoWords,
 	}
@@ -39,16 +42,31 @@ func newImportListCommand() *cobra.Command {
 }
 
 func printHistory(out io.Writer, has answer.History) error {
+	for _, block := range has.Importing {
+		if _, err := fmt.Fprintf(out, "%s is being imported.\n", block); err != nil {
+			return err
+		}
+	}
 	if len(has.Blocks) == 0 {
 		_, err := fmt.Fprintf(out, "Nothing was imported into tenant %s.\n", has.Tenant)
 		return err
 	}
-	rows := [][]string{{"block", "from", "to", "series", "samples", "size"}}
+	inCluster := slices.ContainsFunc(has.Blocks, func(b answer.HistoryBlock) bool { return len(b.Nodes) > 0 })
+	rows := [][]string{historyRow(inCluster, "block", "from", "to", "nodes", "series", "samples", "size")}
 	for _, b := range has.Blocks {
-		rows = append(rows, []string{b.Block, minute(b.MinTime), minute(b.MaxTime), terminal.Thousands(b.Series),
-			terminal.Thousands(b.Samples), size(b.Bytes)})
+		rows = append(rows, historyRow(inCluster, b.Block, minute(b.MinTime), minute(b.MaxTime), strings.Join(b.Nodes, " "),
+			terminal.Thousands(b.Series), terminal.Thousands(b.Samples), size(b.Bytes)))
 	}
 	return terminal.WriteTable(out, rows, 3)
+}
+
+// historyRow leaves out the nodes of a block outside a cluster.
+func historyRow(inCluster bool, row ...string) []string {
+	const nodes = 3
+	if inCluster {
+		return row
+	}
+	return slices.Delete(row, nodes, nodes+1)
 }
 
 func newImportRemoveCommand() *cobra.Command {

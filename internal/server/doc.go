@@ -51,6 +51,8 @@
 //	catalogue.go       the catalogue of metric names
 //	filling.go         gives data to a node that joins, and gets them
 //	snapshot.go        snapshots, for freshet backup
+//	clusterhistory.go  imports into a cluster, and removals
+//	clusterblocks.go   the imported blocks of a node, as the log says
 //	history.go         imported blocks, for freshet import
 //	gateway.go         requests that go on to the nodes
 //	members.go         replaces and removes nodes

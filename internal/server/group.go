@@ -85,6 +85,7 @@ func (s *server) openGroup() error {
 	s.aggregator, s.requests = g, group.NewRequests(g)
 	if s.inCluster() {
 		s.openGateway(g)
+		s.clusterHistory = s.newClusterHistory(g)
 		s.requests = group.NewRequests(s.gateway)
 	}
 	s.removeJournal()

@@ -75,6 +75,8 @@ func (s *server) ownFigures(of peer.Figures, tenant string) ([]byte, error) {
 		a := s.ownSenders(tenant)
 		a.Cut(top.MaxRows)
 		return json.Marshal(a)
+	case peer.History:
+		return json.Marshal(s.clusterHistory.own(tenant))
 	}
 	return nil, fmt.Errorf("node %s does not know figures of kind %d: upgrade it", s.config.Cluster.Node, of)
 }

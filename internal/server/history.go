@@ -34,13 +34,20 @@ const (
 // history imports blocks, for freshet import.
 type history struct {
 	dataDir string
-	tenant  string // of requests that name none
-	cluster bool
+	tenant  string         // of requests that name none
+	cluster clusterImports // nil outside a cluster
 	stores  *tsdb.Stores
 	tenants *tenants.Gate
 	ready   func() error
 
 	importing sync.Mutex // of one import at a time, or several would take the room that each leaves free
+}
+
+// clusterImports are the imported blocks of a cluster.
+type clusterImports interface {
+	take(ctx context.Context, tenant string, id ulid.ULID, fill func(dir string) error) (answer.HistoryBlock, error)
+	list(ctx context.Context, tenant string) (answer.History, error)
+	remove(ctx context.Context, tenant string, id ulid.ULID) error
 }
 
 // historyError is an error with its status.
@@ -51,6 +58,8 @@ type historyError struct {
 }
 
 func badHistory(err error) error { return historyError{http.StatusBadRequest, "bad_data", err} }
+
+func conflict(err error) error { return historyError{http.StatusConflict, "conflict", err} }
 
 // register adds the routes. The table `exposures` restricts them to operators: an import fills the disk, and may be
 // as old as it likes.
@@ -86,7 +95,10 @@ func (h *history) serve(do func(w http.ResponseWriter, r *http.Request, name str
 	}
 }
 
-func (h *history) list(_ http.ResponseWriter, _ *http.Request, name string) (any, error) {
+func (h *history) list(_ http.ResponseWriter, r *http.Request, name string) (any, error) {
+	if h.cluster != nil {
+		return h.cluster.list(r.Context(), name)
+	}
 	metas, err := h.stores.Blocks(name, tsdb.History)
 	if err != nil {
 		return nil, err
@@ -99,16 +111,16 @@ func (h *history) list(_ http.ResponseWriter, _ *http.Request, name string) (any
 }
 
 func (h *history) block(name string, m prom.BlockMeta) answer.HistoryBlock {
+	return answerOf(m, h.stores.ImportedBytes(name, m.ULID))
+}
+
+func answerOf(m prom.BlockMeta, bytes int64) answer.HistoryBlock {
 	return answer.HistoryBlock{Block: m.ULID.String(), MinTime: m.MinTime, MaxTime: m.MaxTime,
-		Series: m.Stats.NumSeries, Samples: m.Stats.NumSamples, Bytes: h.stores.ImportedBytes(name, m.ULID)}
+		Series: m.Stats.NumSeries, Samples: m.Stats.NumSamples, Bytes: bytes}
 }
 
 // put imports the block in the body, a tar archive. The parameter `bytes` is the size of its files.
 func (h *history) put(w http.ResponseWriter, r *http.Request, name string) (any, error) {
-	if h.cluster {
-		return nil, historyError{http.StatusConflict, "conflict", errors.New("a cluster imports no blocks: import them " +
-			"into a single machine, and let freshet cluster init found the cluster with its data")}
-	}
 	if err := h.ready(); err != nil {
 		return nil, historyError{http.StatusServiceUnavailable, "unavailable", err}
 	}
@@ -125,13 +137,9 @@ func (h *history) put(w http.ResponseWriter, r *http.Request, name string) (any,
 	if err := h.hasRoom(bytes); err != nil {
 		return nil, err
 	}
-	if err := h.tenants.Enter(name); err != nil {
-		return nil, historyError{http.StatusConflict, "conflict", err}
-	}
-	meta, err := h.stores.Import(r.Context(), name, id, func(dir string) error {
+	done, err := h.take(r.Context(), name, id, func(dir string) error {
 		return blocks.Unpack(patient{r.Context(), http.NewResponseController(w), r.Body}, dir, bytes)
 	})
-	h.tenants.Leave(name, err == nil)
 	switch {
 	case errors.Is(err, tsdb.ErrImported), errors.Is(err, tsdb.ErrImporting):
 		return nil, historyError{http.StatusConflict, "conflict", fmt.Errorf("block %s: %w", id, err)}
@@ -143,19 +151,39 @@ func (h *history) put(w http.ResponseWriter, r *http.Request, name string) (any,
 		}
 		return nil, err
 	}
-	return h.block(name, meta), nil
+	return done, nil
+}
+
+// take imports a block, which `fill` writes to a directory.
+func (h *history) take(ctx context.Context, name string, id ulid.ULID, fill func(dir string) error) (
+	done answer.HistoryBlock, err error,
+) {
+	if h.cluster != nil {
+		return h.cluster.take(ctx, name, id, fill)
+	}
+	if err := h.tenants.Enter(name); err != nil {
+		return done, historyError{http.StatusConflict, "conflict", err}
+	}
+	meta, err := h.stores.Import(ctx, name, id, fill)
+	h.tenants.Leave(name, err == nil)
+	return h.block(name, meta), err
 }
 
 // hasRoom returns an error if the disk has no room for so many bytes.
 func (h *history) hasRoom(bytes int64) error {
-	space, err := files.SpaceOf(h.dataDir)
+	return roomFor(h.dataDir, bytes)
+}
+
+// roomFor returns an error if a disk has no room for a block.
+func roomFor(dir string, bytes int64) error {
+	space, err := files.SpaceOf(dir)
 	if err != nil {
 		return err
 	}
 	if need := uint64(bytes) + importReserve; space.Free < need {
 		return historyError{http.StatusInsufficientStorage, "unavailable", fmt.Errorf("the block needs %d MiB on the disk "+
 			"of %s, with 1 GiB that an import leaves free, and there are %d MiB; free some, or use a larger disk",
-			need>>20+1, h.dataDir, space.Free>>20)}
+			need>>20+1, dir, space.Free>>20)}
 	}
 	return nil
 }
@@ -165,11 +193,11 @@ func (h *history) remove(_ http.ResponseWriter, r *http.Request, name string) (a
 	if err != nil {
 		return nil, badHistory(fmt.Errorf("block %.80q: a block is named by a ULID: %w", r.PathValue("block"), err))
 	}
-	if h.cluster {
-		return nil, historyError{http.StatusConflict, "conflict", errors.New("a cluster removes no imported blocks: the " +
-			"nodes would differ")}
+	remove := h.stores.RemoveImported
+	if h.cluster != nil {
+		remove = h.cluster.remove
 	}
-	err = h.stores.RemoveImported(r.Context(), name, id)
+	err = remove(r.Context(), name, id)
 	if errors.Is(err, tsdb.ErrNotImported) {
 		return nil, historyError{http.StatusNotFound, "not_found", fmt.Errorf("block %s: %w", id, err)}
 	}
@@ -193,6 +221,10 @@ func (p patient) Read(b []byte) (int, error) {
 
 // newHistory must be called after the server has opened the stores.
 func (s *server) newHistory() *history {
-	return &history{dataDir: s.config.DataDir, tenant: s.config.HTTP.Tenant, cluster: s.config.Cluster.Node != "",
+	h := &history{dataDir: s.config.DataDir, tenant: s.config.HTTP.Tenant,
 		stores: s.stores, tenants: s.tenants, ready: s.readiness}
+	if s.clusterHistory != nil {
+		h.cluster = s.clusterHistory
+	}
+	return h
 }

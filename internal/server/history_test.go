@@ -109,18 +109,15 @@ self: {metrics: false}
 	}
 }
 
-// Nodes would differ, since an import is no entry of the log.
-func TestAClusterImportsNothing(t *testing.T) {
-	h := &history{tenant: "default", cluster: true}
-	for method, do := range map[string]func(http.ResponseWriter, *http.Request, string) (any, error){
-		"PUT": h.put, "DELETE": h.remove,
-	} {
-		r := httptest.NewRequestWithContext(t.Context(), method, "/", nil)
-		r.SetPathValue("block", ulid.ULID{1}.String())
-		w := httptest.NewRecorder()
-		h.serve(do)(w, r)
-		if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "a cluster") {
-			t.Errorf("%s: %d %s", method, w.Code, w.Body)
-		}
+// A node of an older version would stop at the entry of an import.
+func TestAClusterImportsOnceAllNodesKnowHow(t *testing.T) {
+	h := &history{tenant: "default", dataDir: t.TempDir(), ready: func() error { return nil },
+		cluster: &clusterHistory{older: func() bool { return true }}}
+	r := httptest.NewRequestWithContext(t.Context(), "PUT", "/?bytes=1", nil)
+	r.SetPathValue("block", ulid.ULID{1}.String())
+	w := httptest.NewRecorder()
+	h.serve(h.put)(w, r)
+	if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "upgrade all nodes") {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,6 +56,7 @@ type peerHandler struct {
 	disk    func() *peer.Disk     // of the data directory; nil until it is measured
 	figures tellFigures
 	copies  *filler.Copies
+	history func(name string) (io.ReadCloser, error) // opens a file of an imported block: TENANT/BLOCK/FILE
 	filler  *filler.Filler
 }
 
@@ -242,8 +244,17 @@ func (h peerHandler) Copy(ctx context.Context, node string, whole bool) ([]peer.
 
 // Fetch implements peer.Handler.
 func (h peerHandler) Fetch(node, name string) (io.ReadCloser, error) {
+	if of, is := strings.CutPrefix(name, historyPrefix); is {
+		if _, err := h.member(); err != nil { // the stores are not open yet
+			return nil, err
+		}
+		return h.history(of)
+	}
 	return h.copies.Open(node, name)
 }
+
+// historyPrefix begins the names of files of imported blocks, for Fetch.
+const historyPrefix = "history/"
 
 // Pin implements peer.Handler. A node that is not restored yet removes no entries.
 func (h peerHandler) Pin(node string, from uint64) error {
@@ -315,7 +326,7 @@ func (s *server) openNodes() error {
 		http: s.httpURL, disk: s.disk.Load,
 		joined: s.invitation, uses: new(usage.Table), books: &s.collectorBooks, delivered: &s.delivers, digests: s.digests,
 		report: s.report, figures: s.figures, watermarks: func() *watermark.All { return s.watermarks },
-		copies: s.copies, filler: s.filler,
+		copies: s.copies, filler: s.filler, history: s.openHistory,
 	}
 	s.nodes.server = peer.NewServer(peer.ServerOptions{
 		Credentials: credentials, Self: s.self, Handler: s.nodes.handler, Member: s.memberOf,

@@ -40,6 +40,8 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Part: run.Part{Name: "saved heads", Run: s.saveHeads, After: s.readied}, role: settings.RoleIngester},
 		{Part: run.Part{Name: "scrub", Run: s.runScrub, After: s.readied}, role: settings.RoleIngester,
 			absent: s.config.Store.Scrub == 0},
+		{Part: run.Part{Name: "imports", Run: s.runImports, After: s.opening.opened}, role: settings.RoleIngester,
+			absent: s.config.Cluster.Node == ""},
 		{Part: run.Part{Name: "restart", Run: s.replaceImage}},
 		{Part: run.Part{Name: "catalogue", Run: s.forgetNames}},
 		{Part: run.Part{Name: "sockets", Run: s.keepBooked}},

@@ -31,6 +31,9 @@ func (s *server) openQuerier() error {
 	s.engine.Damaged, s.engine.Suspect = s.stores.DamageOf, s.stores.Suspect
 	s.querier = querier.New(s.stores, s.aggregator, s.config.Query.LookbackDelta, time.Now)
 	s.querier.Doubt = s.doubt
+	if h := s.clusterHistory; h != nil {
+		s.querier.Lacking = h.lacking
+	}
 	s.engine.Source = s.querier
 	return nil
 }

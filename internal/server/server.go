@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -79,40 +80,42 @@ type server struct {
 	collectorBooks collectorBooks                         // of collectors on other hosts
 	delivers       deliveries                             // of all collectors, while this node leads
 	figures        tellFigures                            // ownFigures, called for other nodes
+	openHistory    func(string) (io.ReadCloser, error)    // openImported, called for other nodes
 	memory         memory.Limit
 	shares         connections.Shares // how the file descriptors are divided
 	catalogue      *catalogue.Catalogue
 	catalogueFile  *cataloguefile.File
 
 	// The roles, and objects that belong to one role.
-	collector   *collector.Collector
-	pods        *kubelet.Pods // for the collector; nil if no kubelet is asked
-	limiter     *limit.Limiter
-	mapper      atomic.Pointer[mapping.Mapper] // the mapping rules of the collector
-	ingester    *ingester.Ingester
-	stores      *tsdb.Stores
-	tenants     *tenants.Gate // not used in a group
-	events      *eventlog.Log
-	forwarders  []*forwarder.Forwarder // one for each backend, in the order of the configuration
-	distributor *distributor.Distributor
-	receiver    *receive.Receiver             // reads requests of remote write and OTLP for the distributor
-	metadata    *metadata.Store               // metadata that senders of remote write and OTLP have sent
-	aggregator  tiles                         // the aggregator, or a member of a group
-	requests    *group.Requests               // the requests of the group; nil without a group
-	gateway     *gateway.Gateway              // hands writes to the leader of the group; nil outside a cluster
-	outgoing    *outbox.Events                // hands events to the leader of the group; nil without a group
-	relay       *gateway.Relay                // passes requests on to the nodes; nil without the role gateway
-	outbox      atomic.Pointer[outbox.Outbox] // nil outside a cluster, and until it is open
-	querier     *querier.Queryable
-	engine      *promapi.Engine  // the PromQL engine of the querier
-	watermarks  *watermark.All   // of the tenants with rules; nil without the role ruler
-	ruler       *ruler.Ruler     // nil without the role ruler
-	ruleStates  *rulestates.File // nil without the role ruler
-	ruleSets    ruleSets         // set by the API; nil without the role ruler
-	ruleFiles   *rulesets.Sets   // the files of ruleSets; nil in a cluster
-	ruleSetAPI  ruleSetAPI
-	scraper     *scraper.Scraper
-	prober      *prober.Prober
+	collector      *collector.Collector
+	pods           *kubelet.Pods // for the collector; nil if no kubelet is asked
+	limiter        *limit.Limiter
+	mapper         atomic.Pointer[mapping.Mapper] // the mapping rules of the collector
+	ingester       *ingester.Ingester
+	stores         *tsdb.Stores
+	tenants        *tenants.Gate // not used in a group
+	events         *eventlog.Log
+	forwarders     []*forwarder.Forwarder // one for each backend, in the order of the configuration
+	distributor    *distributor.Distributor
+	receiver       *receive.Receiver             // reads requests of remote write and OTLP for the distributor
+	metadata       *metadata.Store               // metadata that senders of remote write and OTLP have sent
+	aggregator     tiles                         // the aggregator, or a member of a group
+	requests       *group.Requests               // the requests of the group; nil without a group
+	gateway        *gateway.Gateway              // hands writes to the leader of the group; nil outside a cluster
+	outgoing       *outbox.Events                // hands events to the leader of the group; nil without a group
+	relay          *gateway.Relay                // passes requests on to the nodes; nil without the role gateway
+	outbox         atomic.Pointer[outbox.Outbox] // nil outside a cluster, and until it is open
+	querier        *querier.Queryable
+	engine         *promapi.Engine  // the PromQL engine of the querier
+	watermarks     *watermark.All   // of the tenants with rules; nil without the role ruler
+	ruler          *ruler.Ruler     // nil without the role ruler
+	ruleStates     *rulestates.File // nil without the role ruler
+	ruleSets       ruleSets         // set by the API; nil without the role ruler
+	ruleFiles      *rulesets.Sets   // the files of ruleSets; nil in a cluster
+	ruleSetAPI     ruleSetAPI
+	clusterHistory *clusterHistory // imported blocks of a node; nil outside a cluster
+	scraper        *scraper.Scraper
+	prober         *prober.Prober
 
 	// Parts that observe the process.
 	ledger     *ledger.Ledger
@@ -162,7 +165,7 @@ func newServer(
 		started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch(),
 	}
 	s.current.Store(&c)
-	s.figures = s.ownFigures
+	s.figures, s.openHistory = s.ownFigures, s.openImported
 	s.opening = newOpening()
 	s.readied = make(chan struct{})
 	s.reloader = newReloader(from, c.DataDir, registry)

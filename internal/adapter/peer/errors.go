@@ -8,6 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/peer/wire"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/cluster"
+	"github.com/freshet-io/freshet/internal/core/imports"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
 	"github.com/freshet-io/freshet/internal/core/ruleset"
@@ -44,6 +45,9 @@ var sentinels = []struct {
 	{wire.Error_NO_RULE_NAMESPACE, ruleset.ErrNoNamespace},
 	{wire.Error_RULE_MISTAKES, ruleset.ErrMistakes},
 	{wire.Error_OLDER, member.ErrOlder},
+	{wire.Error_IMPORTED, imports.ErrKnown},
+	{wire.Error_NOT_OFFERED, imports.ErrGivenUp},
+	{wire.Error_TOO_MANY_IMPORTS, imports.ErrTooMany},
 }
 
 // remoteError is an error of another node: its text, and the error that errors.Is recognizes.

@@ -43,7 +43,8 @@ type Self struct {
 // Handler answers other processes. Its methods are called concurrently. Callers look for some errors of
 // Push, Write and Join with errors.Is, so these errors keep their identity on the way to the caller: the
 // errors of package batch; ErrLost, ErrUnknown, ErrFull and ErrMoved of package member; ErrNotLeader and
-// ErrFull of package replica; those of ruleset.Kept; and NotLeaderError. Other errors arrive only as text.
+// ErrFull of package replica; those of ruleset.Kept and imports.Kept; and NotLeaderError. Other errors arrive
+// only as text.
 type Handler interface {
 	// Receive takes a message for this member. It gets the messages of one member one after the other.
 	// Messages with entries and urgent messages are two separate sequences, which have no common order.
@@ -51,7 +52,7 @@ type Handler interface {
 	Receive(m member.Message)
 	// Push takes a push in the form of entry.AppendPush. member.CheckPush has checked it.
 	Push(ctx context.Context, group uint64, push []byte) error
-	// Write proposes an entry of a request, of deltas, of events or of a rule set.
+	// Write proposes an entry of a request, of deltas, of events, of a rule set or of an import.
 	Write(ctx context.Context, group uint64, e *entry.Entry) (*outcome.Outcome, error)
 	Join(ctx context.Context, j Join) (Joined, error)
 	// Change changes a node's part in the group. Its error is replica.ErrNotLeader if this node does not lead.
@@ -68,7 +69,7 @@ type Handler interface {
 	// Copy sets aside a copy of this node's data for another node, in place of what it set aside for that node before:
 	// only the blocks of the stores, or everything.
 	Copy(ctx context.Context, node string, whole bool) ([]CopiedFile, error)
-	// Fetch opens a file of the copy for a node, which ends where it ended when it was copied.
+	// Fetch opens a file of the copy for a node, which ends where it ended when it was copied, or of an imported block.
 	Fetch(node, name string) (io.ReadCloser, error)
 	// Pin keeps the entries of the log after `from` for a node that is being filled, for a minute. 0 means all.
 	Pin(node string, from uint64) error
@@ -99,6 +100,7 @@ const (
 	Ledger  Figures = 1 + iota // the books of a tenant
 	Limits                     // the use of limits of a tenant, or of all tenants if the name is empty
 	Senders                    // the senders of a tenant
+	History                    // which imported blocks of a tenant the node has, or why not
 )
 
 // Join is the request of a node that wants to join the cluster.

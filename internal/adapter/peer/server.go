@@ -414,7 +414,7 @@ func (s *Server) Write(ctx context.Context, in *wire.WriteRequest) (*wire.WriteR
 		return nil, s.refusal(codes.InvalidArgument, refusedMalformed, "an entry from %s: %w", callerOf(ctx), err)
 	}
 	if who := callerOf(ctx); who.Collector && e.Kind != entry.KindEvents {
-		return nil, s.notPermitted(who, "a write of samples or rules")
+		return nil, s.notPermitted(who, "a write of samples, rules or imports")
 	}
 	o, err := s.Handler.Write(ctx, e.Group, e)
 	if err != nil {
@@ -423,21 +423,22 @@ func (s *Server) Write(ctx context.Context, in *wire.WriteRequest) (*wire.WriteR
 	return &wire.WriteReply{Outcome: o.Append(nil)}, nil
 }
 
-// readWrite parses the entry of a write: a request, deltas, events or a rule set. Only the members themselves
-// propose entries of other kinds.
+// readWrite parses the entry of a write: a request, deltas, events, a rule set or an import. Only the members
+// themselves propose entries of other kinds.
 func readWrite(in *wire.WriteRequest) (*entry.Entry, error) {
 	e := &entry.Entry{}
 	if err := e.Parse(in.GetEntry()); err != nil {
 		return nil, err
 	}
 	switch e.Kind {
-	case entry.KindRequest, entry.KindDeltas, entry.KindRuleSet:
+	case entry.KindRequest, entry.KindDeltas, entry.KindRuleSet, entry.KindImport:
 	case entry.KindEvents:
 		if err := member.CheckEvents(&e.Events); err != nil {
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("its kind is %d, but only requests, deltas, events and rule sets can be written", e.Kind)
+		return nil, fmt.Errorf("its kind is %d, but only requests, deltas, events, rule sets and imports can be "+
+			"written", e.Kind)
 	}
 	if e.Group != in.GetHello().GetGroup() {
 		return nil, fmt.Errorf("it is for group %d, but the call is for group %d", e.Group, in.GetHello().GetGroup())

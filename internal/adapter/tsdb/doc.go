@@ -20,6 +20,7 @@
 //	heads.go        saves the heads of open stores
 //	rawstate.go     State
 //	sync.go         makes written data survive a power loss
+//	staged.go       imported blocks that no query sees yet
 //	history.go      imports blocks, and removes them
 //	read.go         queriers
 //	scrub.go        looks for damage in files that nobody may read for long

@@ -59,12 +59,22 @@ func importError(dir string, err error) error {
 func (s *Stores) Import(ctx context.Context, tenant string, id ulid.ULID, fill func(dir string) error) (
 	meta tsdb.BlockMeta, err error,
 ) {
+	return s.receive(ctx, tenant, id, id, fill, func(st *store, part string) error {
+		return s.putBlock(context.WithoutCancel(ctx), st, part, filepath.Join(st.dir, id.String()))
+	})
+}
+
+// receive does what Import says, and hands the checked block to put, which gives it a place. The block is called `id`
+// from then on; `was` is its name in the metadata that came.
+func (s *Stores) receive(ctx context.Context, tenant string, id, was ulid.ULID, fill func(dir string) error,
+	put func(st *store, part string) error,
+) (meta tsdb.BlockMeta, err error) {
 	st, err := s.forWrite(tenant, History)
 	if err != nil {
 		return meta, err
 	}
 	home := filepath.Dir(st.dir)
-	part, whole := filepath.Join(home, partsDir, id.String()), filepath.Join(st.dir, id.String())
+	part := filepath.Join(home, partsDir, id.String())
 	if err := os.MkdirAll(filepath.Dir(part), 0o777); err != nil {
 		return meta, err
 	}
@@ -74,16 +84,18 @@ func (s *Stores) Import(ctx context.Context, tenant string, id ulid.ULID, fill f
 		return meta, err
 	}
 	defer os.RemoveAll(part) // does nothing once the block has its place
-	if _, err := os.Stat(whole); err == nil {
-		return meta, ErrImported
+	for _, dir := range []string{st.dir, filepath.Join(home, stagedDir)} {
+		if _, err := os.Stat(filepath.Join(dir, id.String())); err == nil {
+			return meta, ErrImported
+		}
 	}
 	if err = fill(part); err == nil {
-		meta, err = st.adopt(ctx, part, id)
+		meta, err = st.adopt(ctx, part, id, was)
 	}
 	if err != nil {
 		return meta, importError(part, fmt.Errorf("block %s: %w", id, err))
 	}
-	return meta, s.putBlock(context.WithoutCancel(ctx), st, part, whole)
+	return meta, put(st, part)
 }
 
 // putBlock moves a block to its place in the history, and shows it to queries. If that fails, it moves the block back.
@@ -123,12 +135,12 @@ const (
 
 // adopt checks a block, replaces its metadata, and syncs its files. Of the metadata it keeps the times and the counts:
 // as soon as a block says that it was made of others, tsdb deletes these, and it deletes blocks that say they may be.
-func (s *store) adopt(ctx context.Context, dir string, id ulid.ULID) (meta tsdb.BlockMeta, err error) {
+func (s *store) adopt(ctx context.Context, dir string, id, called ulid.ULID) (meta tsdb.BlockMeta, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, metaFile))
 	if err != nil {
 		return meta, err
 	}
-	if err := judgeMeta(id.String(), text, nil); err != nil {
+	if err := judgeMeta(called.String(), text, nil); err != nil {
 		return meta, fmt.Errorf("%s: %w", metaFile, err)
 	}
 	var was tsdb.BlockMeta

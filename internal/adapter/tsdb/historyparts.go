@@ -16,6 +16,10 @@ import (
 // partsDir, beside the stores of a tenant, has the blocks that are being imported.
 const partsDir = "history.new"
 
+// stagedDir, beside the stores of a tenant, has whole blocks that the node of a cluster keeps until the log says that
+// queries see them.
+const stagedDir = "history.staged"
+
 // removeParts removes what a dead process left of its imports. A file in place of the tenant's directory has none.
 func removeParts(tenantDir string) error {
 	err := os.RemoveAll(filepath.Join(tenantDir, partsDir))

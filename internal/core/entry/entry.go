@@ -47,8 +47,9 @@ const (
 	KindDrain                     // a node must not lead, or may lead again
 	KindRules                     // how far groups of rules are, and their alerts
 	KindRuleSet                   // a tenant sets or deletes rules by the API
+	KindImport                    // a step of an import of samples of another server, or their removal
 
-	lastKind = KindRuleSet
+	lastKind = KindImport
 )
 
 // maxTime is the largest time or duration, in milliseconds. Batches have the same bound, in seconds.
@@ -82,6 +83,7 @@ type Entry struct {
 	Drain    Drain
 	Rules    Rules
 	RuleSet  RuleSet
+	Import   Import
 
 	Forwarded List // of KindForwarded; ascending by the backend's name; items are written by AppendForwarded
 }
@@ -298,6 +300,8 @@ func (e *Entry) Append(b []byte) []byte {
 		b = e.Rules.append(b)
 	case KindRuleSet:
 		b = e.RuleSet.append(b)
+	case KindImport:
+		b = e.Import.append(b)
 	default:
 		panic(fmt.Sprintf("BUG: an entry of kind %d is appended", e.Kind))
 	}
@@ -312,7 +316,7 @@ func (e *Entry) Size() int {
 	const fixed = 2 + 4 + 8 + 2 + 8*binary.MaxVarintLen64 + 17 + 8
 	w := &e.Request
 	return fixed + len(w.Tenant) + len(w.Sender.Agent) + len(w.Pair.Cluster) + len(w.Pair.Replica) + len(w.Body) +
-		len(e.RuleSet.Text)
+		len(e.RuleSet.Text) + len(e.Import.Files)
 }
 
 // Flags of a Request.
@@ -560,6 +564,8 @@ func (e *Entry) parse(b []byte) error {
 		e.Rules.parse(&r)
 	case KindRuleSet:
 		e.RuleSet.parse(&r)
+	case KindImport:
+		e.Import.parse(&r)
 	default:
 		return errMalformed
 	}

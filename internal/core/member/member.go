@@ -57,6 +57,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/forwarded"
 	"github.com/freshet-io/freshet/internal/core/hapair"
+	"github.com/freshet-io/freshet/internal/core/imports"
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/ruleset"
@@ -91,7 +92,7 @@ func (e *EntryError) Unwrap() []error { return []error{ErrEntry, e.Cause} }
 // Format and Semantics are the newest versions that this program knows: see entry.Version. A leader proposes
 // nothing that the version in Member.version does not have yet.
 const (
-	Format    = withRuleSets
+	Format    = withImports
 	Semantics = 1
 )
 
@@ -102,10 +103,14 @@ const (
 	withDrains           = 4 // entries of the kind drain
 	withRules            = 5 // entries of the kind rules
 	withRuleSets         = 6 // entries of the kind ruleset, and requests with results of rules
+	withImports          = 7 // entries of the kind import
 )
 
 // RulesFormat is the format from which on the log can have states of rules.
 const RulesFormat = withRules
+
+// ImportsFormat is the format from which on the log can have imports.
+const ImportsFormat = withImports
 
 // shape is the only shape of a group so far.
 const shape = 1
@@ -128,6 +133,7 @@ type Member struct {
 	names   *catalogue.Shared      // of DogStatsD metrics
 	rules   rulestate.Kept         // of groups of rules
 	sets    *ruleset.Kept          // rules set by the API
+	imports *imports.Kept          // imported blocks
 	digests map[string]*Digest     // of outcomes known when an entry is applied; store.max_tenants bounds their number
 	senders map[uint64]lastWindows // by producer; only leaders use it
 	swept   int64                  // the leader's clock when old senders were last forgotten
@@ -155,7 +161,7 @@ func New(group uint64, config *tile.Config) *Member {
 		config: config, group: group, shards: tile.NewShards(config),
 		knows:   entry.Version{Format: Format, Semantics: Semantics},
 		tenants: map[string]*tenant{}, senders: map[uint64]lastWindows{}, digests: map[string]*Digest{},
-		names: catalogue.NewShared(), sets: ruleset.NewKept(),
+		names: catalogue.NewShared(), sets: ruleset.NewKept(), imports: imports.NewKept(),
 	}
 	m.version = m.knows
 	return m
@@ -176,7 +182,7 @@ type Applied struct {
 	Request *Request         // of KindRequest: the outcome is known once Done gets the work; nil if Outcome is set
 	Outcome *outcome.Outcome // of a request that no store needs to see, and of events, each of which counts as a sample
 	Deltas  *Deltas          // of KindDeltas; points into the entry
-	Refused error            // of KindRuleSet: why it changes nothing; see ruleset.Kept
+	Refused error            // of KindRuleSet and KindImport: why it changes nothing; see ruleset.Kept and imports.Kept
 	Skipped *skip.Entry      // the entry was left out: it did nothing
 	Elected *Elected         // the request elected its sender, the other replica of its HA pair; points into the entry
 }
@@ -250,6 +256,8 @@ func (m *Member) apply(index uint64, data []byte, done *Applied) (err error) {
 		m.rules.Fold(&e.Rules)
 	case entry.KindRuleSet:
 		done.Refused, done.Outcome = m.sets.Fold(&e.RuleSet), new(outcome.Outcome)
+	case entry.KindImport:
+		done.Refused, done.Outcome = m.applyImport(&e.Import), new(outcome.Outcome)
 	default:
 		err = fmt.Errorf("its kind %d is not known", e.Kind)
 	}
@@ -298,11 +306,17 @@ func (m *Member) mark() {
 	if !m.sets.Empty() {
 		o.Add(ruleSets, 1, m.sets.Hash())
 	}
+	if !m.imports.Empty() {
+		o.Add(imported, 1, m.imports.Hash())
+	}
 	m.marks.End(o)
 }
 
-// ruleSets takes the place of a tenant's name in marks, which no tenant can have.
-const ruleSets = "\x00rules"
+// These take the place of a tenant's name in marks, which no tenant can have.
+const (
+	ruleSets = "\x00rules"
+	imported = "\x00imports"
+)
 
 // Visible returns the index up to which a tenant's stores have what the entries brought. A read of
 // the tenant that must see an entry waits until its index is visible.
@@ -343,6 +357,9 @@ func (m *Member) Forwarded(backend string) uint64 { return m.sent.Of(backend) }
 
 // Rules returns the encoded states of a tenant's groups of rules: see package rulestate.
 func (m *Member) Rules(tenant string) [][]byte { return m.rules.Of(tenant) }
+
+// Imports returns the imported blocks. Other goroutines may read them: see imports.Kept.
+func (m *Member) Imports() *imports.Kept { return m.imports }
 
 // RuleSets returns the rules set by the API. Other goroutines may read them: see ruleset.Kept.
 func (m *Member) RuleSets() *ruleset.Kept { return m.sets }

@@ -241,7 +241,8 @@ func (n *Node) Push(now int64, id ID, bytes []byte) {
 	n.proposeWindows()
 }
 
-// Write proposes an entry of another kind: a request, deltas, events or a rule set. The answer has its outcome.
+// Write proposes an entry of another kind: a request, deltas, events, a rule set or an import. The answer has its
+// outcome.
 // The leader sets the entry's Arrival by its own clock, since the clock of the node where the request came in may
 // be wrong.
 func (n *Node) Write(now int64, id ID, e *entry.Entry) {
@@ -250,7 +251,7 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 		n.answer(id, replica.ErrNotLeader)
 		return
 	}
-	if err := cmp.Or(n.noRuleSet(e), n.timeless(e), n.room(e), n.lagging(), n.nearlyFull()); err != nil {
+	if err := cmp.Or(n.noRuleSet(e), n.noImport(e), n.timeless(e), n.room(e), n.lagging(), n.nearlyFull()); err != nil {
 		n.answer(id, err)
 		return
 	}
@@ -262,6 +263,7 @@ func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 	arrival := max(0, n.leader.clocks.arrival())
 	e.Request.Arrival, e.Events.Arrival = arrival, arrival
 	e.Request.MaxTenants, e.Events.MaxTenants = n.settings.MaxTenants, n.settings.MaxTenants
+	e.Import.MaxTenants = n.settings.MaxTenants
 	n.leader.writes = append(n.leader.writes, proposal{asked{id, e.Request.Offer}, e.Append(make([]byte, 0, e.Size()))})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/core/imports"
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
@@ -220,6 +221,28 @@ func (n *Node) noRuleSet(e *entry.Entry) error {
 		return ErrOlder
 	}
 	return n.state.sets.Check(&e.RuleSet)
+}
+
+// noImport returns why a step of an import is not proposed now: ErrOlder, or what the entry itself would lead to.
+func (n *Node) noImport(e *entry.Entry) error {
+	switch {
+	case e.Kind != entry.KindImport:
+		return nil
+	case n.state.version.Format < withImports:
+		return ErrOlder
+	}
+	return n.state.imports.Check(&e.Import)
+}
+
+// applyImport admits the tenant of an import, since its samples come into a store.
+func (m *Member) applyImport(e *entry.Import) error {
+	if err := m.imports.Check(e); err != nil {
+		return err
+	}
+	if e.Step == entry.ImportOffered && !m.has.Admit(e.Tenant, e.MaxTenants) {
+		return fmt.Errorf("%w: %w", imports.ErrTooMany, m.has.Refusal(e.Tenant, e.MaxTenants))
+	}
+	return m.imports.Fold(e)
 }
 
 // MaxEvents bounds the events of an entry.

@@ -175,7 +175,7 @@ func TestResultsHaveAQueueOfTheirOwn(t *testing.T) {
 
 // Until all nodes know of results, they go where they went: an older node would stop.
 func TestNoResultsBeforeTheVersionRises(t *testing.T) {
-	g, rnd := newMixed(t, time.Hour), rand.New(rand.NewPCG(1, 1))
+	g, rnd := newOlder(t, time.Hour, withRuleSets-1), rand.New(rand.NewPCG(1, 1))
 	l := g.leader()
 	e := &entry.Entry{Kind: entry.KindRequest, Request: requestOf(t, rnd, "one", g.now)}
 	e.Request.Results = true
@@ -188,7 +188,7 @@ func TestNoResultsBeforeTheVersionRises(t *testing.T) {
 
 // Until all nodes know of rule sets, none is proposed: an older node would stop.
 func TestNoRuleSetBeforeTheVersionRises(t *testing.T) {
-	g := newMixed(t, time.Hour)
+	g := newOlder(t, time.Hour, withRuleSets-1)
 	if err := g.set(20, "a", "x"); !errors.Is(err, ErrOlder) {
 		t.Errorf("the answer is %v, want ErrOlder", err)
 	}

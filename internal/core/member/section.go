@@ -10,6 +10,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/imports"
 	"github.com/freshet-io/freshet/internal/core/mutant"
 	"github.com/freshet-io/freshet/internal/core/ruleset"
 	"github.com/freshet-io/freshet/internal/core/rulestate"
@@ -32,13 +33,15 @@ const (
 	withNames      = 4 // of a group: names of metrics, and all of the above
 	withStates     = 5 // of a group: states of rules, and all of the above; written only if there are some
 	withSets       = 6 // of a group: rules set by the API, and all of the above; written only if there were some
+	withBlocks     = 7 // of a group: imported blocks, and all of the above; written only if there were some
 )
 
-// These are the parts of a group without names and rules.
+// These are the parts of a group without names, rules and imports.
 var (
 	noNames = catalogue.NewShared().Append(nil)
 	noRules = new(rulestate.Kept).Append(nil)
 	noSets  = ruleset.NewKept().Append(nil)
+	noBlock = imports.NewKept().Append(nil)
 )
 
 // Found returns the state of a group that goes on with the data of one machine. These data are the
@@ -76,6 +79,9 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	if !m.sets.Empty() {
 		version = withSets
 	}
+	if !m.imports.Empty() && !mutant.NoImports {
+		version = withBlocks
+	}
 	dst = append(dst, version)
 	dst = binary.AppendUvarint(dst, m.applied)
 	dst = binary.AppendUvarint(dst, uint64(m.version.Format))
@@ -97,6 +103,9 @@ func (m *Member) AppendGroup(dst []byte) []byte {
 	}
 	if version >= withSets {
 		dst = fields.AppendBytes(dst, m.sets.Append(nil))
+	}
+	if version >= withBlocks {
+		dst = fields.AppendBytes(dst, m.imports.Append(nil))
 	}
 	return dst
 }
@@ -152,7 +161,7 @@ func Restore(group uint64, config *tile.Config, section []byte) (*Member, error)
 	if version >= withEvents {
 		m.parseEvents(&d)
 	}
-	names, rules, sets := noNames, noRules, noSets
+	names, rules, sets, blocks := noNames, noRules, noSets, noBlock
 	if version >= withNames {
 		names = d.Bytes()
 	}
@@ -162,13 +171,17 @@ func Restore(group uint64, config *tile.Config, section []byte) (*Member, error)
 	if version >= withSets {
 		sets = d.Bytes()
 	}
+	if version >= withBlocks {
+		blocks = d.Bytes()
+	}
 	m.begun = m.applied
-	known := version >= sectionVersion && version <= withSets
+	known := version >= sectionVersion && version <= withBlocks
 	if d.Bad || !known || len(d.B) > 0 || len(sent) > 0 && !sent.Forwarded() {
 		return nil, fmt.Errorf("the group: %w", errSection)
 	}
 	if err := cmp.Or(m.readable(m.version), m.pairs.Parse(pairs), m.deltas.seen.Parse(seen), m.has.Parse(has),
-		m.nodes.Parse(nodes), m.names.Parse(names), m.rules.Parse(rules), m.sets.Parse(sets)); err != nil {
+		m.nodes.Parse(nodes), m.names.Parse(names), m.rules.Parse(rules), m.sets.Parse(sets),
+		m.imports.Parse(blocks)); err != nil {
 		return nil, fmt.Errorf("the group: %w", err)
 	}
 	m.sent.Raise(sent)

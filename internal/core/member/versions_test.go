@@ -18,12 +18,17 @@ func (n *testNode) older() {
 func (n *testNode) upgrade() { n.state.knows.Format = Format }
 
 // newMixed returns a group of three nodes that was founded with an older program, which all of them still run.
-func newMixed(t *testing.T, after time.Duration) *three {
+func newMixed(t *testing.T, after time.Duration) *three { return newOlder(t, after, Format-1) }
+
+// newOlder is newMixed for a program that knows formats up to one.
+func newOlder(t *testing.T, after time.Duration, format uint32) *three {
 	g := &three{t: t, now: base}
 	for i := range 3 {
 		s := settings
 		s.Self, s.UpgradeAfter = nodeOf(i), after
-		g.add([]uint64{1, 2, 3}, s).older()
+		n := g.add([]uint64{1, 2, 3}, s)
+		n.state.knows.Format = format
+		n.state.version = n.state.knows
 	}
 	g.pass(5000)
 	return g

@@ -11,6 +11,7 @@ const (
 	DamageRead   = false
 	Hasty        = false
 	LocalClock   = false
+	NoImports    = false
 	NoSenders    = false
 	NoteAhead    = false
 	OldTerm      = false

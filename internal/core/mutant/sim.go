@@ -10,6 +10,7 @@ var (
 	DamageRead   bool // a store answers although it is damaged and another member has its data
 	Hasty        bool // a new leader closes tiles before it has heard the senders
 	LocalClock   bool // the clock of each member decides which samples are too far ahead
+	NoImports    bool // a checkpoint lacks the imported blocks
 	NoSenders    bool // a copy for another node lacks what the senders of deltas have sent
 	NoteAhead    bool // a note of requests claims one entry more than the store has
 	OldTerm      bool // another leader's entry at a proposal's index answers the proposal

@@ -9,6 +9,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/imports"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/replica"
@@ -142,20 +143,21 @@ func (g *Group) result(p *push, err error) error {
 	return err
 }
 
-// Write proposes an entry of a request, of deltas, of events or of a rule set, waits until it is applied, and returns
-// its outcome. The end of ctx ends only the wait. The error is member.ErrLost or ErrUnknown if the entry may count
-// nevertheless, and one of ruleset.Kept for a rule set that changes nothing. Write takes what the entry offers.
+// Write proposes an entry of a request, of deltas, of events, of a rule set or of an import, waits until it is
+// applied, and returns its outcome. The end of ctx ends only the wait. The error is member.ErrLost or ErrUnknown if the
+// entry may count nevertheless, and one of ruleset.Kept or imports.Kept for an entry that changes nothing. Write takes
+// what the entry offers.
 func (g *Group) Write(ctx context.Context, e *entry.Entry) (*outcome.Outcome, error) {
 	switch e.Kind {
-	case entry.KindRequest, entry.KindDeltas, entry.KindRuleSet:
+	case entry.KindRequest, entry.KindDeltas, entry.KindRuleSet, entry.KindImport:
 	case entry.KindEvents:
 		if err := member.CheckEvents(&e.Events); err != nil {
 			return nil, fmt.Errorf("propose events: %w", err)
 		}
 		e.Events.MaxEvents, e.Events.Retention = g.KeptEvents()
 	default:
-		return nil, fmt.Errorf("propose an entry of kind %d: only requests, deltas, events and rule sets can be proposed",
-			e.Kind)
+		return nil, fmt.Errorf("propose an entry of kind %d: only requests, deltas, events, rule sets and imports can be "+
+			"proposed", e.Kind)
 	}
 	if !e.Request.Offer.Take() {
 		e.Request.Offer = nil
@@ -184,7 +186,8 @@ func (c *call) mayCount(err error) bool {
 		return false
 	}
 	for _, said := range []error{replica.ErrNotLeader, member.ErrLost, member.ErrFull, member.ErrMoved, member.ErrOlder,
-		ruleset.ErrNoGroup, ruleset.ErrNoNamespace, ruleset.ErrMistakes} {
+		ruleset.ErrNoGroup, ruleset.ErrNoNamespace, ruleset.ErrMistakes,
+		imports.ErrKnown, imports.ErrGivenUp, imports.ErrTooMany} {
 		if errors.Is(err, said) {
 			return false
 		}

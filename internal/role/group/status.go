@@ -14,6 +14,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/entry"
+	"github.com/freshet-io/freshet/internal/core/imports"
 	"github.com/freshet-io/freshet/internal/core/marks"
 	"github.com/freshet-io/freshet/internal/core/member"
 	"github.com/freshet-io/freshet/internal/core/replica"
@@ -470,6 +471,9 @@ func (g *Group) Rules(ctx context.Context, tenant string) (states [][]byte, err 
 	}})
 	return states, err
 }
+
+// Imports returns the imported blocks, as of the last entry. Any goroutine may read them.
+func (g *Group) Imports() *imports.Kept { return g.node.State().Imports() }
 
 // RuleSets returns the rules set by the API, as of the last entry. Any goroutine may read them.
 func (g *Group) RuleSets() *ruleset.Kept { return g.node.State().RuleSets() }

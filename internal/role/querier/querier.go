@@ -72,6 +72,10 @@ type Queryable struct {
 	// Doubt is never called.
 	Doubt func() error
 
+	// Lacking returns why imported samples of a tenant within two times, Unix ms, are missing; nil if none is. A nil
+	// Lacking is never called.
+	Lacking func(tenant string, mint, maxt int64) error
+
 	store    Store
 	open     Open
 	lookback time.Duration
@@ -135,7 +139,7 @@ type selection struct {
 	width  tile.Width
 	live   []tile.Live
 	read   func(tile.Width) ([]tile.Live, error) // reads the open tiles of a width
-	short  error                                 // why raw lacks acknowledged samples; nil if it has all
+	short  error                                 // why raw or history lacks acknowledged samples; nil if they have all
 	stale  error                                 // why the newest samples may be missing; nil if none is missing
 	doubt  error                                 // see Queryable.Doubt
 }
@@ -179,6 +183,9 @@ func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers
 	if err := s.open.Replayed(ctx, name); err != nil {
 		sel.short = fmt.Errorf("samples from remote write and OTLP that were acknowledged before the start are missing, "+
 			"since store %s of tenant %s does not take them: %w", raw, name, err)
+	}
+	if s.Lacking != nil {
+		sel.short = errors.Join(sel.short, s.Lacking(name, s.mint, s.maxt))
 	}
 	sel.live, err = sel.read(w)
 	return sel, err

@@ -43,6 +43,9 @@ const (
 	Error_NO_RULE_NAMESPACE Error_Kind = 13 // nothing was done: the namespace of rules does not exist
 	Error_RULE_MISTAKES     Error_Kind = 14 // nothing was done: a limit on rules set by the API is exceeded
 	Error_OLDER             Error_Kind = 15 // nothing was done: some node's program does not know it
+	Error_IMPORTED          Error_Kind = 16 // nothing was done: the history has the block
+	Error_NOT_OFFERED       Error_Kind = 17 // nothing was done: the import was given up
+	Error_TOO_MANY_IMPORTS  Error_Kind = 18 // nothing was done: the history has no place for the block
 )
 
 // Enum value maps for Error_Kind.
@@ -64,6 +67,9 @@ var (
 		13: "NO_RULE_NAMESPACE",
 		14: "RULE_MISTAKES",
 		15: "OLDER",
+		16: "IMPORTED",
+		17: "NOT_OFFERED",
+		18: "TOO_MANY_IMPORTS",
 	}
 	Error_Kind_value = map[string]int32{
 		"OTHER":             0,
@@ -82,6 +88,9 @@ var (
 		"NO_RULE_NAMESPACE": 13,
 		"RULE_MISTAKES":     14,
 		"OLDER":             15,
+		"IMPORTED":          16,
+		"NOT_OFFERED":       17,
+		"TOO_MANY_IMPORTS":  18,
 	}
 )
 
@@ -174,6 +183,7 @@ const (
 	FiguresRequest_LEDGER  FiguresRequest_Kind = 1 // the books of the tenant
 	FiguresRequest_LIMITS  FiguresRequest_Kind = 2 // the use of limits of the tenant, or of all tenants if it is empty
 	FiguresRequest_SENDERS FiguresRequest_Kind = 3 // the senders of the tenant
+	FiguresRequest_HISTORY FiguresRequest_Kind = 4 // which imported blocks the node has
 )
 
 // Enum value maps for FiguresRequest_Kind.
@@ -183,12 +193,14 @@ var (
 		1: "LEDGER",
 		2: "LIMITS",
 		3: "SENDERS",
+		4: "HISTORY",
 	}
 	FiguresRequest_Kind_value = map[string]int32{
 		"NONE":    0,
 		"LEDGER":  1,
 		"LIMITS":  2,
 		"SENDERS": 3,
+		"HISTORY": 4,
 	}
 )
 
@@ -3143,7 +3155,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"WriteReply\x12,\n" +
 	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\x12\x18\n" +
-	"\aoutcome\x18\x02 \x01(\fR\aoutcome\"\xa6\x04\n" +
+	"\aoutcome\x18\x02 \x01(\fR\aoutcome\"\xdb\x04\n" +
 	"\x05Error\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.freshet.peer.v1.Error.KindR\x04kind\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12=\n" +
@@ -3153,7 +3165,7 @@ const file_peer_proto_rawDesc = "" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x1a:\n" +
 	"\fSamplesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xfc\x01\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xb1\x02\n" +
 	"\x04Kind\x12\t\n" +
 	"\x05OTHER\x10\x00\x12\x10\n" +
 	"\fTENANTS_FULL\x10\x01\x12\v\n" +
@@ -3173,7 +3185,10 @@ const file_peer_proto_rawDesc = "" +
 	"\rNO_RULE_GROUP\x10\f\x12\x15\n" +
 	"\x11NO_RULE_NAMESPACE\x10\r\x12\x11\n" +
 	"\rRULE_MISTAKES\x10\x0e\x12\t\n" +
-	"\x05OLDER\x10\x0f\"\x9b\x01\n" +
+	"\x05OLDER\x10\x0f\x12\f\n" +
+	"\bIMPORTED\x10\x10\x12\x0f\n" +
+	"\vNOT_OFFERED\x10\x11\x12\x14\n" +
+	"\x10TOO_MANY_IMPORTS\x10\x12\"\x9b\x01\n" +
 	"\vJoinRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\rR\x06format\x12\x1c\n" +
@@ -3292,18 +3307,19 @@ const file_peer_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\"8\n" +
 	"\bPinReply\x12,\n" +
-	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\"\xc7\x01\n" +
+	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\"\xd4\x01\n" +
 	"\x0eFiguresRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x128\n" +
 	"\x04kind\x18\x02 \x01(\x0e2$.freshet.peer.v1.FiguresRequest.KindR\x04kind\x12\x16\n" +
-	"\x06tenant\x18\x03 \x01(\tR\x06tenant\"5\n" +
+	"\x06tenant\x18\x03 \x01(\tR\x06tenant\"B\n" +
 	"\x04Kind\x12\b\n" +
 	"\x04NONE\x10\x00\x12\n" +
 	"\n" +
 	"\x06LEDGER\x10\x01\x12\n" +
 	"\n" +
 	"\x06LIMITS\x10\x02\x12\v\n" +
-	"\aSENDERS\x10\x03\"\"\n" +
+	"\aSENDERS\x10\x03\x12\v\n" +
+	"\aHISTORY\x10\x04\"\"\n" +
 	"\fFiguresReply\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\"0\n" +
 	"\x04Mark\x12\x14\n" +
