@@ -29,7 +29,7 @@ const thenResident = "resident memory then, divided by that before the stop"
 
 const (
 	// roundsASave is how many samples a series gets between two saves of a head, at one each 15 s.
-	roundsASave = 18
+	roundsASave = 14
 
 	orderlyRuns = 3
 

@@ -160,7 +160,7 @@ func TestHeadsAreSavedAsLogsGrow(t *testing.T) {
 	}
 	grow(runningShare)
 	if !saved(runningShare) {
-		t.Error("no head is saved while the server runs, although the log has grown by a third")
+		t.Error("no head is saved while the server runs, although the log has grown by a quarter")
 	}
 }
 

@@ -50,9 +50,9 @@ const (
 	leastLog = 4 << 20
 
 	// While the server runs, a head is saved again when the log has grown by a runningShare of the saved head: reading
-	// that much takes up to twice as long as reading the saved head. So the saved heads of a store are at most
-	// runningShare times what is written to its log, however fast that is, and however many series there are.
-	runningShare = 3
+	// that much takes about one and a half times as long as reading the saved head. So the saved heads of a store are
+	// at most runningShare times what is written to its log, however fast that is, and however many series there are.
+	runningShare = 4
 
 	// At a stop, a head is saved again when the log has grown by a stoppingShare of the saved head: the next start
 	// reads less, and stops are rare.
