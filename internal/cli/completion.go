@@ -2,11 +2,8 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -69,11 +66,8 @@ __freshet_init_completion()
 }
 `
 
-const (
-	// completeTimeout is how long a user waits for names after pressing the key.
-	completeTimeout = 300 * time.Millisecond
-	maxCompletions  = 200
-)
+// completeTimeout is how long a user of a shell waits for names after pressing the key.
+const completeTimeout = 300 * time.Millisecond
 
 // completeMetric completes the name of a metric that the server knows. If the server does not
 // answer at once, it completes nothing.
@@ -85,16 +79,8 @@ func completeMetric(server *apiclient.Server) cobra.CompletionFunc {
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 		defer cancel()
-		params := url.Values{"limit": {fmt.Sprint(maxCompletions)}}
-		if prefix != "" { // without a prefix there is no selector, because a selector may not be empty
-			params.Set("match[]", fmt.Sprintf("{__name__=~%q}", regexp.QuoteMeta(prefix)+".*"))
-		}
-		_, a, err := server.Ask(ctx, "/api/v1/label/__name__/values", params)
-		if err != nil {
-			return nil, noFiles
-		}
-		var found []string
-		if err := json.Unmarshal(a.Data, &found); err != nil {
+		found := names{ctx: ctx, server: *server}.Metrics(prefix)
+		if len(found) == 0 {
 			return nil, noFiles
 		}
 		return found, noFiles | cobra.ShellCompDirectiveNoSpace // no space, because an expression may continue

@@ -21,6 +21,9 @@
 //	importflags.go flags of commands that import
 //	health.go      a probe: say by the exit code whether a server is ready
 //	query.go       ask PromQL
+//	queryprompt.go  one expression after the other: freshet query -i
+//	queryhistory.go  what was asked before
+//	queryrun.go    one query, and where its fault is
 //	events.go      list events
 //	ledger.go      show the books
 //	cardinality.go  show how many series there are, and what each label costs
@@ -44,6 +47,7 @@
 //	convertdashboard.go  and a dashboard of Grafana
 //	convertcheck.go  the answers to a dashboard's queries before and after
 //	completion.go  scripts for shells
+//	names.go       names that a server has
 //	version.go     which build this is
 //	pages.go       page after page, for --watch
 //	stream.go      answers that go on until the client leaves
