@@ -69,7 +69,11 @@ func (s *server) openPods() (collector.Pods, error) {
 		URL: c.URL, TokenFile: c.TokenFile, CAFile: c.CAFile, Verify: c.Verify,
 		Renew: func() { s.collector.Renew() }, Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
-	return s.pods, err
+	if err != nil {
+		return nil, err
+	}
+	s.pods.Begin()
+	return s.pods, nil
 }
 
 func (s *server) runPods(ctx context.Context) error { return s.pods.Run(ctx) }

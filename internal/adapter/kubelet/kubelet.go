@@ -42,6 +42,9 @@ const (
 	maxAnswer = 64 << 20
 
 	requestTime = 10 * time.Second
+
+	// beginTime bounds how long a start waits for the first answer.
+	beginTime = 2 * time.Second
 )
 
 // Options are the parts of Pods.
@@ -65,6 +68,7 @@ type Pods struct {
 
 	mu      sync.Mutex
 	unknown map[string]time.Time // keys that were not found, since when
+	crowded time.Time            // when unknown last had no room for a key
 
 	requests *prometheus.CounterVec
 	missed   prometheus.Counter
@@ -102,6 +106,14 @@ func New(o Options) (*Pods, error) {
 	return p, nil
 }
 
+// Begin asks the kubelet once, before the first Find: otherwise each start would resolve all contexts without their
+// pods, and make series that get no sample afterwards. It waits no longer than beginTime; Run says what failed.
+func (p *Pods) Begin() {
+	ctx, cancel := context.WithTimeout(context.Background(), beginTime)
+	defer cancel()
+	_ = p.ask(ctx)
+}
+
 // Find returns the pod of a container id, or else of a pod's UID; nil if neither is known yet.
 func (p *Pods) Find(container, uid []byte) *mapping.Pod {
 	all := *p.known.Load()
@@ -109,22 +121,27 @@ func (p *Pods) Find(container, uid []byte) *mapping.Pod {
 		return pod
 	}
 	pod := all[string(uid)]
-	if pod == nil || len(container) > 0 {
-		p.miss(container, uid, pod == nil)
+	switch {
+	case pod == nil:
+		p.missed.Inc()
+		p.miss(container, uid)
+	case len(container) > 0: // only its name is missing; to look for the UID, too, would find it at each request
+		p.miss(container)
 	}
 	return pod
 }
 
-// miss notes that a container or pod was looked for in vain, and lets Run ask for it.
-func (p *Pods) miss(container, uid []byte, counts bool) {
-	if counts {
-		p.missed.Inc()
-	}
+// miss notes that containers or pods were looked for in vain, and lets Run ask for them.
+func (p *Pods) miss(keys ...[]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, key := range []string{string(container), string(uid)} {
-		if _, noted := p.unknown[key]; key != "" && !noted && len(p.unknown) < maxUnknown {
-			p.unknown[key] = p.Now()
+	for _, key := range keys {
+		switch _, noted := p.unknown[string(key)]; {
+		case len(key) == 0 || noted:
+		case len(p.unknown) < maxUnknown:
+			p.unknown[string(key)] = p.Now()
+		default:
+			p.crowded = p.Now()
 		}
 	}
 	select {
@@ -195,19 +212,25 @@ func (p *Pods) ask(ctx context.Context) error {
 	}
 	p.requests.WithLabelValues("ok").Inc()
 	before := *p.known.Swap(&all)
-	if p.found(all) || changed(before, all) {
+	if p.found(before, all) || changed(before, all) {
 		p.Renew()
 	}
 	return nil
 }
 
-// found forgets what is not unknown any more, and reports whether there was any.
-func (p *Pods) found(all index) bool {
+// found forgets what is not unknown any more, and reports whether there was any. If a key had no room lately, any new
+// pod may be its: clients that send wrong ids cost the others no labels.
+func (p *Pods) found(before, all index) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := len(p.unknown)
+	noted := len(p.unknown)
 	maps.DeleteFunc(p.unknown, func(key string, since time.Time) bool { return all[key] != nil })
-	found := len(p.unknown) < before
+	found := len(p.unknown) < noted
+	if p.Now().Sub(p.crowded) < patience {
+		for key := range all {
+			found = found || before[key] == nil
+		}
+	}
 	if len(p.unknown) == maxUnknown { // room for others
 		maps.DeleteFunc(p.unknown, func(_ string, since time.Time) bool { return p.Now().Sub(since) >= patience })
 	}

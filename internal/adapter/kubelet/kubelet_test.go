@@ -166,6 +166,57 @@ func TestANewContainer(t *testing.T) {
 	})
 }
 
+// A start knows the pods that run already, and does not wait long for a kubelet that hangs.
+func TestBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		p, renewed := source(t, f, &http.Client{Transport: inMemory{f}}, "http://kubelet")
+		p.Begin()
+		if pod := p.Find([]byte("abc"), nil); pod == nil || pod.Name != "shop-0" || renewed.Load() != 0 {
+			t.Errorf("the pod is %+v, and was renewed %d times", pod, renewed.Load())
+		}
+		p, _ = source(t, f, &http.Client{Transport: hangs{}}, "http://kubelet")
+		begun := time.Now()
+		if p.Begin(); time.Since(begun) != beginTime {
+			t.Errorf("a kubelet that hangs delays a start by %v", time.Since(begun))
+		}
+	})
+}
+
+// hangs answers no request.
+type hangs struct{}
+
+func (hangs) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// A pod whose UID is known, in a container that is never listed, as one inside of a pod's sandbox, is no news: contexts
+// are not resolved again, and the kubelet is asked no more often than for any unknown container.
+func TestAContainerThatIsNeverListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		p, renewed := source(t, f, &http.Client{Transport: inMemory{f}}, "http://kubelet")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- p.Run(ctx) }()
+		time.Sleep(time.Second)
+		for range 60 { // a context is resolved in each window of 10 s
+			if pod := p.Find([]byte("sandboxed"), []byte("u-1")); pod == nil || pod.Name != "shop-0" {
+				t.Errorf("the pod is %+v", pod)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if n := f.asked.Load(); renewed.Load() != 0 || n > 100 {
+			t.Errorf("in 10 minutes: renewed %d times, asked %d times", renewed.Load(), n)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A kubelet that refuses leaves what is known, and its error says what is missing.
 func TestRefused(t *testing.T) {
 	f := &fake{}
@@ -199,6 +250,26 @@ func TestUnknownIsBounded(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(p.missed); n != 3*maxUnknown {
 		t.Errorf("%v are counted", n)
+	}
+}
+
+// A client that sends ids of no container does not keep the labels from the others.
+func TestWrongIDsHarmNobodyElse(t *testing.T) {
+	f := &fake{}
+	server := httptest.NewServer(f)
+	defer server.Close()
+	p, renewed := source(t, f, nil, server.URL)
+	p.Begin()
+	for i := range maxUnknown {
+		p.Find(fmt.Appendf(nil, "wrong%d", i), nil)
+	}
+	p.Find([]byte("late"), nil)
+	f.late.Store(true)
+	if err := p.ask(t.Context()); err != nil || renewed.Load() != 1 {
+		t.Errorf("the container is listed: renewed %d times, error %v", renewed.Load(), err)
+	}
+	if err := p.ask(t.Context()); err != nil || renewed.Load() != 1 {
+		t.Errorf("nothing is new: renewed %d times, error %v", renewed.Load(), err)
 	}
 }
 
