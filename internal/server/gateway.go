@@ -35,7 +35,7 @@ func (s *server) lookAtNodes(ctx context.Context) (all []gateway.Node) {
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, gateway.Node{
-				Name: a.Node, URL: l.Self.HTTP, Ready: l.Self.Ready, Leads: l.Name == a.Node,
+				Name: a.Node, URL: l.Self.HTTP, Host: hostOf(a.Address), Ready: l.Self.Ready, Leads: l.Name == a.Node,
 				Lag: time.Duration(l.Self.Lag * float64(time.Second)),
 			})
 		})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
 	"net/url"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 type Node struct {
 	Name  string
 	URL   string // of its HTTP API: http://HOST:PORT
+	Host  string // of the node, as the configuration here names it
 	Ready bool
 	Leads bool
 	Lag   time.Duration
@@ -97,6 +99,23 @@ func (k *known) note(begun time.Time, answered []Node) {
 			delete(k.nodes, name)
 		}
 	}
+}
+
+// elsewhere returns the address of the node at `address` with the host that the configuration here names: the name that
+// a node tells may be unknown outside of its own network. It returns "" if no node is at `address`.
+func (k *known) elsewhere(address string) string {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return ""
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, n := range k.nodes {
+		if n.host == address && n.Host != "" {
+			return net.JoinHostPort(n.Host, port)
+		}
+	}
+	return ""
 }
 
 // fail notes that a node did not answer a request. The node is the last choice until it answers a question.

@@ -28,6 +28,7 @@ type Relay struct {
 	RelayOptions
 
 	known     known
+	dialer    net.Dialer
 	memory    *semaphore.Weighted
 	transport http.RoundTripper
 	requests  *prometheus.CounterVec // by node and kind
@@ -69,13 +70,12 @@ func NewRelay(o RelayOptions) *Relay {
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_gateway_" + name, Help: help}, labels)
 	}
+	transport := &http.Transport{
+		TLSHandshakeTimeout: dialTime, MaxIdleConnsPerHost: connections, IdleConnTimeout: time.Minute,
+		DisableCompression: true, // bodies pass unchanged
+	}
 	y := &Relay{
-		RelayOptions: o, memory: semaphore.NewWeighted(o.MaxMemory),
-		transport: &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: dialTime}).DialContext,
-			TLSHandshakeTimeout: dialTime, MaxIdleConnsPerHost: connections, IdleConnTimeout: time.Minute,
-			DisableCompression: true, // bodies pass unchanged
-		},
+		RelayOptions: o, memory: semaphore.NewWeighted(o.MaxMemory), transport: transport,
 		requests: vec("requests_total", "Requests that a node answered, by node and by kind, read or write.", "node", "kind"),
 		again: vec("requests_again_total", "Requests passed on to a second node, since the first one did not answer. "+
 			"Rising: a node has died, or is cut off.", "kind"),
@@ -83,11 +83,25 @@ func NewRelay(o RelayOptions) *Relay {
 			"got 503. Rising: no node can be reached from here, or senders send more than distributor.max_memory at once.",
 			"kind"),
 	}
+	y.dialer.Timeout, transport.DialContext = dialTime, y.dial
 	for _, k := range []kind{reads, writes} {
 		y.again.WithLabelValues(string(k))
 		y.failed.WithLabelValues(string(k))
 	}
 	return y
+}
+
+// dial connects to a node: at the host that the node told, or, if that name has no address here, at the host that the
+// configuration here names. A certificate is for the former in both cases.
+func (y *Relay) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := y.dialer.DialContext(ctx, network, address)
+	var unknown *net.DNSError
+	if errors.As(err, &unknown) {
+		if other := y.known.elsewhere(address); other != "" && other != address {
+			return y.dialer.DialContext(ctx, network, other)
+		}
+	}
+	return conn, err
 }
 
 // Run asks the nodes for their state until ctx is done.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -102,6 +103,33 @@ func (y *relayed) write() *httptest.ResponseRecorder {
 func (y *relayed) dies(name string) {
 	y.nodes[name].server.CloseClientConnections()
 	y.nodes[name].server.Close()
+}
+
+// Nodes may tell names that only their own network knows. The gateway then asks at the hosts of its configuration.
+func TestNamesOfAnotherNetwork(t *testing.T) {
+	y := newRelayed(t)
+	hosts := map[string]string{}
+	for name, n := range y.nodes {
+		at, err := url.Parse(n.server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.URL, hosts[name] = "http://store-"+name+".of-the-hub.invalid:"+at.Port(), at.Hostname()
+	}
+	y.asked()
+	if w := y.query(); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a query without hosts: %d %s", w.Code, w.Body)
+	}
+	for name, n := range y.nodes {
+		n.Host = hosts[name]
+	}
+	y.asked()
+	if w := y.write(); w.Code != http.StatusOK || w.Body.String() != "a" {
+		t.Errorf("a write: %d %s", w.Code, w.Body)
+	}
+	if w := y.query(); w.Code != http.StatusOK {
+		t.Errorf("a query: %d %s", w.Code, w.Body)
+	}
 }
 
 // Writes go to the leader. Reads go in turn to the nodes that lag least. All bytes pass unchanged.
