@@ -149,6 +149,30 @@ func TestLegend(t *testing.T) {
 	}
 }
 
+// A legend that shows a label which goes is in the notes, since Grafana would show nothing in its place.
+func TestLegendOfARemovedLabel(t *testing.T) {
+	for want, drop := range map[string][]string{
+		"the legend shows the label instance, which series do not have here": {"job", "instance"},
+		"--drop-label instance removes it":                                   nil,
+	} {
+		_, why := one(t, dashboard.Options{From: "statsd_exporter", DropLabels: drop}, `hits`, "{{code}} at {{ instance }}")
+		if len(why) != 1 || !strings.Contains(why[0], want) {
+			t.Errorf("without %q: got the notes %q, want %q", drop, why, want)
+		}
+	}
+}
+
+// Queries of VictoriaMetrics are converted, too. What only it knows is in the notes.
+func TestVictoriaMetrics(t *testing.T) {
+	const text = `{"panels":[{"title":"P","type":"timeseries","datasource":{"type":"victoriametrics-metrics-datasource",` +
+		`"uid":"v"},"targets":[{"refId":"A","expr":"rate(hits[1m])"},{"refId":"B","expr":"rate(hits[5i])"}]}]}`
+	c, err := dashboard.Convert([]byte(text), dashboard.Options{From: "statsd_exporter", SummaryAge: "10m"})
+	if err != nil || c.Changed() != 1 || len(c.Queries) != 2 || len(c.Notes) != 1 ||
+		!strings.Contains(c.Notes[0].Why, "is not PromQL") {
+		t.Errorf("%+v: %v", c, err)
+	}
+}
+
 // What cannot be converted stays as it is, and the note says why.
 func TestNotes(t *testing.T) {
 	for _, c := range []struct {

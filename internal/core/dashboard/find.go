@@ -120,7 +120,12 @@ func (f *finder) typeOf(source *value, outer string) string {
 // others have queries of metrics in another language.
 var others = []string{"graphite", "influxdb", "opentsdb", "grafana-datadog-datasource"}
 
-func isPrometheus(source string) bool { return source == "" || strings.Contains(source, "prometheus") }
+// isPrometheus reports whether the queries of a data source are PromQL, or nearly: what VictoriaMetrics alone knows is
+// noted when it is parsed.
+func isPrometheus(source string) bool {
+	return source == "" || strings.Contains(source, "prometheus") || source == "victoriametrics-datasource" ||
+		source == "victoriametrics-metrics-datasource"
+}
 
 // take takes the queries that stand directly in an object.
 func (f *finder) take(v *value, in context) {

@@ -36,6 +36,21 @@ func (r *rewriter) scraped(label string) {
 	}
 }
 
+// shown finds the labels in a legend.
+var shown = regexp.MustCompile(`{{\s*(\w+)\s*}}`)
+
+// legend notes the labels that a legend shows, and that series do not have here: Grafana would show nothing in their
+// place.
+func (r *rewriter) legend() {
+	for _, found := range shown.FindAllStringSubmatch(r.in.legend, -1) {
+		if label := found[1]; slices.Contains(r.DropLabels, label) {
+			r.note("the legend shows the label %s, which series do not have here", label)
+		} else {
+			r.scraped(label)
+		}
+	}
+}
+
 // groups marks the labels to take out of what a node groups or joins by.
 func (r *rewriter) groups(node parser.Node) {
 	var labels []string

@@ -57,6 +57,7 @@ func (c *converter) expression(q *query, source string) (string, []string) {
 		}
 		return nil
 	})
+	r.legend()
 	r.ungroup()
 	text := r.apply()
 	if _, err := mask(text); err != nil {
