@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/imports"
@@ -77,5 +79,28 @@ func TestAFetchEndsWithItsImport(t *testing.T) {
 	}
 	if err := h.fill(t.Context(), "a", b, t.TempDir()); !errors.Is(err, full) {
 		t.Errorf("on a full disk: %v", err)
+	}
+}
+
+// A snapshot that lacks an imported block fails: a server that is restored from it could get the block from no node.
+func TestASnapshotHasTheImportedBlocks(t *testing.T) {
+	h, b := offered(t, "good")
+	dir := t.TempDir()
+	if err := hasImports(dir, []imports.Block{b}); err != nil {
+		t.Errorf("a block that is being imported: %v", err)
+	}
+	shown := &entry.Import{Step: entry.ImportShown, Tenant: "acme", Block: b.Block, Stored: b.Stored}
+	if err := h.log.Imports().Fold(shown); err != nil {
+		t.Fatal(err)
+	}
+	all := h.log.Imports().Of("acme")
+	if err := hasImports(dir, all); err == nil || !strings.Contains(err.Error(), "ask another node") {
+		t.Errorf("a copy without the block: %v", err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "acme", "history", ulid.ULID(b.Stored).String()), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := hasImports(dir, all); err != nil {
+		t.Errorf("a copy with the block: %v", err)
 	}
 }

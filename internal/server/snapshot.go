@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/freshet-io/freshet/internal/adapter/cataloguefile"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
@@ -22,6 +24,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/rulestates"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/imports"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/role/group"
@@ -144,7 +147,24 @@ func (s *snapshots) fillFromGroup(
 		return 0, err
 	}
 	told(answer.SnapshotStep{File: answer.GroupPath})
-	return entry, nil
+	all, _ := s.group.Imports().All()
+	return entry, hasImports(filepath.Join(dir, "tsdb"), all)
+}
+
+// hasImports returns an error if copied stores lack an imported block that queries should see: this node does not have
+// it yet, or it was shown while the stores were copied. A server that is restored from such a copy could get the block
+// from no node.
+func hasImports(dir string, all []imports.Block) error {
+	for _, b := range all {
+		if !b.Shown {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(dir, b.Tenant, tsdb.History, ulid.ULID(b.Stored).String())); err != nil {
+			return fmt.Errorf("the snapshot lacks block %s, which was imported into tenant %s: this node may not have it "+
+				"yet; try again, or ask another node: %w", ulid.ULID(b.Block), b.Tenant, err)
+		}
+	}
+	return nil
 }
 
 // copyStores copies what the entries of a group's log are stored in.
