@@ -113,6 +113,20 @@ func (p *Pool[T]) offer(first int, item T) bool {
 	return false
 }
 
+// Take takes an item out of the queue, in place of a worker, if one waits.
+func (p *Pool[T]) Take() (item T, ok bool) {
+	for i := range p.queues {
+		select {
+		case item, ok = <-p.queues[i].items:
+			if ok {
+				return item, true
+			}
+		default:
+		}
+	}
+	return item, false
+}
+
 // Len returns how many items wait for a worker.
 func (p *Pool[T]) Len() (n int) {
 	for i := range p.queues {

@@ -293,6 +293,34 @@ func TestPushAllocatesNothing(t *testing.T) {
 	}
 }
 
+// What waits for a worker can be taken, and is then not done. Items in the hands of workers cannot, and those of a pool
+// that has ended cannot either.
+func TestTake(t *testing.T) {
+	small(t, func(t *testing.T, o Options) {
+		g := newGate()
+		p := New(o, g.work)
+		stop := run(t, p)
+		for range o.Workers {
+			synctest.Wait()
+			p.Push(-1)
+		}
+		synctest.Wait()
+		pushUntilRefused(p)
+		taken := map[int]bool{}
+		for item, ok := p.Take(); ok; item, ok = p.Take() {
+			taken[item] = true
+		}
+		if len(taken) != o.Queue || taken[-1] || p.Len() != 0 {
+			t.Errorf("took %v, want %d different ones; %d wait, want 0", taken, o.Queue, p.Len())
+		}
+		close(g.open)
+		stop()
+		if item, ok := p.Take(); ok || g.ended.Load() != int64(o.Workers) {
+			t.Errorf("took %v, %t; %d were done, want %d", item, ok, g.ended.Load(), o.Workers)
+		}
+	})
+}
+
 func TestNewRefuses(t *testing.T) {
 	for _, o := range []Options{{Workers: 0, Queue: 1}, {Workers: 1, Queue: 0}, {Workers: -1, Queue: -1}} {
 		func() {

@@ -165,13 +165,16 @@ func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 		g.metrics.full.Inc()
 		g.free(p)
 		return ErrFull
+	case queued:
+		g.useLanes() // a lane may have become free just before the push was queued
 	}
 	return g.wait(ctx, p)
 }
 
 // Places that a push gets when it enters.
 const (
-	waits = iota
+	waits  = iota // for the goroutine that writes for its tenant
+	queued        // for a worker
 	leads
 	refused
 )
@@ -194,7 +197,7 @@ func (g *Ingester) enter(p *push) (place int) {
 	default:
 	}
 	if g.pool.Push(p) {
-		return waits
+		return queued
 	}
 	return refused
 }
@@ -244,8 +247,43 @@ func (g *Ingester) lead(p *push) error {
 	return err
 }
 
-// passOn ends the lead of a push. The lane goes to the next push of the tenant, or else it is free.
+// passOn ends the lead of a push. The lane goes to the next push of the tenant, or to a push that waits for a worker,
+// or else it is free.
 func (g *Ingester) passOn(t *tenant) {
+	if t.leadNext(g) || g.leadAnyQueued() {
+		return
+	}
+	g.lanes <- struct{}{}
+	g.useLanes() // a push may have been queued just before the lane was free
+}
+
+// useLanes gives free lanes to pushes that wait for a worker. It must follow each step after which there may be both: a
+// lane that became free, and a push that was queued.
+func (g *Ingester) useLanes() {
+	for g.pool.Len() > 0 {
+		select {
+		case <-g.lanes:
+		default:
+			return
+		}
+		if !g.leadAnyQueued() {
+			g.lanes <- struct{}{}
+		}
+	}
+}
+
+// leadAnyQueued makes one push out of the pool's queue lead. It reports false if none can.
+func (g *Ingester) leadAnyQueued() bool {
+	for p, ok := g.pool.Take(); ok; p, ok = g.pool.Take() {
+		if g.leadQueued(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// leadNext makes the next push of the tenant lead. If none waits, no goroutine writes for the tenant any more.
+func (t *tenant) leadNext(g *Ingester) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.next) > 0 {
@@ -253,12 +291,30 @@ func (g *Ingester) passOn(t *tenant) {
 		t.next = slices.Delete(t.next, 0, 1)
 		if p.fate.CompareAndSwap(waiting, taken) {
 			p.done <- errYours
-			return
+			return true
 		}
 		g.free(p)
 	}
 	t.writing = false
-	g.lanes <- struct{}{}
+	return false
+}
+
+// leadQueued makes a push out of the pool's queue lead, unless another goroutine already writes for its tenant.
+func (g *Ingester) leadQueued(p *push) bool {
+	t := p.tenant
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.writing && p.fate.Load() != givenUp {
+		t.next = append(t.next, p)
+		return false
+	}
+	if t.writing || !p.fate.CompareAndSwap(waiting, taken) {
+		g.free(p)
+		return false
+	}
+	t.writing = true
+	p.done <- errYours
+	return true
 }
 
 // endProcess ends the process after a panic, as a panic of a worker does. net/http would end only the request, and

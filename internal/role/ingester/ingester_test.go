@@ -180,6 +180,44 @@ func TestAPushIsWrittenInItsOwnGoroutine(t *testing.T) {
 	})
 }
 
+// A push that found no lane is written in the next lane that is free, even if all workers hang in other stores.
+func TestAFreeLaneTakesAPushThatWaitsForAWorker(t *testing.T) {
+	run(t, settings.Ingester{Queue: 100, Workers: 2}, func(g *Ingester, s *store) { // half of them are lanes
+		led := pushAll(g, "a", 1)
+		hangs := pushAll(g, "stuck", 1)
+		queued := pushAll(g, "b", 1)
+		begun := time.Now()
+		wait(led, 1)
+		if errs := wait(queued, 1); failed(errs) > 0 || time.Since(begun) != 2*time.Second {
+			t.Errorf("the push got %v after %v, want no error after 2s", errs, time.Since(begun))
+		}
+		close(s.stuck)
+		if errs := wait(hangs, 1); failed(errs) > 0 || len(g.lanes) != 1 {
+			t.Errorf("%v; %d lanes are free, want 1", errs, len(g.lanes))
+		}
+	})
+}
+
+// A push may be queued at the very moment at which a lane becomes free. Then either side gives it the lane.
+func TestAPushIsQueuedWhileALaneBecomesFree(t *testing.T) {
+	run(t, settings.Ingester{Queue: 100, Workers: 2}, func(g *Ingester, s *store) {
+		<-g.lanes
+		hangs := pushAll(g, "stuck", 1) // in the only worker
+		queued := pushAll(g, "b", 2)
+		begun := time.Now()
+		g.lanes <- struct{}{}
+		g.useLanes()
+		if errs := wait(queued, 2); failed(errs) > 0 || time.Since(begun) > 2*time.Second {
+			t.Errorf("the pushes got %v after %v, want no error within 2s", errs, time.Since(begun))
+		}
+		g.useLanes() // with nothing to lead
+		close(s.stuck)
+		if errs := wait(hangs, 1); failed(errs) > 0 || len(g.lanes) != 1 {
+			t.Errorf("%v; %d lanes are free, want 1", errs, len(g.lanes))
+		}
+	})
+}
+
 // Run returns when all accepted pushes are written, also those that their own goroutines write.
 func TestTheEndWaitsForPushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
