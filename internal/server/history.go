@@ -29,6 +29,9 @@ const (
 
 	// importStall is how long an import may wait for the next bytes of a block.
 	importStall = time.Minute
+
+	// maxPadding bounds the bytes behind an archive: some programs fill up a record of tar.
+	maxPadding = 1 << 20
 )
 
 // history imports blocks, for freshet import.
@@ -137,8 +140,12 @@ func (h *history) put(w http.ResponseWriter, r *http.Request, name string) (any,
 	if err := h.hasRoom(bytes); err != nil {
 		return nil, err
 	}
+	body := patient{r.Context(), http.NewResponseController(w), r.Body}
 	done, err := h.take(r.Context(), name, id, func(dir string) error {
-		return blocks.Unpack(patient{r.Context(), http.NewResponseController(w), r.Body}, dir, bytes)
+		if err := blocks.Unpack(body, dir, bytes); err != nil {
+			return err
+		}
+		return body.ends()
 	})
 	switch {
 	case errors.Is(err, tsdb.ErrImported), errors.Is(err, tsdb.ErrImporting):
@@ -216,7 +223,23 @@ func (p patient) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	_ = p.control.SetReadDeadline(time.Now().Add(importStall)) // fails only on connections without deadlines
-	return p.body.Read(b)
+	n, err := p.body.Read(b)
+	if errors.Is(err, io.EOF) { // from now on, net/http reads to notice that the client leaves
+		_ = p.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// ends reads the rest of the body, which may only pad the archive. Before its end, net/http does not notice that the
+// client leaves, and the import would go on and hold up all others.
+func (p patient) ends() error {
+	switch n, err := io.Copy(io.Discard, io.LimitReader(p, maxPadding+1)); {
+	case err != nil:
+		return fmt.Errorf("read the end of the archive with the block: %w", err)
+	case n > maxPadding:
+		return errors.New("the request has more than the archive with the block; send the archive alone")
+	}
+	return nil
 }
 
 // newHistory must be called after the server has opened the stores.

@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,6 +20,7 @@ import (
 	prom "github.com/prometheus/prometheus/tsdb"
 
 	"github.com/freshet-io/freshet/internal/adapter/blocks"
+	"github.com/freshet-io/freshet/internal/answer"
 )
 
 // aBlock returns a block with one sample of a metric, as an archive, and the size of its files.
@@ -106,6 +109,73 @@ self: {metrics: false}
 	resp, text := s.answer(t, "PUT", historyPath(id.String(), "c", bytes), "", archive, false)
 	if resp.StatusCode != http.StatusConflict || !strings.Contains(text, "store.max_tenants") {
 		t.Errorf("the third tenant of two: %s %s", resp.Status, text)
+	}
+}
+
+// takesUntilLeft is a cluster in which no other node gets the block: an import ends only when its client leaves.
+type takesUntilLeft struct {
+	clusterImports
+	dir          string
+	filled, left chan struct{}
+	stop         chan struct{}
+}
+
+func (c takesUntilLeft) take(ctx context.Context, _ string, _ ulid.ULID, fill func(dir string) error) (
+	done answer.HistoryBlock, err error,
+) {
+	if err := fill(c.dir); err != nil {
+		return done, err
+	}
+	close(c.filled)
+	select {
+	case <-ctx.Done():
+		close(c.left)
+	case <-c.stop:
+	}
+	return done, ctx.Err()
+}
+
+// An import that waits for other nodes ends when its client leaves, also if the end of the body came later than the
+// archive. Otherwise it would hold up all other imports.
+func TestAnImportEndsWithItsClient(t *testing.T) {
+	_, archive, bytes := aBlock(t, "imported")
+	filled, left, stop := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	c := takesUntilLeft{dir: t.TempDir(), filled: filled, left: left, stop: stop}
+	h := &history{tenant: "default", dataDir: t.TempDir(), ready: func() error { return nil }, cluster: c}
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /{block}", h.serve(h.put))
+	web := httptest.NewServer(mux)
+	defer web.Close()
+	defer close(stop)
+	conn, err := net.Dial("tcp", web.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = fmt.Fprintf(conn, "PUT /%s?bytes=%d HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n",
+		ulid.ULID{1}, bytes, len(archive), archive)
+	select { // a server that does not read to the end of the body has the block in about a millisecond
+	case <-filled:
+	case <-time.After(100 * time.Millisecond):
+	}
+	if err == nil {
+		_, err = fmt.Fprint(conn, "0\r\n\r\n")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, filled, "the server has no block")
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, left, "the import goes on without its client")
+}
+
+func await(t *testing.T, happens <-chan struct{}, otherwise string) {
+	t.Helper()
+	select {
+	case <-happens:
+	case <-time.After(30 * time.Second):
+		t.Fatal(otherwise)
 	}
 }
 
