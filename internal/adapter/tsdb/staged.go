@@ -47,7 +47,10 @@ func (s *Stores) Show(ctx context.Context, tenant string, id ulid.ULID) error {
 	if err != nil {
 		return err
 	}
-	return s.putBlock(ctx, st, s.stagedBlock(tenant, id), s.shownBlock(tenant, id))
+	whole := s.shownBlock(tenant, id)
+	s.showing.Store(whole, nil)
+	defer s.showing.Delete(whole)
+	return s.putBlock(ctx, st, s.stagedBlock(tenant, id), whole)
 }
 
 func (s *Stores) stagedBlock(tenant string, id ulid.ULID) string {
@@ -58,9 +61,17 @@ func (s *Stores) shownBlock(tenant string, id ulid.ULID) string {
 	return filepath.Join(s.dir, tenant, History, id.String())
 }
 
-// Imported reports whether queries see an imported block, and whether it is staged.
+// Imported reports whether queries see an imported block, and whether it is staged. A block that has its place is
+// staged until the database has read it.
 func (s *Stores) Imported(tenant string, id ulid.ULID) (shown, staged bool) {
-	return isDir(s.shownBlock(tenant, id)), isDir(s.stagedBlock(tenant, id))
+	whole := s.shownBlock(tenant, id)
+	// Show may move the block meanwhile: in this order, the block is seen at one of its places.
+	staged = isDir(s.stagedBlock(tenant, id))
+	shown = isDir(whole)
+	if _, moves := s.showing.Load(whole); moves {
+		return false, true
+	}
+	return shown, staged && !shown
 }
 
 func isDir(path string) bool {

@@ -42,6 +42,33 @@ func TestAStagedBlock(t *testing.T) {
 	}
 }
 
+// A block is shown only once queries see it, and not while it is moved and synced: until then, answers over its times
+// must have a warning, and the import must not be acknowledged.
+func TestABlockIsStagedUntilQueriesSeeIt(t *testing.T) {
+	w := newWorld(t)
+	w.imports("a@10=1")
+	dir, was := w.block("b@10=2")
+	id := ulid.Make()
+	if _, err := w.stores.Stage(t.Context(), tenant.Default, id, was, copies(dir)); err != nil {
+		t.Fatal(err)
+	}
+	sync, syncs := w.stores.fsync, 0
+	w.stores.fsync = func(path string) error {
+		syncs++
+		shown, staged := w.stores.Imported(tenant.Default, id)
+		if got := w.history(); got != "a@10=1" || shown || !staged {
+			t.Errorf("sync of %s: the history is %q; shown: %v, staged: %v", path, got, shown, staged)
+		}
+		return sync(path)
+	}
+	if err := w.stores.Show(t.Context(), tenant.Default, id); err != nil || syncs == 0 {
+		t.Fatalf("%d syncs, %v", syncs, err)
+	}
+	if shown, staged := w.stores.Imported(tenant.Default, id); !shown || staged {
+		t.Errorf("shown: %v, staged: %v", shown, staged)
+	}
+}
+
 // Another node gets the files that the hashes are of, while the block is staged and when it is shown.
 func TestFilesOfAStagedBlock(t *testing.T) {
 	w := newWorld(t)

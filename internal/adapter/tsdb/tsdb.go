@@ -40,6 +40,7 @@ type Stores struct {
 	noted    noted
 	heads    heads
 	turns    turns
+	showing  sync.Map // directories of the blocks that Show is moving, by path
 
 	sparePages atomic.Int64 // see rawPasts
 
