@@ -1,6 +1,7 @@
 package promapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,6 +130,9 @@ func (a *api) countSeries(ctx context.Context, key cardinalityKey) (view *top.Vi
 		view.Short = fmt.Sprintf("there was no time for more series than these in %v", cardinalityTime)
 	case set.Err() != nil:
 		return nil, set.Err()
+	}
+	for _, why := range set.Warnings() { // a store is broken, or lacks samples
+		view.Short = cmp.Or(view.Short, why.Error())
 	}
 	return view, nil
 }

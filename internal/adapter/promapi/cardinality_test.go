@@ -3,6 +3,7 @@ package promapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/annotations"
 
 	"github.com/freshet-io/freshet/internal/core/top"
 )
@@ -72,3 +74,21 @@ func TestCardinalityIsShort(t *testing.T) {
 		}
 	})
 }
+
+// If a store cannot be read, the counts are too low, and the answer says so.
+func TestCardinalityOfABrokenStore(t *testing.T) {
+	s := newServer(selects(func(ctx context.Context) storage.SeriesSet {
+		return warns{fakeSeries(2, 0)(ctx), errors.New("store raw cannot be opened")}
+	}))
+	if got := s.cardinality(t, ""); got.Series != 2 || got.Short != "store raw cannot be opened" {
+		t.Errorf("got %+v, want 2 series and the warning", got)
+	}
+}
+
+// warns is a set with a warning.
+type warns struct {
+	storage.SeriesSet
+	why error
+}
+
+func (w warns) Warnings() annotations.Annotations { return annotations.New().Add(w.why) }
