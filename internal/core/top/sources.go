@@ -64,8 +64,8 @@ func (s *Sources) Sent(second int64, r Requester, samples int, newest int64) {
 	}
 	of.sent.add(second, 1)
 	of.samples.add(second, uint64(samples))
-	if samples > 0 {
-		of.newest = max(of.newest, newest)
+	if samples > 0 { // a sample from the future, which stores refuse, must not hide for good how late the others are
+		of.newest = max(of.newest, min(newest, second*1000+999))
 	}
 }
 

@@ -39,6 +39,17 @@ func TestSources(t *testing.T) {
 	}
 }
 
+// A single sample from the future does not hide that all others are late.
+func TestASampleFromTheFuture(t *testing.T) {
+	s := NewSources()
+	r := requester("a", "10.0.0.1:9", "Prometheus/3")
+	s.Sent(1000, r, 1, 4_000_000_000_000)
+	s.Sent(5000, r, 1, 100_000)
+	if got := s.Of("a", 5000)[0].Newest; got != 1_000_999 {
+		t.Errorf("the newest sample has the time %d, want that of the request which brought it", got)
+	}
+}
+
 // After a pause the history has zeros. A clock that is set back changes nothing that is older than the history.
 func TestHistoryAfterAPause(t *testing.T) {
 	var h history
