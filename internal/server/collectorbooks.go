@@ -114,10 +114,12 @@ func (c *toldClaim) received() received {
 	return r
 }
 
-// rate returns how many samples of a tenant the collector receives a second; 0 until it told its books twice.
+// rate returns how many samples of a tenant the collector receives a second; 0 until it told the books of the tenant
+// twice. A collector of many tenants tells only those with most samples, and which these are changes.
 func (c *toldClaim) rate(tenant string) float64 {
-	now, base := c.Tenants[tenant].Samples.Received, c.base.samples[tenant]
-	if c.base.at.IsZero() || !c.at.After(c.base.at) || now < base || c.Final {
+	now := c.Tenants[tenant].Samples.Received
+	base, told := c.base.samples[tenant]
+	if !told || !c.at.After(c.base.at) || now < base || c.Final {
 		return 0
 	}
 	return float64(now-base) / c.at.Sub(c.base.at).Seconds()

@@ -131,3 +131,25 @@ func TestRateOfACollector(t *testing.T) {
 		}
 	})
 }
+
+// A collector of many tenants tells the books of some of them each time. If a tenant comes back among these, its rate is
+// not everything that it ever sent.
+func TestRateOfATenantThatWasNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b collectorBooks
+		for second := range uint64(100) {
+			time.Sleep(time.Second)
+			received := ledger.Tenant{Samples: ledger.Samples{Received: 1_000_000 + 50*second}}
+			tenants := map[string]ledger.Tenant{"a": received}
+			if second%20 > 10 {
+				tenants["default"] = received
+			}
+			b.note("web", &ledger.Claim{Producer: 7, Started: 1, Tenants: tenants}, nil)
+			for _, got := range b.senders("default") {
+				if got.Samples > 50 {
+					t.Fatalf("in second %d the rate is %v, want 50, or 0 while it is not known", second, got.Samples)
+				}
+			}
+		}
+	})
+}
