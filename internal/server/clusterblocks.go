@@ -87,28 +87,37 @@ func (h *clusterHistory) register(registry prometheus.Registerer) {
 }
 
 // missing returns the blocks that queries should see, and that are not here.
-func (h *clusterHistory) missing() (all []imports.Block) {
+func (h *clusterHistory) missing() []imports.Block {
+	return h.missingOf(func(imports.Block) bool { return true })
+}
+
+// missingOf does what missing says for the blocks that are wanted. It looks at the disk only for these.
+func (h *clusterHistory) missingOf(wanted func(imports.Block) bool) (all []imports.Block) {
 	if h.whole.Load() == h.log.Imports().Folds() {
 		return nil
 	}
 	every, _ := h.log.Imports().All()
 	for _, b := range every {
-		if shown, _ := h.stores.Imported(b.Tenant, b.Stored); b.Shown && !shown {
+		if !b.Shown || !wanted(b) {
+			continue
+		}
+		if shown, _ := h.stores.Imported(b.Tenant, b.Stored); !shown {
 			all = append(all, b)
 		}
 	}
 	return all
 }
 
-// lacking is querier.Queryable.Lacking.
+// lacking is querier.Queryable.Lacking. Each select calls it, and other tenants may have many blocks.
 func (h *clusterHistory) lacking(tenant string, mint, maxt int64) error {
-	for _, b := range h.missing() {
-		if b.Tenant == tenant && b.MinTime <= maxt && b.MaxTime > mint {
-			return fmt.Errorf("imported samples of block %s are missing, until this node has got it from another one",
-				ulid.ULID(b.Block))
-		}
+	all := h.missingOf(func(b imports.Block) bool {
+		return b.Tenant == tenant && b.MinTime <= maxt && b.MaxTime > mint
+	})
+	if len(all) == 0 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("imported samples of block %s are missing, until this node has got it from another one",
+		ulid.ULID(all[0].Block))
 }
 
 // States of a block on a node. Any other state says why the node lacks the block.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/freshet-io/freshet/internal/adapter/peer"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/imports"
 )
@@ -79,6 +81,29 @@ func TestAFetchEndsWithItsImport(t *testing.T) {
 	}
 	if err := h.fill(t.Context(), "a", b, t.TempDir()); !errors.Is(err, full) {
 		t.Errorf("on a full disk: %v", err)
+	}
+}
+
+// A query looks at the disk only for blocks that it should see: a select of another tenant or time costs no more if a
+// tenant has many blocks and one of them is being imported.
+func TestAQueryLooksOnlyForItsOwnBlocks(t *testing.T) {
+	h, b := offered(t, "good") // without stores: a look at the disk would panic
+	h.whole.Store(math.MaxUint64)
+	if err := h.lacking("acme", 0, 10); err != nil {
+		t.Errorf("a block that is being imported: %v", err)
+	}
+	shown := &entry.Import{Step: entry.ImportShown, Tenant: "acme", Block: b.Block, Stored: b.Stored}
+	if err := h.log.Imports().Fold(shown); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []error{h.lacking("other", 0, 10), h.lacking("acme", 1, 10)} {
+		if other != nil {
+			t.Errorf("another tenant or time: %v", other)
+		}
+	}
+	h.stores = new(tsdb.Stores)
+	if err := h.lacking("acme", 0, 10); err == nil {
+		t.Error("a block that is not here is not missed")
 	}
 }
 
