@@ -28,7 +28,8 @@ type page struct {
 var markdown = goldmark.New(
 	goldmark.WithExtensions(extension.GFM),
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
-	goldmark.WithRendererOptions(html.WithUnsafe()),
+	// The site's Content-Security-Policy allows no style of an element, so the alignment of a column is an attribute.
+	goldmark.WithRendererOptions(html.WithUnsafe(), extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)),
 )
 
 func parse(path string, source []byte) (*page, error) {

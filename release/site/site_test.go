@@ -63,6 +63,9 @@ func TestLinksOfTheSite(t *testing.T) {
 		if !strings.HasSuffix(name, ".html") {
 			continue
 		}
+		if strings.Contains(text, ` style="`) {
+			t.Errorf("%s has a style that its Content-Security-Policy forbids", name)
+		}
 		if found := loaded.FindString(text); found != "" {
 			t.Errorf("%s loads %s", name, found)
 		}
