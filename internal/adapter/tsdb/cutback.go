@@ -276,21 +276,34 @@ func (c compactor) Plan(dir string) ([]string, error) {
 func (c compactor) Write(
 	dest string, head tsdb.BlockReader, mint, maxt int64, base *tsdb.BlockMeta,
 ) ([]ulid.ULID, error) {
-	if c.store.ends.kept && dest == c.store.dir { // otherwise the block is for a snapshot
-		head = savesEnds{head, c.store}
+	var turn turn // none for a snapshot, which should not wait, nor hold up heads
+	if dest == c.store.dir {
+		turn = c.store.turns.heads
+		if c.store.ends.kept {
+			head = savesEnds{head, c.store}
+		}
 	}
-	return c.guard(func() ([]ulid.ULID, error) { return c.Compactor.Write(dest, head, mint, maxt, base) })
+	return c.guard(turn, func() ([]ulid.ULID, error) { return c.Compactor.Write(dest, head, mint, maxt, base) })
 }
 
 // Compact merges blocks into one.
 func (c compactor) Compact(dest string, dirs []string, open []*tsdb.Block) ([]ulid.ULID, error) {
-	return c.guard(func() ([]ulid.ULID, error) { return c.Compactor.Compact(dest, dirs, open) })
+	return c.guard(c.store.turns.merges, func() ([]ulid.ULID, error) { return c.Compactor.Compact(dest, dirs, open) })
 }
 
-// guard calls `compact` in a goroutine of tsdb, in the store's turn. If the disk cannot read a part of a file, the
-// compaction fails, and all files are read, to find which one it is.
-func (c compactor) guard(compact func() ([]ulid.ULID, error)) (blocks []ulid.ULID, err error) {
-	giveBack, err := c.store.turns.take(c.ctx)
+// guard calls `compact` in a goroutine of tsdb, in its turn. If the disk cannot read a part of a file, the compaction
+// fails, and all files are read, to find which one it is.
+func (c compactor) guard(turn turn, compact func() ([]ulid.ULID, error)) ([]ulid.ULID, error) {
+	blocks, err := c.inTurn(turn, compact)
+	if _, unreadable := errors.AsType[*pagefault.Error](err); unreadable {
+		c.store.check(func(int64) error { return nil }) // outside of the turn, since it may read terabytes
+	}
+	return blocks, err
+}
+
+// inTurn waits for its turn, and gives it back.
+func (c compactor) inTurn(turn turn, compact func() ([]ulid.ULID, error)) (blocks []ulid.ULID, err error) {
+	giveBack, err := turn.take(c.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -299,9 +312,6 @@ func (c compactor) guard(compact func() ([]ulid.ULID, error)) (blocks []ulid.ULI
 		blocks, err = compact()
 		return err
 	})
-	if _, unreadable := errors.AsType[*pagefault.Error](err); unreadable {
-		c.store.check(func(int64) error { return nil })
-	}
 	return blocks, err
 }
 

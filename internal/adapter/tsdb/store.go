@@ -285,7 +285,7 @@ func probe(dir string) error {
 
 // watchedLogger returns the logger of the store's database: see syncErrors.
 func (s *store) watchedLogger() *slog.Logger {
-	handler := s.logger.Handler()
+	var handler slog.Handler = closings{s.logger.Handler()}
 	if s.kind == History {
 		handler = mayOverlap{handler}
 	}
