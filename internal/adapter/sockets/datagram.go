@@ -46,7 +46,7 @@ type datagrams struct {
 	groRefused error      // why coalesced is nil although Config.GRO is set
 
 	timed   func(Timing)
-	batches uint   // how many batches were received
+	batches uint   // how many batches had datagrams
 	timing  Timing // timing of the last batch, if that was timed
 	isTimed bool
 
@@ -175,11 +175,12 @@ func (d *datagrams) receive() {
 	d.senders.prepare(&d.msgs)
 	d.coalesced.prepare(&d.msgs)
 	var begun time.Time
-	d.batches++
-	if d.isTimed = d.timed != nil && d.batches%TimedEvery == 1; d.isTimed {
+	if d.isTimed = d.timed != nil && d.batches%TimedEvery == 0; d.isTimed {
 		begun = time.Now()
 	}
-	d.n, d.errno = d.socket.receive(&d.msgs)
+	if d.n, d.errno = d.socket.receive(&d.msgs); d.n > 0 {
+		d.batches++ // of datagrams that come one by one, each second read finds none
+	}
 	fault.Read()
 	if d.isTimed {
 		d.timing.Reading = time.Since(begun)

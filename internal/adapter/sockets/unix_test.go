@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -162,5 +163,23 @@ func TestUnixgramQueueWarning(t *testing.T) {
 		"socket and its queue"
 	if w := queueWarning("/run/s", "10\n"); len(w) != 1 || w[0] != want {
 		t.Errorf("warnings %q, want %q", w, want)
+	}
+}
+
+// Of datagrams that come one by one, one in TimedEvery is timed. Between two of them, the reader finds the socket
+// empty once.
+func TestDatagramsThatComeOneByOneAreTimed(t *testing.T) {
+	var timed atomic.Int64
+	l := listen(t, Config{Network: "unixgram", Address: testAddress(t, "unixgram"), Timed: func(Timing) { timed.Add(1) }})
+	r := newRecorder()
+	stop := run(t, l, r)
+	c := dial(t, l)
+	for i := range 3 * TimedEvery {
+		write(t, c, []byte("a:1|c"))
+		r.wait(t, "the packet that was sent", func() bool { return r.count() > i })
+	}
+	stop()
+	if n := timed.Load(); n != 3 {
+		t.Errorf("%d batches of %d were timed, want 3", n, 3*TimedEvery)
 	}
 }
