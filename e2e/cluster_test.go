@@ -293,9 +293,7 @@ func (w *writer) run() {
 			default:
 			}
 			name := w.nodes[node%len(w.nodes)]
-			begun := time.Now()
 			status, text, _, err := w.c.node(name).writeWithin(senderWaits, remoteWriteV2, body)
-			took := time.Since(begun)
 			if err == nil && status/100 == 2 {
 				w.note(func() {
 					w.acked[at] = value
@@ -312,7 +310,7 @@ func (w *writer) run() {
 			}
 			node++
 			w.note(func() {
-				if status/100 == 5 && !w.c.excuses(name, took) {
+				if status/100 == 5 && !w.c.isParted(name) {
 					w.unavailable = append(w.unavailable, fmt.Sprintf("node %s: %d %s", name, status, text))
 				}
 				if tries >= w.tries {

@@ -212,7 +212,9 @@ func (l *loaded) finish(twoInOrder bool) {
 	report("refused requests", l.refusals)
 	report("queries that missed an acknowledged sample", l.readers.missed)
 	if twoInOrder {
-		report("answers of 5xx", append(l.failures, l.writer.unavailable...))
+		if all := append(l.failures, l.writer.unavailable...); soak || len(all) > fewUnavailable {
+			report("answers of 5xx", all)
+		}
 		report("queries that failed twice", l.failedQueries())
 	}
 	if l.acked == 0 || l.readers.asked == 0 {
@@ -366,10 +368,8 @@ func (r *remote) note(s single, at int64, value float64) {
 	r.sent[key][at] = value
 }
 
-const (
-	leaderWait  = 10 * time.Second // how long a node waits for a leader before it answers 503
-	senderWaits = 12 * time.Second // longer than leaderWait, so that a sender sees the 503
-)
+// senderWaits is longer than a node waits for a leader, so that a sender sees the 503.
+const senderWaits = 12 * time.Second
 
 // send sends a request until it is acknowledged. After a failure it sends the request to another node.
 func (r *remote) send(samples []single, more ...string) {
@@ -442,7 +442,7 @@ func (l *loaded) watch(node string) {
 
 // answered notes a node's answer to a request, and reports whether the request is done.
 func (l *loaded) answered(node string, status int, text string, took time.Duration) bool {
-	excused := l.excuses(node, took)
+	parted := l.isParted(node)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch status / 100 {
@@ -452,7 +452,7 @@ func (l *loaded) answered(node string, status int, text string, took time.Durati
 		l.acked++
 		l.took = append(l.took, took)
 	case 5:
-		if !excused {
+		if !parted {
 			l.failures = append(l.failures, fmt.Sprintf("node %s: %d %s", node, status, text))
 		}
 		return false
@@ -462,11 +462,9 @@ func (l *loaded) answered(node string, status int, text string, took time.Durati
 	return true
 }
 
-// excuses reports whether a node may answer 5xx: it is cut off, or the machine of CI was so busy that no leader was
-// elected within leaderWait. See shortGap.
-func (c *trio) excuses(node string, took time.Duration) bool {
-	return c.isParted(node) || !soak && took >= leaderWait
-}
+// fewUnavailable is how many answers of 5xx CI allows of several hundred requests. A node waits 5 s until another one
+// leads in its place, and 10 s for any leader; on the busy machine of CI that may take longer: see shortGap.
+const fewUnavailable = 10
 
 func (l *loaded) failed(tries int, failure string) {
 	l.mu.Lock()
