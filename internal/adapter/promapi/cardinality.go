@@ -41,6 +41,10 @@ func newCardinalities() cardinalities {
 	return cardinalities{semaphore.NewWeighted(1), map[cardinalityKey]keptCardinality{}}
 }
 
+// errCardinalityBusy means that other requests count series.
+var errCardinalityBusy = fmt.Errorf("other requests have counted series for %v, and one counts at a time: try again",
+	cardinalityTime)
+
 // cardinalityKey is what a request asks for. Its times are Unix milliseconds of the day.
 type cardinalityKey struct {
 	tenant, metric, label string
@@ -78,8 +82,8 @@ func (a *api) cardinality(r *http.Request) (any, error) {
 	}
 	key.tenant, _ = tenant.FromContext(r.Context())
 	c := &a.cardinalities
-	if err := c.turn.Acquire(r.Context(), 1); err != nil {
-		return nil, err // the client is gone
+	if err := c.wait(r.Context()); err != nil {
+		return nil, err
 	}
 	defer c.turn.Release(1)
 	if kept, is := c.last[key]; is && a.Now().Sub(kept.at).Abs() < cardinalityAge {
@@ -92,6 +96,17 @@ func (a *api) cardinality(r *http.Request) (any, error) {
 	view.Day = day.Format(time.DateOnly)
 	c.keep(key, keptCardinality{a.Now(), view})
 	return view, nil
+}
+
+// wait waits for the turn of a request, for at most cardinalityTime: a count of another one takes as long.
+func (c *cardinalities) wait(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, cardinalityTime)
+	defer cancel()
+	err := c.turn.Acquire(within, 1)
+	if err != nil && ctx.Err() == nil {
+		return errCardinalityBusy
+	}
+	return err // of a client that is gone
 }
 
 func (c *cardinalities) keep(key cardinalityKey, answer keptCardinality) {

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,6 +72,28 @@ func TestCardinalityIsShort(t *testing.T) {
 		time.Sleep(cardinalityAge)
 		if s.cardinality(t, ""); counted != 2 {
 			t.Errorf("half a minute later: counted %d times, want 2", counted)
+		}
+	})
+}
+
+// A request does not wait for its turn for longer than a count may take.
+func TestCardinalityIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(selects(func(ctx context.Context) storage.SeriesSet {
+			time.Sleep(2 * cardinalityTime) // a store that does not notice that the time is over
+			return fakeSeries(1, 0)(ctx)
+		}), func(_ *Config, o *Options) { o.Now = time.Now })
+		var other sync.WaitGroup
+		defer other.Wait()
+		other.Go(func() { s.ask(httptest.NewRequest(http.MethodGet, prefix+"/status/cardinality", nil)) })
+		synctest.Wait()
+		began := time.Now()
+		w := s.ask(httptest.NewRequest(http.MethodGet, prefix+"/status/cardinality", nil))
+		if e := decode(t, w); w.Code != http.StatusServiceUnavailable || !strings.Contains(e.Error, "one counts at a time") {
+			t.Errorf("status %d: %s", w.Code, e.Error)
+		}
+		if took := time.Since(began); took != cardinalityTime {
+			t.Errorf("waited for %v, want %v", took, cardinalityTime)
 		}
 	})
 }

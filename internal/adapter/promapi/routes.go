@@ -82,6 +82,8 @@ func (a *api) own(f func(*http.Request) (any, error)) http.Handler {
 		data, err := f(r)
 		if _, bad := errors.AsType[parameterError](err); bad {
 			refuse(w, r, http.StatusBadRequest, "bad_data", err)
+		} else if errors.Is(err, errCardinalityBusy) {
+			refuse(w, r, http.StatusServiceUnavailable, "unavailable", err)
 		} else if err != nil {
 			refuse(w, r, http.StatusInternalServerError, "internal", err)
 		} else {
