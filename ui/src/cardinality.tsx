@@ -57,7 +57,8 @@ function Counted(props: { day: string; metric?: string; label?: string; show: (m
   const { data, error } = usePoll(async (s) => (await ask<Answer>('api/v1/status/cardinality', { day, metric, label, limit: '20' }, s)).data, 0, [])
   if (error) return <Problem error={error} />
   if (!data) return <Loading what="Counting…" />
-  if (data.series === 0) return <Empty>No series had samples on {day} (UTC).</Empty>
+  const short = data.short && <p class="hint warn">The counts are too low: {data.short}.</p>
+  if (data.series === 0) return <>{short}<Empty>No series had samples on {day} (UTC).</Empty></>
   const most = Math.max(1, ...(data.metrics ?? data.values ?? []).map((n) => n.series))
   const bar = (n: number, of: number) => (
     <>
@@ -67,7 +68,7 @@ function Counted(props: { day: string; metric?: string; label?: string; show: (m
   )
   return (
     <>
-      {data.short && <p class="hint warn">The counts are too low: {data.short}.</p>}
+      {short}
       {data.labels && !label && (
         <Table
           label="Labels by cost"
