@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/peer"
@@ -121,6 +123,12 @@ func (s *server) copyWhole(ctx context.Context, dir string) ([]filler.File, erro
 func (s *server) canGive() error {
 	if !s.nodeReady() {
 		return fmt.Errorf("node %s is not ready itself, so it gives no data to another node", s.config.Cluster.Node)
+	}
+	if h := s.clusterHistory; h != nil {
+		if lacks := h.missing(); len(lacks) > 0 { // the other node may have them, and would lose them
+			return fmt.Errorf("node %s gives no data to another node until it has all imported blocks: it lacks %d, such as "+
+				"block %s of tenant %s", s.config.Cluster.Node, len(lacks), ulid.ULID(lacks[0].Block), lacks[0].Tenant)
+		}
 	}
 	return nil
 }

@@ -4,14 +4,19 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/oklog/ulid/v2"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/replica/entrylog"
 	"github.com/freshet-io/freshet/internal/role/filler"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -94,5 +99,31 @@ func TestANodeWithADamagedLogIsNotFilledAgain(t *testing.T) {
 	}
 	if h, err := s.readHealing(); h == nil || err != nil {
 		t.Errorf("the next start does not heal the node: error %v", err)
+	}
+}
+
+// A node that is filled loses what it has. Imported blocks that it had would be gone if the other node lacked them.
+func TestANodeThatLacksAnImportedBlockGivesNoData(t *testing.T) {
+	t.Chdir(t.TempDir())
+	h, b := offered(t, "good")
+	h.stores = new(tsdb.Stores) // in the working directory
+	h.whole.Store(math.MaxUint64)
+	s := &server{config: settings.Default(), clusterHistory: h}
+	s.ready.Store(true)
+	if err := s.canGive(); err != nil {
+		t.Errorf("while a block is being imported: %v", err)
+	}
+	shown := &entry.Import{Step: entry.ImportShown, Tenant: b.Tenant, Block: b.Block, Stored: b.Stored}
+	if err := h.log.Imports().Fold(shown); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.canGive(); err == nil || !strings.Contains(err.Error(), "lacks 1, such as block "+ulid.ULID(b.Block).String()) {
+		t.Errorf("without the block: %v", err)
+	}
+	if err := os.MkdirAll(filepath.Join(b.Tenant, tsdb.History, ulid.ULID(b.Stored).String()), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.canGive(); err != nil {
+		t.Errorf("with the block: %v", err)
 	}
 }
