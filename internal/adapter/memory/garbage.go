@@ -4,6 +4,7 @@ package memory
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -45,7 +46,8 @@ const (
 // of garbage in a large heap. More frequent collections cost little if the heap has few pointers.
 //
 // It looks regularly, and after each collection: the series of a new sender come within a second, and a quarter of
-// their cost were collections of a small heap with 25 percent of garbage.
+// their cost were collections of a small heap with 25 percent of garbage. The heap of a start grows by gigabytes
+// between two looks, and with it what a percentage allows.
 func (g Garbage) Limit(ctx context.Context) {
 	tick := time.NewTicker(lookTime)
 	defer tick.Stop()
@@ -54,7 +56,7 @@ func (g Garbage) Limit(ctx context.Context) {
 
 func (g Garbage) limit(ctx context.Context, tick <-chan time.Time) {
 	collected := make(chan struct{}, 1)
-	if g.Apart > 0 {
+	if g.Apart > 0 || g.Most > 0 {
 		tellCollections(ctx, collected)
 	}
 	heap, looked := readHeap(), time.Now()
@@ -70,7 +72,7 @@ func (g Garbage) limit(ctx context.Context, tick <-chan time.Time) {
 			heap = readHeap()
 			flood := pace // a copy, since the next look includes this time, too
 			flood.look(heap.made, max(time.Since(looked), floodTime))
-			set = g.set(set, max(set, g.percent(heap.live, flood)))
+			set = g.set(set, min(max(set, g.percent(heap.live, flood)), g.bound(heap.live)))
 		case <-ctx.Done():
 			return
 		}
@@ -122,10 +124,15 @@ func (g Garbage) percent(live uint64, p pace) int {
 		garbage := max(p.mean*g.Apart.Seconds(), p.now*burstApart.Seconds())
 		percent = max(percent, min(100, int(100*garbage/float64(live))))
 	}
-	if g.Most > 0 {
-		percent = min(percent, max(g.Least, int(100*g.Most/live)))
+	return min(percent, g.bound(live))
+}
+
+// bound returns what Most allows, in percent of the live bytes.
+func (g Garbage) bound(live uint64) int {
+	if g.Most == 0 || live == 0 {
+		return math.MaxInt
 	}
-	return max(1, percent)
+	return max(1, g.Least, int(100*g.Most/live))
 }
 
 // pace is how fast a process makes garbage, in bytes a second. Memory that stays in use counts, too, until the

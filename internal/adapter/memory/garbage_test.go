@@ -101,21 +101,48 @@ func TestCollectionsAreTold(t *testing.T) {
 
 // A flood may have more garbage after its first collection, and not only after the next look.
 func TestAFloodIsSeenBeforeTheNextLook(t *testing.T) {
+	limitWithoutLooks(t, Garbage{Percent: 25, Apart: time.Minute})
+	collectUntil(t, 100)
+}
+
+// Most bounds the garbage of a heap that grows fast after its first collection, and not only after the next look. When
+// the heap is small again, so is the bound.
+func TestMostIsABoundBeforeTheNextLook(t *testing.T) {
+	limitWithoutLooks(t, Garbage{Percent: 1000, Most: 16 << 20, Least: 25})
+	collectUntil(t, 1000)
+	grown = make([]byte, 64<<20)
+	collectUntil(t, 25)
+	grown = nil
+	collectUntil(t, 1000)
+}
+
+// limitWithoutLooks enforces g until the test ends. Only collections tell it to look at the heap.
+func limitWithoutLooks(t *testing.T, g Garbage) {
 	was := debug.SetGCPercent(25)
 	ctx, end := context.WithCancel(t.Context())
 	var limit sync.WaitGroup
-	defer func() {
+	t.Cleanup(func() {
 		end()
 		limit.Wait()
 		debug.SetGCPercent(was)
-	}()
-	limit.Go(func() { Garbage{Percent: 25, Apart: time.Minute}.limit(ctx, nil) })
-	percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-	for metrics.Read(percent); percent[0].Value.Uint64() != 100; metrics.Read(percent) {
-		for range 1000 {
-			flood = make([]byte, 64<<10)
-		}
-	}
+	})
+	limit.Go(func() { g.limit(ctx, nil) })
 }
 
-var flood []byte // so that the compiler does not keep it on the stack
+// collectUntil makes garbage and collects it until the runtime's percentage is as wanted.
+func collectUntil(t *testing.T, want uint64) {
+	t.Helper()
+	percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	for range 500 {
+		for range 100 {
+			flood = make([]byte, 64<<10)
+		}
+		runtime.GC()
+		if metrics.Read(percent); percent[0].Value.Uint64() == want {
+			return
+		}
+	}
+	t.Fatalf("after 500 collections, %d %% of garbage are allowed, want %d %%", percent[0].Value.Uint64(), want)
+}
+
+var flood, grown []byte // so that the compiler does not keep them on the stack
