@@ -249,20 +249,14 @@ func (p *pod) writes(path, text string) {
 	}
 }
 
-// command returns a command in the pod's container. References to variables are replaced, as Kubernetes does.
+// command returns a command in the pod's container. References to variables are not replaced: Kubernetes does that in
+// a container's own command and its variables, and not in hooks.
 func (p *pod) command(words ...string) *exec.Cmd {
 	in := []string{p.root}
 	if otherUsers() {
 		in = []string{fmt.Sprintf("--userspec=%d:%[1]d", imageUser), p.root}
 	}
-	for _, word := range words {
-		for _, v := range p.env {
-			name, value, _ := strings.Cut(v, "=")
-			word = strings.ReplaceAll(word, "$("+name+")", value)
-		}
-		in = append(in, word)
-	}
-	cmd := p.on.command("chroot", in...)
+	cmd := p.on.command("chroot", append(in, words...)...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, p.env...)
 	return cmd
 }

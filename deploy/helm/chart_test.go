@@ -167,6 +167,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"collectors: {hostPort: 70000}":       "/collectors/hostPort",
 		"collectors: {outboxDir: freshet}":    "/collectors/outboxDir",
 		"networkPolicy: {spokes: 10.0.0.0/8}": "/networkPolicy/spokes",
+		"networkPolicy: {clients: []}":        "/networkPolicy/clients",
+		"stores: {drainFor: 0s}":              "/stores/drainFor",
 	} {
 		var values map[string]any
 		check(t, yaml.Unmarshal([]byte(mistake), &values))

@@ -124,6 +124,15 @@ func TestOriginDetection(t *testing.T) {
 		t.Errorf("the rule is %+v", r)
 	}
 	pod := pods(t, "spoke")["freshet-collector"].Spec
+	var sources []core.VolumeProjection
+	for _, v := range pod.Volumes {
+		if v.Name == "token" {
+			sources = v.Projected.Sources
+		}
+	}
+	if len(sources) != 2 || sources[1].ConfigMap == nil || sources[1].ConfigMap.Name != "kube-root-ca.crt" {
+		t.Errorf("the kubelet's certificate cannot be verified: the pod has the sources %+v", sources)
+	}
 	if b := bindings[0]; b.RoleRef.Name != roles[0].Name || len(b.Subjects) != 1 ||
 		b.Subjects[0].Name != pod.ServiceAccountName || b.Subjects[0].Namespace != namespace {
 		t.Errorf("%s is bound by %+v, but the collector is %s", roles[0].Name, b, pod.ServiceAccountName)
@@ -160,6 +169,58 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
+// Where requests need tokens, the Prometheus operator has one: without it, it would not see the stores.
+func TestScrapesHaveAToken(t *testing.T) {
+	for set, want := range map[string]bool{"monitoring": false, "single-closed": true} {
+		monitors := objects[monitoring.ServiceMonitor](t, set)
+		if len(monitors) != 1 {
+			t.Fatalf("%s has %d ServiceMonitors", set, len(monitors))
+		}
+		a := monitors[0].Spec.Endpoints[0].Authorization
+		if (a != nil) != want || want && (a.Credentials == nil || a.Credentials.Name == "" || a.Credentials.Key == "") {
+			t.Errorf("%s: the authorization is %+v", set, a)
+		}
+	}
+}
+
+// Hooks refer to no variables: Kubernetes replaces references in a container's own command and its variables alone.
+func TestHooks(t *testing.T) {
+	seen := 0
+	for _, set := range valueSets(t) {
+		for name, pod := range pods(t, set) {
+			for _, c := range pod.Spec.Containers {
+				if c.Lifecycle == nil {
+					continue
+				}
+				seen++
+				if command := c.Lifecycle.PreStop.Exec.Command; strings.Contains(strings.Join(command, " "), "$(") {
+					t.Errorf("%s: the hook of %s is %q, and nobody replaces the variable", set, name, command)
+				}
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no set of values has a hook")
+	}
+}
+
+// A spoke reaches each store at the Service of the store, under its own address: with another traffic policy, it would
+// have the address of a machine, which policies do not admit.
+func TestExternalStores(t *testing.T) {
+	found := 0
+	for _, s := range objects[core.Service](t, "monitoring") {
+		if s.Spec.Type != core.ServiceTypeLoadBalancer {
+			continue
+		}
+		if found++; s.Spec.ExternalTrafficPolicy != core.ServiceExternalTrafficPolicyLocal {
+			t.Errorf("the Service %s has the traffic policy %q", s.Name, s.Spec.ExternalTrafficPolicy)
+		}
+	}
+	if found != 3 {
+		t.Errorf("%d stores have a Service of their own", found)
+	}
+}
+
 // The labels of each Service, budget and policy fit the pods of exactly one component, and each port of a Service is
 // one of its pods.
 func TestSelectors(t *testing.T) {
@@ -191,7 +252,11 @@ func TestSelectors(t *testing.T) {
 				}
 			}
 		}
-		for _, b := range objects[policy.PodDisruptionBudget](t, set) {
+		budgets := objects[policy.PodDisruptionBudget](t, set)
+		if _, gateways := all["freshet-gateway"]; gateways && len(budgets) < 2 {
+			t.Errorf("%s: only %d budgets", set, len(budgets))
+		}
+		for _, b := range budgets {
 			if found := fits(b.Spec.Selector.MatchLabels); len(found) != 1 || b.Spec.MaxUnavailable.IntVal != 1 {
 				t.Errorf("%s: the budget %s is %v for the pods of %v", set, b.Name, b.Spec.MaxUnavailable, found)
 			}

@@ -152,28 +152,35 @@ joins with an empty directory: freshet serve --cluster-join.`,
 
 func newClusterDrainCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "drain NODE",
+		Use:   "drain [NODE]",
 		Short: "Let a node lead no more, and send nothing to it",
 		Long: `The node hands over the lead, and does not lead again. /-/ready answers 503, so gateways
 and load balancers leave the node. It still answers, votes and applies: nothing fails
 while they leave it. That lasts until freshet cluster undrain, or for --for, and also
-over restarts of the node.`,
+over restarts of the node. Without NODE it is the node that FRESHET_CLUSTER_NODE names.`,
 		Example: `  freshet cluster drain a
   freshet cluster drain a --for 1h`,
-		Args: command.Words(1, 1, "freshet cluster drain a"),
+		Args: command.Words(0, 1, "freshet cluster drain a"),
 	}
 	server := apiclient.Flags(cmd.Flags())
 	lasts := cmd.Flags().Duration("for", 0, "end the drain by itself after this `duration`; 0 for never")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		params, until := url.Values{}, "until freshet cluster undrain "+args[0]
+		node := strings.Join(args, "")
+		if node == "" {
+			node = os.Getenv("FRESHET_CLUSTER_NODE")
+		}
+		if node == "" {
+			return errors.New("drain needs the name of a node; write freshet cluster drain a, or set FRESHET_CLUSTER_NODE")
+		}
+		params, until := url.Values{}, "until freshet cluster undrain "+node
 		if *lasts != 0 {
 			params.Set("for", lasts.String())
 			until = fmt.Sprintf("for %v, or %s", *lasts, until)
 		}
-		if err := changeNode(cmd.Context(), server, "drain", args[0], params); err != nil {
+		if err := changeNode(cmd.Context(), server, "drain", node, params); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %s is drained %s.\n", args[0], until)
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %s is drained %s.\n", node, until)
 		return err
 	}
 	return cmd

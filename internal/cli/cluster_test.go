@@ -72,6 +72,24 @@ func TestClusterStatus(t *testing.T) {
 	}
 }
 
+// Without a name, drain is for the node of this process, as a hook of Kubernetes needs it.
+func TestDrainThisNode(t *testing.T) {
+	server, asked := answering(t, http.StatusOK, `{"status":"success"}`)
+	t.Setenv("FRESHET_CLUSTER_NODE", "")
+	code, _, stderr := freshet(t, "cluster", "drain", "--server", server)
+	if code == command.OK || !strings.Contains(stderr, "set FRESHET_CLUSTER_NODE") {
+		t.Errorf("without a name: code %d, %s", code, stderr)
+	}
+	t.Setenv("FRESHET_CLUSTER_NODE", "b")
+	for want, args := range map[string][]string{"b": nil, "a": {"a"}} {
+		code, stdout, stderr := freshet(t, append([]string{"cluster", "drain", "--server", server}, args...)...)
+		if node := asked().Query().Get("node"); code != command.OK || node != want ||
+			!strings.HasPrefix(stdout, "Node "+want+" is drained until") {
+			t.Errorf("drain %q asks to drain %q: code %d, %s%s", args, node, code, stdout, stderr)
+		}
+	}
+}
+
 // A directory that founds a cluster may contain the data of one machine, or nothing. If it contains data, the
 // log begins after the entry for the data, so that no other node can join.
 func TestInitWithData(t *testing.T) {
