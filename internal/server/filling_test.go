@@ -117,7 +117,8 @@ func TestANodeThatLacksAnImportedBlockGivesNoData(t *testing.T) {
 	if err := h.log.Imports().Fold(shown); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.canGive(); err == nil || !strings.Contains(err.Error(), "lacks 1, such as block "+ulid.ULID(b.Block).String()) {
+	want := "lacks 1, such as block " + ulid.ULID(b.Block).String()
+	if err := s.canGive(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("without the block: %v", err)
 	}
 	if err := os.MkdirAll(filepath.Join(b.Tenant, tsdb.History, ulid.ULID(b.Stored).String()), 0o755); err != nil {

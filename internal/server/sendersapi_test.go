@@ -132,8 +132,8 @@ func TestRateOfACollector(t *testing.T) {
 	})
 }
 
-// A collector of many tenants tells the books of some of them each time. If a tenant comes back among these, its rate is
-// not everything that it ever sent.
+// A collector of many tenants tells the books of some of them each time. If a tenant comes back among these, its rate
+// is not everything that it ever sent.
 func TestRateOfATenantThatWasNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b collectorBooks
