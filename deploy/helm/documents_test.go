@@ -205,19 +205,29 @@ func TestHooks(t *testing.T) {
 }
 
 // A spoke reaches each store at the Service of the store, under its own address: with another traffic policy, it would
-// have the address of a machine, which policies do not admit.
+// have the address of a machine, which policies do not admit. Plain HTTP leaves this Kubernetes only if asked for.
 func TestExternalStores(t *testing.T) {
-	found := 0
-	for _, s := range objects[core.Service](t, "monitoring") {
-		if s.Spec.Type != core.ServiceTypeLoadBalancer {
-			continue
+	for set, ports := range map[string][]string{"monitoring": {"nodes", "http"}, "tenants": {"nodes"}} {
+		found := 0
+		for _, s := range objects[core.Service](t, set) {
+			if s.Spec.Type != core.ServiceTypeLoadBalancer {
+				continue
+			}
+			found++
+			if s.Spec.ExternalTrafficPolicy != core.ServiceExternalTrafficPolicyLocal {
+				t.Errorf("%s: the Service %s has the traffic policy %q", set, s.Name, s.Spec.ExternalTrafficPolicy)
+			}
+			var got []string
+			for _, p := range s.Spec.Ports {
+				got = append(got, p.Name)
+			}
+			if !slices.Equal(got, ports) {
+				t.Errorf("%s: the Service %s has the ports %q, want %q", set, s.Name, got, ports)
+			}
 		}
-		if found++; s.Spec.ExternalTrafficPolicy != core.ServiceExternalTrafficPolicyLocal {
-			t.Errorf("the Service %s has the traffic policy %q", s.Name, s.Spec.ExternalTrafficPolicy)
+		if found < 3 {
+			t.Errorf("%s: %d stores have a Service of their own", set, found)
 		}
-	}
-	if found != 3 {
-		t.Errorf("%d stores have a Service of their own", found)
 	}
 }
 
