@@ -157,18 +157,20 @@ func TestDocumentsAreStrict(t *testing.T) {
 func TestSchemaRefuses(t *testing.T) {
 	c := loadChart(t)
 	for mistake, want := range map[string]string{
-		"mode: hub":                           "/mode",
-		"mode: spoke":                         "/hub/nodes",
-		"stores: {replicas: 2}":               "/stores/replicas",
-		"stores: {replica: 3}":                "replica",
-		"stores: {storage: {size: 50 GB}}":    "/stores/storage/size",
-		"stores: {drainFor: 30}":              "/stores/drainFor",
-		"config: {role: all}":                 "/config/role",
-		"collectors: {hostPort: 70000}":       "/collectors/hostPort",
-		"collectors: {outboxDir: freshet}":    "/collectors/outboxDir",
-		"networkPolicy: {spokes: 10.0.0.0/8}": "/networkPolicy/spokes",
-		"networkPolicy: {clients: []}":        "/networkPolicy/clients",
-		"stores: {drainFor: 0s}":              "/stores/drainFor",
+		"mode: hub":                                      "/mode",
+		"mode: spoke":                                    "/hub/nodes",
+		"stores: {replicas: 2}":                          "/stores/replicas",
+		"stores: {replica: 3}":                           "replica",
+		"stores: {storage: {size: 50 GB}}":               "/stores/storage/size",
+		"stores: {drainFor: 30}":                         "/stores/drainFor",
+		"config: {role: all}":                            "/config/role",
+		"collectors: {hostPort: 70000}":                  "/collectors/hostPort",
+		"collectors: {outboxDir: freshet}":               "/collectors/outboxDir",
+		"networkPolicy: {spokes: 10.0.0.0/8}":            "/networkPolicy/spokes",
+		"networkPolicy: {clients: []}":                   "/networkPolicy/clients",
+		"stores: {drainFor: 0s}":                         "/stores/drainFor",
+		"config: {http: {web_config: w.yaml}}":           "config.http.web_config",
+		"stores: {config: {http: {web_config: w.yaml}}}": "config.http.web_config",
 	} {
 		var values map[string]any
 		check(t, yaml.Unmarshal([]byte(mistake), &values))

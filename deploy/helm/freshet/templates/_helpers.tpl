@@ -47,7 +47,13 @@ helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
 
 {{/* What a component's freshet.yaml has. Takes [root, the component's values]. */}}
 {{- define "freshet.config" -}}
-{{- toYaml (mergeOverwrite (deepCopy (index . 0).Values.config) (index . 1).config) -}}
+{{- $all := mergeOverwrite (deepCopy (index . 0).Values.config) (index . 1).config -}}
+{{- with $all.http -}}
+{{- if .web_config -}}
+{{- fail "config.http.web_config: the pods' probes speak plain HTTP; leave it out: an ingress can have TLS, and access.secretName has tokens" -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $all -}}
 {{- end }}
 
 {{/* Fields of each pod. Takes [root, component, the component's values]. */}}
