@@ -119,6 +119,22 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// Kubernetes gives a machine's IPv6 address without the brackets that a URL needs.
+func TestKubeletByIPv6(t *testing.T) {
+	for url, want := range map[string]string{
+		"https://fd00::1:10250":   "https://[fd00::1]:10250",
+		"https://[fd00::1]:10250": "https://[fd00::1]:10250",
+		"https://10.0.0.1:10250":  "https://10.0.0.1:10250",
+		"http://kubelet":          "http://kubelet",
+		"":                        "",
+	} {
+		c := Kubelet{URL: url}
+		if got := c.Target(); got != want || len(c.Validate()) != 0 {
+			t.Errorf("%q: asks %q, want %q; problems %v", url, got, want, c.Validate())
+		}
+	}
+}
+
 // Labels of pods need a kubelet to ask, at a URL.
 func TestKubelet(t *testing.T) {
 	for _, c := range []struct {

@@ -1,7 +1,9 @@
 package settings
 
 import (
+	"net/netip"
 	"net/url"
+	"strings"
 
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -19,12 +21,24 @@ func DefaultKubelet() Kubelet {
 	return Kubelet{TokenFile: "/var/run/secrets/kubernetes.io/serviceaccount/token", Verify: true}
 }
 
+// Target returns the URL with brackets around an IPv6 address: a pod's variable has the address of its machine without
+// them, and https://$(NODE_IP):10250 cannot add them.
+func (c Kubelet) Target() string {
+	scheme, rest, _ := strings.Cut(c.URL, "://")
+	if i := strings.LastIndexByte(rest, ':'); i > 0 {
+		if ip, err := netip.ParseAddr(rest[:i]); err == nil && ip.Is6() {
+			return scheme + "://[" + rest[:i] + "]" + rest[i:]
+		}
+	}
+	return c.URL
+}
+
 // Validate implements conf.Validator.
 func (c Kubelet) Validate() (problems []conf.Problem) {
 	if c.URL == "" {
 		return nil
 	}
-	if u, err := url.Parse(c.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	if u, err := url.Parse(c.Target()); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		problems = append(problems, conf.Problem{Key: "url", Text: "must be http://HOST:PORT or https://HOST:PORT, such as " +
 			"https://10.0.0.1:10250"})
 	}
