@@ -111,7 +111,10 @@ func TestAQueueFromBeforeTheGroup(t *testing.T) {
 	x = inGroup(t, dir, settings.Backend{URL: b.URL})
 	x.push(entryRequest(2), entryRequest(3))
 	end := x.begin()
-	await(t, "the older request is sent", func() bool { return len(b.all()) == 1 })
+	await(t, "the older request is sent, and its answer has come", func() bool {
+		sum, _ := x.waiting()
+		return sum.Frames == 2
+	})
 	end()
 	x = inGroup(t, dir, settings.Backend{URL: b.URL})
 	x.Settle(2)
