@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"golang.org/x/sync/semaphore"
@@ -126,9 +127,9 @@ func (a *api) countSeries(ctx context.Context, key cardinalityKey) (view *top.Vi
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, q.Close()) }()
-	is := labels.MustNewMatcher(labels.MatchNotEqual, labels.MetricName, "")
+	is := labels.MustNewMatcher(labels.MatchNotEqual, model.MetricNameLabel, "")
 	if key.metric != "" {
-		is = labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, key.metric)
+		is = labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, key.metric)
 	}
 	hints := &storage.SelectHints{Start: key.from, End: to, Func: "series"} // no samples are read
 	set := q.Select(within, false, hints, is)
@@ -156,7 +157,7 @@ func (a *api) countSeries(ctx context.Context, key cardinalityKey) (view *top.Vi
 func (a *api) countMetrics(ctx context.Context, set storage.SeriesSet, view *top.ViewCardinality, limit int) {
 	counts := map[string]int{}
 	for ctx.Err() == nil && set.Next() {
-		name := set.At().Labels().Get(labels.MetricName)
+		name := set.At().Labels().Get(model.MetricNameLabel)
 		n, known := counts[name]
 		if !known {
 			if len(counts) >= maxCountedMetrics {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 )
 
@@ -75,7 +76,7 @@ func (c *Cardinality) Add(ls labels.Labels) bool {
 	whole, c.buffer = ls.HashWithoutLabels(c.buffer)
 	c.whole = append(c.whole, whole)
 	ls.Range(func(l labels.Label) {
-		if l.Name == labels.MetricName {
+		if l.Name == model.MetricNameLabel {
 			return
 		}
 		of := c.labels[l.Name]
