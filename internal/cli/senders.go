@@ -113,7 +113,8 @@ func sendersPage(a *answer.Senders, now time.Time) (string, error) {
 		}
 	}
 	if len(a.Senders) == 0 {
-		out.WriteString("\nNobody has sent anything in the last minutes.\n")
+		out.WriteString("\nNobody has sent anything: no remote write or OTLP in the last minutes, and no DogStatsD since " +
+			"the command began. --watch looks longer.\n")
 		return out.String(), nil
 	}
 	rows := [][]string{{"SENDER", "INPUT", "NODE", "REFUSED", "SAMPLES/S", "LAST SEEN", "LAG"}}
