@@ -216,7 +216,12 @@ func TestADeadlineThatPassedBeforeTheWaitEndsIt(t *testing.T) {
 		if err := w.setDeadline(time.Now().Add(time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(3 * time.Millisecond) // if it is shorter, the test still passes, but shows less
+		rings := []unix.PollFd{{Fd: int32(w.timer), Events: unix.POLLIN}}
+		for rings[0].Revents == 0 { // a signal of the runtime may interrupt the wait
+			if _, err := unix.Poll(rings, -1); err != nil && err != unix.EINTR {
+				t.Fatal(err)
+			}
+		}
 		done := make(chan error, 1)
 		go func() { done <- wait() }()
 		select {
@@ -249,17 +254,15 @@ func TestClosingTwiceClosesNoOtherFile(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Open files until one has the timer's number.
-	for null := -1; null != timer; {
-		var err error
-		if null, err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-			t.Fatal(err)
-		}
-		if null > timer {
-			t.Skip("another part of the process has the timer's number")
-		}
-		if null != timer {
-			defer unix.Close(null)
+	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(null)
+	if null != timer { // otherwise it has the lowest free number, which was the timer's
+		got, err := unix.FcntlInt(uintptr(null), unix.F_DUPFD_CLOEXEC, timer)
+		if err != nil || got != timer {
+			t.Fatalf("the duplicate has number %d, %v; want the timer's, %d", got, err, timer)
 		}
 	}
 	if err := l.Close(); err != nil {
