@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"runtime"
@@ -61,14 +62,20 @@ const (
 // cuts off a client that does not read.
 type answer struct {
 	http.ResponseWriter
-	sent     bool
-	complete bool  // the body has its end: what is written now is dropped
-	turn     *turn // gives its slot back when the answer begins; nil if the request has no turn
-	begun    time.Time
-	written  int64
-	cut      bool // whether the client read too slowly and was cut off
-	asker    querycost.Asker
-	noCache  bool // the request wants no step from an earlier answer
+	sent    bool
+	body    io.Writer // takes what streams write, and compresses it if the client wants that: see compressed
+	turn    *turn     // gives its slot back when the answer begins; nil if the request has no turn
+	begun   time.Time
+	written int64
+	cut     bool // whether the client read too slowly and was cut off
+	asker   querycost.Asker
+	noCache bool // the request wants no step from an earlier answer
+}
+
+func newAnswer(w http.ResponseWriter, asker querycost.Asker) *answer {
+	a := &answer{ResponseWriter: w, asker: asker}
+	a.body = a
+	return a
 }
 
 // fresh reports whether all steps of the answer must be evaluated. The answer is nil for Freshet's own queries.
@@ -95,9 +102,6 @@ func (w *answer) begin() {
 }
 
 func (w *answer) Write(b []byte) (n int, err error) {
-	if w.complete {
-		return len(b), nil
-	}
 	w.begin()
 	for first := true; first || len(b) > 0; first = false {
 		part := b[:min(len(b), piece)]

@@ -96,7 +96,7 @@ func New(o Options) http.Handler {
 
 // serve does the work that all requests have in common.
 func (a *api) serve(w http.ResponseWriter, r *http.Request) {
-	answer := &answer{ResponseWriter: w, asker: askerOf(r)}
+	answer := newAnswer(w, askerOf(r))
 	defer pprof.SetGoroutineLabels(r.Context()) // the next request of the connection must not have this query's labels
 	defer a.done(answer, r)
 	defer pagefault.On()()

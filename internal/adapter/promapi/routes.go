@@ -29,8 +29,8 @@ func (a *api) register() {
 		path    string
 		handler http.Handler
 	}{
-		{form, "/query", a.form(a.prometheus)},
-		{form, "/query_range", a.form(a.prometheus)},
+		{form, "/query", a.form(compressed(a.prometheus))},
+		{form, "/query_range", a.form(compressed(a.prometheus))},
 		{form, "/query_exemplars", a.form(a.lookup(a.prometheus))},
 		{form, "/format_query", a.form(printable(a.prometheus))},
 		{form, "/parse_query", a.form(a.prometheus)},
@@ -73,6 +73,15 @@ func (a *api) register() {
 	a.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusNotFound, "not_found", fmt.Errorf("there is no %s here", r.URL.Path))
 	})
+}
+
+// compressed compresses answers in place of Prometheus' handler, whose compressor is out of reach of streams.
+func compressed(next http.Handler) http.Handler {
+	return httputil.CompressionHandler{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Del("Accept-Encoding")
+		answerOf(r.Context()).body = w
+		next.ServeHTTP(w, r)
+	})}
 }
 
 // own returns a handler for f, one of our own functions: the handler calls f, and answers in the form of

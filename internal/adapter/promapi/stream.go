@@ -2,10 +2,7 @@ package promapi
 
 import (
 	"bytes"
-	"compress/gzip"
-	"compress/zlib"
 	"fmt"
-	"io"
 	"sync"
 
 	jsoniter "github.com/json-iterator/go"
@@ -64,33 +61,10 @@ func (s *streams) Encode(r *v1.Response) ([]byte, error) {
 	return nil, nil
 }
 
-// write ends early if the client has gone, which the answer has noted. Nothing may follow: Prometheus' handler has
-// promised the client a compressed body in the header, and would end it behind ours.
+// write ends early if the client has gone, which the answer has noted.
 func (s *streams) write(to *answer, before []byte, m promql.Matrix, after []byte) {
 	to.Header().Set("Content-Type", s.ContentType().String())
-	body := compressed(to)
-	s.encode(body, before, m, after)
-	_ = body.Close()
-	to.complete = true
-}
-
-// compressed returns the writer for the encoding that the header of an answer names.
-func compressed(to *answer) io.WriteCloser {
-	switch to.Header().Get("Content-Encoding") {
-	case "gzip":
-		return gzip.NewWriter(to)
-	case "deflate": // by RFC 9110 the format of zlib
-		return zlib.NewWriter(to)
-	}
-	return plain{to}
-}
-
-type plain struct{ io.Writer }
-
-func (plain) Close() error { return nil }
-
-func (s *streams) encode(to io.Writer, before []byte, m promql.Matrix, after []byte) {
-	json := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, to, piece)
+	json := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, to.body, piece)
 	json.WriteRaw(string(before) + `"result":[`)
 	for i := range m {
 		if i > 0 {

@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
+
+	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
 // matrixOf returns a matrix of at least one series. Each has some floats, some histograms, or both.
@@ -53,7 +55,7 @@ func TestStreamedAnswersAreThoseOfPrometheus(t *testing.T) {
 	for _, series := range []int{1, 2, 300} {
 		s, to := &streams{}, httptest.NewRecorder()
 		m := matrixOf(r, series)
-		s.open(&promql.Result{Value: m}, &answer{ResponseWriter: to})
+		s.open(&promql.Result{Value: m}, newAnswer(to, querycost.Asker{}))
 		m = m[:1+series/2]
 		want, err := v1.JSONCodec{}.Encode(responseOf(m))
 		if err != nil {
@@ -76,10 +78,10 @@ func TestStreamedAnswersAreThoseOfPrometheus(t *testing.T) {
 func TestOtherAnswersAreEncodedAsAWhole(t *testing.T) {
 	s, to := &streams{}, httptest.NewRecorder()
 	m := matrixOf(rand.New(rand.NewPCG(1, 8)), 3)
-	s.open(&promql.Result{Value: m}, &answer{ResponseWriter: to})
+	s.open(&promql.Result{Value: m}, newAnswer(to, querycost.Asker{}))
 	s.close(&promql.Result{Value: m})
 	s.open(&promql.Result{Value: m}, nil)
-	s.open(&promql.Result{Value: promql.Matrix{}}, &answer{ResponseWriter: to})
+	s.open(&promql.Result{Value: promql.Matrix{}}, newAnswer(to, querycost.Asker{}))
 	for _, r := range []*v1.Response{responseOf(m), responseOf(promql.Matrix{}), {Status: "error", Error: "no"}} {
 		want, err := v1.JSONCodec{}.Encode(r)
 		if err != nil {
@@ -111,7 +113,7 @@ func (l *leaving) Write(b []byte) (int, error) {
 func TestNothingIsEncodedForAClientThatHasGone(t *testing.T) {
 	s, to := &streams{}, &leaving{ResponseWriter: httptest.NewRecorder(), after: 3}
 	m := matrixOf(rand.New(rand.NewPCG(1, 9)), 300)
-	s.open(&promql.Result{Value: m}, &answer{ResponseWriter: to})
+	s.open(&promql.Result{Value: m}, newAnswer(to, querycost.Asker{}))
 	if rest, err := s.Encode(responseOf(m)); err != nil || len(rest) > 0 {
 		t.Errorf("%d bytes and %v are left, want none", len(rest), err)
 	}
@@ -120,8 +122,7 @@ func TestNothingIsEncodedForAClientThatHasGone(t *testing.T) {
 	}
 }
 
-// A client that takes compressed answers gets one compressed body with the same text, and nothing behind it. Once it
-// got the plain text under a header that promised gzip.
+// A client that takes compressed answers gets one compressed body with the same text, and nothing behind it.
 func TestStreamedAnswersAreCompressed(t *testing.T) {
 	s := newServer(database(t))
 	ask := func(encoding string) *httptest.ResponseRecorder {
