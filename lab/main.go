@@ -166,6 +166,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil || !write {
 		return err
 	}
+	return l.write()
+}
+
+// write writes the results and the page. If only some parts were measured, the others keep their earlier results.
+func (l *lab) write() error {
 	if standAlone(l.only) {
 		all, err := report.Read(resultsFile)
 		if err != nil {
