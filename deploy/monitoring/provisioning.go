@@ -10,12 +10,12 @@ import (
 
 // The data sources that Grafana is provisioned with.
 const (
-	dataUID = "freshet"      // what clients send
+	dataUID = "freshet"      // the metrics of clients
 	selfUID = "freshet-self" // Freshet's own metrics, which dashboards and alerts ask for
 )
 
 const (
-	sourcesHeader = `# Freshet as a data source of Grafana, see docs/grafana.md: what clients send, and Freshet's own metrics. For
+	sourcesHeader = `# Freshet as a data source of Grafana, see docs/grafana.md: the metrics of clients, and Freshet's own metrics. For
 # another machine change both addresses; for one with tokens, add the token of a tenant to the first source and
 # the token of an operator to the second.
 # Written by go generate ./deploy/monitoring.

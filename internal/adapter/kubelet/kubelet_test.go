@@ -217,7 +217,7 @@ func TestAContainerThatIsNeverListed(t *testing.T) {
 	})
 }
 
-// A kubelet that refuses leaves what is known, and its error says what is missing.
+// A kubelet that refuses leaves the known pods as they are, and its error says what is missing.
 func TestRefused(t *testing.T) {
 	f := &fake{}
 	server := httptest.NewServer(f)
@@ -231,7 +231,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("refused: %v", err)
 	}
 	if p.Find([]byte("abc"), nil) == nil {
-		t.Error("what was known is forgotten")
+		t.Error("the known pods are forgotten")
 	}
 	if n := testutil.ToFloat64(p.requests.WithLabelValues("error")); n != 1 {
 		t.Errorf("%v failed requests are counted", n)

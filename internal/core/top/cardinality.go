@@ -25,7 +25,7 @@ type Cardinality struct {
 	buffer []byte
 }
 
-// labelSeries has what is known of a label.
+// labelSeries has the series that have a label.
 type labelSeries struct {
 	series  int      // that have it
 	values  []uint64 // hash of its value in each of them
