@@ -154,14 +154,20 @@ func (c *converter) kind(name, plain string) Kind {
 // recorded is a name that a recording rule may have.
 var recorded = regexp.MustCompile(`^[\w:]*$`)
 
-// valid returns a name as the mapping writes it: with underscores. A name with a variable stays.
-func (c *converter) valid(name, plain string) string {
+// metricName returns a metric's name as the mapping writes it. A name with a variable stays, and so does one that the
+// server has.
+func (c *converter) metricName(name, plain string) string {
 	if kind := c.kind(name, plain); name != plain || kind == Native || kind == Plain {
 		return name
 	}
 	if short, cut := strings.CutSuffix(name, "_total"); cut && c.From == Datadog && c.kind(short, short) == Plain {
 		return short
 	}
+	return c.mapped(name)
+}
+
+// mapped returns the name of a metric or a label as the mapping writes it: with underscores.
+func (c *converter) mapped(name string) string {
 	if recorded.MatchString(name) {
 		return name
 	}

@@ -245,6 +245,19 @@ func TestServerKnows(t *testing.T) {
 	}
 }
 
+// A server has no answer for an empty name, and none that matters for the name of a label.
+func TestServerIsAskedForMetrics(t *testing.T) {
+	var asked []string
+	o := dashboard.Options{From: dashboard.Datadog, Kind: func(name string) dashboard.Kind {
+		asked = append(asked, name)
+		return dashboard.Plain
+	}}
+	const expr = `sum by (env) (rate(hits{env="prod", "http.code"="200"}[5m]))`
+	if _, why := one(t, o, expr, ""); why != nil || !slices.Equal(asked, []string{"hits"}) {
+		t.Errorf("%s: the server was asked for %q, want hits; notes %q", expr, asked, why)
+	}
+}
+
 // Whole dashboards: exports, old ones with rows, and the form of Grafana 12. Only strings with changed queries change.
 func TestFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json")

@@ -20,7 +20,7 @@ func (r *rewriter) labels(s selector) selector {
 	}
 	for i, m := range s.matchers {
 		r.scraped(m.label)
-		if plain := r.valid(m.label, m.label); m.label != "" && plain != m.label {
+		if plain := r.mapped(m.label); m.label != "" && plain != m.label {
 			m.text = plain + m.op + m.value
 			s.matchers[i] = m
 		}

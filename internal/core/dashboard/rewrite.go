@@ -252,7 +252,7 @@ func (r *rewriter) meaning(s selector) meaning {
 		m = meaning{name: s.name, plain: s.plain}
 	}
 	if m.reason == "" {
-		m.setName(r.valid(m.name, m.plain))
+		m.setName(r.metricName(m.name, m.plain))
 	}
 	if m.reason == "" && r.kind(m.name, m.plain) == Absent {
 		m.reason = fmt.Sprintf("the server has no %s", m.name)
@@ -315,9 +315,10 @@ func quantileOfMatchers(all []matcher) (quantiles, reason string) {
 // aggregated says what a name of the Datadog Agent is.
 func (r *rewriter) aggregated(s selector) (m meaning, part bool) {
 	m, part = datadog(s)
-	switch kind := r.kind(m.name, m.plain); {
-	case !part, r.kind(s.name, s.plain) == Plain:
+	if !part || r.kind(s.name, s.plain) == Plain {
 		return m, false
+	}
+	switch kind := r.kind(m.name, m.plain); {
 	case kind == Native || r.summaries[m.plain]:
 		return m, true
 	case kind == Plain || r.Kind != nil:

@@ -29,7 +29,7 @@ func (c *converter) query(q *query) (is string, reasons []string) {
 	}
 	if found := labelValues.FindStringSubmatch(text); found != nil {
 		is, reasons = c.series(q, found[2])
-		return found[1] + is + found[3] + c.valid(found[4], found[4]) + found[5], append(reasons, c.missing(found[4])...)
+		return found[1] + is + found[3] + c.mapped(found[4]) + found[5], append(reasons, c.missing(found[4])...)
 	}
 	return c.expression(q, text)
 }
