@@ -154,8 +154,7 @@ func (c *converter) kind(name, plain string) Kind {
 // recorded is a name that a recording rule may have.
 var recorded = regexp.MustCompile(`^[\w:]*$`)
 
-// metricName returns a metric's name as the mapping writes it. A name with a variable stays, and so does one that the
-// server has.
+// metricName returns a metric's name as the mapping writes it. A name that the server has stays.
 func (c *converter) metricName(name, plain string) string {
 	if kind := c.kind(name, plain); name != plain || kind == Native || kind == Plain {
 		return name
@@ -166,9 +165,10 @@ func (c *converter) metricName(name, plain string) string {
 	return c.mapped(name)
 }
 
-// mapped returns the name of a metric or a label as the mapping writes it: with underscores.
+// mapped returns the name of a metric or a label as the mapping writes it: with underscores. A name with a variable
+// stays.
 func (c *converter) mapped(name string) string {
-	if recorded.MatchString(name) {
+	if recorded.MatchString(name) || maskName(name) != name {
 		return name
 	}
 	return c.mapper.Map(&mapping.Input{Type: dogstatsd.Gauge, Name: []byte(name)}).Name

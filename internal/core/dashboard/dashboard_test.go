@@ -98,6 +98,10 @@ func TestExpressions(t *testing.T) {
 			"# all [1m] of $x\nsum(\n  rate(hits[$__rate_interval]) # \"\n)"},
 		{"a name with a variable", "statsd_exporter", `${app}_lat{quantile="0.9"} / $metric{a="b"}`,
 			`histogram_quantile(0.9, rate(${app}_lat[10m])) / $metric{a="b"}`},
+		{"a quoted name with a variable", "statsd_exporter", `{"${app}.lat", quantile="0.9"} / {__name__="${app}_hits"}`,
+			`histogram_quantile(0.9, rate({"${app}.lat"}[10m])) / {__name__="${app}_hits"}`},
+		{"a quoted label with a variable", "statsd_exporter", `rate(hits{"$label"="a"}[1m])`,
+			`rate(hits{"$label"="a"}[$__rate_interval])`},
 		{"topk of a variable", "statsd_exporter", `topk($n, rate([[metric]]_total{a=~"[[b]]"}[1m]))`,
 			`topk($n, rate([[metric]]_total{a=~"[[b]]"}[$__rate_interval]))`},
 
@@ -108,6 +112,7 @@ func TestExpressions(t *testing.T) {
 		{"rates of an hour", "statsd", `avg_over_time(stats_counters_hits_rate[1h])`, `rate(hits[1h])`},
 		{"a gauge of StatsD", "statsd", `stats_gauges_queue`, `queue`},
 		{"a gauge over a range", "statsd", `max_over_time(stats_gauges_queue[5m])`, `max_over_time(queue[5m])`},
+		{"dots and a variable", "statsd", `{"stats.gauges.${app}.queue", a="b"}`, `{"${app}.queue", a="b"}`},
 		{"a set of StatsD", "statsd", `stats_sets_users_count`, `users`},
 		{"a mean of StatsD", "statsd", `stats_timers_shop_lat_mean`, `histogram_avg(rate(shop_lat[$__rate_interval]))`},
 		{"a percentile of StatsD", "statsd", `stats_timers_${shop}_lat_upper_90`,
@@ -205,7 +210,8 @@ func TestNotes(t *testing.T) {
 // A server knows which names belong to timers, and which of these have classic buckets.
 func TestServerKnows(t *testing.T) {
 	kinds := map[string]dashboard.Kind{"lat": dashboard.Native, "old_count": dashboard.Plain,
-		"old_bucket": dashboard.Plain, "hits": dashboard.Plain, "x_max": dashboard.Plain}
+		"old_bucket": dashboard.Plain, "hits": dashboard.Plain, "x_max": dashboard.Plain,
+		"api.lat": dashboard.Native}
 	for _, c := range []struct {
 		from           dashboard.Source
 		was, now, note string
@@ -224,6 +230,8 @@ func TestServerKnows(t *testing.T) {
 		{"statsd_exporter", `gone{quantile="0.5"}`, "", "the server has no gone"},
 		{"statsd_exporter", `rate(gone[5m])`, "", "the server has no gone"},
 		{"statsd_exporter", `rate(gone_count[5m])`, "", "neither gone_count nor a timer gone"},
+		{"statsd_exporter", `{"api.lat", quantile="0.5", a="b"}`,
+			`histogram_quantile(0.5, rate({"api.lat", a="b"}[10m]))`, ""},
 		{"datadog", `lat_max`, `histogram_quantile(1, rate(lat[$__rate_interval]))`, ""},
 		{"datadog", `x_max`, "", ""},
 		{"datadog", `rate(hits_total[5m])`, `rate(hits[5m])`, ""},

@@ -73,17 +73,18 @@ func (s *selector) add(text string) {
 	found := matcherForm.FindStringSubmatch(text)
 	switch {
 	case found != nil && found[1] == "__name__" && found[2] == "=":
-		s.name = unquoted(found[3])
-		s.plain = s.name
+		s.setName(unquoted(found[3]))
 	case found != nil:
 		s.matchers = append(s.matchers, matcher{unquoted(found[1]), found[2], found[3], text})
 	case skipped(text) == len(text):
-		s.name = unquoted(text)
-		s.plain = s.name
+		s.setName(unquoted(text))
 	default:
 		s.matchers = append(s.matchers, matcher{text: text})
 	}
 }
+
+// setName sets a name that stood in quotes.
+func (s *selector) setName(name string) { s.name, s.plain = name, maskName(name) }
 
 // unquoted returns a string without its quotes. Escapes stay, since names and numbers have none.
 func unquoted(s string) string { return strings.Trim(s, "\"'`") }
@@ -110,10 +111,14 @@ func (s selector) text(between string) string {
 	for _, m := range s.matchers {
 		all = append(all, m.text)
 	}
-	if len(all) == 0 && s.name != "" {
-		return s.name + between + s.tail
+	name := s.name
+	if !recorded.MatchString(maskName(name)) { // PromQL takes such a name in quotes only
+		all, name = append([]string{`"` + name + `"`}, all...), ""
 	}
-	return s.name + "{" + strings.Join(all, s.comma) + "}" + between + s.tail
+	if len(all) == 0 && name != "" {
+		return name + between + s.tail
+	}
+	return name + "{" + strings.Join(all, s.comma) + "}" + between + s.tail
 }
 
 // over returns the selector with a range.

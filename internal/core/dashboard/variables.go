@@ -39,6 +39,9 @@ func mask(source string) (masked, error) {
 	return masked{}, first
 }
 
+// maskName returns a name with its variables masked.
+func maskName(name string) string { return replaceVariables(name, never) }
+
 func never(_, _ string) bool  { return false }
 func always(_, _ string) bool { return true }
 
