@@ -176,7 +176,7 @@ func (c *converter) mapped(name string) string {
 
 // learn collects from all queries which names belong to timers.
 func (c *converter) learn(queries []query) {
-	aggregates := map[string]map[string]bool{} // of the Datadog Agent, by the timer's name
+	aggregates := map[string]string{} // an aggregate of the Datadog Agent, by the timer's name
 	for i := range queries {
 		m, err := mask(queries[i].at.text)
 		if err != nil {
@@ -191,7 +191,8 @@ func (c *converter) learn(queries []query) {
 	}
 }
 
-func (c *converter) learnName(s selector, aggregates map[string]map[string]bool) {
+// learnName learns from one name. A suffix such as _max is no proof of a timer, but two of them are.
+func (c *converter) learnName(s selector, aggregates map[string]string) {
 	switch c.From {
 	case StatsDExporter:
 		if len(s.find("quantile")) > 0 {
@@ -205,13 +206,11 @@ func (c *converter) learnName(s selector, aggregates map[string]map[string]bool)
 		}
 	case Datadog:
 		if m, is := datadog(s); is {
-			if aggregates[m.plain] == nil {
-				aggregates[m.plain] = map[string]bool{}
-			}
-			aggregates[m.plain][s.plain] = true
-			if len(aggregates[m.plain]) > 1 || strings.HasSuffix(s.plain, "percentile") {
+			other, seen := aggregates[m.plain]
+			if seen && other != s.plain || strings.HasSuffix(s.plain, "percentile") {
 				c.summaries[m.plain] = true
 			}
+			aggregates[m.plain] = s.plain
 		}
 	}
 }

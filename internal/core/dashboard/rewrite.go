@@ -183,7 +183,7 @@ func (r *rewriter) ranged(m meaning, s selector, matrix *parser.MatrixSelector, 
 		}
 	case m.ofRange(function) != "":
 		become := m.ofRange(function)
-		inner, _, _ := strings.Cut(become[:strings.Index(become, "(%s)")], "(%s)")
+		inner, _, _ := strings.Cut(become, "(%s)")
 		over = r.longEnough(inner[strings.LastIndexByte(inner, '(')+1:], over, matrix, &s)
 		r.replace(call.PositionRange(), was, fmt.Sprintf(become, whole(m.name, over)))
 	case slices.Contains([]string{"rate", "increase", "irate", "deriv", "delta", "idelta", "resets"}, function) &&

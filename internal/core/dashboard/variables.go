@@ -26,7 +26,7 @@ var promql = parser.NewParser(parser.Options{EnableExtendedRangeSelectors: true,
 // the text around it says, then names everywhere, then numbers.
 func mask(source string) (masked, error) {
 	var first error
-	for _, guess := range []func(before, after string) bool{isNumber, never, always} {
+	for _, guess := range []func(before string) bool{isNumber, never, always} {
 		m := masked{source: source, text: replaceVariables(source, guess)}
 		var err error
 		if m.expr, err = promql.ParseExpr(m.text); err == nil {
@@ -42,14 +42,14 @@ func mask(source string) (masked, error) {
 // maskName returns a name with its variables masked.
 func maskName(name string) string { return replaceVariables(name, never) }
 
-func never(_, _ string) bool  { return false }
-func always(_, _ string) bool { return true }
+func never(string) bool  { return false }
+func always(string) bool { return true }
 
 // takesNumber ends with the name of a function or an aggregation whose first argument is a number.
 var takesNumber = regexp.MustCompile(`\b(?:histogram_quantile|quantile|quantile_over_time|topk|bottomk|limitk|` +
 	`limit_ratio|vector)\s*(?:(?:by|without)\s*\([^)]*\)\s*)?\(\s*$`)
 
-func isNumber(before, _ string) bool { return takesNumber.MatchString(before) }
+func isNumber(before string) bool { return takesNumber.MatchString(before) }
 
 var (
 	word        = regexp.MustCompile(`^[\w:]`)
@@ -59,7 +59,7 @@ var (
 )
 
 // replaceVariables replaces the variables outside of strings and comments.
-func replaceVariables(source string, number func(before, after string) bool) string {
+func replaceVariables(source string, number func(before string) bool) string {
 	var b strings.Builder
 	brackets := 0
 	for at := 0; at < len(source); {
@@ -75,7 +75,7 @@ func replaceVariables(source string, number func(before, after string) bool) str
 			case brackets > 0 || offsetOf.MatchString(before):
 				b.WriteString(duration(len(found), word.MatchString(after)))
 			case !wordBefore.MatchString(before) && !word.MatchString(after) && !nameFollows.MatchString(after) &&
-				number(before, after):
+				number(before):
 				b.WriteString(strings.Repeat("0", len(found)-1) + "1")
 			default:
 				b.WriteString("v" + strings.Repeat("_", len(found)-1))
