@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -37,13 +36,13 @@ mappings:
     name: shop_wait_seconds
 `
 
-// startExporter starts a statsd_exporter, and returns its addresses for datagrams and scrapes.
-func startExporter(t *testing.T, mapping string) (udp, web string) {
+// startExporter starts a statsd_exporter, and returns its socket for datagrams and its address for scrapes.
+func startExporter(t *testing.T, mapping string) (socket, web string) {
 	t.Helper()
-	udp, web = freePort(t, "udp"), freePort(t, "tcp")
+	socket, web = filepath.Join(dataDir(t), "socket"), freeAddress(t)
 	out := &output{}
-	cmd := exec.Command(exporterBinary, "--statsd.listen-udp="+udp, "--statsd.listen-tcp=", "--web.listen-address="+web,
-		"--statsd.mapping-config="+mapping)
+	cmd := exec.Command(exporterBinary, "--statsd.listen-unixgram="+socket, "--statsd.listen-udp=",
+		"--statsd.listen-tcp=", "--web.listen-address="+web, "--statsd.mapping-config="+mapping)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -62,43 +61,21 @@ func startExporter(t *testing.T, mapping string) (udp, web string) {
 		_, err := exporter.get("/metrics", nil)
 		return err
 	})
-	return udp, web
-}
-
-// freePort returns an address of this machine that is free now.
-func freePort(t *testing.T, network string) string {
-	t.Helper()
-	var taken io.Closer
-	var address net.Addr
-	if network == "udp" {
-		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		taken, address = conn, conn.LocalAddr()
-	} else {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		taken, address = l, l.Addr()
-	}
-	_ = taken.Close()
-	return address.String()
+	return socket, web
 }
 
 // shopTraffic sends the same lines to Freshet and the exporter, and others to Freshet and the flusher, ten times a
 // second, until the test ends.
 func shopTraffic(t *testing.T, freshet, exporter string, f *flusher) {
 	t.Helper()
-	dial := func(address string) net.Conn {
-		conn, err := net.Dial("udp", address)
+	dial := func(network, address string) net.Conn {
+		conn, err := net.Dial(network, address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return conn
 	}
-	here, there := dial(freshet), dial(exporter)
+	here, there := dial("udp", freshet), dial("unixgram", exporter)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -157,12 +134,12 @@ func TestConvertedDashboards(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, dataDir(t), "--config", config)
-	udp, web := startExporter(t, mapping)
+	socket, web := startExporter(t, mapping)
 	f, flushed := startFlusher(t)
 	old := startPrometheus(t, fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: statsd, "+
 		"static_configs: [{targets: [%q]}]}, {job_name: flushes, scrape_interval: 10s, "+
 		"static_configs: [{targets: [%q]}]}]\n", web, flushed))
-	shopTraffic(t, p.UDP, udp, f)
+	shopTraffic(t, p.UDP, socket, f)
 	for _, d := range []struct {
 		file, from       string
 		queries, changed int

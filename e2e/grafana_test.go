@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net/url"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,25 +17,7 @@ import (
 // has the value that its own query finds.
 func grafanaExpressions(t *testing.T, instance string) (all []monitored) {
 	t.Helper()
-	fill := strings.NewReplacer("$instance", instance, "$__rate_interval", "20s")
-	files, err := filepath.Glob("../deploy/grafana/*.json")
-	if err != nil || len(files) < 2 {
-		t.Fatal(files, err)
-	}
-	expression := regexp.MustCompile(`"expr": ("(?:[^"\\]|\\.)*")`)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range expression.FindAllStringSubmatch(string(text), -1) {
-			var expr string
-			if err := json.Unmarshal([]byte(found[1]), &expr); err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, monitored{filepath.Base(file), fill.Replace(expr)})
-		}
-	}
+	all = panelExpressions(t, instance)
 	for _, r := range alertRules(t) {
 		all = append(all, monitored{r.Alert, r.Expr})
 	}
