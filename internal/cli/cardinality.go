@@ -87,8 +87,8 @@ func showCardinality(ctx context.Context, to terminal.View, server apiclient.Ser
 	return writeCounts(to, "VALUE OF "+c.Label, c.Values, c.Others)
 }
 
-// writeCounts prints names with their numbers of series.
-func writeCounts(to terminal.View, title string, all []top.NameCount, others int) error {
+// writeCounts prints names with their numbers of series. `rest` is the number of names that are not listed.
+func writeCounts(to terminal.View, title string, all []top.NameCount, rest int) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -96,8 +96,8 @@ func writeCounts(to terminal.View, title string, all []top.NameCount, others int
 	for _, n := range all {
 		rows = append(rows, []string{terminal.Printable(n.Name), terminal.Thousands(uint64(n.Series))})
 	}
-	if others > 0 {
-		rows = append(rows, []string{terminal.Thousands(uint64(others)) + " others", ""})
+	if rest > 0 {
+		rows = append(rows, []string{others(rest), ""})
 	}
 	fmt.Fprintln(to.Out)
 	return terminal.WriteTable(to.Out, rows, 1)

@@ -19,7 +19,6 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/top"
-	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 func newSendersCommand() *cobra.Command {
@@ -39,12 +38,7 @@ At a node of a cluster, the senders of all nodes are listed.`,
 	watch := cmd.Flags().Bool("watch", false, "repeat each second until interrupted")
 	raw := cmd.Flags().Bool("json", false, "print the server's answer unchanged")
 	local := cmd.Flags().Bool("local", false, "in a cluster, the senders of the asked node alone")
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if _, err := top.ParseRows(strconv.Itoa(*limit)); err != nil {
-			return fmt.Errorf("--%w", err)
-		}
-		return command.NoWords(cmd, args)
-	}
+	cmd.Args = withRows(limit)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v := sendersView{pages: newPages(cmd, *raw, *watch), server: *server, limit: *limit, local: *local}
 		return v.run(cmd.Context(), v.show)
@@ -125,15 +119,12 @@ func sendersPage(a *answer.Senders, now time.Time) (string, error) {
 			lag = seconds(*s.Lag)
 		}
 		rows = append(rows, []string{
-			nameOfSender(s), terminal.Printable(s.Input), terminal.Printable(s.Node),
-			reasonsText(s.Refused), perSecond(s.Samples),
-			seconds(float64(now.UnixMilli())/1000-s.Seen) + " ago", lag,
+			nameOfSender(s), terminal.Printable(s.Input), terminal.Printable(s.Node), reasonsText(s.Refused),
+			perSecond(s.Samples), seconds(float64(now.UnixMilli())/1000-s.Seen) + " ago", lag,
 		})
 	}
 	if a.Others.Senders > 0 {
-		rows = append(rows, []string{fmt.Sprintf("%d others", a.Others.Senders), "", "", "",
-			perSecond(a.Others.Samples),
-			"", ""})
+		rows = append(rows, []string{others(a.Others.Senders), "", "", "", perSecond(a.Others.Samples), "", ""})
 	}
 	out.WriteByte('\n')
 	err := terminal.WriteTable(&out, rows, 3)
@@ -148,7 +139,7 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Truncate(time.Second).String()
 }
 
-// nameOfSender is what is known of a sender.
+// nameOfSender joins the names and addresses of a sender.
 func nameOfSender(s *answer.Sender) string {
 	var parts []string
 	for _, part := range []string{s.Name, s.Agent} {

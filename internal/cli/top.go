@@ -38,12 +38,7 @@ two seconds. Rates cover at most the last ten seconds. Metrics over a limit are 
 	interval := command.DurationFlag(cmd.Flags(), "interval", time.Second, "refresh after this `duration` (default 1s)")
 	once := cmd.Flags().Bool("once", false, "look once")
 	raw := cmd.Flags().Bool("json", false, "print each answer of the server as a line")
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if _, err := top.ParseRows(strconv.Itoa(*limit)); err != nil {
-			return fmt.Errorf("--%w", err)
-		}
-		return command.NoWords(cmd, args)
-	}
+	cmd.Args = withRows(limit)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := run.WithSignals(cmd.Context())
 		defer cancel()
@@ -62,6 +57,16 @@ two seconds. Rates cover at most the last ten seconds. Metrics over a limit are 
 		}
 	}
 	return cmd
+}
+
+// withRows checks the number of rows of a command that takes no words.
+func withRows(limit *int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if _, err := top.ParseRows(strconv.Itoa(*limit)); err != nil {
+			return fmt.Errorf("--%w", err)
+		}
+		return command.NoWords(cmd, args)
+	}
 }
 
 // topQuery asks a server for its busiest metrics and senders.
