@@ -24,7 +24,7 @@ import (
 
 // comparison is what the old Prometheus and the server answered.
 type comparison struct {
-	Compared    int          `json:"compared"` // queries that had an answer in the old place
+	Compared    int          `json:"compared"` // queries that had an answer at the old Prometheus
 	Differences []difference `json:"differences"`
 }
 
@@ -45,6 +45,10 @@ const quantileLabel = "quantile"
 // asks sends a query to a server.
 type asks func(ctx context.Context, path string, params url.Values) ([]byte, apiclient.Answer, error)
 
+// old returns the old Prometheus. Only its name and how to read its answers count: requests would have the user's
+// token for Freshet.
+func (c *conversion) old() apiclient.Server { return apiclient.Server{Address: c.check} }
+
 // askOld asks the old Prometheus. It never gets the user's token for Freshet.
 func (c *conversion) askOld(ctx context.Context, path string, params url.Values) ([]byte, apiclient.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
@@ -58,7 +62,7 @@ func (c *conversion) askOld(ctx context.Context, path string, params url.Values)
 	if err != nil {
 		return nil, apiclient.Answer{}, err
 	}
-	return apiclient.Server{Address: c.check}.Read(resp)
+	return c.old().Read(resp)
 }
 
 // compare asks the old Prometheus each query of a dashboard, and the server the converted one, at one time.

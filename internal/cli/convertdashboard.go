@@ -110,7 +110,7 @@ func (c *conversion) run(cmd *cobra.Command, file string) error {
 	return c.print(cmd, name, &converted, answers)
 }
 
-// print writes the dashboard, and what a person must look at.
+// print writes the dashboard, and the notes and differences that a person must look at.
 func (c *conversion) print(cmd *cobra.Command, file string, d *dashboard.Conversion, answers comparison) error {
 	var err error
 	if c.json {
@@ -138,7 +138,7 @@ func (c *conversion) print(cmd *cobra.Command, file string, d *dashboard.Convers
 	}
 	fmt.Fprintf(notes, "%s: %d of %d queries changed\n", file, d.Changed(), len(d.Queries))
 	if c.check != "" {
-		fmt.Fprintf(notes, "%s: %d queries had an answer at %s and were compared\n", file, answers.Compared, c.check)
+		fmt.Fprintf(notes, "%s: %d queries had an answer at %s and were compared\n", file, answers.Compared, c.old())
 	}
 	if len(d.Notes)+len(answers.Differences) > 0 {
 		return fmt.Errorf("convert %s: the dashboard is written, but not all of it has the same answers; see the %d notes "+
