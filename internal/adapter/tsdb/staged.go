@@ -24,17 +24,18 @@ func (s *Stores) Stage(ctx context.Context, tenant string, id, was ulid.ULID, fi
 	meta tsdb.BlockMeta, err error,
 ) {
 	return s.receive(ctx, tenant, id, was, fill, func(st *store, part string) error {
-		home := filepath.Dir(st.dir)
-		staged := filepath.Join(home, stagedDir)
-		if err := os.MkdirAll(staged, 0o777); err != nil {
+		home, staged := filepath.Dir(st.dir), s.stagedBlock(tenant, id)
+		if err := os.MkdirAll(filepath.Dir(staged), 0o777); err != nil {
 			return err
 		}
-		if err := os.Rename(part, filepath.Join(staged, id.String())); err != nil {
+		s.moving.Store(staged, nil)
+		defer s.moving.Delete(staged)
+		if err := os.Rename(part, staged); err != nil {
 			return err
 		}
-		for _, dir := range []string{staged, home, s.dir} {
+		for _, dir := range []string{filepath.Dir(staged), home, s.dir} {
 			if err := s.fsync(dir); err != nil {
-				return err
+				return errors.Join(err, os.RemoveAll(staged))
 			}
 		}
 		return nil
@@ -48,8 +49,8 @@ func (s *Stores) Show(ctx context.Context, tenant string, id ulid.ULID) error {
 		return err
 	}
 	whole := s.shownBlock(tenant, id)
-	s.showing.Store(whole, nil)
-	defer s.showing.Delete(whole)
+	s.moving.Store(whole, nil)
+	defer s.moving.Delete(whole)
 	return s.putBlock(ctx, st, s.stagedBlock(tenant, id), whole)
 }
 
@@ -61,22 +62,23 @@ func (s *Stores) shownBlock(tenant string, id ulid.ULID) string {
 	return filepath.Join(s.dir, tenant, History, id.String())
 }
 
-// Imported reports whether queries see an imported block, and whether it is staged. A block that has its place is
-// staged until the database has read it.
+// Imported reports whether queries see an imported block, and whether it is staged. It is staged once it survives a
+// power loss. A block that has its place is staged until the database has read it.
 func (s *Stores) Imported(tenant string, id ulid.ULID) (shown, staged bool) {
-	whole := s.shownBlock(tenant, id)
-	// Show may move the block meanwhile: in this order, the block is seen at one of its places.
-	staged = isDir(s.stagedBlock(tenant, id))
-	shown = isDir(whole)
-	if _, moves := s.showing.Load(whole); moves {
+	// Stage and Show may move the block meanwhile: in this order, the block is seen at one of its places.
+	staged, moves := s.blockAt(s.stagedBlock(tenant, id))
+	staged = staged && !moves
+	if shown, moves = s.blockAt(s.shownBlock(tenant, id)); moves {
 		return false, true
 	}
 	return shown, staged && !shown
 }
 
-func isDir(path string) bool {
+// blockAt reports whether a block is at a path, and whether it is still being moved there.
+func (s *Stores) blockAt(path string) (is, moves bool) {
 	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
+	_, moves = s.moving.Load(path) // before Stat, it would miss a move that begins in between
+	return err == nil && info.IsDir(), moves
 }
 
 // RemoveStaged removes a staged block, if it is there.

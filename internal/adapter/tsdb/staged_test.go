@@ -69,6 +69,34 @@ func TestABlockIsStagedUntilQueriesSeeIt(t *testing.T) {
 	}
 }
 
+// A block is staged once it survives a power loss: other nodes count on it then. If it cannot be synced, it is gone.
+func TestABlockIsStagedOnceItIsSynced(t *testing.T) {
+	w := newWorld(t)
+	w.imports("a@10=1")
+	dir, was := w.block("b@10=2")
+	id := ulid.Make()
+	sync, syncs := w.stores.fsync, 0
+	sick := errors.New("sick disk")
+	for _, last := range []error{sick, nil} {
+		w.stores.fsync = func(path string) error {
+			syncs++
+			if shown, staged := w.stores.Imported(tenant.Default, id); shown || staged {
+				t.Errorf("sync of %s: shown: %v, staged: %v, want neither", path, shown, staged)
+			}
+			if path == w.stores.dir && last != nil {
+				return last
+			}
+			return sync(path)
+		}
+		if _, err := w.stores.Stage(t.Context(), tenant.Default, id, was, copies(dir)); !errors.Is(err, last) || syncs == 0 {
+			t.Fatalf("%d syncs, of which the last returns %v: got %v", syncs, last, err)
+		}
+		if shown, staged := w.stores.Imported(tenant.Default, id); shown || staged != (last == nil) {
+			t.Errorf("the last sync returned %v; shown: %v, staged: %v", last, shown, staged)
+		}
+	}
+}
+
 // Another node gets the files that the hashes are of, while the block is staged and when it is shown.
 func TestFilesOfAStagedBlock(t *testing.T) {
 	w := newWorld(t)

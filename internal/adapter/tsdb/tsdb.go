@@ -40,7 +40,7 @@ type Stores struct {
 	noted    noted
 	heads    heads
 	turns    turns
-	showing  sync.Map // directories of the blocks that Show is moving, by path
+	moving   sync.Map // paths to which Stage and Show are moving blocks
 
 	sparePages atomic.Int64 // see rawPasts
 
