@@ -232,7 +232,7 @@ func (h *clusterHistory) settleBlock(ctx context.Context, b imports.Block) bool 
 	return h.try(b, h.stores.Show(ctx, b.Tenant, b.Stored))
 }
 
-// drop removes a block that the log says is gone. It reports whether it is.
+// drop removes a block that is gone by the log. It reports whether this node has nothing of it any more.
 func (h *clusterHistory) drop(ctx context.Context, g imports.Gone) bool {
 	shown, staged := h.stores.Imported(g.Tenant, g.Stored)
 	var err error
@@ -245,10 +245,14 @@ func (h *clusterHistory) drop(ctx context.Context, g imports.Gone) bool {
 	if err != nil && ctx.Err() == nil {
 		h.logger.Error("an imported block cannot be removed", "tenant", g.Tenant, "block", ulid.ULID(g.Stored), "error", err)
 	}
+	h.mu.Lock()
+	delete(h.why, g.Stored)
+	h.mu.Unlock()
 	return err == nil
 }
 
-// try notes why a block is not as it should be. It reports whether it is.
+// try keeps the error of a step as the reason why this node lacks a block, or forgets the reason if err is nil. It
+// reports whether err is nil.
 func (h *clusterHistory) try(b imports.Block, err error) bool {
 	h.mu.Lock()
 	before := h.why[b.Stored]
@@ -277,7 +281,7 @@ func (h *clusterHistory) fetchAll(ctx context.Context) {
 			continue
 		}
 		err := h.fetch(ctx, b)
-		if h.try(b, err) || errors.Is(err, imports.ErrGivenUp) {
+		if errors.Is(err, imports.ErrGivenUp) || h.try(b, err) {
 			continue
 		}
 		failed = true
@@ -373,7 +377,7 @@ func (h *clusterHistory) open(name string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("block %.80q: %w", block, err)
 	}
-	if h.stores.Changes(tenant) == nil { // so the name is none of a path
+	if h.stores.Changes(tenant) == nil { // there is no such tenant; its name may be a path, such as ".."
 		return nil, tsdb.ErrNotImported
 	}
 	return h.stores.OpenImported(tenant, id, file)

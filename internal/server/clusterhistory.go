@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -174,7 +173,7 @@ func (h *clusterHistory) say(ctx context.Context, step *entry.Import) error {
 	case errors.Is(err, member.ErrOlder):
 		return conflict(fmt.Errorf("%w: upgrade all nodes, and wait for cluster.upgrade_after", err))
 	}
-	return historyError{http.StatusServiceUnavailable, "unavailable", err}
+	return notNow(err)
 }
 
 // untilMostHave waits until most of the nodes that vote have a block. An error says that most of them cannot get it.
@@ -183,8 +182,8 @@ func (h *clusterHistory) untilMostHave(ctx context.Context, tenant string, id, s
 		if b, known := h.log.Imports().Get(tenant, id); !known || b.Stored != stored {
 			return conflict(fmt.Errorf("block %s: %w", id, imports.ErrGivenUp))
 		}
-		states, voters, have, fail := h.states(ctx, tenant), h.voters(), 0, error(nil)
-		lack := 0
+		states, voters := h.states(ctx, tenant), h.voters()
+		have, lack, fail := 0, 0, error(nil)
 		for _, node := range voters {
 			switch state, answers := states[node][stored.String()], states[node] != nil; {
 			case state == blockShown, state == blockStaged:
@@ -198,8 +197,7 @@ func (h *clusterHistory) untilMostHave(ctx context.Context, tenant string, id, s
 		case have >= most:
 			return nil
 		case lack > len(voters)-most:
-			return historyError{http.StatusServiceUnavailable, "unavailable",
-				fmt.Errorf("block %s: most nodes cannot get it from node %s: %w", id, h.node, fail)}
+			return notNow(fmt.Errorf("block %s: most nodes cannot get it from node %s: %w", id, h.node, fail))
 		}
 		if err := retry.Wait(ctx, importPoll); err != nil {
 			return err
@@ -273,8 +271,8 @@ func (h *clusterHistory) remove(ctx context.Context, tenant string, id ulid.ULID
 // listable returns an error if this node may not know every block.
 func (h *clusterHistory) listable(ctx context.Context) error {
 	if err := h.current(ctx); err != nil {
-		return historyError{http.StatusServiceUnavailable, "unavailable", fmt.Errorf("imports of a moment ago may be "+
-			"missing, since this node lags behind the others or knows no leader: %w", err)}
+		return notNow(fmt.Errorf("imports of a moment ago may be missing, since this node lags behind the others or "+
+			"knows no leader: %w", err))
 	}
 	return nil
 }

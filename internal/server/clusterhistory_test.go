@@ -4,13 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/freshet-io/freshet/internal/adapter/peer"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
@@ -82,6 +85,39 @@ func TestAFetchEndsWithItsImport(t *testing.T) {
 	if err := h.fill(t.Context(), "a", b, t.TempDir()); !errors.Is(err, full) {
 		t.Errorf("on a full disk: %v", err)
 	}
+}
+
+// A node keeps no reason why it lacks a block that is given up: it would keep the reasons of all that ever were.
+func TestNoReasonIsKeptOfABlockThatIsGone(t *testing.T) {
+	h, b := offered(t, "good")
+	stores, err := tsdb.Open(tsdb.DefaultConfig(), t.TempDir(), time.Now, prometheus.NewRegistry(),
+		slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stores.Close(context.Background())
+	h.stores, h.others, h.why, h.logger = stores, []string{"a"}, map[ulid.ULID]string{}, slog.New(slog.DiscardHandler)
+	h.try(b, errors.New("node a does not answer"))
+	if len(h.why) != 1 {
+		t.Fatalf("the reasons are %v, want one", h.why)
+	}
+	h.peers = func() importPeers { // the block is removed while it is fetched
+		removed := &entry.Import{Step: entry.ImportRemoved, Tenant: b.Tenant, Block: b.Block}
+		if err := h.log.Imports().Fold(removed); err != nil {
+			t.Error(err)
+		}
+		return fakePeers{"good"}
+	}
+	h.settle(t.Context())
+	if len(h.why) != 1 {
+		t.Errorf("while the block is wanted, the reasons are %v", h.why)
+	}
+	h.fetchAll(t.Context())
+	h.settle(t.Context())
+	if len(h.why) != 0 {
+		t.Errorf("the block is gone, but the reasons are %v", h.why)
+	}
+	h.fetchAll(t.Context())
 }
 
 // A query looks at the disk only for blocks that it should see: a select of another tenant or time costs no more if a

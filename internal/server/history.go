@@ -64,6 +64,8 @@ func badHistory(err error) error { return historyError{http.StatusBadRequest, "b
 
 func conflict(err error) error { return historyError{http.StatusConflict, "conflict", err} }
 
+func notNow(err error) error { return historyError{http.StatusServiceUnavailable, "unavailable", err} }
+
 // register adds the routes. The table `exposures` restricts them to operators: an import fills the disk, and may be
 // as old as it likes.
 func (h *history) register(mux *routes) {
@@ -125,7 +127,7 @@ func answerOf(m prom.BlockMeta, bytes int64) answer.HistoryBlock {
 // put imports the block in the body, a tar archive. The parameter `bytes` is the size of its files.
 func (h *history) put(w http.ResponseWriter, r *http.Request, name string) (any, error) {
 	if err := h.ready(); err != nil {
-		return nil, historyError{http.StatusServiceUnavailable, "unavailable", err}
+		return nil, notNow(err)
 	}
 	id, err := ulid.ParseStrict(r.PathValue("block"))
 	if err != nil {
@@ -137,7 +139,7 @@ func (h *history) put(w http.ResponseWriter, r *http.Request, name string) (any,
 	}
 	h.importing.Lock()
 	defer h.importing.Unlock()
-	if err := h.hasRoom(bytes); err != nil {
+	if err := roomFor(h.dataDir, bytes); err != nil {
 		return nil, err
 	}
 	body := patient{r.Context(), http.NewResponseController(w), r.Body}
@@ -149,7 +151,7 @@ func (h *history) put(w http.ResponseWriter, r *http.Request, name string) (any,
 	})
 	switch {
 	case errors.Is(err, tsdb.ErrImported), errors.Is(err, tsdb.ErrImporting):
-		return nil, historyError{http.StatusConflict, "conflict", fmt.Errorf("block %s: %w", id, err)}
+		return nil, conflict(fmt.Errorf("block %s: %w", id, err))
 	case fulldisk.Is(err):
 		return nil, historyError{http.StatusInsufficientStorage, "unavailable", err}
 	case err != nil:
@@ -169,16 +171,11 @@ func (h *history) take(ctx context.Context, name string, id ulid.ULID, fill func
 		return h.cluster.take(ctx, name, id, fill)
 	}
 	if err := h.tenants.Enter(name); err != nil {
-		return done, historyError{http.StatusConflict, "conflict", err}
+		return done, conflict(err)
 	}
 	meta, err := h.stores.Import(ctx, name, id, fill)
 	h.tenants.Leave(name, err == nil)
 	return h.block(name, meta), err
-}
-
-// hasRoom returns an error if the disk has no room for so many bytes.
-func (h *history) hasRoom(bytes int64) error {
-	return roomFor(h.dataDir, bytes)
 }
 
 // roomFor returns an error if a disk has no room for a block.
