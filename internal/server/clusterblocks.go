@@ -87,37 +87,40 @@ func (h *clusterHistory) register(registry prometheus.Registerer) {
 }
 
 // missing returns the blocks that queries should see, and that are not here.
-func (h *clusterHistory) missing() []imports.Block {
-	return h.missingOf(func(imports.Block) bool { return true })
-}
-
-// missingOf does what missing says for the blocks that are wanted. It looks at the disk only for these.
-func (h *clusterHistory) missingOf(wanted func(imports.Block) bool) (all []imports.Block) {
-	if h.whole.Load() == h.log.Imports().Folds() {
+func (h *clusterHistory) missing() (all []imports.Block) {
+	every, folds := h.log.Imports().All()
+	if h.whole.Load() == folds {
 		return nil
 	}
-	every, _ := h.log.Imports().All()
 	for _, b := range every {
-		if !b.Shown || !wanted(b) {
-			continue
-		}
-		if shown, _ := h.stores.Imported(b.Tenant, b.Stored); !shown {
+		if h.misses(b) {
 			all = append(all, b)
 		}
 	}
 	return all
 }
 
-// lacking is querier.Queryable.Lacking. Each select calls it, and other tenants may have many blocks.
+func (h *clusterHistory) misses(b imports.Block) bool {
+	if !b.Shown {
+		return false
+	}
+	shown, _ := h.stores.Imported(b.Tenant, b.Stored)
+	return !shown
+}
+
+// lacking is querier.Queryable.Lacking. Each select calls it, so it looks at the disk only for blocks of the tenant and
+// the times.
 func (h *clusterHistory) lacking(tenant string, mint, maxt int64) error {
-	all := h.missingOf(func(b imports.Block) bool {
-		return b.Tenant == tenant && b.MinTime <= maxt && b.MaxTime > mint
-	})
-	if len(all) == 0 {
+	if h.whole.Load() == h.log.Imports().Folds() {
 		return nil
 	}
-	return fmt.Errorf("imported samples of block %s are missing, until this node has got it from another one",
-		ulid.ULID(all[0].Block))
+	for _, b := range h.log.Imports().Of(tenant) {
+		if b.MinTime <= maxt && b.MaxTime > mint && h.misses(b) {
+			return fmt.Errorf("imported samples of block %s are missing, until this node has got it from another one",
+				ulid.ULID(b.Block))
+		}
+	}
+	return nil
 }
 
 // States of a block on a node. Any other state says why the node lacks the block.

@@ -4,6 +4,7 @@
 package imports
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -63,12 +64,13 @@ type key struct {
 	block  [16]byte
 }
 
-// Kept has the blocks of all tenants. One goroutine at a time calls Check, Fold, Append and Parse; others may call the
-// other methods meanwhile.
+// Kept has the blocks of all tenants. Other goroutines than the one that folds entries may call All, Of, Get, Folds and
+// Gone.
 type Kept struct {
 	mu     sync.RWMutex
 	blocks map[key]Block
-	gone   []Gone // the oldest first
+	sorted []Block // of All; nil after a change
+	gone   []Gone  // the oldest first
 	isGone map[Gone]bool
 	bytes  int
 	hash   uint64
@@ -78,22 +80,29 @@ type Kept struct {
 // NewKept returns a Kept without blocks.
 func NewKept() *Kept { return &Kept{blocks: map[key]Block{}, isGone: map[Gone]bool{}} }
 
-// All returns the blocks of all tenants, by tenant and name, and a number that is another one after each change.
+// All returns the blocks of all tenants, by tenant and name, and a number that is another one after each change. The
+// caller must not change the slice. It is sorted once after a change, since each query may call All while a block is
+// being imported.
 func (k *Kept) All() (all []Block, folds uint64) {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	return k.sorted(), k.folds
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.sorted == nil {
+		k.sorted = slices.SortedFunc(maps.Values(k.blocks), func(a, b Block) int {
+			return cmp.Or(strings.Compare(a.Tenant, b.Tenant), slices.Compare(a.Block[:], b.Block[:]))
+		})
+	}
+	return k.sorted, k.folds
 }
 
-// Of returns the blocks of a tenant, by name.
-func (k *Kept) Of(tenant string) (all []Block) {
-	every, _ := k.All()
-	for _, b := range every {
-		if b.Tenant == tenant {
-			all = append(all, b)
-		}
+// Of returns the blocks of a tenant, by name. The caller must not change the slice.
+func (k *Kept) Of(tenant string) []Block {
+	all, _ := k.All()
+	from, _ := slices.BinarySearchFunc(all, tenant, func(b Block, t string) int { return strings.Compare(b.Tenant, t) })
+	n := slices.IndexFunc(all[from:], func(b Block) bool { return b.Tenant != tenant })
+	if n < 0 {
+		return all[from:]
 	}
-	return all
+	return all[from : from+n]
 }
 
 // Get returns the block that an importer knows by a name.
@@ -207,6 +216,7 @@ func (k *Kept) add(at key, b Block) {
 	k.bytes += len(text)
 	k.hash += xxhash.Sum64(text)
 	k.blocks[at] = b
+	k.sorted = nil
 }
 
 func (k *Kept) drop(at key) {
@@ -215,6 +225,7 @@ func (k *Kept) drop(at key) {
 	k.bytes -= len(text)
 	k.hash -= xxhash.Sum64(text)
 	delete(k.blocks, at)
+	k.sorted = nil
 }
 
 func (k *Kept) forget(g Gone) {
@@ -235,17 +246,6 @@ func (k *Kept) forget(g Gone) {
 // Hash returns a hash of all blocks and removals; 0 if there never was one.
 func (k *Kept) Hash() uint64 { return k.hash }
 
-func (k *Kept) sorted() []Block {
-	all := slices.Collect(maps.Values(k.blocks))
-	slices.SortFunc(all, func(a, b Block) int {
-		if c := strings.Compare(a.Tenant, b.Tenant); c != 0 {
-			return c
-		}
-		return slices.Compare(a.Block[:], b.Block[:])
-	})
-	return all
-}
-
 const keptVersion = 1
 
 var errKept = errors.New("the list of imported blocks is malformed")
@@ -253,7 +253,7 @@ var errKept = errors.New("the list of imported blocks is malformed")
 // Append appends all blocks and removals. Members that have applied the same entries append the same bytes.
 func (k *Kept) Append(b []byte) []byte {
 	b = append(b, keptVersion)
-	all := k.sorted()
+	all, _ := k.All()
 	b = binary.AppendUvarint(b, uint64(len(all)))
 	for i := range all {
 		b = all[i].append(b)
@@ -283,7 +283,7 @@ func (g Gone) append(to []byte) []byte {
 	return append(fields.AppendBytes(to, g.Tenant), g.Stored[:]...)
 }
 
-// Parse reads what Append wrote.
+// Parse reads what Append wrote. Nothing is kept before.
 func (k *Kept) Parse(b []byte) error {
 	r := fields.Reader{B: b}
 	if r.Byte() != keptVersion {

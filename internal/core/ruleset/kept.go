@@ -37,7 +37,7 @@ type Text struct {
 func (t *Text) size() int { return len(t.Namespace) + len(t.Name) + len(t.YAML) }
 
 // Kept has the groups of all tenants, as the members of a group of nodes fold them from entries of the kind ruleset.
-// One goroutine at a time calls Check, Fold, Append and Parse; others may call the other methods meanwhile.
+// Other goroutines than the one that folds entries may call Of, Tenants and Changed.
 type Kept struct {
 	mu    sync.RWMutex
 	of    map[string]*texts
