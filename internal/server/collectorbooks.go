@@ -37,7 +37,10 @@ type toldClaim struct {
 	at       time.Time
 	stages   []stage.Stats // told last, at stagesAt
 	stagesAt time.Time
-	base     received // for the rate of samples
+
+	// For the rate of samples: what it had received at least rateOver ago, and what it had when base was replaced last.
+	// Both are without a time at first.
+	base, next received
 }
 
 // received has the received samples of each tenant at a time.
@@ -60,7 +63,7 @@ const (
 	// stagesEvery is in how many calls a collector tells its stages once. They are some kB.
 	stagesEvery = 5
 
-	// rateOver is the shortest time over which the rate of a collector is known, except in its first seconds.
+	// rateOver is the shortest time of a collector's rate, except in its first seconds. The longest is twice as long.
 	rateOver = 15 * time.Second
 
 	// oldBooksAfter is the age from which the books of a running collector are old. It tells them each second.
@@ -94,8 +97,8 @@ func (b *collectorBooks) note(name string, c *ledger.Claim, stages []stage.Stats
 	}
 	told := toldClaim{Claim: c, at: time.Now(), stages: stages, stagesAt: time.Now()}
 	if known && before.Started == told.Started {
-		if told.base = before.base; told.base.at.IsZero() || told.at.Sub(told.base.at) > 2*rateOver {
-			told.base = before.received()
+		if told.base, told.next = before.base, before.next; told.at.Sub(told.next.at) > rateOver {
+			told.base, told.next = told.next, before.received()
 		}
 	}
 	if len(stages) == 0 { // as in most calls
@@ -115,14 +118,16 @@ func (c *toldClaim) received() received {
 }
 
 // rate returns how many samples of a tenant the collector receives a second; 0 until it told the books of the tenant
-// twice. A collector of many tenants tells only those with most samples, and which these are changes.
+// twice. A collector of many tenants tells only the books of the busiest, which are not always the same.
 func (c *toldClaim) rate(tenant string) float64 {
 	now := c.Tenants[tenant].Samples.Received
-	base, told := c.base.samples[tenant]
-	if !told || !c.at.After(c.base.at) || now < base || c.Final {
-		return 0
+	for _, from := range []received{c.base, c.next} {
+		base, told := from.samples[tenant]
+		if told && c.at.After(from.at) && now >= base && !c.Final {
+			return float64(now-base) / c.at.Sub(from.at).Seconds()
+		}
 	}
-	return float64(now-base) / c.at.Sub(c.base.at).Seconds()
+	return 0
 }
 
 // senders returns the collectors that had samples of a tenant.

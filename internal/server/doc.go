@@ -20,7 +20,7 @@
 //	diffapi.go         the changes that a configuration file would make
 //	limitsapi.go       how far tenants are from their limits
 //	topapi.go          the busiest metrics and senders
-//	sendersapi.go      who sends, how much, how late, and what is refused
+//	sendersapi.go      the senders: their rates and lags, and what is refused
 //	explainer.go       explains the fate of a datagram's lines
 //	taps.go            lines as they arrive, for freshet tail and capture
 //	process.go         the costs of the process

@@ -18,7 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// Each sender has its rate, its lag and what of it was refused, by its own words: samples, and whole requests.
+// The answer has the rate and the lag of each sender, and how many of its samples or requests were refused, by reason.
 func TestSenders(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`
@@ -115,9 +115,10 @@ func TestRateOfACollector(t *testing.T) {
 			return b.senders("default")[0]
 		}
 		var got answer.Sender
-		for second := range uint64(100) {
-			if got = tell(1, 1_000_000+second*50); second > 0 && got.Samples != 50 {
-				t.Fatalf("in second %d the rate is %v, want 50", second, got.Samples)
+		for second := range uint64(100) { // it receives 450 samples every ninth second, which is 50 a second
+			got = tell(1, 1_000_000+second/9*450)
+			if second > 15 && (got.Samples < 25 || got.Samples > 75) {
+				t.Fatalf("in second %d the rate is %v, want about 50", second, got.Samples)
 			}
 		}
 		if got.Name != "web" || got.ID != "0000000000000007" || got.Refused["no_type"] != 3 || got.Refused["negative"] != 4 {
@@ -146,7 +147,7 @@ func TestRateOfATenantThatWasNotTold(t *testing.T) {
 			}
 			b.note("web", &ledger.Claim{Producer: 7, Started: 1, Tenants: tenants}, nil)
 			for _, got := range b.senders("default") {
-				if got.Samples > 50 {
+				if got.Samples != 0 && got.Samples != 50 {
 					t.Fatalf("in second %d the rate is %v, want 50, or 0 while it is not known", second, got.Samples)
 				}
 			}
