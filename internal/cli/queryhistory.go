@@ -38,7 +38,7 @@ func historyFile() (string, error) {
 	return filepath.Join(state, "freshet", "query_history"), nil
 }
 
-// openHistory reads the history. After an error it still returns one, which is kept in memory only.
+// openHistory reads the history. After an error, the history that it returns stays in memory only.
 func openHistory() (*queryHistory, error) {
 	h := new(queryHistory)
 	path, err := historyFile()
@@ -103,7 +103,7 @@ func (h *queryHistory) Len() int { return len(h.lines) }
 // At returns a line, the newest at 0.
 func (h *queryHistory) At(i int) string { return h.lines[len(h.lines)-1-i] }
 
-// close ends what goes to the file, which loses nothing: each line was written when it was added.
+// close closes the file. It loses nothing: each line was written when it was added.
 func (h *queryHistory) close() {
 	if h.file != nil {
 		h.file.Close()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -139,21 +140,12 @@ func (c *conversation) command(line string) (err error) {
 // complete completes a command or an expression.
 func (c *conversation) complete(ctx context.Context, line string, cursor int) (int, []string, string) {
 	if strings.HasPrefix(line, `\`) {
-		found := promqlcomplete.Completion{Options: beginning(promptCommands, line[:cursor])}
+		found := promqlcomplete.Completion{Options: slices.DeleteFunc(slices.Clone(promptCommands),
+			func(name string) bool { return !strings.HasPrefix(name, line[:cursor]) })}
 		return found.Start, found.Options, found.Common()
 	}
 	ctx, cancel := context.WithTimeout(ctx, promptTimeout)
 	defer cancel()
 	found := promqlcomplete.At(line, cursor, names{ctx: ctx, server: c.server})
 	return found.Start, found.Options, found.Common()
-}
-
-// beginning returns the words that begin with `written`.
-func beginning(words []string, written string) (found []string) {
-	for _, w := range words {
-		if strings.HasPrefix(w, written) {
-			found = append(found, w)
-		}
-	}
-	return found
 }

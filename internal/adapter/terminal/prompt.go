@@ -135,11 +135,7 @@ func (p *Prompt) completed(line string, cursor int) (string, int) {
 		return line[:start] + common + line[cursor:], start + len(common)
 	}
 	if len(options) > 1 {
-		columns, _, err := term.GetSize(int(p.in.Fd()))
-		if err != nil {
-			columns = 80
-		}
-		_, _ = io.WriteString(p.editor, list(options, columns)) // as in fit
+		_, _ = io.WriteString(p.editor, list(options, New(p.out, nil).Columns)) // as in fit
 	}
 	return line, cursor
 }

@@ -130,7 +130,7 @@ func (p place) operands(names Names) []string {
 	for _, m := range names.Metrics(p.word) {
 		switch {
 		case !strings.HasPrefix(m, p.word):
-		case plainMetric.MatchString(m):
+		case bare.IsValidMetricName(m):
 			options = append(options, m)
 		default:
 			options = append(options, "{"+quoted(m, `"`)+"}")
@@ -186,7 +186,7 @@ func labelNames(word string, found []string) (options []string) {
 	for _, l := range found {
 		switch {
 		case !strings.HasPrefix(l, word):
-		case plainLabel.MatchString(l):
+		case bare.IsValidLabelName(l):
 			options = append(options, l)
 		default:
 			options = append(options, quoted(l, `"`))

@@ -5,15 +5,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/util/strutil"
 )
 
-// Names that PromQL takes without quotes.
-var (
-	plainMetric = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
-	plainLabel  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-)
+// bare tells which names PromQL takes without quotes.
+const bare = model.LegacyValidation
 
 // quoted writes a string of PromQL, and escapes what a terminal would not print. It returns nothing if the
 // quote allows no such string: a backquote takes no escapes.
@@ -55,7 +53,7 @@ func startsWith(label, prefix string) string {
 	if prefix == "" {
 		return ""
 	}
-	if !plainLabel.MatchString(label) {
+	if !bare.IsValidLabelName(label) {
 		label = quoted(label, `"`)
 	}
 	return label + "=~" + quoted(regexp.QuoteMeta(prefix)+".*", `"`)
