@@ -195,7 +195,7 @@ func checkConverted(t *testing.T, p, old *process, file, from string, queries, c
 		if strings.Contains(q.Was, "quantile=") || strings.Contains(q.Was, "_time_") {
 			was := strings.NewReplacer("$q", "0.9", "$service", ".*", "${site}", "web").Replace(q.Was)
 			if got, err := p.query(was); err != nil || len(got) > 0 {
-				t.Errorf("before its conversion Freshet answers %s with %v %v, so this test shows little", was, got, err)
+				t.Errorf("before the conversion of %s, Freshet answers %v, error %v, want no series", was, got, err)
 			}
 		}
 	}

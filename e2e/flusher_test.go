@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// flusher stands in for StatsD and the Datadog Agent, which no module has: it aggregates lines between two flushes as
+// flusher stands in for StatsD and the Datadog Agent, which no Go module contains: it aggregates lines between two flushes as
 // their manuals say, and shows the values of the last flush to a Prometheus, under the names of both.
 type flusher struct {
 	mu     sync.Mutex

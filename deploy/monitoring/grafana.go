@@ -42,7 +42,7 @@ func (d dashboard) grafana() []byte {
 		"time": object{"from": "now-15m", "to": "now"}, "timezone": "browser",
 		"templating": object{"list": []object{
 			{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
-				"current": object{"text": "Freshet itself", "value": selfUID}}, // another one if there is no such source
+				"current": object{"text": "Freshet itself", "value": selfUID}}, // without it, Grafana takes another source
 			{"name": "instance", "label": "Instance", "type": "query", "datasource": source, "refresh": 2, "includeAll": true,
 				"multi": true, "allValue": ".*",
 				"definition": `label_values(up{job="freshet"}, instance)`,

@@ -11,7 +11,7 @@ import (
 // The data sources that Grafana is provisioned with.
 const (
 	dataUID = "freshet"      // the metrics of clients
-	selfUID = "freshet-self" // Freshet's own metrics, which dashboards and alerts ask for
+	selfUID = "freshet-self" // Freshet's own metrics, which dashboards and alerts query
 )
 
 const (
@@ -123,8 +123,8 @@ func grafanaRules(all []alert) alertingFile {
 	return alertingFile{1, []alertGroup{g}}
 }
 
-// grafana returns the alert as a rule of Grafana, which fires for values other than 0. An expression of Prometheus
-// has a result only if it fires, and the result may be 0, as that of up == 0. So the condition is that there is any.
+// grafana returns the alert as a rule of Grafana. Grafana's rules fire for values other than 0. An expression of
+// Prometheus fires for each value that it has, and the value may be 0: up == 0. So B is 1 for any value.
 func (a alert) grafana() grafanaRule {
 	expression := object{"type": "__expr__", "uid": "__expr__"}
 	return grafanaRule{

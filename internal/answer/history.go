@@ -9,7 +9,7 @@ type HistoryBlock struct {
 	Samples uint64 `json:"samples"`
 	Bytes   int64  `json:"bytes"`
 
-	Nodes []string `json:"nodes,omitempty"` // of a cluster: which have the block, as far as they answer
+	Nodes []string `json:"nodes,omitempty"` // of a cluster: the nodes that have the block and answered
 }
 
 // History is the answer of GET /api/v1/admin/history: what was imported into a tenant, in the order of time.

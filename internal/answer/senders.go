@@ -76,7 +76,7 @@ func (s *Senders) Cut(limit int) {
 	s.Senders = s.Senders[:min(limit, len(s.Senders))]
 }
 
-// Add adds the senders of another node. A collector is told to one node after the other: the newest count.
+// Add adds the senders of another node. Several nodes may list the same collector: the newest entry stays.
 func (s *Senders) Add(other *Senders) {
 	s.Others.Senders += other.Others.Senders
 	s.Others.Samples += other.Others.Samples

@@ -125,7 +125,7 @@ func (c *Conversion) add(q *query, is string, reasons []string) {
 // converter converts the queries of one dashboard.
 type converter struct {
 	Options
-	summaries map[string]bool // names that the dashboard shows to be those of summaries
+	summaries map[string]bool // names that, as the dashboard shows, summaries have
 	classic   map[string]bool // names whose buckets the dashboard uses
 	known     map[string]Kind
 	mapper    *mapping.Mapper

@@ -120,8 +120,8 @@ func (f *finder) typeOf(source *value, outer string) string {
 // others have queries of metrics in another language.
 var others = []string{"graphite", "influxdb", "opentsdb", "grafana-datadog-datasource"}
 
-// isPrometheus reports whether the queries of a data source are PromQL, or nearly: what VictoriaMetrics alone knows is
-// noted when it is parsed.
+// isPrometheus reports whether the queries of a data source are PromQL. Those of VictoriaMetrics nearly are: a query
+// that only VictoriaMetrics understands gets a note when it is parsed.
 func isPrometheus(source string) bool {
 	return source == "" || strings.Contains(source, "prometheus") || source == "victoriametrics-datasource" ||
 		source == "victoriametrics-metrics-datasource"

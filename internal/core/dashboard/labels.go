@@ -28,7 +28,7 @@ func (r *rewriter) labels(s selector) selector {
 	return s
 }
 
-// scraped notes a label of the scrape, which only a removal brings along.
+// scraped adds a note if only a scrape sets a label, and the user did not ask for its removal.
 func (r *rewriter) scraped(label string) {
 	if r.From == StatsDExporter && slices.Contains(scraped, label) && !slices.Contains(r.DropLabels, label) {
 		r.note("uses the label %s of the scrape: Freshet has none, unless dogstatsd.labels sets it; "+
@@ -51,7 +51,7 @@ func (r *rewriter) legend() {
 	}
 }
 
-// groups marks the labels to take out of what a node groups or joins by.
+// groups marks the labels to take out of the grouping or the join of a node.
 func (r *rewriter) groups(node parser.Node) {
 	var labels []string
 	switch node := node.(type) {

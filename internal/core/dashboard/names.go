@@ -73,8 +73,8 @@ func (m *meaning) now(s selector, window string) string {
 	return s.text("")
 }
 
-// ofRange returns the expression that a function over a range of an aspect becomes, with %s for the range of
-// the metric, or "" if there is no direct one.
+// ofRange returns the expression for a function over a range of the old series. In it, %s stands for the range of
+// the metric. ofRange returns "" if there is no such expression.
 func (m *meaning) ofRange(function string) string {
 	cumulative := function == "rate" || function == "increase" || function == "irate"
 	switch {
@@ -109,7 +109,7 @@ var (
 	observed      = regexp.MustCompile(`^(.+)_(sum|count|bucket)$`)
 )
 
-// statsd says what a name is in which StatsD writes to Graphite. `ok` is false if it is no such name.
+// statsd returns the meaning of a name that StatsD gives to a series. `ok` is false for other names.
 func statsd(s selector) (m meaning, ok bool) {
 	for _, of := range []struct {
 		form  *regexp.Regexp
@@ -173,7 +173,7 @@ func fraction(percent string) string {
 	return strings.TrimRight("0."+strings.Repeat("0", 2-len(whole))+whole+decimals, "0")
 }
 
-// datadog says what a name is that the Datadog Agent gives to an aggregate of a histogram.
+// datadog returns the meaning of a name that the Datadog Agent gives to an aggregate of a histogram.
 func datadog(s selector) (m meaning, ok bool) {
 	found := datadogTimer.FindStringSubmatchIndex(s.plain)
 	if found == nil {
@@ -199,7 +199,7 @@ func datadog(s selector) (m meaning, ok bool) {
 	return m, true
 }
 
-// observer says of which timer of statsd_exporter a name is a part.
+// observer returns the meaning of a name that statsd_exporter gives to the sum, the count or the buckets of a timer.
 func observer(s selector) (m meaning, ok bool) {
 	found := observed.FindStringSubmatchIndex(s.plain)
 	if found == nil {

@@ -18,8 +18,8 @@ type rewriter struct {
 	masked
 	in     *query
 	edits  []edit
-	leave  map[parser.Node][]string // labels to take out of what a node groups or joins by
-	reason []string                 // why a part could not be rewritten
+	leave  map[parser.Node][]string // labels to take out of the grouping or the join of a node
+	reason []string                 // why parts could not be rewritten
 }
 
 // edit replaces a part of the query.

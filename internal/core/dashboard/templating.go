@@ -46,7 +46,8 @@ func (c *converter) missing(label string) []string {
 	return nil
 }
 
-// series rewrites a selector whose series a variable lists. They are those of the metric itself.
+// series rewrites the selector of label_values. A part of a timer becomes the timer itself, whose series have the
+// labels.
 func (c *converter) series(q *query, source string) (string, []string) {
 	m, err := mask(source)
 	if err != nil {

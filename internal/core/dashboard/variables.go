@@ -125,8 +125,8 @@ func skipped(s string) int {
 	return 0
 }
 
-// values returns the present values of the variables of a dashboard, as Grafana writes them into a query. Those of
-// Grafana's own are for tiles of 10 s.
+// values returns the present values of the variables of a dashboard, as Grafana writes them into a query. Grafana's
+// own variables get values for tiles of 10 s.
 func values(dashboard *value) map[string]string {
 	all := map[string]string{"__rate_interval": "40s", "__interval": "10s", "__interval_ms": "10000", "__range": "1h",
 		"__range_s": "3600", "__range_ms": "3600000"}

@@ -293,8 +293,8 @@ func TestPushAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What waits for a worker can be taken, and is then not done. Items in the hands of workers cannot, and those of a pool
-// that has ended cannot either.
+// Take takes the items that wait for a worker, so that no worker gets them. It takes no item that a worker has, and
+// finds none in a pool that has ended.
 func TestTake(t *testing.T) {
 	small(t, func(t *testing.T, o Options) {
 		g := newGate()
