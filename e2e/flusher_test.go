@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// flusher stands in for StatsD and the Datadog Agent, which no Go module contains: it aggregates lines between two flushes as
-// their manuals say, and shows the values of the last flush to a Prometheus, under the names of both.
+// flusher stands in for StatsD and the Datadog Agent, which no Go module contains. As their manuals say, it aggregates
+// lines between two flushes. It shows the values of the last flush to a Prometheus, under the names of both.
 type flusher struct {
 	mu     sync.Mutex
 	since  time.Time
