@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"net/url"
 	"os"
@@ -152,6 +153,22 @@ func TestDataSources(t *testing.T) {
 	}
 	if sources.APIVersion != 1 || defaults != 1 || !slices.Equal(uids, []string{dataUID, selfUID}) {
 		t.Errorf("version %d, %d defaults, sources %v", sources.APIVersion, defaults, uids)
+	}
+	for _, d := range dashboards() {
+		var text struct {
+			Templating struct {
+				List []struct {
+					Name    string
+					Current struct{ Value string }
+				}
+			}
+		}
+		if err := json.Unmarshal(d.grafana(), &text); err != nil {
+			t.Fatal(err)
+		}
+		if first := text.Templating.List[0]; first.Name != "datasource" || !slices.Contains(uids, first.Current.Value) {
+			t.Errorf("%s: the first variable is %+v, want a datasource of %q", d.UID, first, uids)
+		}
 	}
 }
 

@@ -134,6 +134,17 @@ func TestQueryHistory(t *testing.T) {
 	}
 }
 
+// Without a directory for state, or with a relative one, which the XDG specification forbids, the history is at home.
+func TestQueryHistoryAtHome(t *testing.T) {
+	t.Setenv("HOME", "/home/someone")
+	for _, state := range []string{"", "state"} {
+		t.Setenv("XDG_STATE_HOME", state)
+		if got, err := historyFile(); err != nil || got != "/home/someone/.local/state/freshet/query_history" {
+			t.Errorf("XDG_STATE_HOME=%s: got %s, error %v", state, got, err)
+		}
+	}
+}
+
 // A directory that cannot be written costs the history only.
 func TestQueryHistoryWithoutADirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
