@@ -23,7 +23,7 @@ type document struct {
 	summary string
 }
 
-// documents are the pages that are wanted on a machine: what a configuration says and what a line becomes.
+// documents are the pages that operators want on a machine without the site.
 var documents = []document{
 	{"getting-started.md", "freshet", 7, "getting started"},
 	{"configuration.md", "freshet-configuration", 5, "settings of the server"},
@@ -60,7 +60,9 @@ func (d document) roff(markdown []byte, day time.Time) []byte {
 	return w.out.Bytes()
 }
 
-// roffWriter writes blocks of Markdown in the language of man pages, see man(7).
+// roffWriter writes blocks of Markdown in the language of man pages, see man(7). go-md2man, which cobra uses for the
+// pages of commands, does not fit the manual: its tables are wider than a terminal, and links between documents break
+// their rows.
 type roffWriter struct {
 	source []byte
 	out    bytes.Buffer
