@@ -24,7 +24,7 @@ type page struct {
 	tree   ast.Node
 }
 
-// markdown is GitHub's, since that is where the files are read, too. They are our own, so their HTML is, too.
+// markdown reads files as GitHub does, which shows the same files. HTML in them is our own, so it is kept.
 var markdown = goldmark.New(
 	goldmark.WithExtensions(extension.GFM),
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
@@ -47,11 +47,13 @@ func parse(path string, source []byte) (*page, error) {
 // headings names headings as GitHub does, so that links into pages are the same on both.
 type headings map[string]bool
 
-var notInNames = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+var (
+	notInNames = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	linkTarget = regexp.MustCompile(`\]\([^)]*\)`)
+)
 
 func (h headings) Generate(heading []byte, _ ast.NodeKind) []byte {
-	// Markdown is stripped roughly: what a link is called stays, and where it leads to does not.
-	plain := regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(string(heading), "")
+	plain := linkTarget.ReplaceAllString(string(heading), "") // a link keeps its text
 	name := strings.ReplaceAll(notInNames.ReplaceAllString(strings.ToLower(strings.TrimSpace(plain)), ""), " ", "-")
 	unique := name
 	for i := 1; h[unique]; i++ {
@@ -83,8 +85,6 @@ func textOf(n ast.Node, source []byte) string {
 			if entering {
 				b.Write(n.Lines().Value(source))
 			}
-		case *ast.Paragraph, *ast.TextBlock, *ast.ListItem, *ast.Heading:
-			b.WriteByte(' ')
 		default:
 			if n.Type() == ast.TypeBlock {
 				b.WriteByte(' ')
@@ -151,7 +151,8 @@ var (
 	comments   = regexp.MustCompile(`(?s)<!--.*?-->\n?`)
 )
 
-// target returns where a link of the page leads on the site.
+// target returns where a link of the page leads on the site. For a file that is not there, github is the part of its
+// address on GitHub: blob, or raw for a picture.
 func (p *page) target(link string, pages map[string]*page, github string) ([]byte, error) {
 	u, err := url.Parse(link)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"slices"
 )
 
-// pictures are the screenshots of the manual, which the test of the web page makes, with the rows that are kept of
-// each: what is below tests something.
+// pictures are the screenshots of the manual, each with the number of rows of pixels that are kept. The test of the web
+// page makes them, and the rows below show only what the test needs.
 var pictures = map[string]int{"explore-heatmap": 950, "flow": 900, "records-diagnosis": 740, "series": 330}
 
 // largestPicture is the most bytes of a picture.

@@ -146,7 +146,7 @@ func TestLinksToTheRepository(t *testing.T) {
 	}
 }
 
-// The pictures of the manual are small, and there for both themes.
+// Each picture of the manual exists for both themes, and is small.
 func TestPicturesAreSmall(t *testing.T) {
 	for name := range pictures {
 		for _, theme := range []string{"light", "dark"} {
