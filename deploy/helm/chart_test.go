@@ -180,7 +180,7 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
-// The values of the chart are all in its schema, and have comments.
+// The schema knows all values of the chart.
 func TestSchemaKnowsAllValues(t *testing.T) {
 	c := loadChart(t)
 	if err := chartutil.ValidateAgainstSchema(c, c.Values); err != nil {

@@ -83,8 +83,8 @@ func pods(t *testing.T, set string) map[string]core.PodTemplateSpec {
 	return all
 }
 
-// No container has a right that it does not need. The only exception is the init container that owns the collectors'
-// directories for a moment.
+// No container has a right that it does not need. Only the init container that gives the collectors' directories to
+// their user has more.
 func TestRights(t *testing.T) {
 	for _, set := range valueSets(t) {
 		for name, pod := range pods(t, set) {
