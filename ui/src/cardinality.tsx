@@ -11,7 +11,6 @@ interface Named {
 }
 
 interface Answer {
-  day: string
   series: number
   short?: string
   metrics?: Named[]

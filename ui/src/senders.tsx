@@ -12,7 +12,6 @@ interface Source extends Sender {
   id?: string
   user_agent?: string
   samples_per_second: number
-  requests_per_second?: number
   last_seen: number
   lag_seconds?: number
   refused?: Record<string, number>
@@ -21,10 +20,8 @@ interface Source extends Sender {
 
 interface Answer {
   counting: boolean
-  step_seconds: number
   senders: Source[]
   others: { senders: number; samples_per_second: number }
-  node?: string
   nodes?: { name: string; error?: string }[]
 }
 
@@ -38,7 +35,7 @@ const inputs = (all: Source[]) => [...new Set(all.map((s) => s.input))].sort()
 const every = 3 // seconds between two answers
 const kept = 100 // values of a history that the page keeps itself
 
-// useHistories keeps what the page has seen of senders without a history of the server.
+// useHistories keeps the rates that the page has seen of senders for which the server keeps no history.
 function useHistories(all: Source[] | undefined) {
   const seen = useRef(new Map<string, number[]>())
   const last = useRef(all)
