@@ -19,7 +19,7 @@ import (
 )
 
 // The manual is README.md and docs/. Its blocks of code are fenced, and the word behind the fence says what a block is
-// and so how it is held, see checks. A comment above a block changes that:
+// and so how tests check it, see checks. A comment above a block changes that:
 //
 //	<!-- not run: why -->    the commands are not run. A test that is named runs them elsewhere, and exists.
 //	<!-- file: NAME -->      the block is that file for the commands of its page.
@@ -101,7 +101,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// checks are the kinds of blocks that are not commands, with what must hold of them. dir has the files of the page.
+// checks are the kinds of blocks that are not commands, with the check of each. dir has the files of the page.
 var checks = map[string]func(dir string, b *block) error{
 	"text":         nil, // nothing that a program reads, such as a drawing
 	"output":       nil, // of the commands above; TestManualRuns compares it if they are run
@@ -136,8 +136,8 @@ var checks = map[string]func(dir string, b *block) error{
 	},
 }
 
-// heldBy names, by kind, the tests that hold blocks which only one page has.
-var heldBy = map[string]string{
+// checkedBy names, by kind, the test that checks the blocks of a kind that only one page has.
+var checkedBy = map[string]string{
 	"batch":                "TestExampleOfABatch",
 	"capture":              "TestExampleOfACapture",
 	"entry":                "TestExampleOfAnEntry",
@@ -206,12 +206,12 @@ func TestManualIsValid(t *testing.T) {
 				if err := flagsExist(b); err != nil {
 					t.Errorf("%s: %v", b, err)
 				}
-			case heldBy[b.kind] != "":
-				if !tests[heldBy[b.kind]] {
-					t.Errorf("%s: no test %s holds blocks of %s", b, heldBy[b.kind], b.kind)
+			case checkedBy[b.kind] != "":
+				if !tests[checkedBy[b.kind]] {
+					t.Errorf("%s: no test %s checks blocks of %s", b, checkedBy[b.kind], b.kind)
 				}
 			case !known && b.notRun == "":
-				t.Errorf("%s: %q is no kind of block; use one of checks or heldBy, or say above it why it is not run", b, b.kind)
+				t.Errorf("%s: %q is no kind of block; use one of checks or checkedBy, or say above it why it is not run", b, b.kind)
 			case holds != nil:
 				if err := holds(dir, b); err != nil {
 					t.Errorf("%s: %v", b, err)

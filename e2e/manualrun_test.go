@@ -106,7 +106,7 @@ func (r *reader) moveIn(t *testing.T) {
 	check(t, os.WriteFile(filepath.Join(r.dir, "bin", "make"), script, 0o755))
 }
 
-// shell returns bash for a script of the reader, who has bin in the path.
+// shell returns a command by which bash runs a script in the directory of the page, with its bin in the path.
 func (r *reader) shell(ctx context.Context, script string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "bash", "-e", "-o", "pipefail", "-c", script)
 	cmd.Dir = r.dir
