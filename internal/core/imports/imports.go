@@ -28,12 +28,12 @@ var (
 	ErrGivenUp = errors.New("the import was given up; import the block again")
 
 	// ErrTooMany means that no block can be added.
-	ErrTooMany = errors.New("the cluster keeps no more imported blocks; remove some, or import larger ones")
+	ErrTooMany = errors.New("the cluster has no place for the block")
 )
 
 const (
 	// MaxBytes bounds the encoded blocks of all tenants. A block takes about 300 bytes, and each further 512 MiB of
-	// samples in it take 70.
+	// samples in it take 54.
 	MaxBytes = 32 << 20
 
 	// MaxGone bounds how many removed blocks are remembered. A node learns of a removal by the log, or by a copy of the
@@ -145,7 +145,8 @@ func (k *Kept) Check(e *entry.Import) error {
 		case k.isGone[Gone{e.Tenant, e.Stored}]:
 			return ErrGivenUp
 		case k.bytes+sizeOf(e) > MaxBytes:
-			return fmt.Errorf("%w: they take %d of %d bytes in the state", ErrTooMany, k.bytes, MaxBytes)
+			return fmt.Errorf("%w: all imported blocks take %d of %d bytes in the state of each node; remove some, or import "+
+				"larger ones", ErrTooMany, k.bytes, MaxBytes)
 		}
 	case entry.ImportShown:
 		if !same {

@@ -129,9 +129,18 @@ func TestBlocksAreListed(t *testing.T) {
 	}
 }
 
-// What blocks take has a bound, and so has what is remembered of removals.
+// What blocks take has a bound, and so has what is remembered of removals. There is room for the blocks that
+// docs/history.md names.
 func TestKeptIsBounded(t *testing.T) {
 	k := NewKept()
+	usual := step(entry.ImportOffered, "default", 7, 1)
+	usual.Node, usual.Series, usual.Samples, usual.Files = "node-a", 1_000_000, 1<<40, nil
+	for _, name := range []string{"chunks/000001", "index", "meta.json", "tombstones"} {
+		usual.Files = entry.AppendImportedFile(usual.Files, &entry.ImportedFile{Name: name})
+	}
+	if n := MaxBytes / sizeOf(usual); n < 100_000 {
+		t.Errorf("there is room for %d usual blocks, want 100000", n)
+	}
 	large := offer(7, 1)
 	for len(large.Files) < MaxBytes {
 		large.Files = append(large.Files, large.Files...)

@@ -242,9 +242,8 @@ func (n *Node) Push(now int64, id ID, bytes []byte) {
 }
 
 // Write proposes an entry of another kind: a request, deltas, events, a rule set or an import. The answer has its
-// outcome.
-// The leader sets the entry's Arrival by its own clock, since the clock of the node where the request came in may
-// be wrong.
+// outcome. The leader sets the entry's Arrival by its own clock, since the clock of the node where the request came in
+// may be wrong.
 func (n *Node) Write(now int64, id ID, e *entry.Entry) {
 	n.tell(now)
 	if !n.leadership.Leads {
