@@ -111,15 +111,14 @@ func (h *clusterHistory) take(ctx context.Context, tenant string, id ulid.ULID, 
 // takeable returns why the cluster does not take a block now.
 func (h *clusterHistory) takeable(ctx context.Context, tenant string, id ulid.ULID) error {
 	if h.older() {
-		return conflict(errors.New("some node runs an older version, which knows no imports into a cluster: upgrade all " +
-			"nodes, and wait for cluster.upgrade_after"))
+		return refusal(id, member.ErrOlder)
 	}
 	if err := h.listable(ctx); err != nil {
 		return err
 	}
 	b, known := h.log.Imports().Get(tenant, id)
 	if founded, _ := h.stores.Imported(tenant, id); founded || known && b.Shown {
-		return conflict(fmt.Errorf("block %s: %w", id, imports.ErrKnown))
+		return refusal(id, imports.ErrKnown)
 	}
 	return nil
 }
@@ -164,14 +163,19 @@ func (h *clusterHistory) offer(ctx context.Context, step entry.Import, meta prom
 
 // say hands a step to the leader, and waits until it is in the log.
 func (h *clusterHistory) say(ctx context.Context, step *entry.Import) error {
-	err := h.write(ctx, step)
+	if err := h.write(ctx, step); err != nil {
+		return refusal(step.Block, err)
+	}
+	return nil
+}
+
+// refusal returns the answer to an error of a step: a conflict if the same step would meet the same error again.
+func refusal(id ulid.ULID, err error) error {
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, imports.ErrKnown), errors.Is(err, imports.ErrGivenUp), errors.Is(err, imports.ErrTooMany):
-		return conflict(fmt.Errorf("block %s: %w", ulid.ULID(step.Block), err))
+		return conflict(fmt.Errorf("block %s: %w", id, err))
 	case errors.Is(err, member.ErrOlder):
-		return conflict(fmt.Errorf("%w: upgrade all nodes, and wait for cluster.upgrade_after", err))
+		return conflict(fmt.Errorf("block %s: %w: upgrade all nodes, and wait for cluster.upgrade_after", id, err))
 	}
 	return notNow(err)
 }
@@ -180,15 +184,16 @@ func (h *clusterHistory) say(ctx context.Context, step *entry.Import) error {
 func (h *clusterHistory) untilMostHave(ctx context.Context, tenant string, id, stored ulid.ULID) error {
 	for {
 		if b, known := h.log.Imports().Get(tenant, id); !known || b.Stored != stored {
-			return conflict(fmt.Errorf("block %s: %w", id, imports.ErrGivenUp))
+			return refusal(id, imports.ErrGivenUp)
 		}
 		states, voters := h.states(ctx, tenant), h.voters()
 		have, lack, fail := 0, 0, error(nil)
 		for _, node := range voters {
-			switch state, answers := states[node][stored.String()], states[node] != nil; {
-			case state == blockShown, state == blockStaged:
+			switch state := states[node][stored.String()]; state {
+			case blockShown, blockStaged:
 				have++
-			case answers && state != "":
+			case "": // the node does not answer, or has not tried yet
+			default:
 				lack++
 				fail = errors.Join(fail, fmt.Errorf("node %s: %s", node, state))
 			}
