@@ -220,15 +220,11 @@ func (p patient) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	_ = p.control.SetReadDeadline(time.Now().Add(importStall)) // fails only on connections without deadlines
-	n, err := p.body.Read(b)
-	if errors.Is(err, io.EOF) { // from now on, net/http reads to notice that the client leaves
-		_ = p.control.SetReadDeadline(time.Time{})
-	}
-	return n, err
+	return p.body.Read(b)
 }
 
-// ends reads the rest of the body, which may only pad the archive. Before its end, net/http does not notice that the
-// client leaves, and the import would go on and hold up all others.
+// ends reads the rest of the body, which may only pad the archive. At its end, net/http takes the deadline back, and
+// from then on it notices that the client leaves. Otherwise the import would go on, and hold up all others.
 func (p patient) ends() error {
 	switch n, err := io.Copy(io.Discard, io.LimitReader(p, maxPadding+1)); {
 	case err != nil:

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -115,9 +116,8 @@ self: {metrics: false}
 // takesUntilLeft is a cluster in which no other node gets the block: an import ends only when its client leaves.
 type takesUntilLeft struct {
 	clusterImports
-	dir          string
-	filled, left chan struct{}
-	stop         chan struct{}
+	dir   string
+	state *string
 }
 
 func (c takesUntilLeft) take(ctx context.Context, _ string, _ ulid.ULID, fill func(dir string) error) (
@@ -126,57 +126,68 @@ func (c takesUntilLeft) take(ctx context.Context, _ string, _ ulid.ULID, fill fu
 	if err := fill(c.dir); err != nil {
 		return done, err
 	}
-	close(c.filled)
-	select {
-	case <-ctx.Done():
-		close(c.left)
-	case <-c.stop:
-	}
+	*c.state = "the block is here"
+	<-ctx.Done()
+	*c.state = "the client has left"
 	return done, ctx.Err()
 }
 
-// An import that waits for other nodes ends when its client leaves, also if the end of the body came later than the
-// archive. Otherwise it would hold up all other imports.
-func TestAnImportEndsWithItsClient(t *testing.T) {
-	_, archive, bytes := aBlock(t, "imported")
-	filled, left, stop := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	c := takesUntilLeft{dir: t.TempDir(), filled: filled, left: left, stop: stop}
-	h := &history{tenant: "default", dataDir: t.TempDir(), ready: func() error { return nil }, cluster: c}
-	mux := http.NewServeMux()
-	mux.HandleFunc("PUT /{block}", h.serve(h.put))
-	web := httptest.NewServer(mux)
-	defer web.Close()
-	defer close(stop)
-	conn, err := net.Dial("tcp", web.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+// pipes is a listener of connections within the process.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if conn, open := <-p; open {
+		return conn, nil
 	}
-	_, err = fmt.Fprintf(conn, "PUT /%s?bytes=%d HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n",
-		ulid.ULID{1}, bytes, len(archive), archive)
-	select { // a server that does not read to the end of the body has the block in about a millisecond
-	case <-filled:
-	case <-time.After(100 * time.Millisecond):
-	}
-	if err == nil {
-		_, err = fmt.Fprint(conn, "0\r\n\r\n")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	await(t, filled, "the server has no block")
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
-	await(t, left, "the import goes on without its client")
+	return nil, net.ErrClosed
 }
 
-func await(t *testing.T, happens <-chan struct{}, otherwise string) {
-	t.Helper()
-	select {
-	case <-happens:
-	case <-time.After(30 * time.Second):
-		t.Fatal(otherwise)
-	}
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+func (pipes) Addr() net.Addr { return nil }
+
+// An import that waits for other nodes ends when its client leaves, also if the end of the body came later than the
+// archive. Otherwise it would hold up all other imports. It does not end before.
+func TestAnImportEndsWithItsClient(t *testing.T) {
+	_, archive, bytes := aBlock(t, "imported")
+	synctest.Test(t, func(t *testing.T) {
+		state := "the body has not ended"
+		h := &history{tenant: "default", dataDir: t.TempDir(), ready: func() error { return nil },
+			cluster: takesUntilLeft{dir: t.TempDir(), state: &state}}
+		is := func(want string) {
+			t.Helper()
+			if synctest.Wait(); state != want {
+				t.Fatalf("%s, want: %s", state, want)
+			}
+		}
+		mux := http.NewServeMux()
+		mux.HandleFunc("PUT /{block}", h.serve(h.put))
+		server, listener := &http.Server{Handler: mux}, make(pipes)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		server.BaseContext = func(net.Listener) context.Context { return ctx }
+		go func() { _ = server.Serve(listener) }()
+		defer server.Close()
+		client, conn := net.Pipe()
+		defer client.Close()
+		listener <- conn
+		_, err := fmt.Fprintf(client, "PUT /%s?bytes=%d HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+
+			"%x\r\n%s\r\n", ulid.ULID{1}, bytes, len(archive), archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is("the body has not ended")
+		if _, err := fmt.Fprint(client, "0\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * importStall) // which bounds the wait for the body, and not the import
+		is("the block is here")
+		client.Close()
+		is("the client has left")
+	})
 }
 
 // A node of an older version would stop at the entry of an import.
