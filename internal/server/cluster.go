@@ -226,7 +226,7 @@ func (s *server) join(ctx context.Context) error {
 }
 
 // noneJoined returns nil if each other node says that it belongs to no cluster. A node that does not answer may belong
-// to one. So a founder that comes back with an empty directory founds no second cluster beside the one of the others.
+// to one. So a founder that comes back with an empty directory founds no second cluster beside the first.
 func (s *server) noneJoined(ctx context.Context) error {
 	var silent error
 	for _, name := range s.nodes.names {

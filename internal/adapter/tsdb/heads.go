@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
-// savePeriod is how often SaveHeads looks at the logs of open stores. To look costs nothing.
+// savePeriod is how often SaveHeads looks at the logs of open stores: at a note, and the sizes of the files.
 const savePeriod = time.Minute
 
 // SaveHeads saves the heads of open stores whose logs have grown enough, one store after the other, until ctx is done.

@@ -127,7 +127,7 @@ func (s *Stores) syncBlock(st *store) error {
 	return nil
 }
 
-// The time of an imported block, in Unix milliseconds: others can be written in no query.
+// The bounds of an imported block's time, in Unix milliseconds. No query can name a time outside of them.
 const (
 	firstTime = -62135596800000 // 0001-01-01
 	lastTime  = 253402300800000 // 10000-01-01, exclusive

@@ -119,7 +119,7 @@ func (s *store) saveHead(db *database) error {
 	if err != nil {
 		return err
 	}
-	n := headNote{}
+	var n headNote
 	if n.segment, n.before, err = s.beginSegment(db, &parts); err != nil {
 		return err
 	}
