@@ -104,7 +104,7 @@ release-snapshot: ## build all of a release into dist/: binaries, packages, imag
 site: ## build the manual as a static site into dist/site
 	GOWORK=off go run -C release ./site
 
-pictures: ## make docs/pictures again from the real page; takes some minutes
+pictures: clients ## make docs/pictures again from the real page; takes some minutes
 	go test -C e2e $(TEST_BUILD) -count=1 -run '^TestPage$$' .
 	GOWORK=off go run -C release ./site -pictures ../.cache/screenshots
 
