@@ -68,8 +68,8 @@ func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
 	}{
 		{"a fresh Debian", "clients cluster lua engine release", []string{"apt-get"},
 			[]string{"nodejs", "npm", "python3", "python3-venv", "g++", "curl", "chromium-headless-shell", "util-linux",
-				"fonts-dejavu-core", "dpkg", "systemd-standalone-sysusers", "luajit2", "lua-busted", "lua-check", "valgrind",
-				"default-jdk-headless", "maven"}},
+				"fonts-dejavu-core", "dpkg", "systemd-standalone-sysusers", "groff-base", "luajit2", "lua-busted", "lua-check",
+				"valgrind", "default-jdk-headless", "maven"}},
 		{"some are there", "clients lua engine",
 			[]string{
 				"apt-get", "node", "npm", "python3", "g++", "curl", "chromium", "luajit", "busted", "luacheck", "valgrind", "mvn",
