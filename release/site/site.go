@@ -43,8 +43,11 @@ type group struct {
 	Links []entry
 }
 
-// entry is a link of the navigation. File is a name on the site.
-type entry struct{ Title, File string }
+// entry is a link of the navigation.
+type entry struct {
+	Title, File string // File is a name on the site
+	path, about string // of the page, and what the contents say about it
+}
 
 // read reads and parses all pages.
 func read(source string) (*site, error) {
@@ -100,13 +103,23 @@ func (s *site) groups() (all []group) {
 			if link, is := n.(*ast.Link); is && entering {
 				path := filepath.Join("docs", string(link.Destination))
 				if s.pages[path] != nil {
-					last.Links = append(last.Links, entry{capital(textOf(link, p.source)), file(path)})
+					last.Links = append(last.Links, entry{capital(textOf(link, p.source)), file(path), path, p.itemOf(link)})
 				}
 			}
 			return ast.WalkContinue, nil // never an error
 		})
 	}
 	return all
+}
+
+// itemOf returns the text of the list item around a node, or nothing if there is none.
+func (p *page) itemOf(n ast.Node) string {
+	for ; n != nil; n = n.Parent() {
+		if n.Kind() == ast.KindListItem {
+			return textOf(n, p.source)
+		}
+	}
+	return ""
 }
 
 // capital returns a text that begins with a capital letter.
@@ -170,6 +183,7 @@ type section struct {
 	Title   string `json:"title"` // of the heading
 	Address string `json:"address"`
 	Text    string `json:"text"`
+	About   string `json:"about,omitempty"` // what the contents say about the page, in its first section
 }
 
 // sections returns the parts of a page from one heading to the next one.
@@ -190,14 +204,27 @@ func (s *site) sections(p *page) (all []section) {
 	return all
 }
 
-// writeIndex writes what the search looks through. It is a script, since a page that was opened from a disk may load
-// scripts, but no data.
+// writeIndex writes what the search looks through, the pages of the navigation first and in its order. It is a script,
+// since a page that was opened from a disk may load scripts, but no data.
 func (s *site) writeIndex(out string) error {
 	var all []section
-	for _, path := range s.order {
-		if path != contents {
-			all = append(all, s.sections(s.pages[path])...)
+	seen := map[string]bool{contents: true}
+	add := func(path, about string) {
+		if seen[path] {
+			return
 		}
+		seen[path] = true
+		sections := s.sections(s.pages[path])
+		sections[0].About = about // a page has a heading
+		all = append(all, sections...)
+	}
+	for _, g := range s.navigation {
+		for _, e := range g.Links {
+			add(e.path, e.about)
+		}
+	}
+	for _, path := range s.order {
+		add(path, "")
 	}
 	text, err := json.Marshal(all)
 	if err != nil {

@@ -44,6 +44,35 @@ test('the search finds a section by its words', async () => {
   await close()
 })
 
+// What readers look for, and what is found first.
+const searches = {
+  install: 'Install',
+  docker: 'Install: A container',
+  uninstall: 'Install: Upgrade and uninstall',
+  grafana: 'Grafana',
+  helm: 'Kubernetes',
+  'migrate from Datadog': 'Migration',
+  'remote write': 'Remote write',
+  thanos: 'History: Blocks of Prometheus, Thanos and Mimir',
+  backup: 'Operations: Backup',
+  retention: 'Operations: Retention',
+  'how do I upgrade?': 'Upgrade without loss',
+  'late samples': 'Tiles: what a query returns: Late data',
+  'freshet import tsdb': 'Commands: freshet import tsdb',
+  FreshetDown: 'Operations: FreshetDown',
+}
+
+test('the search finds first what readers look for', async () => {
+  const { page, close } = await open(browser)
+  await page.goto('/')
+  for (const [text, first] of Object.entries(searches)) {
+    await page.getByRole('searchbox').fill(text)
+    const found = page.getByRole('region', { name: 'Search results' }).getByRole('link').first()
+    assert.equal(await found.evaluate((link) => link.firstChild.textContent), first, text)
+  }
+  await close()
+})
+
 // A site on a disk has no server. It searches all the same.
 test('the search works from files', async () => {
   const context = await browser.newContext()
