@@ -97,27 +97,31 @@ func BenchmarkWriteRequests(b *testing.B) {
 	}
 }
 
-// BenchmarkNewSeries writes the first sample of each of 100,000 series.
+// BenchmarkNewSeries writes the first sample of each series of a new tenant, which opens its store, too.
 func BenchmarkNewSeries(b *testing.B) {
-	now := int64(base)
-	all := bodies(b, false, 100_000, 2000, now)
-	r := newRequest(&write.Terms{})
-	for b.Loop() {
-		b.StopTimer()
-		w := newWorld(b)
-		w.now, r.Arrival = time.UnixMilli(now), now
-		runtime.GC()
-		b.StartTimer()
-		for _, body := range all {
-			if err := r.DecodeV1(body); err != nil {
-				b.Fatal(err)
+	for _, c := range []struct{ series, size int }{{100_000, 2000}, {10_000, 100}} {
+		b.Run(fmt.Sprintf("series=%d/size=%d", c.series, c.size), func(b *testing.B) {
+			now := int64(base)
+			all := bodies(b, false, c.series, c.size, now)
+			r := newRequest(&write.Terms{})
+			for b.Loop() {
+				b.StopTimer()
+				w := newWorld(b)
+				w.now, r.Arrival = time.UnixMilli(now), now
+				runtime.GC()
+				b.StartTimer()
+				for _, body := range all {
+					if err := r.DecodeV1(body); err != nil {
+						b.Fatal(err)
+					}
+					if err := w.stores.WriteRequests(b.Context(), "default", &w.state, []*write.Request{r}); err != nil {
+						b.Fatal(err)
+					}
+				}
 			}
-			if err := w.stores.WriteRequests(b.Context(), "default", &w.state, []*write.Request{r}); err != nil {
-				b.Fatal(err)
-			}
-		}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*c.series), "ns/series")
+		})
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*100_000), "ns/series")
 }
 
 // BenchmarkLate writes ten minutes of samples of 100,000 series, and then a second pass over these minutes:
