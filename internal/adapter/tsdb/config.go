@@ -148,17 +148,16 @@ const (
 )
 
 // Numbers of stripes in tsdb's table of series. Each stripe has a map of its own. 16,384 stripes take
-// 4 MB, and 512 take 0.12 MB, too much for hundreds of small databases. With 512 stripes and 100,000 series,
-// the maps are so large that finding a series takes a fifth of the cost of a sample.
+// 4 MB, too much for hundreds of small databases. With few stripes and 100,000 series, the maps are so large that a
+// sample of a known series costs a third more.
 const (
 	fewStripes  = 64
 	manyStripes = 16_384
 
-	// A database with few stripes that grows to manySeries series is closed, and opened again with
-	// many stripes. With fewer series, the maps of few stripes are small enough. If manySeries were
-	// larger, reopening would cost more, because each series must be looked up again, which costs as
-	// much as a new series.
-	manySeries = 5000
+	// mostWide is how many databases may be open with many stripes before only those with large logs get them. They
+	// take 32 MB. A database keeps its stripes while it is open: to open it again when it has grown would cost as
+	// much as 3 us a series, and slows down its samples, too.
+	mostWide = 8
 )
 
 // of returns the retention of one store, or 0 for an unknown store and for History, which is kept until an

@@ -59,7 +59,6 @@ func (s *store) write(ctx context.Context) (*database, error) {
 			return nil, err
 		}
 	}
-	s.widen()
 	return s.use(ctx)
 }
 
@@ -101,11 +100,12 @@ func (s *store) use(ctx context.Context) (*database, error) {
 // file system blocks only the waiters.
 func (s *store) open() {
 	s.mu.Lock()
-	options, large, byHand := s.options, s.large, s.byHand
+	options, byHand := s.options, s.byHand
 	s.mu.Unlock()
 	s.marks() // from now on, the store has metrics
 	with := *options
-	if large = large || walBytes(s.dir) > largeWAL; large {
+	isWide := s.takeStripes()
+	if isWide {
 		with.StripeSize = manyStripes
 	}
 	if byHand {
@@ -148,16 +148,19 @@ func (s *store) open() {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.large = large
 	close(s.opening)
 	s.opening = nil
 	s.users--
 	defer s.let()
 	if err != nil {
+		if isWide {
+			s.wide.Add(-1)
+		}
 		s.again = s.now().Add(max(openPause, openShare*took))
 		s.breaks(err)
 		return
 	}
+	s.isWide = isWide
 	s.used = s.now()
 	s.openedAt = s.used
 	s.db = db
@@ -170,6 +173,19 @@ func (s *store) open() {
 			s.logger.Warn("the new retention applies when the store is opened again", "err", err)
 		}
 	}
+}
+
+// takeStripes reports whether the database gets many stripes at this opening: if its log is large, or if few other
+// databases have them.
+func (s *store) takeStripes() bool {
+	if s.kind == History { // it has no series in memory
+		return false
+	}
+	if s.wide.Add(1) <= mostWide || walBytes(s.dir) > largeWAL {
+		return true
+	}
+	s.wide.Add(-1)
+	return false
 }
 
 // openFiles opens the database. If the database would give a new series a number that its files
@@ -343,8 +359,8 @@ func (s *store) tryBroken(ctx context.Context) {
 	}
 }
 
-// largeWAL is the size of a log, in bytes, from which a database opens with stripes for many
-// series. Such a log may have many series, and the database would soon have to be opened again.
+// largeWAL is the size of a log, in bytes, from which a database opens with many stripes. Such a log may have many
+// series.
 const largeWAL = 4 << 20
 
 // look checks an open store for faults that came after the opening. The store's directory may have been

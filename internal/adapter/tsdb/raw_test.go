@@ -1049,53 +1049,59 @@ func TestASeriesThatTheHeadLetGo(t *testing.T) {
 	}
 }
 
-// A database that has grown large is closed, and opened again with a larger table. This happens only
-// once, and the database keeps its contents.
-func TestALargeStoreGetsALargerTable(t *testing.T) {
+// The first databases get many stripes, since they may grow. Later ones get few, unless their log is large or another
+// one closes.
+func TestStripesAreForTheFirstAndTheLarge(t *testing.T) {
 	w := newWorld(t)
-	opened := func() *database {
+	open := func(tenant string) *store {
 		t.Helper()
-		st, err := w.stores.forWrite("default", Raw)
+		st, err := w.stores.forWrite(tenant, Raw)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return st.db
+		if _, err := st.write(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		st.release()
+		return st
 	}
-	round := func(second int) { // the last of four requests makes the database large
+	closes := func(st *store) {
 		t.Helper()
-		for from := 0; from < manySeries; from += manySeries / 4 {
-			var samples []rawSample
-			for i := from; i < from+manySeries/4; i++ {
-				samples = append(samples, rawSample{series: fmt.Sprint("s", i), t: base + 1000*int64(second), v: float64(i)})
-			}
-			r := requestOf(t, true, &plain, samples)
-			if err := w.stores.WriteRequests(t.Context(), "default", &w.state, []*write.Request{r}); err != nil ||
-				r.Outcome.Written.Samples != len(samples) {
-				t.Fatalf("some samples were not written: error %v, outcome %v", err, r.Outcome.Text())
-			}
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if err := st.shut(); err != nil {
+			t.Fatal(err)
 		}
 	}
-	round(10)
-	small := opened()
-	q, err := w.stores.Querier("default", Raw, 0, math.MaxInt64) // the reader keeps the database open
-	if err != nil {
+	var first *store
+	for i := range mostWide {
+		if first = open(fmt.Sprint("first", i)); !first.isWide {
+			t.Fatalf("database %d has few stripes", i)
+		}
+	}
+	late := open("late")
+	if late.isWide {
+		t.Error("a small database has many stripes, although enough others have them")
+	}
+	closes(late)
+	log := filepath.Join(late.dir, "wal", "00000009")
+	if err := os.WriteFile(log, make([]byte, largeWAL+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.writeRaw(&plain, "a@10=1")
-	if opened() != small {
-		t.Error("the database was closed while a reader used it")
+	if !late.takeStripes() {
+		t.Error("a database with a large log gets few stripes")
 	}
-	if err := q.Close(); err != nil {
+	if err := os.Remove(log); err != nil {
 		t.Fatal(err)
 	}
-	round(20)
-	large := opened()
-	round(30)
-	if large == small || opened() != large {
-		t.Errorf("databases %p, %p, %p: want only the last two to be the same", small, large, opened())
+	late.wide.Add(-1)
+	closes(first)
+	if open("late"); !late.isWide {
+		t.Error("a database gets few stripes, although another one was closed")
 	}
-	if got := w.raw(); len(got) != manySeries+1 || got["s7"] != "10=7 20=7 30=7" {
-		t.Errorf("%d series, s7 is %q", len(got), got["s7"])
+	closes(late)
+	if n := w.stores.wide.Load(); n != mostWide-1 {
+		t.Errorf("%d databases are counted, want %d", n, mostWide-1)
 	}
 }
 

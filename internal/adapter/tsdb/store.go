@@ -47,6 +47,7 @@ type store struct {
 	savedHeads  *heads
 	sparePages  *atomic.Int64 // see rawPasts
 	turns       turns         // of all stores
+	wide        *atomic.Int32 // how many databases are open with many stripes, of all stores
 
 	// unreadable says which block could not be read when tsdb opened it, which left tsdb's lock of the directory held. It
 	// is used only by the method openFiles.
@@ -74,7 +75,7 @@ type store struct {
 	idle     chan struct{} // closed when users falls to 0; nil if no goroutine waits for that
 	closing  bool          // accepts no new users
 	renewing bool          // its files are being rewritten: accepts no new users
-	large    bool          // the next opening makes room for many series
+	isWide   bool          // db has many stripes
 	byHand   bool          // see Stores.CompactByHand
 
 	unwanted   unwanted // blocks that an operator removes
@@ -96,19 +97,6 @@ func (s *store) inMemory() int {
 		return 0
 	}
 	return int(s.db.Head().NumSeries())
-}
-
-// widen closes a database that has grown large, so that it opens again with room for many series.
-// While it has users, widen leaves it open, and a later write tries again. The caller holds s.mu.
-func (s *store) widen() {
-	if s.large || s.db == nil || s.users > 0 || s.db.Head().NumSeries() < manySeries {
-		return
-	}
-	s.large = true
-	// The head is not saved: this write waits, and a log of so few series is read as fast.
-	if err := s.shutWith((*database).close); err != nil {
-		s.logger.Warn("closing the database failed; it opens again from its WAL", "err", err)
-	}
 }
 
 // applyOptions applies the options that an open database can change. The caller holds s.mu.
@@ -249,15 +237,16 @@ func (s *store) drain(ctx context.Context) error {
 }
 
 // shut closes a database without users, and saves its head if that pays. The caller holds s.mu.
-func (s *store) shut() error { return s.shutWith(s.closeDatabase) }
-
-func (s *store) shutWith(closes func(*database) error) error {
+func (s *store) shut() error {
 	if s.db == nil {
 		return nil
 	}
-	err := closes(s.db)
+	err := s.closeDatabase(s.db)
 	s.db = nil
 	s.opened.Dec()
+	if s.isWide {
+		s.wide.Add(-1)
+	}
 	return err
 }
 

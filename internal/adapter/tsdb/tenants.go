@@ -40,6 +40,7 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			savedHeads:  &s.heads,
 			sparePages:  &s.sparePages,
 			turns:       s.turns,
+			wide:        &s.wide,
 		}
 	}
 	if s.inGroup {

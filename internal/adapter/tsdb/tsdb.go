@@ -43,6 +43,7 @@ type Stores struct {
 	moving   sync.Map // paths to which Stage and Show are moving blocks
 
 	sparePages atomic.Int64 // see rawPasts
+	wide       atomic.Int32 // how many databases are open with many stripes: see mostWide
 
 	*scrub
 
