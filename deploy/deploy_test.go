@@ -207,7 +207,8 @@ func TestUnit(t *testing.T) {
 	})
 
 	t.Run("is started when the binary says so, and reloads", func(t *testing.T) {
-		if one("Type") != "notify" || one("TimeoutStartSec") != "infinity" || one("ExecReload") != "/bin/kill -HUP $MAINPID" {
+		if one("Type") != "notify" || one("TimeoutStartSec") != "infinity" ||
+			one("ExecReload") != "/bin/sh -c 'kill -HUP $MAINPID'" {
 			t.Errorf("Type = %s, TimeoutStartSec = %s, ExecReload = %s; want notify, infinity and kill -HUP",
 				one("Type"), one("TimeoutStartSec"), one("ExecReload"))
 		}

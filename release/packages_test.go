@@ -55,6 +55,12 @@ func TestDebIsInstalledAndPurged(t *testing.T) {
 	if got, want := asked(), "daemon-reload\n"; got != want {
 		t.Errorf("the installation asks systemctl for\n%swant\n%s", got, want)
 	}
+	for _, of := range []string{"ExecStart", "ExecReload"} {
+		program := strings.Fields(unit(t, root, of)[0])[0]
+		if _, err := os.Stat(filepath.Join(root, program)); err != nil {
+			t.Errorf("%s needs what the package does not depend on: %v", of, err)
+		}
+	}
 	p := &process{root: root, env: unit(t, root, "Environment")}
 	p.uid, p.gid = user(t, root, unit(t, root, "User")[0])
 	owned(t, filepath.Join(root, "/var/lib", unit(t, root, "StateDirectory")[0]), p.uid, p.gid) // systemd makes these
