@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/freshet-io/freshet/internal/lib/command"
@@ -40,5 +41,24 @@ func TestHealthOfAServerThatHangs(t *testing.T) {
 	code, _, stderr := freshet(t, "health", "--server", server.URL, "--timeout", "10ms")
 	if code != command.Failure || !strings.Contains(stderr, "deadline exceeded") {
 		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+// With --wait it asks a starting server again, but not for longer.
+func TestHealthWaits(t *testing.T) {
+	for _, tt := range []struct {
+		wait string
+		code int
+	}{{"1m", command.OK}, {"1ms", command.Failure}} {
+		var asked atomic.Int32
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if asked.Add(1) == 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}))
+		defer server.Close()
+		if code, _, stderr := freshet(t, "health", "--server", server.URL, "--wait", tt.wait); code != tt.code {
+			t.Errorf("--wait %s: exit code %d, want %d: %s", tt.wait, code, tt.code, stderr)
+		}
 	}
 }
