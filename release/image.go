@@ -70,7 +70,11 @@ func (r release) writeImages() error {
 	if err != nil {
 		return err
 	}
-	named := map[string]string{"org.opencontainers.image.ref.name": r.tag()}
+	named := map[string]string{
+		"org.opencontainers.image.ref.name": r.tag(),
+		// containerd and Podman name the image so.
+		"io.containerd.image.name": "docker.io/" + tag.String(),
+	}
 	if err := path.AppendIndex(index, layout.WithAnnotations(named)); err != nil {
 		return err
 	}

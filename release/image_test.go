@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -93,8 +94,15 @@ func TestLayout(t *testing.T) {
 	check(t, err)
 	named, err := outer.IndexManifest()
 	check(t, err)
-	if len(named.Manifests) != 1 || named.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != r.tag() {
+	if len(named.Manifests) != 1 {
 		t.Fatalf("the layout has %+v", named.Manifests)
+	}
+	annotations := map[string]string{
+		"org.opencontainers.image.ref.name": r.tag(),
+		"io.containerd.image.name":          "docker.io/freshet-io/freshet:" + r.tag(),
+	}
+	if got := named.Manifests[0].Annotations; !maps.Equal(got, annotations) {
+		t.Errorf("the layout is annotated with %v, want %v", got, annotations)
 	}
 	index, err := outer.ImageIndex(named.Manifests[0].Digest)
 	check(t, err)
