@@ -68,7 +68,7 @@ func TestPage(t *testing.T) {
 	cmd.Dir = filepath.Join("..", "ui")
 	cmd.Env = append(os.Environ(), "FRESHET=http://"+p.HTTP, "FRESHET_CLOSED=http://"+closed.HTTP, "FRESHET_TOKEN="+token,
 		"FRESHET_RECORDED=http://"+recorded.HTTP, "FRESHET_RULED=http://"+ruled.HTTP, "RECORD="+lock,
-		"RECORD_HOSTILE="+flood, "HOSTILE="+hostile, "UI_SCREENSHOTS="+absolute)
+		"RECORD_HOSTILE="+flood, "HOSTILE="+hostile, "UDP="+p.UDP, "UI_SCREENSHOTS="+absolute)
 	begun := time.Now()
 	out, err := cmd.CombinedOutput()
 	t.Logf("the page took %v; screenshots are in %s\n%s", time.Since(begun).Round(time.Second), absolute, out)

@@ -9,7 +9,7 @@ import { placeIn } from './fault'
 import { clock, compact, count, dateTime, day, exact, seconds, shortened } from './format'
 import { Choice, Empty, Loading, Problem, Table, type Column } from './parts'
 import { NoData, PartTree } from './parttree'
-import { common, grid, heat, instantRequest, isClassic, isHistograms, legendName, number, onGrid, rangeRequest, send, seriesName, seriesOf, type Cell, type Labels, type Request, type Result, type Series } from './promql'
+import { common, grid, heat, instantRequest, isClassic, isHistograms, legendName, number, onGrid, rangeRequest, send, seriesName, seriesOf, withNewest, type Cell, type Labels, type Request, type Result, type Series } from './promql'
 import { self } from './self'
 import { remember, remembered } from './store'
 import { unitOf, units, type Unit, type UnitName } from './units'
@@ -45,20 +45,27 @@ interface Loaded {
   request: Request
   result: Result
   series: Series[]
+  times: number[] // of a range query
   single: [number, string] | null // a scalar or a string
   warnings: string[]
   infos: string[]
   seconds: number // how long the server took to answer
 }
 
+// load asks for a range at the times of a grid, whose last one may be a step ago. So it also asks for the present values.
 async function load(base: string, expr: string, instant: boolean, w: Window, signal: AbortSignal): Promise<Loaded> {
   const begun = performance.now()
   const times = grid(w.from, w.to, w.step)
   const request = instant ? instantRequest(expr, w.fixed ? w.to : null, base) : rangeRequest(expr, times[0], times[times.length - 1], w.step, base)
-  const a = await send({ ...request, params: { ...request.params, stats: 'true' } }, signal)
-  const series = seriesOf(a.data)
+  const live = !instant && !w.fixed && w.to > times[times.length - 1]
+  const [a, newest] = await Promise.all([
+    send({ ...request, params: { ...request.params, stats: 'true' } }, signal),
+    live ? send(instantRequest(expr, w.to, base), signal) : null,
+  ])
+  if (live) times.push(w.to)
+  const series = newest ? withNewest(seriesOf(a.data), seriesOf(newest.data)) : seriesOf(a.data)
   return {
-    window: w, instant, request, result: a.data, series, warnings: a.warnings, infos: a.infos,
+    window: w, instant, request, result: a.data, series, times, warnings: a.warnings, infos: a.infos,
     single: a.data.resultType === 'scalar' || a.data.resultType === 'string' ? (a.data.result as [number, string]) : null,
     seconds: (performance.now() - begun) / 1000,
   }
@@ -69,7 +76,7 @@ export function Answered(props: AnswerProps) {
   const { query, window } = props
   const [options, setOptions] = useState(false)
   const [tree, setTree] = useState(false)
-  const asked = { base: props.base, expr: query.expr, from: window.from, to: Math.floor(window.to / window.step) * window.step, turn: `${window.runs} ${window.to - window.from} ${window.fixed && window.to}` }
+  const asked = { base: props.base, expr: query.expr, from: window.from, to: window.fixed ? Math.floor(window.to / window.step) * window.step : window.to, turn: `${window.runs} ${window.to - window.from} ${window.fixed && window.to}` }
   const instant = query.view === 'table'
   const polled: Polled<Loaded> = usePoll((signal) => load(props.base, query.expr, instant, window, signal), 0, [query.expr, instant, window.from, window.to, window.step, window.runs])
   const [last, setLast] = useState<Loaded | null>(null) // stays on the page while a newer one loads
@@ -192,12 +199,11 @@ const sortKey = 'freshet.legend' // in this browser: whether legends are sorted 
 
 function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
   const { loaded, stacked, query } = props
-  const { window } = loaded
+  const { window, times } = loaded
   const unit = unitOf[query.unit]
   const [byName, setByName] = useState(remembered(sortKey) === 'name')
   const [hidden, setHidden] = useState<Set<string>>(new Set())
   const [cursor, setCursor] = useState<number | null>(null)
-  const times = useMemo(() => grid(window.from, window.to, window.step), [loaded])
   const shown = loaded.series.slice(0, drawn)
   const alike = useMemo(() => common(loaded.series), [loaded])
   const lines: Line[] = useMemo(
@@ -298,10 +304,9 @@ const rated = /\b(rate|irate|increase|delta|xrate|xincrease)\s*\(/
 
 function Warm(props: AnswerProps & { loaded: Loaded }) {
   const { loaded } = props
-  const { window } = loaded
+  const { window, times } = loaded
   const { axis } = unitOf[props.query.unit]
   const [cell, setCell] = useState<(Cell & { time: number }) | null>(null)
-  const times = useMemo(() => grid(window.from, window.to, window.step), [loaded])
   const columns = useMemo(() => heat(loaded.series, times, window.step), [loaded])
   if (columns.every((c) => c.length === 0)) {
     return (

@@ -73,12 +73,28 @@ export function grid(from: number, to: number, step: number): number[] {
   return times
 }
 
+// placeOf returns the place of a time in `times`, a grid that may have the present time behind it.
+const placeOf = (t: number, times: number[], step: number) => (t === times[times.length - 1] ? times.length - 1 : Math.round((t - times[0]) / step))
+
+// withNewest adds an answer for the present time to one for the times of a grid.
+export function withNewest(series: Series[], newest: Series[]): Series[] {
+  const key = (s: Series) => JSON.stringify(Object.entries(s.metric).sort())
+  const all = new Map(series.map((s) => [key(s), s]))
+  for (const n of newest) {
+    const s = { ...(all.get(key(n)) ?? { metric: n.metric }) }
+    if (n.value) s.values = [...(s.values ?? []), n.value]
+    if (n.histogram) s.histograms = [...(s.histograms ?? []), n.histogram]
+    all.set(key(n), s)
+  }
+  return [...all.values()]
+}
+
 // onGrid puts values at their places in `times`, and null at times without a value.
 export function onGrid(values: [number, string][] | undefined, times: number[], step: number): (number | null)[] {
   const out: (number | null)[] = new Array(times.length).fill(null)
   for (const [t, text] of values ?? []) {
     const v = number(text)
-    const i = Math.round((t - times[0]) / step)
+    const i = placeOf(t, times, step)
     if (i >= 0 && i < out.length && Number.isFinite(v)) out[i] = v
   }
   return out
@@ -106,7 +122,7 @@ export function heat(all: Series[], times: number[], step: number): Cell[][] {
     if (cell) cell.count += n
     else columns[i].set(key, { low, high, count: n })
   }
-  const at = (t: number) => Math.round((t - times[0]) / step)
+  const at = (t: number) => placeOf(t, times, step)
   if (isClassic(all)) {
     classic(all, (t, low, high, n) => add(at(t), low, high, n))
   } else {

@@ -1,8 +1,10 @@
 // Every page against a real server under load. e2e/ui_test.go starts both.
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
+import { createSocket } from 'node:dgram'
 import { readFileSync } from 'node:fs'
 import { after, before, describe, test as once } from 'node:test'
+import { setTimeout } from 'node:timers/promises'
 import { closed, hostile, launch, look, open, recorded, ruled, server, sizes } from './browser.mjs'
 
 // test repeats a test that timed out, and reports it: a browser sometimes hangs on a machine
@@ -104,23 +106,19 @@ describe('the page', { concurrency: 4 }, () => {
   test('text keeps its order, and long text is cut', async () => {
     const { page, close } = await open(browser)
     const value = 'a\u202ecba"zz='
-    const long = 'x'.repeat(3000)
-    await page.route('**/api/v1/query_range?**', (route) =>
-      route.fulfill({
-        json: { status: 'success', data: { resultType: 'matrix', result: [{ metric: { __name__: 'turned', a: value, b: long, page: 'other' }, values: [[Math.floor(Date.now() / 1000), '1']] }] } },
-      }),
-    )
-    await page.route('**/api/v1/query?**', (route) =>
-      route.fulfill({ json: { status: 'success', data: { resultType: 'vector', result: [{ metric: { __name__: 'turned', a: value, b: long }, value: [Math.floor(Date.now() / 1000), '1'] }] } } }),
-    )
+    const metric = { __name__: 'turned', a: value, b: 'x'.repeat(3000) }
+    const answer = (resultType, of) => (route) => route.fulfill({ json: { status: 'success', data: { resultType, result: [{ metric, ...of }] } } })
+    const now = [Math.floor(Date.now() / 1000), '1']
+    await page.route('**/api/v1/query_range?**', answer('matrix', { values: [now] }))
+    await page.route('**/api/v1/query?**', answer('vector', { value: now }))
     await page.goto(query(['q', 'turned']))
     await page.getByRole('list', { name: 'Series' }).getByText('a="a\\u202ecba\\"zz="').waitFor()
     assert.ok((await page.getByRole('list', { name: 'Series' }).innerText()).length < 1000)
     await page.goto(query(['q', 'turned'], ['v', 'table']))
     await page.getByText('a\\u202ecba"zz=').first().waitFor()
-    assert.equal(await page.getByText(long).count(), 0)
+    assert.equal(await page.getByText(metric.b).count(), 0)
     await page.getByRole('button', { name: 'all 3,000 characters' }).first().click()
-    await page.getByText(long).first().waitFor()
+    await page.getByText(metric.b).first().waitFor()
     await close()
   })
 
@@ -341,6 +339,20 @@ describe('the page', { concurrency: 4 }, () => {
     await settled(page)
     assert.equal(await page.getByRole('list', { name: 'Series' }).count(), 1)
     assert.ok(asked.length <= 2, `${asked.length} requests for one query`)
+    await close()
+  })
+
+  // The last step of a day's range may be five minutes ago.
+  test('a value is drawn when it has just come', async () => {
+    const { page, close } = await open(browser)
+    const [host, port] = process.env.UDP.split(':')
+    createSocket('udp4').unref().send('just_now:7|c', Number(port), host)
+    const came = async () => (await (await page.request.get('/api/v1/query?query=just_now')).json()).data.result.length > 0
+    while (!(await came())) await setTimeout(100)
+    await page.goto(query(['q', 'just_now'], ['range', '1d']))
+    await page.getByRole('list', { name: 'Series' }).locator('.value', { hasText: /^7$/ }).waitFor()
+    await page.goto(query(['q', 'just_now * 0 > 1'], ['range', '1d']))
+    await page.getByText('No value of just_now * 0 passes the comparison >').waitFor()
     await close()
   })
 
