@@ -2,7 +2,7 @@
 // first opened, because it is larger than the rest of the page.
 import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, startCompletion } from '@codemirror/autocomplete'
 import { defaultKeymap, history, historyKeymap, insertNewlineAndIndent } from '@codemirror/commands'
-import { bracketMatching, HighlightStyle, syntaxHighlighting } from '@codemirror/language'
+import { bracketMatching, forceParsing, HighlightStyle, syntaxHighlighting } from '@codemirror/language'
 import { lintKeymap } from '@codemirror/lint'
 import { EditorState, Prec, StateEffect, StateField } from '@codemirror/state'
 import { Decoration, EditorView, keymap, placeholder, WidgetType, type DecorationSet } from '@codemirror/view'
@@ -92,10 +92,19 @@ class Missing extends WidgetType {
   }
 }
 
+const check = new PromQLExtension().getLinter().promQL()
+
+// lint marks errors in a text that is parsed to its end. CodeMirror parses for 20 ms at first, and a linter that sees a
+// part of a query on a busy machine would mark an error that is not there.
+function lint(view: EditorView) {
+  forceParsing(view, view.state.doc.length, 5000)
+  return check(view)
+}
+
 export function mount(parent: HTMLElement, o: Options): Editor {
   const promql = new PromQLExtension()
     .setComplete({ remote: { url: new URL(o.base || '.', document.baseURI).pathname.replace(/\/$/, ''), fetchFn: fetchAPI, httpMethod: 'GET', httpErrorHandler: () => {} } })
-    .activateLinter(true)
+    .setLinter({ promQL: () => lint })
   const nonce = document.querySelector<HTMLMetaElement>('meta[name=csp-nonce]')!.content
   const keys = Prec.highest(
     keymap.of([

@@ -342,6 +342,19 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
+  test('a correct query has no marks when the machine is busy', async () => {
+    const { page, close } = await open(browser, { allowed: [/400 \(Bad Request\)/] }) // of the second query
+    await page.addInitScript(() => {
+      const now = Date.now
+      let late = 0
+      Date.now = () => now() + (late += 150) // CodeMirror parses for 20 ms at first, and 100 ms now and then
+    })
+    await page.goto(query(['q', 'sum by (region) (rate(shop_orders_total[2m]))'], ['q', 'sum(']))
+    await page.locator('.query').nth(1).locator('.cm-lintRange, .cm-lintPoint').first().waitFor()
+    assert.deepEqual(await page.locator('.query').first().locator('.cm-lintRange').allInnerTexts(), [])
+    await close()
+  })
+
   // The last step of a day's range may be five minutes ago.
   test('a value is drawn when it has just come', async () => {
     const { page, close } = await open(browser)
