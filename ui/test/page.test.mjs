@@ -28,6 +28,7 @@ const query = (...pairs) => '/explore?' + new URLSearchParams(pairs)
 const orders = 'sum by (region) (rate(shop_orders_total[2m]))'
 const settled = (page) => page.waitForFunction(() => !document.querySelector('.loading, [aria-busy=true]'))
 const editor = (page) => page.locator('.cm-content').first()
+const fresh = (page) => page.locator('.fresh .large', { hasText: /\d/ }) // by an input; a dash before the first probes
 const everyStage = (page) => page.locator('.stages .inputs').nth(9)
 const hostileQuery = `web_hits{page="${hostile}"}`
 
@@ -52,7 +53,6 @@ const isWrite = (t) => t.name === 'remote_write' && t.over === 'append'
 
 // places are the addresses to look at, each with an element that shows that the page is ready.
 const places = {
-  flow: { path: () => '/flow', ready: everyStage },
   explore: { path: () => '/explore', ready: (p) => p.getByRole('button', { name: 'shop_orders_total' }) },
   'explore-lines': {
     path: () => query(['q', orders], ['q', 'shop_queue_depth'], ['v', 'lines'], ['v', 'stacked']),
@@ -78,6 +78,8 @@ const places = {
   'records-diagnosis': { path: () => `${recorded}/records?record=${process.env.RECORD}`, ready: (p) => p.getByText('Stack, innermost first').first() },
   cluster: { path: () => '/cluster', ready: (p) => p.getByText('freshet cluster init') },
   status: { path: () => '/status', ready: (p) => p.getByText('--limits-max-series-per-metric') },
+  // Last, so that its charts have something to show.
+  flow: { path: () => '/flow', ready: (p) => p.locator('main').filter({ has: everyStage(p) }).filter({ has: fresh(p).nth(1) }) },
 }
 
 // Contrasts are half the cost of axe. They do not depend on the size of the screen, and they
