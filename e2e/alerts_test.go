@@ -98,7 +98,7 @@ func startLonelyCollector(t *testing.T) *process {
 }
 
 // ofCluster matches metrics that only a node of a cluster has.
-var ofCluster = regexp.MustCompile(`^freshet_(group|cluster)_`)
+var ofCluster = regexp.MustCompile(`^freshet_(group|cluster|history)_`)
 
 // hasMetricsOfAlerts checks that a process has every metric that an alert uses and that begins with
 // `prefix`.

@@ -474,6 +474,7 @@ func TestThreeNodes(t *testing.T) {
 	c.statesAgree("b")
 	hasMetricsOfAlerts(t, c.nodes["b"], "freshet_group_")
 	hasMetricsOfAlerts(t, c.nodes["b"], "freshet_cluster_")
+	hasMetricsOfAlerts(t, c.nodes["b"], "freshet_history_")
 }
 
 // counted is a check that stops the senders, and waits until each node has counted all that they sent.

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -152,5 +154,41 @@ func TestImportIntoACluster(t *testing.T) {
 			}
 			return err
 		})
+	}
+}
+
+// With an operator's token, a gateway passes on imports, listings and removals. Without it, a node refuses them.
+func TestImportThroughAGateway(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	const series, each, token = 300, 300 * 120, "an operator's token"
+	dir := t.TempDir()
+	operators, tokenFile, source := filepath.Join(dir, "operators"), filepath.Join(dir, "token"), t.TempDir()
+	for name, text := range map[string]string{tokenFile: token,
+		operators: fmt.Sprintf("operators: [{name: ann, tokens: [{sha256: %x}]}]\n", sha256.Sum256([]byte(token)))} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := startTrioWith(t, []string{"--http-operators-file", operators}, "d")
+	gateway := c.startGateway()
+	oldBlock(t, source, 0, series)
+	oldBlock(t, source, 2, series)
+	mustFail(t, "operator", "import", "tsdb", source, "--server", "http://"+gateway.HTTP)
+	through := []string{"--server", "http://" + gateway.HTTP, "--token-file", tokenFile}
+	runFreshet(t, append([]string{"import", "tsdb", source}, through...)...)
+	for _, n := range nodeNames {
+		c.answersOlds(n, 2*each)
+	}
+	var all answer.History
+	listed := runFreshet(t, append([]string{"import", "list", "--json"}, through...)...)
+	if err := json.Unmarshal([]byte(listed), &all); err != nil || len(all.Blocks) != 2 {
+		t.Fatalf("the gateway lists %+v, error %v; want 2 blocks", all.Blocks, err)
+	}
+	runFreshet(t, append([]string{"import", "remove", all.Blocks[0].Block}, through...)...)
+	for _, n := range nodeNames {
+		c.answersOlds(n, each)
 	}
 }

@@ -29,7 +29,7 @@ var needFaults = map[string]string{
 }
 
 // ofClusters has the prefixes of the metrics that a single machine does not have.
-var ofClusters = []string{"freshet_cluster_", "freshet_group_", "freshet_outbox_"}
+var ofClusters = []string{"freshet_cluster_", "freshet_group_", "freshet_history_", "freshet_outbox_"}
 
 // asker queries a store.
 type asker func(expr string) ([]result, error)

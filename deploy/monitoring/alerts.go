@@ -129,6 +129,8 @@ or sum by (instance, tenant, path) (rate(freshet_freshness_lost_total[5m])) > 0`
 		"Node {{ $labels.node }} has been getting the data of another node for {{ $value | humanizeDuration }}."},
 	{"FreshetFillFails", `max by (node) (freshet_cluster_node_fill_failures) > 0`, "15m", "ticket",
 		"Node {{ $labels.node }} cannot get the data of another node: {{ $value }} tries failed."},
+	{"FreshetHistoryMissing", `freshet_history_missing_blocks > 0`, "15m", "ticket",
+		"{{ $labels.instance }} lacks {{ $value }} imported blocks: its answers over their times have a warning."},
 	{"FreshetGroupLogSlow", "(" + quantile(0.99, "freshet_group_log_append_seconds", "", "5m", "instance") + `) > 0.5`,
 		"5m", "ticket",
 		"A write to the log of the group takes {{ $value | humanizeDuration }} at {{ $labels.instance }}: its disk is slow."},

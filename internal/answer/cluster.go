@@ -65,6 +65,8 @@ type ClusterNode struct {
 
 	Fill *ClusterFill `json:"fill,omitempty"` // missing unless the node is being filled
 
+	MissingBlocks uint64 `json:"missing_blocks,omitempty"` // imported blocks that the node lacks; it gets them from others
+
 	Settings map[string]string `json:"settings,omitempty"` // a hash of each section of the configuration that nodes should share
 }
 

@@ -426,6 +426,10 @@ func printUnusual(b *strings.Builder, n *answer.ClusterNode) {
 		say("its disk has %s left, less than cluster.min_free (%s); writes are refused if that is so on too many nodes",
 			size(int64(d.FreeBytes)), size(int64(d.MinFreeBytes)))
 	}
+	if n.MissingBlocks > 0 {
+		say("it lacks %s, which it gets from other nodes; until then, its answers over their times have a warning",
+			counted(n.MissingBlocks, "imported block"))
+	}
 	for _, pin := range n.LogPins {
 		switch {
 		case pin == "checkpoint":

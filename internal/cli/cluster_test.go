@@ -23,7 +23,7 @@ const threeNodes = `{"status":"success","data":{"cluster":"abc","leader":"a","no
 "address":"h1:7126","outbox":{"bytes":0,"samples":0,"oldest_seconds":0},"disk":{"free_bytes":34359738368,"size_bytes":68719476736,"min_free_bytes":2147483648,"short":false},"log_bytes":1200000000,"log_append_seconds":0.003,"leaderless_seconds":0,"digest":"agrees",
 "digest_applied":640},
 {"name":"b","ready":false,"applied":650,"lag_seconds":7.21,"part":"voter","version":"1.2.0","ahead_seconds":2.5,
-"address":"h2:7126","disk":{"free_bytes":1073741824,"size_bytes":68719476736,"min_free_bytes":2147483648,"short":true},"log_bytes":3300000000,"log_append_seconds":4.25,"leaderless_seconds":61.2,"digest":"differs",
+"address":"h2:7126","missing_blocks":2,"disk":{"free_bytes":1073741824,"size_bytes":68719476736,"min_free_bytes":2147483648,"short":true},"log_bytes":3300000000,"log_append_seconds":4.25,"leaderless_seconds":61.2,"digest":"differs",
 "outbox":{"bytes":2097152,"samples":900,"oldest_seconds":60.4},"digest_differed":576,"damage":{"what":"its log","since":"2026-11-28T04:05:06Z"},"log_pins":["checkpoint","shop/raw"]},
 {"name":"c","ready":false,"applied":null,"lag_seconds":null,"address":"h3:7126","error":"connection refused"}],
 "tenants":[{"tenant":"default","bytes":3221225472},{"tenant":"blue","bytes":1048576}],
@@ -43,6 +43,7 @@ node b: it has known no leader for 61 s
 node b: a write to its log takes 4.2 s: its disk is slow
 node b: windows of its collector wait in its outbox, the oldest for 60 s
 node b: its disk has 1.0 GiB left, less than cluster.min_free (2.0 GiB); writes are refused if that is so on too many nodes
+node b: it lacks 2 imported blocks, which it gets from other nodes; until then, its answers over their times have a warning
 node b: its log grows until a checkpoint succeeds
 node b: its log grows until store shop/raw can be synced
 node b: its state differs from the other nodes' since entry 576, or before: do not trust its answers, and report this bug

@@ -25,6 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/imports"
+	"github.com/freshet-io/freshet/internal/core/partial"
 	"github.com/freshet-io/freshet/internal/lib/fault"
 	"github.com/freshet-io/freshet/internal/lib/retry"
 )
@@ -116,8 +117,8 @@ func (h *clusterHistory) lacking(tenant string, mint, maxt int64) error {
 	}
 	for _, b := range h.log.Imports().Of(tenant) {
 		if b.MinTime <= maxt && b.MaxTime > mint && h.misses(b) {
-			return fmt.Errorf("imported samples of block %s are missing, until this node has got it from another one",
-				ulid.ULID(b.Block))
+			return fmt.Errorf("imported samples of block %s are missing, until this node has got it from another one: %w",
+				ulid.ULID(b.Block), partial.ErrElsewhere)
 		}
 	}
 	return nil

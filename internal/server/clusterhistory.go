@@ -69,6 +69,9 @@ func (s *server) newClusterHistory(g *group.Group) *clusterHistory {
 // runImports keeps the imported blocks of this node until ctx is done.
 func (s *server) runImports(ctx context.Context) error { return s.clusterHistory.run(ctx) }
 
+// countMissing returns how many imported blocks this node lacks.
+func (s *server) countMissing() uint64 { return uint64(len(s.clusterHistory.missing())) }
+
 // openImported opens a file of an imported block for another node: TENANT/BLOCK/FILE.
 func (s *server) openImported(name string) (io.ReadCloser, error) { return s.clusterHistory.open(name) }
 

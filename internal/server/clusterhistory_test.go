@@ -19,6 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/entry"
 	"github.com/freshet-io/freshet/internal/core/imports"
+	"github.com/freshet-io/freshet/internal/core/partial"
 )
 
 // fakeLog has the blocks of a group whose log is always up to date.
@@ -138,8 +139,8 @@ func TestAQueryLooksOnlyForItsOwnBlocks(t *testing.T) {
 		}
 	}
 	h.stores = new(tsdb.Stores)
-	if err := h.lacking("acme", 0, 10); err == nil {
-		t.Error("a block that is not here is not missed")
+	if err := h.lacking("acme", 0, 10); !errors.Is(err, partial.ErrElsewhere) {
+		t.Errorf("a block that is not here: error %v, want one that leads to another node", err)
 	}
 }
 

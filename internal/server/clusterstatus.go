@@ -277,7 +277,7 @@ func (s *server) ownStatus() answer.ClusterNode {
 	n.LogAppendSeconds = new(status.LogTook.Seconds())
 	n.LeaderlessSeconds = new(status.Leaderless.Seconds())
 	n.LeaderlessTotalSeconds = new(status.LeaderlessSum.Seconds())
-	n.Outbox = outboxOf(s.report())
+	n.Outbox, n.MissingBlocks = outboxOf(s.report()), s.missingBlocks()
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	s.seen.note(seenNode{n, s.nodes.server.Pushers(), time.Now(), new(0.0)}, status.Marks)

@@ -61,6 +61,7 @@ func (s *server) serveRelay(mux *routes) {
 	for _, path := range []string{"/api/v1/write", "/api/v1/otlp/v1/metrics", "/v1/metrics"} {
 		mux.ServeMux.Handle(path, write)
 	}
+	mux.ServeMux.Handle("PUT /api/v1/admin/history/{block}", pass(writes, s.relay.Imports()))
 	mux.ServeMux.Handle("/api/v1/", read)
 	mux.ServeMux.Handle("GET /federate", read)
 	mux.HandleFunc("GET /api/v1/status/config", s.serveOwnConfig)

@@ -60,6 +60,7 @@ func TestWhatAGatewayPassesOn(t *testing.T) {
 		{"POST", "localhost", "/api/v1/otlp/v1/metrics", "points", "/api/v1/otlp/v1/metrics points"},
 		{"POST", "localhost", "/api/v1/events", "tag=a", "/api/v1/events tag=a"},
 		{"GET", "localhost", "/api/v1/events", "", "/api/v1/events "},
+		{"PUT", "localhost", "/api/v1/admin/history/01", "block", "/api/v1/admin/history/01 block"},
 		{"GET", "127.0.0.1:7125", "/api/v1/query", "", "/api/v1/query "},
 		{"GET", "localhost", "/federate", "", "/federate "},
 		{"GET", "localhost", "/api/v1/status/config", "", `{"data":{"yaml":`},

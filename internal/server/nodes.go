@@ -54,6 +54,7 @@ type peerHandler struct {
 
 	damage  func() *answer.Damage // of this node's data; nil if nothing is damaged
 	disk    func() *peer.Disk     // of the data directory; nil until it is measured
+	missing func() uint64         // imported blocks that the node lacks, once the member is restored
 	figures tellFigures
 	copies  *filler.Copies
 	history func(name string) (io.ReadCloser, error) // opens a file of an imported block: TENANT/BLOCK/FILE
@@ -213,7 +214,7 @@ func (h peerHandler) Status(context.Context) peer.Status {
 		s.Leaderless, s.LeaderlessSum = status.Leaderless.Seconds(), status.LeaderlessSum.Seconds()
 		s.LogBase = status.Base
 		s.LogBytes, s.LogPins, s.LogAppend = uint64(status.LogBytes), status.LogPins, status.LogTook.Seconds()
-		s.Marks, s.Report = status.Marks, h.report()
+		s.Marks, s.Report, s.MissingBlocks = status.Marks, h.report(), h.missing()
 	}
 	return s
 }
@@ -323,7 +324,7 @@ func (s *server) openNodes() error {
 	s.collectorBooks.register(s.registry)
 	s.nodes.handler = peerHandler{
 		config: c, all: s.inForce, self: s.self, member: s.member, ready: s.nodeReady, damage: s.foundDamage,
-		http: s.httpURL, disk: s.disk.Load,
+		http: s.httpURL, disk: s.disk.Load, missing: s.missingBlocks,
 		joined: s.invitation, uses: new(usage.Table), books: &s.collectorBooks, delivered: &s.delivers, digests: s.digests,
 		report: s.report, figures: s.figures, watermarks: func() *watermark.All { return s.watermarks },
 		copies: s.copies, filler: s.filler, history: s.openHistory,
@@ -589,6 +590,7 @@ func (n *nodes) status(ctx context.Context, node string) (of answer.ClusterNode,
 		LogBytes: &s.LogBytes, LogPins: s.LogPins, LogAppendSeconds: &s.LogAppend,
 		LeaderlessSeconds: &s.Leaderless, LeaderlessTotalSeconds: &s.LeaderlessSum,
 		Settings: s.Settings, Leader: s.Leader, Fill: toldFill(s.Fill), Disk: toldDisk(s.Disk),
+		MissingBlocks: s.MissingBlocks,
 	}
 	if s.Damage != nil {
 		of.Damage = &answer.Damage{What: s.Damage.What, Since: time.UnixMilli(s.Damage.Since).UTC()}

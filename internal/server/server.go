@@ -81,6 +81,7 @@ type server struct {
 	delivers       deliveries                             // of all collectors, while this node leads
 	figures        tellFigures                            // ownFigures, called for other nodes
 	openHistory    func(string) (io.ReadCloser, error)    // openImported, called for other nodes
+	missingBlocks  func() uint64                          // countMissing, called for the status
 	memory         memory.Limit
 	shares         connections.Shares // how the file descriptors are divided
 	catalogue      *catalogue.Catalogue
@@ -165,7 +166,7 @@ func newServer(
 		started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch(),
 	}
 	s.current.Store(&c)
-	s.figures, s.openHistory = s.ownFigures, s.openImported
+	s.figures, s.openHistory, s.missingBlocks = s.ownFigures, s.openImported, s.countMissing
 	s.opening = newOpening()
 	s.readied = make(chan struct{})
 	s.reloader = newReloader(from, c.DataDir, registry)

@@ -31,6 +31,7 @@ interface Node {
   scrub?: { bytes: number; of_bytes: number; begun: string; last: string | null } // only of the node that answers
   disk?: { free_bytes: number; size_bytes: number; min_free_bytes: number; short: boolean }
   outbox?: Outbox
+  missing_blocks?: number // imported blocks that the node lacks
 }
 
 interface Tenant {
@@ -261,6 +262,7 @@ function unusual(n: Node): string[] {
   if ((n.log_append_seconds ?? 0) > slowAppend) all.push(`a write to its log takes ${seconds(n.log_append_seconds!)}: its disk is slow`)
   if (n.drained) all.push(`drained${n.drained_seconds === undefined ? '' : ` for another ${seconds(n.drained_seconds)}`}: it does not lead, and is not ready, until freshet cluster undrain ${n.name}`)
   if (n.disk?.short) all.push(`its disk has ${bytes(n.disk.free_bytes)} left, less than cluster.min_free (${bytes(n.disk.min_free_bytes)}); writes are refused if that is so on too many nodes`)
+  if (n.missing_blocks) all.push(`it lacks ${n.missing_blocks === 1 ? 'an imported block' : `${count(n.missing_blocks)} imported blocks`}, which it gets from other nodes; until then, its answers over their times have a warning`)
   if (n.damage) all.push(`damaged since ${dateTime(Date.parse(n.damage.since) / 1000)}: ${n.damage.what}`)
   if (n.digest === 'differs') all.push(`its state differs since entry ${count(n.digest_differed ?? 0)}, or before: do not trust its answers, and report this bug`)
   return all

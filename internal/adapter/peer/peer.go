@@ -173,6 +173,8 @@ type Status struct {
 	LogBase uint64 // index before the first entry in the log
 
 	Disk *Disk // nil until it is measured
+
+	MissingBlocks uint64 // imported blocks that queries should see, and that the node lacks
 }
 
 // Disk is the file system of a node's data directory, in bytes.

@@ -164,7 +164,7 @@ var well = Status{Name: "a", Member: 1, Ready: true, Applied: 2, Committed: 3, L
 	Report: &Report{Version: "v1", Bytes: 1 << 33, Samples: 5, Oldest: 61.5},
 	Fill:   &Fill{From: "a", Bytes: 1 << 34, OfBytes: 1 << 35, Seconds: 8.5, ETA: -1, Failures: 2, Error: "disk"},
 
-	LogBase: 7, Epoch: 3, Disk: &Disk{Free: 1 << 31, Size: 1 << 40, MinFree: 1 << 32}}
+	LogBase: 7, Epoch: 3, MissingBlocks: 5, Disk: &Disk{Free: 1 << 31, Size: 1 << 40, MinFree: 1 << 32}}
 
 func (h *handler) Status(context.Context) Status { return well }
 

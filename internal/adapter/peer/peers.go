@@ -376,7 +376,7 @@ func statusOf(r *wire.StatusReply) Status {
 		LogBytes: r.GetLogBytes(), LogPins: r.GetLogPins(), LogAppend: r.GetLogAppendSeconds(),
 		Settings: r.GetSettings(), Leader: r.GetLeader(), Report: decodeReport(r.GetReport()),
 		Fill: decodeFill(r.GetFill()), LogBase: r.GetLogBase(), Disk: decodeDisk(r.GetDisk()),
-		Epoch: r.GetEpoch()}
+		Epoch: r.GetEpoch(), MissingBlocks: r.GetMissingBlocks()}
 	if d := r.GetDamage(); d != nil {
 		s.Damage = &Damage{d.GetWhat(), d.GetSince()}
 	}

@@ -501,7 +501,7 @@ func (s *Server) Status(ctx context.Context, in *wire.StatusRequest) (*wire.Stat
 		Clock: x.Clock, Version: x.Version, LeaderlessSeconds: x.Leaderless, LeaderlessTotalSeconds: x.LeaderlessSum,
 		LogBytes: x.LogBytes, LogPins: x.LogPins, LogAppendSeconds: x.LogAppend,
 		Settings: x.Settings, Leader: x.Leader, Report: encodeReport(x.Report), Fill: encodeFill(x.Fill), LogBase: x.LogBase,
-		Disk: encodeDisk(x.Disk), Epoch: x.Epoch,
+		Disk: encodeDisk(x.Disk), Epoch: x.Epoch, MissingBlocks: x.MissingBlocks,
 	}
 	if x.Damage != nil {
 		r.Damage = &wire.Damage{What: valid(x.Damage.What), Since: x.Damage.Since}

@@ -70,6 +70,8 @@ type answer struct {
 	cut     bool // whether the client read too slowly and was cut off
 	asker   querycost.Asker
 	noCache bool // the request wants no step from an earlier answer
+
+	elsewhere bool // another node can answer: Prometheus' remote read has status 500 for that
 }
 
 func newAnswer(w http.ResponseWriter, asker querycost.Asker) *answer {
@@ -85,6 +87,9 @@ func (w *answer) fresh() bool { return w != nil && w.noCache }
 func (w *answer) WriteHeader(status int) {
 	if w.sent {
 		return
+	}
+	if w.elsewhere && status == http.StatusInternalServerError {
+		status = http.StatusServiceUnavailable
 	}
 	w.begin()
 	w.ResponseWriter.WriteHeader(status)

@@ -2,6 +2,7 @@ package promapi
 
 import (
 	"context"
+	"errors"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
@@ -10,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 
 	"github.com/freshet-io/freshet/internal/core/columns"
+	"github.com/freshet-io/freshet/internal/core/partial"
 )
 
 // metered is a storage whose readers may pass their turn on after each series. The memory of series and
@@ -210,6 +212,9 @@ type meteredChunkQuerier struct{ storage.ChunkQuerier }
 func (q meteredChunkQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints,
 	matchers ...*labels.Matcher) storage.ChunkSeriesSet {
 	set := q.ChunkQuerier.Select(ctx, sorted, hints, matchers...)
+	if w := answerOf(ctx); w != nil && errors.Is(set.Err(), partial.ErrElsewhere) {
+		w.elsewhere = true
+	}
 	if t := turnOf(ctx); t != nil {
 		return &meteredChunkSet{ChunkSeriesSet: set, ctx: ctx, turn: t}
 	}

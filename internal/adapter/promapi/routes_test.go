@@ -1,8 +1,11 @@
 package promapi
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,9 +14,13 @@ import (
 	"testing"
 
 	"github.com/golang/snappy"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/prompb"
+	"github.com/prometheus/prometheus/storage"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/freshet-io/freshet/internal/core/partial"
 )
 
 // routes has every route of Prometheus' API, with the statuses of our answers to GET and POST
@@ -175,6 +182,47 @@ func TestRemoteReadInChunks(t *testing.T) {
 		!strings.Contains(string(text), "requests_total") {
 		t.Errorf("got status %d, headers %v, body %q, error %v", got.StatusCode, got.Header, text, err)
 	}
+}
+
+// A node that lacks samples answers 503, so that a gateway asks another node. Prometheus' handler alone would answer
+// 500, as for any other error.
+func TestRemoteReadAtANodeThatLacksSamples(t *testing.T) {
+	request := prompb.ReadRequest{
+		AcceptedResponseTypes: []prompb.ReadRequest_ResponseType{prompb.ReadRequest_STREAMED_XOR_CHUNKS},
+		Queries:               []*prompb.Query{{Matchers: []*prompb.LabelMatcher{{Name: "code", Value: "500"}}}},
+	}
+	body, err := request.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err, want := range map[error]int{
+		fmt.Errorf("a block is missing: %w", partial.ErrElsewhere): http.StatusServiceUnavailable,
+		errors.New("the disk is broken"):                           http.StatusInternalServerError,
+	} {
+		s := newServer(chunksFail{err})
+		w := s.ask(httptest.NewRequest(http.MethodPost, prefix+"/read", bytes.NewReader(snappy.Encode(nil, body))))
+		if w.Code != want || !strings.Contains(w.Body.String(), err.Error()) {
+			t.Errorf("%v: status %d, want %d; %s", err, w.Code, want, w.Body)
+		}
+	}
+}
+
+// chunksFail is a storage of which no chunks can be read.
+type chunksFail struct{ err error }
+
+func (f chunksFail) Querier(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil }
+
+func (f chunksFail) ChunkQuerier(int64, int64) (storage.ChunkQuerier, error) {
+	return failingChunks{storage.NoopChunkedQuerier(), f.err}, nil
+}
+
+type failingChunks struct {
+	storage.ChunkQuerier
+	err error
+}
+
+func (f failingChunks) Select(context.Context, bool, *storage.SelectHints, ...*labels.Matcher) storage.ChunkSeriesSet {
+	return storage.ErrChunkSeriesSet(f.err)
 }
 
 // unzip returns the text of an answer, which may be compressed.

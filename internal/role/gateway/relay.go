@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,8 +21,9 @@ import (
 // Relay passes HTTP requests on to the nodes of a cluster, unchanged. It decides nothing about them: the node
 // that answers applies its own rules. A Relay is for processes that are not nodes.
 //
-// A write goes to the leader, and a read to one of the ready nodes that lag least. If that node does not answer,
-// the request goes to one other node. A write that arrives twice in this way is a repeat.
+// A write goes to the leader, and a read or an import to one of the ready nodes that lag least. If that node does not
+// answer, the request goes to one other node. A write that arrives twice in this way is a repeat. An import goes to the
+// other node only if the first one has taken nothing of its block, since the Relay does not keep it.
 type Relay struct {
 	RelayOptions
 
@@ -60,8 +60,9 @@ const (
 type kind string
 
 const (
-	reads  kind = "read"
-	writes kind = "write"
+	reads   kind = "read"
+	writes  kind = "write"
+	imports kind = "import"
 )
 
 // NewRelay returns a Relay. It knows no nodes until Run has asked them.
@@ -72,11 +73,13 @@ func NewRelay(o RelayOptions) *Relay {
 	}
 	transport := &http.Transport{
 		TLSHandshakeTimeout: dialTime, MaxIdleConnsPerHost: connections, IdleConnTimeout: time.Minute,
-		DisableCompression: true, // bodies pass unchanged
+		DisableCompression:    true, // bodies pass unchanged
+		ExpectContinueTimeout: askedTime,
 	}
 	y := &Relay{
 		RelayOptions: o, memory: semaphore.NewWeighted(o.MaxMemory), transport: transport,
-		requests: vec("requests_total", "Requests that a node answered, by node and by kind, read or write.", "node", "kind"),
+		requests: vec("requests_total", "Requests that a node answered, by node and by kind: read, write or import.",
+			"node", "kind"),
 		again: vec("requests_again_total", "Requests passed on to a second node, since the first one did not answer. "+
 			"Rising: a node has died, or is cut off.", "kind"),
 		failed: vec("requests_failed_total", "Requests that no node answered, or that had no place in memory; the sender "+
@@ -84,7 +87,7 @@ func NewRelay(o RelayOptions) *Relay {
 			"kind"),
 	}
 	y.dialer.Timeout, transport.DialContext = dialTime, y.dial
-	for _, k := range []kind{reads, writes} {
+	for _, k := range []kind{reads, writes, imports} {
 		y.again.WithLabelValues(string(k))
 		y.failed.WithLabelValues(string(k))
 	}
@@ -110,26 +113,24 @@ func (y *Relay) Run(ctx context.Context) error { return y.known.run(ctx, y.Look)
 // Ready reports whether a node can answer at its usual speed.
 func (y *Relay) Ready() bool { return y.known.ready() }
 
-// Reads passes on requests that only read. Writes passes on those that write.
-func (y *Relay) Reads() http.Handler  { return y.handler(reads) }
-func (y *Relay) Writes() http.Handler { return y.handler(writes) }
+// Reads passes on requests that only read. Writes passes on those that write. Their bodies are kept until a node has
+// answered.
+func (y *Relay) Reads() http.Handler  { return y.kept(reads) }
+func (y *Relay) Writes() http.Handler { return y.kept(writes) }
 
-func (y *Relay) handler(k kind) http.Handler {
-	proxy := &httputil.ReverseProxy{
-		FlushInterval: -1, // at once
-		ErrorLog:      slog.NewLogLogger(y.Logger.Handler(), slog.LevelWarn),
-		Rewrite: func(r *httputil.ProxyRequest) {
-			// These headers tell the node that the request came through a gateway. If this process runs
-			// on the node's machine, the request would otherwise seem to come from that machine, and
-			// have an operator's rights.
-			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
-			r.SetXForwarded()
-			r.Out.Header.Add("Via", "1.1 freshet")
-			r.Out.URL.Scheme, r.Out.URL.Host = "http", "node" // RoundTrip finds the node
-		},
-		Transport:    &way{y, k},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { y.refuse(w, r, k, err) },
-	}
+// Imports passes on requests with blocks of any size, as they come.
+func (y *Relay) Imports() http.Handler {
+	proxy := y.proxy(imports, func(h http.Header) {
+		h.Set("Expect", "100-continue") // a refusal comes before the node takes anything of the block
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		proxy.ServeHTTP(w, withBody(r, newStream(w, r.Body)))
+	})
+}
+
+// kept passes on requests of a kind, with their bodies in memory.
+func (y *Relay) kept(k kind) http.Handler {
+	proxy := y.proxy(k, func(h http.Header) { h.Del("Expect") }) // the body is here
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		limit := min(maxBody, y.MaxMemory)
 		size := limit // if the sender does not say the size
@@ -145,7 +146,7 @@ func (y *Relay) handler(k kind) http.Handler {
 			return
 		}
 		defer y.memory.Release(size)
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, size))
+		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, size))
 		if err != nil {
 			status := http.StatusBadRequest
 			if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
@@ -154,13 +155,30 @@ func (y *Relay) handler(k kind) http.Handler {
 			http.Error(w, fmt.Sprintf("read the request: %v", err), status)
 			return
 		}
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-		proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), bodyKey{}, body)))
+		r.ContentLength = int64(len(b))
+		proxy.ServeHTTP(w, withBody(r, whole(b)))
 	})
 }
 
-// bodyKey is the key of a request's body in its context.
-type bodyKey struct{}
+// proxy passes on requests of a kind that have a body in their context. `edit` changes their headers.
+func (y *Relay) proxy(k kind, edit func(http.Header)) http.Handler {
+	return &httputil.ReverseProxy{
+		FlushInterval: -1, // at once
+		ErrorLog:      slog.NewLogLogger(y.Logger.Handler(), slog.LevelWarn),
+		Rewrite: func(r *httputil.ProxyRequest) {
+			// These headers tell the node that the request came through a gateway. If this process runs
+			// on the node's machine, the request would otherwise seem to come from that machine, and
+			// have an operator's rights.
+			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+			r.SetXForwarded()
+			r.Out.Header.Add("Via", "1.1 freshet")
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", "node" // RoundTrip finds the node
+			edit(r.Out.Header)
+		},
+		Transport:    &way{y, k},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { y.refuse(w, r, k, err) },
+	}
+}
 
 var (
 	errNoMemory = errors.New("requests under way take all of distributor.max_memory")
@@ -174,19 +192,24 @@ func (y *Relay) refuse(w http.ResponseWriter, r *http.Request, k kind, err error
 	}
 	y.failed.WithLabelValues(string(k)).Inc()
 	w.Header().Set("Retry-After", "1")
-	if k == reads {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_ = json.NewEncoder(w).Encode(map[string]string{ // fails if the client is gone
-			"status": "error", "errorType": "unavailable", "error": err.Error(),
-		})
+	_, lost := errors.AsType[lostError](err)
+	switch {
+	case k == imports && lost:
+		err = fmt.Errorf("the block may be imported; import it again, and nothing counts twice: %w", err)
+	case k == writes && lost:
+		err = fmt.Errorf("it may be written, in whole or in part; send it again in 1s, and nothing counts twice: %w", err)
+	case k == writes:
+		err = fmt.Errorf("nothing was written, send it again in 1s: %w", err)
+	}
+	if k == writes {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	text := "nothing was written, send it again in 1s"
-	if lost := (lostError{}); errors.As(err, &lost) {
-		text = "it may be written, in whole or in part; send it again in 1s, and nothing counts twice"
-	}
-	http.Error(w, fmt.Sprintf("%s: %v", text, err), http.StatusServiceUnavailable)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_ = json.NewEncoder(w).Encode(map[string]string{ // fails if the client is gone
+		"status": "error", "errorType": "unavailable", "error": err.Error(),
+	})
 }
 
 // lostError is the error of a request that a node may have received.
@@ -202,7 +225,7 @@ type way struct {
 
 // RoundTrip passes a request on to a node, and to another node if the first one does not or cannot answer.
 func (y *way) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, _ := r.Context().Value(bodyKey{}).([]byte)
+	body := bodyOf(r)
 	nodes := y.known.order(y.kind)
 	if len(nodes) == 0 {
 		return nil, errNoNode
@@ -214,8 +237,8 @@ func (y *way) RoundTrip(r *http.Request) (*http.Response, error) {
 			y.again.WithLabelValues(string(y.kind)).Inc()
 		}
 		last := i+1 == min(2, len(nodes))
-		answer, err := y.pass(r, &n, body)
-		if err == nil && (last || y.kind == writes || answer.StatusCode != http.StatusServiceUnavailable) {
+		answer, err := y.pass(r, &n, body.read())
+		if err == nil && (last || y.kind == writes || answer.StatusCode != http.StatusServiceUnavailable || !body.unread()) {
 			return answer, nil
 		}
 		if err == nil { // the node stops, or does not answer queries
@@ -223,12 +246,15 @@ func (y *way) RoundTrip(r *http.Request) (*http.Response, error) {
 			failures = append(failures, fmt.Sprintf("node %s answers %s", n.Name, answer.Status))
 			continue
 		}
-		if r.Context().Err() != nil {
+		if r.Context().Err() != nil || body.broken() {
 			return nil, err
 		}
 		y.known.fail(n.Name)
 		lost = lost || !dialled(err)
 		failures = append(failures, fmt.Sprintf("node %s: %v", n.Name, err))
+		if !body.unread() {
+			break
+		}
 	}
 	err := fmt.Errorf("%w: %s", errNoNode, strings.Join(failures, "; "))
 	if lost {
@@ -245,15 +271,12 @@ func dialled(err error) bool {
 
 // pass sends a request to a node. It ends once the node counts as gone: a paused or disconnected node would not
 // answer for a long time.
-func (y *way) pass(r *http.Request, n *node, body []byte) (*http.Response, error) {
+func (y *way) pass(r *http.Request, n *node, body io.ReadCloser) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(n.gone, func() { cancel(errGone) })
 	out := r.Clone(ctx)
 	out.URL.Scheme, out.URL.Host = n.scheme, n.host
-	if out.Body = http.NoBody; len(body) > 0 {
-		out.Body = io.NopCloser(bytes.NewReader(body))
-	}
-	out.GetBody = nil // the transport must not send a request twice by itself
+	out.Body, out.GetBody = body, nil // the transport must not send a request twice by itself
 	answer, err := y.transport.RoundTrip(out)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && r.Context().Err() == nil {

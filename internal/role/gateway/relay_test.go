@@ -24,7 +24,8 @@ import (
 type web struct {
 	Node
 	server *httptest.Server
-	answer func(w http.ResponseWriter, r *http.Request) // nil: the node's name
+	early  func(w http.ResponseWriter, r *http.Request) bool // reports whether it has answered, before the body is read
+	answer func(w http.ResponseWriter, r *http.Request)      // nil: the node's name
 
 	mu   sync.Mutex
 	came []string // method, path and body
@@ -32,6 +33,9 @@ type web struct {
 }
 
 func (n *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if n.early != nil && n.early(w, r) {
+		return
+	}
 	body, _ := io.ReadAll(r.Body)
 	n.mu.Lock()
 	n.came = append(n.came, fmt.Sprintf("%s %s %s", r.Method, r.URL, body))

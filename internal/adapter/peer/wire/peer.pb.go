@@ -1341,6 +1341,7 @@ type StatusReply struct {
 	LogBase                uint64                 `protobuf:"varint,21,opt,name=log_base,json=logBase,proto3" json:"log_base,omitempty"`                                                             // index before the first entry in the log
 	Disk                   *Disk                  `protobuf:"bytes,22,opt,name=disk,proto3" json:"disk,omitempty"`                                                                                   // none until it is measured
 	Epoch                  uint64                 `protobuf:"varint,23,opt,name=epoch,proto3" json:"epoch,omitempty"`                                                                                // number of recoveries; 0 until the node takes part
+	MissingBlocks          uint64                 `protobuf:"varint,24,opt,name=missing_blocks,json=missingBlocks,proto3" json:"missing_blocks,omitempty"`                                           // imported blocks that queries should see, and that the node lacks
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1532,6 +1533,13 @@ func (x *StatusReply) GetDisk() *Disk {
 func (x *StatusReply) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
+	}
+	return 0
+}
+
+func (x *StatusReply) GetMissingBlocks() uint64 {
+	if x != nil {
+		return x.MissingBlocks
 	}
 	return 0
 }
@@ -3236,7 +3244,7 @@ const file_peer_proto_rawDesc = "" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\"=\n" +
 	"\rStatusRequest\x12,\n" +
-	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\x93\a\n" +
+	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\"\xba\a\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x06R\x06member\x12\x14\n" +
@@ -3264,7 +3272,8 @@ const file_peer_proto_rawDesc = "" +
 	"\x04fill\x18\x14 \x01(\v2\x15.freshet.peer.v1.FillR\x04fill\x12\x19\n" +
 	"\blog_base\x18\x15 \x01(\x04R\alogBase\x12)\n" +
 	"\x04disk\x18\x16 \x01(\v2\x15.freshet.peer.v1.DiskR\x04disk\x12\x14\n" +
-	"\x05epoch\x18\x17 \x01(\x04R\x05epoch\x1a;\n" +
+	"\x05epoch\x18\x17 \x01(\x04R\x05epoch\x12%\n" +
+	"\x0emissing_blocks\x18\x18 \x01(\x04R\rmissingBlocks\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"I\n" +
