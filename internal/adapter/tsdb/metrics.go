@@ -51,8 +51,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		open: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "open_databases",
-			Help: "Open databases, up to four for each tenant. Each takes 0.45 MB, three goroutines, and the memory of " +
-				"its series."}),
+			Help: "Open databases, up to five for each tenant. Each takes 0.45 MB, or 4 MB while at most eight are " +
+				"open, three goroutines, and the memory of its series."}),
 		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "broken",
 			Help: "1 while a store is broken: it cannot be opened, and so answers no queries and takes no " +
 				"samples; or it is open, but its directory is missing or its disk takes no writes. /-/ready and " +
