@@ -66,7 +66,7 @@ func (s *server) openPods() (collector.Pods, error) {
 	}
 	var err error
 	s.pods, err = kubelet.New(kubelet.Options{
-		URL: c.Target(), TokenFile: c.TokenFile, CAFile: c.CAFile, Verify: c.Verify,
+		URL: c.Target(), TokenFile: c.TokenFile, CAFile: c.CAFile, Verify: c.Verify, CgroupDir: c.CgroupDir,
 		Renew: func() { s.collector.Renew() }, Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	if err != nil {

@@ -14,11 +14,14 @@ type Kubelet struct {
 	TokenFile string `yaml:"token_file" help:"file with the token of a service account that may get nodes/pods; empty: none is sent"`
 	CAFile    string `yaml:"ca_file" help:"CA certificates that verify the kubelet's, PEM; empty: those of the machine"`
 	Verify    bool   `yaml:"verify" help:"verify the kubelet's certificate; false where kubelets sign their own"`
+	CgroupDir string `yaml:"cgroup_dir" help:"where the machine's cgroups are mounted, among which the container of a sender is found that says only their inode; empty: not searched"`
 }
 
-// DefaultKubelet asks nothing. The file is where Kubernetes puts the token of a pod.
+// DefaultKubelet asks nothing. The file is where Kubernetes puts the token of a pod, and the directory where systemd
+// mounts cgroups.
 func DefaultKubelet() Kubelet {
-	return Kubelet{TokenFile: "/var/run/secrets/kubernetes.io/serviceaccount/token", Verify: true}
+	return Kubelet{TokenFile: "/var/run/secrets/kubernetes.io/serviceaccount/token", Verify: true,
+		CgroupDir: "/sys/fs/cgroup"}
 }
 
 // Target returns the URL with brackets around an IPv6 address: a pod's variable has the address of its machine without

@@ -1,5 +1,6 @@
 // Package kubelet asks the kubelet of this machine, which starts the pods of Kubernetes here, of which pod a container
-// is. Answers come from memory: a container that is new gets its pod at the next time that the kubelet is asked.
+// is. Senders name their container by its id, or by the inode of its cgroup, which it looks for in the file system of
+// cgroups. Answers come from memory: a container that is new gets its pod at the next time that the kubelet is asked.
 package kubelet
 
 import (
@@ -53,6 +54,7 @@ type Options struct {
 	TokenFile string // read for each request, since tokens expire; empty: none is sent
 	CAFile    string // empty: the machine's certificate authorities
 	Verify    bool   // of the kubelet's certificate
+	CgroupDir string // where the machine's cgroups are mounted; empty: no inodes are known
 	Renew     func() // called when more is known than Find has said
 	Now       func() time.Time
 	Registry  prometheus.Registerer
@@ -66,16 +68,31 @@ type Pods struct {
 	known  atomic.Pointer[index]
 	vain   chan struct{} // has an element if a container was not found
 
+	// Of ask alone, which no two goroutines call at once.
+	cgroups cgroups // as they were read last; nil before
+	blind   bool    // they could not be read last
+
 	mu      sync.Mutex
 	unknown map[string]time.Time // keys that were not found, since when
 	crowded time.Time            // when unknown last had no room for a key
 
 	requests *prometheus.CounterVec
+	reads    *prometheus.CounterVec
 	missed   prometheus.Counter
 }
 
-// index has the pod of each container by its id, and each pod by its UID.
+// index has the pod of each container by its id, and by byInode and the inodes of its cgroups, and each pod by its UID.
 type index map[string]*mapping.Pod
+
+// listed counts the containers and pods.
+func (i index) listed() (n int) {
+	for key := range i {
+		if !strings.HasPrefix(key, byInode) {
+			n++
+		}
+	}
+	return n
+}
 
 // New returns Pods that know none until Run asks for them.
 func New(o Options) (*Pods, error) {
@@ -94,15 +111,19 @@ func New(o Options) (*Pods, error) {
 		client: &http.Client{Timeout: requestTime, Transport: &http.Transport{TLSClientConfig: security}},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshet_kubelet_requests_total",
 			Help: "Requests to the kubelet for the pods of this machine, by outcome."}, []string{"outcome"}),
+		reads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshet_kubelet_cgroup_reads_total",
+			Help: "Searches for the containers of this machine among its cgroups, by outcome."}, []string{"outcome"}),
 		missed: prometheus.NewCounter(prometheus.CounterOpts{Name: "freshet_kubelet_unknown_total",
 			Help: "New contexts whose container or pod the kubelet had not listed, so that they have no labels of a pod yet."}),
 	}
 	p.known.Store(&index{})
-	p.requests.WithLabelValues("ok")
-	p.requests.WithLabelValues("error")
-	o.Registry.MustRegister(p.requests, p.missed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	for _, of := range []string{outcome(nil), outcome(io.EOF)} {
+		p.requests.WithLabelValues(of)
+		p.reads.WithLabelValues(of)
+	}
+	o.Registry.MustRegister(p.requests, p.reads, p.missed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freshet_kubelet_known", Help: "Containers and pods of this machine that are known."},
-		func() float64 { return float64(len(*p.known.Load())) }))
+		func() float64 { return float64(p.known.Load().listed()) }))
 	return p, nil
 }
 
@@ -114,8 +135,21 @@ func (p *Pods) Begin() {
 	_ = p.ask(ctx)
 }
 
-// Find returns the pod of a container id, or else of a pod's UID; nil if neither is known yet.
-func (p *Pods) Find(container, uid []byte) *mapping.Pod {
+// outcome is a label of counters.
+func outcome(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "ok"
+}
+
+// Find returns the pod of a container, by its id, or else by the inode of its cgroup, or else of a pod's UID; nil if
+// none of them is known yet.
+func (p *Pods) Find(container, inode, uid []byte) *mapping.Pod {
+	if len(container) == 0 && len(inode) > 0 {
+		var key [len(byInode) + maxInode]byte
+		container = append(append(key[:0], byInode...), inode...)
+	}
 	all := *p.known.Load()
 	if pod := all[string(container)]; pod != nil {
 		return pod
@@ -203,14 +237,29 @@ func (p *Pods) seeks() bool {
 	return false
 }
 
+// seeksInode reports whether an inode was not found, or may not have been noted.
+func (p *Pods) seeksInode() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Now().Sub(p.crowded) < patience {
+		return true
+	}
+	for key := range p.unknown {
+		if strings.HasPrefix(key, byInode) {
+			return true
+		}
+	}
+	return false
+}
+
 // ask gets all pods of this machine, and calls Renew if Find would answer differently from before.
 func (p *Pods) ask(ctx context.Context) error {
 	all, err := p.get(ctx)
+	p.requests.WithLabelValues(outcome(err)).Inc()
 	if err != nil {
-		p.requests.WithLabelValues("error").Inc()
 		return err
 	}
-	p.requests.WithLabelValues("ok").Inc()
+	p.addInodes(all)
 	before := *p.known.Swap(&all)
 	if p.found(before, all) || changed(before, all) {
 		p.Renew()
@@ -317,7 +366,7 @@ func parse(body []byte) (index, error) {
 			for _, c := range of {
 				if _, id, found := strings.Cut(c.ID, "://"); found && id != "" {
 					in := pod
-					in.Container = c.Name
+					in.Container, in.ContainerID = c.Name, id
 					all[id] = &in
 				}
 			}

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 
 // fake is a kubelet. It lists one pod with the label app, whose container `late` starts later.
 type fake struct {
+	id     string // of that container; empty: late
 	late   atomic.Bool
 	app    atomic.Value
 	status atomic.Int64
@@ -39,7 +41,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	late := ""
 	if f.late.Load() {
-		late = "containerd://late"
+		late = "containerd://" + cmp.Or(f.id, "late")
 	}
 	fmt.Fprintf(w, `{"kind": "PodList", "items": [{"metadata": {"name": "shop-0", "namespace": "web", "uid": "u-1",
 		"labels": {"app": %q}}, "status": {"containerStatuses": [{"name": "shop", "containerID": "containerd://abc"},
@@ -82,7 +84,7 @@ func TestFind(t *testing.T) {
 	server := httptest.NewTLSServer(f)
 	defer server.Close()
 	p, _ := source(t, f, server.Client(), server.URL)
-	if pod := p.Find([]byte("abc"), nil); pod != nil {
+	if pod := p.Find([]byte("abc"), nil, nil); pod != nil {
 		t.Errorf("before the kubelet was asked: %+v", pod)
 	}
 	if err := p.ask(t.Context()); err != nil {
@@ -91,13 +93,13 @@ func TestFind(t *testing.T) {
 	for _, c := range []struct{ container, uid, name string }{
 		{"abc", "", "shop"}, {"init", "", "first"}, {"", "u-1", ""}, {"unknown", "u-1", ""}, {"abc", "other", "shop"},
 	} {
-		pod := p.Find([]byte(c.container), []byte(c.uid))
+		pod := p.Find([]byte(c.container), nil, []byte(c.uid))
 		if pod == nil || pod.Name != "shop-0" || pod.Namespace != "web" || pod.UID != "u-1" || pod.Container != c.name ||
 			pod.Labels["app"] != "shop" {
 			t.Errorf("container %q of pod %q is %+v", c.container, c.uid, pod)
 		}
 	}
-	if pod := p.Find([]byte("unknown"), nil); pod != nil {
+	if pod := p.Find([]byte("unknown"), nil, nil); pod != nil {
 		t.Errorf("an unknown container is %+v", pod)
 	}
 }
@@ -136,18 +138,18 @@ func TestANewContainer(t *testing.T) {
 		if n := f.asked.Load(); n < 10 || n > 11 || renewed.Load() != 0 {
 			t.Errorf("in 5 minutes: asked %d times, renewed %d times", n, renewed.Load())
 		}
-		if p.Find([]byte("late"), nil) != nil {
+		if p.Find([]byte("late"), nil, nil) != nil {
 			t.Error("the container is known before it has started")
 		}
 		time.Sleep(5 * time.Second)
 		f.late.Store(true)
 		time.Sleep(2*wait + time.Millisecond)
 		synctest.Wait()
-		if pod := p.Find([]byte("late"), nil); pod == nil || pod.Container != "side" || renewed.Load() != 1 {
+		if pod := p.Find([]byte("late"), nil, nil); pod == nil || pod.Container != "side" || renewed.Load() != 1 {
 			t.Errorf("the container is %+v, and was renewed %d times", pod, renewed.Load())
 		}
 		before := f.asked.Load()
-		p.Find([]byte("of another machine"), nil)
+		p.Find([]byte("of another machine"), nil, nil)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if n := f.asked.Load() - before; n > 55 {
@@ -156,7 +158,7 @@ func TestANewContainer(t *testing.T) {
 		f.app.Store("other")
 		time.Sleep(period + time.Second)
 		synctest.Wait()
-		if pod := p.Find([]byte("abc"), nil); pod.Labels["app"] != "other" || renewed.Load() != 2 {
+		if pod := p.Find([]byte("abc"), nil, nil); pod.Labels["app"] != "other" || renewed.Load() != 2 {
 			t.Errorf("a changed label: %+v, renewed %d times", pod, renewed.Load())
 		}
 		cancel()
@@ -172,7 +174,7 @@ func TestBegin(t *testing.T) {
 		f := &fake{}
 		p, renewed := source(t, f, &http.Client{Transport: inMemory{f}}, "http://kubelet")
 		p.Begin()
-		if pod := p.Find([]byte("abc"), nil); pod == nil || pod.Name != "shop-0" || renewed.Load() != 0 {
+		if pod := p.Find([]byte("abc"), nil, nil); pod == nil || pod.Name != "shop-0" || renewed.Load() != 0 {
 			t.Errorf("the pod is %+v, and was renewed %d times", pod, renewed.Load())
 		}
 		p, _ = source(t, f, &http.Client{Transport: hangs{}}, "http://kubelet")
@@ -202,7 +204,7 @@ func TestAContainerThatIsNeverListed(t *testing.T) {
 		go func() { ended <- p.Run(ctx) }()
 		time.Sleep(time.Second)
 		for range 60 { // a context is resolved in each window of 10 s
-			if pod := p.Find([]byte("sandboxed"), []byte("u-1")); pod == nil || pod.Name != "shop-0" {
+			if pod := p.Find([]byte("sandboxed"), nil, []byte("u-1")); pod == nil || pod.Name != "shop-0" {
 				t.Errorf("the pod is %+v", pod)
 			}
 			time.Sleep(10 * time.Second)
@@ -230,7 +232,7 @@ func TestRefused(t *testing.T) {
 	if err := p.ask(t.Context()); err == nil || !strings.Contains(err.Error(), "nodes/pods") {
 		t.Errorf("refused: %v", err)
 	}
-	if p.Find([]byte("abc"), nil) == nil {
+	if p.Find([]byte("abc"), nil, nil) == nil {
 		t.Error("the known pods are forgotten")
 	}
 	if n := testutil.ToFloat64(p.requests.WithLabelValues("error")); n != 1 {
@@ -243,7 +245,7 @@ func TestUnknownIsBounded(t *testing.T) {
 	f := &fake{}
 	p, _ := source(t, f, nil, "http://127.0.0.1:1")
 	for i := range 3 * maxUnknown {
-		p.Find(fmt.Appendf(nil, "c%d", i), nil)
+		p.Find(fmt.Appendf(nil, "c%d", i), nil, nil)
 	}
 	if n := len(p.unknown); n != maxUnknown {
 		t.Errorf("%d containers are noted, want %d", n, maxUnknown)
@@ -261,9 +263,9 @@ func TestWrongIDsHarmNobodyElse(t *testing.T) {
 	p, renewed := source(t, f, nil, server.URL)
 	p.Begin()
 	for i := range maxUnknown {
-		p.Find(fmt.Appendf(nil, "wrong%d", i), nil)
+		p.Find(fmt.Appendf(nil, "wrong%d", i), nil, nil)
 	}
-	p.Find([]byte("late"), nil)
+	p.Find([]byte("late"), nil, nil)
 	f.late.Store(true)
 	if err := p.ask(t.Context()); err != nil || renewed.Load() != 1 {
 		t.Errorf("the container is listed: renewed %d times, error %v", renewed.Load(), err)

@@ -58,6 +58,15 @@ type Origin struct {
 	Cardinality []byte // card: none, low, orchestrator or high
 }
 
+// UsedInode returns the inode if it says of which container a line is: the container's id comes before it, as in the
+// Agent. Otherwise the result is nil.
+func (o *Origin) UsedInode() []byte {
+	if len(o.Container) > 0 || len(o.Inode) == 0 {
+		return nil
+	}
+	return o.Inode
+}
+
 // Metric is one line of values. All slices except Values point into the datagram. The parser owns
 // Values and reuses it for the next line.
 type Metric struct {

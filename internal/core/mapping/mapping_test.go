@@ -106,6 +106,8 @@ func TestAddedLabels(t *testing.T) {
 			`a{container_id="mine"}`},
 		{"origin before constant", all[:1], []string{"container_id", "const"}, Input{Origin: origin},
 			`a{container_id="abc"}`},
+		{"the id of a container that says only the inode of its cgroup", all[:1], nil,
+			Input{Origin: dogstatsd.Origin{Inode: []byte("4026")}, Pod: &Pod{ContainerID: "abc"}}, `a{container_id="abc"}`},
 		{"nothing known of the origin", all, nil, Input{Origin: dogstatsd.Origin{External: []byte("pu-,cn-")}}, `a`},
 	} {
 		m := newMapper(t, Config{OriginLabels: c.origin}, c.constant...)
@@ -124,7 +126,7 @@ func TestAddedLabels(t *testing.T) {
 
 // What Kubernetes knows of a pod becomes labels, as far as the client wants them. What the client says comes first.
 func TestPodLabels(t *testing.T) {
-	pod := &Pod{Name: "shop-0", Namespace: "web", UID: "u-1", Container: "shop",
+	pod := &Pod{Name: "shop-0", Namespace: "web", UID: "u-1", Container: "shop", ContainerID: "xyz",
 		Labels: map[string]string{"app": "s", "b": ""}}
 	all := Config{OriginLabels: []string{"container_id", "pod_uid", "container_name", "pod_name", "kube_namespace"},
 		PodLabels: map[string]string{"app": "application", "b": "empty", "c": "missing"}}

@@ -4,9 +4,9 @@ import "github.com/freshet-io/freshet/internal/core/dogstatsd"
 
 // Pod is what Kubernetes knows of the pod of a context.
 type Pod struct {
-	Name, Namespace, UID string
-	Container            string // name of the container; empty if only the pod is known
-	Labels               map[string]string
+	Name, Namespace, UID   string
+	Container, ContainerID string // name and id of the container; empty if only the pod is known
+	Labels                 map[string]string
 }
 
 // podLabel is a label of a pod, and its name in series.
@@ -55,7 +55,7 @@ func (m *Mapper) addOrigin(set labelSet, in *Input) labelSet {
 			set = set.add(name, validUTF8(known))
 		}
 	}
-	add(m.container, high, "container_id", in.Origin.Container, "")
+	add(m.container, high, "container_id", in.Origin.Container, pod.ContainerID)
 	add(m.podUID, orchestrator, "pod_uid", external.Pod, pod.UID)
 	add(m.containerName, low, "container_name", external.Container, pod.Container)
 	add(m.podName, orchestrator, "pod_name", nil, pod.Name)

@@ -77,6 +77,10 @@ func (t *Table) appendRest(host []byte, o *dogstatsd.Origin) []byte {
 			dst = append(dst, '\n')
 			dst = append(dst, field...)
 		}
+		if inode := o.UsedInode(); inode != nil {
+			dst = append(dst, '\n')
+			dst = append(dst, inode...)
+		}
 	}
 	t.others = dst
 	return dst

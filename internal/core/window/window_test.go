@@ -402,6 +402,19 @@ func TestContextsAreComparedByteForByte(t *testing.T) {
 	}
 }
 
+// Lines from different cgroups may have the labels of different pods, so each cgroup has its own contexts. Beside a
+// container's id, the inode says nothing, and makes no other context.
+func TestContextsHaveTheirInode(t *testing.T) {
+	table := New(&resolver{}, Options{IdleWindows: 300, OriginLabels: true})
+	table.Start(at(0))
+	for range 2 {
+		send(t, table, at(0.5), "a:1|c|c:in-1", "a:1|c|c:in-2", "a:1|c|c:ci-x,in-1", "a:1|c|c:ci-x,in-2", "a:1|c|c:1")
+	}
+	if s := table.Stats(); s.Resolved != 4 {
+		t.Errorf("%d contexts were resolved, want 4", s.Resolved)
+	}
+}
+
 // The contents of a window do not reappear two windows later, when its memory is reused.
 func TestEachWindowBeginsAnew(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300, RelativeGauges: true})

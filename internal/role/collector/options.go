@@ -42,9 +42,9 @@ type CatalogueFile interface {
 
 // Pods says of which pod a container is.
 type Pods interface {
-	// Find returns the pod of a container id, or else of a pod's UID; nil if it knows neither. It does not wait. Once a
-	// pod becomes known that was not found, Collector.Renew must be called.
-	Find(container, uid []byte) *mapping.Pod
+	// Find returns the pod of a container, by its id or by the inode of its cgroup, or else of a pod's UID; nil if it
+	// knows none of them. It does not wait. Once a pod becomes known that was not found, Collector.Renew must be called.
+	Find(container, inode, uid []byte) *mapping.Pod
 }
 
 // Options are the parts of a collector. A reload changes Config, Mapper and Host.

@@ -41,10 +41,10 @@ func (r *resolver) pod(o *dogstatsd.Origin) *mapping.Pod {
 		return nil
 	}
 	uid := dogstatsd.ParseExternal(o.External).Pod
-	if len(o.Container) == 0 && len(uid) == 0 {
+	if len(o.Container) == 0 && len(o.Inode) == 0 && len(uid) == 0 {
 		return nil
 	}
-	return r.Pods.Find(o.Container, uid)
+	return r.Pods.Find(o.Container, o.UsedInode(), uid)
 }
 
 // ResolveCheck is part of window.Resolver.
@@ -114,6 +114,9 @@ func (r *resolver) length(in *mapping.Input) int {
 	}
 	if r.mapper.OriginLabels() {
 		n += 3 + len(in.Origin.Container) + len(in.Origin.External) + len(in.Origin.Cardinality)
+		if inode := in.Origin.UsedInode(); inode != nil {
+			n += 1 + len(inode)
+		}
 	}
 	return n
 }
