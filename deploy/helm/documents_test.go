@@ -133,6 +133,18 @@ func TestOriginDetection(t *testing.T) {
 	if len(sources) != 2 || sources[1].ConfigMap == nil || sources[1].ConfigMap.Name != "kube-root-ca.crt" {
 		t.Errorf("the kubelet's certificate cannot be verified: the pod has the sources %+v", sources)
 	}
+	mounted := slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m core.VolumeMount) bool {
+		return m.Name == "cgroups" && m.ReadOnly && slices.Contains(pod.Containers[0].Env,
+			core.EnvVar{Name: "FRESHET_KUBELET_CGROUP_DIR", Value: m.MountPath})
+	})
+	if !mounted {
+		t.Errorf("the collector does not read the machine's cgroups: %+v", pod.Containers[0])
+	}
+	for _, v := range pods(t, "cluster")["freshet-collector"].Spec.Volumes {
+		if v.Name == "cgroups" {
+			t.Errorf("by default the collector mounts %+v", v)
+		}
+	}
 	if b := bindings[0]; b.RoleRef.Name != roles[0].Name || len(b.Subjects) != 1 ||
 		b.Subjects[0].Name != pod.ServiceAccountName || b.Subjects[0].Namespace != namespace {
 		t.Errorf("%s is bound by %+v, but the collector is %s", roles[0].Name, b, pod.ServiceAccountName)
