@@ -59,7 +59,12 @@ func check(t *testing.T, err error) {
 
 // render returns what `helm template freshet CHART --namespace metrics -f FILE` prints.
 func render(c *chart.Chart, values map[string]any) ([]byte, error) {
-	options := chartutil.ReleaseOptions{Name: "freshet", Namespace: namespace, IsInstall: true, Revision: 1}
+	return renderAs("freshet", c, values)
+}
+
+// renderAs does the same for a release of another name.
+func renderAs(release string, c *chart.Chart, values map[string]any) ([]byte, error) {
+	options := chartutil.ReleaseOptions{Name: release, Namespace: namespace, IsInstall: true, Revision: 1}
 	all, err := chartutil.ToRenderValues(c, values, options, chartutil.DefaultCapabilities)
 	if err != nil {
 		return nil, err
@@ -76,6 +81,9 @@ func render(c *chart.Chart, values map[string]any) ([]byte, error) {
 	}
 	return out.Bytes(), nil
 }
+
+// anyImage is the value image of a chart whose image does not matter.
+var anyImage = map[string]any{"repository": "registry.example.com/freshet"}
 
 func loadChart(t *testing.T) *chart.Chart {
 	t.Helper()
@@ -157,34 +165,83 @@ func TestDocumentsAreStrict(t *testing.T) {
 func TestSchemaRefuses(t *testing.T) {
 	c := loadChart(t)
 	for mistake, want := range map[string]string{
-		"mode: hub":                                      "/mode",
-		"mode: spoke":                                    "/hub/nodes",
-		"stores: {replicas: 2}":                          "/stores/replicas",
-		"stores: {replica: 3}":                           "replica",
-		"stores: {storage: {size: 50 GB}}":               "/stores/storage/size",
-		"stores: {drainFor: 30}":                         "/stores/drainFor",
-		"config: {role: all}":                            "/config/role",
-		"collectors: {hostPort: 70000}":                  "/collectors/hostPort",
-		"collectors: {outboxDir: freshet}":               "/collectors/outboxDir",
-		"networkPolicy: {spokes: 10.0.0.0/8}":            "/networkPolicy/spokes",
-		"networkPolicy: {clients: []}":                   "/networkPolicy/clients",
-		"stores: {drainFor: 0s}":                         "/stores/drainFor",
-		"config: {http: {web_config: w.yaml}}":           "config.http.web_config",
-		"stores: {config: {http: {web_config: w.yaml}}}": "config.http.web_config",
+		"mode: hub":                                       "/mode",
+		"mode: spoke":                                     "/hub/nodes",
+		"stores: {replicas: 2}":                           "/stores/replicas",
+		"stores: {replica: 3}":                            "replica",
+		"stores: {storage: {size: 50 GB}}":                "/stores/storage/size",
+		"stores: {drainFor: 30}":                          "/stores/drainFor",
+		"config: {role: all}":                             "/config/role",
+		"collectors: {hostPort: 70000}":                   "/collectors/hostPort",
+		"collectors: {outboxDir: freshet}":                "/collectors/outboxDir",
+		"networkPolicy: {spokes: 10.0.0.0/8}":             "/networkPolicy/spokes",
+		"networkPolicy: {clients: []}":                    "/networkPolicy/clients",
+		"stores: {drainFor: 0s}":                          "/stores/drainFor",
+		"fullnameOverride: Freshet":                       "/fullnameOverride",
+		"stores: {resources: {limit: {memory: 1Gi}}}":     "limit",
+		"stores: {extraEnv: [{value: x}]}":                "/stores/extraEnv",
+		"collectors: {tolerations: [{efect: NoExecute}]}": "efect",
+		"networkPolicy: {clients: [{}]}":                  "/networkPolicy/clients",
+		"config: {http: {web_config: w.yaml}}":            "config.http.web_config",
+		"stores: {config: {http: {web_config: w.yaml}}}":  "config.http.web_config",
 	} {
 		var values map[string]any
 		check(t, yaml.Unmarshal([]byte(mistake), &values))
+		values["image"] = anyImage
 		if _, err := render(c, values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error with %q", mistake, err, want)
 		}
 	}
 }
 
-// The schema knows all values of the chart.
-func TestSchemaKnowsAllValues(t *testing.T) {
+// The chart has no image of its own, since no public registry has one. What is missing is said before anything is
+// deployed.
+func TestImageIsNecessary(t *testing.T) {
+	const want = "set image.repository"
+	if _, err := render(loadChart(t), nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("without an image: %v, want an error with %q", err, want)
+	}
+}
+
+// names fits the names of Services, which are the strictest.
+var names = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
+
+// However long the release's name is, no name of an object is too long, and long names that begin alike stay apart.
+func TestLongNames(t *testing.T) {
 	c := loadChart(t)
-	if err := chartutil.ValidateAgainstSchema(c, c.Values); err != nil {
-		t.Error(err)
+	long := strings.Repeat("team-of-many-words-", 3)[:52]
+	seen := map[string]string{}
+	for _, release := range []string{"a", "freshet-" + long[:45], long + "x", long + "y", long[:30] + "-" + long[:22]} {
+		text, err := renderAs(release, c, readValues(t, "monitoring"))
+		if err != nil {
+			t.Errorf("%s: %v", release, err)
+			continue
+		}
+		for _, d := range documents(t, text) {
+			longest := 63
+			if d.Kind == "StatefulSet" {
+				longest = 52 // the label controller-revision-hash adds 11
+			}
+			if len(d.Metadata.Name) > longest || !names.MatchString(d.Metadata.Name) {
+				t.Errorf("%s: the %s is named %s", release, d.Kind, d.Metadata.Name)
+			}
+			if of := d.Kind + " " + d.Metadata.Name; seen[of] != "" {
+				t.Errorf("%s and %s both have the %s", seen[of], release, of)
+			} else {
+				seen[of] = release
+			}
+			for label, value := range d.Metadata.Labels {
+				if len(value) > 63 {
+					t.Errorf("%s: the label %s of the %s is %s", release, label, d.Metadata.Name, value)
+				}
+			}
+		}
+	}
+	for _, release := range []string{"1st", "team.freshet"} {
+		if _, err := renderAs(release, c, readValues(t, "cluster")); err == nil ||
+			!strings.Contains(err.Error(), "fullnameOverride") {
+			t.Errorf("%s: %v, want an error with fullnameOverride", release, err)
+		}
 	}
 }
 

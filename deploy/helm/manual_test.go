@@ -30,6 +30,7 @@ func TestValuesOfTheManual(t *testing.T) {
 	for _, text := range shown(t, "yaml values") {
 		var values map[string]any
 		check(t, yaml.UnmarshalStrict([]byte(text), &values))
+		values["image"] = anyImage
 		if _, err := render(c, values); err != nil {
 			t.Errorf("%s\n%v", text, err)
 		}

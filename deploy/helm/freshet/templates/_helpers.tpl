@@ -1,13 +1,24 @@
-{{/* The name of all objects. */}}
+{{/*
+The name of all objects, to which those of a component add theirs. It has at most 40 characters: Kubernetes labels the
+stores' pods with the name of their StatefulSet and a hash of 11 characters, which may have 63, and the hostnames of
+pods and the names of Services have a suffix, too. A longer name is cut, and ends with a hash of the whole: names that
+begin alike stay apart.
+*/}}
 {{- define "freshet.name" -}}
 {{- $chart := default .Chart.Name .Values.nameOverride -}}
+{{- $name := printf "%s-%s" .Release.Name $chart -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- $name = .Values.fullnameOverride -}}
 {{- else if contains $chart .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $chart | trunc 40 | trimSuffix "-" -}}
+{{- $name = .Release.Name -}}
 {{- end -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "%s can name no Service, which takes a lower-case letter, then letters, digits and dashes: set fullnameOverride" $name) -}}
+{{- end -}}
+{{- if gt (len $name) 40 -}}
+{{- $name = printf "%s-%s" ($name | trunc 31 | trimSuffix "-") (sha256sum $name | trunc 8) -}}
+{{- end -}}
+{{- $name -}}
 {{- end }}
 
 {{/* The labels by which a component's pods are found. Takes [root, component]. */}}
@@ -20,13 +31,14 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{/* All labels of an object. Takes [root, component]. */}}
 {{- define "freshet.labels" -}}
 {{ include "freshet.selector" . }}
-app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | replace "+" "-" | quote }}
 app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
-helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
+helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version | replace "+" "-" }}
 {{- end }}
 
+{{/* The image. There is none in a public registry, and tags allow no `+`. */}}
 {{- define "freshet.image" -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{ required "set image.repository to where your machines find Freshet's image, such as registry.example.com/freshet; docs/kubernetes.md says how to put it there" .Values.image.repository }}:{{ default (.Chart.AppVersion | replace "+" "-") .Values.image.tag }}
 {{- end }}
 
 {{/* Value of cluster.nodes: the stores, by the names of the headless service, which outlive a pod's address. */}}
@@ -79,6 +91,9 @@ securityContext:
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile:
     type: RuntimeDefault
+  {{- with $of.seLinuxOptions }}
+  seLinuxOptions: {{- toYaml . | nindent 4 }}
+  {{- end }}
 {{- with $of.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
