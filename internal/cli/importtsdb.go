@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/spf13/cobra"
@@ -38,6 +39,11 @@ it is run again. A block that cannot be read is named; the others are imported.`
 	cmd.Flags().BoolVar(&i.skipDownsampled, "skip-downsampled", false, "leave out blocks that Thanos downsampled")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		i.out, i.notes = cmd.OutOrStdout(), cmd.ErrOrStderr()
+		if strings.Contains(args[0], "://") {
+			return conf.Mistake(fmt.Errorf("import %s: is a URL, but blocks are read from a directory: copy the bucket by "+
+				"rclone copy or aws s3 sync, or mount it by rclone mount; of a server that answers remote read, "+
+				"freshet import remote-read imports the samples", conf.ShowURL(args[0])))
+		}
 		if err := i.run(cmd.Context(), filepath.Clean(args[0])); err != nil {
 			return fmt.Errorf("import %s: %w", args[0], err)
 		}
@@ -108,8 +114,8 @@ func (i *importTSDB) find(dir string) (found []blocks.Block, err error) {
 			"which Thanos has no other blocks stays in Thanos", counted(len(downsampled), "block"), joined(downsampled)))
 	}
 	if len(replaced) > 0 {
-		fmt.Fprintf(i.notes, "note: %s left out, since others replace them: %s\n", counted(len(replaced), "block"),
-			joined(replaced))
+		fmt.Fprintf(i.notes, "note: %s left out, since others replace them, or they are marked for deletion: %s\n",
+			counted(len(replaced), "block"), joined(replaced))
 	}
 	if len(downsampled) > 0 {
 		fmt.Fprintf(i.notes, "note: %s left out, since Thanos downsampled them: %s\n", counted(len(downsampled), "block"),

@@ -72,9 +72,15 @@ func Find(dir string) ([]Block, error) {
 			others = append(others, path)
 		}
 	}
+	if len(all) == 0 && len(others) == 1 { // such as metrics2 in /var/lib/prometheus of Debian
+		return nil, fmt.Errorf("%s has no blocks, but %s has: import that", dir, others[0])
+	}
 	if len(all) == 0 && len(others) > 0 {
 		return nil, fmt.Errorf("%s has no blocks, but these directories have some, each of a tenant: %s; import one after "+
 			"the other", dir, strings.Join(others, ", "))
+	}
+	if _, err := ulid.ParseStrict(filepath.Base(dir)); err == nil && len(all) == 0 {
+		return nil, fmt.Errorf("%s is a block itself: give the directory in which it is, %s", dir, filepath.Dir(dir))
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s has no blocks: a block is a directory named like 01JDRSYX5Z8V3M1E0Q6W2T4N7K", dir)

@@ -251,7 +251,12 @@ func TestFind(t *testing.T) {
 	write(t, bucket, b, "")
 	write(t, bucket, c, "")
 	write(t, bucket, d, `,"compaction":{"level":2,"parents":[{"ulid":"`+b+`"}]}`)
-	for name, text := range map[string]string{filepath.Join(c, deletionMark): "{}", "bucket-index.json.gz": "x"} {
+	// Mimir marks a block in the block, and all marked blocks of a tenant in a directory beside them.
+	if err := os.MkdirAll(filepath.Join(bucket, "markers"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{filepath.Join(c, deletionMark): "{}", "bucket-index.json.gz": "x",
+		filepath.Join("markers", c+"-"+deletionMark): "{}"} {
 		if err := os.WriteFile(filepath.Join(bucket, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -273,11 +278,18 @@ func TestFind(t *testing.T) {
 	// Mimir has a directory for each tenant.
 	mimir := t.TempDir()
 	write(t, filepath.Join(mimir, "team-a"), a, "")
-	if _, err := Find(mimir); err == nil || !strings.Contains(err.Error(), filepath.Join(mimir, "team-a")) {
-		t.Errorf("the error for a bucket of Mimir does not name its tenant: %v", err)
-	}
-	if _, err := Find(t.TempDir()); err == nil || !strings.Contains(err.Error(), "has no blocks") {
-		t.Errorf("the error for an empty directory is %v", err)
+	write(t, filepath.Join(mimir, "team-b"), a, "")
+	one := t.TempDir() // as Debian's Prometheus has them
+	write(t, filepath.Join(one, "metrics2"), a, "")
+	for _, tt := range []struct{ name, dir, want string }{
+		{"a bucket of Mimir", mimir, filepath.Join(mimir, "team-a") + ", " + filepath.Join(mimir, "team-b")},
+		{"one directory too high", one, "but " + filepath.Join(one, "metrics2") + " has: import that"},
+		{"a block", filepath.Join(bucket, a), "is a block itself: give the directory in which it is, " + bucket},
+		{"an empty directory", t.TempDir(), "has no blocks"},
+	} {
+		if _, err := Find(tt.dir); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: the error is %v, want %s", tt.name, err, tt.want)
+		}
 	}
 }
 
