@@ -149,6 +149,9 @@ func TestQueryPrompt(t *testing.T) {
 	x.shows(t, "parse error")
 	x.shows(t, "  sum(ratio]\r\n           ^\r\n")
 	x.shows(t, "freshet> ")
+	x.press(t, "prompted_hit\r")
+	x.shows(t, "no metric is named prompted_hit; did you mean prompted_hits?")
+	x.shows(t, "freshet> ")
 	x.press(t, "nonsense(\x03vector(40 + 1)\r") // Ctrl-C clears the line
 	x.shows(t, "41\r\n")
 	x.shows(t, "freshet> ")

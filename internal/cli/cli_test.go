@@ -59,13 +59,16 @@ func freshet(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), notes.String()
 }
 
-// answering is a helper that starts a server. The server answers every request with `body`, and records
-// the requests.
+// answering is a helper that starts a server. The server answers every request with `body`. `asked` returns the
+// first request since its last call, as a query for advice may follow the request that a test is about.
 func answering(t *testing.T, status int, body string) (server string, asked func() *url.URL) {
 	t.Helper()
 	requests := make(chan *url.URL, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests <- r.URL
+		select {
+		case requests <- r.URL:
+		default:
+		}
 		w.WriteHeader(status)
 		io.WriteString(w, body)
 	}))

@@ -24,6 +24,7 @@
 //	queryprompt.go  one expression after the other: freshet query -i
 //	queryhistory.go  what was asked before
 //	queryrun.go    one query, and where its fault is
+//	queryadvice.go  why an answer is empty, and what to ask instead
 //	events.go      list events
 //	ledger.go      show the books
 //	cardinality.go  show how many series there are, and what each label costs

@@ -15,9 +15,10 @@ func newQueryCommand() *cobra.Command {
 		Use:   "query 'EXPR'",
 		Short: "Query PromQL and print a table, or draw a plot",
 		Long: `Sends a PromQL expression to a server and prints a table of series and values, bars for
-native histograms, or a plot of a range of time. With -i it asks for one expression after
-the other: Tab completes metrics, labels, their values and functions, the arrows recall
-earlier queries, and \help lists commands for the range and the time.`,
+native histograms, or a plot of a range of time. If no series match, it says why. With -i
+it asks for one expression after the other: Tab completes metrics, labels, their values
+and functions, the arrows recall earlier queries, and \help lists commands for the range
+and the time.`,
 		Example: `  freshet query page_views
   freshet query 'increase(page_views[5m] anchored)'
   freshet query 'histogram_quantile(0.99, rate(request_seconds[5m]))' --range 6h

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
@@ -80,6 +83,64 @@ func TestQueryAsks(t *testing.T) {
 	}
 }
 
+// Advice follows the answer as a note. A script that asks for JSON gets none, and the server no more requests.
+func TestQueryAdvises(t *testing.T) {
+	const none = `{"resultType":"vector","result":[]}`
+	const one = `{"resultType":"vector","result":[{"metric":{"queue":"mail"},"value":[3600,"0"]}]}`
+	for _, tt := range []struct {
+		name    string
+		answers map[string]string // by path and parameters
+		args    []string
+		want    string // the notes
+	}{
+		{
+			"a typo in a metric", map[string]string{
+				"/api/v1/query?query=page_veiws&time=3600.000":         none,
+				"/api/v1/label/__name__/values?match%5B%5D=page_veiws": `[]`,
+				"/api/v1/label/__name__/values?":                       `["page_views","queue_depth"]`,
+			},
+			[]string{"page_veiws"},
+			"no series match at " + time.Unix(3600, 0).Format(time.RFC3339) +
+				"\nnote: no metric is named page_veiws; did you mean page_views?\n",
+		},
+		{
+			"the rate of a gauge", map[string]string{
+				"/api/v1/query?query=rate%28queue_depth%5B5m%5D%29&time=3600.000": one,
+				"/api/v1/metadata?metric=queue_depth":                             `{"queue_depth":[{"type":"gauge"}]}`,
+			},
+			[]string{"rate(queue_depth[5m])"},
+			"note: queue_depth is a gauge: rate is for counters, and takes each fall for a restart; " +
+				"use deriv(queue_depth[5m])\n",
+		},
+		{
+			"a server without an answer about advice", map[string]string{
+				"/api/v1/query?query=rate%28queue_depth%5B5m%5D%29&time=3600.000": one,
+			},
+			[]string{"rate(queue_depth[5m])"}, "",
+		},
+		{
+			"JSON", map[string]string{"/api/v1/query?query=page_veiws&time=3600.000": none},
+			[]string{"page_veiws", "--json"}, "",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				data, ok := tt.answers[r.URL.Path+"?"+r.URL.Query().Encode()]
+				if !ok {
+					http.Error(w, `{"status":"error","errorType":"bad_data","error":"not this one"}`, http.StatusBadRequest)
+					return
+				}
+				io.WriteString(w, `{"status":"success","data":`+data+`}`)
+			}))
+			defer s.Close()
+			code, _, notes := freshet(t, append([]string{"query", "--server", s.URL, "--time", "3600"}, tt.args...)...)
+			if code != command.OK || notes != tt.want {
+				t.Errorf("exit code %d, notes\n%swant\n%s", code, notes, tt.want)
+			}
+		})
+	}
+}
+
 func TestQueryJSON(t *testing.T) {
 	body := strings.TrimSpace(recorded(t, "columns"))
 	server, _ := answering(t, http.StatusOK, body)
@@ -110,6 +171,12 @@ func TestQueryErrors(t *testing.T) {
 			"the server's own words", http.StatusBadRequest, parse, []string{"query", "sum("}, command.Usage,
 			`freshet: query: bad_data: invalid parameter "query": 1:5: parse error: unclosed left parenthesis` +
 				"\nfreshet:   sum(\nfreshet:       ^",
+		},
+		{
+			"what to write instead", http.StatusBadRequest, strings.Replace(parse, "1:5: parse error: unclosed left parenthesis",
+				`1:1: parse error: unknown function with name \"rat\"`, 1), []string{"query", "rat(x[5m])"}, command.Usage,
+			`freshet: query: bad_data: invalid parameter "query": 1:1: parse error: unknown function with name "rat"` +
+				"\nfreshet:   rat(x[5m])\nfreshet:   ^\nfreshet:   did you mean rate?",
 		},
 		{
 			"a place that the query does not have", http.StatusBadRequest, parse, []string{"query", "up"}, command.Usage,

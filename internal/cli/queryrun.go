@@ -13,6 +13,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/core/promqladvice"
 )
 
 // timeSpan is the time that a user asks for.
@@ -70,6 +71,7 @@ func (q query) run(ctx context.Context) error {
 	if err := q.view.Show(result.Type, result.Result); err != nil {
 		return fmt.Errorf("query %s: show the answer: %w", q.expr, err)
 	}
+	q.advise(ctx, string(result.Result) == "[]")
 	return nil
 }
 
@@ -77,15 +79,18 @@ func (q query) run(ctx context.Context) error {
 // line and the column of the problem. Both are counted from 1, the column in bytes.
 var parseError = regexp.MustCompile(`(?:^|: )(\d+):(\d+): parse error: `)
 
-// pointed adds the faulty line of the query to `err`, with a caret below the place of the fault. If
-// `err` names no place, pointed adds only the query.
+// pointed adds the faulty line of the query to `err`, with a caret below the place of the fault, and what to do about
+// it if the error does not say so. If `err` names no place, pointed adds only the query.
 func pointed(expr string, err error) error {
 	line, column, ok := placeIn(expr, err.Error())
 	if !ok {
 		return fmt.Errorf("query %s: %w", expr, err)
 	}
-	text := terminal.Show([]byte(line))
-	return fmt.Errorf("query: %w\n  %s\n  %s^", err, text.Text, strings.Repeat(" ", text.Column(column)))
+	text, advice := terminal.Show([]byte(line)), promqladvice.Fault(err.Error())
+	if advice != "" {
+		advice = "\n  " + terminal.Printable(advice)
+	}
+	return fmt.Errorf("query: %w\n  %s\n  %s^%s", err, text.Text, strings.Repeat(" ", text.Column(column)), advice)
 }
 
 // placeIn returns the line of a query that an error message refers to, and the number of bytes in that
