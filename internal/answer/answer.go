@@ -11,6 +11,7 @@
 //	cluster.go   the nodes of a cluster
 //	top.go       the busiest metrics and senders
 //	senders.go   who sends
+//	queries.go   what queries cost
 //	tail.go      lines as they arrive
 //	explain.go   the fate of a datagram's lines
 //	event.go     events

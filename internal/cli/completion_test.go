@@ -46,7 +46,7 @@ __start_freshet
 printf '%s\n' "${COMPREPLY[@]}"`
 	server := metrics(t, `["page_size","page_views"]`)
 	for line, want := range map[string]string{
-		"qu":                                     "query",
+		"qu":                                     "queries query",
 		"completion ":                            "bash zsh fish",
 		"completion f":                           "fish",
 		"query --ra":                             "--range",

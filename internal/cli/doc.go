@@ -35,6 +35,7 @@
 //	rulesdiff.go   what files of rules would change on a running server
 //	explain.go     say what a datagram would become
 //	diagnose.go    say why a server is slow
+//	queries.go     show what queries cost, and which are under way
 //	senders.go     show who sends
 //	top.go         show what is busiest
 //	toppage.go     how top lays it out

@@ -31,7 +31,8 @@ loopback, with its data in ./data.`,
 	addGroup(root, "Run a server:", serve, newRestartCommand(), newBackupCommand(), newRestoreCommand(),
 		newImportCommand(), newExportCommand(), newClusterCommand())
 	addGroup(root, "Ask it:", newHealthCommand(), newQueryCommand(), newEventsCommand(), newLedgerCommand(),
-		newCardinalityCommand(), newAlertsCommand(), newRulesCommand(), newExplainCommand(), newDiagnoseCommand())
+		newCardinalityCommand(), newAlertsCommand(), newRulesCommand(), newExplainCommand(), newDiagnoseCommand(),
+		newQueriesCommand())
 	addGroup(root, "See what arrives:", newTopCommand(), newSendersCommand(), newTailCommand(),
 		newCaptureCommand(), newReplayCommand())
 	addGroup(root, "Measure it:", bench)

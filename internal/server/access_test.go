@@ -109,6 +109,7 @@ func questions(t *testing.T) map[string]question {
 		"/api/v1/status/explain":     {path: "/api/v1/status/explain?line=a:1%7Cg", own: true},
 		"GET /api/v1/status/ledger":  {path: "/api/v1/status/ledger", own: true},
 		"GET /api/v1/status/process": {path: "/api/v1/status/process", own: true},
+		"GET /api/v1/status/queries": {path: "/api/v1/status/queries", own: true},
 		"GET /api/v1/status/rules":   {path: "/api/v1/status/rules", own: true},
 		"GET /api/v1/status/senders": {path: "/api/v1/status/senders", own: true},
 		"GET /api/v1/status/top":     {path: "/api/v1/status/top", own: true},

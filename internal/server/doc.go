@@ -21,6 +21,7 @@
 //	limitsapi.go       how far tenants are from their limits
 //	topapi.go          the busiest metrics and senders
 //	sendersapi.go      the senders: their rates and lags, and what is refused
+//	queriesapi.go      what queries cost, and which are under way
 //	explainer.go       explains the fate of a datagram's lines
 //	taps.go            lines as they arrive, for freshet tail and capture
 //	process.go         the costs of the process

@@ -54,6 +54,7 @@ var exposures = map[string]exposure{
 	"GET /tail":          pages,
 	"GET /records":       pages,
 	"GET /senders":       pages,
+	"GET /queries":       pages,
 	"GET /status":        pages,
 	"GET /licenses.txt":  pages,
 	"GET /assets/{file}": pages,
@@ -123,8 +124,9 @@ var exposures = map[string]exposure{
 	"GET /api/v1/status/config":  operatesMany,
 	"GET /api/v1/status/flags":   operatesMany,
 
-	"GET /api/v1/status/limits": splits,
-	"GET /metrics":              splits,
+	"GET /api/v1/status/limits":  splits,
+	"GET /api/v1/status/queries": splits,
+	"GET /metrics":               splits,
 }
 
 // routes registers HTTP routes, each behind a guard.

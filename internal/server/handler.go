@@ -28,6 +28,9 @@ func (s *server) serveHTTP() {
 	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
 	mux.HandleFunc("GET /api/v1/status/limits", s.serveLimits)
 	mux.HandleFunc("GET /api/v1/status/process", s.serveProcess)
+	if s.has(settings.RoleQuerier) {
+		mux.HandleFunc("GET /api/v1/status/queries", s.serveQueries)
+	}
 	mux.HandleFunc("GET /api/v1/status/rules", s.serveRules)
 	mux.HandleFunc("GET /api/v1/status/senders", s.serveSenders)
 	mux.HandleFunc("GET /api/v1/status/top", s.serveTop)
@@ -75,6 +78,8 @@ func (s *server) ownFigures(of peer.Figures, tenant string) ([]byte, error) {
 		a := s.ownSenders(tenant)
 		a.Cut(top.MaxRows)
 		return json.Marshal(a)
+	case peer.Queries:
+		return json.Marshal(s.ownQueries(tenant))
 	case peer.History:
 		return json.Marshal(s.clusterHistory.own(tenant))
 	}

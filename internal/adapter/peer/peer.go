@@ -101,6 +101,7 @@ const (
 	Limits                     // the use of limits of a tenant, or of all tenants if the name is empty
 	Senders                    // the senders of a tenant
 	History                    // which imported blocks of a tenant the node has, or why not
+	Queries                    // what queries of a tenant, or of all tenants if the name is empty, cost
 )
 
 // Join is the request of a node that wants to join the cluster.

@@ -22,6 +22,10 @@ const ProfileLabel = "query"
 // Costs returns what queries and look-ups over HTTP cost in the last minute, the longest first.
 func (e *Engine) Costs(limit int) []querycost.Row { return e.costs.Report(time.Now().Unix(), limit) }
 
+// TopCosts returns what queries and look-ups over HTTP cost in the last hour, and which are under way: of a tenant, or
+// of all tenants if the name is empty.
+func (e *Engine) TopCosts(tenant string) querycost.Top { return e.costs.Top(time.Now().Unix(), tenant) }
+
 // costing adds up the cost of one query or look-up. It is nil for Freshet's own queries, whose
 // cost is not counted.
 type costing struct {
@@ -39,11 +43,18 @@ func (e *Engine) costing(ctx context.Context, q querycost.Query) *costing {
 		return nil
 	}
 	q.Tenant, _ = tenant.FromContext(ctx)
-	q.Asker = a.asker
+	q.Asker, q.Begun = a.asker, time.Now()
 	c := &costing{table: e.costs, query: q}
-	c.running = e.costs.Begin(time.Now().Unix(), &c.query)
+	c.running = e.costs.Begin(q.Begun.Unix(), &c.query)
 	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels(ProfileLabel, c.running.ID)))
 	return c
+}
+
+// hasTurn is called when the query got its first turn.
+func (c *costing) hasTurn() {
+	if c != nil {
+		c.running.HasTurn()
+	}
 }
 
 // add adds the cost of a finished turn.

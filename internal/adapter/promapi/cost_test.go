@@ -58,6 +58,14 @@ func TestCosts(t *testing.T) {
 		if r := row(t, s, "a"); r.Active != 2 || r.Queries != 0 || r.Query != "x" {
 			t.Errorf("while one query runs and one waits, the row is %+v, want 2 active queries and 0 ended ones", r)
 		}
+		active := s.options.Engine.TopCosts("a").Active
+		since := float64(time.Now().Unix() - 30)
+		if len(active) != 2 || active[0].Waiting == active[1].Waiting || active[0].Begun != since {
+			t.Errorf("one query runs and one waits for 30 s, but the list has %+v", active)
+		}
+		if foreign := s.options.Engine.TopCosts("b"); len(foreign.Active)+len(foreign.Queries) > 0 {
+			t.Errorf("another tenant sees %+v", foreign)
+		}
 		<-time.After(95 * time.Second)
 		r := row(t, s, "a")
 		if r.Active != 0 || r.Queries != 1 && r.Queries != 2 || r.Longest < 59.9 || r.Longest > 60.1 {

@@ -274,6 +274,7 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 		return &promql.Result{Err: e.notEntered(err, l)}
 	}
 	q.turn = t
+	q.costing.hasTurn()
 	if a := answerOf(ctx); a != nil {
 		a.turn = t // the answer gives the slot back when it begins
 	} else {

@@ -137,7 +137,7 @@ func (a *api) form(next http.Handler) http.Handler {
 func (a *api) lookup(next http.Handler) http.Handler {
 	lanes := a.Engine.lanes
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		costing := a.Engine.costing(r.Context(), querycost.Query{Text: lookupText(r)})
+		costing := a.Engine.costing(r.Context(), querycost.Query{Text: lookupText(r), Lookup: true})
 		defer costing.end()
 		t, err := lanes.enter(r.Context(), lanes.lookup)
 		if err != nil {
@@ -151,6 +151,7 @@ func (a *api) lookup(next http.Handler) http.Handler {
 			}
 			return
 		}
+		costing.hasTurn()
 		defer func() {
 			t.close()
 			costing.add(t)

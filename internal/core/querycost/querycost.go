@@ -1,15 +1,17 @@
-// Package querycost adds up the cost of queries over the last minute, by tenant and query, and
-// lists the askers. Queries that differ only in values count as one: see Normal. Memory is bounded.
-// adapter/promapi decides when a query may run.
+// Package querycost adds up the cost of queries over the last minute and the last hour, by tenant and
+// query, and lists the askers and the queries that are under way. Queries that differ only in values
+// count as one: see Normal. Memory is bounded. adapter/promapi decides when a query may run.
 package querycost
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -18,22 +20,26 @@ import (
 )
 
 const (
-	// Span is the time over which costs are added up, in seconds.
-	Span  = 60
-	step  = 10            // seconds per count
-	steps = Span/step + 1 // number of counts that are kept; the newest is not complete
+	// Span is the time of Report, in seconds, and Hour that of Top.
+	Span = steps * step
+	Hour = steps * hourStep
+
+	steps    = 6       // of a span; the step that is not complete comes on top
+	step     = 10      // seconds per count
+	hourStep = 10 * 60 // seconds
 )
 
-// Bounds of memory. 1,000 rows, each with 8 texts of up to 1,000 bytes and 3,500 bytes besides,
-// take 11.5 MB if that many different queries are asked within a minute.
+// Bounds of memory. 500 rows, each with 15 texts of up to 1,000 bytes and 3,000 bytes besides,
+// take 9 MB if that many different queries are asked, all of them long.
 const (
-	maxRows   = 1000
-	maxAskers = 4
-	maxText   = 1000 // bytes
-	maxHeader = 100  // bytes
+	maxRows    = 500
+	dropAtOnce = maxRows / 10 // so that a new row seldom waits for a search
+	maxAskers  = 4
+	maxText    = 1000 // bytes
+	maxHeader  = 100  // bytes
 )
 
-// Others is the ID of the row that adds up all queries for which the table has no room.
+// Others is the ID of rows that add up all queries for which the table has no room.
 const Others = "others"
 
 // Asker is the sender of a query, as far as the request says who sent it.
@@ -67,6 +73,8 @@ func (a Asker) clone() Asker {
 type Query struct {
 	Tenant, Text string
 	Range, Step  time.Duration // 0 for an instant query
+	Lookup       bool          // of series, labels, exemplars or remote read
+	Begun        time.Time
 	Asker        Asker
 }
 
@@ -83,9 +91,9 @@ type Cost struct {
 type Table struct {
 	mu     sync.Mutex
 	rows   map[key]*row
-	others *row
-	made   int   // number of rows made since the process began
-	pruned int64 // Unix second of the last search for rows to remove
+	others map[string]*row // by tenant; the empty name is for tenants beyond maxRows
+	active map[*Running]struct{}
+	made   int // number of rows made since the process began
 }
 
 type key struct {
@@ -95,48 +103,60 @@ type key struct {
 
 type row struct {
 	id, tenant, form string
+	lookup           bool
 	active           int
-	counts           [steps]counted
+	costs            costs
 	askers           []askerCost
 }
 
+// costs are the sums of the last minute and of the last hour.
+type costs struct{ minute, hour ring[counted] }
+
 // counted holds the sums of one step.
 type counted struct {
-	at                int64 // Unix seconds, a multiple of step
 	queries, failed   uint64
 	running, waited   time.Duration
 	samples, seriesOf int64
 	longest           time.Duration
-	costliest         Query // the query that ran longest, without tenant and asker
+	costliest         asked // the query that ran longest
+	dropped           uint64
+}
+
+// asked is a query without its tenant and asker.
+type asked struct {
+	text       string
+	span, step time.Duration
 }
 
 // askerCost is how long one asker's queries ran, in each step.
 type askerCost struct {
 	Asker
-	counts [steps]struct {
-		at      int64 // Unix seconds, a multiple of step
-		running time.Duration
-	}
+	minute, hour ring[askerSum]
 }
 
-// slot returns the index of a step's counts.
-func slot(at int64) uint64 { return uint64(at/step) % steps }
-
-// isRecent reports whether a step is within the last Span seconds.
-func isRecent(at, now int64) bool { return at > now-Span-step && at <= now }
+type askerSum struct {
+	queries uint64
+	running time.Duration
+}
 
 // New returns an empty table.
 func New() *Table {
-	return &Table{rows: map[key]*row{}, others: &row{id: Others, form: "other queries"}}
+	return &Table{rows: map[key]*row{}, others: map[string]*row{}, active: map[*Running]struct{}{}}
 }
 
 // Running is a query under way.
 type Running struct {
-	ID  string // ID of the query's row; queries that differ only in values share a row
-	row *row
+	ID    string // ID of the query's row; queries that differ only in values share a row
+	row   *row
+	query *Query
+	turn  atomic.Bool
 }
 
-// Begin counts a query that begins. `now` is in Unix seconds. The caller must call End later.
+// HasTurn says that the query no longer waits for its first turn.
+func (r *Running) HasTurn() { r.turn.Store(true) }
+
+// Begin counts a query that begins. `now` is in Unix seconds. The caller must call End later, and must
+// not change the query before.
 func (t *Table) Begin(now int64, q *Query) *Running {
 	form := Normal(q.Text)
 	t.mu.Lock()
@@ -146,67 +166,127 @@ func (t *Table) Begin(now int64, q *Query) *Running {
 	if r == nil && t.room(now) {
 		t.made++
 		k.tenant = strings.Clone(k.tenant)
-		r = &row{id: fmt.Sprint("q", t.made), tenant: k.tenant, form: strings.Clone(clip(form))}
+		r = &row{id: fmt.Sprint("q", t.made), tenant: k.tenant, form: strings.Clone(clip(form)), lookup: q.Lookup}
 		t.rows[k] = r
 	}
 	if r == nil {
-		r = t.others
+		r = t.othersOf(q.Tenant)
 	}
 	r.active++
-	return &Running{r.id, r}
+	running := &Running{ID: r.id, row: r, query: q}
+	t.active[running] = struct{}{}
+	return running
 }
 
-// room reports whether there is room for a row. To make room, it removes the rows of queries that
-// did not run in the last Span seconds.
+// room reports whether there is room for a row. To make room, it adds the rows that cost the least in the last
+// hour to the others.
 func (t *Table) room(now int64) bool {
-	if len(t.rows) >= maxRows && t.pruned != now { // at most once a second, since the search takes long
-		t.pruned = now
-		for k, r := range t.rows {
-			if r.active == 0 && r.sum(now).queries == 0 {
-				delete(t.rows, k)
-			}
+	if len(t.rows) < maxRows {
+		return true
+	}
+	type idle struct {
+		key
+		counted
+	}
+	var all []idle
+	for k, r := range t.rows {
+		if r.active == 0 {
+			all = append(all, idle{k, r.costs.lastHour(now)})
 		}
 	}
+	slices.SortFunc(all, func(a, b idle) int {
+		return cmp.Or(cmp.Compare(a.running, b.running), cmp.Compare(a.queries, b.queries))
+	})
+	for _, of := range all[:min(dropAtOnce, len(all))] {
+		if of.queries > 0 { // otherwise its costs are older than an hour
+			others := t.othersOf(of.tenant)
+			others.costs.merge(&t.rows[of.key].costs)
+			others.costs.minute.at(now, step).dropped++
+			others.costs.hour.at(now, hourStep).dropped++
+		}
+		delete(t.rows, of.key)
+	}
+	maps.DeleteFunc(t.others, func(_ string, r *row) bool {
+		n := r.costs.lastHour(now)
+		return r.active == 0 && n.queries == 0 && n.dropped == 0
+	})
 	return len(t.rows) < maxRows
+}
+
+// othersOf returns the row of a tenant's queries without a row.
+func (t *Table) othersOf(tenant string) *row {
+	if r := t.others[tenant]; r != nil {
+		return r
+	}
+	if len(t.others) >= maxRows {
+		tenant = ""
+	}
+	if t.others[tenant] == nil {
+		tenant = strings.Clone(tenant)
+		t.others[tenant] = &row{id: Others, tenant: tenant, form: "other queries"}
+	}
+	return t.others[tenant]
 }
 
 // End adds the cost of the query.
 func (t *Table) End(now int64, of *Running, q *Query, c *Cost) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	delete(t.active, of)
 	r := of.row
 	r.active--
-	at := now - now%step
-	n := &r.counts[slot(at)]
-	if n.at != at {
-		*n = counted{at: at}
+	one := counted{
+		queries: 1, running: c.Running, waited: c.Waited, samples: c.Samples, seriesOf: c.Series, longest: c.Running,
+		costliest: asked{strings.Clone(clip(q.Text)), q.Range, q.Step},
 	}
-	n.queries++
 	if c.Failed {
-		n.failed++
+		one.failed = 1
 	}
-	n.running += c.Running
-	n.waited += c.Waited
-	n.samples += c.Samples
-	n.seriesOf += c.Series
-	if c.Running >= n.longest {
-		n.longest = c.Running
-		n.costliest = Query{Text: strings.Clone(clip(q.Text)), Range: q.Range, Step: q.Step}
+	r.costs.minute.at(now, step).add(&one)
+	r.costs.hour.at(now, hourStep).add(&one)
+	r.asker(now, q.Asker).add(now, c.Running)
+}
+
+// add adds the sums of another step or query. Of two queries that ran as long, the later one stays.
+func (n *counted) add(of *counted) {
+	n.queries += of.queries
+	n.failed += of.failed
+	n.running += of.running
+	n.waited += of.waited
+	n.samples += of.samples
+	n.seriesOf += of.seriesOf
+	n.dropped += of.dropped
+	if of.queries > 0 && of.longest >= n.longest {
+		n.longest, n.costliest = of.longest, of.costliest
 	}
-	r.asker(now, q.Asker).add(at, c.Running)
+}
+
+func (c *costs) merge(of *costs) {
+	c.minute.merge(&of.minute, (*counted).add)
+	c.hour.merge(&of.hour, (*counted).add)
+}
+
+func (c *costs) lastMinute(now int64) (sum counted) {
+	c.minute.recent(now, step, sum.add)
+	return sum
+}
+
+func (c *costs) lastHour(now int64) (sum counted) {
+	c.hour.recent(now, hourStep, sum.add)
+	return sum
 }
 
 // asker returns the count of an asker. If there are maxAskers already, a new asker replaces the one
-// whose queries recently took the least time. The new asker inherits that time, so that it is not
-// replaced next.
+// whose queries took the least time in the last hour. The new asker inherits that time, so that it is
+// not replaced next.
 func (r *row) asker(now int64, a Asker) *askerCost {
 	least, leastRunning := 0, time.Duration(math.MaxInt64)
 	for i := range r.askers {
 		if r.askers[i].Asker == a {
 			return &r.askers[i]
 		}
-		if running, _ := r.askers[i].sum(now); running < leastRunning {
-			least, leastRunning = i, running
+		if sum := r.askers[i].lastHour(now); sum.running < leastRunning {
+			least, leastRunning = i, sum.running
 		}
 	}
 	if len(r.askers) < maxAskers {
@@ -217,55 +297,38 @@ func (r *row) asker(now int64, a Asker) *askerCost {
 	return &r.askers[least]
 }
 
-// add adds the time of a query to its step.
-func (a *askerCost) add(at int64, running time.Duration) {
-	n := &a.counts[slot(at)]
-	if n.at != at {
-		n.at, n.running = at, 0
-	}
-	n.running += running
+// add adds the time of a query.
+func (a *askerCost) add(now int64, running time.Duration) {
+	one := askerSum{1, running}
+	a.minute.at(now, step).add(&one)
+	a.hour.at(now, hourStep).add(&one)
 }
 
-// sum returns how long the asker's queries of the last Span seconds ran, and whether there were
-// such queries.
-func (a *askerCost) sum(now int64) (running time.Duration, asked bool) {
-	for _, n := range a.counts {
-		if isRecent(n.at, now) {
-			running, asked = running+n.running, true
-		}
-	}
-	return running, asked
+func (s *askerSum) add(of *askerSum) {
+	s.queries += of.queries
+	s.running += of.running
 }
 
-// sum returns the counts of the last Span seconds.
-func (r *row) sum(now int64) (sum counted) {
-	for i := range r.counts {
-		if n := &r.counts[i]; n.queries > 0 && isRecent(n.at, now) {
-			sum.queries += n.queries
-			sum.failed += n.failed
-			sum.running += n.running
-			sum.waited += n.waited
-			sum.samples += n.samples
-			sum.seriesOf += n.seriesOf
-			if n.longest >= sum.longest {
-				sum.longest, sum.costliest = n.longest, n.costliest
-			}
-		}
-	}
+func (a *askerCost) lastMinute(now int64) (sum askerSum) {
+	a.minute.recent(now, step, sum.add)
 	return sum
 }
 
-// askedBy returns the askers of the last Span seconds. The asker that took the most time comes
-// first.
-func (r *row) askedBy(now int64) []string {
+func (a *askerCost) lastHour(now int64) (sum askerSum) {
+	a.hour.recent(now, hourStep, sum.add)
+	return sum
+}
+
+// askedBy returns the askers with queries in a time. The asker that took the most time comes first.
+func (r *row) askedBy(within func(*askerCost) askerSum) []string {
 	type asked struct {
 		by      string
 		running time.Duration
 	}
 	var all []asked
 	for i := range r.askers {
-		if running, ok := r.askers[i].sum(now); ok {
-			all = append(all, asked{r.askers[i].String(), running})
+		if sum := within(&r.askers[i]); sum.queries > 0 {
+			all = append(all, asked{r.askers[i].String(), sum.running})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b asked) int { return cmp.Compare(b.running, a.running) })
@@ -278,11 +341,12 @@ func (r *row) askedBy(now int64) []string {
 
 func clip(text string) string { return text[:min(len(text), maxText)] }
 
-// Row is the cost of all queries that differ only in values, over the last Span seconds.
+// Row is the cost of all queries that differ only in values, over the last minute or hour.
 type Row struct {
-	ID      string   `json:"id"`
+	ID      string   `json:"id,omitempty"`
 	Tenant  string   `json:"tenant"`
-	Query   string   `json:"query"` // with a question mark for each value
+	Query   string   `json:"query"`            // with a question mark for each value
+	Lookup  bool     `json:"lookup,omitempty"` // of series, labels, exemplars or remote read: Query is no PromQL
 	Queries uint64   `json:"queries"`
 	Failed  uint64   `json:"failed"`
 	Active  int      `json:"active"` // waiting or running now
@@ -291,36 +355,43 @@ type Row struct {
 	Samples int64    `json:"samples"` // looked at
 	Series  int64    `json:"series"`  // read
 	Longest float64  `json:"longest_seconds"`
-	Example string   `json:"example,omitempty"` // the query that ran longest
+	Example string   `json:"example,omitempty"` // the query that ran longest, cut to maxText bytes
 	Range   float64  `json:"range_seconds,omitempty"`
 	Step    float64  `json:"step_seconds,omitempty"`
 	Askers  []string `json:"askers"` // the asker whose queries took the most time comes first
 }
 
+func newRow(r *row, n *counted, askers []string) Row {
+	return Row{
+		ID: r.id, Tenant: r.tenant, Query: r.form, Lookup: r.lookup, Queries: n.queries, Failed: n.failed, Active: r.active,
+		Running: n.running.Seconds(), Waited: n.waited.Seconds(), Samples: n.samples, Series: n.seriesOf,
+		Longest: n.longest.Seconds(),
+		Example: n.costliest.text, Range: n.costliest.span.Seconds(), Step: n.costliest.step.Seconds(),
+		Askers: askers,
+	}
+}
+
 // Report returns the rows whose queries took the most time in the Span seconds before now, at most
-// `limit` rows. `now` is in Unix seconds.
+// `limit` rows, with one row for the others of all tenants. `now` is in Unix seconds.
 func (t *Table) Report(now int64, limit int) []Row {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := []Row{}
 	add := func(r *row) {
-		n := r.sum(now)
-		if n.queries == 0 && r.active == 0 {
-			return
+		if n := r.costs.lastMinute(now); n.queries > 0 || r.active > 0 {
+			by := r.askedBy(func(a *askerCost) askerSum { return a.lastMinute(now) })
+			all = append(all, newRow(r, &n, by))
 		}
-		shown := Row{
-			ID: r.id, Tenant: r.tenant, Query: r.form, Queries: n.queries, Failed: n.failed, Active: r.active,
-			Running: n.running.Seconds(), Waited: n.waited.Seconds(), Samples: n.samples, Series: n.seriesOf,
-			Longest: n.longest.Seconds(),
-			Example: n.costliest.Text, Range: n.costliest.Range.Seconds(), Step: n.costliest.Step.Seconds(),
-			Askers: r.askedBy(now),
-		}
-		all = append(all, shown)
 	}
 	for _, r := range t.rows {
 		add(r)
 	}
-	add(t.others)
+	others := &row{id: Others, form: "other queries"}
+	for _, r := range t.others {
+		others.active += r.active
+		others.costs.merge(&r.costs)
+	}
+	add(others)
 	slices.SortFunc(all, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Active, a.Active), cmp.Compare(a.ID, b.ID))
 	})

@@ -16,7 +16,8 @@ import (
 
 // Paths are the GET routes of the page, besides /.
 var Paths = []string{
-	"/flow", "/explore", "/alerts", "/rules", "/series", "/senders", "/tail", "/records", "/cluster", "/status",
+	"/flow", "/explore", "/alerts", "/rules", "/series", "/senders", "/queries", "/tail", "/records", "/cluster",
+	"/status",
 	"/licenses.txt", "/assets/{file}",
 }
 

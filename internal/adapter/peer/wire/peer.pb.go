@@ -184,6 +184,7 @@ const (
 	FiguresRequest_LIMITS  FiguresRequest_Kind = 2 // the use of limits of the tenant, or of all tenants if it is empty
 	FiguresRequest_SENDERS FiguresRequest_Kind = 3 // the senders of the tenant
 	FiguresRequest_HISTORY FiguresRequest_Kind = 4 // which imported blocks the node has
+	FiguresRequest_QUERIES FiguresRequest_Kind = 5 // what queries of the tenant cost, or of all tenants if it is empty
 )
 
 // Enum value maps for FiguresRequest_Kind.
@@ -194,6 +195,7 @@ var (
 		2: "LIMITS",
 		3: "SENDERS",
 		4: "HISTORY",
+		5: "QUERIES",
 	}
 	FiguresRequest_Kind_value = map[string]int32{
 		"NONE":    0,
@@ -201,6 +203,7 @@ var (
 		"LIMITS":  2,
 		"SENDERS": 3,
 		"HISTORY": 4,
+		"QUERIES": 5,
 	}
 )
 
@@ -3316,11 +3319,11 @@ const file_peer_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\"8\n" +
 	"\bPinReply\x12,\n" +
-	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\"\xd4\x01\n" +
+	"\x05error\x18\x01 \x01(\v2\x16.freshet.peer.v1.ErrorR\x05error\"\xe1\x01\n" +
 	"\x0eFiguresRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.freshet.peer.v1.HelloR\x05hello\x128\n" +
 	"\x04kind\x18\x02 \x01(\x0e2$.freshet.peer.v1.FiguresRequest.KindR\x04kind\x12\x16\n" +
-	"\x06tenant\x18\x03 \x01(\tR\x06tenant\"B\n" +
+	"\x06tenant\x18\x03 \x01(\tR\x06tenant\"O\n" +
 	"\x04Kind\x12\b\n" +
 	"\x04NONE\x10\x00\x12\n" +
 	"\n" +
@@ -3328,7 +3331,8 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"\x06LIMITS\x10\x02\x12\v\n" +
 	"\aSENDERS\x10\x03\x12\v\n" +
-	"\aHISTORY\x10\x04\"\"\n" +
+	"\aHISTORY\x10\x04\x12\v\n" +
+	"\aQUERIES\x10\x05\"\"\n" +
 	"\fFiguresReply\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\"0\n" +
 	"\x04Mark\x12\x14\n" +
