@@ -12,6 +12,7 @@ import { NoData, PartTree } from './parttree'
 import { common, grid, heat, instantRequest, isClassic, isHistograms, legendName, number, onGrid, rangeRequest, send, seriesName, seriesOf, withNewest, type Cell, type Labels, type Request, type Result, type Series } from './promql'
 import { self } from './self'
 import { remember, remembered } from './store'
+import { seriesColours } from './theme'
 import { unitOf, units, type Unit, type UnitName } from './units'
 
 // drawn is the maximum number of series in a chart: with more, a chart would be slow, and its
@@ -204,6 +205,7 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
   const [byName, setByName] = useState(remembered(sortKey) === 'name')
   const [hidden, setHidden] = useState<Set<string>>(new Set())
   const [cursor, setCursor] = useState<number | null>(null)
+  const [near, setNear] = useState<number | null>(null) // the line nearest to the cursor
   const shown = loaded.series.slice(0, drawn)
   const alike = useMemo(() => common(loaded.series), [loaded])
   const lines: Line[] = useMemo(
@@ -236,6 +238,8 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
   const range: [number, number] = [times[0], times[times.length - 1]]
   const last = (l: Line) => l.values.findLast((v) => v !== null) ?? null
   const at = (l: Line) => (cursor !== null ? (l.values[cursor] ?? null) : last(l))
+  const label = (i: number) => shortened(query.legend ? legendName(query.legend, shown[i].metric) : seriesName(shown[i].metric, alike), 500)
+  const nearest = near !== null && cursor !== null && lines[near] ? near : null
   const places = lines.map((_, i) => i)
   if (!byName) places.sort((a, b) => (last(lines[b]) ?? -Infinity) - (last(lines[a]) ?? -Infinity) || a - b)
   const sort = () => {
@@ -259,6 +263,7 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
         sync="explore"
         onZoom={props.onZoom}
         onCursor={setCursor}
+        onNear={setNear}
       />
       {loaded.series.length > drawn && (
         <p class="hint warn">
@@ -267,9 +272,18 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
       )}
       {query.log && !stacked && lines.some((l) => l.values.some((v) => v !== null && v <= 0)) && <p class="hint">A logarithmic scale has no place for values of 0 or less.</p>}
       <div class="legend">
+        <p class="nearest">
+          {nearest !== null && (
+            <>
+              <Swatch line={nearest} />
+              <span class="code">{label(nearest)}</span>
+              <b>{show(at(lines[nearest]), unit)}</b>
+            </>
+          )}
+          <span class="note">{cursor !== null && times[cursor] !== undefined ? dateTime(times[cursor]) : 'Last values'}</span>
+        </p>
         <p class="note">
-          {cursor !== null && times[cursor] !== undefined ? dateTime(times[cursor]) : 'Last values'}
-          {Object.keys(alike).length > 0 && <> · in all series: <code>{shortened(seriesName(alike), 500)}</code></>}
+          {Object.keys(alike).length > 0 && <>In all series: <code>{shortened(seriesName(alike), 500)}</code></>}
           {lines.length > 1 && (
             <>
               {' '}
@@ -284,9 +298,9 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
             const l = lines[i]
             return (
               <li key={l.name}>
-                <button type="button" class="plain" aria-pressed={!l.hidden} title={`${shortened(l.name, 2000)}\nClick to hide, Shift+click to hide all others`} onClick={(e) => toggle(l.name, e.shiftKey)}>
-                  <span aria-hidden="true" class={`swatch s${i % 8} ${i >= 8 ? 'dashed' : ''}`} />
-                  <span class="code">{shortened(query.legend ? legendName(query.legend, shown[i].metric) : seriesName(shown[i].metric, alike), 500)}</span>
+                <button type="button" class={i === nearest ? 'plain near' : 'plain'} aria-pressed={!l.hidden} title={`${shortened(l.name, 2000)}\nClick to hide, Shift+click to hide all others`} onClick={(e) => toggle(l.name, e.shiftKey)}>
+                  <Swatch line={i} />
+                  <span class="code">{label(i)}</span>
                   <span class="value">{show(at(l), unit)}</span>
                 </button>
               </li>
@@ -297,6 +311,9 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
     </>
   )
 }
+
+// Swatch is drawn as the line is.
+const Swatch = (props: { line: number }) => <span aria-hidden="true" class={`swatch s${props.line % seriesColours} ${props.line >= seriesColours ? 'dashed' : ''}`} />
 
 const show = (v: number | null, unit: Unit) => (v === null ? '–' : unit.value(v))
 
@@ -354,8 +371,8 @@ function Instant(props: { series: Series[]; unit: UnitName }) {
   const write = unitOf[props.unit].value
   const rows = props.series.slice(0, 1000)
   const names = [...new Set(rows.flatMap((s) => Object.keys(s.metric)))].sort((a, b) => Number(b === '__name__') - Number(a === '__name__') || a.localeCompare(b))
-  const columns: Column<Series>[] = names.map((n) => ({ name: n === '__name__' ? 'metric' : n, class: 'code', cell: (s: Series) => (s.metric as Labels)[n] ?? '' }))
-  columns.push({ name: 'value', number: true, cell: (s) => value(s, write) })
+  const columns: Column<Series>[] = names.map((n) => ({ name: n === '__name__' ? 'metric' : n, class: 'code', sort: (s: Series) => (s.metric as Labels)[n], cell: (s: Series) => (s.metric as Labels)[n] ?? '' }))
+  columns.push({ name: 'value', number: true, sort: (s) => s.value && number(s.value[1]), cell: (s) => value(s, write) })
   return (
     <>
       <Table label="Answer" columns={columns} rows={rows} />

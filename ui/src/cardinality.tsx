@@ -73,9 +73,9 @@ function Counted(props: { day: string; metric?: string; label?: string; show: (m
           label="Labels by cost"
           rows={data.labels}
           columns={[
-            { name: 'label', class: 'code', cell: (l) => <button type="button" class="more" onClick={() => show(metric, l.label)}>{l.label}</button> },
-            { name: 'values', number: true, cell: (l) => count(l.values) },
-            { name: 'saved without it', number: true, cell: (l) => bar(l.saved, data.series) },
+            { name: 'label', class: 'code', sort: (l) => l.label, cell: (l) => <button type="button" class="more" onClick={() => show(metric, l.label)}>{l.label}</button> },
+            { name: 'values', number: true, sort: (l) => l.values, cell: (l) => count(l.values) },
+            { name: 'saved without it', number: true, sort: (l) => l.saved, cell: (l) => bar(l.saved, data.series) },
             { name: 'share', number: true, cell: (l) => percent(l.saved / data.series) },
           ]}
         />
@@ -85,8 +85,8 @@ function Counted(props: { day: string; metric?: string; label?: string; show: (m
           label={data.values ? 'Values by series' : 'Metrics by series'}
           rows={data.metrics ?? data.values!}
           columns={[
-            { name: data.values ? 'value' : 'metric', class: 'code', cell: (n) => (data.values ? n.name : <button type="button" class="more" onClick={() => show(n.name)}><Name text={n.name} /></button>) },
-            { name: 'series', number: true, cell: (n) => bar(n.series, most) },
+            { name: data.values ? 'value' : 'metric', class: 'code', sort: (n) => n.name, cell: (n) => (data.values ? n.name : <button type="button" class="more" onClick={() => show(n.name)}><Name text={n.name} /></button>) },
+            { name: 'series', number: true, sort: (n) => n.series, cell: (n) => bar(n.series, most) },
             { name: 'share', number: true, cell: (n) => percent(n.series / data.series) },
           ]}
         />

@@ -5,7 +5,7 @@ import { clock, compact, dateTime, ticks } from './format'
 import { Link } from './parts'
 import { useStore } from './store'
 import { colour, seriesColour, seriesColours, shades } from './theme'
-import { zone } from './zone'
+import { zone, zoneName } from './zone'
 import type { Cell } from './promql'
 
 export interface Line {
@@ -39,7 +39,7 @@ const left = 56
 const smallLeft = 48
 const right = 12
 const top = 8
-const bottom = 28
+const bottom = 40 // a time, and the date below it
 const smallBottom = 20
 
 interface Frame {
@@ -52,6 +52,7 @@ interface Frame {
   sync?: string // charts with the same key share a cursor
   onZoom?: (from: number, to: number) => void
   onCursor?: (index: number | null) => void
+  onNear?: (line: number | null) => void // the line nearest to the cursor
 }
 
 function axes(format: (v: number) => string, small: boolean): uPlot.Axis[] {
@@ -59,7 +60,7 @@ function axes(format: (v: number) => string, small: boolean): uPlot.Axis[] {
   const line = { stroke: colour('grid'), width: 1 }
   const both = { font, stroke: colour('muted'), grid: line, ticks: { ...line, size: 4 } }
   return [
-    { ...both, size: small ? smallBottom : bottom, gap: small ? 2 : 5, space: small ? 90 : 70, values: (_u, splits, _i, _s, incr) => ticks(splits, incr) },
+    { ...both, size: small ? smallBottom : bottom, gap: small ? 2 : 5, space: small ? 90 : 70, values: (_u, splits, _i, _s, incr) => ticks(splits, incr, small ? 'midnight' : '\n') },
     { ...both, size: small ? smallLeft : left, gap: small ? 2 : 5, space: small ? 20 : 34, values: (_u, splits) => splits.map(format) },
   ]
 }
@@ -71,7 +72,7 @@ function options(element: HTMLElement, small: boolean, format: (v: number) => st
     width: Math.max(100, element.clientWidth),
     height: frame.height,
     padding: [top, right, 0, 0],
-    tzDate: (unix) => (zone.get() === 'utc' ? uPlot.tzDate(new Date(unix * 1000), 'Etc/UTC') : new Date(unix * 1000)),
+    tzDate: (unix) => (zone.get() === 'local' ? new Date(unix * 1000) : uPlot.tzDate(new Date(unix * 1000), zoneName())),
     legend: { show: false },
     axes: axes(format, small),
     scales: { x: { range: () => at().range } },
@@ -172,6 +173,7 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
         points: { show: false, filter: alone, size: small ? 3 : 4, fill: stroke },
       })
     })
+    if (latest.current.onNear) o.hooks!.setCursor!.push((u) => focus(u, nearest(u), latest.current.onNear!))
     if (stacked) {
       const shown = lines.map((_, i) => i).filter((i) => !lines[i].hidden)
       o.bands = shown.slice(1).map((i, n) => ({ series: [i + 1, shown[n] + 1] }))
@@ -190,6 +192,39 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
       <div ref={ref} />
     </Framed>
   )
+}
+
+const near = 40 // pixels between the cursor and a line that it may mean
+
+// nearest returns which line is nearest to the cursor: its place among the lines, or null if none is near. A cursor
+// that another chart has moved is near no line.
+function nearest(u: uPlot): number | null {
+  const { idx, top } = u.cursor
+  if (idx === null || idx === undefined || top === undefined || !u.root.closest('.chart')!.matches(':hover, :focus')) return null
+  let found: number | null = null
+  let least = near
+  for (const at of positions(u, idx)) {
+    if (Math.abs(at.top - top) < least) [found, least] = [at.line, Math.abs(at.top - top)]
+  }
+  return found
+}
+
+// positions returns where the lines are at a time, from the top.
+function positions(u: uPlot, idx: number): { line: number; top: number }[] {
+  const all = []
+  for (let i = 1; i < u.series.length; i++) {
+    const v = u.data[i]?.[idx]
+    if (u.series[i].show && v != null) all.push({ line: i - 1, top: u.valToPos(v, 'y') })
+  }
+  return all.sort((a, b) => a.top - b.top)
+}
+
+// focus makes all lines but one paler, or none.
+function focus(u: uPlot, line: number | null, tell: (line: number | null) => void) {
+  const was = u.series.findIndex((s, i) => i > 0 && (s as { _focus?: boolean | null })._focus)
+  if (was === (line === null ? -1 : line + 1)) return
+  u.setSeries(line === null ? null : line + 1, { focus: true }, false)
+  tell(line)
 }
 
 // powersOfTwo are the distances between two ticks of an axis of bytes.
@@ -224,12 +259,21 @@ function Framed(props: Frame & { plot: { current: uPlot | null }; scale?: [numbe
   const { plot, times, range } = props
   const key = (e: KeyboardEvent) => {
     const u = plot.current
+    if (!u || times.length === 0 || e.target !== e.currentTarget) return
     const by = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[e.key]
-    if (!u || by === undefined || times.length === 0 || e.target !== e.currentTarget) return
+    const down = { ArrowUp: -1, ArrowDown: 1 }[e.key]
+    if (by !== undefined) {
+      const now = u.cursor.idx ?? (by > 0 ? -1 : times.length)
+      const next = Math.min(times.length - 1, Math.max(0, now + by))
+      u.setCursor({ left: u.valToPos(times[next], 'x'), top: u.cursor.top !== undefined && u.cursor.top >= 0 ? u.cursor.top : 10 })
+    } else if (down !== undefined && props.onNear) {
+      const idx = u.cursor.idx ?? times.length - 1
+      const now = u.cursor.idx == null ? -1 : u.cursor.top!
+      const all = positions(u, idx).map((p) => p.top)
+      const next = down > 0 || now < 0 ? all.find((at) => at > now + 1) : all.findLast((at) => at < now - 1)
+      u.setCursor({ left: u.valToPos(times[idx], 'x'), top: next ?? now })
+    } else return
     e.preventDefault()
-    const now = u.cursor.idx ?? (by > 0 ? -1 : times.length)
-    const next = Math.min(times.length - 1, Math.max(0, now + by))
-    u.setCursor({ left: u.valToPos(times[next], 'x'), top: 10 })
   }
   const leave = () => plot.current?.setCursor({ left: -10, top: -10 })
   return (

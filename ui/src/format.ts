@@ -85,12 +85,15 @@ export function day(unix: number): string {
 
 export const dateTime = (unix: number) => `${day(unix)} ${clock(unix)}`
 
-// ticks writes times below a chart. Their precision follows the distance between two times.
-export function ticks(times: number[], distance: number): string[] {
-  return times.map((t) => {
-    const at = wall(t)
-    const midnight = at.getUTCHours() === 0 && at.getUTCMinutes() === 0 && at.getUTCSeconds() === 0
-    if (distance >= 86400 || midnight) return `${at.toLocaleString('en-GB', { month: 'short', timeZone: 'UTC' })} ${at.getUTCDate()}`
-    return distance >= 60 ? clock(t).slice(0, 5) : clock(t)
+// ticks writes times below a chart. Their precision follows the distance between two times. If they are of several
+// days, the first time of each day has its date, below or behind it; with little room, midnight is a date.
+export function ticks(times: number[], distance: number, dates: '\n' | ' ' | 'midnight'): string[] {
+  const date = (t: number) => `${wall(t).toLocaleString('en-GB', { month: 'short', timeZone: 'UTC' })} ${wall(t).getUTCDate()}`
+  if (distance >= 86400) return times.map(date)
+  const days = times.map(day)
+  return times.map((t, i) => {
+    if (dates === 'midnight' && clock(t) === '00:00:00') return date(t)
+    const time = distance >= 60 ? clock(t).slice(0, 5) : clock(t)
+    return dates !== 'midnight' && days[i] !== days[i - 1] && days[0] !== days[days.length - 1] ? time + dates + date(t) : time
   })
 }

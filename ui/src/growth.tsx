@@ -78,10 +78,10 @@ function ByMetric() {
         label="Growth by metric"
         rows={data.metrics}
         columns={[
-          { name: 'metric', class: 'code', cell: (m) => m.name },
-          { name: 'an hour ago', number: true, cell: (m) => count(m.was) },
-          { name: 'now', number: true, cell: (m) => count(m.now) },
-          { name: 'change', number: true, cell: (m) => <span class={m.now > m.was ? 'up' : 'down'}>{(m.now > m.was ? '+' : '−') + count(Math.abs(m.now - m.was))}</span> },
+          { name: 'metric', class: 'code', sort: (m) => m.name, cell: (m) => m.name },
+          { name: 'an hour ago', number: true, sort: (m) => m.was, cell: (m) => count(m.was) },
+          { name: 'now', number: true, sort: (m) => m.now, cell: (m) => count(m.now) },
+          { name: 'change', number: true, sort: (m) => m.now - m.was, cell: (m) => <span class={m.now > m.was ? 'up' : 'down'}>{(m.now > m.was ? '+' : '−') + count(Math.abs(m.now - m.was))}</span> },
         ]}
       />
       <p class="note">Series with samples in the five minutes before {dateTime(data.at)}.</p>

@@ -8,6 +8,7 @@ import { Explore } from './explore'
 import { Flow } from './flow'
 import { Dialog, Link, Problem } from './parts'
 import { Failure } from './api'
+import { Queries } from './queries'
 import { Records } from './records'
 import { go, usePlace, type PageName } from './router'
 import { Rules } from './rules'
@@ -17,7 +18,7 @@ import { Status } from './status'
 import { useStore } from './store'
 import { Tail } from './tail'
 import { setTheme, theme, type Theme } from './theme'
-import { setZone, zone, zoneName } from './zone'
+import { localName, setZone, zone, zoneName, zones } from './zone'
 
 const sections: Record<PageName, { title: string; key: string; view: () => preact.JSX.Element }> = {
   explore: { title: 'Explore', key: 'e', view: Explore },
@@ -26,6 +27,7 @@ const sections: Record<PageName, { title: string; key: string; view: () => preac
   rules: { title: 'Rules', key: 'l', view: Rules },
   series: { title: 'Series', key: 's', view: Series },
   senders: { title: 'Senders', key: 'n', view: Senders },
+  queries: { title: 'Queries', key: 'q', view: Queries },
   tail: { title: 'Tail', key: 't', view: Tail },
   records: { title: 'Records', key: 'r', view: Records },
   cluster: { title: 'Cluster', key: 'c', view: Cluster },
@@ -75,7 +77,7 @@ function App() {
               Sign out
             </button>
           )}
-          <ZoneButton />
+          <ZoneChoice />
           <ThemeButton />
           <button type="button" class="plain" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick={() => setHelp(true)}>
             ?
@@ -116,12 +118,20 @@ function ThemeButton() {
   )
 }
 
-function ZoneButton() {
-  const utc = useStore(zone) === 'utc'
+function ZoneChoice() {
+  const now = useStore(zone)
+  const others = now === 'local' || now === 'utc' || zones.includes(now) ? zones : [now, ...zones] // a zone may have an old name
   return (
-    <button type="button" class="plain" aria-label={`${utc ? 'UTC' : 'Local'} times (${zoneName()}). Change to ${utc ? 'local' : 'UTC'}`} title={`Times are in ${zoneName()}`} onClick={() => setZone(utc ? 'local' : 'utc')}>
-      {utc ? 'UTC' : 'Local'}
-    </button>
+    <select class="plain zone" aria-label="Time zone" title={`Times are in ${zoneName()}`} value={now} onChange={(e) => setZone(e.currentTarget.value)}>
+      <option value="local">Local ({localName})</option>
+      <option value="utc">UTC</option>
+      <hr />
+      {others.map((name) => (
+        <option key={name} value={name}>
+          {name}
+        </option>
+      ))}
+    </select>
   )
 }
 
@@ -187,6 +197,7 @@ function Help(props: { onClose: () => void }) {
     [['Alt', '↑'], 'previous query (Alt ↓: next query)'],
     [['Ctrl', 'Space'], 'show completions'],
     [['←', '→'], 'in a chart: previous and next value'],
+    [['↑', '↓'], 'in a chart of Explore: the line above and below'],
   ]
   return (
     <Dialog title="Keyboard shortcuts" onClose={props.onClose}>

@@ -105,6 +105,32 @@ export interface Column<Row> {
   cell: (row: Row) => ComponentChildren
   number?: boolean
   class?: string
+  sort?: (row: Row) => number | string | undefined // sorts the rows by a click on the column's head; undefined comes last
+}
+
+// Order is the column by which a user sorted a table.
+interface Order {
+  name: string
+  down: boolean
+}
+
+function sorted<Row>(rows: Row[], columns: Column<Row>[], order: Order | null): Row[] {
+  const by = columns.find((c) => c.name === order?.name)?.sort
+  if (!by || !order) return rows
+  return rows.toSorted((a, b) => {
+    const [x, y] = [by(a), by(b)]
+    if (x === undefined || y === undefined) return Number(x === undefined) - Number(y === undefined)
+    const up = typeof x === 'number' && typeof y === 'number' ? x - y : String(x).localeCompare(String(y))
+    return order.down ? -up : up
+  })
+}
+
+// next returns the order after a click: numbers begin with the largest, text with the first letter. The third click
+// brings back the order that the server gave.
+function next<Row>(order: Order | null, column: Column<Row>): Order | null {
+  const first = Boolean(column.number)
+  if (order?.name !== column.name) return { name: column.name, down: first }
+  return order.down === first ? { name: column.name, down: !first } : null
 }
 
 // Name is the name of a metric or a setting. It breaks into lines only after an underscore, a dot or
@@ -146,6 +172,7 @@ const shown = (cell: ComponentChildren) => (typeof cell === 'string' ? <Text tex
 // narrow screen shows the cells of a row below each other, each with the name of its column. The
 // ARIA roles keep it a table for screen readers.
 export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows: Row[]; rowClass?: (row: Row) => string | undefined; stacks?: boolean }) {
+  const [order, setOrder] = useState<Order | null>(null)
   const role = (name: 'table' | 'rowgroup' | 'row' | 'columnheader' | 'cell') => (props.stacks ? name : undefined)
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
@@ -153,14 +180,26 @@ export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows:
         <thead role={role('rowgroup')}>
           <tr role={role('row')}>
             {props.columns.map((c) => (
-              <th key={c.name} scope="col" role={role('columnheader')} class={c.number ? 'number' : undefined}>
-                {c.name}
+              <th
+                key={c.name}
+                scope="col"
+                role={role('columnheader')}
+                class={[c.number ? 'number' : '', c.sort ? 'sorts' : ''].join(' ').trim() || undefined}
+                aria-sort={order?.name !== c.name ? undefined : order.down ? 'descending' : 'ascending'}
+              >
+                {c.sort ? (
+                  <button type="button" title="Sort" onClick={() => setOrder(next(order, c))}>
+                    {c.name}
+                  </button>
+                ) : (
+                  c.name
+                )}
               </th>
             ))}
           </tr>
         </thead>
         <tbody role={role('rowgroup')}>
-          {props.rows.map((row, i) => (
+          {sorted(props.rows, props.columns, order).map((row, i) => (
             <tr key={i} role={role('row')} class={props.rowClass?.(row)}>
               {props.columns.map((c) => (
                 <td key={c.name} role={role('cell')} data-name={props.stacks ? c.name : undefined} class={[c.number ? 'number' : '', c.class ?? ''].join(' ').trim() || undefined}>

@@ -1,10 +1,11 @@
 // A query of Explore: its editor, the history, and its answer.
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Answered, type AnswerProps } from './answer'
+import { ask, Failure } from './api'
 import type { Editor } from './editor'
 import { placeIn } from './fault'
 import { forgetQueries, queries as pastQueries } from './history'
-import { Dialog, Empty } from './parts'
+import { Dialog, Empty, Problem } from './parts'
 
 interface PanelProps extends Omit<AnswerProps, 'name' | 'onError'> {
   index: number
@@ -21,16 +22,20 @@ export function QueryPanel(props: PanelProps) {
   const name = String.fromCharCode(65 + (index % 26))
   const [past, setPast] = useState(false)
   const [failed, setFailed] = useState({ expr: '', error: '' }) // the last answered query, and its error or ''
+  const formatter = useFormatter(props)
   return (
     <section class="panel query" aria-label={`Query ${name}`}>
       <div class="ask">
         <span class="letter" aria-hidden="true">
           {name}
         </span>
-        <QueryEditor key={props.base} base={props.base} label={`Query ${name}`} text={props.draft} fault={faultOf(props.draft, failed.expr, failed.error)} onChange={props.onDraft} onRun={props.onRun} />
+        <QueryEditor key={props.base} base={props.base} label={`Query ${name}`} text={props.draft} fault={faultOf(props.draft, failed.expr, failed.error) ?? faultOf(props.draft, props.draft.trim(), formatter.error?.message ?? '')} onChange={props.onDraft} onRun={props.onRun} />
         <div class="buttons">
           <button type="button" class="primary" onClick={props.onRun} title="Enter, or Ctrl+Enter">
             Run
+          </button>
+          <button type="button" disabled={!formatter.format} title={hasComment(props.draft) ? 'Comments would be lost' : 'Puts parts of the query below each other, and spaces in their places'} onClick={formatter.format}>
+            Format
           </button>
           <button type="button" onClick={() => setPast(true)}>
             History
@@ -48,12 +53,37 @@ export function QueryPanel(props: PanelProps) {
           )}
         </div>
       </div>
+      {formatter.error && <Problem error={formatter.error} todo="The query stays as it is." />}
       {past && <History onClose={() => setPast(false)} onPick={(expr) => (setPast(false), props.onDraft(expr))} />}
       {query.off && <p class="note">This query is off.</p>}
       {query.expr && !query.off && <Answered {...props} key={props.base + query.expr} name={name} onError={(error) => setFailed({ expr: query.expr, error })} />}
     </section>
   )
 }
+
+// useFormatter lets the server's parser format the draft. It has the error of a draft that cannot be parsed, until the
+// draft changes, and no function for a draft that cannot be formatted.
+function useFormatter(props: PanelProps): { format?: () => void; error?: Failure } {
+  const [failed, setFailed] = useState<{ draft: string; error: Failure }>()
+  const latest = useRef(props)
+  latest.current = props
+  const { draft, base } = props
+  const error = failed?.draft === draft ? failed.error : undefined
+  if (!draft.trim() || hasComment(draft)) return { error }
+  const format = async () => {
+    const query = draft.trim()
+    try {
+      const { data } = await ask<string>(base + 'api/v1/format_query', { query })
+      if (latest.current.draft === draft) latest.current.onDraft(data)
+    } catch (err) {
+      setFailed({ draft, error: err instanceof Failure ? err : new Failure(String(err)) })
+    }
+  }
+  return { error, format: () => void format() }
+}
+
+// hasComment reports whether a query has a comment, which the server's formatter would leave out. A # in a string is none.
+const hasComment = (query: string) => query.replace(/"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`/gs, '').includes('#')
 
 const Sign = (props: { path: string }) => (
   <svg class="sign" viewBox="0 0 16 16" aria-hidden="true">

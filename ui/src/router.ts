@@ -2,7 +2,7 @@
 // addresses are relative, so that the page works below any path of a proxy.
 import { store, useStore } from './store'
 
-export const pages = ['explore', 'flow', 'alerts', 'rules', 'series', 'senders', 'tail', 'records', 'cluster', 'status'] as const
+export const pages = ['explore', 'flow', 'alerts', 'rules', 'series', 'senders', 'queries', 'tail', 'records', 'cluster', 'status'] as const
 export type PageName = (typeof pages)[number]
 
 export interface Place {

@@ -2,6 +2,7 @@
 import { ask, usePoll } from './api'
 
 export const self = 'self/'
+export const ownTenant = 'freshet'
 
 // useSelf reports whether this API answers the user's requests. If Freshet's own metrics are off,
 // it answers no requests. On a server with many tenants, it answers only operators.

@@ -97,14 +97,14 @@ function SenderTable(props: { rows: Source[]; nodes: boolean; historyOf: (s: Sou
       stacks
       rows={props.rows}
       columns={[
-        { name: 'sender', class: 'code', cell: nameOf },
-        { name: 'input', class: 'nowrap', cell: (s) => inputName(s.input) },
-        ...(props.nodes ? [{ name: 'node', class: 'code', cell: (s: Source) => s.node ?? '' }] : []),
-        { name: 'samples/s', number: true, cell: (s) => compact(s.samples_per_second) },
+        { name: 'sender', class: 'code', sort: nameOf, cell: nameOf },
+        { name: 'input', class: 'nowrap', sort: (s) => inputName(s.input), cell: (s) => inputName(s.input) },
+        ...(props.nodes ? [{ name: 'node', class: 'code', sort: (s: Source) => s.node, cell: (s: Source) => s.node ?? '' }] : []),
+        { name: 'samples/s', number: true, sort: (s) => s.samples_per_second, cell: (s) => compact(s.samples_per_second) },
         { name: 'lately', class: 'nowrap', cell: (s) => <Sparkline values={props.historyOf(s)} /> },
-        { name: 'last seen', number: true, cell: (s) => <time title={dateTime(s.last_seen)}>{span(Math.max(0, Math.round(now - s.last_seen)))} ago</time> },
-        { name: 'lag', number: true, cell: (s) => (s.lag_seconds === undefined ? '–' : span(Math.max(0, Math.round(s.lag_seconds)))) },
-        { name: 'refused', cell: (s) => <Refused reasons={s.refused ?? {}} /> },
+        { name: 'last seen', number: true, sort: (s) => now - s.last_seen, cell: (s) => <time title={dateTime(s.last_seen)}>{span(Math.max(0, Math.round(now - s.last_seen)))} ago</time> },
+        { name: 'lag', number: true, sort: (s) => s.lag_seconds, cell: (s) => (s.lag_seconds === undefined ? '–' : span(Math.max(0, Math.round(s.lag_seconds)))) },
+        { name: 'refused', sort: (s) => Object.values(s.refused ?? {}).reduce((a, b) => a + b, 0), cell: (s) => <Refused reasons={s.refused ?? {}} /> },
       ]}
     />
   )

@@ -205,8 +205,8 @@ function Malformed(props: { top: Top }) {
         rows={rows}
         columns={[
           { name: 'sender', class: 'code', cell: (m) => senderName(m) },
-          { name: 'lines/s', number: true, cell: (m) => compact(m.malformed_per_second) },
-          { name: 'share of its lines', number: true, cell: (m) => percent(m.share) },
+          { name: 'lines/s', number: true, sort: (m) => m.malformed_per_second, cell: (m) => compact(m.malformed_per_second) },
+          { name: 'share of its lines', number: true, sort: (m) => m.share, cell: (m) => percent(m.share) },
           { name: 'reason', class: 'code', cell: (m) => m.reason ?? '' },
           { name: 'example', class: 'code', cell: (m) => m.example ?? '' },
         ]}
@@ -235,11 +235,12 @@ function Metrics(props: { top?: Top; stored?: Stored; own?: TenantLimits }) {
           label="By metric"
           rows={rows}
           columns={[
-            { name: 'metric', class: 'code', cell: (r) => <Explored expr={`count(${selector({ __name__: r.name })})`}><Name text={r.name} /></Explored> },
+            { name: 'metric', class: 'code', sort: (r) => r.name, cell: (r) => <Explored expr={`count(${selector({ __name__: r.name })})`}><Name text={r.name} /></Explored> },
             { name: 'kind', cell: (r) => (r.live?.kind ? <span class="tag">{r.live.kind}</span> : '') },
             {
               name: 'series',
               number: true,
+              sort: (r) => r.live?.series,
               cell: (r) => {
                 const n = r.live?.series ?? 0
                 return (
@@ -250,8 +251,8 @@ function Metrics(props: { top?: Top; stored?: Stored; own?: TenantLimits }) {
                 )
               },
             },
-            { name: 'stored', number: true, cell: (r) => count(r.kept) },
-            { name: 'samples/s', number: true, cell: (r) => (r.live ? compact(r.live.samples_per_second) : '') },
+            { name: 'stored', number: true, sort: (r) => r.kept, cell: (r) => count(r.kept) },
+            { name: 'samples/s', number: true, sort: (r) => r.live?.samples_per_second, cell: (r) => (r.live ? compact(r.live.samples_per_second) : '') },
           ]}
         />
       )}
@@ -270,9 +271,9 @@ function LabelValues(props: { top?: Top; stored?: Stored }) {
           label="Labels of metrics"
           rows={top.labels.slice(0, 15)}
           columns={[
-            { name: 'DogStatsD metric', class: 'code', cell: (l) => <Name text={l.metric} /> },
-            { name: 'label', class: 'code', cell: (l) => l.label },
-            { name: 'values', number: true, cell: (l) => count(l.values) },
+            { name: 'DogStatsD metric', class: 'code', sort: (l) => l.metric, cell: (l) => <Name text={l.metric} /> },
+            { name: 'label', class: 'code', sort: (l) => l.label, cell: (l) => l.label },
+            { name: 'values', number: true, sort: (l) => l.values, cell: (l) => count(l.values) },
             { name: 'examples', class: 'code clip', cell: (l) => l.examples.join(', ') },
           ]}
         />
@@ -282,8 +283,8 @@ function LabelValues(props: { top?: Top; stored?: Stored }) {
           label="Labels of all stored series"
           rows={stored.labelValueCountByLabelName.slice(0, 10)}
           columns={[
-            { name: 'label, in all recently stored series', class: 'code', cell: (l) => l.name },
-            { name: 'values', number: true, cell: (l) => count(l.value) },
+            { name: 'label, in all recently stored series', class: 'code', sort: (l) => l.name, cell: (l) => l.name },
+            { name: 'values', number: true, sort: (l) => l.value, cell: (l) => count(l.value) },
           ]}
         />
       )}
@@ -318,9 +319,9 @@ function Senders(props: { top?: Top }) {
           rows={top.senders}
           columns={[
             { name: 'DogStatsD sender', class: 'code', cell: (s) => (s.others ? `at least ${count(s.others)} others` : senderName(s)) },
-            { name: 'datagrams/s', number: true, cell: (s) => compact(s.datagrams_per_second) },
-            { name: 'bytes/s', number: true, cell: (s) => bytes(s.bytes_per_second) },
-            { name: 'share', number: true, cell: (s) => percent(s.share) },
+            { name: 'datagrams/s', number: true, sort: (s) => s.datagrams_per_second, cell: (s) => compact(s.datagrams_per_second) },
+            { name: 'bytes/s', number: true, sort: (s) => s.bytes_per_second, cell: (s) => bytes(s.bytes_per_second) },
+            { name: 'share', number: true, sort: (s) => s.share, cell: (s) => percent(s.share) },
             { name: 'newest series', number: true, cell: (s) => (s.others ? '' : count(fresh.get(senderName(s)) ?? 0)) },
           ]}
         />
@@ -334,9 +335,9 @@ function Senders(props: { top?: Top }) {
           columns={[
             { name: 'sender of requests', class: 'code', cell: requestSenderName },
             { name: 'input', cell: (s) => inputName(s.input) },
-            { name: 'requests/s', number: true, cell: (s) => compact(s.requests_per_second) },
-            { name: 'samples/s', number: true, cell: (s) => compact(s.samples_per_second) },
-            { name: 'bytes/s', number: true, cell: (s) => bytes(s.bytes_per_second) },
+            { name: 'requests/s', number: true, sort: (s) => s.requests_per_second, cell: (s) => compact(s.requests_per_second) },
+            { name: 'samples/s', number: true, sort: (s) => s.samples_per_second, cell: (s) => compact(s.samples_per_second) },
+            { name: 'bytes/s', number: true, sort: (s) => s.bytes_per_second, cell: (s) => bytes(s.bytes_per_second) },
           ]}
         />
       )}
@@ -356,7 +357,7 @@ function Newcomers(props: { top?: Top }) {
           rows={top.request_newcomers.slice(0, 12)}
           columns={[
             { name: 'metric', class: 'code', cell: (m) => <Name text={m.metric} /> },
-            { name: 'new series', number: true, cell: (m) => count(m.new_series) },
+            { name: 'new series', number: true, sort: (m) => m.new_series, cell: (m) => count(m.new_series) },
             { name: 'label', class: 'code', cell: (m) => valuesOf(m) },
             { name: 'sender', class: 'code', cell: (m) => m.sender ?? 'unknown' },
           ]}
@@ -429,11 +430,12 @@ export function Tenants(props: { all: TenantLimits[]; own?: string; sender?: str
         stacks
         rows={props.all.flatMap((t) => entriesOf(t, t.tenant === props.own ? props.sender : undefined))}
         columns={[
-          { name: 'tenant', class: 'code', cell: (e) => e.tenant },
+          { name: 'tenant', class: 'code', sort: (e) => e.tenant, cell: (e) => e.tenant },
           { name: 'input', class: 'nowrap', cell: (e) => e.name },
           {
             name: 'series',
             number: true,
+            sort: (e) => e.series,
             cell: (e) => (
               <>
                 <Bar part={fullness(e.series, e.most)} state={stateOf(fullness(e.series, e.most))} />
@@ -441,7 +443,7 @@ export function Tenants(props: { all: TenantLimits[]; own?: string; sender?: str
               </>
             ),
           },
-          { name: 'limit', number: true, cell: (e) => limit(e.most) },
+          { name: 'limit', number: true, sort: (e) => e.most || undefined, cell: (e) => limit(e.most) },
           { name: 'per metric', number: true, cell: (e) => limit(e.ofMetric) },
           { name: 'new/min', number: true, cell: (e) => limit(e.newAMinute) },
           { name: 'samples/s', number: true, cell: (e) => limit(e.rate) },

@@ -31,8 +31,8 @@ export function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()
 }
 
-// seriesColours is the number of colours. People with any colour vision can distinguish them
-// (Okabe and Ito). Further series have the same colours with dashes.
-export const seriesColours = 8
+// seriesColours is the number of colours. People with any colour vision can distinguish the first eight
+// (Okabe and Ito). Beyond all of them, series have the same colours with dashes.
+export const seriesColours = 16
 
 export const seriesColour = (i: number) => colour(`series-${i % seriesColours}`)

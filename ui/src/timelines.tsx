@@ -124,7 +124,7 @@ function Axis(props: { from: number; to: number }) {
   return (
     <p class="timeline note" aria-hidden="true">
       <span class="ticks">
-        {ticks(times, length / 4).map((text, i) => (
+        {ticks(times, length / 4, ' ').map((text, i) => (
           <span key={i} style={{ left: `${100 * quarters[i]}%` }}>
             {text}
           </span>

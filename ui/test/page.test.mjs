@@ -72,6 +72,7 @@ const places = {
   series: { path: () => '/series', ready: (p) => p.getByRole('region', { name: 'By sender' }).getByText('127.0.0.1').first() },
   tail: { path: () => '/tail', ready: (p) => p.getByText('web.latency').nth(5) },
   senders: { path: () => '/senders', ready: (p) => p.getByRole('row', { name: /DogStatsD/ }).first() },
+  queries: { path: () => '/queries', ready: (p) => p.locator('.scroll[aria-label="The last hour"]').getByRole('row').nth(1) },
   records: { path: () => `${recorded}/records`, ready: (p) => p.getByRole('region', { name: 'Slow traces' }).getByText('remote_write').nth(1) },
   'records-trace': { path: () => traced(isWrite), ready: (p) => p.getByRole('treeitem', { name: /append.*over its budget/ }) },
   'records-query': { path: () => traced(isQuery), ready: (p) => p.getByRole('treeitem', { name: /^promqlEval/ }) },
@@ -238,6 +239,93 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
+  test('the line nearest to the cursor stands out, by mouse and by keys', async () => {
+    const { page, close } = await open(browser)
+    const at = Math.floor(Date.now() / 1000 / 86400) * 86400 // midnight in UTC
+    const lines = [10, 50, 90].map((v) => ({ metric: { __name__: 'flat', v: String(v) }, values: [[at - 7200, String(v)], [at, String(v)], [at + 7200, String(v)]] }))
+    await page.route('**/api/v1/query_range?**', (route) => route.fulfill({ json: { status: 'success', data: { resultType: 'matrix', result: lines } } }))
+    await page.goto(query(['q', 'flat'], ['from', String(at - 7200)], ['to', String(at + 7200)], ['step', '7200']))
+    const legend = page.getByRole('list', { name: 'Series' }).getByRole('button')
+    await legend.nth(2).waitFor()
+    const nearest = async (v) => {
+      await page.locator('.nearest .code', { hasText: `v="${v}"` }).waitFor()
+      assert.deepEqual(await page.locator('.legend .near').allInnerTexts(), [`{v="${v}"}\n${v}`])
+    }
+    const plot = await page.locator('.u-over').boundingBox()
+    const height = (v) => plot.y + plot.height * (1 - v / 97.2) // the scale ends 8 % above the highest value
+    await page.mouse.move(plot.x + plot.width / 2, height(50) - 8)
+    await nearest(50)
+    assert.equal(await page.locator('.nearest b').innerText(), '50')
+    await look(page, 'explore-nearest')
+    await page.mouse.move(plot.x + plot.width / 2, height(90) + 8)
+    await nearest(90)
+    await page.mouse.move(plot.x + plot.width / 2, height(70)) // near to no line
+    await page.waitForFunction(() => !document.querySelector('.near'))
+    await page.mouse.move(0, 0)
+    await page.getByText('Last values').waitFor()
+    await page.getByRole('group', { name: 'Chart of query A' }).focus()
+    await page.keyboard.press('End')
+    await page.keyboard.press('ArrowDown')
+    await nearest(90)
+    await page.keyboard.press('ArrowDown')
+    await nearest(50)
+    await page.keyboard.press('ArrowLeft') // stays on the line
+    await nearest(50)
+    await page.keyboard.press('ArrowUp')
+    await nearest(90)
+    await close()
+  })
+
+  test('a time axis that passes midnight has dates', async () => {
+    const { page, close } = await open(browser)
+    await page.addInitScript(() => {
+      const texts = (globalThis.drawn = [])
+      const draw = CanvasRenderingContext2D.prototype.fillText
+      CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+        texts.push(text)
+        return draw.call(this, text, ...at)
+      }
+    })
+    const drawn = async (from, to) => {
+      await page.goto(query(['q', 'vector(1)'], ['from', String(from)], ['to', String(to)]))
+      await page.getByRole('list', { name: 'Series' }).waitFor()
+      await page.waitForFunction(() => globalThis.drawn.some((t) => /:/.test(t)))
+      return page.evaluate(() => globalThis.drawn)
+    }
+    const over = await drawn(1767308400, 1767322800) // 2026-01-01 23:00 to 03:00
+    assert.ok(over.includes('Jan 1') && over.includes('Jan 2'), `the axis has ${over}`)
+    const within = await drawn(1767326400, 1767340800)
+    assert.deepEqual(within.filter((t) => /Jan/.test(t)), [])
+    await close()
+  })
+
+  for (const colorScheme of ['light', 'dark']) {
+    test(`the colours of lines can be told apart from the background and from each other, ${colorScheme}`, async () => {
+      const { page, close } = await open(browser, { colorScheme })
+      await page.goto('/status')
+      const [panel, ...lines] = await page.evaluate(() => {
+        const style = getComputedStyle(document.documentElement)
+        return ['panel', ...Array.from({ length: 16 }, (_, i) => `series-${i}`)].map((n) => style.getPropertyValue('--' + n).trim())
+      })
+      const rgb = (hex) => hex.match(/\w\w/g).map((h) => parseInt(h, 16) / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+      const bright = ([r, g, b]) => 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05
+      const lab = ([r, g, b]) => {
+        const [l, m, s] = [0.4122 * r + 0.5363 * g + 0.0514 * b, 0.2119 * r + 0.6807 * g + 0.1074 * b, 0.0883 * r + 0.2817 * g + 0.63 * b].map(Math.cbrt)
+        return [0.2105 * l + 0.7936 * m - 0.0041 * s, 1.978 * l - 2.4286 * m + 0.4506 * s, 0.0259 * l + 0.7828 * m - 0.8087 * s] // OKLab
+      }
+      for (const [i, line] of lines.entries()) {
+        const [a, b] = [bright(rgb(line)), bright(rgb(panel))]
+        const contrast = Math.max(a, b) / Math.min(a, b)
+        assert.ok(contrast >= 3, `series-${i} ${line} has a contrast of ${contrast} to ${panel}`)
+        for (const [k, other] of lines.slice(0, i).entries()) {
+          const apart = Math.hypot(...lab(rgb(line)).map((v, at) => v - lab(rgb(other))[at]))
+          assert.ok(apart > 0.07, `series-${i} ${line} and series-${k} ${other} are ${apart} apart`) // 0.02 is just noticeable
+        }
+      }
+      await close()
+    })
+  }
+
   test('the list of metrics is narrowed by prefix, and has pages', async () => {
     const { page, close } = await open(browser)
     const names = [...Array.from({ length: 450 }, (_, i) => `many_${String(i).padStart(3, '0')}`), 'single', 'web_hits', 'web_latency']
@@ -325,6 +413,37 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
+  test('the server formats a query, unless its comments would be lost', async () => {
+    const { page, close } = await open(browser, { allowed: [/400 \(Bad Request\)/] })
+    await page.goto('/explore')
+    const format = page.getByRole('button', { name: 'Format' })
+    await editor(page).waitFor()
+    assert.equal(await format.isDisabled(), true)
+    const write = async (text) => {
+      await editor(page).press('ControlOrMeta+a')
+      await editor(page).press('Backspace') // otherwise Chromium keeps the colours of the old text as inline styles
+      await editor(page).fill(text)
+    }
+    await write('sum(rate(shop_orders_total{region!="#1"}[5m]))by(region)/on(region)group_left()sum by(region)(rate(shop_orders_total[1h]))')
+    await format.click()
+    const lines = ['  sum by (region) (rate(shop_orders_total{region!="#1"}[5m]))', '/ on (region) group_left ()', '  sum by (region) (rate(shop_orders_total[1h]))']
+    await page.waitForFunction((n) => document.querySelectorAll('.cm-line').length === n, lines.length)
+    assert.deepEqual(await page.locator('.cm-line').allInnerTexts(), lines)
+    await look(page, 'explore-format')
+    await editor(page).press('ControlOrMeta+z') // brings back what was typed
+    await page.waitForFunction(() => document.querySelectorAll('.cm-line').length === 1)
+
+    await write('sum(shop_orders_total # of all shops')
+    assert.equal(await format.isDisabled(), true)
+    await write('sum(rate(shop_orders_total[5m]) by')
+    await format.click()
+    await page.getByRole('alert').getByText('parse error').waitFor()
+    assert.equal(await editor(page).locator('.cm-fault').innerText(), 'by')
+    await write('sum(shop_orders_total)')
+    await page.getByRole('alert').waitFor({ state: 'detached' })
+    await close()
+  })
+
   test('a query is switched off, and duplicated', async () => {
     const { page, close } = await open(browser)
     await page.goto(query(['q', orders], ['v', 'stacked']))
@@ -371,20 +490,36 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
-  test('times are local or UTC', async () => {
+  test('times are local, UTC, or of any zone', async () => {
     const { page, close } = await open(browser, { timezoneId: 'Asia/Kolkata' })
     await page.goto(query(['q', orders], ['from', '1767322800'], ['to', '1767326400']))
     const range = page.getByRole('combobox', { name: 'Time range' })
+    const zone = page.getByRole('combobox', { name: 'Time zone' })
     assert.match(await range.locator('option:checked').innerText(), /^2026-01-02 08:30:00/)
-    await page.getByRole('button', { name: /^Local times/ }).click()
+    assert.match(await zone.locator('option:checked').innerText(), /^Local \(Asia\/(Kolkata|Calcutta)\)$/)
+    await zone.selectOption('utc')
     assert.match(await range.locator('option:checked').innerText(), /^2026-01-02 03:00:00/)
+    await zone.selectOption('America/New_York')
+    assert.match(await range.locator('option:checked').innerText(), /^2026-01-01 22:00:00/)
     await page.reload()
-    await page.getByRole('button', { name: 'Custom time range' }).click()
+    assert.equal(await zone.inputValue(), 'America/New_York')
     const dialog = page.getByRole('dialog', { name: 'Custom time range' })
-    assert.equal(await dialog.getByLabel('From').inputValue(), '2026-01-02T03:00')
-    await dialog.getByLabel('From').fill('2026-01-02T03:30:00')
-    await dialog.getByRole('button', { name: 'Apply' }).click()
-    await page.waitForURL(/from=1767324600&to=1767326400/)
+    const choose = async (was, next, address) => {
+      await page.getByRole('button', { name: 'Custom time range' }).click()
+      await dialog.getByText('Time zone: America/New_York').waitFor()
+      assert.equal(await dialog.getByLabel('From').inputValue(), was)
+      await dialog.getByLabel('From').fill(next)
+      await dialog.getByRole('button', { name: 'Apply' }).click()
+      await page.waitForURL(address)
+    }
+    await choose('2026-01-01T22:00', '2026-01-01T22:30:00', /from=1767324600&to=1767326400/)
+    // Summer time began at 07:00 UTC on 2026-03-08.
+    await page.goto(query(['q', orders], ['from', '1772953200'], ['to', '1772956800']))
+    assert.match(await range.locator('option:checked').innerText(), /^2026-03-08 03:00:00 – 2026-03-08 04:00:00/)
+    await choose('2026-03-08T03:00', '2026-03-08T01:30:00', /from=1772951400&to=1772956800/)
+    await page.evaluate(() => localStorage.setItem('freshet.zone', 'Atlantis/Poseidonis'))
+    await page.reload()
+    assert.equal(await zone.inputValue(), 'local') // the browser does not know that zone
     await close()
   })
 
@@ -532,7 +667,7 @@ describe('the page', { concurrency: 4 }, () => {
     const { page, close } = await open(browser)
     await page.goto('/')
     await page.getByRole('heading', { level: 1, name: 'Explore' }).waitFor()
-    for (const [key, name] of [['f', 'Flow'], ['e', 'Explore'], ['s', 'Series'], ['n', 'Senders'], ['t', 'Tail'], ['r', 'Records'], ['u', 'Status']]) {
+    for (const [key, name] of [['f', 'Flow'], ['e', 'Explore'], ['s', 'Series'], ['n', 'Senders'], ['q', 'Queries'], ['t', 'Tail'], ['r', 'Records'], ['u', 'Status']]) {
       await page.keyboard.press('g')
       await page.keyboard.press(key)
       await page.getByRole('heading', { level: 1, name }).waitFor()
@@ -662,6 +797,87 @@ describe('the page', { concurrency: 4 }, () => {
     await look(page, 'senders-cluster')
     await close()
   })
+
+  test('Queries shows what was asked, leads to Explore, and says what it does not list', async () => {
+    const { page, close } = await open(browser)
+    const asked = 'sum by (region) (rate(shop_orders_total{region!="nowhere"}[7m]))'
+    const now = Math.floor(Date.now() / 1000)
+    const params = { query: asked, start: String(now - 900), end: String(now), step: '15' }
+    for (let i = 0; i < 3; i++) assert.equal((await fetch(`${server}/api/v1/query_range?` + new URLSearchParams(params))).status, 200)
+    assert.equal((await fetch(`${server}/api/v1/query?` + new URLSearchParams({ query: hostileQuery }))).status, 200)
+    await page.goto('/queries')
+    const hour = page.locator('.scroll[aria-label="The last hour"]')
+    await page.getByRole('button', { name: 'Number', exact: true }).click()
+    await hour.getByRole('row', { name: /^sum by \(region\) \(rate\(shop_orders_total\{region!=\?\}\[\?\]\)\) default .* \d+ – / }).getByRole('link').click()
+    await page.waitForURL((u) => u.searchParams.get('q') === asked && u.searchParams.get('range') === '15m' && u.searchParams.get('step') === '15')
+    await page.getByRole('list', { name: 'Series' }).waitFor()
+
+    // This answer is made up: a node that does not answer, queries under way, those of another tenant, and hostile text.
+    await page.route('**/api/v1/status/queries?*', async (route) => {
+      const answer = await (await route.fetch()).json()
+      const begun = Date.now() / 1000
+      const row = { queries: 4711, failed: 12, active: 1, running_seconds: 320.5, waited_seconds: 12, longest_seconds: 7.25, samples: 98_765_432, series: 9 }
+      Object.assign(answer.data, {
+        node: 'a', nodes: [{ name: 'a' }, { name: 'b', error: 'the node does not answer' }], more_active: 3,
+        others: { expressions: 7, queries: 9000, running_seconds: 1.5, samples: 17, dropped: 2 },
+        active: [
+          { tenant: 'default', node: 'a', query: hostileQuery, begun: begun - 95, waiting: false, range_seconds: 86400, step_seconds: 60, steps: 1441, asker: `10.0.0.7 (${hostile})` },
+          { tenant: 'default', node: 'a', query: `series ${'x'.repeat(400)}`, begun, waiting: true, steps: 0, asker: 'curl/8' },
+        ],
+        queries: [
+          { ...row, tenant: 'freshet', query: 'vector(?)', example: 'vector(1)', askers: ['10.0.0.7 (Grafana/12.1.0), dashboard abcdefghijkl, panel 12', 'curl/8'] },
+          { ...row, tenant: hostile, query: hostileQuery, example: hostileQuery, askers: [hostile] },
+        ],
+      })
+      await route.fulfill({ json: answer })
+    })
+    await page.goto('/queries')
+    await page.getByText('node b does not say its own: the node does not answer').waitFor()
+    const running = page.locator('.scroll[aria-label="Running now"]')
+    await running.getByRole('row', { name: /runs 1,441 95\.?\d* s$/ }).getByText(hostileQuery).waitFor()
+    await running.getByRole('row', { name: /waits – \d/ }).waitFor()
+    await page.getByText('3 more are not listed.').waitFor()
+    await hour.getByRole('row', { name: /and 1 more 4,711 12 5 min 21 s 7\.25 s 12 s 98\.8M$/ }).getByRole('link', { name: 'vector(?)' }).waitFor()
+    await hour.getByRole('row', { name: hostileQuery }).waitFor()
+    assert.equal(await hour.getByRole('link').count(), 1, 'queries of another tenant lead nowhere')
+    await page.getByText('7 more, asked 9,000 times, ran 1.5 s together and are not listed; 2 of them').waitFor()
+    await sideways(page, '/queries')
+    await look(page, 'queries-cluster')
+    await hour.getByRole('link').click()
+    await page.waitForURL((u) => u.searchParams.get('of') === 'self' && u.searchParams.get('v') === 'table')
+    await close()
+  })
+
+  for (const size of Object.keys(sizes)) {
+    test(`a table is sorted by its heads, by mouse and by keys, ${size}`, async () => {
+      const { page, close } = await open(browser, { size })
+      await page.goto(query(['q', 'label_replace(vector(2), "a", "x", "", "") or label_replace(vector(10), "a", "y", "", "") or label_replace(vector(-1), "b", "z", "", "")'], ['v', 'table']))
+      const heads = page.getByRole('columnheader')
+      const values = () => page.locator('.scroll[aria-label="Answer"] td.number').allInnerTexts()
+      const sort = (i) => heads.nth(i).getAttribute('aria-sort')
+      await heads.nth(2).waitFor()
+      const given = await values()
+      const by = (i) => heads.nth(i).getByRole('button')
+      await by(2).click()
+      assert.deepEqual([await values(), await sort(2)], [['10', '2', '-1'], 'descending'])
+      await by(2).press('Enter')
+      assert.deepEqual([await values(), await sort(2)], [['-1', '2', '10'], 'ascending'])
+      await look(page, `explore-sorted-${size}`)
+      await by(2).press('Space')
+      assert.deepEqual([await values(), await sort(2)], [given, null])
+      await by(1).click() // two rows have no such label, and come last
+      assert.deepEqual([(await values())[0], await sort(1), await sort(2)], ['-1', 'ascending', null])
+      await by(0).click()
+      await by(0).click()
+      assert.deepEqual([await values(), await sort(0)], [['10', '2', '-1'], 'descending'])
+      await page.goto('/senders') // whose rows stack on a narrow screen
+      const senders = page.locator('.scroll[aria-label="All senders"]')
+      await senders.getByRole('button', { name: 'samples/s' }).click()
+      await senders.locator('th[aria-sort=descending]').getByText('samples/s').waitFor()
+      await look(page, `senders-sorted-${size}`)
+      await close()
+    })
+  }
 
   for (const width of [1400, 390]) {
     test(`a long name leaves room for its figures on Series, ${width} pixels wide`, async () => {
