@@ -210,6 +210,21 @@ func TestExampleOfATenantsFile(t *testing.T) {
 	}
 }
 
+// The example of http.operators_file knows the token of Ann, and no tenant's.
+func TestExampleOfAnOperatorsFile(t *testing.T) {
+	example := regexp.MustCompile("(?ms)^```yaml operators\n(.*?)^```$").FindStringSubmatch(read(t, "operations.md"))
+	if example == nil {
+		t.Fatal("operations.md has no example of an operators file")
+	}
+	operators, err := tenant.OperatorsByTokens("operations.md", []byte(example[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !operators.Has("token-of-ann") || operators.Has("token-of-team-a") {
+		t.Error("the file has another operator's token than Ann's")
+	}
+}
+
 // format/batch.md shows, byte by byte, a batch as the code writes it.
 func TestExampleOfABatch(t *testing.T) {
 	_, example, _ := strings.Cut(read(t, "format/batch.md"), "```batch\n")

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -35,7 +37,15 @@ func describe(ctx context.Context, source, out string) (release, error) {
 		return release{}, err
 	}
 	described, err := git("describe", "--tags", "--match", "v[0-9]*")
-	if err != nil { // no release has been tagged yet
+	if err != nil { // the clone has no tag: the source is on its way to the newest release of its changelog
+		changes, err := os.ReadFile(filepath.Join(source, "CHANGELOG.md"))
+		if err != nil {
+			return release{}, err
+		}
+		newest := newestRelease.FindSubmatch(changes)
+		if newest == nil {
+			return release{}, errors.New("CHANGELOG.md has no release: it needs a line such as ## 0.1.0 - 2026-11-28")
+		}
 		count, err := git("rev-list", "--count", "HEAD")
 		if err != nil {
 			return release{}, err
@@ -44,7 +54,7 @@ func describe(ctx context.Context, source, out string) (release, error) {
 		if err != nil {
 			return release{}, err
 		}
-		described = "v0.0.0-" + count + "-g" + short
+		described = fmt.Sprintf("v%s-dev-%s-g%s", newest[1], count, short)
 	}
 	if changes != "" {
 		described += "-dirty"
@@ -64,6 +74,8 @@ func describe(ctx context.Context, source, out string) (release, error) {
 	at := commit{semantic(described), revision, time.Unix(unix, 0).UTC()}
 	return release{commit: at, source: source, out: out}, nil
 }
+
+var newestRelease = regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+) - `)
 
 var afterTag = regexp.MustCompile(`^(.*)-(\d+)-(g[0-9a-f]+)$`)
 

@@ -198,6 +198,19 @@ func TestRPMHasTheFilesOfTheDeb(t *testing.T) {
 		if !maps.Equal(fromDeb, fromRPM) {
 			t.Errorf("%s: the deb has\n%v\nand the rpm has\n%v", arch, fromDeb, fromRPM)
 		}
+		for _, path := range []string{
+			"/usr/bin/freshet", "/usr/lib/systemd/system/freshet.service", "/usr/lib/systemd/system/freshet.socket",
+			"/usr/lib/sysusers.d/freshet.conf", "/usr/share/bash-completion/completions/freshet",
+			"/usr/share/zsh/vendor-completions/_freshet", "/usr/share/fish/vendor_completions.d/freshet.fish",
+			"/usr/share/man/man1/freshet.1.gz", "/usr/share/man/man1/freshet-serve.1.gz",
+			"/usr/share/man/man5/freshet-configuration.5.gz", "/usr/share/doc/freshet/copyright",
+			"/usr/share/doc/freshet/CHANGELOG.md", "/usr/share/doc/freshet/licenses-page.txt",
+			"/usr/share/doc/freshet/examples/alerts.yaml", "/usr/share/doc/freshet/examples/cluster-node.conf",
+		} {
+			if fromDeb[path] == "" {
+				t.Errorf("%s: the packages lack %s", arch, path)
+			}
+		}
 		if want := []string{"/etc/default/freshet", "/etc/freshet.yaml"}; !slices.Equal(configs, want) ||
 			scripts["conffiles"] != strings.Join(want, "\n") {
 			t.Errorf("%s: configuration files are %v in the rpm and %q in the deb, want %v", arch, configs,

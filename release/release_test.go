@@ -163,12 +163,29 @@ func TestVersions(t *testing.T) {
 		"v0.1.0-rc.1":             "0.1.0-rc.1",
 		"v0.1.0-3-g58c90316":      "0.1.0+3.g58c90316", // newer than v0.1.0
 		"v0.1.0-rc.1-3-g58c90316": "0.1.0-rc.1+3.g58c90316",
+		"v0.2.0-dev-3-gabc":       "0.2.0-dev+3.gabc", // of a clone without tags: older than v0.2.0
 		"v0.1.0-dirty":            "0.1.0+dirty",
 		"v0.1.0-3-gabc-dirty":     "0.1.0+3.gabc.dirty",
 	} {
 		if got := semantic(described); got != want {
 			t.Errorf("%s is %s, want %s", described, got, want)
 		}
+	}
+}
+
+// A clone without tags takes the version from the changelog, so that its packages are newer than those of the releases
+// before.
+func TestVersionWithoutTags(t *testing.T) {
+	source := standIn(t)
+	if _, err := describe(t.Context(), source, t.TempDir()); err == nil || !strings.Contains(err.Error(), "CHANGELOG.md") {
+		t.Errorf("a source without a changelog: %v", err)
+	}
+	changes := "# Changelog\n\n## Unreleased\n\n## 0.3.0 - 2026-12-24\n\n## 0.2.0 - 2026-11-29\n"
+	check(t, os.WriteFile(filepath.Join(source, "CHANGELOG.md"), []byte(changes), 0o644))
+	r, err := describe(t.Context(), source, t.TempDir())
+	check(t, err)
+	if !strings.HasPrefix(r.version, "0.3.0-dev+1.g") {
+		t.Errorf("the version is %s, want 0.3.0-dev and a commit", r.version)
 	}
 }
 

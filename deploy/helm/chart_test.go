@@ -177,6 +177,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"networkPolicy: {spokes: 10.0.0.0/8}":             "/networkPolicy/spokes",
 		"networkPolicy: {clients: []}":                    "/networkPolicy/clients",
 		"stores: {drainFor: 0s}":                          "/stores/drainFor",
+		"gateways: {shutdownDelay: 30s}":                  "/gateways/shutdownDelay",
 		"fullnameOverride: Freshet":                       "/fullnameOverride",
 		"stores: {resources: {limit: {memory: 1Gi}}}":     "limit",
 		"stores: {extraEnv: [{value: x}]}":                "/stores/extraEnv",
