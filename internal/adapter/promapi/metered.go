@@ -76,6 +76,14 @@ func (q meteredQuerier) SelectChunks(ctx context.Context, sorted, kept bool, hin
 	return set
 }
 
+// Hold is part of columns.Meter.
+func (q meteredQuerier) Hold(ctx context.Context, bytes int64) error {
+	if t := turnOf(ctx); t != nil {
+		return t.take(bytes)
+	}
+	return nil
+}
+
 func (q meteredQuerier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints,
 	matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	return meteredTexts(ctx)(q.Querier.LabelValues(ctx, name, hints, matchers...))
@@ -145,7 +153,7 @@ func (s *meteredSet) LiveAt(of labels.Labels) (at int64, ok bool) {
 	return 0, false
 }
 
-// meteredColumns counts memory for series that are kept only.
+// meteredColumns counts memory for series that are kept only. An aggregation keeps groups instead: see Hold.
 type meteredColumns struct {
 	columns.ChunkSet
 	ctx  context.Context

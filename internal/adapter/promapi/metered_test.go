@@ -3,10 +3,15 @@ package promapi
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/util/annotations"
 
 	"github.com/freshet-io/freshet/internal/core/columns"
@@ -40,6 +45,56 @@ func TestChunksAreMetered(t *testing.T) {
 		}
 	}
 }
+
+// Groups of an aggregation in columns count against the turn. A query with too many of them is refused as the engine's
+// queries with too many series are. `count by (pod)` of many pods took all memory of the process.
+func TestGroupsAreMetered(t *testing.T) {
+	errorOf := func(query string, series int) string {
+		s := newServer(fakeEnds(series), func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.MaxMemory = 1, 64<<20 })
+		w := s.ask(get(prefix+"/query_range", url.Values{"query": {query}, "start": {fmt.Sprint(base)},
+			"end": {fmt.Sprint(base + 3600)}, "step": {"1"}}))
+		e := decode(t, w)
+		if refused := w.Code == http.StatusUnprocessableEntity && s.failures(t, failedMemory) == 1; refused == (e.Error == "") {
+			t.Errorf("%s of %d series: status %d, %s", query, series, w.Code, e.Error)
+		}
+		s.nothingHeld(t)
+		return e.Error
+	}
+	want := strings.TrimPrefix(errorOf("stddev by (i) (x)", 20_000), "expanding series: ")
+	if !strings.Contains(want, "the series and labels that the query reads take more than its share of 12 MiB") {
+		t.Errorf("20,000 series in the engine: %q", want)
+	}
+	// A group of 3,601 steps takes 86 kB, and the results of its series are 5 kB, so half of the share is enough for 77.
+	for _, c := range []struct {
+		query  string
+		series int
+		want   string
+	}{
+		{"count by (i) (x)", 70, ""},
+		{"count by (i) (x)", 80, want},
+		{"count by (i) (x) + count by (i) (x)", 70, ""}, // the first groups are freed before the second begin
+		{"count(x)", 1000, ""},
+	} {
+		if got := errorOf(c.query, c.series); got != c.want {
+			t.Errorf("%s of %d series: %q, want %q", c.query, c.series, got, c.want)
+		}
+	}
+}
+
+// fakeEnds is fakeSeries with a second sample an hour after the first.
+func fakeEnds(n int) selects {
+	return func(context.Context) storage.SeriesSet { return &endsSet{slowSet{n: n}} }
+}
+
+type endsSet struct{ slowSet }
+
+func (s *endsSet) At() storage.Series {
+	return storage.NewListSeries(s.slowSet.At().Labels(), []chunks.Sample{sample{}, laterSample{}})
+}
+
+type laterSample struct{ sample }
+
+func (laterSample) T() int64 { return (base + 3600) * 1000 }
 
 // chunkSelector selects a number of series without samples.
 type chunkSelector struct {

@@ -26,16 +26,26 @@ type groups struct {
 	names   []string // sorted, as the engine's functions expect them
 	index   map[uint64]*group
 	all     []*group // in the order of their first series
+	bytes   int64    // their memory
 	builder *labels.Builder
 	buffer  []byte
 }
 
-// group has a cell for each step.
+// group has a cell for each step from its first result to its last, and possibly for some steps around them.
 type group struct {
 	labels     labels.Labels
+	first      int // the step of the first cell
 	cells      []cell
-	histograms []*histogramCell // nil until the group has a histogram
+	histograms []*histogramCell // one for each cell; nil until the group has a histogram
 }
+
+// Memory in bytes, which TestMemoryOfGroups measures.
+const (
+	groupBytes     = 160 // a group without labels and cells, with its places in the index and the list
+	cellBytes      = 24
+	pointerBytes   = 8
+	histogramBytes = 48 // a histogramCell without histograms
+)
 
 // cell is one group at one step.
 type cell struct {
@@ -73,9 +83,10 @@ func (g *groups) of(series labels.Labels) *group {
 	}
 	found := g.index[key]
 	if found == nil {
-		found = &group{labels: g.labels(series), cells: make([]cell, g.plan.steps)}
+		found = &group{labels: g.labels(series)}
 		g.index[key] = found
 		g.all = append(g.all, found)
+		g.bytes += groupBytes + int64(found.labels.ByteSize())
 	}
 	return found
 }
@@ -100,14 +111,15 @@ func (g *groups) add(series labels.Labels, r *row) {
 		return
 	}
 	to := g.of(series)
-	step, at := 0, g.plan.start
+	g.cover(to, r)
+	i, at := -to.first, g.plan.start
 	for _, p := range r.floats {
 		for ; at < p.T; at += g.plan.interval {
-			step++
+			i++
 		}
-		c := &to.cells[step]
+		c := &to.cells[i]
 		if to.histograms != nil {
-			if h := to.histograms[step]; h != nil && h.incompatible {
+			if h := to.histograms[i]; h != nil && h.incompatible {
 				continue
 			}
 		}
@@ -121,8 +133,50 @@ func (g *groups) add(series labels.Labels, r *row) {
 		}
 	}
 	for _, p := range r.histograms {
-		g.addHistogram(to, int((p.T-g.plan.start)/g.plan.interval), series, p.H)
+		g.addHistogram(to, g.step(p.T)-to.first, series, p.H)
 	}
+}
+
+// step returns the step at a time.
+func (g *groups) step(t int64) int { return int((t - g.plan.start) / g.plan.interval) }
+
+// cover makes cells for the steps of a row. The first row of a group gets no more than that: many short-lived series
+// may each have a group. If further rows reach beyond the cells, their number at least doubles, so that each is copied
+// a few times at most.
+func (g *groups) cover(to *group, r *row) {
+	first, last := g.plan.steps, 0
+	if n := len(r.floats); n > 0 {
+		first, last = g.step(r.floats[0].T), g.step(r.floats[n-1].T)
+	}
+	if n := len(r.histograms); n > 0 {
+		first, last = min(first, g.step(r.histograms[0].T)), max(last, g.step(r.histograms[n-1].T))
+	}
+	had := len(to.cells)
+	if had == 0 {
+		to.first = first
+	}
+	end := to.first + had
+	if to.first <= first && last < end {
+		return
+	}
+	if first < to.first {
+		first = max(0, min(first, to.first-had))
+	} else {
+		first = to.first
+	}
+	if last >= end {
+		end = min(g.plan.steps, max(last+1, end+had))
+	}
+	cells := make([]cell, end-first)
+	copy(cells[to.first-first:], to.cells)
+	g.bytes += cellBytes * int64(len(cells)-had)
+	if to.histograms != nil {
+		histograms := make([]*histogramCell, len(cells))
+		copy(histograms[to.first-first:], to.histograms)
+		to.histograms = histograms
+		g.bytes += pointerBytes * int64(len(cells)-had)
+	}
+	to.first, to.cells = first, cells
 }
 
 // add adds a float to a cell that is not empty.
@@ -165,8 +219,9 @@ func (c *cell) average(f float64) {
 	c.value, c.correction = kahansum.Inc(f/count, q*c.value, q*c.correction)
 }
 
-func (g *groups) addHistogram(to *group, step int, series labels.Labels, h *histogram.FloatHistogram) {
-	c := &to.cells[step]
+// addHistogram adds a histogram to the cell with index i.
+func (g *groups) addHistogram(to *group, i int, series labels.Labels, h *histogram.FloatHistogram) {
+	c := &to.cells[i]
 	switch g.agg.Op {
 	case parser.MIN:
 		g.plan.notes.Add(annotations.NewHistogramIgnoredInAggregationInfo("min", g.agg.Expr.PositionRange()))
@@ -179,17 +234,20 @@ func (g *groups) addHistogram(to *group, step int, series labels.Labels, h *hist
 		c.seen = true
 	default:
 		if to.histograms == nil {
-			to.histograms = make([]*histogramCell, g.plan.steps)
+			to.histograms = make([]*histogramCell, len(to.cells))
+			g.bytes += pointerBytes * int64(len(to.cells))
 		}
-		had := to.histograms[step]
+		had := to.histograms[i]
 		switch {
 		case !c.seen:
 			c.seen, c.count = true, 1
-			to.histograms[step] = &histogramCell{value: h.Copy(), reset: h.CounterResetHint == histogram.CounterReset,
+			to.histograms[i] = &histogramCell{value: h.Copy(), reset: h.CounterResetHint == histogram.CounterReset,
 				noReset: h.CounterResetHint == histogram.NotCounterReset}
+			g.bytes += histogramBytes + int64(h.Size())
 		case had == nil: // the group has floats, and so has no result
 			c.count++
-			to.histograms[step] = &histogramCell{}
+			to.histograms[i] = &histogramCell{}
+			g.bytes += histogramBytes
 		case had.incompatible:
 		default:
 			c.count++
@@ -208,6 +266,9 @@ func (g *groups) join(to *histogramCell, c *cell, series labels.Labels, h *histo
 		to.reset = true
 	case histogram.NotCounterReset:
 		to.noReset = true
+	}
+	if to.correction == nil {
+		g.bytes += int64(h.Size())
 	}
 	var reconciled bool
 	var err error
@@ -262,15 +323,15 @@ func (to *histogramCell) average(h *histogram.FloatHistogram, count float64) (re
 // results fills a row with the results of a group.
 func (g *groups) results(of *group, r *row) {
 	r.reset()
-	for step := range of.cells {
-		c := &of.cells[step]
+	for i := range of.cells {
+		c := &of.cells[i]
 		if !c.seen {
 			continue
 		}
-		ts := g.plan.start + int64(step)*g.plan.interval
+		ts := g.plan.start + int64(of.first+i)*g.plan.interval
 		var had *histogramCell
 		if of.histograms != nil {
-			had = of.histograms[step]
+			had = of.histograms[i]
 		}
 		if had == nil {
 			r.floats = append(r.floats, promql.FPoint{T: ts, F: g.result(c)})

@@ -20,6 +20,7 @@ type plan struct {
 	steps                          int
 	maxSamples                     int
 	samples                        *stats.QuerySamples
+	metered                        int64                     // bytes that a Meter has counted for groups
 	leaves                         map[*labels.Matcher]*leaf // by the first matcher of the selector in their place
 	originals                      []original
 

@@ -33,7 +33,9 @@ func newResults(ctx context.Context, l *leaf, q storage.Querier, sorted bool) st
 	if l.agg == nil {
 		return &single{results: r, live: r.from}
 	}
-	return &aggregated{results: r}
+	a := &aggregated{results: r}
+	a.meter, _ = q.(Meter)
+	return a
 }
 
 // results is what both kinds of a leaf's results have in common. They begin when the engine first
@@ -193,10 +195,21 @@ func (s singleSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 // aggregated has the results of an aggregation, which are ready when the engine asks for the first.
 type aggregated struct {
 	results
+	meter  Meter // nil if the memory is not bounded
+	base   int   // samples that the engine holds besides those of the series
 	groups *groups
 	next   int
 	row    row
 }
+
+// Meter is a storage.Querier that bounds the memory of a query.
+type Meter interface {
+	// Hold counts bytes that the query holds from now on. It returns an error if that is too much.
+	Hold(ctx context.Context, bytes int64) error
+}
+
+// sampleBytes is the memory of a sample in the engine.
+const sampleBytes = 16
 
 // Next is part of storage.SeriesSet.
 func (a *aggregated) Next() bool {
@@ -233,13 +246,17 @@ func (a *aggregated) aggregate() bool {
 func (a *aggregated) all() error {
 	a.groups = newGroups(a.plan, a.agg)
 	e := a.begun
+	a.base = e.base
 	if a.chunks != nil {
 		for a.chunks.Next() {
 			s := a.chunks.At()
-			if err := e.evaluateChunks(s); err != nil {
+			err := e.evaluateChunks(s)
+			if err == nil {
+				err = a.add(s.Labels)
+			}
+			if err != nil {
 				return err
 			}
-			a.groups.add(a.labels(s.Labels), &e.row)
 		}
 		if err := a.chunks.Err(); errors.Is(err, ErrNoChunks) {
 			return err
@@ -247,14 +264,30 @@ func (a *aggregated) all() error {
 	} else {
 		for a.from.Next() {
 			s := a.from.At()
-			if err := e.evaluate(s); err != nil {
+			err := e.evaluate(s)
+			if err == nil {
+				err = a.add(s.Labels())
+			}
+			if err != nil {
 				return err
 			}
-			a.groups.add(a.labels(s.Labels()), &e.row)
 		}
 	}
 	a.plan.samples.UpdatePeak(e.base)
 	return e.end()
+}
+
+// add adds the results of a series to its group, and counts memory that the groups need. The limit of samples bounds
+// the results of all series, which the engine would hold, so only what the groups need beyond that counts. A leaf's
+// groups are freed before the next leaf begins, so the memory is that of the largest.
+func (a *aggregated) add(of labels.Labels) error {
+	a.groups.add(a.labels(of), &a.begun.row)
+	more := a.groups.bytes - sampleBytes*int64(a.begun.base-a.base) - a.plan.metered
+	if a.meter == nil || more <= 0 {
+		return nil
+	}
+	a.plan.metered += more
+	return a.meter.Hold(a.ctx, more)
 }
 
 // At is part of storage.SeriesSet.
