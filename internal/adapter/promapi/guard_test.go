@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 )
@@ -209,6 +211,50 @@ func TestTimeAndConcurrency(t *testing.T) {
 			t.Errorf("%v timeouts were counted, want 2", got)
 		}
 	})
+}
+
+// A query in columns times out before the next series, with the answer of a query in the engine.
+func TestTimeoutInColumns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var read int
+		s := newServer(selects(func(context.Context) storage.SeriesSet {
+			return &slowSamples{slowSet{n: 100}, &read}
+		}), func(cfg *Config, _ *Options) { cfg.Timeout = time.Minute })
+		ask := func(query string) (answer string) {
+			read = 0
+			w := s.ask(instant(query))
+			return fmt.Sprintf("status %d after %d series: %s", w.Code, read, decode(t, w).Error)
+		}
+		want := ask("stddev(x)") // which the engine evaluates
+		if want != "status 503 after 9 series: query timed out in expression evaluation" {
+			t.Error(want)
+		}
+		for _, query := range []string{"sum(x)", "sum(count_over_time(x[1m]))", "count_over_time(x[1m])"} {
+			if got := ask(query); got != want {
+				t.Errorf("%s: %s, want %s", query, got, want)
+			}
+		}
+		s.nothingHeld(t)
+	})
+}
+
+// slowSamples are series whose samples take 7 seconds each to read.
+type slowSamples struct {
+	slowSet
+	read *int
+}
+
+func (s *slowSamples) At() storage.Series { return slowSeries{s.slowSet.At(), s.read} }
+
+type slowSeries struct {
+	storage.Series
+	read *int
+}
+
+func (s slowSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
+	*s.read++
+	<-time.After(7 * time.Second)
+	return s.Series.Iterator(it)
 }
 
 func TestPanics(t *testing.T) {
