@@ -12,6 +12,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/columns"
 	"github.com/freshet-io/freshet/internal/core/partial"
+	"github.com/freshet-io/freshet/internal/core/stepcache"
 )
 
 // metered is a storage whose readers may pass their turn on after each series. The memory of series and
@@ -57,9 +58,17 @@ func (q meteredQuerier) Select(ctx context.Context, sorted bool, hints *storage.
 	matchers ...*labels.Matcher) storage.SeriesSet {
 	set := q.Querier.Select(ctx, sorted, hints, matchers...)
 	if t := turnOf(ctx); t != nil {
-		return &meteredSet{SeriesSet: set, ctx: ctx, turn: t}
+		return &meteredSet{SeriesSet: set, ctx: ctx, turn: t, ranged: rangedOf(ctx, hints)}
 	}
 	return set
+}
+
+// rangedOf returns the reading of a query if a range function reads the series of a select, else nil.
+func rangedOf(ctx context.Context, hints *storage.SelectHints) *stepcache.Reading {
+	if hints == nil || hints.Range == 0 {
+		return nil
+	}
+	return stepcache.FromContext(ctx)
 }
 
 // SelectChunks is part of columns.ChunkSelector.
@@ -71,7 +80,7 @@ func (q meteredQuerier) SelectChunks(ctx context.Context, sorted, kept bool, hin
 	}
 	set := of.SelectChunks(ctx, sorted, kept, hints, matchers...)
 	if t := turnOf(ctx); t != nil && set != nil {
-		return &meteredColumns{ChunkSet: set, ctx: ctx, turn: t, kept: kept}
+		return &meteredColumns{ChunkSet: set, ctx: ctx, turn: t, kept: kept, ranged: rangedOf(ctx, hints)}
 	}
 	return set
 }
@@ -112,9 +121,10 @@ func meteredTexts(ctx context.Context) func([]string, annotations.Annotations,
 // meteredSet counts each series, because the engine keeps it until the end of the query.
 type meteredSet struct {
 	storage.SeriesSet
-	ctx  context.Context
-	turn *turn
-	err  error
+	ctx    context.Context
+	turn   *turn
+	ranged *stepcache.Reading
+	err    error
 }
 
 func (s *meteredSet) Next() bool {
@@ -122,7 +132,9 @@ func (s *meteredSet) Next() bool {
 		return false
 	}
 	s.turn.read.Add(1)
-	if s.err = s.turn.take(seriesBytes + int64(s.SeriesSet.At().Labels().ByteSize())); s.err == nil {
+	of := s.SeriesSet.At().Labels()
+	s.ranged.Ranged(of)
+	if s.err = s.turn.take(seriesBytes + int64(of.ByteSize())); s.err == nil {
 		s.err = s.turn.pass(s.ctx)
 	}
 	return s.err == nil
@@ -156,10 +168,11 @@ func (s *meteredSet) LiveAt(of labels.Labels) (at int64, ok bool) {
 // meteredColumns counts memory for series that are kept only. An aggregation keeps groups instead: see Hold.
 type meteredColumns struct {
 	columns.ChunkSet
-	ctx  context.Context
-	turn *turn
-	kept bool
-	err  error
+	ctx    context.Context
+	turn   *turn
+	ranged *stepcache.Reading
+	kept   bool
+	err    error
 }
 
 func (s *meteredColumns) Next() bool {
@@ -167,8 +180,10 @@ func (s *meteredColumns) Next() bool {
 		return false
 	}
 	s.turn.read.Add(1)
+	of := s.ChunkSet.At().Labels
+	s.ranged.Ranged(of)
 	if s.kept {
-		s.err = s.turn.take(seriesBytes + int64(s.ChunkSet.At().Labels.ByteSize()))
+		s.err = s.turn.take(seriesBytes + int64(of.ByteSize()))
 	}
 	if s.err == nil {
 		s.err = s.turn.pass(s.ctx)

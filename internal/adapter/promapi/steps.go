@@ -48,7 +48,7 @@ func newKeptSteps(most int64, reg prometheus.Registerer) *keptSteps {
 				"none; changed: late samples, a compaction or the end of the retention may have changed all of them; raced: " +
 				"the same during the evaluation, which began again; odd: the other steps have an error, a warning, histograms " +
 				"or too many samples, so all were evaluated; mixed: all were evaluated and none is kept, since the query reads " +
-				"tiles of several widths, or a series from several stores.",
+				"tiles of several widths, a series from several stores, or a range of series with the labels __type__ or __unit__.",
 		}, []string{"result"}),
 		steps: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query",
 			Name: "steps_total",

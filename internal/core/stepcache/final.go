@@ -73,7 +73,8 @@ func (f *finder) walk(e parser.Expr) {
 }
 
 // call looks at a function. A range function drops the name, and fails if two series then have the same labels, even at
-// different steps. So its selector must name the metric.
+// different steps. So its selector must name the metric. It also drops a type and a unit, which only the series show:
+// see Reading.
 func (f *finder) call(n *parser.Call) {
 	f.final = f.final && (ofRange[n.Func.Name] || ofStep[n.Func.Name])
 	for _, arg := range n.Args {

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/freshet-io/freshet/internal/core/changes"
@@ -169,6 +171,7 @@ type Reading struct {
 
 	widths atomic.Uint32
 	merged atomic.Bool
+	typed  atomic.Bool
 }
 
 // Read notes the width of tiles that a select has read, or would have read.
@@ -186,11 +189,19 @@ func (r *Reading) Merge() {
 	}
 }
 
-// Width returns the width that all selects have read. It is not ok if they have read several, or none, or if one has
-// merged stores: then no step may be kept.
+// Ranged notes the labels of a series that a range function reads. The function drops its type and unit like its name,
+// and fails if two series then have the same labels, even at different steps: see final.go.
+func (r *Reading) Ranged(of labels.Labels) {
+	if r != nil && (of.Has(model.MetricTypeLabel) || of.Has(model.MetricUnitLabel)) {
+		r.typed.Store(true)
+	}
+}
+
+// Width returns the width that all selects have read. It is not ok if they have read several, or none, if one has
+// merged stores, or if a range function has dropped types or units: then no step may be kept.
 func (r *Reading) Width() (w uint32, ok bool) {
 	w = r.widths.Load()
-	return w, w != 0 && w&(w-1) == 0 && !r.merged.Load()
+	return w, w != 0 && w&(w-1) == 0 && !r.merged.Load() && !r.typed.Load()
 }
 
 type readingKey struct{}

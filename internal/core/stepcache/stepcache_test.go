@@ -219,3 +219,26 @@ func TestOf(t *testing.T) {
 		t.Error("a query with one step is kept")
 	}
 }
+
+// No step may be kept if a query has read tiles of several widths, samples of several stores, or a range of series with
+// a type or a unit.
+func TestReading(t *testing.T) {
+	for what, c := range map[string]struct {
+		read func(*stepcache.Reading)
+		want bool
+	}{
+		"one width":      {func(r *stepcache.Reading) { r.Read(1); r.Read(1) }, true},
+		"a range":        {func(r *stepcache.Reading) { r.Read(1); r.Ranged(labels.FromStrings("__name__", "x")) }, true},
+		"nothing":        {func(*stepcache.Reading) {}, false},
+		"several widths": {func(r *stepcache.Reading) { r.Read(1); r.Read(2) }, false},
+		"several stores": {func(r *stepcache.Reading) { r.Read(1); r.Merge() }, false},
+		"a series' type": {func(r *stepcache.Reading) { r.Read(1); r.Ranged(labels.FromStrings("__type__", "gauge")) }, false},
+		"a series' unit": {func(r *stepcache.Reading) { r.Read(1); r.Ranged(labels.FromStrings("__unit__", "s")) }, false},
+	} {
+		var r stepcache.Reading
+		c.read(&r)
+		if _, ok := r.Width(); ok != c.want {
+			t.Errorf("%s: steps may be kept is %v, want %v", what, ok, c.want)
+		}
+	}
+}

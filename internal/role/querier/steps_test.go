@@ -490,3 +490,36 @@ func (k keepsTiles) Retention(store string) time.Duration {
 	}
 	return k.Store.Retention(store)
 }
+
+// A Prometheus with type-and-unit-labels sends the type as a label. When it changes, a range function has two series
+// with the same labels, which is an error even if they are at different steps: kept steps had hidden the older one. An
+// aggregation of the samples themselves drops no type, so its steps are kept.
+func TestStepsOfTypedSeries(t *testing.T) {
+	d := newDashboard(t, constant)
+	write := func(kind string, until int64) {
+		from := d.now - d.now%15_000 + 15_000
+		d.until(until)
+		for at := from; at <= d.now; at += 15_000 {
+			d.write(at, float64(at/1000), "__name__", "x", "__type__", kind)
+		}
+	}
+	write("counter", d.now+3_600_000)
+	p, sum := panel{"increase(x[1m])", 30, 15_000}, panel{"sum(x)", 30, 15_000}
+	failed := false
+	for minute := range 10 {
+		d.refresh(p, d.now)
+		d.refresh(sum, d.now)
+		failed = failed || strings.Contains(d.answer(d.kept, p, d.now), "the same labelset")
+		if minute == 0 {
+			d.until(d.now + 120_000)
+		}
+		write("gauge", d.now+60_000)
+	}
+	if !failed {
+		t.Error("no answer had series of both types")
+	}
+	mixed, used := d.count("freshet_query_kept_total", "mixed"), d.count("freshet_query_kept_total", "used")
+	if mixed == 0 || used != 9 {
+		t.Errorf("no steps of %v answers could be kept, and kept steps of %v were used, want 9 of the sum", mixed, used)
+	}
+}
