@@ -54,7 +54,8 @@ func TestGroupsAreMetered(t *testing.T) {
 		w := s.ask(get(prefix+"/query_range", url.Values{"query": {query}, "start": {fmt.Sprint(base)},
 			"end": {fmt.Sprint(base + 3600)}, "step": {"1"}}))
 		e := decode(t, w)
-		if refused := w.Code == http.StatusUnprocessableEntity && s.failures(t, failedMemory) == 1; refused == (e.Error == "") {
+		refused := w.Code == http.StatusUnprocessableEntity && s.failures(t, failedMemory) == 1
+		if refused == (e.Error == "") {
 			t.Errorf("%s of %d series: status %d, %s", query, series, w.Code, e.Error)
 		}
 		s.nothingHeld(t)

@@ -2,7 +2,9 @@ package querier
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,6 +63,9 @@ func TestColumnsOfOpenTiles(t *testing.T) {
 			if want.Err != nil || got.Err != nil || columns.Fingerprint(want.Value) != columns.Fingerprint(got.Value) {
 				t.Fatalf("%s at %v: %v, want %v", expr, end, got, want)
 			}
+			if a, b := besides(plain, want), besides(ours, got); a != b {
+				t.Fatalf("%s at %v has %s, want %s", expr, end, b, a)
+			}
 			if taken, reason := ours.Taken(); !taken {
 				t.Errorf("%s is left to the engine: %s", expr, reason)
 			}
@@ -68,4 +73,11 @@ func TestColumnsOfOpenTiles(t *testing.T) {
 			ours.Close()
 		}
 	}
+}
+
+// besides returns the notes and the statistics of an answer.
+func besides(q promql.Query, r *promql.Result) string {
+	s := q.Stats().Samples
+	return fmt.Sprintf("%q, %d samples, %d read, %d at once", slices.Sorted(maps.Keys(r.Warnings)), s.TotalSamples,
+		s.SamplesRead, s.PeakSamples)
 }
