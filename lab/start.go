@@ -224,7 +224,7 @@ func (r *restarted) measure(ctx context.Context, p *runningDatabase, after strin
 // millions returns a number of series as text.
 func millions(series int) string { return fmt.Sprintf("%g million series", float64(series)/1e6) }
 
-// complete is an error unless queries find all series, and all samples that were acknowledged.
+// complete is an error unless queries find all series, and all samples that were acknowledged, each once.
 func (r *restarted) complete(ctx context.Context, p *runningDatabase) error {
 	var series, samples uint64
 	at := r.load.Time(r.rounds - 1)
@@ -241,9 +241,17 @@ func (r *restarted) complete(ctx context.Context, p *runningDatabase) error {
 			*sum += n
 		}
 	}
+	return r.check(series, samples)
+}
+
+// check compares what was found with what was sent. A sample that was not acknowledged may be found or not.
+func (r *restarted) check(series, samples uint64) error {
 	if series != uint64(r.load.Series) || samples < r.acknowledged {
 		return fmt.Errorf("%s: found %d of %d series, and %d of %d acknowledged samples", r.name, series, r.load.Series,
 			samples, r.acknowledged)
+	}
+	if sent := uint64(r.rounds * r.load.Series); samples > sent {
+		return fmt.Errorf("%s: found %d samples, and %d were sent", r.name, samples, sent)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/freshet-io/freshet/internal/core/remoteload"
 	"github.com/freshet-io/freshet/lab/report"
 )
 
@@ -47,6 +48,19 @@ func TestAStartThatLosesSamples(t *testing.T) {
 	}
 	if len(l.results.Start.Figures) > 0 {
 		t.Errorf("the start was measured: %v", l.results.Start.Figures)
+	}
+}
+
+// All acknowledged samples must be found, and no more than were sent: a doubled one would hide a lost one.
+func TestSamplesOfAStart(t *testing.T) {
+	r := &restarted{rounds: 3, acknowledged: 250, load: remoteload.Config{Series: 100}}
+	for _, c := range []struct {
+		series, samples uint64
+		want            bool
+	}{{100, 250, true}, {100, 300, true}, {100, 249, false}, {100, 301, false}, {99, 250, false}, {101, 250, false}} {
+		if err := r.check(c.series, c.samples); (err == nil) != c.want {
+			t.Errorf("%d series and %d samples: %v", c.series, c.samples, err)
+		}
 	}
 }
 
