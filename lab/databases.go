@@ -48,7 +48,7 @@ func writeWorkloads() []writeWorkload {
 	return []writeWorkload{
 		{WriteLoad: report.WriteLoad{ID: "v1-100k", Name: "Remote write 1.0, 100,000 series, 2,000 samples a request",
 			Series: 100_000, Batch: 2000, Rounds: 30,
-			Goals: report.WriteGoals{Seconds: .85, Ratio: .30, New: 5, NewAim: 4, Resident: 1900}},
+			Goals: report.WriteGoals{Seconds: .85, Ratio: .30, New: 5, NewAim: 4, Resident: 1050, ResidentAim: 900}},
 			version: 1, takes: 8 * time.Second},
 		{WriteLoad: report.WriteLoad{ID: "v2-100k", Name: "Remote write 2.0, 100,000 series, 2,000 samples a request",
 			Series: 100_000, Batch: 2000, Rounds: 30,

@@ -79,13 +79,8 @@ func (f Figure) must() string {
 	return text
 }
 
-// aim returns the lower bound as text; an empty text if there is none.
-func (f Figure) aim() string {
-	if f.Aim == 0 {
-		return ""
-	}
-	return bound(f.Aim)
-}
+// aim returns the lower bound as text, with its verdict unless it is kept; an empty text if there is none.
+func (f Figure) aim() string { return judged(f.Runs, f.Aim) }
 
 // table has a row for each figure.
 func (p *Figures) table() string {
@@ -111,7 +106,7 @@ func (p *Figures) goals() (rows [][]string) {
 		}
 		most := "at most " + f.most()
 		if f.Aim > 0 {
-			most += ", better " + f.aim()
+			most += ", better " + bound(f.Aim)
 		}
 		rows = append(rows, verdictRow(f.What, f.Unit, withSpread(f.Runs, f.number), most, f.verdict()))
 	}

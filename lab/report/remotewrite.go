@@ -71,12 +71,13 @@ func (l WriteLoad) about() string {
 
 // WriteGoals are Freshet's goals under a load; 0 means no goal.
 type WriteGoals struct {
-	Seconds  float64 `json:"cpu_seconds_a_million_samples"` // the largest cost
-	Aim      float64 `json:"cpu_seconds_a_million_samples_better,omitempty"`
-	Ratio    float64 `json:"ratio"` // the largest ratio to the first peer in the same run
-	New      float64 `json:"cpu_microseconds_a_new_series,omitempty"`
-	NewAim   float64 `json:"cpu_microseconds_a_new_series_better,omitempty"`
-	Resident float64 `json:"resident_bytes_a_series,omitempty"`
+	Seconds     float64 `json:"cpu_seconds_a_million_samples"` // the largest cost
+	Aim         float64 `json:"cpu_seconds_a_million_samples_better,omitempty"`
+	Ratio       float64 `json:"ratio"` // the largest ratio to the first peer in the same run
+	New         float64 `json:"cpu_microseconds_a_new_series,omitempty"`
+	NewAim      float64 `json:"cpu_microseconds_a_new_series_better,omitempty"`
+	Resident    float64 `json:"resident_bytes_a_series,omitempty"`
+	ResidentAim float64 `json:"resident_bytes_a_series_better,omitempty"`
 }
 
 // atMostOrBetter returns a goal and a better value, if there is one, as text.
@@ -217,7 +218,8 @@ func (r *Results) writeGoals() (rows [][]string) {
 		}
 		bounded("CPU microseconds a new series", ours.New, significant, l.Goals.New,
 			atMostOrBetter(l.Goals.New, l.Goals.NewAim, significant))
-		row("resident bytes a series", ours.Resident, thousands, l.Goals.Resident)
+		bounded("resident bytes a series", ours.Resident, thousands, l.Goals.Resident,
+			atMostOrBetter(l.Goals.Resident, l.Goals.ResidentAim, thousands))
 		if peer != nil {
 			rows = append(rows, verdictRow(l.Name, "acknowledged after ms, p99", withSpread(ours.P99, significant),
 				"below "+peer.Name+"'s "+withSpread(peer.P99, significant), verdictOfRuns(allRatios(ours.P99, peer.P99), under(1))))
