@@ -3,6 +3,7 @@
 package blocks
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,7 +39,11 @@ type Block struct {
 	// other blocks.
 	Resolution time.Duration
 
-	// Replaced says that the block is marked for deletion, or that a usable block beside it was made of it.
+	// Shard is set in a block that Mimir split off: it has the series of shard I of N, and the other blocks that were
+	// made of the same ones have the rest. It is zero for other blocks.
+	Shard Shard
+
+	// Replaced says that the block is marked for deletion, or that usable blocks beside it have all of its samples.
 	Replaced bool
 
 	// Err says why the metadata cannot be used.
@@ -90,32 +95,6 @@ func Find(dir string) ([]Block, error) {
 	return all, nil
 }
 
-// markReplaced marks the blocks that others were made of. A block that is left out itself replaces none.
-func markReplaced(all []Block) {
-	at := map[ulid.ULID]int{}
-	for i, b := range all {
-		at[b.ID] = i
-	}
-	replaced := make([]bool, len(all))
-	var replace func(Block)
-	replace = func(b Block) {
-		for _, p := range b.Meta.Compaction.Parents {
-			if i, there := at[p.ULID]; there && !replaced[i] {
-				replaced[i] = true
-				replace(all[i])
-			}
-		}
-	}
-	for _, b := range all {
-		if !b.Replaced && b.Resolution == 0 && b.Err == nil {
-			replace(b)
-		}
-	}
-	for i := range all {
-		all[i].Replaced = all[i].Replaced || replaced[i]
-	}
-}
-
 func hasBlocks(dir string) bool {
 	entries, err := os.ReadDir(dir)
 	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
@@ -143,11 +122,15 @@ func read(dir string, id ulid.ULID) Block {
 	}
 	external := map[string]string{}
 	for name, value := range more.Thanos.Labels {
-		if !strings.HasPrefix(name, "__") { // such as Mimir's __compactor_shard_id__, which is no label of a series
+		if !strings.HasPrefix(name, "__") { // such as shardLabel, which is no label of a series
 			external[name] = value
 		}
 	}
 	b.External = labels.FromMap(external)
+	if text := more.Thanos.Labels[shardLabel]; text != "" {
+		b.Shard, err = parseShard(text)
+		b.Err = cmp.Or(b.Err, err)
+	}
 	b.Resolution = time.Duration(more.Thanos.Downsample.Resolution) * time.Millisecond
 	_, err = os.Stat(filepath.Join(dir, deletionMark))
 	b.Replaced = err == nil

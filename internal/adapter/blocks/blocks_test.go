@@ -320,17 +320,67 @@ func TestABlockThatIsLeftOutReplacesNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var replaced []string
-		for _, b := range found {
-			if b.Replaced {
-				replaced = append(replaced, b.ID.String())
-			}
-		}
-		slices.Sort(replaced)
-		if got := strings.Join(replaced, " "); got != c.replaced {
+		if got := replacedOf(found); got != c.replaced {
 			t.Errorf("%s: replaced are %q, want %q", c.name, got, c.replaced)
 		}
 	}
+}
+
+// Mimir splits a block by series. Each of the new blocks names the old one as its parent and has a part of its series.
+// If one of them was lost or cannot be used, the rest of the series is in the old block only.
+func TestAShardAloneReplacesNone(t *testing.T) {
+	const whole, one, two, merged, another = "01JDRSYX5Z8V3M1E0Q6W2T4N7A", "01JDRSYX5Z8V3M1E0Q6W2T4N7B",
+		"01JDRSYX5Z8V3M1E0Q6W2T4N7C", "01JDRSYX5Z8V3M1E0Q6W2T4N7D", "01JDRSYX5Z8V3M1E0Q6W2T4N7E"
+	of := func(shard, parents string) string {
+		return `,"thanos":{"labels":{"__compactor_shard_id__":"` + shard + `"}},"compaction":{"parents":[{"ulid":"` +
+			strings.ReplaceAll(parents, " ", `"},{"ulid":"`) + `"}]}`
+	}
+	first, second := of("1_of_2", whole), of("2_of_2", whole)
+	for _, c := range []struct {
+		name     string
+		blocks   map[string]string
+		replaced string
+	}{
+		{"both shards", map[string]string{one: first, two: second}, whole},
+		{"a shard is missing", map[string]string{one: first}, ""},
+		{"the same shard twice", map[string]string{one: first, two: first}, ""},
+		{"a shard is damaged", map[string]string{one: first, two: second + `,"version":2`}, ""},
+		{"a shard of another split", map[string]string{one: first, two: of("2_of_2", another)}, ""},
+		{"a shard of another number", map[string]string{one: first, two: of("2_of_3", whole)}, ""},
+		{"no shard is named", map[string]string{one: of("9_of_2", whole), two: second}, ""},
+		{"a shard was compacted once more", map[string]string{one: first, two: second, merged: of("2_of_2", two)},
+			whole + " " + two},
+		{"a damaged shard was compacted before", map[string]string{one: first, two: second + `,"version":2`,
+			merged: of("2_of_2", two)}, whole + " " + two},
+		{"both were compacted, and one of the results is missing", map[string]string{one: first, two: second,
+			merged: of("1_of_2", one)}, whole + " " + one},
+		{"both were compacted, and are gone", map[string]string{merged: of("1_of_2", one), another: of("2_of_2", two)}, ""},
+	} {
+		bucket := t.TempDir()
+		write(t, bucket, whole, "")
+		for id, more := range c.blocks {
+			write(t, bucket, id, more)
+		}
+		found, err := Find(bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := replacedOf(found); got != c.replaced {
+			t.Errorf("%s: replaced are %q, want %q", c.name, got, c.replaced)
+		}
+	}
+}
+
+// replacedOf returns the names of replaced blocks.
+func replacedOf(found []Block) string {
+	var replaced []string
+	for _, b := range found {
+		if b.Replaced {
+			replaced = append(replaced, b.ID.String())
+		}
+	}
+	slices.Sort(replaced)
+	return strings.Join(replaced, " ")
 }
 
 // A directory of blocks may be made of links to them.
