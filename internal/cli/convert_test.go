@@ -74,7 +74,7 @@ func TestConvert(t *testing.T) {
 // shopDashboard has a query that needs the server, one that changes, and one that cannot be converted.
 const shopDashboard = `{"title": "Shop", "panels": [{"title": "P", "type": "graph", "targets": [
   {"refId": "A", "expr": "rate(lat_count[5m])"},
-  {"refId": "B", "expr": "lat{quantile=\"0.9\"}"},
+  {"refId": "B", "expr": "lat{quantile=\"0.9\"}", "legendFormat": "p90"},
   {"refId": "C", "expr": "rate(lat{quantile=\"0.9\"}[5m])"}]}]}
 `
 
@@ -88,12 +88,14 @@ func TestConvertDashboard(t *testing.T) {
 	want := strings.NewReplacer("rate(lat_count[5m])", "histogram_count(rate(lat[5m]))",
 		`"lat{quantile=\"0.9\"}"`, `"histogram_quantile(0.9, rate(lat[10m]))"`).Replace(shopDashboard)
 	if code != command.Failure || out != want || !strings.Contains(errs, "2 of 3 queries changed") ||
-		!strings.Contains(errs, "P, query C: rate of lat, which is not a counter") {
+		!strings.Contains(errs, "P, query C: takes rate of lat, which is not a counter\n    "+
+			"rate(lat{quantile=\"0.9\"}[5m])\n    To do: ask for deriv") {
 		t.Errorf("exit %d\n%s\n%s", code, out, errs)
 	}
 	for _, c := range []struct{ flag, says string }{
 		{"--from=graphite", "--from = graphite: is not one of statsd_exporter, statsd, datadog"},
 		{"--summary-age=long", "--summary-age: "},
+		{"--summary-quantiles=0.5,90", "--summary-quantiles: 90 is no number from 0 to 1"},
 	} {
 		if out, errs, code := shell(t, "convert", "dashboard", file, c.flag); code != command.Usage || out != "" ||
 			!strings.Contains(errs, c.says) {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/common/model"
@@ -28,8 +29,11 @@ func newConvertDashboardCommand() *cobra.Command {
 histograms in place of quantiles, sums and counts, and ranges that tiles of 1 min can
 answer. It knows the names of statsd_exporter, of StatsD (stats_timers_x_upper_90) and of
 the Datadog Agent (x_95percentile). Nothing but changed queries changes in the file.
-Queries that it cannot convert stay, and standard error has them with the reason.
-- is standard input.
+Queries that it cannot convert stay, and standard error has them with the reason and what
+to do. - is standard input.
+
+A summary that is asked for without a quantile becomes one query for all of its quantiles.
+No dashboard says which these are: --summary-quantiles does.
 
 With --server it asks Freshet what each name is, which no dashboard says: whether x_count
 is a counter or belongs to a timer. With --check it also asks the Prometheus of the old
@@ -51,11 +55,16 @@ be read; then nothing is written.`,
 		"`labels` to remove from queries, since series do not have them here, such as job,instance of the scrape")
 	flags.StringVar(&c.options.SummaryAge, "summary-age", "10m",
 		"`time` that statsd_exporter's summaries look back: max_age of summary_options")
+	flags.StringSliceVar(&c.quantiles, "summary-quantiles", dashboard.DefaultQuantiles,
+		"`quantiles` that statsd_exporter's summaries have, for queries that name none")
 	flags.StringVar(&c.check, "check", "", "`URL` of the old Prometheus, to compare the answers")
 	flags.Float64Var(&c.tolerance, "tolerance", 0.1, "largest `part` by which compared values may differ")
 	flags.BoolVar(&c.json, "json", false, "print the dashboard, the queries and the notes as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c.server = *server
+		if flags.Changed("summary-quantiles") {
+			c.options.SummaryQuantiles = c.quantiles
+		}
 		return c.run(cmd, args[0])
 	}
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(sources(), cobra.ShellCompDirectiveNoFileComp))
@@ -73,6 +82,7 @@ func sources() (all []string) {
 type conversion struct {
 	from, check string
 	tolerance   float64
+	quantiles   []string
 	json        bool
 	options     dashboard.Options
 	server      apiclient.Server
@@ -84,6 +94,11 @@ func (c *conversion) run(cmd *cobra.Command, file string) error {
 	}
 	if _, err := model.ParseDuration(c.options.SummaryAge); err != nil {
 		return conf.Mistake(fmt.Errorf("--summary-age: %w", err))
+	}
+	for _, q := range c.quantiles {
+		if f, err := strconv.ParseFloat(q, 64); err != nil || !(f >= 0 && f <= 1) {
+			return conf.Mistake(fmt.Errorf("--summary-quantiles: %s is no number from 0 to 1", q))
+		}
 	}
 	name, text, err := readFile(cmd, file)
 	if err != nil {
@@ -132,11 +147,15 @@ func (c *conversion) print(cmd *cobra.Command, file string, d *dashboard.Convers
 		if n.Expr != "" {
 			fmt.Fprintf(notes, "    %s\n", terminal.Printable(n.Expr))
 		}
+		fmt.Fprintf(notes, "    To do: %s\n", terminal.Printable(n.Do))
 	}
 	for _, one := range answers.Differences {
 		one.print(notes)
 	}
 	fmt.Fprintf(notes, "%s: %d of %d queries changed\n", file, d.Changed(), len(d.Queries))
+	if c.options.Kind == nil {
+		fmt.Fprintf(notes, "%s: without --server, names are timers only if the dashboard shows that they are\n", file)
+	}
 	if c.check != "" {
 		fmt.Fprintf(notes, "%s: %d queries had an answer at %s and were compared\n", file, answers.Compared, c.old())
 	}

@@ -42,11 +42,15 @@ const (
 
 // Options say how to convert.
 type Options struct {
-	From       Source
-	DropLabels []string               // labels that series do not have here
-	SummaryAge string                 // a duration of PromQL: how far back a summary's quantiles look
-	Kind       func(name string) Kind // what the server has under a name; nil if there is no server to ask
+	From             Source
+	DropLabels       []string               // labels that series do not have here
+	SummaryAge       string                 // a duration of PromQL: how far back a summary's quantiles look
+	SummaryQuantiles []string               // the quantiles of each summary; nil if nobody said which
+	Kind             func(name string) Kind // what the server has under a name; nil if there is no server to ask
 }
+
+// DefaultQuantiles are the quantiles of statsd_exporter's summaries without summary_options.
+var DefaultQuantiles = []string{"0.5", "0.9", "0.99"}
 
 // Conversion is a converted dashboard.
 type Conversion struct {
@@ -74,11 +78,17 @@ func (c *Conversion) Changed() (n int) {
 	return n
 }
 
-// Note is a query, or a part of one, that could not be converted.
+// Note is a query that could not be converted, or not without an assumption.
 type Note struct {
 	Place
 	Expr string `json:"expr"`
-	Why  string `json:"why"`
+	Reason
+}
+
+// Reason says why a query needs a person, and what the person does.
+type Reason struct {
+	Why string `json:"why"`
+	Do  string `json:"do"`
 }
 
 // Convert converts the text of a dashboard.
@@ -91,8 +101,8 @@ func Convert(text []byte, o Options) (Conversion, error) {
 		return Conversion{}, fmt.Errorf("is not a dashboard: it is no object")
 	}
 	queries, notes := find(whole)
-	c := &converter{Options: o, summaries: map[string]bool{}, classic: map[string]bool{}, known: map[string]Kind{},
-		mapper: newMapper()}
+	c := &converter{Options: o, summaries: map[string]bool{}, classic: map[string]bool{}, parts: map[string]bool{},
+		known: map[string]Kind{}, several: several(whole), mapper: newMapper()}
 	c.learn(queries)
 	out := Conversion{Notes: notes, values: values(whole)}
 	at := 0
@@ -111,12 +121,12 @@ func Convert(text []byte, o Options) (Conversion, error) {
 }
 
 // add adds what was done with a query. A variable has its query in two places, which count as one.
-func (c *Conversion) add(q *query, is string, reasons []string) {
+func (c *Conversion) add(q *query, is string, reasons []Reason) {
 	if one := (Query{q.Place, q.at.text, is, q.ofVariable}); !slices.Contains(c.Queries, one) {
 		c.Queries = append(c.Queries, one)
 	}
-	for _, why := range reasons {
-		if note := (Note{q.Place, q.at.text, why}); !slices.Contains(c.Notes, note) {
+	for _, r := range reasons {
+		if note := (Note{q.Place, q.at.text, r}); !slices.Contains(c.Notes, note) {
 			c.Notes = append(c.Notes, note)
 		}
 	}
@@ -127,7 +137,9 @@ type converter struct {
 	Options
 	summaries map[string]bool // names that, as the dashboard shows, summaries have
 	classic   map[string]bool // names whose buckets the dashboard uses
+	parts     map[string]bool // names with _sum and _count that the dashboard uses
 	known     map[string]Kind
+	several   map[string]bool // variables that may have several values at once
 	mapper    *mapping.Mapper
 }
 
@@ -142,7 +154,7 @@ func newMapper() *mapping.Mapper {
 // kind returns what the server has under a name, or what the dashboard itself shows, and asks once for each name.
 // Nobody can ask for a name with a variable, which differs from its masked form.
 func (c *converter) kind(name, plain string) Kind {
-	kind, known := c.known[plain]
+	kind, known := c.known[name]
 	if known || c.Kind == nil || name != plain {
 		return kind
 	}
@@ -182,12 +194,39 @@ func (c *converter) learn(queries []query) {
 		if err != nil {
 			continue
 		}
-		parser.Inspect(m.expr, func(node parser.Node, _ []parser.Node) error {
-			if v, ok := node.(*parser.VectorSelector); ok {
-				c.learnName(m.selectorAt(v.PosRange), aggregates)
+		grouped, plain := false, map[string]bool{} // by the label quantile; names without a matcher on it
+		parser.Inspect(m.expr, func(node parser.Node, path []parser.Node) error {
+			switch node := node.(type) {
+			case *parser.AggregateExpr:
+				grouped = grouped || !node.Without && slices.Contains(node.Grouping, quantileLabel)
+			case *parser.VectorSelector:
+				s := m.selectorAt(node.PosRange)
+				c.learnName(s, aggregates)
+				if _, seen := plain[s.name]; !seen || plain[s.name] {
+					plain[s.name] = len(s.find(quantileLabel)) == 0 && !inHistogramFunction(path)
+				}
 			}
 			return nil
 		})
+		if len(plain) == 1 && (grouped || slices.Contains(queries[i].shown(), quantileLabel)) {
+			c.learnSummaries(plain)
+		}
+	}
+}
+
+// learnSummaries learns from a query of one name that shows the label quantile.
+func (c *converter) learnSummaries(names map[string]bool) {
+	for name, plain := range names {
+		if c.From == StatsDExporter && plain && name != "" && !observed.MatchString(name) {
+			c.learnSummary(name)
+		}
+	}
+}
+
+func (c *converter) learnSummary(name string) {
+	c.summaries[name] = true
+	if c.Kind == nil {
+		c.known[name] = Native
 	}
 }
 
@@ -195,22 +234,20 @@ func (c *converter) learn(queries []query) {
 func (c *converter) learnName(s selector, aggregates map[string]string) {
 	switch c.From {
 	case StatsDExporter:
-		if len(s.find("quantile")) > 0 {
-			c.summaries[s.plain] = true
-			if c.Kind == nil {
-				c.known[s.plain] = Native
-			}
+		if len(s.find(quantileLabel)) > 0 {
+			c.learnSummary(s.name)
 		}
-		if m, is := observer(s); is && m.aspect == buckets {
-			c.classic[m.plain] = true
+		if m, is := observer(s); is {
+			c.classic[m.name] = c.classic[m.name] || m.aspect == buckets
+			c.parts[s.name] = true
 		}
 	case Datadog:
 		if m, is := datadog(s); is {
-			other, seen := aggregates[m.plain]
+			other, seen := aggregates[m.name]
 			if seen && other != s.plain || strings.HasSuffix(s.plain, "percentile") {
-				c.summaries[m.plain] = true
+				c.summaries[m.name] = true
 			}
-			aggregates[m.plain] = s.plain
+			aggregates[m.name] = s.plain
 		}
 	}
 }

@@ -37,6 +37,9 @@ func one(t *testing.T, o dashboard.Options, expr, legend string) (is string, why
 		t.Fatalf("%v\n%s", err, c.Text)
 	}
 	for _, n := range c.Notes {
+		if n.Do == "" || n.Expr != expr || n.Panel != "P" || n.RefID != "A" {
+			t.Errorf("%s: the note %+v does not say where or what to do", expr, n)
+		}
 		why = append(why, n.Why)
 	}
 	return d.Panels[0].Targets[0].Expr, why
@@ -61,19 +64,36 @@ func TestExpressions(t *testing.T) {
 		{"over a range", "statsd_exporter", `max_over_time(lat{quantile="0.9"}[30m])`,
 			`max_over_time(histogram_quantile(0.9, rate(lat[10m]))[30m:10s])`},
 		{"over a long range", "statsd_exporter", `avg_over_time(lat{quantile="0.9"}[1d] offset 1w)`,
-			`avg_over_time(histogram_quantile(0.9, rate(lat[10m] offset 1w))[1d:])`},
+			`avg_over_time(histogram_quantile(0.9, rate(lat[10m]))[1d:] offset 1w)`},
+		{"over a range at one time: @ within a subquery would make all its steps equal", "statsd_exporter",
+			`max_over_time(lat{quantile="0.9"}[30m] @ end())`,
+			`max_over_time(histogram_quantile(0.9, rate(lat[10m]))[30m:10s] @ end())`},
+		{"at one time", "statsd_exporter", `lat{quantile="0.9"} @ start() offset 5m`,
+			`histogram_quantile(0.9, rate(lat[10m] @ start() offset 5m))`},
+		{"in a subquery", "statsd_exporter", `max_over_time((lat{quantile="0.9"} offset 1h)[1d:5m] @ end())`,
+			`max_over_time((histogram_quantile(0.9, rate(lat[10m] offset 1h)))[1d:5m] @ end())`},
+		{"a count in a subquery", "statsd_exporter", `rate(lat_count[1h:1m]) and on (a) lat{quantile="0.9"}`,
+			`rate(histogram_count(lat)[1h:1m]) and on (a) histogram_quantile(0.9, rate(lat[10m]))`},
+		{"whether a summary is absent", "statsd_exporter",
+			`absent(lat{quantile="0.9",a="b"}) or absent_over_time(lat_count[5m])`,
+			`absent(lat{a="b"}) or absent_over_time(lat[5m])`},
 		{"several quantiles keep their label", "statsd_exporter", `lat{quantile=~"0.5|0.9"}`,
 			`(label_replace(histogram_quantile(0.5, rate(lat[10m])), "quantile", "0.5", "", "") or ` +
 				`label_replace(histogram_quantile(0.9, rate(lat[10m])), "quantile", "0.9", "", ""))`},
 		{"a quantile that is grouped by keeps its label", "statsd_exporter", `max by (quantile) (lat{quantile="0.5"})`,
 			`max by (quantile) (label_replace(histogram_quantile(0.5, rate(lat[10m])), "quantile", "0.5", "", ""))`},
+		{"the pattern of a quantile with points", "statsd_exporter", `lat{quantile=~"^(0\\.5|0\\.9)$"}`,
+			`(label_replace(histogram_quantile(0.5, rate(lat[10m])), "quantile", "0.5", "", "") or ` +
+				`label_replace(histogram_quantile(0.9, rate(lat[10m])), "quantile", "0.9", "", ""))`},
+		{"the pattern of a variable with one value", "statsd_exporter", `max(lat{quantile=~"$q"})`,
+			`max(histogram_quantile($q, rate(lat[10m])))`},
 		{"the mean of a summary", "statsd_exporter",
-			`rate(lat_sum[5m]) / rate(lat_count[5m]) + 0 * lat{quantile="0.5"}`,
-			`histogram_sum(rate(lat[5m])) / histogram_count(rate(lat[5m])) + 0 * histogram_quantile(0.5, rate(lat[10m]))`},
-		{"the count of a summary at one time", "statsd_exporter", `lat_count + lat{quantile="0.5"}`,
-			`histogram_count(lat) + histogram_quantile(0.5, rate(lat[10m]))`},
-		{"a count over a range", "statsd_exporter", `resets(lat_count{a="b"}[1h]) + lat{quantile="0.5"}`,
-			`resets(histogram_count(lat{a="b"})[1h:]) + histogram_quantile(0.5, rate(lat[10m]))`},
+			`rate(lat_sum[5m]) / rate(lat_count[5m]) and on (a) lat{quantile="0.5"}`,
+			`histogram_sum(rate(lat[5m])) / histogram_count(rate(lat[5m])) and on (a) histogram_quantile(0.5, rate(lat[10m]))`},
+		{"the count of a summary at one time", "statsd_exporter", `lat_count and ignoring (quantile) lat{quantile="0.5"}`,
+			`histogram_count(lat) and ignoring (quantile) histogram_quantile(0.5, rate(lat[10m]))`},
+		{"a count over a range", "statsd_exporter", `resets(lat_count{a="b"}[1h]) and on (a) lat{quantile="0.5"}`,
+			`resets(histogram_count(lat{a="b"})[1h:]) and on (a) histogram_quantile(0.5, rate(lat[10m]))`},
 		{"classic buckets stay", "statsd_exporter",
 			`histogram_quantile(0.9, sum by (le) (rate(lat_bucket[5m]))) / rate(lat_count[5m])`, ``},
 		{"a short rate", "statsd_exporter", `sum(rate(hits{a="$b"}[1m])) by (code)`,
@@ -96,10 +116,10 @@ func TestExpressions(t *testing.T) {
 			`sum(hits) + sum(hits)`},
 		{"comments and lines stay", "statsd_exporter", "# all [1m] of $x\nsum(\n  rate(hits[1m]) # \"\n)",
 			"# all [1m] of $x\nsum(\n  rate(hits[$__rate_interval]) # \"\n)"},
-		{"a name with a variable", "statsd_exporter", `${app}_lat{quantile="0.9"} / $metric{a="b"}`,
-			`histogram_quantile(0.9, rate(${app}_lat[10m])) / $metric{a="b"}`},
-		{"a quoted name with a variable", "statsd_exporter", `{"${app}.lat", quantile="0.9"} / {__name__="${app}_hits"}`,
-			`histogram_quantile(0.9, rate({"${app}.lat"}[10m])) / {__name__="${app}_hits"}`},
+		{"a name with a variable", "statsd_exporter", `${app}_lat{quantile="0.9"} / on (a) $metric{a="b"}`,
+			`histogram_quantile(0.9, rate(${app}_lat[10m])) / on (a) $metric{a="b"}`},
+		{"a quoted name with a variable", "statsd_exporter", `{"${app}.lat", quantile="0.9"} / on (a) {__name__="${app}_hits"}`,
+			`histogram_quantile(0.9, rate({"${app}.lat"}[10m])) / on (a) {__name__="${app}_hits"}`},
 		{"a quoted label with a variable", "statsd_exporter", `rate(hits{"$label"="a"}[1m])`,
 			`rate(hits{"$label"="a"}[$__rate_interval])`},
 		{"topk of a variable", "statsd_exporter", `topk($n, rate([[metric]]_total{a=~"[[b]]"}[1m]))`,
@@ -146,11 +166,132 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-// The label quantile stays where the legend shows it.
-func TestLegend(t *testing.T) {
-	const want = `label_replace(histogram_quantile(0.9, rate(lat[10m])), "quantile", "0.9", "", "")`
-	if is, _ := one(t, dashboard.Options{From: "statsd_exporter"}, `lat{quantile="0.9"}`, "{{ quantile }}"); is != want {
-		t.Errorf("got %s, want %s", is, want)
+// A quantile keeps its label where an operation or a reader needs it. TestAnswers has all operations.
+func TestQuantileLabel(t *testing.T) {
+	const with = `label_replace(histogram_quantile(0.9, rate(lat[10m])), "quantile", "0.9", "", "")`
+	const without = `histogram_quantile(0.9, rate(lat[10m]))`
+	for _, c := range []struct{ expr, legend, becomes string }{
+		{`X`, "{{ quantile }}", with},
+		{`X`, "p90 of {{host}}", without},
+		{`max(X)`, "{{quantile}}", without},
+		{`max by (quantile) (X)`, "p90", with},
+		{`max without (host) (X)`, "p90", without},
+		{`X or lat{quantile="0.5"}`, "p90", with},
+		{`X or hits`, "p90", with},
+		{`X > on (host) hits`, "{{host}}", without},
+		{`X > ignoring (quantile) group_left () hits`, "{{quantile}}", with},
+		{`topk(3, X)`, "{{host}}", without},
+		{`label_replace(X, "p", "p$1", "quantile", "0.(.*)")`, "{{p}}", with},
+	} {
+		expr := strings.ReplaceAll(c.expr, "X", `lat{quantile="0.9"}`)
+		is, why := one(t, dashboard.Options{From: "statsd_exporter"}, expr, c.legend)
+		if got := strings.Contains(is, with); got != (c.becomes == with) || !strings.Contains(is, c.becomes) || why != nil {
+			t.Errorf("%s with the legend %q: got %s, want %s in it; notes %q", expr, c.legend, is, c.becomes, why)
+		}
+	}
+}
+
+// Grafana's own legend shows all labels. They tell the queries of one panel apart, and are columns of a table.
+func TestQuantileLabelOfPanels(t *testing.T) {
+	const lone = `{"refId":"A","expr":"lat{quantile=\"0.9\"}"`
+	for targets, keeps := range map[string]bool{
+		lone + `}`:                  false,
+		lone + `,"format":"table"}`: true,
+		lone + `},{"refId":"B","expr":"lat{quantile=\"0.5\"}"}`:                         true,
+		lone + `,"legendFormat":"__auto"},{"refId":"B","expr":"lat{quantile=\"0.5\"}"}`: true,
+		lone + `,"legendFormat":"p90"},{"refId":"B","expr":"lat{quantile=\"0.5\"}"}`:    false,
+	} {
+		c, err := dashboard.Convert([]byte(`{"panels":[{"title":"P","type":"graph","targets":[`+targets+`]},
+			{"title":"Other","type":"graph","targets":[{"refId":"A","expr":"hits"}]}]}`),
+			dashboard.Options{From: "statsd_exporter", SummaryAge: "10m"})
+		if err != nil || strings.Contains(c.Queries[0].Is, "label_replace") != keeps {
+			t.Errorf("%s: became %s, want the label quantile: %v; error %v", targets, c.Queries[0].Is, keeps, err)
+		}
+	}
+}
+
+// A summary without a matcher on quantile, or with a pattern, has the quantiles that the user names, or those that
+// statsd_exporter has by default. The latter is in the notes.
+func TestAllQuantiles(t *testing.T) {
+	const assumed = "became lat with the quantiles 0.5, 0.9, 0.99"
+	for _, c := range []struct {
+		why, expr, legend string
+		quantiles         []string // of the query that it becomes
+		given             []string // --summary-quantiles
+		note              string
+	}{
+		{"a grouping shows that it is a summary", `max by (quantile) (lat)`, "", dashboard.DefaultQuantiles, nil, assumed},
+		{"a legend does", `lat`, "p{{quantile}}", dashboard.DefaultQuantiles, nil, assumed},
+		{"another selector does", `lat and on (a) lat{quantile="0.9"}`, "", append(dashboard.DefaultQuantiles, "0.9"), nil,
+			assumed},
+		{"the user knows better", `max by (quantile) (lat)`, "", []string{"0.75", "1"}, []string{"0.75", "1"}, ""},
+		{"a pattern", `lat{quantile=~"0.9.*"}`, "p", []string{"0.9", "0.99"}, nil, "became lat with the quantiles 0.9, 0.99"},
+		{"all but one", `lat{quantile!="0.5"}`, "p", []string{"0.9", "0.99"}, nil, "became lat with the quantiles 0.9, 0.99"},
+		{"two matchers", `lat{quantile!="0.5",quantile!~".*99"}`, "p", []string{"0.9"}, []string{"0.5", "0.9", "0.99"}, ""},
+		{"none matches", `lat{quantile=~"1.*"}`, "p", nil, nil, "selects none of the quantiles of lat"},
+		{"a variable in a pattern", `lat{quantile=~"0.$q"}`, "p", nil, nil, "whose value only Grafana knows"},
+		{"names of two metrics tell nothing", `lat / on (a) hits`, "{{quantile}}", nil, nil, ""},
+		{"a count has no quantiles", `sum by (quantile) (lat_count)`, "", nil, nil, "lat_count may be a counter"},
+		{"a histogram already", `histogram_quantile(0.9, sum by (quantile) (rate(lat[5m])))`, "", nil, nil, ""},
+	} {
+		is, why := one(t, dashboard.Options{From: "statsd_exporter", SummaryQuantiles: c.given}, c.expr, c.legend)
+		if got := strings.Count(is, "histogram_quantile("); c.quantiles == nil && is != c.expr ||
+			c.quantiles != nil && got != len(c.quantiles) {
+			t.Errorf("%s: %s became %s, want %d quantiles", c.why, c.expr, is, len(c.quantiles))
+		}
+		for _, q := range c.quantiles {
+			if !strings.Contains(is, "histogram_quantile("+q+", rate(lat[10m]))") {
+				t.Errorf("%s: %s became %s, without the quantile %s", c.why, c.expr, is, q)
+			}
+		}
+		if all := strings.Join(why, "; "); !strings.Contains(all, c.note) || (c.note == "") != (all == "") {
+			t.Errorf("%s: %s has the notes %q, want %q", c.why, c.expr, all, c.note)
+		}
+	}
+}
+
+// A name with _sum and _count is a timer, if no server says otherwise. A server cannot be asked for a name with a
+// variable.
+func TestSumAndCount(t *testing.T) {
+	absent := func(string) dashboard.Kind { return dashboard.Absent }
+	for _, c := range []struct {
+		expr, becomes, note string
+		kind                func(string) dashboard.Kind
+	}{
+		{`lat_sum / lat_count`, `histogram_sum(lat) / histogram_count(lat)`, "takes lat for a timer", nil},
+		{`lat_sum / lat_count`, `lat_sum / lat_count`, "the server has neither", absent},
+		{`${x}_sum / ${x}_count`, `histogram_sum(${x}) / histogram_count(${x})`, "takes ${x} for a timer", nil},
+		{`lat_sum / lat_count + lat_bucket{le="1"}`, `lat_sum / lat_count + lat_bucket{le="1"}`, "", nil},
+		{`other_sum / lat_count`, `other_sum / lat_count`, "may be a counter", nil},
+	} {
+		is, why := one(t, dashboard.Options{From: "statsd_exporter", Kind: c.kind}, c.expr, "mean")
+		all := strings.Join(why, "; ")
+		if is != c.becomes || !strings.Contains(all, c.note) || (c.note == "") != (all == "") {
+			t.Errorf("%s became %s, want %s; notes %q, want %q", c.expr, is, c.becomes, all, c.note)
+		}
+	}
+}
+
+// histogram_quantile takes one number. A variable that may have several values stays.
+func TestVariableOfSeveralQuantiles(t *testing.T) {
+	for variable, stays := range map[string]bool{`"multi":true`: true, `"includeAll":true`: true, `"multi":false`: false} {
+		c, err := dashboard.Convert([]byte(`{"panels":[{"title":"P","targets":[{"refId":"A",
+			"expr":"max(lat{quantile=~\"$q\"})"}]}],"templating":{"list":[{"name":"q","type":"custom",`+variable+`}]}}`),
+			dashboard.Options{From: "statsd_exporter", SummaryAge: "10m"})
+		if err != nil || len(c.Notes) > 0 != stays || c.Changed() > 0 == stays {
+			t.Errorf("%s: became %v, notes %v; error %v", variable, c.Queries, c.Notes, err)
+		}
+	}
+}
+
+// A computed value has no name, which Grafana would show as nothing.
+func TestLegendOfTheName(t *testing.T) {
+	for expr, legend := range map[string]string{`lat{quantile="0.9"}`: "{{__name__}} {{host}}",
+		`max by (__name__) (lat{quantile="0.9"})`: "p90"} {
+		if _, why := one(t, dashboard.Options{From: "statsd_exporter"}, expr, legend); len(why) != 1 ||
+			!strings.Contains(why[0], "the name of the metric") {
+			t.Errorf("%s with the legend %q: got the notes %q", expr, legend, why)
+		}
 	}
 }
 
@@ -158,7 +299,7 @@ func TestLegend(t *testing.T) {
 func TestLegendOfARemovedLabel(t *testing.T) {
 	for want, drop := range map[string][]string{
 		"the legend shows the label instance, which series do not have here": {"job", "instance"},
-		"--drop-label instance removes it":                                   nil,
+		"uses the label instance of the scrape":                              nil,
 	} {
 		_, why := one(t, dashboard.Options{From: "statsd_exporter", DropLabels: drop}, `hits`, "{{code}} at {{ instance }}")
 		if len(why) != 1 || !strings.Contains(why[0], want) {
@@ -184,14 +325,19 @@ func TestNotes(t *testing.T) {
 		from       dashboard.Source
 		expr, want string
 	}{
-		{"statsd_exporter", `rate(lat_count[5m])`, "lat_count may be a counter, or belong to a timer: --server asks which"},
-		{"statsd_exporter", `lat{quantile!="0.5"}`, "selects quantiles by what they are not"},
-		{"statsd_exporter", `lat{quantile=~"0.*"}`, `selects the quantiles "0.*"`},
-		{"statsd_exporter", `lat - lat{quantile="0.5"}`, "without a label quantile"},
+		{"statsd_exporter", `rate(lat_count[5m])`, "lat_count may be a counter, or belong to a timer"},
 		{"statsd_exporter", `rate(lat{quantile="0.5"}[5m])`, "rate of lat, which is not a counter"},
+		{"statsd_exporter", `sum_over_time(queue[1h])`, "sum_over_time adds up samples"},
+		{"statsd_exporter", `changes(lat{quantile="0.5"}[1h])`, "changes compares each sample with the next"},
+		{"statsd_exporter", `timestamp(lat{quantile="0.5"})`, "timestamp gives the time of a sample"},
+		{"statsd_exporter", `mad_over_time(queue[1h])`, "uses mad_over_time, which is experimental"},
+		{"statsd_exporter", `limitk(2, queue)`, "uses limitk, which is experimental"},
+		{"statsd_exporter", `rate(hits[5m * 2])`, "is not PromQL"},
+		{"statsd_exporter", `hits / fill(0) queue`, "is not PromQL"},
 		{"statsd_exporter", `{__name__=~"lat.*"}`, "by a pattern"},
-		{"statsd_exporter", `hits{job="statsd"}`, "--drop-label job removes it"},
-		{"statsd_exporter", `sum by (instance) (hits)`, "--drop-label instance removes it"},
+		{"statsd_exporter", `up == 0`, "up is a metric of the scrape"},
+		{"statsd_exporter", `hits{job="statsd"}`, "uses the label job of the scrape"},
+		{"statsd_exporter", `sum by (instance) (hits)`, "uses the label instance of the scrape"},
 		{"statsd_exporter", `rate(statsd_exporter_lines_total[5m])`, "statsd_exporter itself"},
 		{"statsd_exporter", `max_over_time(queue[10s])`, "has no answer from tiles of 1 min"},
 		{"statsd_exporter", `$function(hits[5m])`, "is not PromQL"},
@@ -225,17 +371,26 @@ func TestServerKnows(t *testing.T) {
 			`histogram_quantile(0.9, sum(rate(lat[5m])))`, ""},
 		{"statsd_exporter", `histogram_quantile(0.9, rate(lat_bucket[1m]))`,
 			`histogram_quantile(0.9, rate(lat[$__rate_interval]))`, ""},
-		{"statsd_exporter", `sum by (le) (rate(lat_bucket[5m]))`, "", "buckets of a native histogram"},
-		{"statsd_exporter", `lat_bucket{le="0.5"}`, "", "histogram_fraction"},
-		{"statsd_exporter", `gone{quantile="0.5"}`, "", "the server has no gone"},
-		{"statsd_exporter", `rate(gone[5m])`, "", "the server has no gone"},
+		{"statsd_exporter", `histogram_quantile(0.9, avg without (a) (rate(lat_bucket[5m])))`,
+			`histogram_quantile(0.9, avg without (a) (rate(lat[5m])))`, ""},
+		{"statsd_exporter", `histogram_quantile(0.9, sum by (le) (lat_bucket))`, `histogram_quantile(0.9, sum(lat))`, ""},
+		{"statsd_exporter", `sum by (le) (rate(lat_bucket[5m]))`, "", "uses the buckets of lat_bucket for other things"},
+		{"statsd_exporter", `histogram_quantile(0.9, rate(lat_bucket{le!="+Inf"}[5m]))`, "", "selects some of the buckets"},
+		{"statsd_exporter", `lat_bucket{le="0.5"}`, "", "selects some of the buckets"},
+		{"statsd_exporter", `max(lat)`, `max((` +
+			`label_replace(histogram_quantile(0.5, rate(lat[10m])), "quantile", "0.5", "", "") ` +
+			`or label_replace(histogram_quantile(0.9, rate(lat[10m])), "quantile", "0.9", "", "") ` +
+			`or label_replace(histogram_quantile(0.99, rate(lat[10m])), "quantile", "0.99", "", "")))`, "became lat with"},
+		{"statsd_exporter", `histogram_avg(rate(lat[5m]))`, "", ""},
+		{"statsd_exporter", `gone{quantile="0.5"}`, "", "has no sample of the last hour"},
+		{"statsd_exporter", `rate(gone[5m])`, "", "has no sample of the last hour"},
 		{"statsd_exporter", `rate(gone_count[5m])`, "", "neither gone_count nor a timer gone"},
 		{"statsd_exporter", `{"api.lat", quantile="0.5", a="b"}`,
 			`histogram_quantile(0.5, rate({"api.lat", a="b"}[10m]))`, ""},
 		{"datadog", `lat_max`, `histogram_quantile(1, rate(lat[$__rate_interval]))`, ""},
 		{"datadog", `x_max`, "", ""},
 		{"datadog", `rate(hits_total[5m])`, `rate(hits[5m])`, ""},
-		{"statsd", `stats_gauges_gone`, "", "the server has no gone"},
+		{"statsd", `stats_gauges_gone`, "", "asks for gone"},
 	} {
 		o := dashboard.Options{From: c.from, Kind: func(name string) dashboard.Kind {
 			if kinds[name] == dashboard.Unknown {
@@ -286,7 +441,7 @@ func TestFiles(t *testing.T) {
 		}
 		var notes strings.Builder
 		for _, n := range c.Notes {
-			fmt.Fprintf(&notes, "%s: %s: %s\n", n.Place, n.Expr, n.Why)
+			fmt.Fprintf(&notes, "%s: %s\n    %s\n    To do: %s\n", n.Place, n.Why, n.Expr, n.Do)
 		}
 		base := strings.TrimSuffix(name, ".json")
 		compare(t, base+".freshet.json", c.Text)
@@ -317,8 +472,10 @@ func TestFilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := c.Filled(`rate(x{a="$one",b=~"${several:regex}",c=~"[[all]]",d=~"$own",e=~"$new"}[$__rate_interval])`)
-	if want := `rate(x{a="a",b=~"(a|b)",c=~".*",d=~"x.*",e=~".*"}[40s])`; got != want {
+	got := c.Filled(`label_replace(rate(x{a="$one",b=~"${several:regex}",c=~"[[all]]",d=~"$own",e=~"$new"}` +
+		`[$__rate_interval]), "f", "$1${2}", "a", "(.)(.*)")`)
+	if want := `label_replace(rate(x{a="a",b=~"(a|b)",c=~".*",d=~"x.*",e=~".*"}[40s]), "f", "$1${2}", "a", "(.)(.*)")`; got !=
+		want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -25,7 +26,32 @@ type query struct {
 	Place
 	at         *value
 	legend     string
+	table      bool // its answer is shown as a table, which has a column for each label
+	beside     bool // its panel has other queries, too
 	ofVariable bool // its syntax is Grafana's own: label_values(...)
+}
+
+// shownLabel finds the labels in a legend.
+var shownLabel = regexp.MustCompile(`{{\s*(\w+)\s*}}`)
+
+// shown returns the labels that the legend names.
+func (q *query) shown() (labels []string) {
+	for _, found := range shownLabel.FindAllStringSubmatch(q.legend, -1) {
+		labels = append(labels, found[1])
+	}
+	return labels
+}
+
+// shows reports whether a reader tells series apart by a label. Grafana's own legend has all labels; those that all
+// series of a panel have alike tell nothing, so they may go unless there are other queries.
+func (q *query) shows(label string) bool {
+	if q.table || q.ofVariable {
+		return true
+	}
+	if q.legend == "" || q.legend == "__auto" {
+		return q.beside
+	}
+	return slices.Contains(q.shown(), label)
 }
 
 // context is what the objects around a value say about it.
@@ -49,6 +75,12 @@ func find(dashboard *value) ([]query, []Note) {
 	f.learn(dashboard)
 	f.walk(dashboard, context{})
 	slices.SortFunc(f.queries, func(a, b query) int { return cmp.Compare(a.at.start, b.at.start) })
+	for i := range f.queries {
+		q := &f.queries[i]
+		q.beside = slices.ContainsFunc(f.queries, func(other query) bool {
+			return other.Panel == q.Panel && other.RefID != q.RefID
+		})
+	}
 	return f.queries, f.notes
 }
 
@@ -131,20 +163,24 @@ func isPrometheus(source string) bool {
 func (f *finder) take(v *value, in context) {
 	take := func(key string) {
 		if at := v.get(key); at != nil && strings.TrimSpace(at.text) != "" {
-			f.queries = append(f.queries, query{in.place, at, v.textOf("legendFormat"), in.ofVariable && key != "expr"})
+			f.queries = append(f.queries, query{Place: in.place, at: at,
+				legend: v.textOf("legendFormat") + v.textOf("titleFormat"), // the latter of annotations
+				table:  v.textOf("format") == "table", ofVariable: in.ofVariable && key != "expr"})
 		}
 	}
 	switch {
 	case !isPrometheus(in.source):
 		if v.textOf("refId") != "" && slices.Contains(others, in.source) {
-			f.notes = append(f.notes, Note{in.place, v.textOf("target"),
-				"is a query of " + in.source + ": write it in PromQL"})
+			f.notes = append(f.notes, Note{in.place, cmp.Or(v.textOf("target"), v.textOf("query")),
+				Reason{"is a query of " + in.source, "write it in PromQL"}})
 		}
 	case v.get("libraryPanel") != nil && v.get("targets") == nil && !f.models[v.get("libraryPanel").textOf("uid")]:
-		f.notes = append(f.notes, Note{in.place, "", fmt.Sprintf("is the library panel %q, whose queries are not in the "+
-			"file: export the dashboard for sharing externally", v.get("libraryPanel").textOf("name"))})
+		f.notes = append(f.notes, Note{in.place, "", Reason{
+			fmt.Sprintf("is the library panel %q, whose queries are not in the file", v.get("libraryPanel").textOf("name")),
+			"export the dashboard for sharing externally, and convert that"}})
 	case v.textOf("target") != "" && v.textOf("refId") != "" && v.get("expr") == nil:
-		f.notes = append(f.notes, Note{in.place, v.textOf("target"), "is a query of Graphite: write it in PromQL"})
+		f.notes = append(f.notes, Note{in.place, v.textOf("target"),
+			Reason{"is a query of Graphite, or of another data source that is not Prometheus", "write it in PromQL"}})
 	case in.ofVariable:
 		for _, key := range []string{"query", "definition", "expr", "__legacyStringValue"} {
 			take(key)

@@ -14,6 +14,7 @@ type value struct {
 	start, end int // in the text
 	kind       kind
 	text       string   // of a string
+	truth      bool     // of true
 	members    []member // of an object or a list
 }
 
@@ -86,6 +87,8 @@ func (r *reader) value() (*value, error) {
 	switch token := token.(type) {
 	case string:
 		v.kind, v.text = str, token
+	case bool:
+		v.truth = token
 	case json.Delim:
 		v.kind = list
 		if token == '{' {

@@ -4,8 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/promql/parser/posrange"
 )
@@ -31,24 +31,108 @@ func (r *rewriter) labels(s selector) selector {
 // scraped adds a note if only a scrape sets a label, and the user did not ask for its removal.
 func (r *rewriter) scraped(label string) {
 	if r.From == StatsDExporter && slices.Contains(scraped, label) && !slices.Contains(r.DropLabels, label) {
-		r.note("uses the label %s of the scrape: Freshet has none, unless dogstatsd.labels sets it; "+
-			"--drop-label %s removes it", label, label)
+		r.note("uses the label "+label+" of the scrape: Freshet has none, unless dogstatsd.labels sets it",
+			"--drop-label "+label+" removes it")
 	}
 }
 
-// shown finds the labels in a legend.
-var shown = regexp.MustCompile(`{{\s*(\w+)\s*}}`)
+// usesName finds the label __name__ in a grouping, a join, or the arguments of a function.
+var usesName = regexp.MustCompile(`\b__name__["']?\s*[,)]`)
 
 // legend notes the labels that a legend shows, and that series do not have here: Grafana would show nothing in their
 // place.
 func (r *rewriter) legend() {
-	for _, found := range shown.FindAllStringSubmatch(r.in.legend, -1) {
-		if label := found[1]; slices.Contains(r.DropLabels, label) {
-			r.note("the legend shows the label %s, which series do not have here", label)
-		} else {
+	for _, label := range r.in.shown() {
+		switch {
+		case slices.Contains(r.DropLabels, label):
+			r.note("the legend shows the label "+label+", which series do not have here", "change the legend")
+		case label == model.MetricNameLabel && r.computed:
+			r.note("the legend shows the name of the metric, which a computed value does not have",
+				"write the name in the legend")
+		default:
 			r.scraped(label)
 		}
 	}
+	if r.computed && usesName.MatchString(r.source) {
+		r.note("uses the name of the metric as a label, which a computed value does not have",
+			"add a label by label_replace")
+	}
+}
+
+// uses reports whether a query needs a label of a part of it: for a grouping, for a join, for a function, or for a
+// reader. `path` leads to the part.
+func (r *rewriter) uses(label string, part parser.Node, path []parser.Node) bool {
+	for _, node := range slices.Backward(path) {
+		switch usageOf(label, node, part) {
+		case used:
+			return true
+		case gone:
+			return false
+		}
+		part = node
+	}
+	return r.in.shows(label)
+}
+
+// usage says what an operation does with a label of its operand.
+type usage int
+
+const (
+	stays usage = iota // the result has it
+	used               // the result depends on it
+	gone               // the result neither has it nor depends on it
+)
+
+func usageOf(label string, node, operand parser.Node) usage {
+	switch node := node.(type) {
+	case *parser.AggregateExpr:
+		return usageOfGrouping(label, node, operand)
+	case *parser.BinaryExpr:
+		return usageOfMatching(label, node, operand)
+	case *parser.Call:
+		switch name := node.Func.Name; {
+		case strings.HasPrefix(name, "label_") || strings.HasPrefix(name, "sort_by_label"):
+			for _, arg := range node.Args {
+				if text, ok := arg.(*parser.StringLiteral); ok && text.Val == label {
+					return used
+				}
+			}
+		case name == "absent" || name == "absent_over_time" || name == "scalar":
+			return gone
+		}
+	}
+	return stays
+}
+
+func usageOfGrouping(label string, node *parser.AggregateExpr, operand parser.Node) usage {
+	named := slices.Contains(node.Grouping, label)
+	choice := slices.Contains([]parser.ItemType{parser.TOPK, parser.BOTTOMK, parser.LIMITK, parser.LIMIT_RATIO}, node.Op)
+	switch {
+	case operand == node.Param:
+		return gone
+	case named && !node.Without:
+		return used
+	case choice || !named && node.Without:
+		return stays
+	}
+	return gone
+}
+
+func usageOfMatching(label string, node *parser.BinaryExpr, operand parser.Node) usage {
+	m := node.VectorMatching
+	if m == nil {
+		return stays // a number is on the other side
+	}
+	if slices.Contains(m.MatchingLabels, label) == m.On || slices.Contains(m.Include, label) {
+		return used
+	}
+	left := operand == node.LHS
+	switch {
+	case node.Op == parser.LOR, m.Card == parser.CardManyToOne && left, m.Card == parser.CardOneToMany && !left,
+		(node.Op == parser.LAND || node.Op == parser.LUNLESS) && left:
+		return stays
+	}
+	return gone
 }
 
 // groups marks the labels to take out of the grouping or the join of a node.
@@ -119,40 +203,4 @@ func gaps(node parser.Node) []posrange.PositionRange {
 		return []posrange.PositionRange{{Start: node.LHS.PositionRange().End, End: node.RHS.PositionRange().Start}}
 	}
 	return nil
-}
-
-const (
-	rateInterval = "$__rate_interval"
-
-	// shortestRange is the range in which tiles of one minute always have two samples.
-	shortestRange = 2 * time.Minute
-
-	// longRange is the range from which on a subquery has its default step.
-	longRange = time.Hour
-)
-
-// longEnough returns a range in which tiles of one minute, which answer for older data, have as many samples as
-// the function needs.
-func (r *rewriter) longEnough(function, over string, matrix *parser.MatrixSelector, s *selector) string {
-	isInterval := slices.Contains([]string{"$__interval", "${__interval}", "[[__interval]]"}, over)
-	if !isInterval && (strings.ContainsAny(over, "$[") || matrix.Range >= shortestRange) {
-		return over
-	}
-	if series, ok := matrix.VectorSelector.(*parser.VectorSelector); ok && (series.Anchored || series.Smoothed) {
-		return over
-	}
-	switch function {
-	case "increase", "delta", "changes", "resets":
-		s.tail = " anchored" + s.tail
-	case "rate", "irate", "deriv", "idelta":
-		if r.in.ofVariable {
-			return "5m"
-		}
-		return rateInterval
-	default:
-		if !isInterval && matrix.Range < time.Minute {
-			r.note("%s over %s has no answer from tiles of 1 min, which remain after 2 days", function, over)
-		}
-	}
-	return over
 }

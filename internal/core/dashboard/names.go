@@ -1,10 +1,16 @@
 package dashboard
 
 import (
-	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/prometheus/prometheus/util/strutil"
 )
+
+// quantileLabel is the label of a summary's series, and leLabel the label of classic buckets.
+const quantileLabel, leLabel = "quantile", "le"
 
 // aspect is what a series of the old system shows of a metric.
 type aspect int
@@ -26,11 +32,12 @@ const (
 
 // meaning is what a series of the old system is here.
 type meaning struct {
-	aspect   aspect
-	name     string // the metric's name here, with variables
-	plain    string // the same with the variables masked
-	quantile string // a number or a variable
-	reason   string // why there is nothing here
+	aspect    aspect
+	name      string   // the metric's name here, with variables
+	plain     string   // the same with the variables masked
+	quantiles []string // numbers or variables; several only of statsd_exporter's summaries
+	assumed   bool     // whether the quantiles are those that statsd_exporter has by default
+	not       Reason   // why there is nothing here
 }
 
 // setName gives the metric another name. A name that changes has no variable.
@@ -50,7 +57,7 @@ func (m *meaning) now(s selector, window string) string {
 	rate := "rate(" + s.over(window) + ")"
 	switch m.aspect {
 	case quantileOf:
-		return "histogram_quantile(" + m.quantile + ", " + rate + ")"
+		return "histogram_quantile(" + m.quantiles[0] + ", " + rate + ")"
 	case mean:
 		return "histogram_avg(" + rate + ")"
 	case deviation:
@@ -134,8 +141,9 @@ func statsd(s selector) (m meaning, ok bool) {
 		}
 	}
 	if strings.HasPrefix(s.plain, "stats_") || strings.HasPrefix(s.plain, "statsd_") {
-		return meaning{reason: s.name + " is StatsD's own, or has a prefix of the time before StatsD 0.6 (legacyNamespace)"},
-			true
+		return meaning{not: Reason{
+			s.name + " is StatsD's own, or has a prefix of the time before StatsD 0.6 (legacyNamespace)",
+			"ask for the name that clients send"}}, true
 	}
 	return m, false
 }
@@ -145,11 +153,11 @@ func statsdTimerOf(suffix, percent string) meaning {
 	case "mean":
 		return meaning{aspect: mean}
 	case "median":
-		return meaning{aspect: quantileOf, quantile: "0.5"}
+		return meaning{aspect: quantileOf, quantiles: []string{"0.5"}}
 	case "upper":
-		return meaning{aspect: quantileOf, quantile: "1"}
+		return meaning{aspect: quantileOf, quantiles: []string{"1"}}
 	case "lower":
-		return meaning{aspect: quantileOf, quantile: "0"}
+		return meaning{aspect: quantileOf, quantiles: []string{"0"}}
 	case "std":
 		return meaning{aspect: deviation}
 	case "count":
@@ -159,9 +167,9 @@ func statsdTimerOf(suffix, percent string) meaning {
 	case "sum":
 		return meaning{aspect: sumOfAFlush}
 	case "upper_" + percent:
-		return meaning{aspect: quantileOf, quantile: fraction(percent)}
+		return meaning{aspect: quantileOf, quantiles: []string{fraction(percent)}}
 	}
-	return meaning{reason: fmt.Sprintf("a histogram has no %s: ask for the mean, a quantile or the count", suffix)}
+	return meaning{not: Reason{"a histogram has no " + suffix, "ask for the mean, a quantile or the count"}}
 }
 
 // fraction writes a percentage as a quantile: 95 as 0.95, and 99_9 as 0.999.
@@ -183,17 +191,17 @@ func datadog(s selector) (m meaning, ok bool) {
 	case "avg":
 		m.aspect = mean
 	case "median":
-		m.aspect, m.quantile = quantileOf, "0.5"
+		m.aspect, m.quantiles = quantileOf, []string{"0.5"}
 	case "max":
-		m.aspect, m.quantile = quantileOf, "1"
+		m.aspect, m.quantiles = quantileOf, []string{"1"}
 	case "min":
-		m.aspect, m.quantile = quantileOf, "0"
+		m.aspect, m.quantiles = quantileOf, []string{"0"}
 	case "count":
 		m.aspect = timesASecond
 	case "sum":
 		m.aspect = sumOfAFlush
 	default:
-		m.aspect, m.quantile = quantileOf, fraction(s.plain[found[6]:found[7]])
+		m.aspect, m.quantiles = quantileOf, []string{fraction(s.plain[found[6]:found[7]])}
 	}
 	m.name, m.plain = s.name[found[2]:found[3]], s.plain[found[2]:found[3]]
 	return m, true
@@ -208,4 +216,68 @@ func observer(s selector) (m meaning, ok bool) {
 	m.aspect = map[string]aspect{"sum": totalSum, "count": total, "bucket": buckets}[s.plain[found[4]:found[5]]]
 	m.name, m.plain = s.name[found[2]:found[3]], s.plain[found[2]:found[3]]
 	return m, true
+}
+
+// quantiles returns the quantiles that matchers of the label select: those that they name, or else those of the
+// summary that match.
+func (r *rewriter) quantiles(name string, matchers []matcher) (all []string, assumed bool, not Reason) {
+	if len(matchers) == 1 {
+		if named := namedQuantiles(matchers[0]); named != nil {
+			return named, false, r.variablesIn(matchers[0], named)
+		}
+	}
+	all, assumed = r.SummaryQuantiles, r.SummaryQuantiles == nil
+	if assumed {
+		all = DefaultQuantiles
+	}
+	for _, m := range matchers {
+		matches, err := m.compiled()
+		if err != nil {
+			return nil, false, Reason{"selects quantiles by " + m.text + ", whose value only Grafana knows",
+				"write the quantiles, or nothing but a variable"}
+		}
+		all = slices.DeleteFunc(slices.Clone(all), func(q string) bool { return !matches.Matches(q) })
+	}
+	if len(all) == 0 {
+		return nil, false, Reason{"selects none of the quantiles of " + name,
+			"--summary-quantiles says which there are; or ask histogram_quantile for another"}
+	}
+	return all, assumed, Reason{}
+}
+
+// variablesIn says whether a pattern has a variable with several values: histogram_quantile takes one number.
+func (r *rewriter) variablesIn(m matcher, quantiles []string) Reason {
+	for _, q := range quantiles {
+		if name := variableName.FindString(q); m.op == "=~" && variable.MatchString(q) && r.several[name] {
+			return Reason{"selects quantiles by the variable " + name + ", which may have several values; " +
+				"histogram_quantile takes one", "turn off Multi-value and Include All, or write the quantiles"}
+		}
+	}
+	return Reason{}
+}
+
+// namedQuantiles returns the quantiles that a matcher names: one, or several between |. Each is a number or a variable.
+// It returns nil for another matcher.
+func namedQuantiles(m matcher) []string {
+	value, err := strutil.Unquote(m.value)
+	if err != nil || m.op != "=" && m.op != "=~" {
+		return nil
+	}
+	all := []string{value}
+	if m.op == "=~" {
+		value = strings.TrimSuffix(strings.TrimPrefix(value, "^"), "$")
+		if inner, ok := strings.CutPrefix(value, "("); ok {
+			value = strings.TrimSuffix(inner, ")")
+		}
+		all = strings.Split(strings.ReplaceAll(value, `\.`, "."), "|")
+	}
+	for _, q := range all {
+		if variable.FindString(q) == q && q != "" {
+			continue
+		}
+		if f, err := strconv.ParseFloat(q, 64); err != nil || f < 0 || f > 1 {
+			return nil
+		}
+	}
+	return all
 }

@@ -3,9 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/prometheus/prometheus/promql/parser"
@@ -16,10 +14,14 @@ import (
 type rewriter struct {
 	*converter
 	masked
-	in     *query
-	edits  []edit
-	leave  map[parser.Node][]string // labels to take out of the grouping or the join of a node
-	reason []string                 // why parts could not be rewritten
+	in    *query
+	edits []edit
+	leave map[parser.Node][]string // labels to take out of the grouping or the join of a node
+
+	refused  []Reason // why the query stays as it is
+	noted    []Reason // what a person must look at, whether the query stays or not
+	assumed  []Reason // what the rewritten query rests on
+	computed bool     // whether a part became a computed value, which has no name
 }
 
 // edit replaces a part of the query.
@@ -36,17 +38,22 @@ func (r *rewriter) replace(at posrange.PositionRange, was, text string) {
 	}
 }
 
-func (r *rewriter) note(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(r.reason, text) {
-		r.reason = append(r.reason, text)
+// refuse leaves the whole query as it is, since half of a rewritten query would have an answer nowhere.
+func (r *rewriter) refuse(why, do string) { addOnce(&r.refused, Reason{why, do}) }
+
+func (r *rewriter) note(why, do string) { addOnce(&r.noted, Reason{why, do}) }
+
+func addOnce(to *[]Reason, one Reason) {
+	if !slices.Contains(*to, one) {
+		*to = append(*to, one)
 	}
 }
 
 // expression rewrites a query in PromQL.
-func (c *converter) expression(q *query, source string) (string, []string) {
+func (c *converter) expression(q *query, source string) (string, []Reason) {
 	m, err := mask(source)
 	if err != nil {
-		return source, []string{"is not PromQL, or has a variable where none can be understood: " + err.Error()}
+		return source, []Reason{notPromQL(source, err)}
 	}
 	r := &rewriter{converter: c, masked: m, in: q, leave: map[parser.Node][]string{}}
 	parser.Inspect(m.expr, func(node parser.Node, path []parser.Node) error {
@@ -54,16 +61,46 @@ func (c *converter) expression(q *query, source string) (string, []string) {
 			r.selector(s, path)
 		} else if node != nil {
 			r.groups(node)
+			r.experiment(node)
 		}
 		return nil
 	})
 	r.legend()
 	r.ungroup()
 	text := r.apply()
-	if _, err := mask(text); err != nil {
-		return source, append(r.reason, "cannot be rewritten: "+err.Error())
+	if _, err := mask(text); err != nil && len(r.refused) == 0 {
+		r.refuse("would become "+text+", which is not PromQL: "+err.Error(), "write it by hand")
 	}
-	return text, r.reason
+	if len(r.refused) > 0 {
+		return source, append(r.refused, r.noted...)
+	}
+	return text, append(r.noted, r.assumed...)
+}
+
+func notPromQL(source string, err error) Reason {
+	if replaceVariables(source, never) != source {
+		return Reason{"is not PromQL, or has a variable where none can be understood: " + err.Error(),
+			"put a value in the variable's place, convert, and put the variable back"}
+	}
+	return Reason{"is not PromQL: " + err.Error(), "write it in PromQL"}
+}
+
+// experiment notes functions and aggregations that Freshet has only if its configuration says so.
+func (r *rewriter) experiment(node parser.Node) {
+	name := ""
+	switch node := node.(type) {
+	case *parser.Call:
+		if node.Func.Experimental {
+			name = node.Func.Name
+		}
+	case *parser.AggregateExpr:
+		if node.Op.IsExperimentalAggregator() {
+			name = node.Op.String()
+		}
+	}
+	if name != "" {
+		r.note("uses "+name+", which is experimental in PromQL", "set query.experimental: true")
+	}
 }
 
 // apply returns the query with the edits.
@@ -82,30 +119,58 @@ func (r *rewriter) apply() string {
 func (r *rewriter) selector(node *parser.VectorSelector, path []parser.Node) {
 	s := r.selectorAt(node.PosRange)
 	if s.name == "" {
-		r.note("selects metrics by a pattern of their names")
+		r.refuse(byPattern.Why, byPattern.Do)
 		return
 	}
 	s = r.labels(s)
-	m := r.meaning(s)
-	if m.reason != "" {
-		r.note("%s", m.reason)
+	m := r.meaning(s, path)
+	if m.not.Why != "" {
+		r.refuse(m.not.Why, m.not.Do)
 		return
 	}
 	if m.aspect == quantileOf && r.From == StatsDExporter {
-		s = s.without("quantile")
+		s = s.without(quantileLabel)
 	}
 	matrix, _ := parent(path, 0).(*parser.MatrixSelector)
+	function := functionOver(matrix, path)
+	if function == "absent" || function == "absent_over_time" {
+		m.aspect = itself // the whole metric is absent if one of its aspects is
+	}
 	switch {
-	case matrix == nil && m.aspect == buckets:
-		r.note("%s: the buckets of a native histogram are no series; histogram_fraction tells how many values are in a range",
-			s.name)
-	case matrix == nil:
-		was := r.selectorAt(node.PosRange)
-		r.replace(node.PosRange, was.text(""), r.labelled(m, s, r.window(m)))
-	default:
+	case m.aspect != itself && slices.ContainsFunc(path, countsValues):
+		r.refuse("count_values counts equal values, and those of a histogram are only near", "write it by hand")
+	case m.aspect != itself && slices.Contains(timeOfSample, function):
+		r.refuse(function+" gives the time of a sample, and a computed value has none",
+			"ask "+function+" for "+m.name+" itself")
+	case matrix != nil:
 		call, _ := parent(path, 1).(*parser.Call)
 		r.ranged(m, s, matrix, call, path)
+	case m.aspect == buckets && !r.quantileOfBuckets(s, path): // which says why not
+	default:
+		was := r.selectorAt(node.PosRange)
+		r.replace(node.PosRange, was.text(""), r.labelled(m, s, node, path))
 	}
+}
+
+// byPattern is why a selector without a name stays.
+var byPattern = Reason{"selects metrics by a pattern of their names",
+	"write one query for each name, or join them by or"}
+
+func countsValues(node parser.Node) bool {
+	a, ok := node.(*parser.AggregateExpr)
+	return ok && a.Op == parser.COUNT_VALUES
+}
+
+// functionOver returns the name of the function that takes a selector, or the selector's range.
+func functionOver(matrix *parser.MatrixSelector, path []parser.Node) string {
+	above := 0
+	if matrix != nil {
+		above = 1
+	}
+	if call, ok := parent(path, above).(*parser.Call); ok {
+		return call.Func.Name
+	}
+	return ""
 }
 
 func parent(path []parser.Node, n int) parser.Node {
@@ -126,123 +191,42 @@ func (r *rewriter) window(m meaning) string {
 	return rateInterval
 }
 
-// usesQuantile finds the label in a grouping or a join.
-var usesQuantile = regexp.MustCompile(`\b(?:by|on|group_left|group_right)\s*\([^)]*\bquantile\b`)
-
 // labelled returns the expression for a meaning at one time. A quantile gets its label back where the query or
 // its legend uses it.
-func (r *rewriter) labelled(m meaning, s selector, window string) string {
+func (r *rewriter) labelled(m meaning, s selector, node parser.Node, path []parser.Node) string {
+	r.computed = r.computed || m.aspect != itself
+	window := r.window(m)
 	if m.aspect != quantileOf || r.From != StatsDExporter {
 		return m.now(s, window)
 	}
-	several := strings.Split(m.quantile, "|")
-	keep := len(several) > 1 || usesQuantile.MatchString(r.source) ||
-		strings.Contains(strings.ReplaceAll(r.in.legend, " ", ""), "{{quantile}}")
-	for i, q := range several {
-		m.quantile = q
-		several[i] = m.now(s, window)
+	if m.assumed {
+		addOnce(&r.assumed, Reason{"became " + m.name + " with the quantiles " + strings.Join(m.quantiles, ", ") +
+			", of those that statsd_exporter has by default", "--summary-quantiles says which there are"})
+	}
+	keep := len(m.quantiles) > 1 || r.uses(quantileLabel, node, path)
+	var all []string
+	for _, q := range m.quantiles {
+		one := m
+		one.quantiles = []string{q}
+		text := one.now(s, window)
 		if keep {
-			several[i] = fmt.Sprintf(`label_replace(%s, "quantile", "%s", "", "")`, several[i], q)
+			text = fmt.Sprintf(`label_replace(%s, "quantile", "%s", "", "")`, text, q)
 		}
+		all = append(all, text)
 	}
-	if len(several) > 1 {
-		return "(" + strings.Join(several, " or ") + ")"
+	if len(all) > 1 {
+		return "(" + strings.Join(all, " or ") + ")"
 	}
-	return several[0]
+	return all[0]
 }
 
-// ranged rewrites a range of a selector.
-func (r *rewriter) ranged(m meaning, s selector, matrix *parser.MatrixSelector, call *parser.Call, path []parser.Node) {
-	after := r.source[matrix.VectorSelector.PositionRange().End:matrix.EndPos]
-	open, end := strings.IndexByte(after, '['), strings.IndexByte(after, ']')
-	if strings.HasPrefix(after[open:], "[[[") {
-		end = strings.Index(after, "]]]") + 2
-	}
-	over := strings.TrimSpace(after[open+1 : end])
-	s.tail = after[end+1:]
-	old := r.selectorAt(matrix.VectorSelector.PositionRange())
-	old.tail = s.tail
-	was := old.over(over)
-	function := ""
-	if call != nil {
-		function = call.Func.Name
-	}
-	whole := func(name, over string) string {
-		named := s
-		named.name = name
-		return named.over(over)
-	}
-	switch {
-	case m.aspect == itself:
-		over = r.longEnough(function, over, matrix, &s)
-		r.replace(matrix.PositionRange(), was, whole(m.name, over))
-	case m.aspect == buckets:
-		if r.quantileOfBuckets(path) {
-			over = r.longEnough(function, over, matrix, &s)
-			r.replace(matrix.PositionRange(), was, whole(m.name, over))
-		}
-	case m.ofRange(function) != "":
-		become := m.ofRange(function)
-		inner, _, _ := strings.Cut(become, "(%s)")
-		over = r.longEnough(inner[strings.LastIndexByte(inner, '(')+1:], over, matrix, &s)
-		r.replace(call.PositionRange(), was, fmt.Sprintf(become, whole(m.name, over)))
-	case slices.Contains([]string{"rate", "increase", "irate", "deriv", "delta", "idelta", "resets"}, function) &&
-		m.aspect != total && m.aspect != totalSum:
-		r.note("%s of %s, which is not a counter", function, s.name)
-	default:
-		r.replace(matrix.PositionRange(), was, r.labelled(m, s, r.window(m))+"["+over+":"+stepOf(over, matrix)+"]")
-	}
-}
-
-// stepOf returns the step of a subquery: the width of a tile, unless the range is long.
-func stepOf(over string, matrix *parser.MatrixSelector) string {
-	if strings.ContainsAny(over, "$[") || matrix.Range >= longRange {
-		return ""
-	}
-	return "10s"
-}
-
-// quantileOfBuckets reports whether buckets are only used for histogram_quantile, perhaps of a sum. If so, it
-// takes the label le out of the sum.
-func (r *rewriter) quantileOfBuckets(path []parser.Node) bool {
-	var sums []parser.Node
-	for i := len(path) - 2; i >= 0; i-- {
-		switch node := path[i].(type) {
-		case *parser.ParenExpr:
-		case *parser.AggregateExpr:
-			if node.Op != parser.SUM || node.Without || !slices.Contains(node.Grouping, "le") {
-				r.note("buckets in %s", node.Op)
-				return false
-			}
-			sums = append(sums, node)
-		case *parser.Call:
-			switch node.Func.Name {
-			case "rate", "increase", "irate":
-			case "histogram_quantile":
-				for _, sum := range sums {
-					r.leave[sum] = append(r.leave[sum], "le")
-				}
-				return true
-			default:
-				r.note("buckets in %s", node.Func.Name)
-				return false
-			}
-		default:
-			r.note("buckets in an expression")
-			return false
-		}
-	}
-	r.note("the buckets of a native histogram are no series: draw the histogram itself")
-	return false
-}
-
-// meaning says what a selector of the old system is here.
-func (r *rewriter) meaning(s selector) meaning {
+// meaning says what a selector of the old system is here. `path` leads to it.
+func (r *rewriter) meaning(s selector, path []parser.Node) meaning {
 	var m meaning
 	part := false
 	switch r.From {
 	case StatsDExporter:
-		m, part = r.exported(s)
+		m, part = r.exported(s, path)
 	case StatsD:
 		m, part = statsd(s)
 	case Datadog:
@@ -251,29 +235,48 @@ func (r *rewriter) meaning(s selector) meaning {
 	if !part {
 		m = meaning{name: s.name, plain: s.plain}
 	}
-	if m.reason == "" {
+	if m.not.Why == "" {
 		m.setName(r.metricName(m.name, m.plain))
 	}
-	if m.reason == "" && r.kind(m.name, m.plain) == Absent {
-		m.reason = fmt.Sprintf("the server has no %s", m.name)
+	if m.not.Why == "" && r.kind(m.name, m.plain) == Absent {
+		m.not = Reason{fmt.Sprintf("asks for %s, of which the server has no sample of the last hour", m.name),
+			"let clients send it, or remove the query"}
 	}
 	return m
 }
 
+// inHistogramFunction reports whether a function of native histograms takes what a selector selects: then the query
+// is for Freshet, or another server with native histograms, already.
+func inHistogramFunction(path []parser.Node) bool {
+	return slices.ContainsFunc(path, func(node parser.Node) bool {
+		call, ok := node.(*parser.Call)
+		return ok && strings.HasPrefix(call.Func.Name, "histogram_")
+	})
+}
+
 // exported says what a name of statsd_exporter is.
-func (r *rewriter) exported(s selector) (m meaning, part bool) {
+func (r *rewriter) exported(s selector, path []parser.Node) (m meaning, part bool) {
 	if strings.HasPrefix(s.plain, "statsd_exporter_") {
-		return meaning{reason: s.name + " is about statsd_exporter itself; Freshet has metrics of its own"}, true
+		return meaning{not: Reason{s.name + " is about statsd_exporter itself",
+			"ask for one of Freshet's own metrics: docs/metrics.md"}}, true
 	}
-	if quantiles := s.find("quantile"); len(quantiles) > 0 {
-		q, reason := quantileOfMatchers(quantiles)
-		if reason == "" && r.kind(s.name, s.plain) == Plain {
-			reason = s.name + " is no native histogram on the server"
+	if slices.Contains(ofScrape, s.name) && r.kind(s.name, s.plain) != Plain {
+		return meaning{not: Reason{s.name + " is a metric of the scrape, which clients do not send",
+			"ask for a metric that clients send"}}, true
+	}
+	matchers := s.find(quantileLabel)
+	isSummary := r.summaries[s.name] || r.kind(s.name, s.plain) == Native
+	if len(matchers) > 0 || isSummary && !inHistogramFunction(path) {
+		m = meaning{aspect: quantileOf, name: s.name, plain: s.plain}
+		m.quantiles, m.assumed, m.not = r.quantiles(s.name, matchers)
+		if m.not.Why == "" && r.kind(s.name, s.plain) == Plain {
+			m.not = Reason{s.name + " is no native histogram on the server",
+				"remove the buckets of its rule in mapping, or ask histogram_quantile for " + s.name + "_bucket"}
 		}
-		return meaning{aspect: quantileOf, name: s.name, plain: s.plain, quantile: q, reason: reason}, true
+		return m, true
 	}
-	if r.summaries[s.plain] {
-		return meaning{reason: s.name + " without a label quantile selects all quantiles; here it is a histogram"}, true
+	if isSummary {
+		return m, false
 	}
 	m, part = observer(s)
 	if !part {
@@ -282,35 +285,33 @@ func (r *rewriter) exported(s selector) (m meaning, part bool) {
 	switch kind := r.kind(m.name, m.plain); {
 	case r.kind(s.name, s.plain) == Plain || kind == Plain:
 		return m, false // a counter, or of a timer with classic buckets
-	case r.classic[m.plain] && kind != Native:
+	case r.classic[m.name] && kind != Native:
 		return m, false
 	case kind == Native:
 		return m, true
-	case r.Kind != nil:
-		return meaning{reason: fmt.Sprintf("the server has neither %s nor a timer %s", s.name, m.name)}, true
+	case r.Kind != nil && s.name == s.plain:
+		return meaning{not: Reason{fmt.Sprintf("the server has neither %s nor a timer %s", s.name, m.name),
+			"let clients send it, or remove the query"}}, true
+	case r.parts[m.name+"_sum"] && r.parts[m.name+"_count"]:
+		addOnce(&r.assumed, Reason{"takes " + m.name + " for a timer, since the dashboard has its _sum and its _count",
+			askKind(s)})
+		return m, true
 	}
-	m.reason = fmt.Sprintf("%s may be a counter, or belong to a timer: --server asks which", s.name)
+	m.not = Reason{s.name + " may be a counter, or belong to a timer", askKind(s)}
 	return m, true
 }
 
-// quantileOfMatchers returns the quantiles that matchers of the label select: a number, several between |, or
-// a variable.
-func quantileOfMatchers(all []matcher) (quantiles, reason string) {
-	m := all[0]
-	value := unquoted(m.value)
-	if len(all) > 1 || m.op != "=" && m.op != "=~" {
-		return "", "selects quantiles by what they are not: ask histogram_quantile for each"
+// askKind says how to learn what a name is. A server cannot be asked for a name with a variable.
+func askKind(s selector) string {
+	if s.name != s.plain {
+		return "put a value in the variable's place, convert with --server, and put the variable back"
 	}
-	if variable.FindString(value) == value && m.op == "=" {
-		return value, ""
-	}
-	for _, q := range strings.Split(value, "|") {
-		if f, err := strconv.ParseFloat(q, 64); err != nil || f < 0 || f > 1 || m.op == "=" && q != value {
-			return "", fmt.Sprintf("selects the quantiles %s: ask histogram_quantile for each", m.value)
-		}
-	}
-	return value, ""
+	return "--server asks Freshet which"
 }
+
+// ofScrape are metrics that a scrape makes.
+var ofScrape = []string{"up", "scrape_duration_seconds", "scrape_samples_scraped", "scrape_series_added",
+	"scrape_samples_post_metric_relabeling"}
 
 // aggregated says what a name of the Datadog Agent is.
 func (r *rewriter) aggregated(s selector) (m meaning, part bool) {
@@ -319,11 +320,12 @@ func (r *rewriter) aggregated(s selector) (m meaning, part bool) {
 		return m, false
 	}
 	switch kind := r.kind(m.name, m.plain); {
-	case kind == Native || r.summaries[m.plain]:
+	case kind == Native || r.summaries[m.name]:
 		return m, true
 	case kind == Plain || r.Kind != nil:
 		return m, false
 	}
-	m.reason = fmt.Sprintf("%s may be a metric, or an aggregate of the histogram %s: --server asks which", s.name, m.name)
+	m.not = Reason{fmt.Sprintf("%s may be a metric, or an aggregate of the histogram %s", s.name, m.name),
+		askKind(s)}
 	return m, true
 }

@@ -1,11 +1,14 @@
 package dashboard
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser/posrange"
+	"github.com/prometheus/prometheus/util/strutil"
 )
 
 // selector is the text of a selector of series, in parts. Variables stay in it.
@@ -22,6 +25,17 @@ type matcher struct {
 	op    string
 	value string // as written, with quotes
 	text  string // the whole
+}
+
+// compiled returns the matcher, unless it has a variable.
+func (m *matcher) compiled() (*labels.Matcher, error) {
+	value, err := strutil.Unquote(m.value)
+	if err != nil || maskName(value) != value {
+		return nil, fmt.Errorf("%s is no constant", m.value)
+	}
+	kinds := map[string]labels.MatchType{"=": labels.MatchEqual, "!=": labels.MatchNotEqual, "=~": labels.MatchRegexp,
+		"!~": labels.MatchNotRegexp}
+	return labels.NewMatcher(kinds[m.op], m.label, value)
 }
 
 var matcherForm = regexp.MustCompile(`^("(?:[^"\\]|\\.)*"|\w+)\s*(=~|!~|!=|=)\s*(.+)$`)

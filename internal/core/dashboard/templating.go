@@ -15,7 +15,7 @@ var (
 )
 
 // query converts a query. The reasons say what could not be converted.
-func (c *converter) query(q *query) (is string, reasons []string) {
+func (c *converter) query(q *query) (is string, reasons []Reason) {
 	text := q.at.text
 	if !q.ofVariable {
 		return c.expression(q, text)
@@ -35,42 +35,41 @@ func (c *converter) query(q *query) (is string, reasons []string) {
 }
 
 // missing says that series do not have a label here.
-func (c *converter) missing(label string) []string {
+func (c *converter) missing(label string) []Reason {
 	switch {
-	case label == "quantile" && c.From == StatsDExporter:
-		return []string{"asks for the label quantile: make it a variable of the type Custom, such as 0.5,0.9,0.99"}
+	case label == quantileLabel && c.From == StatsDExporter:
+		return []Reason{{"asks for the label quantile, which a histogram does not have",
+			"make it a variable of the type Custom, such as 0.5,0.9,0.99"}}
 	case slices.Contains(c.DropLabels, label) || c.From == StatsDExporter && slices.Contains(scraped, label):
-		return []string{"asks for the label " + label + " of the scrape, which series do not have here: " +
-			"remove the variable"}
+		return []Reason{{"asks for the label " + label + " of the scrape, which series do not have here",
+			"remove the variable"}}
 	}
 	return nil
 }
 
 // series rewrites the selector of label_values. A part of a timer becomes the timer itself, whose series have the
 // labels.
-func (c *converter) series(q *query, source string) (string, []string) {
+func (c *converter) series(q *query, source string) (string, []Reason) {
 	m, err := mask(source)
 	if err != nil {
-		return source, []string{"has a selector that is not PromQL: " + err.Error()}
+		return source, []Reason{notPromQL(source, err)}
 	}
 	node, ok := m.expr.(*parser.VectorSelector)
 	if !ok {
-		return source, []string{"label_values takes a selector"}
+		return source, []Reason{{"label_values takes a selector", "write one selector, or use query_result"}}
 	}
 	r := &rewriter{converter: c, masked: m, in: q}
 	s := m.selectorAt(node.PosRange)
 	if s.name == "" {
-		return source, []string{"selects metrics by a pattern of their names"}
+		return source, []Reason{byPattern}
 	}
-	s = r.labels(s)
-	s = s.without("quantile")
-	means := r.meaning(s)
-	if c.summaries[s.plain] {
+	s = r.labels(s).without(quantileLabel)
+	var means meaning
+	if c.summaries[s.name] || c.kind(s.name, s.plain) == Native {
 		means = meaning{name: s.name} // all series of the summary
-	}
-	if means.reason != "" {
-		return source, append(r.reason, means.reason)
+	} else if means = r.meaning(s, nil); means.not.Why != "" {
+		return source, append(r.noted, means.not)
 	}
 	s.name = means.name
-	return strings.TrimSpace(s.text("")), r.reason
+	return strings.TrimSpace(s.text("")), r.noted
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// variable is a variable of Grafana in a query, in each of its three notations.
-var variable = regexp.MustCompile(`^(?:\$\w+|\$\{\w[^}]*\}|\[\[\w+(?::\w+)?\]\])`)
+// variable is a variable of Grafana in a query, in each of its three notations. $1 belongs to label_replace.
+var variable = regexp.MustCompile(`^(?:\$[a-zA-Z_]\w*|\$\{[a-zA-Z_][^}]*\}|\[\[\w+(?::\w+)?\]\])`)
 
 // masked is a query whose variables are replaced by words that PromQL can parse. A word is as long as its
 // variable, so a position in one text is a position in the other.
@@ -162,6 +162,22 @@ func present(v *value, all string) string {
 		return texts[0]
 	}
 	return "(" + strings.Join(texts, "|") + ")"
+}
+
+// several returns the variables that may have several values at once.
+func several(dashboard *value) map[string]bool {
+	all := map[string]bool{}
+	var collect func(v *value)
+	collect = func(v *value) {
+		if many, every := v.get("multi"), v.get("includeAll"); many != nil && many.truth || every != nil && every.truth {
+			all[v.textOf("name")] = true
+		}
+		for _, m := range v.members {
+			collect(m.value)
+		}
+	}
+	collect(dashboard)
+	return all
 }
 
 var variableName = regexp.MustCompile(`\w+`)
