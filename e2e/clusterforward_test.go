@@ -30,7 +30,7 @@ type receiver struct {
 // startReceiver starts a receiver at the bridge between the machines.
 func startReceiver(t *testing.T) *receiver {
 	t.Helper()
-	listener, err := net.Listen("tcp", "10.99.0.254:0")
+	listener, err := net.Listen("tcp", testAddress+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

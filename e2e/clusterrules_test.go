@@ -27,7 +27,7 @@ func TestANewLeaderGoesOnWithRules(t *testing.T) {
 		kills, pending = 30, 5*time.Minute
 	}
 	c := newTrio(t)
-	am, counted := startAlertmanager(t, "10.99.0.254:9093"), countNotifications(t)
+	am, counted := startAlertmanager(t, testAddress+":9093"), countNotifications(t)
 	dir := dataDir(t)
 	config, rules := filepath.Join(dir, "freshet.yaml"), filepath.Join(dir, "rules.yaml")
 	write(t, config, fmt.Sprintf("rules: {files: [%s], alertmanagers: [{targets: [%q, %q]}]}\n", rules, am.HTTP,
@@ -102,7 +102,7 @@ type notifications struct {
 // countNotifications starts an Alertmanager that only counts, at the bridge between the machines.
 func countNotifications(t *testing.T) *notifications {
 	t.Helper()
-	listener, err := net.Listen("tcp", "10.99.0.254:0")
+	listener, err := net.Listen("tcp", testAddress+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

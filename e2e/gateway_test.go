@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -50,13 +51,17 @@ func (p *process) ofNode(name, node string) (v float64, err error) {
 
 // A gateway with a push secret takes writes and queries. When the node that answered a query is killed, another
 // node answers the next query. When the leader is killed, a write waits for the next leader. The counts of the
-// gateway's own collector arrive, too.
+// gateway's own collector arrive, too. The nodes trust the gateway, so they list senders by their own addresses.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
 		return
 	}
-	c := startTrio(t, "d")
+	c := newTrio(t, "d")
+	for _, n := range nodeNames {
+		c.dirs[n], c.extra[n] = dataDir(t), []string{"--http-trusted-proxies", c.machines["d"].address}
+	}
+	c.found()
 	g := c.startGateway()
 	wrote := func(v float64) {
 		t.Helper()
@@ -89,6 +94,10 @@ func TestGateway(t *testing.T) {
 		}
 	}
 	wrote(1)
+	senders, err := exec.Command(freshet, "senders", "--server", c.nodes["a"].HTTP).CombinedOutput()
+	if err != nil || !strings.Contains(string(senders), "\n"+testAddress+", Go-http-client/1.1  remote_write") {
+		t.Errorf("freshet senders does not list %s: %v\n%s", testAddress, err, senders)
+	}
 	leader, node := c.leader(), ""
 	eventually(t, 30*time.Second, "a node that does not lead answers a query", func() error {
 		if node = read(1); node == "" || node == leader {

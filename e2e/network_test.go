@@ -63,11 +63,14 @@ type machine struct {
 	silenced int // how often the machine was silenced towards another one
 }
 
+// testAddress is the address of the test itself at the bridge.
+const testAddress = "10.99.0.254"
+
 // machines makes machines with these names.
 func machines(t *testing.T, names ...string) (all map[string]*machine) {
 	t.Helper()
 	must(t, "ip", "link", "add", "bridge", "type", "bridge")
-	must(t, "ip", "address", "add", "10.99.0.254/24", "dev", "bridge")
+	must(t, "ip", "address", "add", testAddress+"/24", "dev", "bridge")
 	must(t, "ip", "link", "set", "bridge", "up")
 	all = map[string]*machine{}
 	for i, name := range names {

@@ -259,3 +259,26 @@ func TestProxiesThatAddNothing(t *testing.T) {
 		}
 	}
 }
+
+// Behind a real HAProxy that the server trusts, a sender has the address that HAProxy saw, whatever header the sender
+// adds itself. A sender that does not come through HAProxy has its own address.
+func TestSendersBehindAProxy(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t), "--http-trusted-proxies=127.0.0.1")
+	front := startProxies(t, p.HTTP)
+	for from, to := range map[string]string{"127.0.0.2": front.forwardfor.host, "127.0.0.3": p.HTTP} {
+		d := atTCP("a sender", to)
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		d.client.Transport = &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
+		_, _, err := d.ask(http.MethodPost, "/api/v1/write", "User-Agent: shop/1; X-Forwarded-For: 198.51.100.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	senders, err := exec.Command(freshet, "senders", "--server", p.HTTP).CombinedOutput()
+	said := string(senders)
+	if err != nil || !strings.Contains(said, "127.0.0.2, shop/1") || !strings.Contains(said, "127.0.0.3, shop/1") ||
+		strings.Contains(said, "198.51.100.1") {
+		t.Errorf("freshet senders does not list 127.0.0.2 and 127.0.0.3 alone: %v\n%s", err, said)
+	}
+}

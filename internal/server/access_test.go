@@ -530,6 +530,9 @@ func TestHTTPSettings(t *testing.T) {
 			"http.tenants_file",
 		"http: {allow_unknown_tenants: true}": "http.allow_unknown_tenants = true: has no effect without " +
 			"http.trust_tenant_header",
+		"http: {trusted_proxies: [10.0.0.9, gateway]}": "http.trusted_proxies[1] = gateway: must be an address such as " +
+			"10.0.0.9, a network such as 10.0.0.0/24, or unix",
+		"http: {trusted_proxies: [10.0.0.9/24]}": "http.trusted_proxies[0] = 10.0.0.9/24: is an address within a network",
 	} {
 		_, err := settings.Schema().Load(writeFile(t, text), func(string) (string, bool) { return "", false })
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -101,7 +101,7 @@ func (s *server) promAPI() http.Handler {
 	return promapi.New(promapi.Options{
 		Engine: s.engine, Queryable: s.querier, Exemplars: s.querier,
 		Metadata: names(s.describe), Families: s.metadata, Stats: storeStats{s.stores}, Rules: s.rulesOf,
-		Tenant: tenantOf, Ready: s.readable, Now: time.Now,
+		Tenant: tenantOf, Sender: s.senderOf, Ready: s.readable, Now: time.Now,
 		Build:   v1.PrometheusVersion{Version: b.Version, Revision: b.Revision, GoVersion: b.Go},
 		Runtime: s.runtimeInfo,
 		Config:  func() string { return s.inForce().YAML() },

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
@@ -16,6 +17,12 @@ func tenantOf(r *http.Request) string {
 		panic("BUG: a request came through no listener")
 	}
 	return name
+}
+
+// senderOf returns the sender of a request, behind the proxies that the configuration trusts. It is for people to read,
+// and to tell requests apart; what a client may do depends on the peer of its connection instead: see fromLoopback.
+func (s *server) senderOf(r *http.Request) sender.Sender {
+	return s.proxies.Sender(r.RemoteAddr, atOperatorSocket(r), r.Header["X-Forwarded-For"], r.UserAgent())
 }
 
 // claimOf returns what a request says about its sender.

@@ -35,6 +35,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/metadata"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tenants"
@@ -138,6 +139,7 @@ type server struct {
 	access         atomic.Pointer[tenant.Access] // rights of clients; nil: all may send for the address' tenant
 	operators      atomic.Pointer[tenant.Operators]
 	proxied        atomic.Pointer[string] // name of the first proxy header that was seen, or nil
+	proxies        *sender.Proxies        // may name the sender of a request, and nothing else
 	refused        *prometheus.CounterVec // counts refused requests, by reason
 	origins        *regexp.Regexp         // origins whose pages may read; nil: only our own page
 
@@ -163,7 +165,7 @@ func newServer(
 ) (*server, error) {
 	s := &server{
 		config: c, registry: registry, logger: log.Logger, log: log, retirement: retirement{hurried: make(chan struct{})},
-		started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch(),
+		started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch(), proxies: c.HTTP.Proxies(),
 	}
 	s.current.Store(&c)
 	s.figures, s.openHistory, s.missingBlocks = s.ownFigures, s.openImported, s.countMissing

@@ -7,6 +7,7 @@ import (
 
 	"github.com/grafana/regexp"
 
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -28,6 +29,8 @@ type HTTP struct {
 	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens; each request then needs one of them; a reload reads the file again"`
 	TrustTenantHeader   bool   `yaml:"trust_tenant_header" help:"take the tenant from the header X-Scope-OrgID; only behind a proxy that authenticates requests and sets the header"`
 	AllowUnknownTenants bool   `yaml:"allow_unknown_tenants" help:"with trust_tenant_header, allow tenants that the configuration does not name"`
+
+	TrustedProxies []string `yaml:"trusted_proxies" help:"addresses and networks of proxies and gateways whose X-Forwarded-For names the sender of a request, such as 10.0.0.9 or 10.0.0.0/24; unix: a proxy at operator.sock. It only names senders, and gives nobody a right"`
 
 	Hosts      []string `yaml:"hosts" help:"more names that the Host header may have on loopback, such as a proxy's; *: any"`
 	CORSOrigin string   `yaml:"cors_origin" help:"regular expression for the whole origin of web pages that may read answers, such as https://grafana\\.example; empty: none"`
@@ -64,6 +67,11 @@ func (c HTTP) Validate() []conf.Problem {
 		check(fmt.Sprintf("listeners[%d].", i), l)
 	}
 	problems = append(append(problems, c.checkHosts()...), c.checkOrigin()...)
+	for i, text := range c.TrustedProxies {
+		if err := new(sender.Proxies).Add(text); err != nil {
+			problems = append(problems, conf.Problem{Key: fmt.Sprintf("trusted_proxies[%d]", i), Text: err.Error()})
+		}
+	}
 	if c.MaxConnections < 0 || c.MaxConnections > 0 && c.MaxConnections < 8 {
 		problems = append(problems, conf.Problem{Key: "max_connections", Text: "must be 0, or 8 or more"})
 	}
@@ -83,6 +91,15 @@ func (c HTTP) Validate() []conf.Problem {
 		})
 	}
 	return problems
+}
+
+// Proxies returns the peers of http.trusted_proxies, which must be valid.
+func (c HTTP) Proxies() *sender.Proxies {
+	p := new(sender.Proxies)
+	for _, text := range c.TrustedProxies {
+		_ = p.Add(text)
+	}
+	return p
 }
 
 // checkHosts returns the problems of http.hosts.

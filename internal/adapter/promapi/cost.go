@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/freshet-io/freshet/internal/core/querycost"
-	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
@@ -119,7 +118,6 @@ func lookupText(r *http.Request) string {
 
 // askerOf returns the sender of the request, with the panel that Grafana's headers
 // name.
-func askerOf(r *http.Request) querycost.Asker {
-	return querycost.AskerOf(sender.Of(r.RemoteAddr, r.UserAgent()), r.Header.Get("X-Dashboard-Uid"),
-		r.Header.Get("X-Panel-Id"))
+func (a *api) askerOf(r *http.Request) querycost.Asker {
+	return querycost.AskerOf(a.Sender(r), r.Header.Get("X-Dashboard-Uid"), r.Header.Get("X-Panel-Id"))
 }

@@ -46,6 +46,7 @@ import (
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/pagefault"
 )
@@ -62,6 +63,8 @@ type Options struct {
 
 	// Tenant returns a request's tenant.
 	Tenant func(*http.Request) string
+	// Sender returns a request's sender.
+	Sender func(*http.Request) sender.Sender
 	// Ready returns why queries cannot be answered yet; nil if they can.
 	Ready func() error
 
@@ -96,7 +99,7 @@ func New(o Options) http.Handler {
 
 // serve does the work that all requests have in common.
 func (a *api) serve(w http.ResponseWriter, r *http.Request) {
-	answer := newAnswer(w, askerOf(r))
+	answer := newAnswer(w, a.askerOf(r))
 	defer pprof.SetGoroutineLabels(r.Context()) // the next request of the connection must not have this query's labels
 	defer a.done(answer, r)
 	defer pagefault.On()()
@@ -150,7 +153,7 @@ func (a *api) done(w *answer, r *http.Request) {
 	if w.cut {
 		a.Engine.failed.WithLabelValues(failedSlow).Inc()
 		a.Logger.Warn("a client read its answer too slowly and was cut off",
-			"tenant", a.Tenant(r), "path", r.URL.Path, "client", r.RemoteAddr,
+			"tenant", a.Tenant(r), "path", r.URL.Path, "client", w.asker.String(),
 			"bytes", w.written, "least_bytes_a_second", answerRate, "after", answerGrace)
 	}
 }

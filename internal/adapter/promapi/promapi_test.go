@@ -28,6 +28,7 @@ import (
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 
 	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
@@ -142,6 +143,7 @@ func newServer(q storage.SampleAndChunkQueryable, change ...func(*Config, *Optio
 		Stats:      statsOf{},
 		Rules:      NoRules,
 		Tenant:     func(*http.Request) string { return tenant.Default },
+		Sender:     func(r *http.Request) sender.Sender { return sender.Of(r.RemoteAddr, r.UserAgent()) },
 		Ready:      func() error { return nil },
 		Now:        func() time.Time { return time.Unix(base+310, 0) },
 		Build:      v1.PrometheusVersion{Version: "1.2.3", GoVersion: "go1.26"},

@@ -39,8 +39,7 @@ func (r *Receiver) hold(tenant string, request *http.Request) *holding {
 		shared, _ = r.tenants.LoadOrStore(tenant, new(atomic.Int64))
 	}
 	return &holding{
-		receiver: r, tenant: tenant, sender: sender.Of(request.RemoteAddr, request.UserAgent()),
-		shared: shared.(*atomic.Int64),
+		receiver: r, tenant: tenant, sender: r.Sender(request), shared: shared.(*atomic.Int64),
 	}
 }
 

@@ -48,9 +48,10 @@ type Distributor interface {
 // Options configure a Receiver. All fields except Watch are required.
 type Options struct {
 	Distributor Distributor
-	Tenant      func(*http.Request) string // returns a request's tenant
-	MaxMemory   int64                      // bytes of all requests under way, decompressed
-	Watch       *stage.Watch               // nil if trips are not watched
+	Tenant      func(*http.Request) string        // returns a request's tenant
+	Sender      func(*http.Request) sender.Sender // returns a request's sender
+	MaxMemory   int64                             // bytes of all requests under way, decompressed
+	Watch       *stage.Watch                      // nil if trips are not watched
 	Registry    prometheus.Registerer
 }
 
@@ -90,8 +91,7 @@ func (r *Receiver) noteRefusals(input stage.Input, request *http.Request, o *out
 	if err == nil && !o.AnyRefused() {
 		return
 	}
-	from := top.Requester{Tenant: r.Tenant(request), Input: input.String(),
-		Sender: sender.Of(request.RemoteAddr, request.UserAgent())}
+	from := top.Requester{Tenant: r.Tenant(request), Input: input.String(), Sender: r.Sender(request)}
 	now := time.Now().Unix()
 	if err != nil {
 		r.sources.Refused(now, from, reasonOf(err), 1)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/write"
 )
@@ -111,11 +112,14 @@ func v2Body(t *testing.T) []byte {
 	return body
 }
 
+// peerOf returns the sender of a request behind no proxy.
+func peerOf(r *http.Request) sender.Sender { return sender.Of(r.RemoteAddr, r.UserAgent()) }
+
 func newReceiver(d *distributor) *Receiver {
 	return New(Options{Distributor: d,
 		Tenant: func(r *http.Request) string {
 			return cmp.Or(r.Header.Get("X-Scope-OrgID"), "team")
-		}, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
+		}, Sender: peerOf, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
 }
 
 const (

@@ -28,11 +28,11 @@ type Sender struct {
 	Agent string // User-Agent of a request, cut to maxAgent bytes; empty if it has none
 }
 
-// Of returns the sender of a request with a remote address and a User-Agent. It allocates nothing. The
+// Of returns the sender of a request with a remote address and a User-Agent, behind no proxy. It allocates nothing. The
 // sender's text belongs to the request: Clone the sender to keep it.
 func Of(remote, agent string) Sender {
 	at, _ := netip.ParseAddrPort(remote) // a Unix socket has no address
-	return Sender{Addr: netip.AddrPortFrom(at.Addr().Unmap(), 0), Agent: agent[:min(len(agent), maxAgent)]}
+	return Sender{Addr: netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), 0), Agent: agent[:min(len(agent), maxAgent)]}
 }
 
 // Clone returns the Sender with its own copy of the text.
