@@ -201,7 +201,7 @@ func TestExampleOfATenantsFile(t *testing.T) {
 	}
 	for token, want := range map[string]tenant.Grant{
 		"token-of-team-a":               {Tenant: "team-a", Read: true, Write: true},
-		"token-of-the-agents-of-team-a": {Tenant: "team-a", Write: true},
+		"token-of-the-agents-of-team-a": {Tenant: "team-a", Write: true, Token: "agents"},
 		"token-of-the-wall":             {Tenant: "wall", Read: true},
 	} {
 		if got, err := access.Grant(tenant.Claim{Token: token}); got != want || err != nil {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -261,24 +263,44 @@ func TestProxiesThatAddNothing(t *testing.T) {
 }
 
 // Behind a real HAProxy that the server trusts, a sender has the address that HAProxy saw, whatever header the sender
-// adds itself. A sender that does not come through HAProxy has its own address.
+// adds itself. A sender that does not come through HAProxy has its own address. Senders of one address have the names
+// of their tokens.
 func TestSendersBehindAProxy(t *testing.T) {
 	t.Parallel()
-	p := start(t, dataDir(t), "--http-trusted-proxies=127.0.0.1")
+	tokens := "tenants:\n- name: fleet\n  tokens:\n"
+	for _, name := range []string{"web", "shop"} {
+		tokens += fmt.Sprintf("  - {name: %s, sha256: %x}\n", name, sha256.Sum256([]byte("token-of-"+name)))
+	}
+	file := filepath.Join(t.TempDir(), "tenants.yaml")
+	if err := os.WriteFile(file, []byte(tokens), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, dataDir(t), "--http-trusted-proxies=127.0.0.1", "--http-tenants-file", file)
 	front := startProxies(t, p.HTTP)
-	for from, to := range map[string]string{"127.0.0.2": front.forwardfor.host, "127.0.0.3": p.HTTP} {
-		d := atTCP("a sender", to)
-		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	for _, c := range []struct{ token, from, to string }{
+		{"token-of-web", "127.0.0.2", front.forwardfor.host},
+		{"token-of-shop", "127.0.0.2", front.forwardfor.host},
+		{"token-of-web", "127.0.0.3", p.HTTP},
+	} {
+		d, dialer := atTCP("a sender", c.to), net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(c.from)}}
 		d.client.Transport = &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
-		_, _, err := d.ask(http.MethodPost, "/api/v1/write", "User-Agent: shop/1; X-Forwarded-For: 198.51.100.1")
-		if err != nil {
-			t.Fatal(err)
+		_, text, err := d.ask(http.MethodPost, "/api/v1/write", "User-Agent: agent/1; X-Forwarded-For: 198.51.100.1; "+
+			"Authorization: Bearer "+c.token)
+		if err != nil || !strings.Contains(text, "snappy") {
+			t.Fatalf("a write without a body is answered %q, want a refusal that names snappy; error %v", text, err)
 		}
 	}
-	senders, err := exec.Command(freshet, "senders", "--server", p.HTTP).CombinedOutput()
-	said := string(senders)
-	if err != nil || !strings.Contains(said, "127.0.0.2, shop/1") || !strings.Contains(said, "127.0.0.3, shop/1") ||
-		strings.Contains(said, "198.51.100.1") {
-		t.Errorf("freshet senders does not list 127.0.0.2 and 127.0.0.3 alone: %v\n%s", err, said)
+	cmd := exec.Command(freshet, "senders", "--server", p.HTTP)
+	cmd.Env = append(os.Environ(), "FRESHET_TOKEN=token-of-web")
+	out, err := cmd.CombinedOutput()
+	var listed []string
+	for line := range strings.Lines(string(out)) {
+		if name, _, found := strings.Cut(line, ", agent/1"); found {
+			listed = append(listed, name)
+		}
+	}
+	slices.Sort(listed)
+	if want := []string{"shop, 127.0.0.2", "web, 127.0.0.2", "web, 127.0.0.3"}; err != nil || !slices.Equal(listed, want) {
+		t.Errorf("freshet senders lists %q, want %q; error %v\n%s", listed, want, err, out)
 	}
 }

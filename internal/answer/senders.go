@@ -44,9 +44,9 @@ const (
 type Sender struct {
 	Input          string `json:"input"`          // dogstatsd, remote_write, otlp or collector
 	Node           string `json:"node,omitempty"` // the node that it sends to
-	Name           string `json:"name,omitempty"` // of a collector
+	Name           string `json:"name,omitempty"` // of a collector, or of the sender's token
 	ID             string `json:"id,omitempty"`   // of a collector: 16 hexadecimal digits
-	top.ViewSender        // of others
+	top.ViewSender        // of others than collectors
 	Agent          string `json:"user_agent,omitempty"`
 
 	Samples  float64 `json:"samples_per_second"`            // of DogStatsD, lines

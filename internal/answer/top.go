@@ -13,7 +13,8 @@ type TopAll struct {
 
 // TopRequester is a sender of requests, by one protocol. Rates cover the last top.Span seconds.
 type TopRequester struct {
-	Input    string  `json:"input"` // remote_write or otlp
+	Input    string  `json:"input"`          // remote_write or otlp
+	Name     string  `json:"name,omitempty"` // of its token
 	Address  string  `json:"address,omitempty"`
 	Agent    string  `json:"user_agent,omitempty"`
 	Requests float64 `json:"requests_per_second"`

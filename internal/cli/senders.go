@@ -142,13 +142,14 @@ func seconds(s float64) string {
 // nameOfSender joins the names and addresses of a sender.
 func nameOfSender(s *answer.Sender) string {
 	var parts []string
-	for _, part := range []string{s.Name, s.Agent} {
-		if part != "" {
-			parts = append(parts, terminal.Printable(part))
-		}
+	if s.Name != "" {
+		parts = append(parts, terminal.Printable(s.Name))
 	}
-	if len(parts) == 0 || s.ViewSender != (top.ViewSender{}) {
-		parts = append([]string{describeSender(s.ViewSender)}, parts...)
+	if s.Name == "" && s.Agent == "" || s.ViewSender != (top.ViewSender{}) {
+		parts = append(parts, describeSender(s.ViewSender))
+	}
+	if s.Agent != "" {
+		parts = append(parts, terminal.Printable(s.Agent))
 	}
 	return strings.Join(parts, ", ")
 }

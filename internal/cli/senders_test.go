@@ -23,6 +23,8 @@ func someSenders(now time.Time) *answer.Senders {
 		Senders: []answer.Sender{
 			{Input: "remote_write", Node: "a", ViewSender: top.ViewSender{Address: "10.0.0.1"}, Agent: "Prometheus/3.5.0",
 				Samples: 12_345, Seen: seen, Lag: &lag, Refused: map[string]uint64{"too_old": 4711, "duplicate": 3}},
+			{Input: "otlp", Node: "a", Name: "shop", ViewSender: top.ViewSender{Address: "10.0.0.9"}, Agent: "otel/1",
+				Samples: 700, Seen: seen},
 			{Input: "dogstatsd", Node: "a", Samples: 99.5, Seen: seen,
 				ViewSender: top.ViewSender{Process: &top.ViewProcess{PID: 7, UID: 1000, Command: "app"}}},
 			{Input: "collector", Name: "web-1", ID: "0000000000000007", Samples: 0, Seen: float64(now.Unix() - 90)},

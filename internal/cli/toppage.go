@@ -200,7 +200,7 @@ func requestList(page *answer.TopAll) topList {
 // describeRequester formats a sender of requests for a cell.
 func describeRequester(r answer.TopRequester) string {
 	parts := []string{}
-	for _, text := range []string{r.Address, r.Agent} {
+	for _, text := range []string{r.Name, r.Address, r.Agent} {
 		if text != "" {
 			parts = append(parts, terminal.Printable(text))
 		}

@@ -46,7 +46,7 @@ func (s *server) guard(e exposure, h http.Handler) http.Handler {
 			s.refuse(w, err)
 			return
 		}
-		h.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), grant.Tenant)))
+		h.ServeHTTP(w, r.WithContext(grant.NewContext(r.Context())))
 	})
 }
 

@@ -71,7 +71,7 @@ func (s *server) openDistributor() error {
 		Now:        time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	s.receiver = receive.New(receive.Options{
-		Distributor: s.distributor, Tenant: tenantOf, Sender: s.senderOf,
+		Distributor: s.distributor, Tenant: tenantOf, Sender: s.senderOf, Token: tokenOf,
 		MaxMemory: int64(s.config.Distributor.MaxMemory), Watch: s.watch, Registry: s.registry,
 	})
 	return nil

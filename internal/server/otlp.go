@@ -138,7 +138,7 @@ func (s *server) guardOTLP(next http.Handler) http.Handler {
 			s.refused.WithLabelValues(reasonOf(err)).Inc()
 			receive.AnswerGRPC(w, status.New(codes.PermissionDenied, err.Error()), nil)
 		default:
-			next.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), grant.Tenant)))
+			next.ServeHTTP(w, r.WithContext(grant.NewContext(r.Context())))
 		}
 	})
 }

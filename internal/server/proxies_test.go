@@ -2,6 +2,9 @@ package server
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -90,6 +93,50 @@ func TestSendersBehindAProxy(t *testing.T) {
 			t.Errorf("the queries are %+v, want %s by %s", s.queryCosts(), query, want)
 		}
 	}
+}
+
+// Senders that share an address and a program are told apart by the names of their tokens, whatever the input. No
+// answer has a token.
+func TestSendersByToken(t *testing.T) {
+	file := "tenants:\n- name: fleet\n  tokens:\n"
+	for token, name := range map[string]string{"first": "web", "second": "web", "third": "shop", "fourth": `""`} {
+		file += fmt.Sprintf("  - {sha256: %x, name: %s}\n", sha256.Sum256([]byte(token)), name)
+	}
+	s := onlyHTTP(t, ", tenants_file: "+writeIn(t, t.TempDir(), "tenants.yaml", file))
+	for _, token := range []string{"first", "second", "third", "fourth"} {
+		if resp, text := s.answer(t, http.MethodPost, "/api/v1/write", token, "no snappy", false); resp.StatusCode !=
+			http.StatusBadRequest {
+			t.Fatalf("a write is answered %s, want 400: %s", resp.Status, text)
+		}
+		if err := s.export(t, insecure.NewCredentials(), "authorization", "Bearer "+token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resp, text := s.answer(t, http.MethodGet, "/api/v1/status/senders", "first", "", false)
+	var got struct{ Data answer.Senders }
+	if err := json.Unmarshal([]byte(text), &got); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s, %v: %s", resp.Status, err, text)
+	}
+	var names []string
+	for _, from := range got.Data.Senders {
+		names = append(names, fmt.Sprintf("%s %q", from.Input, from.Name))
+	}
+	slices.Sort(names)
+	want := []string{
+		`otlp ""`, `otlp "shop"`, `otlp "web"`, `remote_write ""`, `remote_write "shop"`, `remote_write "web"`,
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("the senders are %q, want %q", names, want)
+	}
+	hash := fmt.Sprintf("%x", sha256.Sum256([]byte("third")))
+	if strings.Contains(text, "third") || strings.Contains(text, hash) {
+		t.Errorf("the answer has a token or its hash: %s", text)
+	}
+	eventually(t, "the busiest senders have names", func() bool {
+		_ = s.export(t, insecure.NewCredentials(), "authorization", "Bearer first")
+		requests := s.requestSenders()["fleet"]
+		return len(requests) > 0 && requests[0].Name == "web"
+	})
 }
 
 // A trusted proxy names senders, and nothing else: a request that it passes on for a loopback address is no

@@ -87,7 +87,7 @@ func (s *server) sent() []record.Sent {
 	for _, r := range append(rows, top.RequestsRow{Amount: rest.Amount}) {
 		if r.Count > 0 {
 			all = append(all, record.Sent{
-				Tenant: r.Tenant, Input: r.Input, From: r.Sender.String(), Agent: r.Sender.Agent,
+				Tenant: r.Tenant, Input: r.Input, From: r.Requester.String(), Agent: r.Sender.Agent,
 				Requests: rate(r.Count), Samples: rate(r.Amount.Samples), Bytes: rate(r.Bytes),
 			})
 		}

@@ -19,6 +19,9 @@ func tenantOf(r *http.Request) string {
 	return name
 }
 
+// tokenOf returns the name of a request's token; empty if it has none.
+func tokenOf(r *http.Request) string { return tenant.TokenFromContext(r.Context()) }
+
 // senderOf returns the sender of a request, behind the proxies that the configuration trusts. It is for people to read,
 // and to tell requests apart; what a client may do depends on the peer of its connection instead: see fromLoopback.
 func (s *server) senderOf(r *http.Request) sender.Sender {

@@ -58,8 +58,8 @@ func (s *server) ownSenders(tenant string) answer.Senders {
 
 func newRequestSender(from top.Source, now time.Time) answer.Sender {
 	row := answer.Sender{
-		Input: from.Input, Agent: from.Agent, Samples: from.Samples, Requests: from.Requests, Seen: float64(from.Seen),
-		Refused: from.Refused, History: from.History,
+		Input: from.Input, Name: from.Token, Agent: from.Agent, Samples: from.Samples, Requests: from.Requests,
+		Seen: float64(from.Seen), Refused: from.Refused, History: from.History,
 	}
 	row.Address = from.Address()
 	if from.Newest != 0 {

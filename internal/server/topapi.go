@@ -49,7 +49,7 @@ func (s *server) requestSenders() map[string][]answer.TopRequester {
 	rows, _ := s.receiver.Sent(math.MaxInt)
 	for _, r := range rows {
 		row := answer.TopRequester{
-			Input: r.Input, Agent: r.Agent, Address: r.Address(),
+			Input: r.Input, Name: r.Token, Agent: r.Agent, Address: r.Address(),
 			Requests: float64(r.Count) / top.Span, Samples: float64(r.Samples) / top.Span, Bytes: float64(r.Bytes) / top.Span,
 		}
 		all[r.Tenant] = append(all[r.Tenant], row)

@@ -8,7 +8,7 @@ import { inputName, senderName, type Sender } from './series'
 interface Source extends Sender {
   input: string
   node?: string
-  name?: string // of a collector
+  name?: string // of a collector, or of the sender's token
   id?: string
   user_agent?: string
   samples_per_second: number

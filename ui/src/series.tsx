@@ -29,6 +29,7 @@ interface DistributorLimits {
 
 interface RequestSender {
   input: string
+  name?: string // of its token
   address?: string
   user_agent?: string
   requests_per_second: number
@@ -300,7 +301,7 @@ export function senderName(s: Sender | undefined): string {
   return parts.join(', ') || 'unknown'
 }
 
-const requestSenderName = (s: RequestSender) => [s.address, s.user_agent].filter(Boolean).join(', ') || 'unknown'
+const requestSenderName = (s: RequestSender) => [s.name, s.address, s.user_agent].filter(Boolean).join(', ') || 'unknown'
 export const inputName = (input: string) => ({ otlp: 'OTLP', dogstatsd: 'DogStatsD' })[input] ?? input.replaceAll('_', ' ')
 
 function Senders(props: { top?: Top }) {

@@ -203,8 +203,8 @@ func (roomy) MaxBody() int { return 1 << 20 }
 func TestMemoryIsTakenAsBytesCome(t *testing.T) {
 	const most = 4 << 20
 	r := New(Options{Distributor: roomy{&distributor{settings: escaping}},
-		Tenant: func(*http.Request) string { return "team" }, Sender: peerOf, MaxMemory: most,
-		Registry: prometheus.NewRegistry()})
+		Tenant: func(*http.Request) string { return "team" }, Sender: peerOf, Token: noToken,
+		MaxMemory: most, Registry: prometheus.NewRegistry()})
 	for path, by := range map[string]http.HandlerFunc{
 		"/api/v1/write": r.RemoteWrite, "/v1/metrics": r.OTLP, exportPath: r.GRPC,
 	} {

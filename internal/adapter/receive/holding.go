@@ -21,6 +21,7 @@ type holding struct {
 	receiver *Receiver
 	tenant   string
 	sender   sender.Sender
+	token    string        // name of the request's token
 	bytes    int64         // bytes taken from Receiver.memory
 	shared   *atomic.Int64 // bytes that all requests of the tenant have taken
 	refused  error         // the error of the request, if memory ran out
@@ -39,7 +40,7 @@ func (r *Receiver) hold(tenant string, request *http.Request) *holding {
 		shared, _ = r.tenants.LoadOrStore(tenant, new(atomic.Int64))
 	}
 	return &holding{
-		receiver: r, tenant: tenant, sender: r.Sender(request), shared: shared.(*atomic.Int64),
+		receiver: r, tenant: tenant, sender: r.Sender(request), token: r.Token(request), shared: shared.(*atomic.Int64),
 	}
 }
 
@@ -71,7 +72,7 @@ func (h *holding) parsed(input stage.Input, bytes int, requests ...*write.Incomi
 		last, _ := r.Newest()
 		newest = max(newest, last)
 	}
-	from := top.Requester{Tenant: h.tenant, Input: input.String(), Sender: h.sender}
+	from := top.Requester{Tenant: h.tenant, Input: input.String(), Token: h.token, Sender: h.sender}
 	now := time.Now().Unix()
 	h.receiver.sent.Add(now, from, bytes, samples)
 	h.receiver.sources.Sent(now, from, samples, newest)

@@ -403,7 +403,7 @@ func deep() pmetricotlp.ExportRequest {
 
 func TestOTLPIsMeasured(t *testing.T) {
 	r := New(Options{Distributor: &distributor{settings: escaping}, Tenant: func(*http.Request) string { return "team" },
-		Sender: peerOf, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
+		Sender: peerOf, Token: noToken, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
 	postOTLP(r, protobuf, "", strings.NewReader(""))
 	client, stop := serveGRPC(t, r)
 	if _, err := client.Export(t.Context(), otlpRequest(0)); err != nil {

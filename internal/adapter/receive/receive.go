@@ -50,6 +50,7 @@ type Options struct {
 	Distributor Distributor
 	Tenant      func(*http.Request) string        // returns a request's tenant
 	Sender      func(*http.Request) sender.Sender // returns a request's sender
+	Token       func(*http.Request) string        // returns the name of a request's token; empty if it has none
 	MaxMemory   int64                             // bytes of all requests under way, decompressed
 	Watch       *stage.Watch                      // nil if trips are not watched
 	Registry    prometheus.Registerer
@@ -91,7 +92,8 @@ func (r *Receiver) noteRefusals(input stage.Input, request *http.Request, o *out
 	if err == nil && !o.AnyRefused() {
 		return
 	}
-	from := top.Requester{Tenant: r.Tenant(request), Input: input.String(), Sender: r.Sender(request)}
+	from := top.Requester{Tenant: r.Tenant(request), Input: input.String(), Token: r.Token(request),
+		Sender: r.Sender(request)}
 	now := time.Now().Unix()
 	if err != nil {
 		r.sources.Refused(now, from, reasonOf(err), 1)

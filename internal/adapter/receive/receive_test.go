@@ -115,11 +115,13 @@ func v2Body(t *testing.T) []byte {
 // peerOf returns the sender of a request behind no proxy.
 func peerOf(r *http.Request) sender.Sender { return sender.Of(r.RemoteAddr, r.UserAgent()) }
 
+func noToken(*http.Request) string { return "" }
+
 func newReceiver(d *distributor) *Receiver {
 	return New(Options{Distributor: d,
 		Tenant: func(r *http.Request) string {
 			return cmp.Or(r.Header.Get("X-Scope-OrgID"), "team")
-		}, Sender: peerOf, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
+		}, Sender: peerOf, Token: noToken, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
 }
 
 const (

@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
@@ -37,7 +38,28 @@ type Claim struct {
 type Grant struct {
 	Tenant      string
 	Read, Write bool
+	Token       string // name of the request's token; empty if it has none
 }
+
+// NewContext returns ctx for a request with this grant.
+func (g Grant) NewContext(ctx context.Context) context.Context {
+	ctx = NewContext(ctx, g.Tenant)
+	if g.Token == "" {
+		return ctx
+	}
+	return context.WithValue(ctx, tokenKey{}, g.Token)
+}
+
+type tokenKey struct{}
+
+// TokenFromContext returns the name of a request's token; empty if it has none.
+func TokenFromContext(ctx context.Context) string {
+	name, _ := ctx.Value(tokenKey{}).(string)
+	return name
+}
+
+// both is the grant of a request that may read and write.
+func both(name string) Grant { return Grant{Tenant: name, Read: true, Write: true} }
 
 // ErrNoToken means that the request did not authenticate. Any other error of Access.Grant means
 // that the request authenticated but asks for something that it may not do.
@@ -72,7 +94,8 @@ func ByTokens(file string, text []byte) (*Access, error) {
 		for _, h := range t.Tokens {
 			hash, _ := h.bytes() // validated
 			may := cmp.Or(h.May, t.May)
-			a.tokens = append(a.tokens, token{hash, Grant{Tenant: t.Name, Read: may != mayWrite, Write: may != mayRead}})
+			a.tokens = append(a.tokens,
+				token{hash, Grant{Tenant: t.Name, Read: may != mayWrite, Write: may != mayRead, Token: h.Name}})
 		}
 	}
 	return a, nil
@@ -85,7 +108,7 @@ func (a *Access) Trusts() bool { return a != nil && a.trusted }
 func (a *Access) Grant(c Claim) (Grant, error) {
 	switch {
 	case a == nil:
-		return Grant{c.Address, true, true}, nil
+		return both(c.Address), nil
 	case a.trusted:
 		return a.byHeader(c)
 	case c.Token == "":
@@ -125,7 +148,7 @@ func (a *Access) byHeader(c Claim) (Grant, error) {
 	name := c.Address
 	switch len(c.Headers) {
 	case 0:
-		return Grant{name, true, true}, nil
+		return both(name), nil
 	case 1:
 		name = c.Headers[0]
 	default: // several: one is from the proxy, the others may be from the client
@@ -140,7 +163,7 @@ func (a *Access) byHeader(c Claim) (Grant, error) {
 			fmt.Errorf("X-Scope-OrgID: the tenant %q is not known here; add it to limits.tenants, "+
 				"or set http.allow_unknown_tenants", name)
 	}
-	return Grant{name, true, true}, nil
+	return both(name), nil
 }
 
 // tenantsFile is the file with the tenants' tokens.
@@ -159,6 +182,7 @@ type entry struct {
 // which may be a token that was not hashed.
 type tokenHash struct {
 	SHA256 string `yaml:"sha256" help:"SHA-256 of the token, in hexadecimal"`
+	Name   string `yaml:"name" help:"names the senders that have the token; several may have one name"`
 	May    string `yaml:"may" help:"read, write or both, for this token; default: as for the tenant"`
 }
 
@@ -215,8 +239,15 @@ func (e entry) Validate() (problems []conf.Problem) {
 // Validate is part of conf.Validator.
 func (h tokenHash) Validate() []conf.Problem {
 	problems := checkMay(h.May)
-	if _, err := h.bytes(); err != nil {
+	hash, err := h.bytes()
+	switch {
+	case err != nil:
 		problems = append(problems, conf.Problem{Text: err.Error()})
+	case h.Name == "":
+	case sha256.Sum256([]byte(h.Name)) == hash:
+		problems = append(problems, conf.Problem{Text: "name is the token itself, and is shown to others; choose another"})
+	case Check(h.Name) != nil:
+		problems = append(problems, conf.Problem{Text: "name must be " + naming})
 	}
 	return problems
 }

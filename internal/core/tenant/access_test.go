@@ -14,6 +14,11 @@ func hash(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// grant returns the grant of a request whose token has no name.
+func grant(tenant string, read, write bool) Grant {
+	return Grant{Tenant: tenant, Read: read, Write: write}
+}
+
 func TestTokens(t *testing.T) {
 	a, err := ByTokens("tenants.yaml", []byte(`tenants:
   - name: shop
@@ -21,6 +26,7 @@ func TestTokens(t *testing.T) {
   - {name: agents, may: write, tokens: [{sha256: `+hash("agent")+`}]}
   - {name: wall, may: read, tokens: [{sha256: `+hash("screen")+`}]}
   - {name: team, may: read, tokens: [{sha256: `+hash("people")+`}, {sha256: `+hash("prometheus")+`, may: write}, {sha256: `+hash("admin")+`, may: both}]}
+  - {name: fleet, tokens: [{sha256: `+hash("first of web")+`, name: web}, {sha256: `+hash("second of web")+`, name: web, may: write}]}
   - {name: all, may: both, tokens: [{sha256: `+hash("any")+`}]}
 `))
 	if err != nil {
@@ -32,15 +38,18 @@ func TestTokens(t *testing.T) {
 		want       Grant
 		err        string // text in the error
 	}{
-		{"the tenant is the token's, not the address'", "first", nil, Grant{"shop", true, true}, ""},
-		{"a tenant's second token, so that tokens can be changed", "second", nil, Grant{"shop", true, true}, ""},
-		{"a tenant that may only write", "agent", nil, Grant{"agents", false, true}, ""},
-		{"a tenant that may only read", "screen", nil, Grant{"wall", true, false}, ""},
-		{"a token without rights of its own has the tenant's", "people", nil, Grant{"team", true, false}, ""},
-		{"a token with other rights than its tenant", "prometheus", nil, Grant{"team", false, true}, ""},
-		{"a token with more rights than its tenant", "admin", nil, Grant{"team", true, true}, ""},
-		{"the last token of the file", "any", nil, Grant{"all", true, true}, ""},
-		{"a header that agrees", "first", []string{"shop"}, Grant{"shop", true, true}, ""},
+		{"the tenant is the token's, not the address'", "first", nil, grant("shop", true, true), ""},
+		{"a tenant's second token, so that tokens can be changed", "second", nil, grant("shop", true, true), ""},
+		{"a tenant that may only write", "agent", nil, grant("agents", false, true), ""},
+		{"a tenant that may only read", "screen", nil, grant("wall", true, false), ""},
+		{"a token without rights of its own has the tenant's", "people", nil, grant("team", true, false), ""},
+		{"a token with other rights than its tenant", "prometheus", nil, grant("team", false, true), ""},
+		{"a token with more rights than its tenant", "admin", nil, grant("team", true, true), ""},
+		{"the last token of the file", "any", nil, grant("all", true, true), ""},
+		{"a token with a name", "first of web", nil, Grant{Tenant: "fleet", Read: true, Write: true, Token: "web"}, ""},
+		{"another token of the name, while they are changed", "second of web", nil,
+			Grant{Tenant: "fleet", Write: true, Token: "web"}, ""},
+		{"a header that agrees", "first", []string{"shop"}, grant("shop", true, true), ""},
 
 		{"no token", "", nil, Grant{}, "Authorization: Bearer TOKEN"},
 		{"a token of no tenant", "firs", nil, Grant{}, "no tenant has this token"},
@@ -57,6 +66,17 @@ func TestTokens(t *testing.T) {
 		}
 		if unknown := err != nil && !strings.Contains(c.err, "X-Scope"); errors.Is(err, ErrNoToken) != unknown {
 			t.Errorf("%s: the error is ErrNoToken: %t, want %t; %v", c.why, !unknown, unknown, err)
+		}
+	}
+}
+
+// The name of a token goes along with its request, beside the tenant.
+func TestTokenInAContext(t *testing.T) {
+	for _, g := range []Grant{{Tenant: "fleet", Token: "web"}, {Tenant: "shop"}} {
+		ctx := g.NewContext(t.Context())
+		name, ok := FromContext(ctx)
+		if token := TokenFromContext(ctx); name != g.Tenant || !ok || token != g.Token {
+			t.Errorf("the context has tenant %q and token %q, want %+v", name, token, g)
 		}
 	}
 }
@@ -110,6 +130,12 @@ f:6: tenants[1].name: tenant "": not a name; use 1 to 64 letters, digits, dots, 
 		},
 		{"an invalid right of a token", "tenants:\n- name: a\n  tokens:\n  - sha256: " + one + "\n    may: all\n",
 			"f:5: tenants[0].tokens[0].may = all: must be read, write or both"},
+		{"the token as its name, which others would see", "tenants:\n- name: a\n  tokens:\n  - sha256: " + one +
+			"\n    name: one\n",
+			"f:4: tenants[0].tokens[0]: name is the token itself, and is shown to others; choose another"},
+		{"a name of a token that is too long, and is not shown", "tenants:\n- name: a\n  tokens:\n  - sha256: " + one +
+			"\n    name: " + one + "x\n",
+			"f:4: tenants[0].tokens[0]: name must be 1 to 64 letters, digits, dots, dashes and underscores"},
 		{"the token without its key", "tenants:\n- name: a\n  tokens: [s3cret]\n",
 			"f:3: tenants[0].tokens[0]: is one value; write its keys below it, indented"},
 		{"a tenant without tokens", "tenants:\n- name: a\n",

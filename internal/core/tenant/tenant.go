@@ -18,19 +18,20 @@ const Own = "freshet"
 // value.
 const maxLength = 64
 
+// naming says which names are valid.
+const naming = "1 to 64 letters, digits, dots, dashes and underscores"
+
 // Check returns an error if `name` is not a valid name of a tenant. Names become directories, so
 // Check refuses any name that could leave the parent directory.
 func Check(name string) error {
 	if name == "" || len(name) > maxLength || name == "." || name == ".." {
-		return fmt.Errorf("tenant %.80q: not a name; use 1 to %d letters, digits, dots, dashes and underscores",
-			name, maxLength)
+		return fmt.Errorf("tenant %.80q: not a name; use %s", name, naming)
 	}
 	for i := range len(name) {
 		switch c := name[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-', c == '.':
 		default:
-			return fmt.Errorf("tenant %.80q: %q is not allowed; use 1 to %d letters, digits, dots, dashes and underscores",
-				name, c, maxLength)
+			return fmt.Errorf("tenant %.80q: %q is not allowed; use %s", name, c, naming)
 		}
 	}
 	return nil

@@ -24,7 +24,16 @@ type Requests struct {
 type Requester struct {
 	Tenant string
 	Input  string // as the stages call it: remote_write or otlp
+	Token  string // name of its token; empty if it has none
 	sender.Sender
+}
+
+// String returns the requester as text for people, such as: web, 10.0.0.1 (Prometheus/3.5.0).
+func (r Requester) String() string {
+	if r.Token == "" {
+		return r.Sender.String()
+	}
+	return r.Token + ", " + r.Sender.String()
 }
 
 // RequestsRow is what one Requester sent.
@@ -63,8 +72,8 @@ func (t *Requests) Busiest(second int64, limit int) ([]RequestsRow, Rest) {
 		}
 	}
 	kept, rest := busiest(all, limit, func(r RequestsRow) Amount { return r.Amount }, func(a, b RequestsRow) int {
-		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Input, b.Input), a.Addr.Compare(b.Addr),
-			strings.Compare(a.Agent, b.Agent))
+		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Input, b.Input), strings.Compare(a.Token, b.Token),
+			a.Addr.Compare(b.Addr), strings.Compare(a.Agent, b.Agent))
 	})
 	rest.add(t.others.sum(second-Span, second))
 	return kept, rest

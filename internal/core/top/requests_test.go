@@ -37,6 +37,24 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// Programs of one address have rows of their own if their tokens have names, which stand before the address.
+func TestRequestsByToken(t *testing.T) {
+	table := NewRequests()
+	for i, token := range []string{"web", "shop", ""} {
+		r := requester("a", "10.0.0.1:9", "otel/1")
+		r.Token = token
+		table.Add(100, r, 1, 10-i)
+	}
+	got, _ := table.Busiest(101, 10)
+	names := ""
+	for _, r := range got {
+		names += r.Requester.String() + "; "
+	}
+	if names != "10.0.0.1 (otel/1); shop, 10.0.0.1 (otel/1); web, 10.0.0.1 (otel/1); " {
+		t.Errorf("the requesters are %s", names)
+	}
+}
+
 // Memory is bounded, whatever user agents the requests name. Each request is counted once.
 func TestRequestsAreBounded(t *testing.T) {
 	table := NewRequests()

@@ -126,7 +126,8 @@ func (s *Sources) Of(tenant string, second int64) (all []Source) {
 	s.mu.Unlock()
 	slices.SortFunc(all, func(a, b Source) int {
 		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(b.Seen, a.Seen),
-			strings.Compare(a.Input, b.Input), a.Addr.Compare(b.Addr), strings.Compare(a.Agent, b.Agent))
+			strings.Compare(a.Input, b.Input), strings.Compare(a.Token, b.Token), a.Addr.Compare(b.Addr),
+			strings.Compare(a.Agent, b.Agent))
 	})
 	return all
 }
