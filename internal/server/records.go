@@ -84,7 +84,7 @@ func (s *server) sent() []record.Sent {
 	}
 	rate := func(n uint64) float64 { return float64(n) / top.Span }
 	rows, rest := s.receiver.Sent(maxSent)
-	for _, r := range append(rows, top.RequestsRow{Amount: rest.Amount}) {
+	for _, r := range append(rows, top.RequesterRow{Amount: rest.Amount}) {
 		if r.Count > 0 {
 			all = append(all, record.Sent{
 				Tenant: r.Tenant, Input: r.Input, From: r.Requester.String(), Agent: r.Sender.Agent,

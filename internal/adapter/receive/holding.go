@@ -73,9 +73,7 @@ func (h *holding) parsed(input stage.Input, bytes int, requests ...*write.Incomi
 		newest = max(newest, last)
 	}
 	from := top.Requester{Tenant: h.tenant, Input: input.String(), Token: h.token, Sender: h.sender}
-	now := time.Now().Unix()
-	h.receiver.sent.Add(now, from, bytes, samples)
-	h.receiver.sources.Sent(now, from, samples, newest)
+	h.receiver.sources.Sent(time.Now().Unix(), from, bytes, samples, newest)
 	if h.trip == nil {
 		return
 	}

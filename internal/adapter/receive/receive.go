@@ -62,7 +62,6 @@ type Receiver struct {
 	memory  *semaphore.Weighted
 	metrics *metrics
 	tenants sync.Map // bytes of memory in use, by tenant: *atomic.Int64
-	sent    *top.Requests
 	sources *top.Sources
 }
 
@@ -70,15 +69,14 @@ type Receiver struct {
 func New(o Options) *Receiver {
 	sources := top.NewSources()
 	return &Receiver{
-		Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry, sources),
-		sent: top.NewRequests(), sources: sources,
+		Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry, sources), sources: sources,
 	}
 }
 
 // Sent returns the busiest senders of all tenants, in the order of their readable requests in the last
 // top.Span seconds, and one sum for all other senders.
-func (r *Receiver) Sent(limit int) ([]top.RequestsRow, top.Rest) {
-	return r.sent.Busiest(time.Now().Unix(), limit)
+func (r *Receiver) Sent(limit int) ([]top.RequesterRow, top.Rest) {
+	return r.sources.Busiest(time.Now().Unix(), limit)
 }
 
 // Sources returns the senders of a tenant in the last minutes, those with the most samples first.

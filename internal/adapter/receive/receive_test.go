@@ -229,7 +229,7 @@ func TestSenders(t *testing.T) {
 	if want := []string{"10.0.0.7 (shop/1)", "10.0.0.7 (shop/1)", "10.0.0.7 (otel/1)"}; !slices.Equal(d.senders, want) {
 		t.Errorf("%q", d.senders)
 	}
-	rows, _ := r.sent.Busiest(time.Now().Unix()+1, 10)
+	rows, _ := r.sources.Busiest(time.Now().Unix()+1, 10)
 	var got []string
 	for _, row := range rows {
 		got = append(got, fmt.Sprintf("%s %s %s: %d of %d bytes, %d samples", row.Tenant, row.Input, row.Sender, row.Count,

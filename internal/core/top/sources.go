@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 const (
@@ -17,23 +19,42 @@ const (
 	// rateSteps is how many whole steps a rate looks back: clients of a minute's interval send once in them.
 	rateSteps = 4
 
-	// maxSources bounds the senders of all tenants: 4,096 x 900 bytes = 3.7 MB.
+	// maxSources bounds the senders of all tenants: 4,096 x 1,900 bytes = 7.8 MB.
 	maxSources = 4096
 )
 
-// Sources remembers the senders of requests: when each was heard last, how old its samples are, how many it sent in
-// the last minutes, and what of it was refused. It is safe for concurrent use.
+// Sources remembers the senders of remote write and OTLP requests: when each was heard last, how old its samples are,
+// how much it sent in the last seconds and minutes, and what of it was refused. Requests are few and each has many
+// samples, so counting them all the time is cheap. It is safe for concurrent use.
 type Sources struct {
 	mu       sync.Mutex
 	byKey    map[Requester]*source
-	pruned   int64 // second of the last search for senders to forget
+	others   recent // readable requests of senders without a place
+	pruned   int64  // second of the last search for senders to forget
 	unlisted uint64
+}
+
+// Requester is a sender of requests, with their input and tenant.
+type Requester struct {
+	Tenant string
+	Input  string // as the stages call it: remote_write or otlp
+	Token  string // name of its token; empty if it has none
+	sender.Sender
+}
+
+// String returns the requester as text for people, such as: web, 10.0.0.1 (Prometheus/3.5.0).
+func (r Requester) String() string {
+	if r.Token == "" {
+		return r.Sender.String()
+	}
+	return r.Token + ", " + r.Sender.String()
 }
 
 // source is what is remembered of a sender.
 type source struct {
-	seen    int64 // Unix seconds
-	newest  int64 // Unix milliseconds of the newest sample; 0 before the first
+	seen    int64  // Unix seconds
+	newest  int64  // Unix milliseconds of the newest sample; 0 before the first
+	recent  recent // readable requests
 	samples history
 	sent    history
 	refused map[string]uint64 // by reason, of which the program has a fixed number; nil before the first
@@ -50,18 +71,26 @@ type Source struct {
 	Refused  map[string]uint64 // samples, and whole requests, by reason, since it was first heard
 }
 
+// RequesterRow is what one Requester sent in the last Span seconds.
+type RequesterRow struct {
+	Requester
+	Amount
+}
+
 // NewSources returns Sources without senders.
 func NewSources() *Sources { return &Sources{byKey: map[Requester]*source{}} }
 
 // Sent notes a readable request. `newest` is the time of its newest sample in Unix milliseconds, if it has samples.
 // It does not keep the memory of r.
-func (s *Sources) Sent(second int64, r Requester, samples int, newest int64) {
+func (s *Sources) Sent(second int64, r Requester, bytes, samples int, newest int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := s.at(second, r)
+	a, of := Amount{Count: 1, Bytes: uint64(bytes), Samples: uint64(samples)}, s.at(second, r)
 	if of == nil {
+		s.others.add(second, a)
 		return
 	}
+	of.recent.add(second, a)
 	of.sent.add(second, 1)
 	of.samples.add(second, uint64(samples))
 	if samples > 0 { // a sample from the future, which stores refuse, must not hide for good how late the others are
@@ -125,11 +154,33 @@ func (s *Sources) Of(tenant string, second int64) (all []Source) {
 	}
 	s.mu.Unlock()
 	slices.SortFunc(all, func(a, b Source) int {
-		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(b.Seen, a.Seen),
-			strings.Compare(a.Input, b.Input), strings.Compare(a.Token, b.Token), a.Addr.Compare(b.Addr),
-			strings.Compare(a.Agent, b.Agent))
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(b.Seen, a.Seen), byRequester(a.Requester, b.Requester))
 	})
 	return all
+}
+
+// Busiest returns the senders with the most readable requests in the Span seconds before `second`, of all tenants, and
+// the sum of the others.
+func (s *Sources) Busiest(second int64, limit int) ([]RequesterRow, Rest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []RequesterRow
+	for r, of := range s.byKey {
+		if a := of.recent.sum(second-Span, second); a.Count > 0 {
+			all = append(all, RequesterRow{r, a})
+		}
+	}
+	kept, rest := busiest(all, limit, func(r RequesterRow) Amount { return r.Amount }, func(a, b RequesterRow) int {
+		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), byRequester(a.Requester, b.Requester))
+	})
+	rest.add(s.others.sum(second-Span, second))
+	return kept, rest
+}
+
+// byRequester sorts the requesters of a tenant.
+func byRequester(a, b Requester) int {
+	return cmp.Or(strings.Compare(a.Input, b.Input), strings.Compare(a.Token, b.Token), a.Addr.Compare(b.Addr),
+		strings.Compare(a.Agent, b.Agent))
 }
 
 func (s *source) source(second int64, r Requester) Source {
