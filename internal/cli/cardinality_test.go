@@ -23,6 +23,14 @@ func TestCardinality(t *testing.T) {
 					{Name: "code", Values: 5, Series: 12_000, Saved: 9_600}},
 				Values: []top.NameCount{{Name: "web-\x1b[31m", Series: 20}, {Name: "web-2", Series: 20}}}
 		}
+		if r.FormValue("days") == "4" {
+			c.Short = "on 2026-11-26: there was no time for more series than these in 5s"
+			c.Since, c.Grown = "2026-11-25", []top.NameGrowth{{Name: "http_requests_total", Was: 9_000, Series: 12_000},
+				{Name: "new", Series: 3}}
+			c.Days = []top.DayCount{{Day: "2026-11-28", Series: 15_000}, {Day: "2026-11-27", Series: 15_300},
+				{Day: "2026-11-26", Series: 17, Short: "there was no time for more series than these in 5s"},
+				{Day: "2026-11-25", Series: 8_000}}
+		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": c})
 	}))
 	defer web.Close()
@@ -31,6 +39,11 @@ func TestCardinality(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	golden(t, "cardinality.txt", metrics)
+	code, days, stderr := freshet(t, "cardinality", "--days", "4", "--server", web.URL)
+	if code != command.OK {
+		t.Fatal(stderr)
+	}
+	golden(t, "cardinality-days.txt", days)
 	code, labels, stderr := freshet(t, "cardinality", "http_requests_total", "--label", "pod", "--day", "2026-11-27",
 		"--server", web.URL)
 	if code != command.OK {

@@ -1,17 +1,12 @@
 package promapi
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/storage"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -19,17 +14,14 @@ import (
 )
 
 const (
-	// cardinalityTime bounds the work of one answer of status/cardinality.
-	cardinalityTime = 5 * time.Second
-
 	// cardinalityAge is how old an answer may be that is given again.
 	cardinalityAge = 30 * time.Second
 
 	// maxCardinalities bounds the answers that are kept, each of at most some kB.
 	maxCardinalities = 64
 
-	// maxCountedMetrics bounds the metrics that are counted for one answer.
-	maxCountedMetrics = 200_000
+	// maxDays bounds the days of an answer.
+	maxDays = 31
 )
 
 // cardinalities counts series for one request after the other, and keeps the last answers.
@@ -46,10 +38,11 @@ func newCardinalities() cardinalities {
 var errCardinalityBusy = fmt.Errorf("other requests have counted series for %v, and one counts at a time: try again",
 	cardinalityTime)
 
-// cardinalityKey is what a request asks for. Its times are Unix milliseconds of the day.
+// cardinalityKey is what a request asks for.
 type cardinalityKey struct {
-	tenant, metric, label string
-	from, limit           int64
+	dayOf              // the last day
+	label       string // of the metric
+	days, limit int
 }
 
 type keptCardinality struct {
@@ -61,27 +54,12 @@ type keptCardinality struct {
 const maxListed = 1000
 
 // cardinality answers how many series there were in a day, in UTC, in all stores: of each metric, or of one metric by
-// label, with what each label costs.
+// label, with what each label costs. With `days` it also answers how many there were in each of the last days.
 func (a *api) cardinality(r *http.Request) (any, error) {
-	limit, err := number(r, "limit", 20)
+	key, err := a.askedCardinality(r)
 	if err != nil {
 		return nil, err
 	}
-	if limit < 1 || limit > maxListed {
-		return nil, parameterError(fmt.Sprintf("limit must be between 1 and %d", maxListed))
-	}
-	day := a.Now().UTC().Truncate(24 * time.Hour)
-	if text := r.FormValue("day"); text != "" {
-		if day, err = time.Parse(time.DateOnly, text); err != nil {
-			return nil, parameterError(fmt.Sprintf("day = %.40q: want a day in UTC, such as 2026-11-28", text))
-		}
-	}
-	key := cardinalityKey{metric: r.FormValue("metric"), label: r.FormValue("label"), from: day.UnixMilli(),
-		limit: int64(limit)}
-	if key.label != "" && key.metric == "" {
-		return nil, parameterError("label needs a metric")
-	}
-	key.tenant, _ = tenant.FromContext(r.Context())
 	c := &a.cardinalities
 	if err := c.wait(r.Context()); err != nil {
 		return nil, err
@@ -94,9 +72,36 @@ func (a *api) cardinality(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	view.Day = day.Format(time.DateOnly)
 	c.keep(key, keptCardinality{a.Now(), view})
 	return view, nil
+}
+
+// askedCardinality reads the parameters of a request.
+func (a *api) askedCardinality(r *http.Request) (key cardinalityKey, err error) {
+	for _, p := range []struct {
+		name         string
+		preset, most int
+		to           *int
+	}{{"limit", 20, maxListed, &key.limit}, {"days", 1, maxDays, &key.days}} {
+		if *p.to, err = number(r, p.name, p.preset); err != nil {
+			return key, err
+		}
+		if *p.to < 1 || *p.to > p.most {
+			return key, parameterError(fmt.Sprintf("%s must be between 1 and %d", p.name, p.most))
+		}
+	}
+	day := a.Now().UTC().Truncate(24 * time.Hour)
+	if text := r.FormValue("day"); text != "" {
+		if day, err = time.Parse(time.DateOnly, text); err != nil {
+			return key, parameterError(fmt.Sprintf("day = %.40q: want a day in UTC, such as 2026-11-28", text))
+		}
+	}
+	key.from, key.metric, key.label = day.UnixMilli(), r.FormValue("metric"), r.FormValue("label")
+	if key.label != "" && key.metric == "" {
+		return key, parameterError("label needs a metric")
+	}
+	key.tenant, _ = tenant.FromContext(r.Context())
+	return key, nil
 }
 
 // wait waits for the turn of a request, for at most cardinalityTime: a count of another one takes as long.
@@ -117,72 +122,65 @@ func (c *cardinalities) keep(key cardinalityKey, answer keptCardinality) {
 	c.last[key] = answer
 }
 
-// countSeries counts the series that had samples in a day. If the time is over, it says so in the answer.
-func (a *api) countSeries(ctx context.Context, key cardinalityKey) (view *top.ViewCardinality, err error) {
-	within, cancel := context.WithTimeout(ctx, cardinalityTime)
+// countSeries counts the series of the last day, and then of the days before it. If the time is over, it says so in
+// the answer.
+func (a *api) countSeries(ctx context.Context, key cardinalityKey) (*top.ViewCardinality, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, cardinalityTime, errNoTime)
 	defer cancel()
-	to := key.from + (24 * time.Hour).Milliseconds() - 1
-	q, err := a.Queryable.Querier(key.from, to)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, q.Close()) }()
-	is := labels.MustNewMatcher(labels.MatchNotEqual, model.MetricNameLabel, "")
-	if key.metric != "" {
-		is = labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, key.metric)
-	}
-	hints := &storage.SelectHints{Start: key.from, End: to, Func: "series"} // no samples are read
-	set := q.Select(within, false, hints, is)
-	view = &top.ViewCardinality{Metric: key.metric, Label: key.label}
+	view := &top.ViewCardinality{Metric: key.metric, Label: key.label, Day: dayText(key.from)}
+	var last dayCounts
+	var err error
 	if key.metric == "" {
-		a.countMetrics(within, set, view, int(key.limit))
+		last, view.Short, err = a.countMetrics(ctx, key.dayOf)
+		view.Series = last.series()
+		view.Counts, view.Others = top.MostSeries(last, key.limit)
 	} else {
-		a.countLabels(within, set, view, int(key.limit))
+		err = a.countLabels(ctx, view, key)
 	}
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case within.Err() != nil:
-		view.Short = fmt.Sprintf("there was no time for more series than these in %v", cardinalityTime)
-	case set.Err() != nil:
-		return nil, set.Err()
+	if err == nil && key.days > 1 {
+		err = a.addDays(ctx, view, last, key)
 	}
-	for _, why := range set.Warnings() { // a store is broken, or lacks samples
-		view.Short = cmp.Or(view.Short, why.Error())
-	}
-	return view, nil
+	return view, err
 }
 
-// countMetrics counts the series of each metric, until ctx is done.
-func (a *api) countMetrics(ctx context.Context, set storage.SeriesSet, view *top.ViewCardinality, limit int) {
-	counts := map[string]int{}
-	for ctx.Err() == nil && set.Next() {
-		name := set.At().Labels().Get(model.MetricNameLabel)
-		n, known := counts[name]
-		if !known {
-			if len(counts) >= maxCountedMetrics {
-				view.Short = fmt.Sprintf("there are more than %d metrics", maxCountedMetrics)
-				break
-			}
-			name = strings.Clone(name)
-		}
-		counts[name] = n + 1
-		view.Series++
-	}
-	view.Counts, view.Others = top.MostSeries(counts, limit)
-}
-
-// countLabels counts the series of a metric by label, until ctx is done.
-func (a *api) countLabels(ctx context.Context, set storage.SeriesSet, view *top.ViewCardinality, limit int) {
+// countLabels counts the series of a metric by label.
+func (a *api) countLabels(ctx context.Context, view *top.ViewCardinality, key cardinalityKey) (err error) {
 	c := top.NewCardinality(view.Label)
-	for ctx.Err() == nil && set.Next() {
-		if !c.Add(set.At().Labels()) {
-			view.Short = fmt.Sprintf("there was no memory for more series than %d", c.Series())
-			break
+	view.Short, err = a.readDay(ctx, key.dayOf, func(ls labels.Labels) (full string) {
+		if !c.Add(ls) {
+			return fmt.Sprintf("there was no memory for more series than %d", c.Series())
 		}
-	}
+		return ""
+	})
 	view.Series, view.Labels = c.Series(), c.Labels()
 	if view.Label != "" {
-		view.Values, view.Others = c.Values(limit)
+		view.Values, view.Others = c.Values(key.limit)
 	}
+	return err
 }
+
+// addDays adds the days before the last one, and the metrics that have grown. `last` has the metrics of the last day.
+func (a *api) addDays(ctx context.Context, view *top.ViewCardinality, last dayCounts, key cardinalityKey) error {
+	view.Days = []top.DayCount{{Day: view.Day, Series: view.Series, Short: view.Short}}
+	var first dayCounts // the first day that has series and an exact count
+	var since string
+	day := key.dayOf
+	for range key.days - 1 {
+		day.from -= dayMillis
+		counts, short, err := a.countMetrics(ctx, day)
+		if err != nil {
+			return err
+		}
+		view.Days = append(view.Days, top.DayCount{Day: dayText(day.from), Series: counts.series(), Short: short})
+		if short == "" && len(counts) > 0 {
+			first, since = counts, dayText(day.from)
+		}
+	}
+	if key.metric == "" && view.Short == "" && first != nil {
+		view.Since, view.Grown = since, top.MostGrown(first, last, key.limit)
+	}
+	view.Short = top.ShortDays(view.Days)
+	return nil
+}
+
+func dayText(from int64) string { return time.UnixMilli(from).UTC().Format(time.DateOnly) }

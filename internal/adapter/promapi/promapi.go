@@ -11,6 +11,7 @@
 //	routes.go      which paths are answered, and for whom
 //	parameters.go  numbers without a sensible meaning are refused
 //	cardinality.go how many series there are, and what each label costs
+//	countdays.go   the series of days, and counts of days that are over
 //	status.go      what a server says about itself
 //	federate.go    what another Prometheus scrapes from here
 //	engine.go      queries within their limits
@@ -86,6 +87,7 @@ type api struct {
 	routes     *http.ServeMux
 
 	cardinalities cardinalities
+	keptDays      keptDays // belongs to the request that counts series
 }
 
 // New returns the handler of /api/v1/ and of /federate.

@@ -211,3 +211,26 @@ func (v View) legend(curves []curve) error {
 	}
 	return nil
 }
+
+// Sparkline draws values in one line, a column each, from 0 to the highest. NaN is a dot.
+func Sparkline(values []float64) string {
+	levels := []rune("▁▂▃▄▅▆▇█")
+	most := 0.0
+	for _, v := range values {
+		if v > most {
+			most = v
+		}
+	}
+	var b strings.Builder
+	for _, v := range values {
+		switch {
+		case math.IsNaN(v):
+			b.WriteRune('·')
+		case most == 0:
+			b.WriteRune(levels[0])
+		default:
+			b.WriteRune(levels[int(math.Round(max(v, 0)/most*float64(len(levels)-1)))])
+		}
+	}
+	return b.String()
+}

@@ -197,3 +197,20 @@ func FuzzShow(f *testing.F) {
 		_ = v.Show(kind, result)
 	})
 }
+
+func TestSparkline(t *testing.T) {
+	for _, c := range []struct {
+		why    string
+		values []float64
+		want   string
+	}{
+		{"the highest value has the whole height, and 0 is seen", []float64{0, 1, 7, 14}, "▁▂▅█"},
+		{"an unknown value is no 0", []float64{2, math.NaN(), 2}, "█·█"},
+		{"nothing is 0 everywhere", []float64{0, 0}, "▁▁"},
+		{"nothing is below 0", []float64{-5, 5}, "▁█"},
+	} {
+		if got := Sparkline(c.values); got != c.want {
+			t.Errorf("%s: %s, want %s", c.why, got, c.want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package top
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -32,18 +33,35 @@ type labelSeries struct {
 	without []uint64 // hash of each of these series without the label
 }
 
-// ViewCardinality is how many series a tenant had in a day, in UTC: by metric, or of one metric by label. Servers
-// return it as JSON.
+// ViewCardinality is how many series a tenant had in a day, in UTC: by metric, or of one metric by label. It may have
+// the days before, too. Servers return it as JSON.
 type ViewCardinality struct {
-	Metric string      `json:"metric,omitempty"`
-	Day    string      `json:"day"` // such as 2026-11-28
-	Series int         `json:"series"`
-	Short  string      `json:"short,omitempty"`   // why counts are too low; empty if they are exact
-	Counts []NameCount `json:"metrics,omitempty"` // without a metric: most series first
-	Labels []LabelCost `json:"labels,omitempty"`  // of a metric: the one first that saves most series
-	Label  string      `json:"label,omitempty"`
-	Values []NameCount `json:"values,omitempty"` // of the label: most series first
-	Others int         `json:"others"`           // metrics or values that are not listed
+	Metric string       `json:"metric,omitempty"`
+	Day    string       `json:"day"` // such as 2026-11-28
+	Series int          `json:"series"`
+	Short  string       `json:"short,omitempty"`   // why counts are too low; empty if they are exact
+	Counts []NameCount  `json:"metrics,omitempty"` // without a metric: most series first
+	Labels []LabelCost  `json:"labels,omitempty"`  // of a metric: the one first that saves most series
+	Label  string       `json:"label,omitempty"`
+	Values []NameCount  `json:"values,omitempty"` // of the label: most series first
+	Others int          `json:"others"`           // metrics or values that are not listed
+	Days   []DayCount   `json:"days,omitempty"`   // if several were asked for: this day, and the days before it
+	Since  string       `json:"since,omitempty"`  // the first of these days with series and an exact count
+	Grown  []NameGrowth `json:"grown,omitempty"`  // metrics with more series than then: the one first that has most more
+}
+
+// DayCount is the number of series of a day.
+type DayCount struct {
+	Day    string `json:"day"`
+	Series int    `json:"series"`
+	Short  string `json:"short,omitempty"` // why the number is too low; empty if it is exact
+}
+
+// NameGrowth is a metric that has more series than on an earlier day.
+type NameGrowth struct {
+	Name   string `json:"name"`
+	Was    int    `json:"was"` // its series on the earlier day
+	Series int    `json:"series"`
 }
 
 // LabelCost is what a label costs its metric.
@@ -141,6 +159,38 @@ func MostSeries(counts map[string]int, limit int) (all []NameCount, others int) 
 	})
 	others = max(0, len(all)-limit)
 	return all[:len(all)-others], others
+}
+
+// MostGrown returns the names that have gained most series since they had the counts `was`, at most `limit` names.
+func MostGrown(was, is map[string]int, limit int) (all []NameGrowth) {
+	for name, n := range is {
+		if n > was[name] {
+			all = append(all, NameGrowth{name, was[name], n})
+		}
+	}
+	slices.SortFunc(all, func(a, b NameGrowth) int {
+		return cmp.Or(cmp.Compare(b.Series-b.Was, a.Series-a.Was), strings.Compare(a.Name, b.Name))
+	})
+	return all[:min(len(all), limit)]
+}
+
+// ShortDays says which days have counts that are too low, and why. It is empty if all counts are exact.
+func ShortDays(all []DayCount) string {
+	var reasons []string
+	days := map[string][]string{}
+	for _, d := range all {
+		if d.Short == "" {
+			continue
+		}
+		if days[d.Short] == nil {
+			reasons = append(reasons, d.Short)
+		}
+		days[d.Short] = append(days[d.Short], d.Day)
+	}
+	for i, why := range reasons {
+		reasons[i] = fmt.Sprintf("on %s: %s", strings.Join(days[why], ", "), why)
+	}
+	return strings.Join(reasons, "; ")
 }
 
 func distinctOf(hashes []uint64) []uint64 {

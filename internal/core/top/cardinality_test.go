@@ -66,3 +66,24 @@ func TestCardinalityIsBounded(t *testing.T) {
 		t.Errorf("%d series were counted, want 1", c.Series())
 	}
 }
+
+func TestMostGrown(t *testing.T) {
+	was := map[string]int{"gone": 9, "same": 5, "fewer": 7, "a": 1, "b": 1, "most": 3}
+	is := map[string]int{"same": 5, "fewer": 6, "a": 3, "b": 3, "most": 9, "new": 4}
+	want := []NameGrowth{{"most", 3, 9}, {"new", 0, 4}, {"a", 1, 3}}
+	if got := MostGrown(was, is, 3); !slices.Equal(got, want) {
+		t.Errorf("the most grown are %v, want %v", got, want)
+	}
+}
+
+func TestShortDays(t *testing.T) {
+	days := []DayCount{{"2026-11-29", 9, ""}, {"2026-11-28", 8, "no time"}, {"2026-11-27", 8, "store raw is broken"},
+		{"2026-11-26", 0, "no time"}}
+	want := "on 2026-11-28, 2026-11-26: no time; on 2026-11-27: store raw is broken"
+	if got := ShortDays(days); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := ShortDays(days[:1]); got != "" {
+		t.Errorf("exact counts are short: %q", got)
+	}
+}
