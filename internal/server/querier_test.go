@@ -36,20 +36,21 @@ func TestARangeEndsNow(t *testing.T) {
 }
 
 // The caret stands below the place where the parser of a real server found the error, even after
-// wide or unprintable characters and earlier lines.
+// wide or unprintable characters and earlier lines. What to write instead follows.
 func TestQueryPointsAtTheError(t *testing.T) {
 	s := running(t, fmt.Sprintf(`
 data_dir: %s
 http: {listen: "127.0.0.1:0"}
 dogstatsd: {udp: "", unixgram: "", unix: ""}
 `, filepath.Join(t.TempDir(), "data")))
+	const hint = "\nrate reads a window of time: write its length behind the selector, such as page_views[5m]"
 	for _, tt := range []struct{ name, expr, want string }{
 		{"a word", "sum(rate(a[5m]) by", "sum(rate(a[5m]) by\n                ^"},
 		{"the end", "sum(", "sum(\n    ^"},
-		{"a type", "1 + rate(a)", "1 + rate(a)\n         ^"},
-		{"a later line", "sum(a)\n  + rate(b)\n  + c", "  + rate(b)\n         ^"},
+		{"a type", "1 + rate(a)", "1 + rate(a)\n         ^" + hint},
+		{"a later line", "sum(a)\n  + rate(b)\n  + c", "  + rate(b)\n         ^" + hint},
 		{"wide text", `{a="日本", b!}`, `{a="日本", b!}` + "\n            ^"},
-		{"a tab", "a +\trate(b)", `a +\x09rate(b)` + "\n            ^"},
+		{"a tab", "a +\trate(b)", `a +\x09rate(b)` + "\n            ^" + hint},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, args := range [][]string{nil, {"--range", "1h"}} {
