@@ -232,7 +232,7 @@ func TestReading(t *testing.T) {
 		"nothing":        {func(*stepcache.Reading) {}, false},
 		"several widths": {func(r *stepcache.Reading) { r.Read(1); r.Read(2) }, false},
 		"several stores": {func(r *stepcache.Reading) { r.Read(1); r.Merge() }, false},
-		"a series' type": {func(r *stepcache.Reading) { r.Read(1); r.Ranged(labels.FromStrings("__type__", "gauge")) }, false},
+		"a series' type": {func(r *stepcache.Reading) { r.Read(1); r.Ranged(labels.FromStrings("__type__", "g")) }, false},
 		"a series' unit": {func(r *stepcache.Reading) { r.Read(1); r.Ranged(labels.FromStrings("__unit__", "s")) }, false},
 	} {
 		var r stepcache.Reading
