@@ -68,11 +68,14 @@ func TestCardinalityIsBounded(t *testing.T) {
 }
 
 func TestMostGrown(t *testing.T) {
-	was := map[string]int{"gone": 9, "same": 5, "fewer": 7, "a": 1, "b": 1, "most": 3}
-	is := map[string]int{"same": 5, "fewer": 6, "a": 3, "b": 3, "most": 9, "new": 4}
+	was := map[string]int{"gone": 9, "same": 5, "fewer": 7, "a": 1, "b": 1, "most": 3, "large": 20}
+	is := map[string]int{"same": 5, "fewer": 6, "a": 3, "b": 3, "most": 9, "new": 4, "large": 21}
 	want := []NameGrowth{{"most", 3, 9}, {"new", 0, 4}, {"a", 1, 3}}
 	if got := MostGrown(was, is, 3); !slices.Equal(got, want) {
 		t.Errorf("the most grown are %v, want %v", got, want)
+	}
+	if got := MostGrown(was, is, 9); !slices.Equal(got, append(want, NameGrowth{"b", 1, 3}, NameGrowth{"large", 20, 21})) {
+		t.Errorf("the grown are %v, want no metric that has as many series or fewer", got)
 	}
 }
 
