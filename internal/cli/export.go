@@ -16,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/blocks"
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/remoteread"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
@@ -101,6 +102,14 @@ func (e *exporting) source() string {
 	return fmt.Sprintf("%q %q", server, *e.tenant)
 }
 
+// post sends remote reads to the server. Only operators may name a tenant. Others read that of their token.
+func (e *exporting) post() remoteread.Post {
+	if *e.tenant != "" {
+		return asOperator(*e.server, *e.tenant)
+	}
+	return postTo(*e.server, "/api/v1/read", nil)
+}
+
 // write writes a slice under another name first, so that DIR has whole blocks only. A Prometheus that starts there
 // removes what has that name.
 func (e *exporting) write(ctx context.Context, s slice) (step exportStep, err error) {
@@ -113,7 +122,7 @@ func (e *exporting) write(ctx context.Context, s slice) (step exportStep, err er
 	if err := os.RemoveAll(part); err != nil { // left by a dead process
 		return step, err
 	}
-	b, err := s.read(ctx, postTo(*e.server, *e.tenant), labels.EmptyLabels(), part)
+	b, err := s.read(ctx, e.post(), labels.EmptyLabels(), part)
 	if err != nil {
 		return step, err
 	}

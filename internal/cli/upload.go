@@ -224,14 +224,14 @@ func differ(want blocks.Points, got []blocks.Point) error {
 	return nil
 }
 
-// read asks the server for a series, by the query API that users have.
+// read asks the server for a series, by the remote read that users have.
 func (u *upload) read(ctx context.Context, of blocks.Points) (points []blocks.Point, err error) {
 	var matchers []*labels.Matcher
 	of.Labels.Range(func(l labels.Label) {
 		matchers = append(matchers, labels.MustNewMatcher(labels.MatchEqual, l.Name, l.Value))
 	})
 	from, to := of.Points[0].T, of.Points[len(of.Points)-1].T
-	err = remoteread.Read(ctx, postTo(u.server, u.tenant), from, to, matchers,
+	err = remoteread.Read(ctx, asOperator(u.server, u.tenant), from, to, matchers,
 		func(ls labels.Labels, all []chunks.Meta) error {
 			if !labels.Equal(ls, of.Labels) { // the series has more labels
 				return nil
@@ -243,13 +243,15 @@ func (u *upload) read(ctx context.Context, of blocks.Points) (points []blocks.Po
 	return points, err
 }
 
-// postTo sends remote reads to a server of ours.
-func postTo(server apiclient.Server, tenant string) remoteread.Post {
+// asOperator sends remote reads to a server of ours, for an operator who names the tenant. The server finds the tenant
+// as it does for an import, so what is compared is what was imported.
+func asOperator(server apiclient.Server, tenant string) remoteread.Post {
+	return postTo(server, historyPath+"/read", url.Values{"tenant": {tenant}})
+}
+
+func postTo(server apiclient.Server, path string, params url.Values) remoteread.Post {
 	return func(ctx context.Context, header http.Header, body io.Reader) (*http.Response, error) {
-		if tenant != "" {
-			header.Set("X-Scope-OrgID", tenant)
-		}
-		return server.Do(ctx, http.MethodPost, "/api/v1/read", nil, header, body)
+		return server.Do(ctx, http.MethodPost, path, params, header, body)
 	}
 }
 

@@ -355,7 +355,7 @@ func (s *server) isForOperators(t *testing.T, method, path string) {
 	case strings.HasPrefix(path, "/api/v1/admin/cluster/"):
 		want = http.StatusNotFound // the server is in no cluster
 	case strings.HasPrefix(path, "/api/v1/admin/history/"):
-		want = http.StatusBadRequest // names no block
+		want = http.StatusBadRequest // names no block, or asks nothing
 	case changes[method+" "+path] == isRefused:
 		want = http.StatusNotImplemented
 	}

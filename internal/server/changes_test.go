@@ -45,6 +45,7 @@ var changes = map[string]string{
 	"/debug/pprof/trace":               noData,
 	"POST /-/reload":                   noData, // nodes with other settings are named in settings_differ
 	"POST /-/record":                   noData,
+	"POST /api/v1/admin/history/read":  noData,
 	"POST /api/v1/admin/snapshot":      noData,
 	"POST /api/v1/admin/tsdb/snapshot": noData,
 	"PUT /api/v1/admin/tsdb/snapshot":  noData,

@@ -104,6 +104,7 @@ var exposures = map[string]exposure{
 	"GET /api/v1/status/records/{id}/diagnosis": operates,
 	"POST /api/v1/admin/snapshot":               operates,
 	"GET /api/v1/admin/history":                 operates,
+	"POST /api/v1/admin/history/read":           operates,
 	"PUT /api/v1/admin/history/{block}":         operates,
 	"DELETE /api/v1/admin/history/{block}":      operates,
 	"POST /api/v1/admin/cluster/drain":          operates,

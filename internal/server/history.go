@@ -37,7 +37,6 @@ const (
 // history imports blocks, for freshet import.
 type history struct {
 	dataDir string
-	tenant  string         // of requests that name none
 	cluster clusterImports // nil outside a cluster
 	stores  *tsdb.Stores
 	tenants *tenants.Gate
@@ -74,18 +73,40 @@ func (h *history) register(mux *routes) {
 	mux.HandleFunc("DELETE /api/v1/admin/history/{block}", h.serve(h.remove))
 }
 
-// serve answers with what `do` returns. The parameter `tenant` names the tenant.
+// tenantAsked returns the tenant that an operator's request names by the parameter `tenant`. Without it, that is the
+// tenant of the address.
+func tenantAsked(r *http.Request) (string, error) {
+	name := r.URL.Query().Get("tenant")
+	if name == "" {
+		name = tenantOf(r)
+	}
+	if err := tenant.Check(name); err != nil {
+		return "", badHistory(err)
+	}
+	return name, nil
+}
+
+// readAsked answers a remote read of the tenant that an operator names, from the Prometheus API. The header
+// X-Scope-OrgID would not do: a server without tenants ignores it, and would answer with other samples.
+func readAsked(api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, err := tenantAsked(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r = r.Clone(tenant.NewContext(r.Context(), name))
+		r.URL.Path, r.URL.RawPath = "/api/v1/read", ""
+		api.ServeHTTP(w, r)
+	})
+}
+
+// serve answers with what `do` returns, about the tenant that the request names.
 func (h *history) serve(do func(w http.ResponseWriter, r *http.Request, name string) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		name := h.tenant
-		if asked := r.URL.Query().Get("tenant"); asked != "" {
-			name = asked
-		}
 		var data any
-		err := tenant.Check(name)
-		if err != nil {
-			err = badHistory(err)
-		} else {
+		name, err := tenantAsked(r)
+		if err == nil {
 			data, err = do(w, r, name)
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -237,8 +258,7 @@ func (p patient) ends() error {
 
 // newHistory must be called after the server has opened the stores.
 func (s *server) newHistory() *history {
-	h := &history{dataDir: s.config.DataDir, tenant: s.config.HTTP.Tenant,
-		stores: s.stores, tenants: s.tenants, ready: s.readiness}
+	h := &history{dataDir: s.config.DataDir, stores: s.stores, tenants: s.tenants, ready: s.readiness}
 	if s.clusterHistory != nil {
 		h.cluster = s.clusterHistory
 	}

@@ -2,13 +2,16 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,8 +22,11 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/prometheus/model/labels"
 	prom "github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunks"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/blocks"
+	"github.com/freshet-io/freshet/internal/adapter/remoteread"
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
@@ -93,6 +99,68 @@ func TestImportRoutes(t *testing.T) {
 	}
 }
 
+// By every way that operators have, a read is of the tenant that it names, as the import is. By the header, a server
+// without tenants would ignore the name, and an export of another tenant would have the samples of the default one.
+func TestOperatorsReadTheTenantThatTheyName(t *testing.T) {
+	dir := t.TempDir()
+	tenants, operators := filepath.Join(dir, "tenants.yaml"), filepath.Join(dir, "operators.yaml")
+	for file, text := range map[string]string{
+		tenants:   tenantsText(),
+		operators: fmt.Sprintf("operators: [{name: op, tokens: [{sha256: %x}]}]", sha256.Sum256([]byte("op"))),
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, config := range map[string]string{
+		"no tenants": "", "a trusted header": "trust_tenant_header: true, ", "tokens": "tenants_file: " + tenants + ", ",
+	} {
+		s := running(t, `
+data_dir: `+t.TempDir()+`
+http: {`+config+`listen: "127.0.0.1:0", operators_file: `+operators+`}
+dogstatsd: {udp: "", unixgram: "", unix: ""}
+`)
+		for tenant, metric := range map[string]string{"": "of_default", "team-beta": "of_beta"} {
+			id, archive, bytes := aBlock(t, metric)
+			resp, text := s.answer(t, "PUT", historyPath(id.String(), tenant, bytes), "", archive, false)
+			if resp.StatusCode != http.StatusOK {
+				t.Fatalf("%s: import of %s: %s %s", name, metric, resp.Status, text)
+			}
+		}
+		for way, server := range map[string]apiclient.Server{
+			"loopback": {Address: s.http[0].addr()}, "operator.sock": {Address: "unix:" + s.operatorPath()},
+		} {
+			for _, token := range []string{"", "op"} {
+				t.Setenv(apiclient.TokenVariable, token)
+				for tenant, want := range map[string]string{"": "[of_default]", "team-beta": "[of_beta]", "nobody": "[]"} {
+					if got := namesRead(t, server, tenant); got != want {
+						t.Errorf("%s, by %s with the token %q: tenant %q has %s, want %s", name, way, token, tenant, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// namesRead returns the names of all series of a tenant, by remote read.
+func namesRead(t *testing.T, server apiclient.Server, tenant string) string {
+	t.Helper()
+	names := []string{}
+	post := func(ctx context.Context, header http.Header, body io.Reader) (*http.Response, error) {
+		return server.Do(ctx, "POST", "/api/v1/admin/history/read", url.Values{"tenant": {tenant}}, header, body)
+	}
+	err := remoteread.Read(t.Context(), post, 0, 2000,
+		[]*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+")},
+		func(ls labels.Labels, _ []chunks.Meta) error {
+			names = append(names, ls.Get("__name__"))
+			return nil
+		})
+	if err != nil {
+		t.Errorf("read of tenant %q at %s: %v", tenant, server, err)
+	}
+	return fmt.Sprint(names)
+}
+
 // An import may make the first stores of a tenant, so it needs a place, too.
 func TestImportOfOneTenantTooMany(t *testing.T) {
 	s := running(t, `
@@ -155,7 +223,7 @@ func TestAnImportEndsWithItsClient(t *testing.T) {
 	_, archive, bytes := aBlock(t, "imported")
 	synctest.Test(t, func(t *testing.T) {
 		state := "the body has not ended"
-		h := &history{tenant: "default", dataDir: t.TempDir(), ready: func() error { return nil },
+		h := &history{dataDir: t.TempDir(), ready: func() error { return nil },
 			cluster: takesUntilLeft{dir: t.TempDir(), state: &state}}
 		is := func(want string) {
 			t.Helper()
@@ -174,7 +242,7 @@ func TestAnImportEndsWithItsClient(t *testing.T) {
 		client, conn := net.Pipe()
 		defer client.Close()
 		listener <- conn
-		_, err := fmt.Fprintf(client, "PUT /%s?bytes=%d HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+
+		_, err := fmt.Fprintf(client, "PUT /%s?bytes=%d&tenant=default HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+
 			"%x\r\n%s\r\n", ulid.ULID{1}, bytes, len(archive), archive)
 		if err != nil {
 			t.Fatal(err)
@@ -192,9 +260,9 @@ func TestAnImportEndsWithItsClient(t *testing.T) {
 
 // A node of an older version would stop at the entry of an import.
 func TestAClusterImportsOnceAllNodesKnowHow(t *testing.T) {
-	h := &history{tenant: "default", dataDir: t.TempDir(), ready: func() error { return nil },
+	h := &history{dataDir: t.TempDir(), ready: func() error { return nil },
 		cluster: &clusterHistory{older: func() bool { return true }}}
-	r := httptest.NewRequestWithContext(t.Context(), "PUT", "/?bytes=1", nil)
+	r := httptest.NewRequestWithContext(t.Context(), "PUT", "/?bytes=1&tenant=default", nil)
 	r.SetPathValue("block", ulid.ULID{1}.String())
 	w := httptest.NewRecorder()
 	h.serve(h.put)(w, r)

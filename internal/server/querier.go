@@ -43,6 +43,7 @@ func (s *server) serveQuerier(mux *routes) {
 	api := s.rulesOfLeader(s.promAPI())
 	mux.Handle("/api/v1/", api)
 	mux.Handle("GET /federate", api)
+	mux.Handle("POST /api/v1/admin/history/read", readAsked(api))
 	if s.config.Self.Metrics {
 		mux.Handle("/self/api/v1/", selfAPI(api))
 	}
