@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,8 +33,8 @@ chunks, a day at a time, and sends each day to a server as a block. The memory t
 takes does not grow with the number of samples.
 
 A day that the server has is left out, so a command that was interrupted goes on when it
-is run again with the same URL, --match and times. URL is the server's address, or that of
-its remote read, which ends in /read.`,
+is run again with the same URL, times, --match, --label and --http-config. URL is the
+server's address, or that of its remote read, which ends in /read.`,
 		Example: `  freshet import remote-read http://prometheus:9090 --from 2026-10-01T00:00:00Z
   freshet import remote-read http://mimir/prometheus/api/v1/read --http-config mimir.yml --from 1790812800`,
 		Args: command.Words(1, 1, "freshet import remote-read URL --from TIME"),
@@ -77,7 +79,7 @@ func (i *importRead) run(ctx context.Context, source string) error {
 	if err != nil {
 		return err
 	}
-	post, err := i.post(endpoint)
+	other, err := i.open(endpoint)
 	if err != nil {
 		return err
 	}
@@ -85,12 +87,12 @@ func (i *importRead) run(ctx context.Context, source string) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range span.slices(endpoint) {
+	for _, s := range span.slices(fmt.Sprintf("%q %q", other.source, add)) {
 		if u.known[s.id.String()] {
 			err = u.has(s.id.String())
 		} else {
 			u.line.Draw("reading " + s.String())
-			err = i.add(ctx, u, s, post, add)
+			err = i.add(ctx, u, s, other.post, add)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w; run the command again to go on", s, err)
@@ -139,26 +141,64 @@ func readEndpoint(source string) (string, error) {
 	return u.String(), nil
 }
 
-// post sends requests to an endpoint, by the configuration in the file of --http-config.
-func (i *importRead) post(endpoint string) (remoteread.Post, error) {
-	config := promconfig.DefaultHTTPClientConfig
+// otherServer is the server that is read.
+type otherServer struct {
+	post remoteread.Post
+
+	// source has everything that decides which samples it answers with. It may have secrets.
+	source string
+}
+
+// open reads the configuration of --http-config. A header or a credential in it may decide whose samples the server
+// answers with, as X-Scope-OrgID of Mimir does.
+func (i *importRead) open(endpoint string) (o otherServer, err error) {
+	config, text := promconfig.DefaultHTTPClientConfig, []byte(nil)
 	if i.httpConfig != "" {
-		read, _, err := promconfig.LoadHTTPConfigFile(i.httpConfig)
+		read, content, err := promconfig.LoadHTTPConfigFile(i.httpConfig)
 		if err != nil {
-			return nil, conf.Mistake(fmt.Errorf("--http-config %s: %w", i.httpConfig, err))
+			return o, conf.Mistake(fmt.Errorf("--http-config %s: %w", i.httpConfig, err))
 		}
-		config = *read
+		config, text = *read, content
+	}
+	o.source = fmt.Sprintf("%q %q", endpoint, text)
+	for _, name := range filesOf(config) {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return o, conf.Mistake(fmt.Errorf("--http-config %s: %w", i.httpConfig, err))
+		}
+		o.source += fmt.Sprintf(" %q", content)
 	}
 	client, err := promconfig.NewClientFromConfig(config, "freshet import")
 	if err != nil {
-		return nil, conf.Mistake(fmt.Errorf("--http-config %s: %w", i.httpConfig, err))
+		return o, conf.Mistake(fmt.Errorf("--http-config %s: %w", i.httpConfig, err))
 	}
-	return func(ctx context.Context, header http.Header, body io.Reader) (*http.Response, error) {
+	o.post = func(ctx context.Context, header http.Header, body io.Reader) (*http.Response, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, body)
 		if err != nil {
 			return nil, err
 		}
 		r.Header = header
 		return client.Do(r)
-	}, nil
+	}
+	return o, nil
+}
+
+// filesOf returns the files with headers and credentials that a configuration names.
+func filesOf(c promconfig.HTTPClientConfig) (names []string) {
+	names = append(names, c.TLSConfig.CertFile)
+	if b := c.BasicAuth; b != nil {
+		names = append(names, b.UsernameFile, b.PasswordFile)
+	}
+	if a := c.Authorization; a != nil {
+		names = append(names, a.CredentialsFile)
+	}
+	if o := c.OAuth2; o != nil {
+		names = append(names, o.ClientSecretFile, o.ClientCertificateKeyFile, o.TLSConfig.CertFile)
+	}
+	if c.HTTPHeaders != nil {
+		for _, name := range slices.Sorted(maps.Keys(c.HTTPHeaders.Headers)) {
+			names = append(names, c.HTTPHeaders.Headers[name].Files...)
+		}
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }

@@ -75,8 +75,9 @@ type slice struct {
 	of       span
 }
 
-// slices cuts a span. The names of the blocks depend on the source and on the span: the same command names the same
-// blocks, and goes on where it was interrupted.
+// slices cuts a span. The names of the blocks depend on the span and on the source, which has everything else that
+// decides about the samples: the same command names the same blocks, and goes on where it was interrupted. Of secrets
+// in the source, the names have a hash only.
 func (s span) slices(source string) (all []slice) {
 	day := sliceTime.Milliseconds()
 	for from := s.from; from < s.to; {

@@ -1,10 +1,22 @@
 package cli
 
 import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/prompb"
+	"github.com/prometheus/prometheus/storage/remote"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/spf13/pflag"
+
+	"github.com/freshet-io/freshet/internal/answer"
 )
 
 // Slices are days in UTC, without a gap. The same span of the same source names the same blocks, so that a command goes
@@ -53,6 +65,102 @@ func TestSlices(t *testing.T) {
 	if future := of("a", "up", "2026-10-03T18:00:00Z", "2026-12-01T00:00:00Z"); len(future) != 1 {
 		t.Errorf("a span that ends in the future has the slices %v", future)
 	}
+}
+
+// Two tenants of one Mimir differ in a header only. If their days had the same names, the import of the second tenant
+// would say that all was imported before.
+func TestSourcesThatDiffer(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	known := []string{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var blocks []answer.HistoryBlock
+		for _, id := range known {
+			blocks = append(blocks, answer.HistoryBlock{Block: id})
+		}
+		if r.URL.Path == historyPath {
+			_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": answer.History{Blocks: blocks}})
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse")
+		block := strings.TrimPrefix(r.URL.Path, historyPath+"/")
+		if r.Method == http.MethodPut {
+			known = append(known, block)
+			http.Error(w, "stored", http.StatusTeapot) // the test needs its name only
+			return
+		}
+		if _, err := remote.NewChunkedWriter(w, w.(http.Flusher)).Write(oneSample(t)); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+	run := func(args ...string) {
+		cmd := newImportRemoteReadCommand()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		cmd.SetArgs(append([]string{server.URL, "--server", server.URL, "--from", "1000", "--to", "2000"}, args...))
+		_ = cmd.Execute() // the server stores nothing
+	}
+	headers := func(team string) string { return "http_headers: {X-Scope-OrgID: {values: [" + team + "]}}" }
+	team := "http_headers: {X-Scope-OrgID: {files: [team]}}"
+	for i, c := range []struct {
+		name string
+		args func() []string
+	}{
+		{"nothing more", func() []string { return nil }},
+		{"a tenant", func() []string { return []string{"--http-config", file("a.yml", headers("a"))} }},
+		{"another tenant", func() []string { return []string{"--http-config", file("a.yml", headers("b"))} }},
+		{"a tenant in a file", func() []string {
+			file("team", "a")
+			return []string{"--http-config", file("file.yml", team)}
+		}},
+		{"another tenant in the file", func() []string {
+			file("team", "b")
+			return []string{"--http-config", file("file.yml", team)}
+		}},
+		{"a user", func() []string {
+			return []string{"--http-config", file("user.yml", "basic_auth: {username: a, password: b}")}
+		}},
+		{"another password", func() []string {
+			return []string{"--http-config", file("user.yml", "basic_auth: {username: a, password: c}")}
+		}},
+		{"a label", func() []string { return []string{"--label", "cluster=eu"} }},
+		{"another label", func() []string { return []string{"--label", "cluster=us"} }},
+	} {
+		for range 2 { // the second time, the block is there
+			if run(c.args()...); len(known) != i+1 {
+				t.Fatalf("%s: the server got the blocks %v, want %d", c.name, known, i+1)
+			}
+		}
+	}
+}
+
+// oneSample returns a frame of remote read.
+func oneSample(t *testing.T) []byte {
+	c := chunkenc.NewXORChunk()
+	app, err := c.Appender()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const at = 1_500_000
+	app.Append(0, at, 1)
+	frame := prompb.ChunkedReadResponse{ChunkedSeries: []*prompb.ChunkedSeries{{
+		Labels: []prompb.Label{{Name: "__name__", Value: "up"}},
+		Chunks: []prompb.Chunk{{MinTimeMs: at, MaxTimeMs: at, Type: prompb.Chunk_XOR, Data: c.Bytes()}},
+	}}}
+	b, err := frame.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 func TestSpansThatAreMistakes(t *testing.T) {
