@@ -94,7 +94,7 @@ func TestGateway(t *testing.T) {
 		}
 	}
 	wrote(1)
-	senders, err := exec.Command(freshet, "senders", "--server", c.nodes["a"].HTTP).CombinedOutput()
+	senders, err := exec.Command(freshet, "senders", "--server", g.HTTP).CombinedOutput()
 	if err != nil || !strings.Contains(string(senders), "\n"+testAddress+", Go-http-client/1.1  remote_write") {
 		t.Errorf("freshet senders does not list %s: %v\n%s", testAddress, err, senders)
 	}

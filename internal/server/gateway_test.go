@@ -61,6 +61,8 @@ func TestWhatAGatewayPassesOn(t *testing.T) {
 		{"POST", "localhost", "/api/v1/events", "tag=a", "/api/v1/events tag=a"},
 		{"GET", "localhost", "/api/v1/events", "", "/api/v1/events "},
 		{"PUT", "localhost", "/api/v1/admin/history/01", "block", "/api/v1/admin/history/01 block"},
+		{"POST", "localhost", "/api/v1/admin/history/read", "asked", "/api/v1/admin/history/read asked"},
+		{"GET", "localhost", "/api/v1/status/senders", "", "/api/v1/status/senders "},
 		{"GET", "127.0.0.1:7125", "/api/v1/query", "", "/api/v1/query "},
 		{"GET", "localhost", "/federate", "", "/federate "},
 		{"GET", "localhost", "/api/v1/status/config", "", `{"data":{"yaml":`},

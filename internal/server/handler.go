@@ -32,7 +32,9 @@ func (s *server) serveHTTP() {
 		mux.HandleFunc("GET /api/v1/status/queries", s.serveQueries)
 	}
 	mux.HandleFunc("GET /api/v1/status/rules", s.serveRules)
-	mux.HandleFunc("GET /api/v1/status/senders", s.serveSenders)
+	if !s.has(settings.RoleGateway) { // a gateway passes the question on to a node, which knows the senders
+		mux.HandleFunc("GET /api/v1/status/senders", s.serveSenders)
+	}
 	mux.HandleFunc("GET /api/v1/status/top", s.serveTop)
 	mux.HandleFunc("GET /api/v1/status/traces", s.serveTraces)
 	mux.HandleFunc("/api/v1/status/explain", s.serveExplain)

@@ -242,8 +242,8 @@ func TestAnImportEndsWithItsClient(t *testing.T) {
 		client, conn := net.Pipe()
 		defer client.Close()
 		listener <- conn
-		_, err := fmt.Fprintf(client, "PUT /%s?bytes=%d&tenant=default HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+
-			"%x\r\n%s\r\n", ulid.ULID{1}, bytes, len(archive), archive)
+		_, err := fmt.Fprintf(client, "PUT /%s?bytes=%d&tenant=default HTTP/1.1\r\n"+
+			"Host: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", ulid.ULID{1}, bytes, len(archive), archive)
 		if err != nil {
 			t.Fatal(err)
 		}
