@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -36,6 +37,30 @@ func TestExportLeavesOutToday(t *testing.T) {
 	}
 	if end := time.UnixMilli(last.MaxTime); !end.Equal(end.Truncate(sliceTime)) || end.Before(from) {
 		t.Errorf("samples end at %s, want a midnight in UTC; the output is\n%s", end, &out)
+	}
+}
+
+// A server without tenants ignores the header X-Scope-OrgID, and answered an export of another tenant with the samples
+// of the default one. So the tenant is named to a route for operators. Without a name, a token says which tenant it is.
+func TestExportNamesItsTenant(t *testing.T) {
+	for tenant, want := range map[string]string{
+		"": "/api/v1/read?", "team": historyPath + "/read?tenant=team",
+	} {
+		asked := map[string]bool{}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked[r.URL.String()] = true
+			w.Header().Set("Content-Type", "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse")
+		}))
+		cmd := newExportCommand()
+		cmd.SetOut(io.Discard)
+		cmd.SetArgs([]string{t.TempDir(), "--server", server.URL, "--tenant", tenant, "--from", "1000", "--to", "2000"})
+		if err := cmd.Execute(); err != nil {
+			t.Error(err)
+		}
+		server.Close()
+		if len(asked) != 1 || !asked[want] {
+			t.Errorf("the export of tenant %q asks %v, want %s", tenant, asked, want)
+		}
 	}
 }
 

@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/blocks"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
@@ -86,5 +89,25 @@ func TestRemoteReadLeavesOutNoLabel(t *testing.T) {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "cannot leave them out") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// An import goes to the tenant that the command names, or to that of the server's address, and the comparison must be
+// with the same. The reads of users may be of another tenant, or refused.
+func TestComparisonIsWithTheTenantOfTheImport(t *testing.T) {
+	for _, tenant := range []string{"", "team"} {
+		asked := ""
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked = r.URL.String()
+			w.Header().Set("Content-Type", "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse")
+		}))
+		u := &upload{server: apiclient.Server{Address: server.URL}, tenant: tenant}
+		err := u.compare(t.Context(), []blocks.Points{{Labels: labels.FromStrings("__name__", "m"),
+			Points: []blocks.Point{{T: 10, V: 1}}}})
+		server.Close()
+		if want := historyPath + "/read?tenant=" + tenant; asked != want || err == nil {
+			t.Errorf("a comparison with tenant %q asks %s, want %s; the server has no samples, and the error is %v",
+				tenant, asked, want, err)
+		}
 	}
 }
