@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
@@ -151,11 +152,11 @@ func answer(t *testing.T, e *promql.Engine, s storage.Storage, query string) map
 				all[one.Metric.String()+" is a histogram"] = one.H.Count
 				continue
 			}
-			all[labels.NewBuilder(one.Metric).Del(labels.MetricName).Labels().String()] = one.F
+			all[labels.NewBuilder(one.Metric).Del(model.MetricNameLabel).Labels().String()] = one.F
 		}
 	case promql.Matrix:
 		for _, one := range v {
-			key := labels.NewBuilder(one.Metric).Del(labels.MetricName).Labels().String()
+			key := labels.NewBuilder(one.Metric).Del(model.MetricNameLabel).Labels().String()
 			all[key] = one.Floats[len(one.Floats)-1].F // the last value; their number is another
 		}
 	}
