@@ -510,8 +510,9 @@ func TestStepsOfTypedSeries(t *testing.T) {
 		d.refresh(p, d.now)
 		d.refresh(sum, d.now)
 		failed = failed || strings.Contains(d.answer(d.kept, p, d.now), "the same labelset")
-		if minute == 0 {
+		if minute == 0 { // a pause that is longer than the range
 			d.until(d.now + 120_000)
+			d.refresh(p, d.now)
 		}
 		write("gauge", d.now+60_000)
 	}
