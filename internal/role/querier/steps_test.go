@@ -1,6 +1,7 @@
 package querier
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -8,15 +9,18 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
+	promtsdb "github.com/prometheus/prometheus/tsdb"
 
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/core/batch"
@@ -363,6 +367,73 @@ func (i *interrupted) State(tenant string) stepcache.State {
 		i.once = nil
 	}
 	return i.Source.State(tenant)
+}
+
+// A block that is imported into the time of a panel changes the panel at once, and so does its removal. The block has
+// a series of its own, or more samples of one that is stored, whose steps are then not kept.
+func TestImportChangesKeptSteps(t *testing.T) {
+	for _, c := range []struct {
+		ls   []string
+		used float64 // answers with kept steps, after the import
+	}{
+		{[]string{"__name__", "x", "job", "imported"}, 2},
+		{[]string{"__name__", "x"}, 1},
+	} {
+		d := newDashboard(t, constant)
+		p := panel{"sum(sum_over_time(x[1m]))", 30, 60_000}
+		d.until(now + 3_600_000)
+		for at := int64(now); at <= d.now; at += 30_000 {
+			d.write(at, 1, "__name__", "x")
+		}
+		d.imports(d.now, 1, "__name__", "y") // the first import opens the store, which changes everything anyway
+		shown := func(when string, used float64) string {
+			t.Helper()
+			d.refresh(p, d.now)
+			text := d.answer(d.kept, p, d.now)
+			if n := d.count("freshet_query_kept_total", "used"); n != used {
+				t.Errorf("%s %v: %v answers had kept steps, want %v", when, c.ls, n, used)
+			}
+			return text
+		}
+		before := shown("before the import of", 1)
+		block := d.imports(d.now-600_001, 1000, c.ls...)
+		if shown("after the import of", c.used) == before {
+			t.Errorf("the import of %v has changed nothing", c.ls)
+		}
+		if err := d.stores.RemoveImported(ctx, tenant.Default, block); err != nil {
+			t.Fatal(err)
+		}
+		if after := shown("after the removal of", c.used+1); after != before {
+			t.Errorf("after the removal of %v the panel is\n%s\nand before the import it was\n%s", c.ls, after, before)
+		}
+	}
+}
+
+// imports imports a block with one sample.
+func (d *dashboard) imports(at int64, v float64, ls ...string) ulid.ULID {
+	d.t.Helper()
+	dir := d.t.TempDir()
+	w, err := promtsdb.NewBlockWriter(slog.New(slog.DiscardHandler), dir, 2*time.Hour.Milliseconds())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	app := w.Appender(ctx)
+	if _, err = app.Append(0, labels.FromStrings(ls...), at, v); err == nil {
+		err = app.Commit()
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	id, err := w.Flush(ctx)
+	if err == nil {
+		_, err = d.stores.Import(ctx, tenant.Default, id, func(to string) error {
+			return os.CopyFS(to, os.DirFS(filepath.Join(dir, id.String())))
+		})
+	}
+	if err := errors.Join(err, w.Close()); err != nil {
+		d.t.Fatal(err)
+	}
+	return id
 }
 
 // A gauge with a sender's time is in the answers before its tile closes, and so changes steps long before the open
