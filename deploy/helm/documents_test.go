@@ -2,6 +2,7 @@ package helm
 
 import (
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -84,9 +85,13 @@ func pods(t *testing.T, set string) map[string]core.PodTemplateSpec {
 	return all
 }
 
-// No container has a right that it does not need. Only the init container that gives the collectors' directories to
-// their user has more.
+// capabilities are all that a container has, by its name. The init container gives the collectors' directories to their
+// user.
+var capabilities = map[string][]core.Capability{"owner": {"CHOWN"}}
+
+// No container has a right that it does not need. The manual says why one has a capability.
 func TestRights(t *testing.T) {
+	used := map[string]bool{}
 	for _, set := range valueSets(t) {
 		for name, pod := range pods(t, set) {
 			spec := pod.Spec
@@ -103,9 +108,29 @@ func TestRights(t *testing.T) {
 					!slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
 					t.Errorf("%s: container %s of %s has the rights %+v", set, c.Name, name, s)
 				}
-				if owner := c.Name == "owner"; !owner && (s.RunAsUser != nil || len(s.Capabilities.Add) > 0) {
+				more, root := capabilities[c.Name]
+				if !slices.Equal(s.Capabilities.Add, more) {
+					t.Errorf("%s: container %s of %s has the capabilities %v, want %v", set, c.Name, name, s.Capabilities.Add, more)
+				}
+				if !root && (s.RunAsUser != nil || s.RunAsNonRoot != nil) {
 					t.Errorf("%s: container %s of %s has the rights %+v", set, c.Name, name, s)
 				}
+				used[c.Name] = true
+			}
+		}
+	}
+	page, err := os.ReadFile("../../docs/kubernetes.md")
+	check(t, err)
+	_, rights, _ := strings.Cut(string(page), "\n## Rights\n")
+	rights, _, _ = strings.Cut(rights, "\n## ")
+	for container, all := range capabilities {
+		if !used[container] {
+			t.Errorf("no set of values has a container %s", container)
+		}
+		for _, c := range all {
+			row := regexp.MustCompile("(?m)^\\|[^|]*`" + string(c) + "`[^|]*\\|[^|]*\\|[^|]*\\w[^|]*\\|$")
+			if !row.MatchString(rights) {
+				t.Errorf("the table of rights in docs/kubernetes.md does not say why a container has %s", c)
 			}
 		}
 	}
