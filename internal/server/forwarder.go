@@ -36,7 +36,7 @@ func (s *server) openForwarders() error {
 			dirs = append(dirs, dir)
 		}
 		f, err := forwarder.New(forwarder.Options{
-			Backend: b, Dirs: dirs, UserAgent: "freshet/" + build.This().Version,
+			Backend: b, Dirs: dirs, UserAgent: build.UserAgent(),
 			Group: s.inGroup(), Registry: s.registry, Logger: s.logger,
 		})
 		if err != nil {

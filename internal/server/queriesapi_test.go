@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
 // The answer has the queries that were asked over HTTP, the costliest first. Those that differ only in values are one.
-// Freshet's own queries, such as those of rules, are not among them.
+// Freshet's own queries, such as those of rules, are not among them. A command is an asker by its name and version.
 func TestQueries(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`
@@ -21,9 +24,13 @@ http: {listen: "127.0.0.1:0"}
 self: {probe: false, metrics: false}
 dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 `)
-	for _, expr := range []string{"vector(1)", "vector(2)", "up"} {
+	for _, expr := range []string{"vector(1)", "vector(2)"} {
 		var value any
 		s.data(t, "/api/v1/query?query="+expr, &value)
+	}
+	command := apiclient.Server{Address: s.http[0].addr()}
+	if _, _, err := command.Ask(t.Context(), "/api/v1/query", url.Values{"query": {"up"}}); err != nil {
+		t.Fatal(err)
 	}
 	if _, _, err := s.newest(t.Context(), "vector(3)+1"); err != nil {
 		t.Fatal(err)
@@ -34,7 +41,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		t.Errorf("%+v", a)
 	}
 	if q := a.Queries; len(q) != 2 || q[0].Query != "vector(?)" || q[0].Queries != 2 || q[0].Tenant != "default" ||
-		q[1].Query != "up" {
+		q[1].Query != "up" || !strings.Contains(fmt.Sprint(q[1].Askers), "(freshet/") {
 		t.Errorf("%+v", q)
 	}
 	a = answer.Queries{}

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
@@ -166,6 +167,7 @@ func (s Server) Do(ctx context.Context, method, path string, params url.Values, 
 	if err != nil {
 		return nil, conf.Mistake(fmt.Errorf("--server = %s: is not an address; write it like %s", shown, DefaultServer))
 	}
+	req.Header.Set("User-Agent", build.UserAgent()) // which servers list: see freshet queries
 	maps.Copy(req.Header, header)
 	token, err := s.Token()
 	if err != nil {

@@ -42,6 +42,9 @@ func This() Info {
 	return b
 }
 
+// UserAgent returns what our requests say of their sender, such as freshet/1.2.3.
+func UserAgent() string { return "freshet/" + This().Version }
+
 func (b Info) String() string {
 	text := "freshet"
 	if b.Version != "" {
