@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
 )
 
 // scraped starts a Prometheus that scrapes an application for a while. It returns the Prometheus and a time up to which
@@ -141,8 +143,14 @@ func TestImportByRemoteReadAndExport(t *testing.T) {
 var years = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 
 // oldBlock writes a block as Prometheus does: in two hours from `hour` on, each of a number of series has a sample
-// every minute.
+// every minute, of 0 to 119.
 func oldBlock(t *testing.T, dir string, hour, series int) {
+	t.Helper()
+	oldBlockFrom(t, dir, hour, series, 0)
+}
+
+// oldBlockFrom does the same with values that begin at `first`.
+func oldBlockFrom(t *testing.T, dir string, hour, series int, first float64) {
 	t.Helper()
 	w, err := tsdb.NewBlockWriter(slog.New(slog.DiscardHandler), dir, 2*time.Hour.Milliseconds())
 	if err != nil {
@@ -153,7 +161,7 @@ func oldBlock(t *testing.T, dir string, hour, series int) {
 		ls := labels.FromStrings("__name__", "old", "series", fmt.Sprint(s))
 		for minute := range 120 {
 			at := years + (time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute).Milliseconds()
-			if _, err := app.Append(0, ls, at, float64(minute)); err != nil {
+			if _, err := app.Append(0, ls, at, first+float64(minute)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -225,7 +233,8 @@ func TestImportIsKilled(t *testing.T) {
 	}
 }
 
-// A damaged block is named, and the others are imported. What was imported can be listed and removed.
+// A damaged block is named, and the others are imported. What was imported can be listed and removed. An operator says
+// of which tenant, and exports the samples of that one.
 func TestImportOfDamage(t *testing.T) {
 	t.Parallel()
 	source := t.TempDir()
@@ -266,4 +275,55 @@ func TestImportOfDamage(t *testing.T) {
 		t.Errorf("after a removal the server has %v samples, want 1200: %v", n, err)
 	}
 	mustFail(t, "the history has no such block", append([]string{"import", "remove", damaged}, server...)...)
+
+	ofB := t.TempDir() // the same names and times as the block that is left
+	oldBlockFrom(t, ofB, 4, 10, 1000)
+	toB := append([]string{"--tenant", "b"}, server...)
+	runFreshet(t, append([]string{"import", "tsdb", ofB}, toB...)...)
+	if listed := runFreshet(t, append([]string{"import", "list"}, toB...)...); strings.Count(listed, "2020-01-01") != 2 {
+		t.Errorf("the list of tenant b is\n%s", listed)
+	}
+	mustFail(t, "the history has no such block",
+		append([]string{"import", "remove", filepath.Base(found[2])}, toB...)...)
+	for _, c := range []struct {
+		of, want string
+		server   []string
+	}{
+		{"the default tenant", "1200 samples of 0 to 119", server},
+		{"tenant b", "1200 samples of 1000 to 1119", toB},
+	} {
+		dir := t.TempDir()
+		runFreshet(t, append([]string{"export", dir, "--from", "2020-01-01T00:00:00Z", "--to", "2020-01-02T00:00:00Z"},
+			c.server...)...)
+		if got := samplesOf(t, dir); got != c.want {
+			t.Errorf("the export of %s has %s, want %s", c.of, got, c.want)
+		}
+	}
+}
+
+// samplesOf says how many samples the only block in a directory has, and between which values.
+func samplesOf(t *testing.T, dir string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("the directory has the blocks %q: %v", found, err)
+	}
+	b, err := tsdb.OpenBlock(slog.New(slog.DiscardHandler), found[0], nil, nil)
+	check(t, err)
+	defer b.Close()
+	q, err := tsdb.NewBlockQuerier(b, math.MinInt64, math.MaxInt64)
+	check(t, err)
+	defer q.Close()
+	n, low, high := 0, math.Inf(1), math.Inf(-1)
+	all := q.Select(t.Context(), false, nil, labels.MustNewMatcher(labels.MatchEqual, "__name__", "old"))
+	for all.Next() {
+		it := all.At().Iterator(nil)
+		for it.Next() == chunkenc.ValFloat {
+			_, v := it.At()
+			n, low, high = n+1, min(low, v), max(high, v)
+		}
+		check(t, it.Err())
+	}
+	check(t, all.Err())
+	return fmt.Sprintf("%d samples of %v to %v", n, low, high)
 }
