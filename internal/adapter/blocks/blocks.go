@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	metaFile = "meta.json"
+	// MetaFile is the file with the metadata of a block. Thanos and Mimir upload it last, and delete it first.
+	MetaFile = "meta.json"
 
-	// deletionMark is the file by which Thanos and Mimir mark a block that they delete soon.
-	deletionMark = "deletion-mark.json"
+	// DeletionMark is the file by which Thanos and Mimir mark a block that they delete soon.
+	DeletionMark = "deletion-mark.json"
 )
 
 // Block is a block on disk.
@@ -77,22 +78,33 @@ func Find(dir string) ([]Block, error) {
 			others = append(others, path)
 		}
 	}
-	if len(all) == 0 && len(others) == 1 { // such as metrics2 in /var/lib/prometheus of Debian
-		return nil, fmt.Errorf("%s has no blocks, but %s has: import that", dir, others[0])
-	}
-	if len(all) == 0 && len(others) > 0 {
-		return nil, fmt.Errorf("%s has no blocks, but these directories have some, each of a tenant: %s; import one after "+
-			"the other", dir, strings.Join(others, ", "))
-	}
-	if _, err := ulid.ParseStrict(filepath.Base(dir)); err == nil && len(all) == 0 {
-		return nil, fmt.Errorf("%s is a block itself: give the directory in which it is, %s", dir, filepath.Dir(dir))
-	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s has no blocks: a block is a directory named like 01JDRSYX5Z8V3M1E0Q6W2T4N7K", dir)
+		return nil, None(dir, filepath.Dir(dir), others)
 	}
+	Order(all)
+	return all, nil
+}
+
+// None returns the error of a place without blocks: `in` is the place that has it, and `others` are those in it that
+// have some.
+func None(place, in string, others []string) error {
+	if len(others) == 1 { // such as metrics2 in /var/lib/prometheus of Debian
+		return fmt.Errorf("%s has no blocks, but %s has: import that", place, others[0])
+	}
+	if len(others) > 0 {
+		return fmt.Errorf("%s has no blocks, but these directories have some, each of a tenant: %s; import one after "+
+			"the other", place, strings.Join(others, ", "))
+	}
+	if _, err := ulid.ParseStrict(filepath.Base(place)); err == nil {
+		return fmt.Errorf("%s is a block itself: give the directory in which it is, %s", place, in)
+	}
+	return fmt.Errorf("%s has no blocks: a block is a directory named like 01JDRSYX5Z8V3M1E0Q6W2T4N7K", place)
+}
+
+// Order marks blocks whose samples all are in others, and sorts all by time.
+func Order(all []Block) {
 	markReplaced(all)
 	slices.SortStableFunc(all, func(a, b Block) int { return int(a.Meta.MinTime - b.Meta.MinTime) })
-	return all, nil
 }
 
 func hasBlocks(dir string) bool {
@@ -104,16 +116,25 @@ func hasBlocks(dir string) bool {
 }
 
 func read(dir string, id ulid.ULID) Block {
-	b := Block{Dir: dir, ID: id}
-	text, err := os.ReadFile(filepath.Join(dir, metaFile))
+	text, err := os.ReadFile(filepath.Join(dir, MetaFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		b.Err = errors.New("it has no meta.json, so it was not uploaded or copied to the end")
-		return b
+		return Block{Dir: dir, ID: id, Err: errors.New("it has no meta.json, so it was not uploaded or copied to the end")}
 	}
+	b := Parse(id, text)
+	if err != nil {
+		b.Err = fmt.Errorf("meta.json: %w", err)
+	}
+	b.Dir = dir
+	_, err = os.Stat(filepath.Join(dir, DeletionMark))
+	b.Replaced = err == nil
+	return b
+}
+
+// Parse returns the block that a meta.json describes, without its directory.
+func Parse(id ulid.ULID, text []byte) Block {
+	b := Block{ID: id}
 	var more thanos
-	if err == nil {
-		err = errors.Join(json.Unmarshal(text, &b.Meta), json.Unmarshal(text, &more))
-	}
+	err := errors.Join(json.Unmarshal(text, &b.Meta), json.Unmarshal(text, &more))
 	switch {
 	case err != nil:
 		b.Err = fmt.Errorf("meta.json: %w", err)
@@ -132,7 +153,5 @@ func read(dir string, id ulid.ULID) Block {
 		b.Err = cmp.Or(b.Err, err)
 	}
 	b.Resolution = time.Duration(more.Thanos.Downsample.Resolution) * time.Millisecond
-	_, err = os.Stat(filepath.Join(dir, deletionMark))
-	b.Replaced = err == nil
 	return b
 }

@@ -238,7 +238,7 @@ func write(t *testing.T, dir, name, more string) {
 		t.Fatal(err)
 	}
 	text := fmt.Sprintf(`{"ulid":%q,"minTime":1000,"maxTime":2000,"version":1,"compaction":{"level":1}%s}`, name, more)
-	if err := os.WriteFile(filepath.Join(dir, name, metaFile), []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name, MetaFile), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -255,8 +255,8 @@ func TestFind(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(bucket, "markers"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{filepath.Join(c, deletionMark): "{}", "bucket-index.json.gz": "x",
-		filepath.Join("markers", c+"-"+deletionMark): "{}"} {
+	for name, text := range map[string]string{filepath.Join(c, DeletionMark): "{}", "bucket-index.json.gz": "x",
+		filepath.Join("markers", c+"-"+DeletionMark): "{}"} {
 		if err := os.WriteFile(filepath.Join(bucket, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +312,7 @@ func TestABlockThatIsLeftOutReplacesNone(t *testing.T) {
 		write(t, bucket, between, of(from))
 		write(t, bucket, last, c.more)
 		if c.mark != "" {
-			if err := os.WriteFile(filepath.Join(bucket, c.mark, deletionMark), nil, 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(bucket, c.mark, DeletionMark), nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -401,7 +401,7 @@ func TestPackALinkedBlock(t *testing.T) {
 
 func TestPack(t *testing.T) {
 	from := source(t, t.TempDir(), labels.FromStrings("__name__", "m"))
-	if err := os.WriteFile(filepath.Join(from.Dir, deletionMark), nil, 0o644); err != nil { // does not belong to the block
+	if err := os.WriteFile(filepath.Join(from.Dir, DeletionMark), nil, 0o644); err != nil { // does not belong to the block
 		t.Fatal(err)
 	}
 	bytesOf, err := Bytes(from.Dir)

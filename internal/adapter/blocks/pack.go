@@ -14,6 +14,9 @@ import (
 // member matches the files that a block has. Others, such as Thanos' marks, do not belong to it.
 var member = regexp.MustCompile(`^(meta\.json|index|tombstones|chunks/[0-9]{6})$`)
 
+// IsFile reports whether a block has a file of this name, which is relative to its directory and has slashes.
+func IsFile(name string) bool { return member.MatchString(name) }
+
 // filesOf returns the files of the block in a directory, with their sizes in bytes.
 func filesOf(dir string) (names []string, sizes map[string]int64, err error) {
 	sizes = map[string]int64{}
@@ -25,7 +28,7 @@ func filesOf(dir string) (names []string, sizes map[string]int64, err error) {
 			return err
 		}
 		name, err := filepath.Rel(dir, path)
-		if err != nil || !member.MatchString(filepath.ToSlash(name)) {
+		if err != nil || !IsFile(filepath.ToSlash(name)) {
 			return err
 		}
 		info, err := os.Stat(path) // a directory of blocks may be made of links
@@ -92,7 +95,7 @@ func Unpack(r io.Reader, dir string, most int64) error {
 		if err != nil {
 			return fmt.Errorf("read the archive with the block: %w", err)
 		}
-		if header.Typeflag != tar.TypeReg || !member.MatchString(header.Name) {
+		if header.Typeflag != tar.TypeReg || !IsFile(header.Name) {
 			return fmt.Errorf("the archive has %.80q, which is no file of a block", header.Name)
 		}
 		if most -= header.Size; most < 0 {

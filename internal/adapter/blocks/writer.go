@@ -130,7 +130,7 @@ func (w *Writer) Close(ctx context.Context) (tsdb.BlockMeta, error) {
 	if err != nil {
 		return w.meta, err
 	}
-	return w.meta, writeSynced(filepath.Join(w.dir, metaFile), text)
+	return w.meta, writeSynced(filepath.Join(w.dir, MetaFile), text)
 }
 
 // Abandon removes a block that is not closed.
