@@ -13,6 +13,7 @@
 //	restore.go     turn a snapshot into a data directory
 //	import.go      bring history along: freshet import
 //	importtsdb.go  blocks of Prometheus, Thanos and Mimir
+//	importbucket.go  and those in a bucket
 //	importread.go  what a server answers to remote read
 //	imported.go    list what was imported, and remove it
 //	export.go      write stored samples as blocks

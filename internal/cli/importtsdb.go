@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/spf13/cobra"
@@ -19,37 +21,55 @@ import (
 
 func newImportTSDBCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "tsdb DIR",
+		Use:   "tsdb DIR|URL",
 		Short: "Import blocks of Prometheus, Thanos or Mimir",
-		Long: `Sends the blocks in DIR to a server: the data directory of a Prometheus or a snapshot of
-it, or a copy of a bucket of Thanos, or of one tenant of Mimir. The server reads each
-block and checks it before queries see it. Then the command compares some series with
-what the server answers.
+		Long: `Sends blocks to a server. DIR is the data directory of a Prometheus or a snapshot of it, or
+a copy of a bucket of Thanos, or of one tenant of Mimir. URL is such a bucket itself, in a
+store that speaks the protocol of S3: s3://BUCKET/PREFIX. Blocks are downloaded one after
+the other. The server reads each block and checks it before queries see it. Then the
+command compares some series with what the server answers.
 
 A block that the server has is left out, so a command that was interrupted goes on when
-it is run again. A block that cannot be read is named; the others are imported.`,
+it is run again. A block that cannot be read is named; the others are imported.
+
+Region and credentials are those of AWS' tools: AWS_REGION, AWS_ACCESS_KEY_ID and
+AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the machine's role.`,
 		Example: `  freshet import tsdb /var/lib/prometheus
   freshet import tsdb /mnt/thanos-bucket --label replica=
-  freshet import tsdb /mnt/mimir-blocks/team-a --tenant team-a`,
-		Args: command.Words(1, 1, "freshet import tsdb DIR"),
+  freshet import tsdb s3://thanos --label replica=
+  freshet import tsdb s3://mimir-blocks/team-a --tenant team-a --s3-endpoint https://minio:9000`,
+		Args: command.Words(1, 1, "freshet import tsdb DIR, or freshet import tsdb s3://BUCKET/PREFIX"),
 	}
 	i := importTSDB{flags: newImportFlags(cmd.Flags())}
 	cmd.Flags().BoolVar(&i.noExternal, "no-external-labels", false,
 		"do not add the external labels that Thanos keeps in the metadata of blocks")
 	cmd.Flags().BoolVar(&i.skipDownsampled, "skip-downsampled", false, "leave out blocks that Thanos downsampled")
+	endpoint := cmd.Flags().String("s3-endpoint", "", "`URL` of the store of s3://BUCKET/PREFIX if it is not AWS; also "+
+		"AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		i.out, i.notes = cmd.OutOrStdout(), cmd.ErrOrStderr()
-		if strings.Contains(args[0], "://") {
-			return conf.Mistake(fmt.Errorf("import %s: is a URL, but blocks are read from a directory: copy the bucket by "+
-				"rclone copy or aws s3 sync, or mount it by rclone mount; of a server that answers remote read, "+
-				"freshet import remote-read imports the samples", conf.ShowURL(args[0])))
-		}
-		if err := i.run(cmd.Context(), filepath.Clean(args[0])); err != nil {
-			return fmt.Errorf("import %s: %w", args[0], err)
+		// Directories in --work-dir are removed when the command is interrupted. A second signal kills it.
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+		defer stop()
+		context.AfterFunc(ctx, stop)
+		if err := i.runFrom(ctx, args[0], *endpoint); err != nil {
+			return fmt.Errorf("import %s: %w", shown(args[0]), err)
 		}
 		return nil
 	}
 	return cmd
+}
+
+// shown returns the source of an import without secrets.
+func shown(source string) string {
+	scheme, rest, is := strings.Cut(source, "://")
+	switch {
+	case !is:
+		return source
+	case strings.Contains(rest, "@"): // a secret may have any character, so what is in front of this is unclear
+		return scheme + "://..."
+	}
+	return conf.ShowURL(source)
 }
 
 type importTSDB struct {
@@ -59,8 +79,42 @@ type importTSDB struct {
 	out, notes      io.Writer
 }
 
-func (i *importTSDB) run(ctx context.Context, dir string) error {
-	found, err := i.find(dir)
+// blockSource is where blocks are: a directory, or a bucket.
+type blockSource interface {
+	// String names it for people.
+	String() string
+
+	// find returns its blocks in the order of time, by their metadata alone.
+	find(ctx context.Context) ([]blocks.Block, error)
+
+	// bytes returns how many bytes a block has.
+	bytes(b blocks.Block) (int64, error)
+
+	// open returns a block that is in a directory of this machine until `done` is called. If it is to have labels, a
+	// copy of it will be written to --work-dir, too.
+	open(ctx context.Context, u *upload, b blocks.Block, labelled bool) (opened blocks.Block, done func() error, err error)
+
+	// ends reports whether the error of a block ends the import.
+	ends(err error) bool
+}
+
+// runFrom imports the blocks of a directory or of an address.
+func (i *importTSDB) runFrom(ctx context.Context, source, endpoint string) error {
+	if !strings.Contains(source, "://") {
+		if endpoint != "" {
+			return conf.Mistake(errors.New("--s3-endpoint is for s3://BUCKET/PREFIX, not for a directory"))
+		}
+		return i.run(ctx, blockDir(filepath.Clean(source)))
+	}
+	from, err := openBucket(ctx, source, endpoint, *i.flags.workDir, i.notes)
+	if err != nil {
+		return err
+	}
+	return i.run(ctx, from)
+}
+
+func (i *importTSDB) run(ctx context.Context, from blockSource) error {
+	found, err := i.find(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -72,15 +126,17 @@ func (i *importTSDB) run(ctx context.Context, dir string) error {
 		return err
 	}
 	for _, b := range found {
-		if bytes, err := blocks.Bytes(b.Dir); err == nil && !u.known[b.ID.String()] {
+		if bytes, err := from.bytes(b); err == nil && !u.known[b.ID.String()] {
 			u.total += bytes
 		}
 	}
-	i.announce(dir, found, u.total)
+	i.announce(from, found, u.total)
 	for _, b := range found {
 		if u.known[b.ID.String()] {
 			err = u.has(b.ID.String())
-		} else if err = i.add(ctx, u, b); err != nil {
+		} else if err = i.add(ctx, u, from, b); err != nil && ctx.Err() == nil && from.ends(err) {
+			return fmt.Errorf("%s: %w; run the command again to go on", b.ID, err)
+		} else if err != nil {
 			err = u.fail(ctx, b.ID.String(), err)
 		}
 		if err != nil {
@@ -90,12 +146,11 @@ func (i *importTSDB) run(ctx context.Context, dir string) error {
 	return u.end()
 }
 
-// find returns the blocks in a directory that are to be imported. It refuses downsampled blocks before anything is
-// imported.
-func (i *importTSDB) find(dir string) (found []blocks.Block, err error) {
-	all, err := blocks.Find(dir)
+// find returns the blocks that are to be imported. It refuses downsampled blocks before anything is imported.
+func (i *importTSDB) find(ctx context.Context, from blockSource) (found []blocks.Block, err error) {
+	all, err := from.find(ctx)
 	if err != nil {
-		return nil, conf.Mistake(err)
+		return nil, err
 	}
 	var replaced, downsampled []string
 	for _, b := range all {
@@ -125,21 +180,21 @@ func (i *importTSDB) find(dir string) (found []blocks.Block, err error) {
 }
 
 // announce says what is to be imported.
-func (i *importTSDB) announce(dir string, found []blocks.Block, bytes int64) {
+func (i *importTSDB) announce(from blockSource, found []blocks.Block, bytes int64) {
 	most := uint64(0)
 	for _, b := range found {
 		most = max(most, b.Meta.Stats.NumSeries)
 	}
 	fmt.Fprintf(i.notes, "%s in %s, %s to send; at most %d series in one, which distributor.max_series does not count\n",
-		counted(len(found), "block"), dir, size(bytes), most)
-	if _, err := os.Stat(filepath.Join(dir, "wal")); err == nil {
+		counted(len(found), "block"), from, size(bytes), most)
+	if dir, is := from.(blockDir); is && dir.hasLog() {
 		fmt.Fprintf(i.notes, "note: the newest samples of a Prometheus are in its log, which is not imported; make it write "+
 			"a snapshot (POST /api/v1/admin/tsdb/snapshot) and import that\n")
 	}
 }
 
-// add sends a block, with its labels if it is to have any.
-func (i *importTSDB) add(ctx context.Context, u *upload, b blocks.Block) error {
+// add imports a block.
+func (i *importTSDB) add(ctx context.Context, u *upload, from blockSource, b blocks.Block) error {
 	if b.Err != nil {
 		return b.Err
 	}
@@ -151,6 +206,15 @@ func (i *importTSDB) add(ctx context.Context, u *upload, b blocks.Block) error {
 	if err != nil {
 		return err
 	}
+	b, done, err := from.open(ctx, u, b, !add.IsEmpty())
+	if err != nil {
+		return err
+	}
+	return errors.Join(i.send(ctx, u, b, add), done())
+}
+
+// send sends a block, with labels if it is to have any.
+func (i *importTSDB) send(ctx context.Context, u *upload, b blocks.Block, add labels.Labels) error {
 	some, err := sample(ctx, b, add)
 	if err != nil {
 		return err
@@ -168,4 +232,32 @@ func (i *importTSDB) add(ctx context.Context, u *upload, b blocks.Block) error {
 		err = u.add(ctx, b, some)
 	}
 	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// blockDir is a directory with blocks.
+type blockDir string
+
+func (d blockDir) String() string { return string(d) }
+
+func (d blockDir) find(context.Context) ([]blocks.Block, error) {
+	all, err := blocks.Find(string(d))
+	if err != nil {
+		return nil, conf.Mistake(err)
+	}
+	return all, nil
+}
+
+func (d blockDir) bytes(b blocks.Block) (int64, error) { return blocks.Bytes(b.Dir) }
+
+func (d blockDir) open(_ context.Context, _ *upload, b blocks.Block, _ bool) (blocks.Block, func() error, error) {
+	return b, func() error { return nil }, nil
+}
+
+// ends is false: the next block costs nothing to try.
+func (d blockDir) ends(error) bool { return false }
+
+// hasLog reports whether the directory has the write-ahead log of a Prometheus.
+func (d blockDir) hasLog() bool {
+	_, err := os.Stat(filepath.Join(string(d), "wal"))
+	return err == nil
 }

@@ -91,7 +91,7 @@ func (u *upload) has(id string) error {
 // fail notes that a block was not imported. The command goes on with the next one, unless it was interrupted.
 func (u *upload) fail(ctx context.Context, id string, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w; run the command again to go on", err)
+		return fmt.Errorf("%w; run the command again to go on", context.Cause(ctx))
 	}
 	u.failed = append(u.failed, id)
 	return u.tell(importStep{Block: id, State: "failed", Error: err.Error()})
@@ -128,7 +128,9 @@ func (u *upload) send(ctx context.Context, b blocks.Block) (done answer.HistoryB
 	if err != nil {
 		return done, err
 	}
-	defer u.show(ctx, b.ID.String())()
+	defer u.show(ctx, func() string {
+		return b.ID.String() + "  " + progressText(u.done+u.sent.Load(), u.total, time.Since(u.begun))
+	})()
 	from, to := io.Pipe()
 	defer from.Close()
 	go func() { to.CloseWithError(blocks.Pack(io.MultiWriter(to, counter{&u.sent}), b.Dir)) }()
@@ -159,8 +161,8 @@ func (c counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// show draws how far the command is once a second, until the returned function is called.
-func (u *upload) show(ctx context.Context, id string) (end func()) {
+// show draws a text that says how far the command is, once a second until the returned function is called.
+func (u *upload) show(ctx context.Context, text func() string) (end func()) {
 	if u.line == nil {
 		return func() {}
 	}
@@ -169,7 +171,7 @@ func (u *upload) show(ctx context.Context, id string) (end func()) {
 	go func() {
 		defer close(gone)
 		_ = each(ctx, time.Second, func() error { // ends by the context only
-			u.line.Draw(id + "  " + progressText(u.done+u.sent.Load(), u.total, time.Since(u.begun)))
+			u.line.Draw(text())
 			return nil
 		})
 	}()

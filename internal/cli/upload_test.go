@@ -11,7 +11,6 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/blocks"
-	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 func TestProgressText(t *testing.T) {
@@ -32,15 +31,6 @@ func TestProgressText(t *testing.T) {
 }
 
 // The server may have more samples than the block, but it must have those of the block.
-// A bucket is copied or mounted, since Freshet speaks no object store's protocol.
-func TestImportOfAURLSaysWhatToDo(t *testing.T) {
-	code, _, told := freshet(t, "import", "tsdb", "s3://key:hunter2@metrics/team-a")
-	if code != command.Usage || !strings.Contains(told, "rclone") || !strings.Contains(told, "s3://") ||
-		strings.Contains(told, "hunter2") {
-		t.Errorf("exit code %d, %s", code, told)
-	}
-}
-
 func TestDiffer(t *testing.T) {
 	want := blocks.Points{Labels: labels.FromStrings("__name__", "m"),
 		Points: []blocks.Point{{T: 10, V: 1}, {T: 20, V: 2}}}
