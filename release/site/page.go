@@ -139,6 +139,7 @@ func (p *page) html(pages map[string]*page) ([]byte, error) {
 	})
 	out = bytes.ReplaceAll(out, []byte("<table>"), []byte(`<div class="scroll" tabindex="0"><table>`))
 	out = bytes.ReplaceAll(out, []byte("</table>"), []byte("</table></div>"))
+	out = bytes.ReplaceAll(out, []byte("<th></th>"), []byte("<td></td>")) // heads nothing
 	out = bytes.ReplaceAll(out, []byte("<pre>"), []byte(`<pre tabindex="0">`))
 	out = headingEnd.ReplaceAll(out, []byte(`<h$1 id="$2">$3 <a class="anchor" href="#$2" aria-label="Link to this section">#</a></h$1>`))
 	return comments.ReplaceAll(out, nil), nil

@@ -62,7 +62,7 @@ export function Refusal(props: { error: Failure; what: string }) {
         <p>{what} are shown to operators only.</p>
         <p class="note">They show data of all tenants. The server says: {error.message}.</p>
         <p class="note">Open a tunnel to operator.sock in the server’s data directory, then http://127.0.0.1:7125:</p>
-        <pre>ssh -N -L 7125:/var/lib/freshet/operator.sock HOST</pre>
+        <pre tabIndex={0}>ssh -N -L 7125:/var/lib/freshet/operator.sock HOST</pre>
       </Empty>
     )
   }
@@ -170,12 +170,12 @@ const shown = (cell: ComponentChildren) => (typeof cell === 'string' ? <Text tex
 
 // Table has its own scroll bar if it is too wide, so that the page needs none. With stacks, a
 // narrow screen shows the cells of a row below each other, each with the name of its column. The
-// ARIA roles keep it a table for screen readers.
+// ARIA roles keep it a table for screen readers. The panel around a table is the landmark.
 export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows: Row[]; rowClass?: (row: Row) => string | undefined; stacks?: boolean }) {
   const [order, setOrder] = useState<Order | null>(null)
   const role = (name: 'table' | 'rowgroup' | 'row' | 'columnheader' | 'cell') => (props.stacks ? name : undefined)
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
+    <div class="scroll" tabIndex={0} role="group" aria-label={props.label}>
       <table class={props.stacks ? 'stacks' : undefined} role={role('table')}>
         <thead role={role('rowgroup')}>
           <tr role={role('row')}>
@@ -250,14 +250,14 @@ export function Dialog(props: { title: string; onClose?: () => void; children: C
   }
   return (
     <dialog ref={ref} aria-label={props.title} onCancel={cancel}>
-      <header>
+      <div class="title">
         <h2>{props.title}</h2>
         {props.onClose && (
           <button type="button" class="plain" aria-label="Close" onClick={props.onClose}>
             ✕
           </button>
         )}
-      </header>
+      </div>
       {props.children}
     </dialog>
   )

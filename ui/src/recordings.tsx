@@ -64,7 +64,7 @@ export function Recordings() {
             { name: 'over budget', class: 'nowrap', cell: (r) => <Spent recording={r} /> },
             { name: 'duration', number: true, cell: (r) => (r.error ? '' : seconds((Date.parse(r.ended) - Date.parse(r.began)) / 1000)) },
             { name: 'size', number: true, cell: (r) => bytes(r.bytes) },
-            { name: '', class: 'press', cell: (r) => <Download id={r.id} /> },
+            { name: 'zip file', class: 'press', cell: (r) => <Download id={r.id} /> },
           ]}
         />
       )}

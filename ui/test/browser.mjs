@@ -27,7 +27,7 @@ export const sizes = { wide: { width: 1280, height: 900 }, narrow: { width: 390,
 
 // open makes a page in a context of its own. Its close fails if there were errors on the
 // console, violations of the policy, requests to other servers or dialogs. allowed are
-// the errors that a test expects.
+// the errors that a test expects. A page at which no test has looked is looked at then.
 export async function open(browser, { size = 'wide', colorScheme = 'light', base = server, allowed = [], headers, timezoneId = 'UTC' } = {}) {
   const context = await browser.newContext({ viewport: sizes[size], colorScheme, baseURL: base, reducedMotion: 'reduce', timezoneId, extraHTTPHeaders: headers })
   const page = await context.newPage()
@@ -48,6 +48,7 @@ export async function open(browser, { size = 'wide', colorScheme = 'light', base
     addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.violatedDirective} ${e.blockedURI} ${e.sample}`))
   })
   const close = async () => {
+    if (!checked.has(page) && page.url() !== 'about:blank') await accessible(page, page.url())
     await page.unrouteAll({ behavior: 'ignoreErrors' }) // a page polls until it is closed, also through routes that fetch
     await context.close()
     assert.deepEqual(wrong, [])
@@ -55,10 +56,16 @@ export async function open(browser, { size = 'wide', colorScheme = 'light', base
   return { page, close }
 }
 
-// look keeps a screenshot, and checks that the page is not wider than the screen, shows
-// hostile text as text, and has no serious fault by axe. check is axe's options; null skips
-// axe.
-export async function look(page, name, check = {}) {
+// look keeps a picture, and checks that the page is accessible. A test that runs once in each
+// size names its own.
+export async function look(page, name, size) {
+  await picture(page, name)
+  await accessible(page, name, size)
+}
+
+// picture keeps a screenshot, and checks that the page is not wider than the screen, and shows
+// hostile text as text.
+export async function picture(page, name) {
   await page.screenshot({ path: join(screenshots, `${name}.png`), fullPage: true })
   const { wide, images } = await page.evaluate(() => ({
     wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
@@ -66,16 +73,48 @@ export async function look(page, name, check = {}) {
   }))
   assert.ok(wide <= 0, `${name} is ${wide} pixels wider than the screen`)
   assert.equal(images, 0, `${name} has an image, made from a label`)
-  if (check !== null) await accessible(page, name, check)
 }
 
-// accessible checks that a page has no serious fault by axe. check is axe's options.
-export async function accessible(page, name, check = {}) {
+// Contrasts are half the cost of axe. They depend on the colours and not on the size of the
+// screen; all other rules depend on the size alone.
+const contrasts = ['color-contrast', 'link-in-text-block']
+const allButContrasts = { rules: Object.fromEntries(contrasts.map((rule) => [rule, { enabled: false }])) }
+
+const checked = new WeakSet() // the pages that accessible has seen
+
+// accessible checks that axe finds no fault in a page, of any impact: contrasts in both themes,
+// and everything else in both sizes. A test that runs once in each size names its own: then the
+// page is checked in that size, and contrasts if it is wide.
+export async function accessible(page, name, size) {
+  checked.add(page)
   if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(axe)
-  const found = await page.evaluate(
-    async (check) => (await globalThis.axe.run(document, { resultTypes: ['violations'], ...check })).violations,
-    check,
-  )
-  const serious = found.filter((v) => v.impact === 'serious' || v.impact === 'critical')
-  assert.deepEqual(serious.map((v) => `${name}: ${v.id}: ${v.nodes.map((n) => n.html.slice(0, 200) + ' ' + n.failureSummary).join('\n')}`), [])
+  const faults = []
+  const check = async (where, options) => {
+    const found = await page.evaluate(async (options) => (await globalThis.axe.run(document, { resultTypes: ['violations'], ...options })).violations, options)
+    for (const v of found) faults.push(`${name}, ${where}: ${v.impact}: ${v.id}: ${v.nodes.map((n) => n.html.slice(0, 200) + ' ' + n.failureSummary).join('\n')}`)
+  }
+  await check('as it is', size === 'narrow' ? allButContrasts : {})
+  if (size !== 'narrow') await inOtherTheme(page, () => check('in the other theme', { runOnly: contrasts }))
+  if (size === undefined) await inOtherSize(page, () => check('in the other size', allButContrasts))
+  assert.deepEqual(faults, [])
+}
+
+// inOtherTheme calls a function while a page has the other theme, whether the system or the user
+// chose the present one.
+async function inOtherTheme(page, run) {
+  const [chosen, system] = await page.evaluate(() => [document.documentElement.dataset.theme, matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'])
+  const other = (theme) => (theme === 'dark' ? 'light' : 'dark')
+  const set = (theme) => (chosen === undefined ? page.emulateMedia({ colorScheme: theme }) : page.evaluate((theme) => void (document.documentElement.dataset.theme = theme), theme))
+  const now = chosen ?? system
+  await set(other(now))
+  await run()
+  await set(now)
+}
+
+async function inOtherSize(page, run) {
+  const now = page.viewportSize()
+  await page.setViewportSize(now.width < 800 ? sizes.wide : sizes.narrow)
+  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))) // charts take their new size
+  await run()
+  await page.setViewportSize(now)
 }

@@ -5,7 +5,7 @@ import { createSocket } from 'node:dgram'
 import { readFileSync } from 'node:fs'
 import { after, before, describe, test as once } from 'node:test'
 import { setTimeout } from 'node:timers/promises'
-import { closed, hostile, launch, look, open, recorded, ruled, server, sizes } from './browser.mjs'
+import { accessible, closed, hostile, launch, look, open, picture, recorded, ruled, server, sizes } from './browser.mjs'
 
 // test repeats a test that timed out, and reports it: a browser sometimes hangs on a machine
 // that is busy with other tests.
@@ -83,10 +83,6 @@ const places = {
   flow: { path: () => '/flow', ready: (p) => p.locator('main').filter({ has: everyStage(p) }).filter({ has: fresh(p).nth(1) }) },
 }
 
-// Contrasts are half the cost of axe. They do not depend on the size of the screen, and they
-// alone depend on the colours.
-const contrasts = { light: { wide: {}, narrow: { rules: { 'color-contrast': { enabled: false } } } }, dark: { wide: { runOnly: ['color-contrast'] }, narrow: null } }
-
 // Half of the time of a test is waiting, so several run at once.
 describe('the page', { concurrency: 4 }, () => {
   for (const [name, { path, ready }] of Object.entries(places)) {
@@ -97,14 +93,29 @@ describe('the page', { concurrency: 4 }, () => {
         await ready(page).waitFor()
         if (name.startsWith('explore')) await editor(page).waitFor() // it is loaded after the rest
         await settled(page)
-        await look(page, `${name}-${size}-light`, contrasts.light[size])
+        await look(page, `${name}-${size}-light`, size)
         await page.emulateMedia({ colorScheme: 'dark' })
         await page.waitForFunction(() => document.documentElement.dataset.theme === 'dark')
-        await look(page, `${name}-${size}-dark`, contrasts.dark[size])
+        await picture(page, `${name}-${size}-dark`)
         await close()
       })
     }
   }
+
+  test('a fault of any impact is found, in both themes and both sizes', async () => {
+    const { page, close } = await open(browser)
+    for (const [fault, found] of [
+      [() => (document.querySelector('main').appendChild(document.createElement('table')).insertRow().appendChild(document.createElement('th')).scope = 'row'), /as it is: minor: empty-table-header/],
+      [() => Object.assign(document.querySelector('main').appendChild(document.createElement('p')), { textContent: 'dark' }).style.setProperty('color', '#222'), /in the other theme: serious: color-contrast/],
+      [() => document.querySelector('button.menu').replaceChildren(), /in the other size: critical: button-name/],
+    ]) {
+      await page.goto('/status')
+      await settled(page)
+      await page.evaluate(fault)
+      await assert.rejects(accessible(page, 'status'), found)
+    }
+    await close()
+  })
 
   test('text keeps its order, and long text is cut', async () => {
     const { page, close } = await open(browser)
@@ -129,7 +140,7 @@ describe('the page', { concurrency: 4 }, () => {
     const { page, close } = await open(browser, { allowed: [/400 \(Bad Request\)/] })
     await page.goto(query(['q', 'web_hits']))
     await page.getByRole('list', { name: 'Series' }).getByText(hostile).waitFor()
-    await page.getByRole('region', { name: 'Events', exact: true }).first().getByText(hostile).first().waitFor()
+    await page.getByRole('region', { name: 'Events', exact: true }).getByText(hostile).first().waitFor()
     await page.getByRole('button', { name: /^Events at .*<img/ }).hover()
     await page.locator('.tip').getByText(hostile).first().waitFor()
     await page.goto('/explore')
@@ -138,7 +149,7 @@ describe('the page', { concurrency: 4 }, () => {
     await page.goto('/series')
     await page.getByText('hostile_<b>name</b>').first().waitFor()
     await page.getByRole('button', { name: 'Count by metric' }).click()
-    await page.getByRole('region', { name: 'Growth by metric' }).getByText('web_requests').waitFor()
+    await page.getByRole('group', { name: 'Growth by metric' }).getByText('web_requests').waitFor()
     await page.goto('/tail')
     await page.getByText(`page:${hostile}`).first().waitFor()
     await page.goto(query(['q', hostile]))
@@ -612,7 +623,7 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
-  for (const width of [1400, 390]) {
+  for (const [size, width] of [['wide', 1400], ['narrow', 390]]) {
     test(`names of metrics stay whole beside their help, ${width} pixels wide`, async () => {
       const { page, close } = await open(browser)
       await page.setViewportSize({ width, height: 900 })
@@ -641,7 +652,7 @@ describe('the page', { concurrency: 4 }, () => {
         assert.ok(found.length <= most, `${name} takes ${found.length} lines: ${found}`)
         for (const line of found.slice(0, -1)) assert.match(line, /[_.:]$/, `${name} is broken behind ${line}`)
       }
-      await look(page, `metrics-${width}`)
+      await look(page, `metrics-${width}`, size)
       await close()
     })
 
@@ -654,7 +665,7 @@ describe('the page', { concurrency: 4 }, () => {
       const { x, y, width: wide, height } = await dialog.boundingBox()
       assert.ok(x >= 0 && y >= 0 && x + wide <= width && y + height <= 900, `it is ${wide}×${height} at ${x}, ${y}`)
       assert.ok(Math.abs(x + wide / 2 - width / 2) <= 1, `its middle is at ${x + wide / 2}`)
-      await look(page, `times-${width}`)
+      await look(page, `times-${width}`, size)
       await dialog.getByLabel('From').fill('2026-01-02T03:00:00')
       await dialog.getByLabel('To', { exact: true }).fill('2026-01-02T04:00:00')
       await dialog.getByRole('button', { name: 'Apply' }).click()
@@ -704,10 +715,10 @@ describe('the page', { concurrency: 4 }, () => {
     const sending = setInterval(send, 3000) // repeated, since the page shows the senders of the last ten seconds
     t.after(() => clearInterval(sending))
     await page.goto('/series')
-    const senders = page.getByRole('region', { name: 'By sender of remote write and OTLP' })
+    const senders = page.getByRole('group', { name: 'By sender of remote write and OTLP' })
     await senders.getByRole('row', { name: /127\.0\.0\.1, otel-page\/1 OTLP 0\.\d 0\.\d \d+ B/ }).waitFor()
     await senders.getByRole('row', { name: /127\.0\.0\.1, Go-http-client\S* remote write/ }).waitFor()
-    await page.getByRole('region', { name: 'By sender of DogStatsD' }).getByText('127.0.0.1').first().waitFor()
+    await page.getByRole('group', { name: 'By sender of DogStatsD' }).getByText('127.0.0.1').first().waitFor()
     const tenants = page.getByRole('region', { name: 'By tenant' })
     await tenants.getByRole('row', { name: /^default DogStatsD \d+ 100,000 20 30,000 [\d,]+ samples folded, 0 refused 127\.0\.0\.1/ }).waitFor()
     await tenants.getByRole('row', { name: /^default remote write, OTLP \d+ 1,000,000 no limit 0 samples refused 127\.0\.0\.1, Go-http-client/ }).waitFor()
@@ -721,12 +732,12 @@ describe('the page', { concurrency: 4 }, () => {
       answer.data.request_newcomers = [{ metric: hostile, new_series: 3, refused_series: 4711, label: hostile, values: 5000, sender: `10.0.0.7 (${hostile})` }]
       await route.fulfill({ json: answer })
     })
-    const over = page.getByRole('region', { name: 'Over a limit now' }).last()
+    const over = page.getByRole('region', { name: 'Over a limit now' })
     await over.getByText('4,711 series refused').waitFor()
     await over.getByText(`${hostile}, about 5,000 values`).waitFor()
     await over.getByText(`10.0.0.7 (${hostile})`).waitFor()
     await over.getByText('distributor.max_series').waitFor()
-    const malformed = page.getByRole('region', { name: 'Malformed lines of DogStatsD now' }).last()
+    const malformed = page.getByRole('region', { name: 'Malformed lines of DogStatsD now' })
     await malformed.getByRole('row', { name: /^127\.0\.0\.1\S* \d+\S* \d+\.\d % bad_value web\.broken/ }).waitFor()
     await look(page, 'series-over')
     await close()
@@ -741,7 +752,7 @@ describe('the page', { concurrency: 4 }, () => {
     await metrics.getByRole('button', { name: 'web_hits' }).click()
     await panel.locator('.scroll[aria-label="Labels by cost"]').getByRole('button', { name: 'page', exact: true }).click()
     await panel.locator('.scroll[aria-label="Values by series"]').getByText(hostile).waitFor()
-    await look(page, 'series-cardinality', null)
+    await look(page, 'series-cardinality')
     await panel.getByLabel('Day, in UTC', { exact: true }).fill('2001-02-03')
     await panel.getByText('No series had samples on 2001-02-03').waitFor()
     await panel.getByRole('button', { name: 'All metrics' }).click()
@@ -886,7 +897,7 @@ describe('the page', { concurrency: 4 }, () => {
       assert.deepEqual([await values(), await sort(2)], [['10', '2', '-1'], 'descending'])
       await by(2).press('Enter')
       assert.deepEqual([await values(), await sort(2)], [['-1', '2', '10'], 'ascending'])
-      await look(page, `explore-sorted-${size}`)
+      await look(page, `explore-sorted-${size}`, size)
       await by(2).press('Space')
       assert.deepEqual([await values(), await sort(2)], [given, null])
       await by(1).click() // two rows have no such label, and come last
@@ -898,12 +909,12 @@ describe('the page', { concurrency: 4 }, () => {
       const senders = page.locator('.scroll[aria-label="All senders"]')
       await senders.getByRole('button', { name: 'samples/s' }).click()
       await senders.locator('th[aria-sort=descending]').getByText('samples/s').waitFor()
-      await look(page, `senders-sorted-${size}`)
+      await look(page, `senders-sorted-${size}`, size)
       await close()
     })
   }
 
-  for (const width of [1400, 390]) {
+  for (const [size, width] of [['wide', 1400], ['narrow', 390]]) {
     test(`a long name leaves room for its figures on Series, ${width} pixels wide`, async () => {
       const { page, close } = await open(browser)
       await page.setViewportSize({ width, height: 900 })
@@ -930,7 +941,7 @@ describe('the page', { concurrency: 4 }, () => {
       await sideways(page, '/series')
       const [inside, place] = await page.locator('.figure').filter({ hasText: long }).evaluate((e) => [e.scrollWidth, e.clientWidth])
       assert.ok(inside <= place, `the figure of the largest metric is ${inside} pixels wide in ${place}`)
-      await look(page, `series-long-${width}`, null)
+      await look(page, `series-long-${width}`, size)
       await close()
     })
   }
@@ -984,7 +995,7 @@ describe('the page', { concurrency: 4 }, () => {
       await page.getByRole('region', { name: 'Collectors' }).getByText(hostile).first().waitFor()
       await page.getByRole('heading', { name: 'c', exact: true }).waitFor()
       await settled(page)
-      await look(page, `cluster-three-${size}`)
+      await look(page, `cluster-three-${size}`, size)
       state.leader = ''
       await page.getByText('2 of 6 nodes ready, no leader', { exact: true }).waitFor()
       await close()
@@ -1020,7 +1031,7 @@ describe('the page', { concurrency: 4 }, () => {
       await page.getByText('1 of 3 nodes answer').waitFor()
       await page.getByText('Of all nodes and collectors; tiles, which each node stores, as node a counts them.').waitFor()
       await settled(page)
-      await look(page, `flow-cluster-${size}`)
+      await look(page, `flow-cluster-${size}`, size)
       await page.getByRole('button', { name: 'Node a alone' }).click()
       await page.getByText('tenant default, node a alone, since').waitFor()
       assert.equal(new URL(page.url()).search, '?local=true')
@@ -1175,7 +1186,7 @@ describe('the page', { concurrency: 4 }, () => {
   test('Alerts shows what fires and since when, and leads to Explore and to the Alertmanager', async () => {
     const { page, close } = await open(browser, { base: ruled })
     await page.goto('/alerts')
-    const list = page.getByRole('region', { name: 'Active alerts' }).last()
+    const list = page.getByRole('region', { name: 'Active alerts' })
     const row = list.getByRole('row', { name: 'WebHits' }).first()
     await row.locator('.tag.error').getByText('firing').waitFor()
     await row.getByText('severity=page').waitFor()
@@ -1277,7 +1288,7 @@ describe('the page', { concurrency: 4 }, () => {
     await broken.waitFor({ state: 'detached' })
     await group.getByRole('link', { name: 'WebHits' }).click()
     await page.waitForURL((u) => u.pathname === '/alerts' && u.searchParams.get('q') === 'alertname=WebHits')
-    await page.getByRole('region', { name: 'Active alerts' }).last().getByText('WebHits').first().waitFor()
+    await page.getByRole('region', { name: 'Active alerts' }).getByText('WebHits').first().waitFor()
     await close()
   })
 
@@ -1299,7 +1310,7 @@ describe('the page', { concurrency: 4 }, () => {
     await page.goto('/records')
     await page.getByRole('combobox', { name: 'Kind', exact: true }).selectOption('query')
     await page.waitForURL(/name=query/)
-    const list = page.getByRole('region', { name: 'Slow traces' }).last()
+    const list = page.getByRole('region', { name: 'Slow traces' })
     await list.getByText(hostileQuery).first().waitFor()
     await list.locator('.tag').getByText('remote_write').first().waitFor({ state: 'detached' })
     await list.getByRole('row', { name: hostileQuery }).first().getByRole('link').press('Enter')
