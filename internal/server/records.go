@@ -17,7 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/recorder"
 )
 
-// topOfAll returns the busiest metrics and senders of each tenant that has sockets.
+// topOfAll returns the busiest metrics and senders of each tenant that has sockets, without labels.
 func (s *server) topOfAll(ctx context.Context) (any, error) {
 	all := []*top.View{}
 	for _, tenant := range s.inForce().DogStatsD.Tenants() {

@@ -32,6 +32,7 @@ func (s *server) serveTop(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the client is gone
 	}
+	busiest.Labels = s.collector.TopLabels(name, limit)
 	a := answer.TopAll{
 		View: busiest, Node: s.config.Cluster.Node, Requests: s.requestSenders()[name], Growing: s.newByRequests(name),
 	}

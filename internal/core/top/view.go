@@ -18,7 +18,7 @@ type View struct {
 	// Listeners with malformed lines in the last 15 s; nil in an old record.
 	Listeners []ViewListener `json:"malformed_by_listener"`
 	Newest    []ViewSeries   `json:"newest_series"`
-	Labels    []ViewLabel    `json:"labels"`      // most values first
+	Labels    []ViewLabel    `json:"labels"`      // most values first; none in a record
 	Over      []ViewOver     `json:"over_limits"` // most samples first
 }
 

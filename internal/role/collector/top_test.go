@@ -93,14 +93,20 @@ func TestTop(t *testing.T) {
 
 func (f *fixture) checkLabels(t *testing.T) {
 	t.Helper()
-	var v *top.View
+	if v := f.mostBusy(t, 10); len(v.Labels) > 0 {
+		t.Errorf("Top visited every series for its labels: %+v", v.Labels)
+	}
+	var all []top.ViewLabel
 	await(t, "labels are counted again", func() bool {
-		v = f.mostBusy(t, 10)
-		return len(v.Labels) == 2
+		all = f.TopLabels("default", 10)
+		return len(all) == 2
 	})
-	if l := v.Labels[0]; l.Metric != "hits" || l.Label != "page" || l.Values != 3 || len(l.Examples) != 3 ||
+	if l := all[0]; l.Metric != "hits" || l.Label != "page" || l.Values != 3 || len(l.Examples) != 3 ||
 		l.Examples[0] != "cart" {
 		t.Errorf("the label with the most values: %+v, want page of hits with 3 values", l)
+	}
+	if one := f.TopLabels("default", 1); len(one) != 1 {
+		t.Errorf("%d labels, want 1: %+v", len(one), one)
 	}
 }
 

@@ -42,7 +42,6 @@ func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*top.Vie
 	v.senders(t)
 	v.listeners(t, now)
 	v.newest(t)
-	v.labels(t, now)
 	v.over(t, now)
 	return t, nil
 }
@@ -225,11 +224,15 @@ func (v *topView) newest(t *top.View) {
 	}
 }
 
-func (v *topView) labels(t *top.View, now time.Time) {
-	all := v.collector.top.labels.of(v.tenant, v.collector.Limiter.Find(v.tenant), now)
-	for _, l := range all[:min(v.limit, len(all))] {
-		t.Labels = append(t.Labels, top.ViewLabel{Metric: l.Metric, Label: l.Name, Values: l.Values, Examples: l.Examples})
+// TopLabels returns the labels of a tenant with the most values, at most `limit`. It visits every series, so
+// a record, which is made when the process is behind, leaves it out. An answer may be labelsAge old.
+func (c *Collector) TopLabels(tenant string, limit int) []top.ViewLabel {
+	all := c.top.labels.of(tenant, c.Limiter.Find(tenant), c.Now())
+	rows := []top.ViewLabel{}
+	for _, l := range all[:min(limit, len(all))] {
+		rows = append(rows, top.ViewLabel{Metric: l.Metric, Label: l.Name, Values: l.Values, Examples: l.Examples})
 	}
+	return rows
 }
 
 // of is a method that returns the labels of a tenant with the most values. It counts the values anew if
