@@ -72,8 +72,11 @@ func (w *world) blocks() {
 // damaged, and answers nothing.
 func TestAFlippedByteInABlockShortensNoAnswer(t *testing.T) {
 	seeds := 100
-	if os.Getenv("FRESHET_SOAK") != "" {
+	switch {
+	case os.Getenv("FRESHET_SOAK") != "":
 		seeds = 3000
+	case testing.Short():
+		seeds = 40
 	}
 	matchers := []*labels.Matcher{
 		labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+"),
@@ -155,8 +158,11 @@ func TestAFlippedByteInABlockShortensNoAnswer(t *testing.T) {
 // opened the block, so an answer may be wrong until the scrub comes. The scrub finds each such byte.
 func TestTheScrubFindsEachFlipInAnIndex(t *testing.T) {
 	seeds := 100
-	if os.Getenv("FRESHET_SOAK") != "" {
+	switch {
+	case os.Getenv("FRESHET_SOAK") != "":
 		seeds = 3000
+	case testing.Short():
+		seeds = 20
 	}
 	all := labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+")
 	w := newWorld(t)

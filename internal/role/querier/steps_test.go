@@ -150,8 +150,11 @@ func (d *dashboard) count(metric, result string) float64 {
 // without, and of series that are new.
 func TestKeptStepsAreTheSame(t *testing.T) {
 	seeds, refreshes := 3, 120
-	if os.Getenv("FRESHET_SOAK") != "" {
+	switch {
+	case os.Getenv("FRESHET_SOAK") != "":
 		seeds, refreshes = 40, 300
+	case testing.Short():
+		seeds = 1
 	}
 	var used, all float64
 	for seed := range seeds {
