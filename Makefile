@@ -59,7 +59,7 @@ $(WORKSPACE): Makefile
 	@mkdir -p $(@D) && GOWORK=$(@D)/$$$$.work go work init . $(MODULES) && mv $(@D)/$$$$.work $@
 
 test: clients $(WORKSPACE) ## install what the tests need, or name all of it, then run all of them
-	$(ALL) go test $(TEST_BUILD) -timeout 30m -count=1 $(TEST_FLAGS) $(PACKAGES)
+	$(ALL) go test $(TEST_BUILD) -timeout 45m -count=1 $(TEST_FLAGS) $(PACKAGES)
 	$(ALL) go test -tags sim $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) -run TestMistakesAreFound ./sim ./internal/core/marks ./internal/adapter/tsdb
 	FRESHET_GROUP_OF_ONE=1 go test -C e2e $(TEST_BUILD) -timeout 10m -count=1 $(TEST_FLAGS) -run '$(IN_A_GROUP)' .
 	bash examples/coverage/engine/install

@@ -23,11 +23,11 @@ func newImportTSDBCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tsdb DIR|URL",
 		Short: "Import blocks of Prometheus, Thanos or Mimir",
-		Long: `Sends blocks to a server. DIR is the data directory of a Prometheus or a snapshot of it, or
-a copy of a bucket of Thanos, or of one tenant of Mimir. URL is such a bucket itself, in a
-store that speaks the protocol of S3: s3://BUCKET/PREFIX. Blocks are downloaded one after
-the other. The server reads each block and checks it before queries see it. Then the
-command compares some series with what the server answers.
+		Long: `Sends blocks to a server. DIR is the data directory of a Prometheus or a snapshot of it,
+or a copy of a bucket of Thanos, or of one tenant of Mimir. URL is such a bucket itself,
+in a store that speaks the protocol of S3: s3://BUCKET/PREFIX. Blocks are downloaded one
+after the other. The server reads each block and checks it before queries see it. Then
+the command compares some series with what the server answers.
 
 A block that the server has is left out, so a command that was interrupted goes on when
 it is run again. A block that cannot be read is named; the others are imported.
