@@ -233,8 +233,8 @@ func TestImportIsKilled(t *testing.T) {
 	}
 }
 
-// A damaged block is named, and the others are imported. What was imported can be listed and removed. An operator says
-// of which tenant, and exports the samples of that one.
+// A damaged block is named, and the others are imported. What was imported can be listed and removed. With
+// --tenant, these commands see the blocks and samples of that tenant alone.
 func TestImportOfDamage(t *testing.T) {
 	t.Parallel()
 	source := t.TempDir()

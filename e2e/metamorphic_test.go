@@ -19,10 +19,10 @@ import (
 type variant struct {
 	name        string
 	network     string
-	sockets     int // senders, which take turns
-	packetBytes int // lines are joined into packets up to this length
-	readers     int // sockets of the server that share the UDP address
-	restarts    int // 1: the server restarts between the two halves of the lines
+	sockets     int  // senders, which take turns
+	packetBytes int  // lines are joined into packets up to this length
+	readers     int  // sockets of the server that share the UDP address
+	restarts    bool // the server restarts between the two halves of the lines
 }
 
 var variants = []variant{
@@ -33,9 +33,9 @@ var variants = []variant{
 	{name: "stream", network: "unix", sockets: 5, packetBytes: 1432, readers: 1},
 	{name: "eight", network: "udp", sockets: 64, packetBytes: 200, readers: 8},
 	{name: "eight-dgram", network: "unixgram", sockets: 1, packetBytes: 8192, readers: 8},
-	{name: "again", network: "udp", sockets: 1, packetBytes: 1432, readers: 1, restarts: 1},
-	{name: "again-line", network: "unixgram", sockets: 1, packetBytes: 1, readers: 1, restarts: 1},
-	{name: "again-eight", network: "udp", sockets: 64, packetBytes: 200, readers: 8, restarts: 1},
+	{name: "again", network: "udp", sockets: 1, packetBytes: 1432, readers: 1, restarts: true},
+	{name: "again-line", network: "unixgram", sockets: 1, packetBytes: 1, readers: 1, restarts: true},
+	{name: "again-eight", network: "udp", sockets: 64, packetBytes: 200, readers: 8, restarts: true},
 }
 
 // TestTheSameInputGivesTheSameTiles checks that the same lines give the same tile, bit by bit,
@@ -46,7 +46,7 @@ var variants = []variant{
 func TestTheSameInputGivesTheSameTiles(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
 	servers := map[string]*process{}
-	at := func(v variant) string { return fmt.Sprintf("%d readers, %d restarts", v.readers, v.restarts) }
+	at := func(v variant) string { return fmt.Sprintf("%d readers, restarts: %t", v.readers, v.restarts) }
 	for _, v := range variants {
 		if servers[at(v)] == nil {
 			servers[at(v)] = start(t, dataDir(t), "--dogstatsd-readers", strconv.Itoa(v.readers))
@@ -91,7 +91,7 @@ func sendVariant(t *testing.T, v variant, prefix string, p *process, restart fun
 	t.Helper()
 	all := sameLines()
 	sendAs(t, p, v, prefix, all[:len(all)/2])
-	if v.restarts > 0 {
+	if v.restarts {
 		p = restart(v)
 	}
 	sendAs(t, p, v, prefix, all[len(all)/2:])

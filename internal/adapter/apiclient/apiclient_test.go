@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/build"
 )
 
-// Servers list who asks: a command says which program it is, over HTTP and over a socket.
+// A server lists its clients, so a command names its program, over HTTP and over a socket.
 func TestCommandsSayWhoTheyAre(t *testing.T) {
 	before := build.Version
 	defer func() { build.Version = before }()

@@ -65,7 +65,7 @@ func open(ctx context.Context, name, endpoint string, silence time.Duration) (*B
 				o.Region = "us-east-1"
 			}
 		}
-		// Other stores have no checksums of AWS' kind. Who reads an object checks what is in it.
+		// Other stores have no checksums of AWS' kind. The server checks the checksums in each block.
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		o.APIOptions = append(o.APIOptions, leaveUnsigned)
 	})
