@@ -218,6 +218,9 @@ func Open(fs segment.FS, c Config) (*Replica, *entrylog.Log, error) {
 	if err == nil {
 		err = l.Start(c.Applied)
 	}
+	if err == nil {
+		err = l.CommitAlone(c.ID)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("member %d: %w", c.ID, err)
 	}

@@ -499,8 +499,8 @@ func TestEqualValuesAreNoDifference(t *testing.T) {
 	if n := d.count("freshet_query_verified_total", "different"); n > 0 {
 		t.Errorf("%v answers are said to differ from Prometheus' engine", n)
 	}
-	if n := d.count("freshet_query_verified_total", "equal"); n == 0 {
-		t.Error("no answer was compared")
+	if n := d.count("freshet_query_verified_total", "equal") + d.count("freshet_query_verified_total", "unknown"); n < 10 {
+		t.Errorf("%v of 39 answers were compared, want every second one", n)
 	}
 }
 

@@ -337,6 +337,40 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// What the only voter has stored is committed, although its commit index may not be on the disk. That holds only for
+// the voter itself, in its own term, and as long as no entry beyond the commit index changes the members.
+func TestTheOnlyVoterDecides(t *testing.T) {
+	for name, c := range map[string]struct {
+		self    uint64
+		commit  uint64
+		term    uint64   // of the state; the entries have term 1
+		changes []string // by memberChange, from entry 2
+		want    uint64
+	}{
+		"the only voter":              {1, 3, 1, []string{"r2", "r3"}, 6},
+		"another member":              {4, 3, 1, []string{"r2", "r3"}, 3},
+		"one of two":                  {1, 3, 1, []string{"r2"}, 3},
+		"not known to be alone":       {1, 2, 1, []string{"r2", "r3"}, 2},
+		"a voter to come":             {1, 3, 1, []string{"r2", "r3", "v2"}, 3},
+		"a voter is leaving":          {1, 3, 1, []string{"r2 r3"}, 3},
+		"of the term before this one": {1, 3, 2, []string{"r2", "r3"}, 3},
+	} {
+		fs := memfs.New()
+		l := mustCreate(t, fs)
+		for i, change := range c.changes {
+			mustAppend(t, l, []Entry{memberChange(t, uint64(2+i), 1, raftpb.ConfChangeTransitionAuto, change)}, nil)
+		}
+		mustAppend(t, l, entries(1, uint64(2+len(c.changes)), 6), &State{c.term, 1, c.commit})
+		l = mustOpen(t, fs)
+		if err := errors.Join(l.Start(1), l.CommitAlone(c.self)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if state, _, err := l.InitialState(); err != nil || state.GetCommit() != c.want {
+			t.Errorf("%s: %v, %v, want commit index %d", name, state, err, c.want)
+		}
+	}
+}
+
 // A log that ends before an entry that it had is damaged. The error names the place, and the log stays as it is.
 func TestLogEndsTooEarly(t *testing.T) {
 	fs := memfs.New()

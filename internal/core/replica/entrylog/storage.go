@@ -33,6 +33,27 @@ func (l *Log) Start(applied uint64) error {
 	return nil
 }
 
+// CommitAlone notes that all entries are committed if the member decides alone: it is the only voter, no later entry
+// changes that, and the last entry is of the present term, so that no other leader can have replaced it. Call it
+// after Start. An election would tell the same, but on a full disk there is none.
+func (l *Log) CommitAlone(member uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.termOf(l.last) != l.state.Term {
+		return nil
+	}
+	for _, c := range l.changes {
+		if c.index > l.state.Commit {
+			return nil
+		}
+	}
+	members, err := l.membersAt(l.state.Commit)
+	if err == nil && len(members.GetVotersOutgoing()) == 0 && slices.Equal(members.GetVoters(), []uint64{member}) {
+		l.state.Commit = l.last
+	}
+	return err
+}
+
 // InitialState implements raft.Storage. The members are as of the index given to Start. Raft
 // applies later changes again.
 func (l *Log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
