@@ -48,15 +48,15 @@ const htmlKind = "text/html; charset=utf-8"
 
 // file is one file of the page, in the forms in which it is sent.
 type file struct {
-	kind       string // MIME type
-	text       []byte
+	kind       string        // MIME type
+	text       func() []byte // a copy: the binary has the text, and few clients take no gzip
 	compressed func() []byte // compresses the text at its first call
 }
 
 // New returns a page with the files of package ui.
 func New(files fs.FS) *Page {
 	p := &Page{
-		index: string(read(files, "index.html").text), licenses: read(files, "licenses.txt"), assets: map[string]*file{},
+		index: string(read(files, "index.html").text()), licenses: read(files, "licenses.txt"), assets: map[string]*file{},
 	}
 	if !strings.Contains(p.index, noncePlace) {
 		panic("BUG: index.html has no place for the nonce")
@@ -71,17 +71,19 @@ func New(files fs.FS) *Page {
 	return p
 }
 
-// read returns a file of the binary, and panics if the file is missing.
+// read returns a file of the binary. Its text panics if the file is missing.
 func read(files fs.FS, name string) *file {
-	text, err := fs.ReadFile(files, name)
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	f := &file{kind: kinds[path.Ext(name)], text: text}
+	f := &file{kind: kinds[path.Ext(name)], text: func() []byte {
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			panic("BUG: " + err.Error())
+		}
+		return text
+	}}
 	f.compressed = sync.OnceValue(func() []byte {
 		var b bytes.Buffer
 		w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
-		_, _ = w.Write(text)                                  // a buffer never fails
+		_, _ = w.Write(f.text())                              // a buffer never fails
 		_ = w.Close()
 		return b.Bytes()
 	})
@@ -128,13 +130,14 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *file) send(w http.ResponseWriter, r *http.Request) {
-	text := f.text
+	get := f.text
 	w.Header().Set("Content-Type", f.kind)
 	w.Header().Add("Vary", "Accept-Encoding")
 	if takesGzip(r) {
 		w.Header().Set("Content-Encoding", "gzip")
-		text = f.compressed()
+		get = f.compressed
 	}
+	text := get()
 	w.Header().Set("Content-Length", fmt.Sprint(len(text)))
 	_, _ = w.Write(text) // fails only if the browser went away
 }
