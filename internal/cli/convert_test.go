@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -114,6 +115,9 @@ func answers(t *testing.T, values map[string]string) string {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ") && values["secret"] == "" {
 			t.Error("the user's token was sent to the old server")
+		}
+		if r.UserAgent() != build.UserAgent() {
+			t.Errorf("a request has the User-Agent %q", r.UserAgent())
 		}
 		result := ""
 		if v := values[r.FormValue("query")]; v != "" {

@@ -20,6 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/dashboard"
+	"github.com/freshet-io/freshet/internal/lib/build"
 )
 
 // comparison is what the old Prometheus and the server answered.
@@ -58,6 +59,7 @@ func (c *conversion) askOld(ctx context.Context, path string, params url.Values)
 	if err != nil {
 		return nil, apiclient.Answer{}, err
 	}
+	r.Header.Set("User-Agent", build.UserAgent())
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return nil, apiclient.Answer{}, err

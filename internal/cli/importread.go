@@ -20,6 +20,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/remoteread"
+	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -168,7 +169,7 @@ func (i *importRead) open(endpoint string) (o otherServer, err error) {
 		}
 		o.source += fmt.Sprintf(" %q", content)
 	}
-	client, err := promconfig.NewClientFromConfig(config, "freshet import")
+	client, err := promconfig.NewClientFromConfig(config, "freshet import", promconfig.WithUserAgent(build.UserAgent()))
 	if err != nil {
 		return o, conf.Mistake(fmt.Errorf("--http-config %s: %w", i.httpConfig, err))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/blocks"
+	"github.com/freshet-io/freshet/internal/lib/build"
 )
 
 func TestProgressText(t *testing.T) {
@@ -79,6 +80,25 @@ func TestRemoteReadLeavesOutNoLabel(t *testing.T) {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "cannot leave them out") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// The server that is read knows by the User-Agent who reads it.
+func TestRemoteReadSaysWhoReads(t *testing.T) {
+	agent := ""
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { agent = r.UserAgent() }))
+	defer server.Close()
+	o, err := new(importRead).open(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := o.post(t.Context(), http.Header{}, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if agent != build.UserAgent() {
+		t.Errorf("the User-Agent is %q, want %q", agent, build.UserAgent())
 	}
 }
 
