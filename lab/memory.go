@@ -45,7 +45,7 @@ func (l *lab) memorySteps() (steps []step) {
 				takes: tilesMade + tilesTime + 5*time.Second,
 				do: func(ctx context.Context) error {
 					return l.withFreshet(ctx, "all", func(f *freshet) error {
-						return l.contextMemory(ctx, f, contexts, tilesMade, tilesTime)
+						return l.contextMemory(ctx, f, contexts, tilesMade, tilesTime, report.RateReached)
 					}, "--limits-max-series", "0", "--limits-max-series-per-metric", "0",
 						"--limits-max-new-series-per-minute", "0")
 				},
@@ -56,8 +56,10 @@ func (l *lab) memorySteps() (steps []step) {
 }
 
 // contextMemory sends counters and gauges to a whole server, each once in every tile of 10 s, and measures
-// what the server spends on each of these contexts.
-func (l *lab) contextMemory(ctx context.Context, f *freshet, contexts int, made, measured time.Duration) error {
+// what the server spends on each of these contexts. Less than a share of the rate, `reached`, is an error.
+func (l *lab) contextMemory(
+	ctx context.Context, f *freshet, contexts int, made, measured time.Duration, reached float64,
+) error {
 	c := load.Standard()
 	c.Contexts, c.Kinds = contexts, load.Mix{load.Counter: 1, load.Gauge: 1}
 	traffic, err := load.New(c)
@@ -84,7 +86,7 @@ func (l *lab) contextMemory(ctx context.Context, f *freshet, contexts int, made,
 	if err != nil {
 		return err
 	}
-	if float64(received) < report.RateReached*result.Elapsed.Seconds()*pace {
+	if float64(received) < reached*result.Elapsed.Seconds()*pace {
 		return fmt.Errorf("%d contexts were sent %d times in %v, and received %d times: too few to measure tiles",
 			contexts, result.Sent.Metrics, result.Elapsed, received)
 	}
