@@ -189,6 +189,7 @@ func TestQueryPromptRestoresTheTerminal(t *testing.T) {
 	}{
 		{"Ctrl-D", presses("\x04")},
 		{"the command", presses("\\q\r")},
+		{"the word", presses("exit\r")},
 		{"SIGTERM", sends(syscall.SIGTERM)},
 		{"SIGTERM while a line is written", func(t *testing.T, x *terminal) {
 			x.press(t, "sum(")

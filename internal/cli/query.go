@@ -23,7 +23,7 @@ and the time.`,
   freshet query 'increase(page_views[5m] anchored)'
   freshet query 'histogram_quantile(0.99, rate(request_seconds[5m]))' --range 6h
   freshet query 'sum by (host) (rate(page_views[1m]))' --range 1h --step 10s
-  freshet query up --time 2026-11-20T09:30:00Z --json
+  freshet query page_views --time 2026-11-20T09:30:00Z --json
   freshet query -i --range 1h`,
 	}
 	server := apiclient.Flags(cmd.Flags())
@@ -42,6 +42,8 @@ and the time.`,
 		case !*interactive && len(args) != 1:
 			return fmt.Errorf("query takes one expression, got %d words; write it in quotes: "+
 				"freshet query 'sum by (host) (page_views)'", len(args))
+		case !*interactive && *step > 0 && *length == 0:
+			return errors.New("--step is the time between the points of a range: add --range, such as --range 1h")
 		}
 		return nil
 	}

@@ -223,6 +223,10 @@ func TestQueryErrors(t *testing.T) {
 			`freshet: invalid argument "5" for "--range" flag: is not a duration; write it like 500ms, 10s, 1h30m or 2d`,
 		},
 		{
+			"a step without a range", 0, "", []string{"query", "up", "--step", "10s"}, command.Usage,
+			"freshet: --step is the time between the points of a range: add --range, such as --range 1h",
+		},
+		{
 			"a step that would never end", 0, "", []string{"query", "up", "--step", "0s"}, command.Usage,
 			`freshet: invalid argument "0s" for "--step" flag: is too short; write at least 1ms`,
 		},

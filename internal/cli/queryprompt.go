@@ -55,7 +55,7 @@ func converse(cmd *cobra.Command, server apiclient.Server, asked timeSpan) error
 		if err != nil {
 			return err
 		}
-		if line = strings.TrimSpace(line); line == `\q` {
+		if line = strings.TrimSpace(line); slices.Contains(leaves, line) {
 			return nil
 		}
 		if err := c.handle(ctx, line); err != nil {
@@ -84,6 +84,9 @@ func (c *conversation) handle(ctx context.Context, line string) error {
 	if line == "" {
 		return nil
 	}
+	if line == "help" {
+		line = `\help`
+	}
 	if strings.HasPrefix(line, `\`) {
 		return c.command(line)
 	}
@@ -96,12 +99,15 @@ func (c *conversation) handle(ctx context.Context, line string) error {
 	return err
 }
 
+// leaves are the lines that end the conversation. A metric of such a name can be asked for as {__name__="exit"}.
+var leaves = []string{`\q`, `\quit`, "exit", "quit"}
+
 const promptHelp = `\range 1h    draw the last hour; any duration
 \instant     show the values at one time again
 \step 10s    duration between points; auto for one point per column
 \time TIME   instant, or end of the range: Unix seconds or 2006-01-02T15:04:05Z; now
 \help        this list
-\q           leave, as Ctrl-D does
+\q, exit     leave, as Ctrl-D does
 Tab completes metrics, labels, values, functions and commands. Arrows move and recall.
 Ctrl-C clears the line, or ends a query. Ctrl-A, -E, -K, -U and -W work as in a shell.`
 

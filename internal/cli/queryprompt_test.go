@@ -46,6 +46,7 @@ func TestQueryCommands(t *testing.T) {
 			"end=3600.000&query=up&start=3000.000&step=60"},
 		{`\step auto`, "", "freshet 10m> ", "/api/v1/query_range", "end=3600.000&query=up&start=3000.000&step=10"},
 		{`\instant`, "", "freshet> ", "/api/v1/query", "query=up&time=3600.000"},
+		{"help", "", "freshet> ", "/api/v1/query", "query=up&time=3600.000"},
 		{`\graph`, `\graph is not a command; \help lists them`, "freshet> ", "/api/v1/query", "query=up&time=3600.000"},
 	} {
 		err := c.handle(t.Context(), tt.line)

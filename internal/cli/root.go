@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
@@ -26,7 +27,9 @@ loopback, with its data in ./data.`,
 		Args:                  command.Unknown,
 		RunE:                  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		DisableFlagsInUseLine: true,
+		Version:               build.This().String(), // makes --version what `freshet version` is
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true // our own command is shorter and leaves out PowerShell
 	addGroup(root, "Run a server:", serve, newRestartCommand(), newBackupCommand(), newRestoreCommand(),
 		newImportCommand(), newExportCommand(), newClusterCommand())

@@ -67,9 +67,11 @@ func TestCommandLine(t *testing.T) {
 func TestVersion(t *testing.T) {
 	build.Version = "v1.2.3" // main sets this variable in the same way
 	defer func() { build.Version = "" }()
-	if code, stdout, _ := freshet(t, "version"); code != command.OK || !strings.HasPrefix(stdout, "freshet v1.2.3 ") ||
-		!strings.Contains(stdout, " go1.") {
-		t.Errorf("exit code %d, %q", code, stdout)
+	for _, ask := range []string{"version", "--version", "-v"} {
+		if code, stdout, _ := freshet(t, ask); code != command.OK || !strings.HasPrefix(stdout, "freshet v1.2.3 ") ||
+			!strings.Contains(stdout, " go1.") || strings.Count(stdout, "\n") != 1 {
+			t.Errorf("%s: exit code %d, %q", ask, code, stdout)
+		}
 	}
 	code, stdout, _ := freshet(t, "version", "--json")
 	var b build.Info

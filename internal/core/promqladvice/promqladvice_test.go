@@ -98,11 +98,13 @@ func server(t *testing.T) prometheus {
 		page_views{page="home", region="eu"}  0+1x360
 		page_views{page="about", region="us"} 0+2x360
 		queue_depth{queue="mail", zone="a"}   5+0x360
+		latency{page="home"}                  {{schema:0 sum:5 count:4 buckets:[1 2 1]}}x360
 		gone_views{page="home"}               0+1x60`)
 	t.Cleanup(func() { store.Close() })
 	engine := promqltest.NewTestEngineWithOpts(t, promql.EngineOpts{MaxSamples: 10_000, Timeout: time.Minute,
 		EnableAtModifier: true, EnableNegativeOffset: true, Parser: parserOf()})
-	return prometheus{engine, store, map[string]string{"page_views": "counter", "queue_depth": "gauge"}}
+	return prometheus{engine, store, map[string]string{"page_views": "counter", "queue_depth": "gauge",
+		"latency": "histogram"}}
 }
 
 func parse(t *testing.T, text string) parser.Expr {
@@ -123,6 +125,11 @@ func TestWhyEmpty(t *testing.T) {
 		{"a name like no other", "checkout", "no metric is named checkout"},
 		{"a name as the client writes it", "queue-depth",
 			"no metric is named queue, and - subtracts; did you mean queue_depth?"},
+		{"the count of a native histogram", "rate(latency_count[5m])",
+			"no metric is named latency_count; latency is a native histogram: write histogram_count(latency)"},
+		{"the buckets of a native histogram", "latency_bucket", "no metric is named latency_bucket; " +
+			"latency is a native histogram: write histogram_quantile(0.99, rate(latency[5m]))"},
+		{"the buckets of a counter", "page_views_bucket", "no metric is named page_views_bucket"},
 		{"a typo in a value", `page_views{page="hme"}`,
 			`no series of page_views has page="hme"; did you mean "home"?`},
 		{"another value", `page_views{page="checkout"}`,

@@ -101,10 +101,28 @@ func (s *search) unknownName(name string) (string, error) {
 	if joined, ok := minus(s.Expr, name); ok && slices.Contains(all, joined) {
 		return fmt.Sprintf("%s, and - subtracts; did you mean %s?", reason, joined), nil
 	}
+	if part := s.histogramPart(name, all); part != "" {
+		return reason + "; " + part, nil
+	}
 	if near := conf.Nearest(name, all); near != "" {
 		return fmt.Sprintf("%s; did you mean %s?", reason, near), nil
 	}
 	return reason, nil
+}
+
+// histogramPart returns what to write in place of a series that a classic histogram has, if the histogram is a native
+// one, as timers are.
+func (s *search) histogramPart(name string, all []string) string {
+	for _, part := range []struct{ suffix, form string }{
+		{"_count", "histogram_count(%s)"}, {"_sum", "histogram_sum(%s)"},
+		{"_bucket", "histogram_quantile(0.99, rate(%s[5m]))"},
+	} {
+		of, cuts := strings.CutSuffix(name, part.suffix)
+		if cuts && slices.Contains(all, of) && s.server.Type(of) == string(model.MetricTypeHistogram) {
+			return fmt.Sprintf("%s is a native histogram: write "+part.form, of, of)
+		}
+	}
+	return ""
 }
 
 // minus returns the name of a metric that a client writes with a minus, such as queue-depth, which PromQL reads as a
