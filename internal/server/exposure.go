@@ -119,11 +119,12 @@ var exposures = map[string]exposure{
 	"PUT /api/v1/admin/tsdb/snapshot":           operates,
 	"POST /api/v1/status/diff":                  operates,
 
-	"/self/api/v1/":              operatesMany,
-	"GET /api/v1/status/traces":  operatesMany,
-	"GET /api/v1/status/cluster": operatesMany,
-	"GET /api/v1/status/config":  operatesMany,
-	"GET /api/v1/status/flags":   operatesMany,
+	"/self/api/v1/":                 operatesMany,
+	"GET /self/api/v1/status/rules": operatesMany,
+	"GET /api/v1/status/traces":     operatesMany,
+	"GET /api/v1/status/cluster":    operatesMany,
+	"GET /api/v1/status/config":     operatesMany,
+	"GET /api/v1/status/flags":      operatesMany,
 
 	"GET /api/v1/status/limits":  splits,
 	"GET /api/v1/status/queries": splits,

@@ -46,6 +46,7 @@ func (s *server) serveQuerier(mux *routes) {
 	mux.Handle("POST /api/v1/admin/history/read", readAsked(api))
 	if s.config.Self.Metrics {
 		mux.Handle("/self/api/v1/", selfAPI(api))
+		mux.Handle("GET /self/api/v1/status/rules", selfAPI(http.HandlerFunc(s.serveRules)))
 	}
 	mux.Handle("GET /api/v1/status/config", api)
 	mux.Handle("GET /api/v1/status/flags", api)
@@ -111,7 +112,7 @@ func (s *server) promAPI() http.Handler {
 	})
 }
 
-// selfAPI serves the Prometheus API for the tenant with our own metrics, below /self.
+// selfAPI serves an API for the tenant with our own metrics, below /self.
 func selfAPI(api http.Handler) http.Handler {
 	return http.StripPrefix("/self", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		api.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), tenant.Own)))

@@ -35,6 +35,41 @@ func TestARangeEndsNow(t *testing.T) {
 	}
 }
 
+// The commands about rules ask two routes. Freshet's own rules have both below /self, so that
+// `freshet alerts --server http://HOST:PORT/self` shows its own alerts.
+func TestOwnRulesAreBelowSelf(t *testing.T) {
+	dir := t.TempDir()
+	of := func(name string) string {
+		return writeIn(t, dir, name+".yaml", "groups: [{name: g, rules: [{alert: "+name+", expr: vector(1)}]}]")
+	}
+	own, others := of("OwnAlert"), of("OtherAlert")
+	s := running(t, fmt.Sprintf(`
+data_dir: %s
+http: {listen: "127.0.0.1:0"}
+dogstatsd: {udp: "", unixgram: "", unix: ""}
+rules: {files: [%s], tenants: {freshet: {files: [%s]}}}
+`, filepath.Join(dir, "data"), others, own))
+	for address, want := range map[string]string{"/self": "OwnAlert", "": "OtherAlert"} {
+		server := "http://" + s.http[0].addr() + address
+		code, stdout, stderr := freshet(t, "rules", "--server", server)
+		if code != command.OK || stderr != "" || !strings.Contains(stdout, want) || strings.Count(stdout, "Alert") != 1 {
+			t.Errorf("freshet rules --server %s: exit code %d, errors %q, want 0 and %s alone:\n%s", server, code, stderr,
+				want, stdout)
+		}
+		if code, _, stderr := freshet(t, "alerts", "--server", server); code != command.OK || stderr != "" {
+			t.Errorf("freshet alerts --server %s: exit code %d, errors %q, want 0", server, code, stderr)
+		}
+		if code, _, stderr := freshet(t, "rules", "diff", own, "--server", server); address == "/self" &&
+			(code != command.OK || !strings.Contains(stderr, "nothing would change")) {
+			t.Errorf("freshet rules diff --server %s: exit code %d, errors %q, want 0", server, code, stderr)
+		}
+	}
+	_, text := s.answer(t, http.MethodGet, "/self/api/v1/status/rules", "", "", false)
+	if !strings.Contains(text, `"tenant":"freshet"`) {
+		t.Errorf("the answer is about another tenant: %s", text)
+	}
+}
+
 // The caret stands below the place where the parser of a real server found the error, even after
 // wide or unprintable characters and earlier lines. What to write instead follows.
 func TestQueryPointsAtTheError(t *testing.T) {
