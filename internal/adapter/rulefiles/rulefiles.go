@@ -63,7 +63,7 @@ func Read(patterns []string, p parser.Parser) (s Set, problems []string) {
 func match(pattern string) ([]string, error) {
 	if !strings.ContainsAny(pattern, `*?[\`) {
 		if _, err := os.Stat(pattern); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s: there is no such file; create it, or remove its path", pattern)
+			return nil, fmt.Errorf("%s: there is no such file%s; create it, or change its path", pattern, where(pattern))
 		}
 		return []string{filepath.Clean(pattern)}, nil
 	}
@@ -72,6 +72,16 @@ func match(pattern string) ([]string, error) {
 		return nil, fmt.Errorf("%s: is not a pattern; close its bracket, or write a path: %w", pattern, err)
 	}
 	return paths, nil
+}
+
+// where says where a relative path begins, and nothing of an absolute one. People may not know it: a service begins at
+// the root, and not where its configuration is.
+func where(path string) string {
+	dir, err := os.Getwd()
+	if filepath.IsAbs(path) || err != nil {
+		return ""
+	}
+	return " in the working directory " + dir
 }
 
 func readFile(path string, p parser.Parser) (groups *rulefmt.RuleGroups, problems []string) {

@@ -62,12 +62,18 @@ func TestReadReportsAllMistakesAtOnce(t *testing.T) {
 		"second.yaml":   good + "\n---\n" + good + "\n",
 		"good.yaml":     good,
 	})
-	_, problems := Read([]string{"*.yaml", "gone.yaml", "[.yaml"}, parser.NewParser(parser.Options{}))
+	dir, err := os.Getwd() // whoever reads the message may be somewhere else than the service
+	if err != nil {
+		t.Fatal(err)
+	}
+	patterns := []string{"*.yaml", "gone.yaml", "/nonexistent/gone.yaml", "[.yaml"}
+	_, problems := Read(patterns, parser.NewParser(parser.Options{}))
 	for _, want := range []string{
 		`expr.yaml: 4:`, `expr.yaml: 6:`, // the lines
 		`field.yaml: line 3: field rulez not found`, `field.yaml: line 4: field intervall not found`,
 		`template.yaml: `, `twice.yaml: groupname: "g" is repeated`, `second.yaml: has a second YAML document`,
-		`gone.yaml: there is no such file; create it`, `[.yaml: is not a pattern`,
+		`gone.yaml: there is no such file in the working directory ` + dir + `; create it`,
+		`/nonexistent/gone.yaml: there is no such file; create it`, `[.yaml: is not a pattern`,
 	} {
 		if !slices.ContainsFunc(problems, func(p string) bool { return strings.HasPrefix(p, want) }) {
 			t.Errorf("no problem begins with %q:\n%s", want, strings.Join(problems, "\n"))
