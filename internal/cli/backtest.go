@@ -99,7 +99,7 @@ type backtestCommand struct {
 
 func (c backtestCommand) run(ctx context.Context, file string) ([]testedAlert, error) {
 	parser := promapi.NewParser(promapi.DefaultConfig(), func() {})
-	set, problems := rulefiles.Read([]string{file}, parser)
+	set, problems := rulefiles.ReadNamed([]string{file}, parser)
 	if len(problems) > 0 {
 		return nil, conf.Mistake(errors.New(strings.Join(problems, "\n")))
 	}

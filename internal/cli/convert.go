@@ -71,8 +71,7 @@ cannot be read; then nothing is written.`,
 		}
 		if len(c.Notes) > 0 {
 			return fmt.Errorf("convert %s: the configuration is written, but parts of it are not equivalent; see the "+
-				"%d notes above",
-				file, len(c.Notes))
+				"%s above", file, counted(len(c.Notes), "note"))
 		}
 		return nil
 	}

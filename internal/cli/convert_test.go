@@ -34,6 +34,7 @@ func TestConvert(t *testing.T) {
 		code int
 		says string
 	}{{"same.yml", command.OK, ""}, {"other.yml", command.Failure, "other.yml:2: ttl"},
+		{"other.yml", command.Failure, "see the 1 note above"},
 		{"bad.yml", command.Usage, "line 2"}, {"none.yml", command.Usage, "no such file"}} {
 		out, errs, code := shell(t, "convert", "statsd_exporter", filepath.Join(dir, c.file))
 		if code != c.code || !strings.Contains(errs, c.says) || (c.says == "") != (errs == "") {

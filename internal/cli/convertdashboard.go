@@ -160,8 +160,8 @@ func (c *conversion) print(cmd *cobra.Command, file string, d *dashboard.Convers
 		fmt.Fprintf(notes, "%s: %d queries had an answer at %s and were compared\n", file, answers.Compared, c.old())
 	}
 	if len(d.Notes)+len(answers.Differences) > 0 {
-		return fmt.Errorf("convert %s: the dashboard is written, but not all of it has the same answers; see the %d notes "+
-			"and %d differences above", file, len(d.Notes), len(answers.Differences))
+		return fmt.Errorf("convert %s: the dashboard is written, but not all of it has the same answers; see the %s "+
+			"and %s above", file, counted(len(d.Notes), "note"), counted(len(answers.Differences), "difference"))
 	}
 	return nil
 }

@@ -118,17 +118,19 @@ func newRulesCheckCommand() *cobra.Command {
 		Use:   "check FILE...",
 		Short: "Check rule files",
 		Long: `Reads each file of rules, or each file that a glob matches, as serve does with its default
-limits, and lists all mistakes. The exit code is 0 if there are none, otherwise 2.`,
+limits, and lists all mistakes. A glob that matches no file is a mistake. The exit code
+is 0 if there are none, otherwise 2.`,
 		Example: `  freshet rules check rules.yaml
   freshet rules check '/etc/freshet/rules/*.yaml'`,
 		Args: command.Words(1, math.MaxInt, "freshet rules check rules.yaml"),
 		RunE: func(cmd *cobra.Command, patterns []string) error {
-			set, problems := rulefiles.Read(patterns, promapi.NewParser(promapi.DefaultConfig(), func() {}))
+			set, problems := rulefiles.ReadNamed(patterns, promapi.NewParser(promapi.DefaultConfig(), func() {}))
 			if len(problems) > 0 {
 				return conf.Mistake(errors.New(strings.Join(problems, "\n")))
 			}
 			groups, rules := set.Counts()
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "fine: %d files, %d groups, %d rules\n", len(set), groups, rules)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "fine: %s, %s, %s\n", counted(len(set), "file"),
+				counted(groups, "group"), counted(rules, "rule"))
 			return err
 		},
 	}

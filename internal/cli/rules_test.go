@@ -3,11 +3,35 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
+
+// Whoever mistypes a name must not hear that all is well. Numbers have the right noun.
+func TestRulesCheck(t *testing.T) {
+	file := fileOf(t, "groups: [{name: g, rules: [{record: a, expr: b}, {alert: C, expr: a > 1}]}]")
+	code, stdout, stderr := freshet(t, "rules", "check", file)
+	if want := "fine: 1 file, 1 group, 2 rules\n"; code != command.OK || stdout != want || stderr != "" {
+		t.Errorf("exit code %d, printed %q, errors %q; want %q", code, stdout, stderr, want)
+	}
+	nothing := filepath.Join(filepath.Dir(file), "nope*.yaml")
+	server, _ := answering(t, http.StatusOK, `{"status":"success","data":{"groups":[]}}`)
+	for _, args := range [][]string{
+		{"rules", "check", nothing}, {"rules", "check", file, nothing}, {"rules", "diff", nothing, "--server", server},
+		{"rules", "backtest", "--rule", nothing, "--from", "1700000000", "--server", server},
+	} {
+		if code, stdout, stderr := freshet(t, args...); code != command.Usage || stdout != "" ||
+			!strings.Contains(stderr, nothing+": matches no file") {
+			t.Errorf("%s: exit code %d, printed %q, errors %q; want 2, and the glob that matches no file", args, code, stdout,
+				stderr)
+		}
+	}
+}
 
 func TestRulesAndWhatTheyWaitFor(t *testing.T) {
 	var all ruleGroups

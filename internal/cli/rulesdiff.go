@@ -40,7 +40,7 @@ if only one has it; the server's other files are not compared. An interval that 
 does not set is not compared, since it is the server's.
 
 The exit code is 0 if nothing would change, 1 if something would, and 2 if a file is
-invalid or the server cannot be asked.`,
+invalid, a glob matches no file, or the server cannot be asked.`,
 		Example: `  freshet rules diff rules.yaml
   freshet rules diff '/etc/freshet/rules/*.yaml' --json | jq '.groups[].name'`,
 		Args: command.Words(1, math.MaxInt, "freshet rules diff rules.yaml"),
@@ -114,7 +114,7 @@ func (r comparedRule) String() string {
 // askRulesDiff compares files with the rules of a server.
 func askRulesDiff(ctx context.Context, server apiclient.Server, patterns []string) (rulesDiff, error) {
 	p := promapi.NewParser(promapi.DefaultConfig(), func() {})
-	set, problems := rulefiles.Read(patterns, p)
+	set, problems := rulefiles.ReadNamed(patterns, p)
 	if len(problems) > 0 {
 		return rulesDiff{}, conf.Mistake(errors.New(strings.Join(problems, "\n")))
 	}

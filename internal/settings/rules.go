@@ -22,7 +22,7 @@ import (
 // Rules is the "rules" section of the configuration file: which rules are evaluated, and which
 // Alertmanagers are notified.
 type Rules struct {
-	Files          []string               `yaml:"files" help:"rule files in Prometheus' format: paths, or globs such as /etc/freshet/rules/*.yaml. They are read again with the configuration. Their rules see the data of http.tenant, and write there"`
+	Files          []string               `yaml:"files" help:"rule files in Prometheus' format: paths, or globs such as /etc/freshet/rules/*.yaml. A path without wildcards must exist, a glob may match no file, and relative ones begin at the working directory. They are read again with the configuration. Their rules see the data of http.tenant, and write there"`
 	Interval       time.Duration          `yaml:"interval" help:"interval of groups that have none, at least 1s"`
 	ExternalURL    string                 `yaml:"external_url" help:"URL at which people reach this server, for the links of alerts; empty: the host's name and the port of http.listen"`
 	ExternalLabels map[string]string      `yaml:"external_labels" help:"labels that are added to each notification, and that templates see (name: value)"`

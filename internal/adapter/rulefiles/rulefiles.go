@@ -59,6 +59,18 @@ func Read(patterns []string, p parser.Parser) (s Set, problems []string) {
 	return s, problems
 }
 
+// ReadNamed is like Read, but a glob that matches nothing is a mistake, too. It is for files that a person names: a
+// directory of a server may be empty, but somebody who checks no file has mistyped its name.
+func ReadNamed(patterns []string, p parser.Parser) (s Set, problems []string) {
+	for _, pattern := range patterns {
+		if paths, err := match(pattern); err == nil && len(paths) == 0 {
+			problems = append(problems, fmt.Sprintf("%s: matches no file%s; correct it", pattern, where(pattern)))
+		}
+	}
+	s, wrong := Read(patterns, p)
+	return s, append(problems, wrong...)
+}
+
 // match returns the files that a pattern matches.
 func match(pattern string) ([]string, error) {
 	if !strings.ContainsAny(pattern, `*?[\`) {

@@ -51,6 +51,20 @@ func TestReadFindsFiles(t *testing.T) {
 	}
 }
 
+// Whoever mistypes the name of what to check must not hear that it is fine.
+func TestAGlobThatAPersonNamesMatches(t *testing.T) {
+	write(t, map[string]string{"r/a.yaml": good})
+	p := parser.NewParser(parser.Options{})
+	if s, problems := ReadNamed([]string{"r/*.yaml"}, p); len(s) != 1 || len(problems) > 0 {
+		t.Errorf("reads %q with problems %q, want one file and no problem", s.Paths(), problems)
+	}
+	s, problems := ReadNamed([]string{"r/*.yaml", "no*.yaml", "/nonexistent/*"}, p)
+	if len(s) != 1 || len(problems) != 2 || !strings.HasPrefix(problems[0], "no*.yaml: matches no file in the working ") ||
+		!strings.HasPrefix(problems[1], "/nonexistent/*: matches no file; ") {
+		t.Errorf("reads %q with problems %q, want one file, and a problem for each glob without one", s.Paths(), problems)
+	}
+}
+
 // A user who fixes one mistake must not meet the next one only after another reload.
 func TestReadReportsAllMistakesAtOnce(t *testing.T) {
 	write(t, map[string]string{
