@@ -151,7 +151,10 @@ var checkedBy = map[string]string{
 	"yaml values":          "TestValuesOfTheManual",
 }
 
-func freshetCheck(dir string, b *block) error { return program(dir, b, freshet, "check", "-") }
+// freshetCheck reads no rule files: the manual names those of an installation.
+func freshetCheck(dir string, b *block) error {
+	return program(dir, b, freshet, "check", "--no-rules", "-")
+}
 
 // program runs a program in the directory of the page. A path is from the root of the repository. It gets the block on
 // its standard input.

@@ -6,10 +6,13 @@ import (
 	"io"
 	"math"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/adapter/rulefiles"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
@@ -25,18 +28,22 @@ it is fine. - is standard input. As for serve, FRESHET_ environment variables ov
 a file; misspelt ones are pointed out. A running server shows <secret> in place of each
 secret in its configuration: fill the secrets in before you check it.
 
+The rule files that a file names are read, too, as serve reads them: relative paths begin
+at the working directory. serve --check also reads files of tokens and certificates.
+
 The exit code is 0 if all files are fine, otherwise 2.`,
 		Example: `  freshet check /etc/freshet.yaml
-  freshet check --json environments/*.yaml
-  freshet config --server prod:7125 | freshet check -`,
+  freshet check --no-rules --json environments/*.yaml
+  freshet config --server prod:7125 | freshet check --no-rules -`,
 		Args: command.Words(1, math.MaxInt, "freshet check freshet.yaml, or - for standard input"),
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON: an object for each file")
+	noRules := cmd.Flags().Bool("no-rules", false, "read no rule files, as those of another machine are not here")
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
 		schema, code := settings.Schema(), command.OK
 		var all []checkedFile
 		for _, file := range files {
-			checked := checkFile(schema, file, cmd.InOrStdin())
+			checked := checkFile(schema, file, cmd.InOrStdin(), !*noRules)
 			if all = append(all, checked); len(checked.Problems) > 0 {
 				code = command.Usage
 			}
@@ -70,18 +77,30 @@ type checkedFile struct {
 	Problems []string `json:"problems"`
 }
 
-func checkFile(schema *conf.Schema[settings.Config], file string, stdin io.Reader) checkedFile {
+func checkFile(schema *conf.Schema[settings.Config], file string, stdin io.Reader, withRules bool) checkedFile {
 	checked := checkedFile{File: file, Problems: []string{}}
 	name, text, err := readConfigFile(file, stdin)
 	if err == nil {
 		var c settings.Config
-		if c, _, err = schema.LoadText(name, text, os.LookupEnv); err == nil {
+		if c, _, err = schema.LoadText(name, text, os.LookupEnv); err == nil && withRules {
+			err = checkRuleFiles(c)
+		}
+		if err == nil {
 			checked.OK, checked.Sockets, checked.Rules = true, socketsOf(c), len(c.Mapping.Rules)
 			return checked
 		}
 	}
 	checked.Problems = conf.Lines(err)
 	return checked
+}
+
+// checkRuleFiles reads the rule files that a configuration names, as a server with this configuration does.
+func checkRuleFiles(c settings.Config) error {
+	_, problems := rulefiles.ReadTenants(c.Rules.Patterns(c.HTTP.Tenant), promapi.NewParser(c.Query, func() {}))
+	if len(problems) > 0 {
+		return errors.New(strings.Join(problems, "\n"))
+	}
+	return nil
 }
 
 // socketsOf counts the DogStatsD sockets that are not turned off.

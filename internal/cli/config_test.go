@@ -77,6 +77,47 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A server with a broken rule file does not start, so check must not call its configuration fine. A relative path is
+// below the working directory, wherever the configuration is.
+func TestCheckReadsRuleFiles(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for name, text := range map[string]string{
+		"good.yaml": "groups: [{name: g, rules: [{record: a, expr: b}, {alert: C, expr: a > 1}]}]",
+		"bad.yaml":  "groups: [{name: g, rules: [{record: a, expr: sum(}]}]",
+		"new.yaml":  "groups: [{name: g, rules: [{record: a, expr: 'limitk(1, b)'}]}]",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		why, text, problem string
+		args               []string
+	}{
+		{"a good file", "rules: {files: [good.yaml]}", "", nil},
+		{"a glob may match nothing", "rules: {files: [none/*.yaml]}", "", nil},
+		{"a broken file", "rules: {files: [good.yaml, bad.yaml]}", "bad.yaml: 1:", nil},
+		{"a broken file of a tenant", "rules: {tenants: {team-a: {files: [" + dir + "/bad.yaml]}}}",
+			dir + "/bad.yaml: 1:", nil},
+		{"a missing file", "rules: {files: [gone.yaml]}",
+			"gone.yaml: there is no such file in the working directory " + dir, nil},
+		{"a missing file of another machine", "rules: {files: [gone.yaml]}", "", []string{"--no-rules"}},
+		{"a function that the configuration must allow", "rules: {files: [new.yaml]}", "new.yaml: 1:", nil},
+		{"it allows the function", "rules: {files: [new.yaml]}\nquery: {experimental: true}", "", nil},
+	} {
+		file := writeFile(t, c.text+"\n")
+		code, stdout, stderr := freshet(t, append([]string{"check", file}, c.args...)...)
+		if c.problem == "" {
+			if code != command.OK || !strings.HasPrefix(stdout, file+": ok: ") || stderr != "" {
+				t.Errorf("%s: exit code %d, printed %q, errors %q; want 0 and ok", c.why, code, stdout, stderr)
+			}
+		} else if code != command.Usage || stdout != "" || !strings.HasPrefix(stderr, file+": 1 to fix:\n  "+c.problem) {
+			t.Errorf("%s: exit code %d, printed %q, errors %q; want 2 and %q", c.why, code, stdout, stderr, c.problem)
+		}
+	}
+}
+
 // The output of `freshet config` can be loaded again, and gives the same configuration.
 func TestConfigCanBeLoadedAgain(t *testing.T) {
 	for name, text := range map[string]string{"defaults": "", "all sections": rich} {

@@ -59,6 +59,17 @@ func Read(patterns []string, p parser.Parser) (s Set, problems []string) {
 	return s, problems
 }
 
+// ReadTenants reads the files of each tenant, by the patterns of each.
+func ReadTenants(patterns map[string][]string, p parser.Parser) (all map[string]Set, problems []string) {
+	all = map[string]Set{}
+	for _, tenant := range slices.Sorted(maps.Keys(patterns)) {
+		set, wrong := Read(patterns[tenant], p)
+		all[tenant] = set
+		problems = append(problems, wrong...)
+	}
+	return all, problems
+}
+
 // ReadNamed is like Read, but a glob that matches nothing is a mistake, too. It is for files that a person names: a
 // directory of a server may be empty, but somebody who checks no file has mistyped its name.
 func ReadNamed(patterns []string, p parser.Parser) (s Set, problems []string) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -83,14 +82,7 @@ type Files map[string]rulefiles.Set
 // ReadFiles reads the rule files of all tenants. Files outside rules.tenants belong to the tenant `own`.
 // The error has one line for each mistake.
 func ReadFiles(c settings.Rules, own string, p parser.Parser) (Files, error) {
-	all := Files{}
-	var problems []string
-	patterns := c.Patterns(own)
-	for _, tenant := range slices.Sorted(maps.Keys(patterns)) {
-		set, wrong := rulefiles.Read(patterns[tenant], p)
-		all[tenant] = set
-		problems = append(problems, wrong...)
-	}
+	all, problems := rulefiles.ReadTenants(c.Patterns(own), p)
 	if len(problems) > 0 {
 		return nil, errors.New(strings.Join(problems, "\n"))
 	}
