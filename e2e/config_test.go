@@ -36,7 +36,7 @@ func TestConfigurationTools(t *testing.T) {
 	p := start(t, dir, "--config", file, "--log-level", "warn")
 
 	if code, stdout, stderr := invoke(t, "check", file); code != 0 ||
-		stdout != file+": ok: 3 DogStatsD sockets, 1 rule\n" {
+		stdout != file+": ok: 3 DogStatsD sockets, 1 mapping rule\n" {
 		t.Errorf("check of a good file: exit code %d, output %q, errors %q; want 0 and ok", code, stdout, stderr)
 	}
 	code, running, stderr := invoke(t, "config", "--server", p.HTTP)

@@ -70,11 +70,15 @@ The exit code is 0 if all files are fine, otherwise 2.`,
 
 // checkedFile is the result of checking a file.
 type checkedFile struct {
-	File     string   `json:"file"`
-	OK       bool     `json:"ok"`
-	Sockets  int      `json:"sockets"` // number of DogStatsD sockets
-	Rules    int      `json:"rules"`
-	Problems []string `json:"problems"`
+	File      string   `json:"file"`
+	OK        bool     `json:"ok"`
+	Sockets   int      `json:"sockets"`        // number of DogStatsD sockets
+	Rules     int      `json:"rules"`          // of mapping
+	RuleFiles int      `json:"rule_files"`     // 0 if they are not read
+	FileRules int      `json:"rules_of_files"` // alerting and recording rules
+	Problems  []string `json:"problems"`
+
+	namesFiles bool // rule files, or globs of them, and they are read
 }
 
 func checkFile(schema *conf.Schema[settings.Config], file string, stdin io.Reader, withRules bool) checkedFile {
@@ -83,7 +87,7 @@ func checkFile(schema *conf.Schema[settings.Config], file string, stdin io.Reade
 	if err == nil {
 		var c settings.Config
 		if c, _, err = schema.LoadText(name, text, os.LookupEnv); err == nil && withRules {
-			err = checkRuleFiles(c)
+			err = checked.readRules(c)
 		}
 		if err == nil {
 			checked.OK, checked.Sockets, checked.Rules = true, socketsOf(c), len(c.Mapping.Rules)
@@ -94,11 +98,17 @@ func checkFile(schema *conf.Schema[settings.Config], file string, stdin io.Reade
 	return checked
 }
 
-// checkRuleFiles reads the rule files that a configuration names, as a server with this configuration does.
-func checkRuleFiles(c settings.Config) error {
-	_, problems := rulefiles.ReadTenants(c.Rules.Patterns(c.HTTP.Tenant), promapi.NewParser(c.Query, func() {}))
+// readRules reads the rule files that a configuration names, as a server with this configuration does.
+func (f *checkedFile) readRules(c settings.Config) error {
+	patterns := c.Rules.Patterns(c.HTTP.Tenant)
+	byTenant, problems := rulefiles.ReadTenants(patterns, promapi.NewParser(c.Query, func() {}))
 	if len(problems) > 0 {
 		return errors.New(strings.Join(problems, "\n"))
+	}
+	f.namesFiles = len(patterns) > 0
+	for _, set := range byTenant {
+		_, rules := set.Counts()
+		f.RuleFiles, f.FileRules = f.RuleFiles+len(set), f.FileRules+rules
 	}
 	return nil
 }
@@ -128,16 +138,20 @@ func readConfigFile(file string, stdin io.Reader) (name string, text []byte, err
 	return file, text, err
 }
 
-func (c checkedFile) print(out, notes io.Writer) error {
-	if c.OK {
-		_, err := fmt.Fprintf(out, "%s: ok: %s, %s\n", c.File, counted(c.Sockets, "DogStatsD socket"),
-			counted(c.Rules, "rule"))
+func (f checkedFile) print(out, notes io.Writer) error {
+	if f.OK {
+		ofFiles := ""
+		if f.namesFiles {
+			ofFiles = fmt.Sprintf(", %s in %s", counted(f.FileRules, "rule"), counted(f.RuleFiles, "rule file"))
+		}
+		_, err := fmt.Fprintf(out, "%s: ok: %s, %s%s\n", f.File, counted(f.Sockets, "DogStatsD socket"),
+			counted(f.Rules, "mapping rule"), ofFiles)
 		return err
 	}
-	if _, err := fmt.Fprintf(notes, "%s: %d to fix:\n", c.File, len(c.Problems)); err != nil {
+	if _, err := fmt.Fprintf(notes, "%s: %d to fix:\n", f.File, len(f.Problems)); err != nil {
 		return err
 	}
-	for _, p := range c.Problems {
+	for _, p := range f.Problems {
 		if _, err := fmt.Fprintf(notes, "  %s\n", p); err != nil {
 			return err
 		}

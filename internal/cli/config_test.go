@@ -58,7 +58,8 @@ func TestCheck(t *testing.T) {
 		"dogstatsd:\n  upd: x\naggregator: {lateness: 45s}\nmapping:\n  rules:\n  - {match: a.*, nmae: b}\n  - {match: "+
 			"'(', match_type: regex}\n")
 	code, stdout, stderr := freshet(t, "check", good)
-	if want := good + ": ok: 3 DogStatsD sockets, 2 rules\n"; code != command.OK || stdout != want || stderr != "" {
+	want := good + ": ok: 3 DogStatsD sockets, 2 mapping rules\n"
+	if code != command.OK || stdout != want || stderr != "" {
 		t.Errorf("exit code %d, output %q, errors %q\nwant %q", code, stdout, stderr, want)
 	}
 
@@ -91,29 +92,31 @@ func TestCheckReadsRuleFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	const ok = ": ok: 3 DogStatsD sockets, 0 mapping rules"
 	for _, c := range []struct {
-		why, text, problem string
-		args               []string
+		why, text, want string
+		args            []string
 	}{
-		{"a good file", "rules: {files: [good.yaml]}", "", nil},
-		{"a glob may match nothing", "rules: {files: [none/*.yaml]}", "", nil},
+		{"a good file", "rules: {files: [good.yaml]}", ok + ", 2 rules in 1 rule file\n", nil},
+		{"a glob may match nothing", "rules: {files: [none/*.yaml]}", ok + ", 0 rules in 0 rule files\n", nil},
 		{"a broken file", "rules: {files: [good.yaml, bad.yaml]}", "bad.yaml: 1:", nil},
 		{"a broken file of a tenant", "rules: {tenants: {team-a: {files: [" + dir + "/bad.yaml]}}}",
 			dir + "/bad.yaml: 1:", nil},
 		{"a missing file", "rules: {files: [gone.yaml]}",
 			"gone.yaml: there is no such file in the working directory " + dir, nil},
-		{"a missing file of another machine", "rules: {files: [gone.yaml]}", "", []string{"--no-rules"}},
+		{"a missing file of another machine", "rules: {files: [gone.yaml]}", ok + "\n", []string{"--no-rules"}},
 		{"a function that the configuration must allow", "rules: {files: [new.yaml]}", "new.yaml: 1:", nil},
-		{"it allows the function", "rules: {files: [new.yaml]}\nquery: {experimental: true}", "", nil},
+		{"it allows the function", "rules: {files: [new.yaml]}\nquery: {experimental: true}",
+			ok + ", 1 rule in 1 rule file\n", nil},
 	} {
 		file := writeFile(t, c.text+"\n")
 		code, stdout, stderr := freshet(t, append([]string{"check", file}, c.args...)...)
-		if c.problem == "" {
-			if code != command.OK || !strings.HasPrefix(stdout, file+": ok: ") || stderr != "" {
-				t.Errorf("%s: exit code %d, printed %q, errors %q; want 0 and ok", c.why, code, stdout, stderr)
+		if strings.HasPrefix(c.want, ok) {
+			if code != command.OK || stdout != file+c.want || stderr != "" {
+				t.Errorf("%s: exit code %d, printed %q, errors %q; want 0 and %q", c.why, code, stdout, stderr, c.want)
 			}
-		} else if code != command.Usage || stdout != "" || !strings.HasPrefix(stderr, file+": 1 to fix:\n  "+c.problem) {
-			t.Errorf("%s: exit code %d, printed %q, errors %q; want 2 and %q", c.why, code, stdout, stderr, c.problem)
+		} else if code != command.Usage || stdout != "" || !strings.HasPrefix(stderr, file+": 1 to fix:\n  "+c.want) {
+			t.Errorf("%s: exit code %d, printed %q, errors %q; want 2 and %q", c.why, code, stdout, stderr, c.want)
 		}
 	}
 }
