@@ -59,5 +59,14 @@ type Listening struct {
 // Difference says what a configuration file would change: POST /api/v1/status/diff.
 type Difference struct {
 	Changes  []conf.Change `json:"changes"`
-	Problems []string      `json:"problems"` // problems of the file; if there are any, Changes is empty
+	Rules    []RuleChange  `json:"rules"`    // in the rule files that the file names; a reload applies them
+	Problems []string      `json:"problems"` // problems of the files; if there are any, nothing else is there
+}
+
+// RuleChange is a group of rules that a reload adds, removes or changes.
+type RuleChange struct {
+	Tenant string `json:"tenant"`
+	File   string `json:"file"`
+	Group  string `json:"group"`
+	Change string `json:"change"` // added, removed or changed
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -27,8 +28,11 @@ that differs, with its old and new value, and whether a reload applies it or a r
 is needed. It changes nothing. - is standard input. The server's own flags and
 environment override the file, so a key that they set never differs.
 
-The exit code is 0 if nothing would change, 1 if something would, and 2 if the file is
-invalid or the server cannot be asked.`,
+The server also reads the rule files that FILE names, and each group that differs from
+the rules in force is printed; freshet rules diff prints its rules.
+
+The exit code is 0 if nothing would change, 1 if something would, and 2 if the file or a
+rule file is invalid or the server cannot be asked.`,
 		Example: `  freshet diff /etc/freshet.yaml
   freshet diff new.yaml --json | jq '.changes[] | select(.restart)'
   freshet diff new.yaml; [ $? = 1 ] && cp new.yaml /etc/freshet.yaml && systemctl reload freshet`,
@@ -69,7 +73,7 @@ func exitCodeOf(d answer.Difference) int {
 	switch {
 	case len(d.Problems) > 0:
 		return command.Usage
-	case len(d.Changes) > 0:
+	case len(d.Changes)+len(d.Rules) > 0:
 		return command.Failure
 	}
 	return command.OK
@@ -82,14 +86,21 @@ func printDifference(v terminal.View, d answer.Difference) error {
 		}
 	}
 	for _, c := range d.Changes {
-		text, takes, colour := terminal.Printable(c.String()), "on reload", green
+		takes := tint(v, green, "on reload")
 		if c.Restart {
-			takes, colour = "needs a restart", yellow
+			takes = tint(v, yellow, "needs a restart")
 		}
-		if v.Colour {
-			takes = colour + takes + plain
+		if _, err := fmt.Fprintf(v.Out, "%s  (%s)\n", terminal.Printable(c.String()), takes); err != nil {
+			return err
 		}
-		if _, err := fmt.Fprintf(v.Out, "%s  (%s)\n", text, takes); err != nil {
+	}
+	for _, r := range d.Rules {
+		of := ""
+		if r.Tenant != tenant.Default {
+			of = " of tenant " + r.Tenant
+		}
+		text := terminal.Printable(fmt.Sprintf("%s: group %s%s: %s", r.File, r.Group, of, r.Change))
+		if _, err := fmt.Fprintf(v.Out, "%s  (%s)\n", text, tint(v, green, "on reload")); err != nil {
 			return err
 		}
 	}

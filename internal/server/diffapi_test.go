@@ -2,8 +2,10 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -65,5 +67,53 @@ func TestDiffConsidersFlags(t *testing.T) {
 	if code != command.Usage || !strings.Contains(stderr, "too large") {
 		t.Errorf("with a file that is too large: exit code %d, errors %q; want %d, \"too large\"",
 			code, stderr, command.Usage)
+	}
+}
+
+// A reload reads the rule files again, so a comparison with the file in force shows what has changed in them, and a
+// mistake that a reload would refuse.
+func TestDiffComparesRuleFiles(t *testing.T) {
+	dir := t.TempDir()
+	const groups = `groups:
+- {name: kept, labels: {a: b}, rules: [{record: r, expr: sum(a), labels: {c: d, e: f}}]}
+- {name: changed, rules: [{alert: A, expr: a > 1, for: 5m}]}
+- {name: removed, rules: [{record: s, expr: a}]}
+`
+	file := writeIn(t, dir, "rules.yaml", groups)
+	ofTeam := writeIn(t, dir, "team.yaml", "groups: [{name: t, rules: [{record: r, expr: a}]}]")
+	config := writeIn(t, dir, "freshet.yaml", fmt.Sprintf(`
+data_dir: %s
+http: {listen: "127.0.0.1:0"}
+distributor: {otlp: {grpc_listen: "127.0.0.1:0"}} # as every test server has it
+dogstatsd: {udp: "", unixgram: "", unix: ""}
+rules: {files: [%s], tenants: {team-a: {files: [%s]}}}
+`, filepath.Join(dir, "data"), file, ofTeam))
+	s := runningFrom(t, config)
+	differs := func(why string, code int, stdout, stderr string) {
+		t.Helper()
+		gotCode, gotOut, gotErr := freshet(t, "diff", config, "--server", "http://"+s.http[0].addr())
+		gotOut, gotErr = strings.ReplaceAll(gotOut, dir+"/", ""), strings.ReplaceAll(gotErr, dir+"/", "")
+		if gotCode != code || gotOut != stdout || !strings.HasPrefix(gotErr, stderr) || (gotErr == "") != (stderr == "") {
+			t.Errorf("%s: exit code %d and\n%s%swant %d and\n%s%s", why, gotCode, gotOut, gotErr, code, stdout, stderr)
+		}
+	}
+	const nothing = "nothing would change\n"
+	differs("the files in force", command.OK, "", nothing)
+	writeIn(t, dir, "rules.yaml", strings.NewReplacer("sum(a)", "'sum( a )'", "c: d, e: f", "e: f, c: d").Replace(groups))
+	differs("only written otherwise", command.OK, "", nothing)
+	others := strings.NewReplacer("for: 5m", "for: 6m", "name: removed", "name: added").Replace(groups)
+	writeIn(t, dir, "rules.yaml", others)
+	writeIn(t, dir, "team.yaml", "groups: [{name: t, rules: [{record: r, expr: b}]}]")
+	differs("changes", command.Failure, "rules.yaml: group added: added  (on reload)\n"+
+		"rules.yaml: group changed: changed  (on reload)\nrules.yaml: group removed: removed  (on reload)\n"+
+		"team.yaml: group t of tenant team-a: changed  (on reload)\n", "")
+	if resp, text := s.answer(t, http.MethodPost, "/-/reload", "", "", false); resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status, text)
+	}
+	differs("after a reload", command.OK, "", nothing)
+	writeIn(t, dir, "rules.yaml", "groups: [{name: g, rules: [{record: r, expr: sum(}]}]")
+	differs("a broken file", command.Usage, "", "freshet: rules.yaml: 1:")
+	if resp, text := s.answer(t, http.MethodPost, "/-/reload", "", "", false); resp.StatusCode != http.StatusBadRequest {
+		t.Error("a reload takes the broken file", resp.Status, text)
 	}
 }

@@ -1,6 +1,7 @@
 package ruler
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/storage"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/freshet-io/freshet/internal/adapter/rulefiles"
 	"github.com/freshet-io/freshet/internal/answer"
@@ -214,6 +216,60 @@ func (r *Ruler) Content() string {
 		panic("BUG: rules that were read cannot be written: " + err.Error())
 	}
 	return string(text)
+}
+
+// Diff returns the groups that Reload would add, remove or change, in the order of their tenants and files. A group
+// that is only written otherwise goes on, so it is none of them.
+func (r *Ruler) Diff(next Files) []answer.RuleChange {
+	r.mu.Lock()
+	now := r.Files
+	r.mu.Unlock()
+	before, after := r.textsOf(now), r.textsOf(next)
+	all := []answer.RuleChange{}
+	for group, text := range after {
+		was, known := before[group]
+		if !known {
+			group.Change = "added"
+			all = append(all, group)
+		} else if was != text {
+			group.Change = "changed"
+			all = append(all, group)
+		}
+	}
+	for group := range before {
+		if _, stays := after[group]; !stays {
+			group.Change = "removed"
+			all = append(all, group)
+		}
+	}
+	slices.SortFunc(all, func(a, b answer.RuleChange) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.File, b.File), cmp.Compare(a.Group, b.Group))
+	})
+	return all
+}
+
+// textsOf returns each group as a text that two groups share if they mean the same. A key is the group's place, and has
+// no change.
+func (r *Ruler) textsOf(files Files) map[answer.RuleChange]string {
+	all := map[answer.RuleChange]string{}
+	for tenant, set := range files {
+		for path, file := range set {
+			for _, g := range file.Groups {
+				g.Rules = slices.Clone(g.Rules)
+				for i := range g.Rules {
+					if expr, err := r.Parser.ParseExpr(g.Rules[i].Expr); err == nil {
+						g.Rules[i].Expr = expr.String()
+					}
+				}
+				text, err := yaml.Marshal(g) // sorts the labels
+				if err != nil {
+					panic("BUG: rules that were read cannot be written: " + err.Error())
+				}
+				all[answer.RuleChange{Tenant: tenant, File: path, Group: g.Name}] = string(text)
+			}
+		}
+	}
+	return all
 }
 
 // Run evaluates rules until ctx is done, on a node of a cluster while it leads.
