@@ -163,6 +163,29 @@ func TestConfigurationReference(t *testing.T) {
 	}
 }
 
+// Paths of installed files are those of the packages.
+func TestPathsOfPackages(t *testing.T) {
+	const doc = "/usr/share/doc/freshet/"
+	packages := read(t, "../release/packages.go")
+	if !strings.Contains(packages, `const doc = "`+doc+`"`) {
+		t.Fatalf("the packages have no directory %s", doc)
+	}
+	paths := regexp.MustCompile(`/usr/share/[\w./-]*freshet/[\w.-]+(/[\w.-]+)*`)
+	found := 0
+	for _, page := range pages(t) {
+		for _, path := range paths.FindAllString(read(t, page), -1) {
+			found++
+			name, is := strings.CutPrefix(path, doc)
+			if !is || !strings.Contains(packages, `{path: doc + "`+name) {
+				t.Errorf("%s names %s, which no package has", page, path)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no page names such a path")
+	}
+}
+
 // names.md lists all keys of a rule, since configuration.md leaves them out.
 func TestKeysOfRules(t *testing.T) {
 	var listed strings.Builder // the first cells of all rows of tables
