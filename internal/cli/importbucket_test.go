@@ -201,6 +201,33 @@ func TestOnlyBlocksThatAreMissingAreDownloaded(t *testing.T) {
 	}
 }
 
+// A block that was imported before keeps the labels that it got then. With others for the rest, a metric would be two
+// series, and no word of it.
+func TestBlocksThatKeepTheLabelsOfTheirFirstImport(t *testing.T) {
+	s := &fakeStore{objects: map[string]string{}}
+	s.add("", blockB, "")
+	for _, c := range []struct {
+		name string
+		args []string
+		has  string // of the blocks in the bucket, or another one
+		tell string // after the blocks
+	}{
+		{"no labels", nil, blockB, ""},
+		{"a label", []string{"--label", "cluster=us"}, blockB, "freshet import remove BLOCK for each"},
+		{"no external labels", []string{"--no-external-labels"}, blockB, "freshet import remove BLOCK for each"},
+		{"a tenant", []string{"--label", "cluster=us", "--tenant", "team"}, blockB,
+			"freshet import remove BLOCK --tenant team for each"},
+		{"a label, and nothing was imported", []string{"--label", "cluster=us"}, blockC, ""},
+	} {
+		_, told := s.fromBucket(t, "s3://metrics", c.has, c.args...)
+		want := "stay in 1 block that the server has: " + blockB + "; if they were others, run " + c.tell
+		if strings.Contains(told, "labels of the first import") != (c.tell != "") ||
+			c.tell != "" && strings.Count(told, want) != 1 {
+			t.Errorf("%s: want %q once if anything:\n%s", c.name, c.tell, told)
+		}
+	}
+}
+
 // A block that cannot be read costs no other one. What the bucket refuses, or a server without room, ends the import
 // before more is downloaded.
 func TestWhatEndsAnImportFromABucket(t *testing.T) {

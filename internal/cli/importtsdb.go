@@ -131,8 +131,10 @@ func (i *importTSDB) run(ctx context.Context, from blockSource) error {
 		}
 	}
 	i.announce(from, found, u.total)
+	var left []string
 	for _, b := range found {
 		if u.known[b.ID.String()] {
+			left = append(left, b.ID.String())
 			err = u.has(b.ID.String())
 		} else if err = i.add(ctx, u, from, b); err != nil && ctx.Err() == nil && from.ends(err) {
 			return fmt.Errorf("%s: %w; run the command again to go on", b.ID, err)
@@ -143,7 +145,18 @@ func (i *importTSDB) run(ctx context.Context, from blockSource) error {
 			return err
 		}
 	}
+	i.noteLabels(u, left)
 	return u.end()
+}
+
+// noteLabels says that blocks that were imported before do not get the labels of this command. The server does not know
+// with which labels they came. If these were others, a metric is two series now, and nothing else would say so.
+func (i *importTSDB) noteLabels(u *upload, left []string) {
+	if len(left) == 0 || len(*i.flags.add) == 0 && !i.noExternal {
+		return
+	}
+	fmt.Fprintf(i.notes, "note: the labels of the first import stay in %s that the server has: %s; if they were others, "+
+		"run %s for each, and this command again\n", counted(len(left), "block"), joined(left), u.removal("BLOCK"))
 }
 
 // find returns the blocks that are to be imported. It refuses downsampled blocks before anything is imported.

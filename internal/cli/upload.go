@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -82,6 +83,15 @@ func newUpload(ctx context.Context, f importFlags, out, notes io.Writer) (*uploa
 	return u, nil
 }
 
+// removal is the command that removes blocks from the history.
+func (u *upload) removal(blocks ...string) string {
+	command := "freshet import remove " + strings.Join(blocks, " ")
+	if u.tenant != "" {
+		command += " --tenant " + u.tenant
+	}
+	return command
+}
+
 // has notes that the server had a block before the command.
 func (u *upload) has(id string) error {
 	u.step.Known++
@@ -112,8 +122,8 @@ func (u *upload) add(ctx context.Context, b blocks.Block, some []blocks.Points) 
 		return fmt.Errorf("the server stored %d of %d samples", done.Samples, b.Meta.Stats.NumSamples)
 	}
 	if err := u.compare(ctx, some); err != nil {
-		return fmt.Errorf("the block is imported, but the comparison with it failed: %w; freshet import remove %s removes it",
-			err, done.Block)
+		return fmt.Errorf("the block is imported, but the comparison with it failed: %w; %s removes it", err,
+			u.removal(done.Block))
 	}
 	u.step.Blocks++
 	u.step.Samples += done.Samples
