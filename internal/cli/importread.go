@@ -89,7 +89,7 @@ func (i *importRead) run(ctx context.Context, source string) error {
 		return err
 	}
 	for _, s := range span.slices(fmt.Sprintf("%q %q", other.source, add)) {
-		if u.known[s.id.String()] {
+		if u.knows(s.id) {
 			err = u.has(s.id.String())
 		} else {
 			u.line.Draw("reading " + s.String())
@@ -98,8 +98,26 @@ func (i *importRead) run(ctx context.Context, source string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w; run the command again to go on", s, err)
 		}
+		i.noteParts(u, s)
 	}
 	return u.end()
+}
+
+// noteParts names the blocks of earlier runs, when the day was not over, that the block of a slice makes needless. They
+// stay: the other server may have lost samples since, which only they have. If it has fewer now, it surely has.
+func (i *importRead) noteParts(u *upload, s slice) {
+	var parts []string
+	for _, b := range u.known {
+		if s.begins(b) && b.Samples <= u.known[s.id.String()].Samples {
+			parts = append(parts, b.Block)
+		}
+	}
+	if len(parts) == 0 {
+		return
+	}
+	slices.Sort(parts)
+	fmt.Fprintf(i.notes, "note: the server keeps %s of earlier runs beside %s, which has their samples, too: queries "+
+		"answer each sample once; to free the room, run %s\n", counted(len(parts), "block"), s.id, u.removal(parts...))
 }
 
 // add reads a slice, and sends it.

@@ -126,14 +126,14 @@ func (i *importTSDB) run(ctx context.Context, from blockSource) error {
 		return err
 	}
 	for _, b := range found {
-		if bytes, err := from.bytes(b); err == nil && !u.known[b.ID.String()] {
+		if bytes, err := from.bytes(b); err == nil && !u.knows(b.ID) {
 			u.total += bytes
 		}
 	}
 	i.announce(from, found, u.total)
 	var left []string
 	for _, b := range found {
-		if u.known[b.ID.String()] {
+		if u.knows(b.ID) {
 			left = append(left, b.ID.String())
 			err = u.has(b.ID.String())
 		} else if err = i.add(ctx, u, from, b); err != nil && ctx.Err() == nil && from.ends(err) {

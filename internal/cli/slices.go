@@ -16,6 +16,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/blocks"
 	"github.com/freshet-io/freshet/internal/adapter/remoteread"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -73,22 +74,35 @@ type slice struct {
 	id       ulid.ULID
 	from, to int64
 	of       span
+	source   string
 }
 
-// slices cuts a span. The names of the blocks depend on the span and on the source, which has everything else that
-// decides about the samples: the same command names the same blocks, and goes on where it was interrupted. Of secrets
-// in the source, the names have a hash only.
+// slices cuts a span. The source has everything else that decides about the samples.
 func (s span) slices(source string) (all []slice) {
 	day := sliceTime.Milliseconds()
 	for from := s.from; from < s.to; {
-		one := slice{from: from, to: min(s.to, from-from%day+day), of: s}
-		sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d", source, s.match, one.from, one.to))
-		copy(one.id[6:], sum[:])                     // in place of random bytes
-		_ = one.id.SetTime(uint64(max(0, one.from))) // fails only after the year 10889
-		all = append(all, one)
-		from = one.to
+		to := min(s.to, from-from%day+day)
+		all = append(all, s.slice(source, from, to))
+		from = to
 	}
 	return all
+}
+
+// slice returns one part of a span. The name of its block depends on all that decides about the samples: the same
+// command names the same blocks, and goes on where it was interrupted. Of secrets in the source, the name has a hash
+// only.
+func (s span) slice(source string, from, to int64) slice {
+	one := slice{from: from, to: to, of: s, source: source}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d", source, s.match, from, to))
+	copy(one.id[6:], sum[:])                 // in place of random bytes
+	_ = one.id.SetTime(uint64(max(0, from))) // fails only after the year 10889
+	return one
+}
+
+// begins reports whether a block is the beginning of the slice, from the same source: an earlier run read it when the
+// day was not over.
+func (s slice) begins(b answer.HistoryBlock) bool {
+	return b.MinTime == s.from && b.MaxTime < s.to && s.of.slice(s.source, b.MinTime, b.MaxTime).id.String() == b.Block
 }
 
 // read reads the slice from a server, and writes it as a block to a new directory. `add` are labels for each series. A

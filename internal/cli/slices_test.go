@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 // Slices are days in UTC, without a gap. The same span of the same source names the same blocks, so that a command goes
@@ -139,6 +141,55 @@ func TestSourcesThatDiffer(t *testing.T) {
 			if run(c.args()...); len(known) != i+1 {
 				t.Fatalf("%s: the server got the blocks %v, want %d", c.name, known, i+1)
 			}
+		}
+	}
+}
+
+// Without --to, the last day is not over, and each run imports it as another block. The earlier one is named once the
+// new one is there, unless it has more samples, or is of another source.
+func TestBlocksOfEarlierRuns(t *testing.T) {
+	var has []answer.HistoryBlock
+	frame := oneSample(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == historyPath:
+			_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": answer.History{Blocks: has}})
+		case r.Method == http.MethodPut:
+			_, _ = io.Copy(io.Discard, r.Body)
+			has = append(has, answer.HistoryBlock{Block: strings.TrimPrefix(r.URL.Path, historyPath+"/"), MaxTime: 86_400_000,
+				Samples: 1})
+			_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": has[len(has)-1]})
+		default:
+			w.Header().Set("Content-Type", "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse")
+			if _, err := remote.NewChunkedWriter(w, w.(http.Flusher)).Write(frame); err != nil {
+				t.Error(err)
+			}
+		}
+	}))
+	defer server.Close()
+	run := func(until int64, match string) (notes string) {
+		t.Helper()
+		code, out, notes := freshet(t, "import", "remote-read", server.URL, "--server", server.URL, "--tenant", "team",
+			"--from", "0", "--to", fmt.Sprint(until), "--match", match)
+		if code != command.OK {
+			t.Fatalf("exit code %d:\n%s%s", code, out, notes)
+		}
+		has[len(has)-1].MaxTime = until * 1000
+		return notes
+	}
+	run(2000, "up")
+	run(2000, "{job='other'}")
+	run(2500, "up")
+	has[len(has)-1].Samples = 2 // more than the other server has now
+	for _, name := range []string{"imported", "known"} {
+		notes := run(86_400, "up")
+		if len(has) != 4 {
+			t.Fatalf("%s: the server has %d blocks, want 4", name, len(has))
+		}
+		want := "note: the server keeps 1 block of earlier runs beside " + has[3].Block + ", which has their samples, too: " +
+			"queries answer each sample once; to free the room, run freshet import remove " + has[0].Block + " --tenant team\n"
+		if notes != want {
+			t.Errorf("%s: the notes are\n%swant\n%s", name, notes, want)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
@@ -37,7 +38,7 @@ type upload struct {
 	out    io.Writer
 	line   *terminal.Line
 
-	known       map[string]bool // blocks that the server had before
+	known       map[string]answer.HistoryBlock // blocks that the server has
 	begun       time.Time
 	total, done int64 // bytes of all blocks that are to be sent, and of those that were
 	sent        atomic.Int64
@@ -72,15 +73,21 @@ func imported(ctx context.Context, server apiclient.Server, tenant string) (has 
 // newUpload asks the server which blocks it has.
 func newUpload(ctx context.Context, f importFlags, out, notes io.Writer) (*upload, error) {
 	u := &upload{server: *f.server, tenant: *f.tenant, asJSON: *f.asJSON, out: out, line: terminal.NewLine(notes),
-		known: map[string]bool{}, begun: time.Now()}
+		known: map[string]answer.HistoryBlock{}, begun: time.Now()}
 	has, err := imported(ctx, u.server, u.tenant)
 	if err != nil {
 		return nil, err
 	}
 	for _, b := range has.Blocks {
-		u.known[b.Block] = true
+		u.known[b.Block] = b
 	}
 	return u, nil
+}
+
+// knows reports whether the server has a block.
+func (u *upload) knows(id ulid.ULID) bool {
+	_, has := u.known[id.String()]
+	return has
 }
 
 // removal is the command that removes blocks from the history.
@@ -125,6 +132,7 @@ func (u *upload) add(ctx context.Context, b blocks.Block, some []blocks.Points) 
 		return fmt.Errorf("the block is imported, but the comparison with it failed: %w; %s removes it", err,
 			u.removal(done.Block))
 	}
+	u.known[done.Block] = done
 	u.step.Blocks++
 	u.step.Samples += done.Samples
 	u.step.Bytes += done.Bytes

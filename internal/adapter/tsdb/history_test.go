@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -173,6 +175,36 @@ func TestImport(t *testing.T) {
 	}
 	if log := w.log.String(); strings.Contains(log, "Overlapping") {
 		t.Errorf("blocks of a history may overlap, and the log warns of it:\n%s", log)
+	}
+}
+
+// A day that is not over is read again by the next freshet import remote-read, as another block. Answers have each
+// sample once, as samples and as chunks.
+func TestSamplesOfTwoBlocksAreAnsweredOnce(t *testing.T) {
+	w := newWorld(t)
+	w.imports("a@-99999990=5 a@-99999980=6 b@-99999990=h3")
+	w.imports("a@-99999990=5 a@-99999980=6 a@-99999970=7 b@-99999990=h3")
+	if got, want := w.history(), "a@-99999990=5 a@-99999980=6 a@-99999970=7 b@-99999990=h3"; got != want {
+		t.Errorf("answered %q, want %q", got, want)
+	}
+	q, err := w.stores.ChunkQuerier(tenant.Default, History, math.MinInt64, math.MaxInt64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	samples := 0
+	set := q.Select(t.Context(), true, nil, labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+"))
+	for set.Next() {
+		it := set.At().Iterator(nil)
+		for it.Next() {
+			samples += it.At().Chunk.NumSamples()
+		}
+		if it.Err() != nil {
+			t.Fatal(it.Err())
+		}
+	}
+	if set.Err() != nil || samples != 4 {
+		t.Errorf("the chunks have %d samples, want 4; %v", samples, set.Err())
 	}
 }
 
