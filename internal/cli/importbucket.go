@@ -67,7 +67,7 @@ func openBucket(ctx context.Context, address, endpoint, workDir string, notes io
 	return s, nil
 }
 
-var bucketName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]+$`)
+var bucketName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // bucketOf returns the bucket and the prefix, without a slash at its end, of an address. Its errors show no part of
 // the address, which may have a secret anywhere.
@@ -93,6 +93,8 @@ func bucketOf(address string) (name, prefix string, err error) {
 			"set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
 	case !bucketName.MatchString(name) || strings.ContainsAny(prefix, "?#"):
 		return "", "", errors.New("write s3://BUCKET/PREFIX and nothing else, and the address of the store by --s3-endpoint")
+	case len(name) < 3: // some stores have longer names than AWS, and none has shorter ones
+		return "", "", errors.New("s3://BUCKET/PREFIX names no bucket: the name of a bucket has 3 to 63 characters")
 	}
 	return name, strings.Trim(prefix, "/"), nil
 }

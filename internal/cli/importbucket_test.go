@@ -351,6 +351,8 @@ func TestAddressesThatAreNoBucket(t *testing.T) {
 		{"s3://metrics?secret=hunter2", "s3://BUCKET/PREFIX"},
 		{"s3://metrics/team-a?secret=hunter2", "s3://BUCKET/PREFIX"},
 		{"s3:///team-a", "s3://BUCKET/PREFIX"},
+		{"s3://x", "has 3 to 63 characters"},
+		{"s3://ab/team-a", "has 3 to 63 characters"},
 		{"gs://metrics/team-a", "--s3-endpoint https://storage.googleapis.com"},
 		{"az://metrics/team-a", "rclone"},
 		{"https://key:hunter2@metrics.s3.amazonaws.com", "--s3-endpoint"},
