@@ -4,17 +4,20 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 func newImportListCommand() *cobra.Command {
@@ -76,11 +79,16 @@ func newImportRemoveCommand() *cobra.Command {
 		Long: `Removes blocks from the history of a tenant, for good. freshet import list names them.
 Nothing else removes imported samples.`,
 		Example: "  freshet import remove 01JDRSYX5Z8V3M1E0Q6W2T4N7K",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    command.Words(1, math.MaxInt, "freshet import remove BLOCK; freshet import list names the blocks"),
 	}
 	server, tenant := apiclient.Flags(cmd.Flags()), tenantFlag(cmd.Flags())
 	asJSON := cmd.Flags().Bool("json", false, "print each removed block as a line of JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		for _, block := range args { // before any is removed
+			if _, err := ulid.ParseStrict(block); err != nil {
+				return conf.Mistake(fmt.Errorf("import remove: %.80q is no block's name; freshet import list names them", block))
+			}
+		}
 		for _, block := range args {
 			if err := removeImported(cmd.Context(), *server, *tenant, block); err != nil {
 				return fmt.Errorf("import remove: %w", err)
