@@ -125,7 +125,7 @@ func TestImportByRemoteReadAndExport(t *testing.T) {
 	if told := runFreshet(t, args...); !strings.Contains(told, "Imported 0 blocks with 0 samples") {
 		t.Errorf("the output of the same import again:\n%s", told)
 	}
-	mustFail(t, "run the command again to go on",
+	mustFail(t, "check the URL: http://"+p.HTTP+"/nowhere/api/v1/read was asked",
 		slices.Concat([]string{"import", "remote-read", p.HTTP + "/nowhere"}, span, server)...)
 
 	dir := dataDir(t)

@@ -79,10 +79,12 @@ func (e *exporting) run(ctx context.Context) error {
 	if err := os.MkdirAll(e.dir, 0o777); err != nil {
 		return err
 	}
-	for _, s := range span.slices(e.source()) {
+	do := remedies{refused: "check --server", denied: "give a token by --token-file",
+		down: "then run the command again"}
+	for n, s := range span.slices(e.source()) {
 		step, err := e.write(ctx, s)
 		if err != nil {
-			return fmt.Errorf("%s: %w; run the command again to go on", s, err)
+			return fmt.Errorf("%s: %w", s, do.goOn(err, n > 0))
 		}
 		if err := e.tell(step); err != nil {
 			return err

@@ -88,7 +88,10 @@ func (i *importRead) run(ctx context.Context, source string) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range span.slices(fmt.Sprintf("%q %q", other.source, add)) {
+	asked := conf.ShowURL(endpoint) + " was asked"
+	do := remedies{refused: "check the URL: " + asked, denied: "give credentials by --http-config: " + asked,
+		down: "check the URL, and that the server runs"}
+	for n, s := range span.slices(fmt.Sprintf("%q %q", other.source, add)) {
 		if u.knows(s.id) {
 			err = u.has(s.id.String())
 		} else {
@@ -96,7 +99,7 @@ func (i *importRead) run(ctx context.Context, source string) error {
 			err = i.add(ctx, u, s, other.post, add)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w; run the command again to go on", s, err)
+			return fmt.Errorf("%s: %w", s, do.goOn(err, n > 0))
 		}
 		i.noteParts(u, s)
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"time"
 
@@ -117,7 +119,7 @@ func (s slice) read(ctx context.Context, post remoteread.Post, add labels.Labels
 		return w.Add(blocks.With(ls, add), all)
 	})
 	if err != nil {
-		return b, errors.Join(err, w.Abandon())
+		return b, errors.Join(readError{err}, w.Abandon())
 	}
 	if b.Meta, err = w.Close(ctx); err != nil {
 		return b, errors.Join(err, os.RemoveAll(dir))
@@ -127,3 +129,36 @@ func (s slice) read(ctx context.Context, post remoteread.Post, add labels.Labels
 
 // String returns the time of the slice.
 func (s slice) String() string { return minute(s.from) + " to " + minute(s.to) }
+
+// readError is an error of reading a slice from a server, not of what becomes of it then.
+type readError struct{ error }
+
+func (e readError) Unwrap() error { return e.error }
+
+// remedies say what to do about a server that cannot be read.
+type remedies struct {
+	refused string // it refuses the request, and would again
+	denied  string // it wants other credentials
+	down    string // nothing listens at the address, which may never have been right
+}
+
+// goOn adds to an error of a slice what to do. Another run goes on behind the slices that are there: it helps against
+// what can pass. `some` says that there are such slices, so that the address was right then.
+func (r remedies) goOn(err error, some bool) error {
+	var read readError
+	var answer remoteread.AnswerError
+	var connect *net.OpError
+	switch isRead := errors.As(err, &read); {
+	case errors.As(err, new(conf.MistakeError)):
+		return err
+	case isRead && errors.As(read.error, &answer) && answer.Lasts():
+		do := r.refused
+		if answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden {
+			do = r.denied
+		}
+		return conf.Mistake(fmt.Errorf("%w; %s", err, do))
+	case isRead && !some && errors.As(read.error, &connect) && connect.Op == "dial":
+		return fmt.Errorf("%w; %s", err, r.down)
+	}
+	return fmt.Errorf("%w; run the command again to go on", err)
+}

@@ -194,6 +194,53 @@ func TestBlocksOfEarlierRuns(t *testing.T) {
 	}
 }
 
+// Another run helps against what can pass. It does not help against a wrong address, which the command says to check.
+func TestWhatToDoAboutAServerThatCannotBeRead(t *testing.T) {
+	here, _ := answering(t, http.StatusOK, `{"status":"success","data":{"tenant":"default","blocks":[]}}`)
+	const again = "run the command again to go on"
+	for _, c := range []struct {
+		name   string
+		answer func(other *httptest.Server, w http.ResponseWriter)
+		code   int
+		want   string
+		no     string
+	}{
+		{"no such path", func(_ *httptest.Server, w http.ResponseWriter) { w.WriteHeader(404) }, command.Usage,
+			"/nowhere/api/v1/read was asked", again},
+		{"a page for people", func(_ *httptest.Server, w http.ResponseWriter) { io.WriteString(w, "<html>") },
+			command.Usage, "check the URL", again},
+		{"no credentials", func(_ *httptest.Server, w http.ResponseWriter) { w.WriteHeader(401) }, command.Usage,
+			"--http-config", again},
+		{"too many requests", func(_ *httptest.Server, w http.ResponseWriter) { w.WriteHeader(429) }, command.Failure,
+			again, "check the URL"},
+		{"not ready", func(_ *httptest.Server, w http.ResponseWriter) { w.WriteHeader(503) }, command.Failure,
+			again, "check the URL"},
+		{"a closed port", nil, command.Failure, "check the URL, and that the server runs", again},
+		{"a port that closes after a day", func(other *httptest.Server, w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse")
+			w.Header().Set("Connection", "close")
+			other.Listener.Close()
+		}, command.Failure, again, "check the URL"},
+	} {
+		var other *httptest.Server
+		other = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.answer(other, w) }))
+		if c.answer == nil {
+			other.Close()
+		}
+		code, _, told := freshet(t, "import", "remote-read", other.URL+"/nowhere", "--server", here,
+			"--from", "2026-10-01T00:00:00Z", "--to", "2026-10-03T00:00:00Z")
+		if code != c.code || !strings.Contains(told, c.want) || strings.Contains(told, c.no) {
+			t.Errorf("%s: exit code %d, want %d with %q and without %q:\n%s", c.name, code, c.code, c.want, c.no, told)
+		}
+		other.Close()
+	}
+	gone, _ := answering(t, http.StatusNotFound, "no such page")
+	code, _, told := freshet(t, "export", t.TempDir(), "--server", gone, "--from", "1000", "--to", "2000")
+	if code != command.Usage || !strings.Contains(told, "check --server") || strings.Contains(told, again) {
+		t.Errorf("export from a server without remote read: exit code %d:\n%s", code, told)
+	}
+}
+
 // oneSample returns a frame of remote read.
 func oneSample(t *testing.T) []byte {
 	c := chunkenc.NewXORChunk()

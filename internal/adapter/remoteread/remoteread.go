@@ -24,6 +24,26 @@ const frameBytes = 64 << 20
 // Post sends a body with these headers to the remote read endpoint of a server.
 type Post func(ctx context.Context, header http.Header, body io.Reader) (*http.Response, error)
 
+// AnswerError is an answer without samples: the server refuses the request, or is another kind of server.
+type AnswerError struct {
+	Status int
+	text   string
+}
+
+// Error implements error.
+func (e AnswerError) Error() string { return e.text }
+
+// Lasts reports whether the same request would get the same answer again.
+func (e AnswerError) Lasts() bool {
+	switch e.Status {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	case http.StatusNotImplemented:
+		return true
+	}
+	return e.Status < http.StatusInternalServerError
+}
+
 // Read calls `each` with each series that matches, and its chunks. The chunks may have samples before `from` and after
 // `to`, in Unix milliseconds and both included. Labels and chunks belong to `each`.
 func Read(ctx context.Context, post Post, from, to int64, matchers []*labels.Matcher,
@@ -88,10 +108,15 @@ func ask(ctx context.Context, post Post, from, to int64, matchers []*labels.Matc
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusOK {
-		return nil, fmt.Errorf("it answers with %q; only streamed chunks are read, as Prometheus and Mimir send them", kind)
+		return nil, AnswerError{resp.StatusCode,
+			fmt.Sprintf("it answers with %q; only streamed chunks are read, as Prometheus and Mimir send them", kind)}
 	}
 	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // if the read fails, show the part that was read
-	return nil, fmt.Errorf("it answered %s: %s", resp.Status, bytes.TrimSpace(why))
+	text := "it answered " + resp.Status
+	if why = bytes.TrimSpace(why); len(why) > 0 {
+		text += ": " + string(why)
+	}
+	return nil, AnswerError{resp.StatusCode, text}
 }
 
 func labelsOf(all []prompb.Label) labels.Labels {

@@ -2,6 +2,7 @@ package remoteread
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -77,6 +78,18 @@ func TestASeriesInSeveralFrames(t *testing.T) {
 	}))
 	if want := "[a 1 2 3 b 1 c 5 6]"; err != nil || fmt.Sprint(got) != want {
 		t.Errorf("read %v, %v; want %s", got, err, want)
+	}
+}
+
+// The same request gets the answer of a wrong address again, and not that of a server that has too much to do.
+func TestAnswersThatLast(t *testing.T) {
+	for status, want := range map[int]bool{200: true, 301: true, 400: true, 401: true, 404: true, 405: true, 408: false,
+		422: true, 429: false, 500: false, 501: true, 502: false, 503: false, 504: false} {
+		_, err := readAll(t, answering(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		answer, is := errors.AsType[AnswerError](err)
+		if !is || answer.Lasts() != want {
+			t.Errorf("%d: %v lasts: %t, want %t", status, err, answer.Lasts(), want)
+		}
 	}
 }
 
