@@ -17,9 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/blocks"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
@@ -284,6 +287,53 @@ func TestWhatEndsAnImportFromABucket(t *testing.T) {
 	code, told = s.fromBucket(t, "s3://metrics/team", blockC, "--label", "cluster=eu")
 	if code != command.Failure || !strings.Contains(told, "no room") {
 		t.Errorf("a server without room, with labels: exit code %d:\n%s", code, told)
+	}
+}
+
+// tsdb says of a damaged index "read TOC: read TOC: invalid checksum", and the server of a list in it "invalid
+// checksum". Both mean a file that somebody has to replace.
+func TestADamagedFileIsNamed(t *testing.T) {
+	const want = "  failed: its file index is damaged: "
+	s := &fakeStore{objects: map[string]string{}}
+	id := s.addWhole(t, "")
+	whole := s.objects[id+"/index"]
+	s.objects[id+"/index"] = whole[:len(whole)-1] + "?"
+	if code, told := s.fromBucket(t, "s3://metrics", blockC); code != command.Failure || !strings.Contains(told, id+want) {
+		t.Errorf("exit code %d, want %q:\n%s", code, want, told)
+	}
+
+	server, _ := answering(t, http.StatusBadRequest, `{"status":"error","errorType":"bad_data","error":"invalid checksum"}`)
+	none := []string(nil)
+	b := blocks.Block{ID: ulid.MustParse(id), Dir: filepath.Join(t.TempDir(), id)}
+	for name, text := range s.objects {
+		path := filepath.Join(filepath.Dir(b.Dir), name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := 0
+	for at := range whole { // some bytes only the server reads
+		text := []byte(whole)
+		text[at] ^= 0xff
+		if err := os.WriteFile(filepath.Join(b.Dir, "index"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sample(t.Context(), b, labels.EmptyLabels()); err != nil {
+			continue
+		}
+		i := &importTSDB{flags: importFlags{add: &none}}
+		err := i.send(t.Context(), &upload{server: apiclient.Server{Address: server}}, b, labels.EmptyLabels())
+		if err != nil && strings.Contains(err.Error(), "its file index is damaged: ") {
+			found++
+		} else if err == nil || !strings.Contains(err.Error(), "bad_data: invalid checksum") {
+			t.Fatalf("byte %d: %v", at, err)
+		}
+	}
+	if found == 0 {
+		t.Error("a block that only the server finds damaged has no name of a file")
 	}
 }
 

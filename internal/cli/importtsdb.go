@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/blocks"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
@@ -230,18 +231,24 @@ func (i *importTSDB) add(ctx context.Context, u *upload, from blockSource, b blo
 func (i *importTSDB) send(ctx context.Context, u *upload, b blocks.Block, add labels.Labels) error {
 	some, err := sample(ctx, b, add)
 	if err != nil {
-		return err
+		return b.Damage(ctx, err)
 	}
 	if add.IsEmpty() {
-		return u.add(ctx, b, some)
+		err := u.add(ctx, b, some)
+		if refused, is := errors.AsType[apiclient.Refused](err); is && refused.Type == "bad_data" {
+			return b.Damage(ctx, err) // the server reads more of the block than the sample
+		}
+		return err
 	}
 	dir, err := os.MkdirTemp(*i.flags.workDir, "freshet-import-")
 	if err != nil {
 		return err
 	}
-	b.Meta, err = b.Label(ctx, filepath.Join(dir, b.ID.String()), add)
-	if err == nil {
-		b.Dir = filepath.Join(dir, b.ID.String())
+	labelled := filepath.Join(dir, b.ID.String())
+	if b.Meta, err = b.Label(ctx, labelled, add); err != nil {
+		err = b.Damage(ctx, err)
+	} else {
+		b.Dir = labelled
 		err = u.add(ctx, b, some)
 	}
 	return errors.Join(err, os.RemoveAll(dir))
