@@ -15,6 +15,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
@@ -49,7 +50,8 @@ func Open(ctx context.Context, name, endpoint string) (*Bucket, error) {
 
 func open(ctx context.Context, name, endpoint string, silence time.Duration) (*Bucket, error) {
 	cfg, err := config.LoadDefaultConfig(ctx,
-		config.WithHTTPClient(awshttp.NewBuildableClient().WithReadTimeout(silence)))
+		config.WithHTTPClient(awshttp.NewBuildableClient().WithReadTimeout(silence)),
+		config.WithLogger(logging.Nop{})) // errors have all that a user needs, in our words
 	if err != nil {
 		return nil, conf.Mistake(fmt.Errorf("settings of AWS: %w", err))
 	}

@@ -320,6 +320,32 @@ func TestSettingsThatAreMissing(t *testing.T) {
 	}
 }
 
+// Without credentials, the SDK asks the machine for its role, and printed to standard error how that went.
+func TestTheSDKPrintsNothing(t *testing.T) {
+	machine := httptest.NewServer(http.NotFoundHandler())
+	defer machine.Close()
+	environment(t, "http://127.0.0.1:1")
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "",
+		"AWS_EC2_METADATA_DISABLED": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": machine.URL} {
+		t.Setenv(name, value)
+	}
+	printed, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer printed.Close()
+	before := os.Stderr
+	os.Stderr = printed
+	_, err = Open(t.Context(), "metrics", "")
+	os.Stderr = before
+	if err == nil || !strings.HasPrefix(err.Error(), "no credentials: ") {
+		t.Errorf("the error is %v", err)
+	}
+	if text, err := os.ReadFile(printed.Name()); err != nil || len(text) > 0 {
+		t.Errorf("printed %q, %v", text, err)
+	}
+}
+
 // Two stores may be set: --s3-endpoint is for the blocks alone.
 func TestTheEndpointThatIsGiven(t *testing.T) {
 	environment(t, "http://127.0.0.1:1")
