@@ -40,7 +40,7 @@ again with the same --server, --match and times. Today is not over, and is left 
 		times: newSpanFlags(cmd.Flags(), "the last midnight in UTC")}
 	cmd.Flags().BoolVar(&e.asJSON, "json", false, "print each block as a line of JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		e.out, e.dir = cmd.OutOrStdout(), filepath.Clean(args[0])
+		e.out, e.dir, e.line = cmd.OutOrStdout(), filepath.Clean(args[0]), terminal.NewLine(cmd.ErrOrStderr())
 		if err := e.run(cmd.Context()); err != nil {
 			return fmt.Errorf("export to %s: %w", e.dir, err)
 		}
@@ -56,15 +56,21 @@ type exporting struct {
 	dir    string
 	asJSON bool
 	out    io.Writer
+	line   *terminal.Line
+
+	empty *exportStep // the days without samples that were read last, and are not told yet
+	sum   exportStep
 }
 
-// exportStep is what became of a day.
+// exportStep is what became of a day, of a run of days without samples, or of all days: the last line.
 type exportStep struct {
 	Block   string `json:"block,omitempty"`
-	State   string `json:"state"` // exported, known or empty
+	State   string `json:"state"` // exported, known or empty; done at the end
 	MinTime int64  `json:"min_time_ms"`
-	MaxTime int64  `json:"max_time_ms"` // exclusive
-	Series  uint64 `json:"series"`
+	MaxTime int64  `json:"max_time_ms"`      // exclusive
+	Blocks  int    `json:"blocks,omitempty"` // of the last line: exported now
+	Known   int    `json:"known,omitempty"`  // of the last line: exported before
+	Series  uint64 `json:"series"`           // of the last line: 0, as days share series
 	Samples uint64 `json:"samples"`
 	Bytes   int64  `json:"bytes"`
 }
@@ -82,15 +88,51 @@ func (e *exporting) run(ctx context.Context) error {
 	do := remedies{refused: "check --server", denied: "give a token by --token-file",
 		down: "then run the command again"}
 	for n, s := range span.slices(e.source()) {
+		e.line.Draw("reading " + s.String())
 		step, err := e.write(ctx, s)
+		e.line.Clear()
 		if err != nil {
-			return fmt.Errorf("%s: %w", s, do.goOn(err, n > 0))
+			return errors.Join(e.tellEmpty(), fmt.Errorf("%s: %w", s, do.goOn(err, n > 0)))
 		}
-		if err := e.tell(step); err != nil {
+		if err := e.add(step); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := e.tellEmpty(); err != nil {
+		return err
+	}
+	e.sum.State, e.sum.MinTime, e.sum.MaxTime = "done", span.from, span.to
+	return e.tell(e.sum)
+}
+
+// add counts a step, and tells it. Days without samples wait: most of a span may be older than all samples, and a run
+// of them is one line.
+func (e *exporting) add(s exportStep) error {
+	switch {
+	case s.State == "empty" && e.empty != nil:
+		e.empty.MaxTime = s.MaxTime
+		return nil
+	case s.State == "empty":
+		e.empty = &s
+		return nil
+	case s.State == "known":
+		e.sum.Known++
+	default:
+		e.sum.Blocks++
+		e.sum.Samples += s.Samples
+		e.sum.Bytes += s.Bytes
+	}
+	return errors.Join(e.tellEmpty(), e.tell(s))
+}
+
+// tellEmpty tells the days without samples that wait.
+func (e *exporting) tellEmpty() error {
+	if e.empty == nil {
+		return nil
+	}
+	s := *e.empty
+	e.empty = nil
+	return e.tell(s)
 }
 
 // source names the server and the tenant. A socket has its whole path: each directory may have one of that name.
@@ -155,6 +197,12 @@ func (e *exporting) tell(s exportStep) error {
 	case "exported":
 		text = fmt.Sprintf("%s  %s to %s  %d series, %s, %s", s.Block, minute(s.MinTime), minute(s.MaxTime), s.Series,
 			counted(s.Samples, "sample"), size(s.Bytes))
+	case "done":
+		text = fmt.Sprintf("Exported %s with %s, %s, to %s; %d known before", counted(s.Blocks, "block"),
+			counted(s.Samples, "sample"), size(s.Bytes), e.dir, s.Known)
+		if e.times.to.IsZero() {
+			text += "; today is not over, and left out: --to includes it"
+		}
 	default:
 		return errors.New("BUG: unknown state " + s.State)
 	}

@@ -2,16 +2,21 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/storage/remote"
+
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 // A part of today would be written again tomorrow, under another name beside the first one. So samples end at midnight
@@ -37,6 +42,55 @@ func TestExportLeavesOutToday(t *testing.T) {
 	}
 	if end := time.UnixMilli(last.MaxTime); !end.Equal(end.Truncate(sliceTime)) || end.Before(from) {
 		t.Errorf("samples end at %s, want a midnight in UTC; the output is\n%s", end, &out)
+	}
+}
+
+// Most of a span may be older than all samples. The days without any are one line, and the last line sums up.
+func TestExportSumsUp(t *testing.T) {
+	frame := oneSample(t) // of 1970-01-01
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse")
+		if _, err := remote.NewChunkedWriter(w, w.(http.Flusher)).Write(frame); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	run := func(args ...string) string {
+		t.Helper()
+		code, out, notes := freshet(t, append([]string{"export", dir, "--server", server.URL}, args...)...)
+		if code != command.OK || notes != "" {
+			t.Fatalf("exit code %d:\n%s%s", code, out, notes)
+		}
+		out = regexp.MustCompile(`[0-9]+(\.[0-9])? K?i?B`).ReplaceAllString(out, "SIZE")
+		return regexp.MustCompile(`(?m)^0[0-9A-Z]{25}`).ReplaceAllString(strings.ReplaceAll(out, dir, "DIR"), "BLOCK")
+	}
+	span := []string{"--from", "1969-12-29T00:00:00Z", "--to", "1970-01-05T00:00:00Z"}
+	const days = `1969-12-29 00:00 to 1970-01-01 00:00  no samples
+BLOCK  %s
+1970-01-02 00:00 to 1970-01-05 00:00  no samples
+`
+	for _, want := range []string{
+		fmt.Sprintf(days, "1970-01-01 00:00 to 1970-01-02 00:00  1 series, 1 sample, SIZE") +
+			"Exported 1 block with 1 sample, SIZE, to DIR; 0 known before\n",
+		fmt.Sprintf(days, "was exported before") + "Exported 0 blocks with 0 samples, SIZE, to DIR; 1 known before\n",
+	} {
+		if got := run(span...); got != want {
+			t.Errorf("the output is\n%swant\n%s", got, want)
+		}
+	}
+	last := exportStep{}
+	for line := range strings.Lines(run(append(span, "--json")...)) {
+		if err := json.Unmarshal([]byte(line), &last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last.State != "done" || last.Known != 1 || last.Blocks != 0 {
+		t.Errorf("the last line of JSON is %+v", last)
+	}
+	got := run("--from", time.Now().Add(-24*time.Hour).Format(time.RFC3339))
+	if !strings.HasSuffix(got, "; today is not over, and left out: --to includes it\n") || strings.Count(got, "\n") != 2 {
+		t.Errorf("without --to, the output is\n%s", got)
 	}
 }
 
