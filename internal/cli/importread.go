@@ -99,7 +99,7 @@ func (i *importRead) run(ctx context.Context, source string) error {
 			err = i.add(ctx, u, s, other.post, add)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", s, do.goOn(err, n > 0))
+			return errors.Join(u.tellEmpty(), fmt.Errorf("%s: %w", s, do.goOn(err, n > 0)))
 		}
 		i.noteParts(u, s)
 	}
@@ -142,7 +142,8 @@ func (i *importRead) send(
 		return err
 	}
 	if b.Meta.Stats.NumSeries == 0 {
-		return u.tell(importStep{State: "empty", MinTime: s.from, MaxTime: s.to})
+		u.lacks(s.from, s.to)
+		return nil
 	}
 	some, err := sample(ctx, b, labels.EmptyLabels())
 	if err != nil {

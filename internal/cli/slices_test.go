@@ -241,6 +241,29 @@ func TestWhatToDoAboutAServerThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// Days without samples are one line, also in front of an error.
+func TestDaysWithoutSamplesAreOneLine(t *testing.T) {
+	here, _ := answering(t, http.StatusOK, `{"status":"success","data":{"tenant":"default","blocks":[]}}`)
+	days := 0
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if days++; days%4 == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse")
+	}))
+	defer other.Close()
+	for to, want := range map[string]string{"04": "Imported 0 blocks", "05": ""} {
+		days = 0
+		_, out, notes := freshet(t, "import", "remote-read", other.URL, "--server", here,
+			"--from", "2026-10-01T00:00:00Z", "--to", "2026-10-"+to+"T00:00:00Z")
+		if !strings.HasPrefix(out, "2026-10-01 00:00 to 2026-10-04 00:00  no samples\n"+want) ||
+			want == "" && strings.Count(out, "\n") != 1 {
+			t.Errorf("until October %s:\n%s%s", to, out, notes)
+		}
+	}
+}
+
 // oneSample returns a frame of remote read.
 func oneSample(t *testing.T) []byte {
 	c := chunkenc.NewXORChunk()

@@ -42,7 +42,8 @@ type upload struct {
 	begun       time.Time
 	total, done int64 // bytes of all blocks that are to be sent, and of those that were
 	sent        atomic.Int64
-	step        importStep // sums of all blocks
+	step        importStep  // sums of all blocks
+	empty       *importStep // days without samples that were read last, and are not told yet
 	failed      []string
 }
 
@@ -287,8 +288,28 @@ func (u *upload) end() error {
 	return fmt.Errorf("%s not imported: %s", counted(len(u.failed), "block"), joined(u.failed))
 }
 
+// lacks notes that there are no samples of a time. A run of such times is one line.
+func (u *upload) lacks(from, to int64) {
+	if u.empty == nil {
+		u.empty = &importStep{State: "empty", MinTime: from}
+	}
+	u.empty.MaxTime = to
+}
+
+// tellEmpty prints the run of times without samples that waits.
+func (u *upload) tellEmpty() error {
+	if u.empty == nil {
+		return nil
+	}
+	s := *u.empty
+	u.empty = nil
+	return u.print(s)
+}
+
 // tell prints a step.
-func (u *upload) tell(s importStep) error {
+func (u *upload) tell(s importStep) error { return errors.Join(u.tellEmpty(), u.print(s)) }
+
+func (u *upload) print(s importStep) error {
 	if u.asJSON {
 		return terminal.PrintJSON(u.out, s)
 	}
