@@ -18,4 +18,7 @@ type History struct {
 	Blocks []HistoryBlock `json:"blocks"`
 
 	Importing []string `json:"importing,omitempty"` // blocks that a node of a cluster is importing now
+
+	// Unknown says that the server has no samples of the tenant at all, from any way in.
+	Unknown bool `json:"unknown,omitempty"`
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/remoteread"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 func newExportCommand() *cobra.Command {
@@ -80,6 +81,9 @@ func (e *exporting) run(ctx context.Context) error {
 	now := time.Now()
 	span, err := e.times.span(now, now.Truncate(sliceTime))
 	if err != nil {
+		return err
+	}
+	if err := e.known(ctx); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(e.dir, 0o777); err != nil {
@@ -152,6 +156,19 @@ func (e *exporting) post() remoteread.Post {
 		return asOperator(*e.server, *e.tenant)
 	}
 	return postTo(*e.server, "/api/v1/read", nil)
+}
+
+// known returns an error if the server has no samples of a tenant that is named. A name with a mistake in it would
+// export nothing, each night.
+func (e *exporting) known(ctx context.Context) error {
+	if *e.tenant == "" {
+		return nil
+	}
+	has, err := imported(ctx, *e.server, *e.tenant)
+	if err == nil && has.Unknown {
+		err = conf.Mistake(fmt.Errorf("--tenant %s: the server has no samples of a tenant of this name", *e.tenant))
+	}
+	return err
 }
 
 // write writes a slice under another name first, so that DIR has whole blocks only. A Prometheus that starts there

@@ -102,6 +102,10 @@ func TestExportNamesItsTenant(t *testing.T) {
 	} {
 		asked := map[string]bool{}
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == historyPath {
+				io.WriteString(w, `{"status":"success","data":{"tenant":"team","blocks":[]}}`)
+				return
+			}
 			asked[r.URL.String()] = true
 			w.Header().Set("Content-Type", "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse")
 		}))
@@ -115,6 +119,21 @@ func TestExportNamesItsTenant(t *testing.T) {
 		if len(asked) != 1 || !asked[want] {
 			t.Errorf("the export of tenant %q asks %v, want %s", tenant, asked, want)
 		}
+	}
+}
+
+// A tenant that the server does not have is a typing error more often than not. It leaves no directory.
+func TestExportOfAnUnknownTenant(t *testing.T) {
+	server, _ := answering(t, http.StatusOK, `{"status":"success","data":{"tenant":"nosuch","blocks":[],"unknown":true}}`)
+	dir := filepath.Join(t.TempDir(), "out")
+	code, out, told := freshet(t, "export", dir, "--server", server, "--tenant", "nosuch",
+		"--from", "1000", "--to", "2000")
+	if code != command.Usage || out != "" ||
+		!strings.Contains(told, "--tenant nosuch: the server has no samples of a tenant of this name") {
+		t.Errorf("exit code %d:\n%s%s", code, out, told)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("it made the directory")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -122,14 +123,20 @@ func (h *history) serve(do func(w http.ResponseWriter, r *http.Request, name str
 }
 
 func (h *history) list(_ http.ResponseWriter, r *http.Request, name string) (any, error) {
+	all, err := h.blocks(r.Context(), name)
+	all.Unknown = len(all.Blocks)+len(all.Importing) == 0 && !slices.Contains(h.stores.Tenants(), name)
+	return all, err
+}
+
+func (h *history) blocks(ctx context.Context, name string) (all answer.History, err error) {
 	if h.cluster != nil {
-		return h.cluster.list(r.Context(), name)
+		return h.cluster.list(ctx, name)
 	}
+	all = answer.History{Tenant: name, Blocks: []answer.HistoryBlock{}}
 	metas, err := h.stores.Blocks(name, tsdb.History)
 	if err != nil {
-		return nil, err
+		return all, err
 	}
-	all := answer.History{Tenant: name, Blocks: []answer.HistoryBlock{}}
 	for _, m := range metas {
 		all.Blocks = append(all.Blocks, h.block(name, m))
 	}

@@ -84,13 +84,14 @@ func TestImportRoutes(t *testing.T) {
 		{"too large for the disk", "PUT", historyPath(id.String(), "", math.MaxInt64/2), archive, 507, "free some"},
 		{"more than announced", "PUT", historyPath(id.String(), "", bytes-1), archive, 400, "more bytes than were announced"},
 		{"another block", "PUT", historyPath(ulid.ULID{1}.String(), "", bytes), archive, 400, "does not describe this block"},
+		{"a tenant without samples", "GET", "/api/v1/admin/history?tenant=team", "", 200, `"unknown":true`},
 		{"imported", "PUT", historyPath(id.String(), "team", bytes), archive, 200, `"samples":1`},
 		{"imported before", "PUT", historyPath(id.String(), "team", bytes), archive, 409, "imported already"},
 		{"listed", "GET", "/api/v1/admin/history?tenant=team", "", 200, id.String()},
 		{"another tenant has none", "GET", "/api/v1/admin/history", "", 200, `"blocks":[]`},
 		{"another tenant's", "DELETE", "/api/v1/admin/history/" + id.String(), "", 404, "no such block"},
 		{"removed", "DELETE", historyPath(id.String(), "team", 0), "", 200, "success"},
-		{"listed no more", "GET", "/api/v1/admin/history?tenant=team", "", 200, `"blocks":[]`},
+		{"listed no more", "GET", "/api/v1/admin/history?tenant=team", "", 200, `"blocks":[]}`}, // and not unknown
 	} {
 		resp, text := s.answer(t, c.method, c.path, "", c.body, false)
 		if resp.StatusCode != c.status || !strings.Contains(text, c.says) {
