@@ -10,7 +10,7 @@ import { Suggestions } from './metrics'
 import { Choice } from './parts'
 import { stepFor } from './promql'
 import { QueryPanel } from './query'
-import { go, usePlace } from './router'
+import { go, parameters, usePlace } from './router'
 import { self, useSelf } from './self'
 import { CopyLink, TimeRange, TimesDialog } from './timerange'
 
@@ -32,11 +32,17 @@ export function Explore() {
     setDrafts([...drafts])
   }
 
-  // Every change of the address includes the text that was typed in the meantime.
-  const typed = () => drafts.map((expr, i): Query => ({ ...(state.queries[i] ?? explore.blank), expr: expr.trim() }))
+  // Every change of the address includes the text that was typed in the meantime. It begins at the present address: of
+  // two changes in a row, the second one may come before the first is drawn.
+  const present = () => explore.parse(parameters())
+  const typed = () => {
+    const { queries } = present()
+    return drafts.map((expr, i): Query => ({ ...(queries[i] ?? explore.blank), expr: expr.trim() }))
+  }
   const change = (next: Partial<State>) => {
-    const to = explore.format({ ...state, queries: typed(), ...next })
-    if (to.toString() === explore.format(state).toString()) setRuns(runs + 1)
+    const before = present()
+    const to = explore.format({ ...before, queries: typed(), ...next })
+    if (to.toString() === explore.format(before).toString()) setRuns(runs + 1)
     else go('explore', to)
   }
   const changeOne = (i: number, next: Partial<Query>) => change({ queries: typed().map((q, k) => (k === i ? { ...q, ...next } : q)) })

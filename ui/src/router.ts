@@ -20,6 +20,9 @@ addEventListener('popstate', () => place.set(here()))
 
 export const usePlace = () => useStore(place)
 
+// parameters returns those of the present address, which may be newer than what is drawn.
+export const parameters = () => place.get().params
+
 export function address(page: PageName, params?: URLSearchParams): string {
   const query = params?.toString()
   return query ? `${page}?${query}` : page
