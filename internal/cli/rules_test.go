@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// Whoever mistypes a name must not hear that all is well. Numbers have the right noun.
+// A user who mistypes a name must not be told that all is well. Numbers have the right noun.
 func TestRulesCheck(t *testing.T) {
 	file := fileOf(t, "groups: [{name: g, rules: [{record: a, expr: b}, {alert: C, expr: a > 1}]}]")
 	code, stdout, stderr := freshet(t, "rules", "check", file)

@@ -51,7 +51,7 @@ func TestReadFindsFiles(t *testing.T) {
 	}
 }
 
-// Whoever mistypes the name of what to check must not hear that it is fine.
+// A user who mistypes a name must not be told that the files are fine.
 func TestAGlobThatAPersonNamesMatches(t *testing.T) {
 	write(t, map[string]string{"r/a.yaml": good})
 	p := parser.NewParser(parser.Options{})
@@ -76,7 +76,7 @@ func TestReadReportsAllMistakesAtOnce(t *testing.T) {
 		"second.yaml":   good + "\n---\n" + good + "\n",
 		"good.yaml":     good,
 	})
-	dir, err := os.Getwd() // whoever reads the message may be somewhere else than the service
+	dir, err := os.Getwd() // the reader of the message may be in another directory than the service
 	if err != nil {
 		t.Fatal(err)
 	}
