@@ -98,7 +98,7 @@ func (s *server) retire(ctx context.Context) {
 	s.handOver()
 	if delay > 0 {
 		s.logger.Info("stopping: not ready any more, and still answering; another signal ends the wait", "for", delay)
-		s.retirement.wait(ctx, delay)
+		s.retirement.wait(ctx, delay, s.handOver)
 	}
 }
 

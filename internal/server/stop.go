@@ -23,12 +23,25 @@ func (r *retirement) hurry() bool {
 	return true
 }
 
-// wait waits for clients to leave, until hurry is called or ctx is done.
-func (r *retirement) wait(ctx context.Context, delay time.Duration) {
-	select {
-	case <-time.After(delay):
-	case <-r.hurried:
-	case <-ctx.Done():
+// handOverEvery is how often a process that waits for its clients passes the lead on, which may have come back to it.
+const handOverEvery = 2 * time.Second
+
+// wait waits for clients to leave, until hurry is called or ctx is done. It calls handOver every handOverEvery.
+func (r *retirement) wait(ctx context.Context, delay time.Duration, handOver func()) {
+	defer r.waiting.Store(false)
+	end := time.After(delay)
+	again := time.NewTicker(handOverEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C:
+			handOver()
+		case <-end:
+			return
+		case <-r.hurried:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
-	r.waiting.Store(false)
 }

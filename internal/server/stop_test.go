@@ -8,9 +8,10 @@ import (
 )
 
 // A process that is asked to stop waits for its clients for as long as the configuration says, but not longer than
-// until another signal, or until the parts stop for another reason.
+// until another signal, or until the parts stop for another reason. Meanwhile it passes the lead on each time that it
+// has come back.
 func TestRetirement(t *testing.T) {
-	const delay = time.Minute
+	const delay = 61 * time.Second
 	for _, c := range []struct {
 		name        string
 		hurry, stop time.Duration // when it happens; 0 for never
@@ -39,10 +40,13 @@ func TestRetirement(t *testing.T) {
 				if c.stop > 0 {
 					time.AfterFunc(c.stop, stop)
 				}
-				begun := time.Now()
-				r.wait(ctx, delay)
+				begun, handed := time.Now(), 0
+				r.wait(ctx, delay, func() { handed++ })
 				if took := time.Since(begun); took != c.want {
 					t.Errorf("waited %v, want %v", took, c.want)
+				}
+				if want := int(c.want / handOverEvery); handed != want {
+					t.Errorf("the lead was passed on %d times, want %d", handed, want)
 				}
 				if r.hurry() {
 					t.Error("after the wait, a signal still hurries")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"go.etcd.io/raft/v3"
@@ -107,6 +108,9 @@ func (r *Replica) changeMembers(data []byte) {
 		panic(fmt.Sprintf("read a change of the members: %v", err))
 	}
 	r.members.now = r.node.ApplyConfChange(change)
+	maps.DeleteFunc(r.heard, func(id uint64, _ int) bool {
+		return !slices.Contains(r.members.now.GetVoters(), id) && !slices.Contains(r.members.now.GetLearners(), id)
+	})
 	r.members.changed(&r.out)
 }
 
@@ -114,7 +118,7 @@ func (r *Replica) changeMembers(data []byte) {
 type Progress struct {
 	Member uint64
 	Match  uint64 // index of the last entry that the member is known to have stored
-	Active bool   // the member was heard in the last election timeout
+	Active bool   // the member answered in the last election timeout
 }
 
 // Progress returns the progress of all members, ascending, if this member leads. The leader itself is
@@ -124,7 +128,9 @@ func (r *Replica) Progress() (all []Progress) {
 		return nil
 	}
 	r.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		all = append(all, Progress{Member: id, Match: p.Match, Active: p.RecentActive || id == r.id})
+		// Raft's RecentActive is not this: every election timeout, Raft clears it until the next answer.
+		heard, has := r.heard[id]
+		all = append(all, Progress{Member: id, Match: p.Match, Active: id == r.id || has && r.ticks-heard < electionTicks})
 	})
 	slices.SortFunc(all, func(a, b Progress) int { return cmp.Compare(a.Member, b.Member) })
 	return all

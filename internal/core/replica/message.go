@@ -210,6 +210,11 @@ func fromLeader(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgApp || m.GetType() == raftpb.MsgHeartbeat
 }
 
+// answers reports whether only a follower or a learner sends messages of this type, to its leader.
+func answers(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgAppResp || m.GetType() == raftpb.MsgHeartbeatResp
+}
+
 // answersOldTerm reports whether the message only tells the sender of a late heartbeat or entry
 // that there is a newer term. If that sender leads again in the newer term, Raft treats the answer
 // as an acknowledgement of entry 0. It then sends entries from the first one on. If the first one

@@ -175,10 +175,12 @@ type Replica struct {
 
 	term, vote uint64
 	leadership Leadership
-	begun      bool // this member leads, and an entry of its term is committed, so all earlier entries are, too
-	spectator  bool // does not campaign: see Candidate
-	elapsed    int  // ticks since the leader was heard, or since the last election began
-	timeout    int  // ticks
+	begun      bool           // this member leads, and an entry of its term is committed, so all earlier entries are, too
+	spectator  bool           // does not campaign: see Candidate
+	elapsed    int            // ticks since the leader was heard, or since the last election began
+	timeout    int            // ticks
+	ticks      int            // since the start
+	heard      map[uint64]int // the tick at which each member last answered
 
 	last    uint64 // index of the last entry, stored or not
 	number  uint64 // of the last Write
@@ -232,7 +234,7 @@ func Open(fs segment.FS, c Config) (*Replica, *entrylog.Log, error) {
 }
 
 func begin(l *entrylog.Log, c Config) (r *Replica, err error) {
-	r = &Replica{id: c.ID, rand: c.Rand, applied: c.Applied, last: l.Last(), base: l.Base}
+	r = &Replica{id: c.ID, rand: c.Rand, applied: c.Applied, last: l.Last(), base: l.Base, heard: map[uint64]int{}}
 	defer r.guard(&err)
 	state, members, err := l.InitialState()
 	if err != nil {
@@ -310,6 +312,9 @@ func (r *Replica) Step(m Message) error {
 	}
 	_ = r.do(func() error { return r.node.Step(m.body) }) // Raft drops a message that is of no use
 	r.acks = false
+	if answers(m.body) && m.body.GetTerm() == r.term {
+		r.heard[m.body.GetFrom()] = r.ticks
+	}
 	if fromLeader(m.body) && m.body.GetTerm() == r.term && m.body.GetFrom() == r.leadership.Leader {
 		r.elapsed = 0
 		r.showLog(m.body)
@@ -338,6 +343,7 @@ func (r *Replica) showLog(m *raftpb.Message) {
 
 // Tick implements Group.
 func (r *Replica) Tick() {
+	r.ticks++
 	r.asked = max(0, r.asked-1)
 	r.storeCommit()
 	_ = r.do(func() error {

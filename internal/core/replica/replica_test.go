@@ -746,6 +746,33 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
+// At every moment, the leader knows which members answered in the last election timeout: whoever asks for another
+// leader then finds one.
+func TestTheLeaderKnowsWhoAnswers(t *testing.T) {
+	g := newGroup(t, 3)
+	leader, others := g.elect()
+	active := func() (all []uint64) {
+		for _, p := range leader.Progress() {
+			if p.Active {
+				all = append(all, p.Member)
+			}
+		}
+		return all
+	}
+	for tick := range 3 * electionTicks {
+		leader.Tick()
+		if got := active(); !slices.Equal(got, []uint64{1, 2, 3}) {
+			t.Errorf("tick %d: members %v answer, want all", tick, got)
+		}
+		g.settle()
+	}
+	others[0].parted = true
+	g.tick(electionTicks)
+	if got := active(); len(got) != 2 || slices.Contains(got, others[0].id) {
+		t.Errorf("member %d is away, and %v answer", others[0].id, got)
+	}
+}
+
 // A member that was away does not disturb the leader when it returns: it asks the others before it
 // raises the term. A member that hears its leader votes for no other.
 func TestAReturnDisturbsNobody(t *testing.T) {
