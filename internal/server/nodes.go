@@ -77,10 +77,22 @@ func (s *server) member() (*group.Group, error) {
 	return nil, errors.New("this process is not a node")
 }
 
+// hashed is a configuration with the hashes of its sections. Nodes ask each other for these every second, and hashing
+// goes through all keys.
+type hashed struct {
+	config   *settings.Config
+	sections map[string]string
+}
+
 // digests returns a hash of each section of the configuration that nodes share. The hash of rules has the content of
 // the rule files, too, so there is none before they are read.
 func (s *server) digests() map[string]string {
-	all := s.inForce().Digests()
+	c, last := s.current.Load(), s.hashed.Load()
+	if last == nil || last.config != c {
+		last = &hashed{config: c, sections: c.Digests()}
+		s.hashed.Store(last)
+	}
+	all := maps.Clone(last.sections)
 	if !s.opening.isOpen() || s.ruler == nil {
 		delete(all, "rules")
 		return all

@@ -4,7 +4,26 @@ import (
 	"testing"
 
 	"github.com/freshet-io/freshet/internal/adapter/peer"
+	"github.com/freshet-io/freshet/internal/settings"
 )
+
+// A node tells the others the hashes of the configuration in force, also after a reload.
+func TestHashesAreOfTheConfigurationInForce(t *testing.T) {
+	s := &server{}
+	c := settings.Default()
+	s.current.Store(&c)
+	before := s.digests()
+	delete(before, "limits") // the map belongs to the caller
+	if again := s.digests(); again["limits"] == "" || again["store"] != before["store"] {
+		t.Errorf("the hashes are %v, then %v", before, again)
+	}
+	next := c
+	next.Limits.MaxSeries++
+	s.current.Store(&next)
+	if after := s.digests(); after["limits"] == c.Digests()["limits"] || after["store"] != before["store"] {
+		t.Errorf("after a reload with other limits, the hashes are %v, before they were %v", after, before)
+	}
+}
 
 // A node ends if another node of its cluster has a later recovery epoch. A node that joins a cluster that was recovered
 // before does not.

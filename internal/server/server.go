@@ -62,6 +62,7 @@ import (
 type server struct {
 	config         settings.Config                 // the configuration at the start
 	current        atomic.Pointer[settings.Config] // the configuration in force, after reloads
+	hashed         atomic.Pointer[hashed]          // of that configuration, or of one before
 	registry       *prometheus.Registry
 	logger         *slog.Logger // writes to log
 	log            *serverLog
