@@ -27,7 +27,7 @@ race compile: export CGO_ENABLED := 1
 # imports one of these packages: they share it, or it has pointers to be checked. The
 # Prometheus API is left out, since compiling its 950 packages once more takes longer
 # than everything else here together.
-RACE = $(shell $(ALL) go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' ./internal/... ./client ./slogring \
+RACE = $(shell $(ALL) go list -f '{{.ImportPath}} {{join .Imports " "}} ' ./internal/... ./client ./slogring \
 	| grep -E '/(adapter|role)/| (sync|sync/atomic|unsafe) ' | cut -d ' ' -f 1 | grep -v internal/adapter/promapi)
 
 .PHONY: help run build test race fuzz bench lab lint ui edge-demo release-snapshot site pictures check soak clean packages clients compile

@@ -105,7 +105,7 @@ func TestNodesWithOtherSettings(t *testing.T) {
 	}
 	c.extra = map[string][]string{"b": {"--config", file}}
 	c.begin("b")
-	w := c.startWriter("w", nil, nodeNames...)
+	w := c.startWriter("w", breathe, nodeNames...)
 	var all []*increments
 	for _, n := range nodeNames {
 		all = append(all, c.startIncrements("unixgram", c.nodes[n].Unixgram, "hits", 2),
@@ -182,7 +182,7 @@ func TestTwoOfThreeGone(t *testing.T) {
 		return
 	}
 	c := startTrio(t)
-	w := c.startWriter("w", nil, nodeNames...)
+	w := c.startWriter("w", breathe, nodeNames...)
 	reach(time.Now().Add(time.Second))
 	w.stop()
 	leader := c.leader()

@@ -27,9 +27,7 @@ func TestNodesAreFilled(t *testing.T) {
 	before := c.oneMachine()
 	must(t, freshet, "cluster", "init", "--data-dir", c.dirs["a"], "--name", "a")
 	c.begin("a")
-	// The writer stamps each sample later than the one before, so it must not write more than 1,000 a second.
-	slowly := func(float64) { reach(time.Now().Add(3 * time.Millisecond)) }
-	w := c.startWriter("filled", slowly, "a")
+	w := c.startWriter("filled", breathe, "a")
 	hits := c.startIncrements("unixgram", c.nodes["a"].Unixgram, "hits", 2)
 	hits.sent = before
 	c.begin("b", "c")

@@ -111,7 +111,7 @@ func TestTheLeaderForwards(t *testing.T) {
 		c.dirs[n], c.extra[n] = dataDir(t), []string{"--config", file}
 	}
 	c.found()
-	w := c.startWriter("w", nil, nodeNames...)
+	w := c.startWriter("w", breathe, nodeNames...)
 	p := c.startCollector(c.pushSecret())
 	p.waitReady(t)
 	hits := c.startIncrements("unixgram", p.Unixgram, "hits", 2)

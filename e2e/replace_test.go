@@ -119,10 +119,6 @@ func TestANodeIsReplaced(t *testing.T) {
 	l.caughtUp()
 }
 
-// breathe keeps a writer from sending more than a sample a millisecond: a single node would take them, and the times
-// of its samples would run ahead of the clock.
-func breathe(float64) { reach(time.Now().Add(2 * time.Millisecond)) }
-
 // A machine with data becomes a cluster while it gets writes, which goes back to a single node, and grows again. The
 // first node that is removed leads. Counters go on as if nothing had happened.
 func TestOneNodeBecomesThreeAndOneAgain(t *testing.T) {

@@ -159,12 +159,16 @@ func (w *lateWorld) check() {
 // way: a marker without a position said that a compaction had put the samples before the marker into a
 // chunk, but a kill had lost this chunk, too.
 func TestLateSamplesSurviveKills(t *testing.T) {
-	for _, story := range []string{"kill kill", "kill kill kill", "kill restart", "restart kill kill",
+	stories := []string{"kill kill", "kill kill kill", "kill restart", "restart kill kill",
 		"kill late kill late kill", "kill late restart kill", "others late kill others kill",
 		"compaction late kill", "compaction late kill kill", "compaction late restart late kill",
 		"restart compaction few kill",
 		"kill compaction late kill compaction late kill", "restart restart restart kill",
-		"power", "power kill", "others power others kill late kill"} {
+		"power", "power kill", "others power others kill late kill"}
+	if testing.Short() {
+		stories = []string{"compaction late restart late kill", "others power others kill late kill"}
+	}
+	for _, story := range stories {
 		t.Run(story, func(t *testing.T) {
 			w := newLateWorld(t)
 			w.late(41)

@@ -329,7 +329,11 @@ func TestRawConflicts(t *testing.T) {
 // holds for any input in any order and for any grouping into commits, with restarts and with series
 // that the head drops.
 func TestAnswersAgreeWithQueries(t *testing.T) {
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := range seeds {
 		random := rand.New(rand.NewPCG(seed, 1))
 		w := newWorld(t)
 		terms := plain

@@ -134,7 +134,11 @@ func (c *comeback) lateLog() []string {
 // TestLateSamplesOfASeriesThatComesBack: a series had a second number after a compaction. It got late
 // samples after a start, and the next start lost 32 of them.
 func TestLateSamplesOfASeriesThatComesBack(t *testing.T) {
-	for _, kind := range []string{"", "h"} {
+	kinds := []string{"", "h"}
+	if testing.Short() {
+		kinds = kinds[1:]
+	}
+	for _, kind := range kinds {
 		for _, story := range []struct {
 			name string
 			tell func(c *comeback)

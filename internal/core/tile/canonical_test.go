@@ -140,7 +140,7 @@ func (p *player) foldAll(t *testing.T, pending [][]byte, rng *rand.Rand) (none [
 // order. This does not depend on the order of batches within a tile, the grouping of increments
 // into batches, restarts, or the seeds of maps.
 func TestSameInputGivesSameBytes(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range seeds(3) {
 		all := canonicalSeconds(seed, 560)
 		want, wantOut := canonicalRun(t, all, nil)
 		waiting := 0

@@ -72,9 +72,17 @@ func (h history) run(t *testing.T, between func(p *player)) string {
 	return out.String()
 }
 
+// seeds returns n, and 1 in short tests.
+func seeds(n uint64) uint64 {
+	if testing.Short() {
+		return 1
+	}
+	return n
+}
+
 // Any number of restarts, at any time, change no sample.
 func TestRestartsChangeNothing(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range seeds(6) {
 		h := randomHistory(seed)
 		want := h.run(t, func(*player) {})
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -92,7 +100,7 @@ func TestRestartsChangeNothing(t *testing.T) {
 // A query of open tiles changes nothing. If no more increments come, the last live sample of a counter
 // equals the sample of its next tile.
 func TestLookingChangesNothing(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range seeds(3) {
 		h := randomHistory(seed)
 		want := h.run(t, func(*player) {})
 		got := h.run(t, func(p *player) {
