@@ -138,7 +138,7 @@ func (m *metrics) count(store string, w *tile.Written) {
 }
 
 // quiet is a log handler that turns tsdb's "info" into "debug": tsdb logs each step of opening
-// and compacting, for each database.
+// and compacting, for each database. It does the same with replacedLock.
 type quiet struct{ slog.Handler }
 
 func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
@@ -147,8 +147,18 @@ func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = quieter(r.Level)
+	if r.Message == replacedLock {
+		r.Level = slog.LevelDebug
+	}
+	if !q.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
 	return q.Handler.Handle(ctx, r)
 }
+
+// replacedLock is tsdb's warning of a lock file that a process left. A restart in place leaves all of them. Two processes
+// never have a store: the data directory has a lock of its own.
+const replacedLock = "A lockfile from a previous execution already existed. It was replaced"
 
 func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
 func (q quiet) WithGroup(name string) slog.Handler       { return quiet{q.Handler.WithGroup(name)} }

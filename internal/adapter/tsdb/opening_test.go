@@ -587,3 +587,19 @@ func TestWhatARepairCutsOffThatFails(t *testing.T) {
 	}
 	cut(behind + logs[path].written)
 }
+
+// A restart in place leaves the lock files of all stores. The next process warns of none of them.
+func TestALockFileThatWasLeftIsNoWarning(t *testing.T) {
+	w := newWorld(t)
+	w.writeRaw(&plain, "a@10=1")
+	w.close()
+	lock := filepath.Join(w.dir, "tsdb", "default", Raw, "lock")
+	if err := os.WriteFile(lock, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	w.writeRaw(&plain, "a@20=1")
+	if said := w.log.String(); strings.Contains(said, "lock") {
+		t.Errorf("the log has\n%s", said)
+	}
+}
