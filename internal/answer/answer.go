@@ -23,8 +23,10 @@
 package answer
 
 import (
+	"fmt"
 	"syscall"
 
+	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
@@ -69,4 +71,13 @@ type RuleChange struct {
 	File   string `json:"file"`
 	Group  string `json:"group"`
 	Change string `json:"change"` // added, removed or changed
+}
+
+// String names the file, the group, a tenant other than the default one, and the change.
+func (c RuleChange) String() string {
+	of := ""
+	if c.Tenant != tenant.Default {
+		of = " of tenant " + c.Tenant
+	}
+	return fmt.Sprintf("%s: group %s%s: %s", c.File, c.Group, of, c.Change)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/answer"
-	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -95,12 +94,8 @@ func printDifference(v terminal.View, d answer.Difference) error {
 		}
 	}
 	for _, r := range d.Rules {
-		of := ""
-		if r.Tenant != tenant.Default {
-			of = " of tenant " + r.Tenant
-		}
-		text := terminal.Printable(fmt.Sprintf("%s: group %s%s: %s", r.File, r.Group, of, r.Change))
-		if _, err := fmt.Fprintf(v.Out, "%s  (%s)\n", text, tint(v, green, "on reload")); err != nil {
+		_, err := fmt.Fprintf(v.Out, "%s  (%s)\n", terminal.Printable(r.String()), tint(v, green, "on reload"))
+		if err != nil {
 			return err
 		}
 	}

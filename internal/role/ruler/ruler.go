@@ -102,6 +102,7 @@ type Ruler struct {
 	running bool
 	started sync.WaitGroup // of the managers' goroutines
 	seen    uint64         // of Shared.Changed, when this node began to lead
+	content string         // of the files: see Content
 	metrics termMetrics
 }
 
@@ -142,7 +143,7 @@ func (m *termMetrics) renew() *prometheus.Registry {
 func (r *Ruler) Reload(c settings.Rules, files Files) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Config, r.Files = c, files
+	r.Config, r.Files, r.content = c, files, contentOf(files)
 	if r.Leads == nil || r.running {
 		return r.reload(c, files)
 	}
@@ -211,7 +212,11 @@ func (r *Ruler) HasFile(tenant, path string) bool {
 func (r *Ruler) Content() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	text, err := json.Marshal(r.Files) // sorts the keys
+	return r.content
+}
+
+func contentOf(files Files) string {
+	text, err := json.Marshal(files) // sorts the keys
 	if err != nil {
 		panic("BUG: rules that were read cannot be written: " + err.Error())
 	}
