@@ -156,8 +156,8 @@ func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	return q.Handler.Handle(ctx, r)
 }
 
-// replacedLock is tsdb's warning of a lock file that a process left. A restart in place leaves all of them. Two processes
-// never have a store: the data directory has a lock of its own.
+// replacedLock is tsdb's warning of a lock file that a process left. A restart in place leaves all of them. Two
+// processes never have a store: the data directory has a lock of its own.
 const replacedLock = "A lockfile from a previous execution already existed. It was replaced"
 
 func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
