@@ -81,7 +81,8 @@ func (p *Peers) newConnection(n *node, name string, room int) (*connection, erro
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: userTimeout, PermitWithoutStream: true,
 		}),
-		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: redial, Backoff: backoff.Config{
+		// The connection itself has less time: see dial. The handshake with a busy node may take longer.
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: userTimeout, Backoff: backoff.Config{
 			BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redial,
 		}}),
 	)
@@ -93,7 +94,7 @@ func (p *Peers) newConnection(n *node, name string, room int) (*connection, erro
 
 func (c *connection) dial(ctx context.Context, address string) (net.Conn, error) {
 	c.dials.Inc()
-	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+	d := net.Dialer{Timeout: redial, KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: pingEvery, Interval: time.Second, Count: 3,
 	}}
 	conn, err := d.DialContext(ctx, "tcp", address)

@@ -444,6 +444,36 @@ func TestACutConnectionIsDialledAgain(t *testing.T) {
 	}
 }
 
+// late is a listener of a busy node: it takes a second to read the first bytes of a connection, and more.
+type late struct{ net.Listener }
+
+func (l late) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return &lateConn{Conn: c, after: time.After(redial + redial/2)}, err
+}
+
+type lateConn struct {
+	net.Conn
+	once  sync.Once
+	after <-chan time.Time
+}
+
+func (c *lateConn) Read(b []byte) (int, error) {
+	c.once.Do(func() { <-c.after })
+	return c.Conn.Read(b)
+}
+
+// A node that is so busy that a handshake takes longer than the longest pause between two dials is connected all the
+// same.
+func TestABusyNodeIsConnected(t *testing.T) {
+	b := &process{handler: &handler{received: make(chan member.Message, 1)}}
+	serve(t, b, nodeCredentials(t, secret(t), "b"), func() Self { return selfOf("b") }, late{listen(t, "127.0.0.1:0")})
+	a := &process{}
+	connect(t, a, Options{Name: "a", Credentials: nodeCredentials(t, secret(t), "a"),
+		Self: func() Self { return selfOf("a") }, Nodes: map[string]string{"b": b.address}})
+	awaitHealth(t, a.Peers, "b", isConnected)
+}
+
 // The queue for a node that is down is bounded. Send does not block.
 func TestAFullBufferDrops(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
