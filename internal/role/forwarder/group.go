@@ -67,11 +67,11 @@ func (l *lane) turn(s entry.Span) bool {
 	if s == (entry.Span{}) {
 		return true
 	}
+	l.missed.before(s.First-1, l.settled.Load()) // before the others learn what this lane has reached
 	raise(&l.reached, s.First-1)
 	if l.gaveUp.Swap(false) {
 		raise(&l.ended, s.First-1) // otherwise the other members' queues would keep what was given up
 	}
-	l.missed.before(s.First-1, l.settled.Load())
 	return l.leads.Load() || l.has(s)
 }
 
