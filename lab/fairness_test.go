@@ -12,7 +12,7 @@ import (
 func TestFairPairs(t *testing.T) {
 	part := &report.Fairness{Tenants: 4, Batch: fairBatch, OneBatch: oneBatch, Limit: oneLimit, Times: oneTimes}
 	if err := serverLab(t).fairServer(t.Context(), part,
-		fairPlan{flatOut: 200 * time.Millisecond, pairs: 2, half: 300 * time.Millisecond, requests: 100}); err != nil {
+		fairPlan{flatOut: 200 * time.Millisecond, pairs: 2, half: time.Second, requests: 100}); err != nil {
 		t.Fatal(err)
 	}
 	if len(part.Alone) != 2 || len(part.Beside) != 2 || len(part.Rate) != 2 || part.Alone[0] <= 0 || part.Beside[1] <= 0 ||

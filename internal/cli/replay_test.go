@@ -52,7 +52,7 @@ func receiver(t *testing.T) (to string, next func() string) {
 	t.Cleanup(func() { conn.Close() })
 	return "unixgram:" + path, func() string {
 		buf := make([]byte, 1<<16)
-		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := conn.Read(buf)

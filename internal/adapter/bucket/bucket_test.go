@@ -226,7 +226,7 @@ func TestASilentStore(t *testing.T) {
 	defer server.Close()
 	begun := time.Now()
 	_, err := openAt(t, server.URL, 50*time.Millisecond).Read(t.Context(), Object{"x", 10})
-	if waited := time.Since(begun); err == nil || waited > 4*time.Second {
+	if waited := time.Since(begun); err == nil || waited > 30*time.Second {
 		t.Errorf("after %s of %d tries of 50 ms, the error is %v", waited, vainTries, err)
 	}
 }

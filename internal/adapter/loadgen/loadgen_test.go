@@ -145,7 +145,7 @@ func TestRunKeepsItsPace(t *testing.T) {
 		conn := listen(t, "udp")
 		s, packets := open(t, conn, Config{}), receive(conn)
 		result, err := s.Run(context.Background(), newLoad(t, nil),
-			Pace{Rate: 14_000, Duration: 300 * time.Millisecond, Even: even})
+			Pace{Rate: 14_000, Duration: time.Second, Even: even})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestFullQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			conn := listen(t, "unixgram")
 			s := open(t, conn, Config{DropRefused: drop})
-			result, err := s.Run(context.Background(), newLoad(t, nil), Pace{Duration: 50 * time.Millisecond})
+			result, err := s.Run(context.Background(), newLoad(t, nil), Pace{Duration: 500 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}

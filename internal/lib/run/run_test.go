@@ -188,7 +188,7 @@ func TestRun(t *testing.T) {
 func TestRunWithoutWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	met := make(chan struct{})
-	err := Run(ctx, time.Second,
+	err := Run(ctx, time.Minute,
 		Part{Name: "first", Run: func(ctx context.Context) error { <-met; <-ctx.Done(); return nil }},
 		Part{Name: "second", Run: func(ctx context.Context) error { close(met); cancel(); <-ctx.Done(); return nil }},
 	)
@@ -210,7 +210,7 @@ func TestRunWrapsErrors(t *testing.T) {
 func TestRunKeepsValues(t *testing.T) {
 	type key struct{}
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "x"))
-	err := Run(ctx, time.Second, Part{Name: "a", Run: func(ctx context.Context) error {
+	err := Run(ctx, time.Minute, Part{Name: "a", Run: func(ctx context.Context) error {
 		if ctx.Value(key{}) != "x" {
 			t.Error("the part does not see the value")
 		}
