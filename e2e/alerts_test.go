@@ -36,7 +36,7 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var metrics []byte
-	eventually(t, 2*tileWidth, "a store is open, samples have passed the stages, and a tenant has closed a tile",
+	eventually(t, time.Minute, "a store is open, samples have passed the stages, and a tenant has closed a tile",
 		func() error {
 			// Some metrics exist only once the conditions above hold.
 			metrics, err = p.get("/metrics", nil)

@@ -40,7 +40,8 @@ func TestBenchRemoteWriteFindsWhatItWrote(t *testing.T) {
 				t.Fatalf("bench printed no JSON: %v in %s", err, out)
 			}
 			r := a.Run
-			if r.Sent < 2000 || r.Acknowledged != r.Sent || r.Found != r.Sent || r.FoundSeries != r.SentSeries ||
+			if r.Sent <= 1000 || // more than the first round
+				r.Acknowledged != r.Sent || r.Found != r.Sent || r.FoundSeries != r.SentSeries ||
 				r.SentSeries < 1000 {
 				t.Errorf("queries did not find everything that bench sent: %+v", r)
 			}

@@ -136,11 +136,7 @@ func TestANodeIsFilledAgain(t *testing.T) {
 	// Node b gets another directory, whose log begins now.
 	c.nodes["b"].terminate(t)
 	c.dirs["b"] = dataDir(t)
-	eventually(t, 30*time.Second, "node b counts as lost", func() error {
-		_, err := c.cluster("a", "replace", "b")
-		return err
-	})
-	c.begin("b")
+	c.rejoin("a", "b")
 	c.caughtUp()
 	// Node c gets its old directory, and then node b leads. A leader from before would find that node c has forgotten
 	// entries.

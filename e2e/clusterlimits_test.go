@@ -50,6 +50,13 @@ func TestLimitsHoldForTheCluster(t *testing.T) {
 	for i := range maxSeries - 1 {
 		count(a, fmt.Sprintf("limited:1|c|#at:a,id:%d", i))
 	}
+	eventually(t, 30*time.Second, "node b knows of the places that node a has", func() error {
+		series, _, err := b.limitsOf(false)
+		if err == nil && series != maxSeries-1 {
+			err = fmt.Errorf("it knows of %d series", series)
+		}
+		return err
+	})
 	sent := 0
 	eventually(t, time.Minute, "node b folds new series, since node a has the places", func() error {
 		sent++

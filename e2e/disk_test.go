@@ -26,16 +26,27 @@ const (
 	memoryDiskBytes = 512 << 20
 )
 
-// withFaults returns the path of a build that has the faults of internal/lib/fault. It builds the program unless
-// another test already has.
+// withFaults returns the path of a build that has the faults of internal/lib/fault. The first test builds the program,
+// which takes a minute of processor time, and the others wait.
 func withFaults(t *testing.T) (program string) {
 	t.Helper()
 	program = freshet + "-faults"
+	lock, err := os.OpenFile(program+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close() // which unlocks it
+	// A signal of Go's scheduler may interrupt the wait.
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := os.Stat(program); err != nil {
-		built := filepath.Join(t.TempDir(), "freshet")
-		must(t, "go", "build", "-C", "..", "-tags", "poison,faults", "-ldflags", "-s -w", "-o", built, "./cmd/freshet")
-		must(t, "cp", built, program+"-"+strconv.Itoa(os.Getpid()))
-		must(t, "mv", program+"-"+strconv.Itoa(os.Getpid()), program) // other tests may build it, too
+		must(t, "go", "build", "-C", "..", "-tags", "poison,faults", "-ldflags", "-s -w", "-o", program+"-built",
+			"./cmd/freshet")
+		must(t, "mv", program+"-built", program) // a build that is interrupted leaves no half program
 	}
 	return program
 }

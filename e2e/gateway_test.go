@@ -84,15 +84,18 @@ func TestGateway(t *testing.T) {
 		return node
 	}
 	all := c.startIncrements("udp", g.UDP, "hits", 2)
-	s, err := g.clusterState()
-	if err != nil || s.Leader == "" || len(s.Nodes) != 3 {
-		t.Errorf("the status is %+v, want a leader and three nodes; error %v", s, err)
-	}
-	for _, n := range s.Nodes {
-		if !n.Ready || n.Applied == nil || *n.Applied == 0 || n.Lag == nil || *n.Lag > 1 {
-			t.Errorf("the gateway says of node %s: %+v; want it ready and up to date", n.Name, n)
+	eventually(t, 30*time.Second, "the gateway says that all nodes are up to date", func() error {
+		s, err := g.clusterState()
+		if err != nil || s.Leader == "" || len(s.Nodes) != 3 {
+			return fmt.Errorf("the status is %+v, want a leader and three nodes; error %w", s, err)
 		}
-	}
+		for _, n := range s.Nodes {
+			if !n.Ready || n.Applied == nil || *n.Applied == 0 || n.Lag == nil || *n.Lag > 1 {
+				return fmt.Errorf("of node %s: %+v", n.Name, n)
+			}
+		}
+		return nil
+	})
 	wrote(1)
 	senders, err := exec.Command(freshet, "senders", "--server", g.HTTP).CombinedOutput()
 	if err != nil || !strings.Contains(string(senders), "\n"+testAddress+", Go-http-client/1.1  remote_write") {

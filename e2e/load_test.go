@@ -31,6 +31,8 @@ type loaded struct {
 	*trio
 	collectors map[string]*process // by tenant
 	slowed     bool                // a node had a slow link
+	stops      int                 // orderly stops of leaders
+	kept       []string            // what leaders printed that could not hand over the lead then
 
 	// The other fields belong to the present run: see start.
 	name     string

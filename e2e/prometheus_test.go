@@ -184,10 +184,11 @@ func TestPrometheusSends(t *testing.T) {
 			stopped := time.Now()
 			reach(stopped.Add(outage))
 			p = start(t, p.dataDir, "--http-listen", address)
-			v, err := sender.value("app_requests_total{code=\"500\"}")
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := 0.0
+			eventually(t, 30*time.Second, "the sender's last scrape succeeded", func() (err error) {
+				v, err = sender.value("app_requests_total{code=\"500\"}")
+				return err
+			})
 			there(p, v)
 			p.kill(t)
 			p = start(t, p.dataDir, "--http-listen", address)
@@ -203,14 +204,14 @@ func TestPrometheusSends(t *testing.T) {
 				})
 			}
 			end := time.Now().Add(-time.Second)
-			want, err := sender.matrix(end)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(want) < 15 {
-				t.Fatalf("Prometheus has %d series, want at least 15: %v", len(want), slices.Collect(maps.Keys(want)))
-			}
-			eventually(t, 30*time.Second, "Freshet has all samples", func() error {
+			var want map[string][]string
+			eventually(t, 30*time.Second, "Freshet has all samples", func() (err error) {
+				if want, err = sender.matrix(end); err != nil {
+					return err
+				}
+				if len(want) < 15 {
+					t.Fatalf("Prometheus has %d series, want at least 15: %v", len(want), slices.Collect(maps.Keys(want)))
+				}
 				got, err := p.matrix(end)
 				if err != nil {
 					return err

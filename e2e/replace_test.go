@@ -26,6 +26,37 @@ func (c *trio) kill(node string) {
 	<-p.exited
 }
 
+// rejoin lets a node join with an empty directory, and waits until it is ready. Only the leader remembers that the node
+// may, so if another one leads meanwhile, the node is refused, and rejoin begins again.
+func (c *trio) rejoin(by, node string) {
+	c.t.Helper()
+	for refused := true; refused; {
+		eventually(c.t, time.Minute, "node "+node+" counts as lost", func() error {
+			_, err := c.cluster(by, "replace", node)
+			return err
+		})
+		p := c.start(node)
+		eventually(c.t, startLimit, "node "+node+" joins, or is refused", func() error {
+			said := p.output.String()
+			select {
+			case <-p.exited:
+				if refused = strings.Contains(said, "has another data directory already"); !refused {
+					c.t.Fatalf("node %s ended before it joined: %v\n%s", node, p.err, said)
+				}
+				return nil
+			default:
+			}
+			if refused = !strings.Contains(said, "joined the cluster"); refused {
+				return errors.New("it has done neither")
+			}
+			return nil
+		})
+		if !refused {
+			c.becomesReady(node, p)
+		}
+	}
+}
+
 // cluster runs `freshet cluster` at a node, and returns what it printed.
 func (c *trio) cluster(at string, args ...string) (text string, err error) {
 	out, err := exec.Command(freshet, append([]string{"cluster"}, append(args, "--server",
@@ -75,13 +106,9 @@ func TestANodeIsReplaced(t *testing.T) {
 		t.Errorf("the replacement of a node that answers: %v", err)
 	}
 	l.kill("b")
-	eventually(t, 30*time.Second, "node b counts as lost", func() error {
-		_, err := l.cluster("a", "replace", "b")
-		return err
-	})
 	lost := l.dirs["b"]
 	l.dirs["b"] = dataDir(t)
-	l.begin("b")
+	l.rejoin("a", "b")
 	l.vote("a", "a", "b", "c")
 	l.caughtUp()
 	l.setParted("b", false)
@@ -298,11 +325,7 @@ func TestTwoLossesAtOnce(t *testing.T) {
 		t.Error("the emptied node goes on")
 	}
 	emptied.says(t, "has another data directory already")
-	eventually(t, time.Minute, "node a counts as lost", func() error {
-		_, err := c.cluster("b", "replace", "a")
-		return err
-	})
-	c.begin("a")
+	c.rejoin("b", "a")
 	c.vote("b", nodeNames...)
 	c.caughtUp()
 	w.check("a")
@@ -348,12 +371,8 @@ func TestRecover(t *testing.T) {
 	}
 	lost.Wait()
 	for _, node := range []string{"a", "c"} {
-		eventually(t, 30*time.Second, "node "+node+" may be replaced", func() error {
-			_, err := c.cluster("b", "replace", node)
-			return err
-		})
 		c.dirs[node] = dataDir(t)
-		c.begin(node)
+		c.rejoin("b", node)
 	}
 	c.vote("b", nodeNames...)
 	c.caughtUp()
@@ -441,12 +460,8 @@ func TestARecoveryByMistake(t *testing.T) {
 	if v, err := c.nodes["a"].value("count_over_time(lone[1h])"); err == nil {
 		t.Errorf("node a has %v samples of the recovered node", v)
 	}
-	eventually(t, time.Minute, "node c counts as lost", func() error {
-		_, err := c.cluster("a", "replace", "c")
-		return err
-	})
 	c.dirs["c"] = dataDir(t)
-	c.begin("c")
+	c.rejoin("a", "c")
 	c.caughtUp()
 	w.check("c")
 	c.statesAgree("a")
@@ -562,11 +577,7 @@ func TestABackupOfACluster(t *testing.T) {
 		t.Errorf("the backup has %v increments of %v; %v", total, sent.sent, err)
 	}
 	for _, node := range []string{"a", "c"} {
-		eventually(t, 30*time.Second, "node "+node+" may be replaced", func() error {
-			_, err := c.cluster("b", "replace", node)
-			return err
-		})
-		c.begin(node)
+		c.rejoin("b", node)
 	}
 	c.vote("b", nodeNames...)
 	c.caughtUp()

@@ -39,7 +39,7 @@ func TestKillsLeaveRulesAlone(t *testing.T) {
 		return start(t, dir, "--config", filepath.Join(dir, "freshet.yaml"), "--http-listen", address)
 	}
 	p := run()
-	startPatientFeed(t, p)
+	startFeed(t, p)
 	reach(time.Now().Add(30 * time.Second)) // ranges are full; before, the traffic was indeed low
 	eventually(t, time.Minute, "the alert of level fires alone", func() error { return firesAlone(am, "AlwaysOn") })
 	write(t, filepath.Join(dir, "rules.yaml"), fmt.Sprintf(killRules, pending, time.Now().Unix()+60))

@@ -77,7 +77,7 @@ func TestRulesWaitForTheirData(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newStalled(t, "silent")
 	s.feed = startFeed(t, s.freshet.server)
-	beside := startPatientFeed(t, s.prometheus.server)
+	beside := startFeed(t, s.prometheus.server)
 	s.stall = func(stalled bool) {
 		s.feed.stalled.Store(stalled)
 		beside.stalled.Store(stalled)
@@ -95,8 +95,8 @@ func TestRulesWaitForSendersThatWereSentBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.feed = startPatientFeed(t, s.freshet.server)
-	beside := startPatientFeed(t, s.prometheus.server)
+	s.feed = startFeed(t, s.freshet.server)
+	beside := startFeed(t, s.prometheus.server)
 	s.stall = func(stalled bool) {
 		text := string(usual)
 		if stalled {
@@ -137,7 +137,7 @@ func TestRulesWaitForAStoppedCollector(t *testing.T) {
 	write(t, config, "forward:\n  backends:\n"+fmt.Sprintf(backend, "freshet", s.freshet.server.HTTP)+
 		fmt.Sprintf(backend, "prometheus", s.prometheus.server.HTTP))
 	collector := start(t, dir, "--config", config, "--self-metrics=false")
-	s.feed = startPatientFeed(t, collector)
+	s.feed = startFeed(t, collector)
 	s.stall = func(stalled bool) {
 		signal := syscall.SIGCONT
 		if stalled {

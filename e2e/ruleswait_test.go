@@ -16,28 +16,20 @@ import (
 )
 
 // feed is a sender of remote write. Each second it sends the samples of that second: a counter `c`, which
-// rises by 10 a second, and a gauge `level`, which is 1. While it is stalled, samples gather, and it sends
-// them afterwards, in order and in pieces.
+// rises by 10 a second, and a gauge `level`, which is 1. It repeats a request that failed. While it is stalled,
+// samples gather, and it sends them afterwards, in order and in pieces.
 type feed struct {
-	patient bool // a write may fail, and is tried again
 	stalled atomic.Bool
 	taken   atomic.Int64 // when the last request was acknowledged, as Unix milliseconds
 	stop    chan struct{}
 	done    chan struct{}
 }
 
-func startFeed(t *testing.T, p *process) *feed { return runFeed(t, p, false) }
-
-// startPatientFeed is startFeed for a server that is sometimes down.
-func startPatientFeed(t *testing.T, p *process) *feed { return runFeed(t, p, true) }
-
-func runFeed(t *testing.T, p *process, patient bool) *feed {
-	return feedTo(t, func() *process { return p }, patient)
-}
+func startFeed(t *testing.T, p *process) *feed { return feedTo(t, func() *process { return p }) }
 
 // feedTo sends each request to the process that `to` returns.
-func feedTo(t *testing.T, to func() *process, patient bool) *feed {
-	f := &feed{patient: patient, stop: make(chan struct{}), done: make(chan struct{})}
+func feedTo(t *testing.T, to func() *process) *feed {
+	f := &feed{stop: make(chan struct{}), done: make(chan struct{})}
 	begun := time.Now().Unix()
 	go func() {
 		defer close(f.done)
@@ -54,13 +46,9 @@ func feedTo(t *testing.T, to func() *process, patient bool) *feed {
 			}
 			last := min(next+4, time.Now().Unix())
 			body := pack(t, feedRequest(begun, next, last))
-			status, text, _, err := to().writeWithin(5*time.Second, remoteWriteV2, body)
+			status, _, _, err := to().writeWithin(5*time.Second, remoteWriteV2, body)
 			if err != nil || status != http.StatusNoContent {
-				if f.patient {
-					continue
-				}
-				t.Errorf("remote write: %d %s, error %v", status, text, err)
-				return
+				continue
 			}
 			next = last + 1
 			f.taken.Store(time.Now().UnixMilli())
