@@ -32,7 +32,7 @@ type loaded struct {
 	collectors map[string]*process // by tenant
 	slowed     bool                // a node had a slow link
 	stops      int                 // orderly stops of leaders
-	kept       []string            // what leaders printed that could not hand over the lead then
+	kept       []string            // output of leaders that could not hand over the lead at such a stop
 
 	// The other fields belong to the present run: see start.
 	name     string

@@ -184,7 +184,7 @@ func (p *process) restart(t *testing.T) (r restarted, stderr string, err error) 
 // all processes add up to the kernel's number. If the socket's buffer is large enough for the gap,
 // nothing is dropped.
 //
-// In CI, 5 restarts under 10,000 UDP datagrams a second; in `make soak`, 100 restarts under 50,000. A
+// In CI, 5 restarts under 4,000 UDP datagrams a second; in `make soak`, 100 restarts under 50,000. A
 // Unix socket gets half as many datagrams.
 func TestRestartInPlaceLosesNothing(t *testing.T) {
 	restarts, perSecond := 5, 4_000

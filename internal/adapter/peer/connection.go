@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	redial      = time.Second            // longest pause before a failed connection is dialled again
+	redial      = time.Second            // longest pause before another dial, and longest time of a dial
 	firstRedial = 100 * time.Millisecond // pause after the first failure
 	refusedWait = time.Second            // pause before a stream is opened again to a node that refused it
 	brokenWait  = 50 * time.Millisecond  // pause before a stream is opened again after another failure

@@ -746,8 +746,8 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// At every moment, the leader knows which members answered in the last election timeout: whoever asks for another
-// leader then finds one.
+// At every moment, the leader knows which members answered in the last election timeout. So a leader that stops finds
+// a successor.
 func TestTheLeaderKnowsWhoAnswers(t *testing.T) {
 	g := newGroup(t, 3)
 	leader, others := g.elect()
