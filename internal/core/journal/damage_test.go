@@ -145,6 +145,9 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 		first, isSegment := segmentFormat.ParseName(name)
 		for at := range f.Data {
 			for bit := range 8 {
+				if testing.Short() && bit != at%8 {
+					continue
+				}
 				flipped := whole.Crash()
 				flipped.Files[name].Data[at] ^= 1 << bit
 				l, report := mustOpen(t, flipped, 250)

@@ -140,7 +140,11 @@ func TestANewSeriesIsInUseAtOnce(t *testing.T) {
 // another table. Series get timed values in some windows. Each window must agree with the map, and
 // unused places must be given up.
 func TestTableAndFlusherAgainstAModel(t *testing.T) {
-	for seed := range uint64(4) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		tenant := limit.New(limit.Config{}, 10*time.Second, time.Hour).Tenant("default")
 		fresh := func(now int64) *Table {

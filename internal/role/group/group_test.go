@@ -1612,7 +1612,11 @@ func TestBarriersThatAPanicEndsAreForgotten(t *testing.T) {
 		p := start(t, memfs.New(), s, func(o *Options) { o.Writer = lateBug{s} })
 		go func() { _, _ = p.Write(t.Context(), request(t, "b", "r", time.Now(), 1)) }()
 		time.Sleep(time.Second)
-		for range 1 << 14 {
+		waiting := 1 << 14
+		if testing.Short() {
+			waiting = 1 << 11
+		}
+		for range waiting {
 			go func() { _ = p.Barrier(t.Context(), "b") }()
 		}
 		synctest.Wait()

@@ -179,7 +179,11 @@ func constant(int64) []batch.Increment {
 // shorter: in the second after each tile's end, rate(x[20s]) was 69 instead of 100, and rate(x[40s]) was
 // 87.
 func TestRateOfAConstant(t *testing.T) {
-	const quarter, tolerance = 250, 0.01
+	const tolerance = 0.01
+	pause := int64(250)
+	if testing.Short() {
+		pause = 1750 // has all quarters of a second, too
+	}
 	for _, c := range []struct {
 		why                       string
 		delay, closeAfter, behind time.Duration
@@ -191,7 +195,7 @@ func TestRateOfAConstant(t *testing.T) {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
 			s := started(t, c.delay, c.closeAfter, constant)
-			for at := int64(now + 400_000); at < now+460_000; at += quarter {
+			for at := int64(now + 400_000); at < now+460_000; at += pause {
 				s.until(at)
 				for _, r := range []string{"20s", "30s", "40s", "1m", "2m", "3m", "5m"} {
 					for _, law := range []struct {
@@ -271,8 +275,12 @@ func bursts(second int64) []batch.Increment {
 // was newer than the query's time, so queries used to return the end of the last tile, up to 9 s old.
 func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 	const delay, closeAfter = 300 * time.Millisecond, 2 * time.Second
+	pause := int64(250)
+	if testing.Short() {
+		pause = 1750
+	}
 	s := started(t, delay, closeAfter, bursts)
-	for at := int64(now + 100_000); at < now+160_000; at += 250 {
+	for at := int64(now + 100_000); at < now+160_000; at += pause {
 		s.until(at)
 		for behind := int64(0); behind <= 2000; behind += 250 {
 			// second is the last second that was complete at the time of the query and is already
