@@ -124,12 +124,7 @@ func TestNotReadyWhileAStoreOpens(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	_ = free.Close()
+	address := freeAddress(t)
 	p = begin(t, p.dataDir, serveCommand(p.dataDir, "--http-listen", address))
 	p.HTTP = address
 	eventually(t, startLimit, "/-/ready names the store that opens", func() error {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -62,10 +63,11 @@ func startAlertmanager(t *testing.T, address string) *process {
 	return p
 }
 
-// freeAddress returns an address at which nobody listens.
+// freeAddress returns an address of loopback at which nobody listens. No other test and no connection that the kernel
+// gives a port to has its host, so the port stays free.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), 1+rand.IntN(254), 1+rand.IntN(254)))
 	if err != nil {
 		t.Fatal(err)
 	}
