@@ -244,7 +244,7 @@ func past(t *testing.T, p *process) {
 		Samples: []prompb.Sample{{Timestamp: time.Now().UnixMilli(), Value: 1}},
 	})
 	lost := "shop_recommendation_cache_lookups_failed"
-	said := []prompb.MetricMetadata{}
+	said := []prompb.MetricMetadata{{MetricFamilyName: "shop_checkout_seconds", Type: prompb.MetricMetadata_HISTOGRAM}}
 	for _, name := range []string{lost, lost + "_for_lack_of_connections_to_shards_total"} {
 		series = append(series,
 			prompb.TimeSeries{

@@ -105,7 +105,10 @@ async function selectorReason(base: string, query: Node, n: Selector | Window, f
   const others = n.matchers.filter((m) => m.name !== '__name__')
   const named = selectorOf(n, others)
   if (n.name && (await values(base, '__name__', named, signal)).length === 0) {
-    const names = near(n.name, await values(base, '__name__', '', signal)).map((name) => ({ name, expr: renamed(query, n.name, name) }))
+    const all = await values(base, '__name__', '', signal)
+    const part = await histogramPart(base, n.name, all, signal)
+    if (part) return { text: `No metric is named ${n.name}. ${part}` }
+    const names = near(n.name, all).map((name) => ({ name, expr: renamed(query, n.name, name) }))
     return { text: `No metric is named ${n.name}.`, names }
   }
   // A server refuses a selector without a name that fits series without the label.
@@ -126,6 +129,23 @@ async function selectorReason(base: string, query: Node, n: Selector | Window, f
   if (moved) return { text: `${asked} has no data: offset and @ say when. ${shortened(whole, 200)} last had some at about ${dateTime(last)}.` }
   if (n.type === 'matrixSelector' && last >= from) return { text: `${asked} has no samples at the end of this time range. ${shortened(whole, 200)} last had some at about ${dateTime(last)}. Use a longer window.`, time: last }
   return { text: `${shortened(whole, 200)} has no data in this time range. It last had some at about ${dateTime(last)}.`, time: last }
+}
+
+// histogramPart says what to write in place of a series that a classic histogram has, if the histogram is a native
+// one, as timers are.
+async function histogramPart(base: string, name: string, all: string[], signal: AbortSignal): Promise<string> {
+  const forms: [RegExp, (of: string) => string][] = [
+    [/_count$/, (of) => `histogram_count(${of})`],
+    [/_sum$/, (of) => `histogram_sum(${of})`],
+    [/_bucket$/, (of) => `histogram_quantile(0.99, rate(${of}[5m]))`],
+  ]
+  for (const [suffix, form] of forms) {
+    const of = name.replace(suffix, '')
+    if (of === name || !all.includes(of)) continue
+    const known = await ask<Record<string, { type: string }[]>>(`${base}api/v1/metadata`, { metric: of }, signal)
+    if (known.data[of]?.[0]?.type === 'histogram') return `${of} is a native histogram: write ${form(of)}.`
+  }
+  return ''
 }
 
 // lastSeen returns when a selector last had data, in the 30 days before a time.

@@ -542,6 +542,7 @@ describe('the page', { concurrency: 4 }, () => {
     const past = [['from', String(begun - 3000)], ['to', String(begun)]] // begins and ends within the hour that has samples
     for (const [expr, why] of [
       ['rate(shop_order_total[5m])', 'No metric is named shop_order_total.'],
+      ['rate(shop_checkout_seconds_count[5m])', 'shop_checkout_seconds is a native histogram: write histogram_count(shop_checkout_seconds).'],
       ['sum(shop_orders_total{region="nowhere"})', /No series of shop_orders_total has region="nowhere"\. It is "/],
       ['shop_orders_total{flavour=~".+"}', /has flavour=~"\.\+"\. There is no such label\./],
       ['shop_queue_depth > 1e9', /No value of shop_queue_depth passes the comparison >: the smallest is/],
@@ -1200,7 +1201,7 @@ describe('the page', { concurrency: 4 }, () => {
     const link = await row.getByRole('link', { name: 'Silence' }).getAttribute('href')
     assert.doesNotMatch(link, /[{"<]/, 'the filter is escaped')
     const silence = new URL(link)
-    assert.match(silence.href, /^http:\/\/127\.0\.0\.1:\d+\/am\/#\/silences\/new\?filter=/)
+    assert.match(silence.href, /^http:\/\/127\.\d+\.\d+\.\d+:\d+\/am\/#\/silences\/new\?filter=/)
     const filter = decodeURIComponent(silence.hash.split('filter=')[1])
     assert.match(filter, /alertname="WebHits"/)
     assert.match(filter, /severity="page"/)
