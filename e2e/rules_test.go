@@ -63,8 +63,8 @@ func startAlertmanager(t *testing.T, address string) *process {
 	return p
 }
 
-// freeAddress returns an address of loopback at which nobody listens. No other test and no connection that the kernel
-// gives a port to has its host, so the port stays free.
+// freeAddress returns an address of loopback at which nobody listens. Its host is random, and connections have
+// 127.0.0.1, so none takes the port before the test's program does.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), 1+rand.IntN(254), 1+rand.IntN(254)))

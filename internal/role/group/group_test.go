@@ -1614,7 +1614,7 @@ func TestBarriersThatAPanicEndsAreForgotten(t *testing.T) {
 		time.Sleep(time.Second)
 		waiting := 1 << 14
 		if testing.Short() {
-			waiting = 1 << 11
+			waiting = 1 << 11 // below the limit: only the panic is seen
 		}
 		for range waiting {
 			go func() { _ = p.Barrier(t.Context(), "b") }()
