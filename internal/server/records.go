@@ -17,11 +17,12 @@ import (
 	"github.com/freshet-io/freshet/internal/role/recorder"
 )
 
-// topOfAll returns the busiest metrics and senders of each tenant that has sockets, without labels.
-func (s *server) topOfAll(ctx context.Context) (any, error) {
+// topOfAll returns the busiest metrics and senders of each tenant that has sockets, without labels. They are counted
+// for the time of the lease.
+func (s *server) topOfAll(ctx context.Context, lease time.Duration) (any, error) {
 	all := []*top.View{}
 	for _, tenant := range s.inForce().DogStatsD.Tenants() {
-		top, err := s.collector.Top(ctx, tenant, top.DefaultRows)
+		top, err := s.collector.Top(ctx, tenant, top.DefaultRows, lease)
 		if err != nil {
 			return nil, err
 		}

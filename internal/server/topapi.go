@@ -12,6 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 	"github.com/freshet-io/freshet/internal/core/growth"
 	"github.com/freshet-io/freshet/internal/core/top"
+	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
 // serveTop answers with the busiest metrics and senders of a tenant. The server counts them only for a
@@ -28,7 +29,7 @@ func (s *server) serveTop(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := tenantOf(r)
-	busiest, err := s.collector.Top(r.Context(), name, limit)
+	busiest, err := s.collector.Top(r.Context(), name, limit, collector.TopLease)
 	if err != nil {
 		return // the client is gone
 	}

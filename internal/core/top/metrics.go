@@ -38,7 +38,7 @@ func (m *Metrics) Add(second int64, key []byte, samples uint64) {
 	}
 	name, kind := series.Name(key), series.Kind(key[0])
 	row := m.rows.byKey[metric{string(name), kind}] // allocates nothing
-	if row == nil {
+	if row == nil && m.rows.room(second) {          // without room, no name is allocated
 		row = m.rows.at(second, metric{string(name), kind})
 	}
 	if row == nil {

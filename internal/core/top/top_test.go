@@ -87,6 +87,13 @@ func TestNoAllocations(t *testing.T) {
 	if allocs != 0 {
 		t.Errorf("%v allocations a sample", allocs)
 	}
+	for i := range maxMetrics {
+		m.Add(100, key(series.Counter, "__name__", fmt.Sprint("m", i)), 1)
+	}
+	beyond := key(series.Counter, "__name__", "beyond the bound")
+	if allocs := testing.AllocsPerRun(100, func() { m.Add(100, beyond, 1) }); allocs != 0 {
+		t.Errorf("%v allocations a sample of a metric without a row", allocs)
+	}
 }
 
 // window adds the datagrams of one second to s.

@@ -22,7 +22,7 @@ func TestMalformedLinesFromBeforeAnybodyLooked(t *testing.T) {
 		}
 		malformed := func() []top.ViewListener {
 			t.Helper()
-			found, err := f.Top(t.Context(), l.terms.tenant, 10)
+			found, err := f.Top(t.Context(), l.terms.tenant, 10, TopLease)
 			if err != nil || len(found.Malformed) > 0 {
 				t.Fatal(found.Malformed, err)
 			}

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// topLease is how long counting continues after a request. Counting must end by itself, since
-	// clients do not report when they stop watching.
-	topLease = 15 * time.Second
+	// TopLease is how long counting continues after a client's request. Counting must end by itself,
+	// since clients do not report when they stop watching.
+	TopLease = 15 * time.Second
 
 	// topSlack is how long the windows of a second may take to reach the flusher before the
 	// second is shown.
@@ -86,12 +86,14 @@ func newTops(now func() time.Time, watch func(on bool)) *tops {
 	return &tops{now: now, watch: watch, begun: make(chan struct{}, 1)}
 }
 
-// look begins the counting, or extends it by another lease, and returns the first second that is
-// counted whole.
-func (t *tops) look(now time.Time) (first int64) {
+// look begins the counting, or extends it, so that it continues for the time of the lease. It returns
+// the first second that is counted whole.
+func (t *tops) look(now time.Time, lease time.Duration) (first int64) {
 	t.lease.Lock()
 	defer t.lease.Unlock()
-	t.until = now.Add(topLease)
+	if until := now.Add(lease); !t.counting.Load() || until.After(t.until) {
+		t.until = until
+	}
 	if !t.counting.Load() {
 		t.first = now.Unix() + 1
 		t.metrics.begin()
@@ -127,7 +129,7 @@ func (t *tops) left() time.Duration {
 	t.lease.Lock()
 	defer t.lease.Unlock()
 	// A clock that was set back must not extend the lease.
-	return min(t.until.Sub(t.now()), topLease)
+	return min(t.until.Sub(t.now()), TopLease)
 }
 
 // end stops the counting and frees its memory. If the lease was extended, it does nothing and

@@ -21,7 +21,7 @@ func (f *fixture) mostBusy(t *testing.T, limit int) *top.View {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	view, err := f.Top(ctx, "default", limit)
+	view, err := f.Top(ctx, "default", limit, TopLease)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,14 +202,46 @@ func TestTopLease(t *testing.T) {
 				t.Errorf("waited %v", waited)
 			}
 			counting(true)
-			<-time.After(topLease - 6*time.Second)
+			<-time.After(TopLease - 6*time.Second)
 		}
 		counting(true)
-		<-time.After(topLease)
+		<-time.After(TopLease)
 		counting(false)
 		f.mostBusy(t, 10)
 		cancel()
 		<-done
+		counting(false)
+	})
+}
+
+// A record looks for some seconds. Then the counting ends, unless a client watches.
+func TestTopLeaseOfARecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, nil)
+		go f.top.run(t.Context())
+		record := func() {
+			t.Helper()
+			for _, lease := range []time.Duration{8 * time.Second, 0} { // the second call prolongs nothing
+				if _, err := f.Top(t.Context(), "default", 10, lease); err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(3 * time.Second)
+			}
+		}
+		counting := func(want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := f.top.counting.Load(); got != want {
+				t.Errorf("counting %t, want %t", got, want)
+			}
+		}
+		record()
+		<-time.After(2 * time.Second)
+		counting(false)
+		f.mostBusy(t, 10)
+		record()
+		counting(true)
+		<-time.After(TopLease)
 		counting(false)
 	})
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// Top counts the busiest metrics and senders for a while, and returns the metrics and senders of
-// one tenant, with at most `limit` rows in each list. The first call waits up to 2.5 s for a
-// window that is counted whole. Top fails only if ctx ends.
-func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*top.View, error) {
-	first := c.top.look(c.Now())
+// Top counts the busiest metrics and senders, for the time of the lease unless a longer one is running,
+// and returns the metrics and senders of one tenant, with at most `limit` rows in each list. The first
+// call waits up to 2.5 s for a window that is counted whole. Top fails only if ctx ends.
+func (c *Collector) Top(ctx context.Context, tenant string, limit int, lease time.Duration) (*top.View, error) {
+	first := c.top.look(c.Now(), lease)
 	// A clock that is set back meanwhile must not extend the wait.
 	wait := min(time.Unix(first+1, 0).Add(topSlack).Sub(c.Now()), 2*time.Second+topSlack)
 	select {
@@ -49,7 +49,7 @@ func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*top.Vie
 // Senders counts the senders of DogStatsD for a while, as Top does, and returns those of one tenant without waiting.
 // Seconds is 0 in the answer until a second is counted whole; then the answer has Senders and Malformed.
 func (c *Collector) Senders(tenant string, limit int) *top.View {
-	first := c.top.look(c.Now())
+	first := c.top.look(c.Now(), TopLease)
 	v := topView{collector: c, tenant: tenant, limit: limit, processes: map[int32]process.Process{}}
 	v.end = c.Now().Add(-topSlack).Unix()
 	v.from = max(v.end-top.Span, first)

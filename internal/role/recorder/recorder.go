@@ -33,13 +33,15 @@ type Options struct {
 	Config   settings.Recorder
 	Dir      string // directory of the records; made for the first record
 	Gatherer prometheus.Gatherer
-	Top      func(context.Context) (any, error) // the top senders since the first call, to be marshalled as JSON
-	Broken   func() []record.BrokenStore        // stores that cannot be opened; may wait for the disk
-	Growing  func() record.Growing              // new series
-	Queries  func() []querycost.Row             // costs of queries
-	Sent     func() []record.Sent               // senders of remote write and OTLP
-	Cluster  func(context.Context) any          // the answer of /api/v1/status/cluster
-	Node     string                             // this process's node; empty if it is in no cluster
+	// Top returns the busiest senders since the first call, to be marshalled as JSON. They are counted for the time
+	// of the lease, which may be 0.
+	Top      func(_ context.Context, lease time.Duration) (any, error)
+	Broken   func() []record.BrokenStore // stores that cannot be opened; may wait for the disk
+	Growing  func() record.Growing       // new series
+	Queries  func() []querycost.Row      // costs of queries
+	Sent     func() []record.Sent        // senders of remote write and OTLP
+	Cluster  func(context.Context) any   // the answer of /api/v1/status/cluster
+	Node     string                      // this process's node; empty if it is in no cluster
 	Build    string
 	Registry prometheus.Registerer
 	Logger   *slog.Logger

@@ -34,7 +34,7 @@ func newRecorder(t *testing.T, c settings.Recorder, log io.Writer) *Recorder {
 	reg := prometheus.NewRegistry()
 	r := New(Options{
 		Config: c, Dir: filepath.Join(t.TempDir(), "records"), Gatherer: reg, Build: "v1", Registry: reg,
-		Top:     func(context.Context) (any, error) { return []string{"who sends most"}, nil },
+		Top:     func(context.Context, time.Duration) (any, error) { return []string{"who sends most"}, nil },
 		Broken:  func() []record.BrokenStore { return []record.BrokenStore{{Tenant: "b", Store: "10s"}} },
 		Growing: func() record.Growing { return record.Growing{MemoryOf: "the cgroup"} },
 		Queries: func() []querycost.Row { return []querycost.Row{{Tenant: "b", Query: "up"}} },
@@ -123,7 +123,7 @@ func TestARecordHasEverything(t *testing.T) {
 func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	looks := 0
-	r.Top = func(context.Context) (any, error) { looks++; return looks, nil }
+	r.Top = func(context.Context, time.Duration) (any, error) { looks++; return looks, nil }
 	stop := run(t, r)
 	defer stop()
 	made, err := r.Record(t.Context(), "x")

@@ -66,9 +66,11 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	}
 
 	looking := make(chan struct{})
-	go func() { // the first call of Top starts counting senders, for some seconds
+	go func() { // the first call of Top starts counting senders
 		defer close(looking)
-		_, _ = r.Top(ctx) // ignored, since the answer covers only a second or two
+		// The answer is ignored, since it covers only a second or two. Counting costs the collector processor time
+		// while a stage is late, so it must end soon after the profiles.
+		_, _ = r.Top(ctx, r.duration+5*time.Second)
 	}()
 	// Making a record takes processor time, too, so measure the throttling only during the CPU profile.
 	quotas, _ := cgroup.CPUs(r.root) // empty if the cgroups cannot be read
@@ -95,7 +97,7 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	text, err = r.metricsText()
 	t.put(record.MetricsEnd, text, err)
 	<-looking
-	list, err := r.Top(ctx)
+	list, err := r.Top(ctx, 0)
 	if err == nil {
 		text, err = json.Marshal(list)
 	}
