@@ -239,7 +239,10 @@ func TestTopLeaseOfARecord(t *testing.T) {
 		<-time.After(2 * time.Second)
 		counting(false)
 		f.mostBusy(t, 10)
+		<-time.After(6 * time.Second)
+		f.mostBusy(t, 10) // a longer lease than the record's
 		record()
+		<-time.After(TopLease - 8*time.Second) // the client's first lease has ended
 		counting(true)
 		<-time.After(TopLease)
 		counting(false)
