@@ -38,8 +38,8 @@ func (m *Metrics) Add(second int64, key []byte, samples uint64) {
 	}
 	name, kind := series.Name(key), series.Kind(key[0])
 	row := m.rows.byKey[metric{string(name), kind}] // allocates nothing
-	if row == nil && m.rows.room(second) {          // without room, no name is allocated
-		row = m.rows.at(second, metric{string(name), kind})
+	if row == nil && m.rows.room(second) {
+		row = m.rows.insert(metric{string(name), kind}) // allocates the name
 	}
 	if row == nil {
 		row = &m.others

@@ -69,9 +69,15 @@ func newRows[K comparable](bound int) rows[K] { return rows[K]{bound: bound, byK
 func (r *rows[K]) at(now int64, key K) *recent {
 	row := r.byKey[key]
 	if row == nil && r.room(now) {
-		row = new(recent)
-		r.byKey[key] = row
+		row = r.insert(key)
 	}
+	return row
+}
+
+// insert adds the row of a key that has none. The caller has seen that there is room.
+func (r *rows[K]) insert(key K) *recent {
+	row := new(recent)
+	r.byKey[key] = row
 	return row
 }
 

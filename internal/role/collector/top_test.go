@@ -221,7 +221,7 @@ func TestTopLeaseOfARecord(t *testing.T) {
 		go f.top.run(t.Context())
 		record := func() {
 			t.Helper()
-			for _, lease := range []time.Duration{8 * time.Second, 0} { // the second call prolongs nothing
+			for _, lease := range []time.Duration{8 * time.Second, 5 * time.Second} {
 				if _, err := f.Top(t.Context(), "default", 10, lease); err != nil {
 					t.Fatal(err)
 				}
@@ -236,7 +236,8 @@ func TestTopLeaseOfARecord(t *testing.T) {
 			}
 		}
 		record()
-		<-time.After(2 * time.Second)
+		counting(true)
+		<-time.After(3 * time.Second)
 		counting(false)
 		f.mostBusy(t, 10)
 		<-time.After(6 * time.Second)

@@ -34,7 +34,7 @@ type Options struct {
 	Dir      string // directory of the records; made for the first record
 	Gatherer prometheus.Gatherer
 	// Top returns the busiest senders since the first call, to be marshalled as JSON. They are counted for the time
-	// of the lease, which may be 0.
+	// of the lease.
 	Top      func(_ context.Context, lease time.Duration) (any, error)
 	Broken   func() []record.BrokenStore // stores that cannot be opened; may wait for the disk
 	Growing  func() record.Growing       // new series

@@ -34,7 +34,7 @@ func newRecorder(t *testing.T, c settings.Recorder, log io.Writer) *Recorder {
 	reg := prometheus.NewRegistry()
 	r := New(Options{
 		Config: c, Dir: filepath.Join(t.TempDir(), "records"), Gatherer: reg, Build: "v1", Registry: reg,
-		Top:     func(context.Context, time.Duration) (any, error) { return []string{"who sends most"}, nil },
+		Top:     func(context.Context, time.Duration) (any, error) { return []string{"busiest senders"}, nil },
 		Broken:  func() []record.BrokenStore { return []record.BrokenStore{{Tenant: "b", Store: "10s"}} },
 		Growing: func() record.Growing { return record.Growing{MemoryOf: "the cgroup"} },
 		Queries: func() []querycost.Row { return []querycost.Row{{Tenant: "b", Query: "up"}} },
@@ -104,7 +104,7 @@ func TestARecordHasEverything(t *testing.T) {
 	for name, has := range map[string]string{
 		record.Trace: "go 1.", record.MetricsBegin: "freshet_recorder_records_total 0",
 		record.MetricsEnd: "freshet_recorder_records_total 0",
-		record.Top:        `["who sends most"]`, record.Stores: `[{"tenant":"b","store":"10s",`,
+		record.Top:        `["busiest senders"]`, record.Stores: `[{"tenant":"b","store":"10s",`,
 		record.Growth: `"memory_of":"the cgroup"`, record.Queries: `"query":"up"`, record.Requests: `"from":"10.0.0.7"`,
 		record.Nodes: `"leader":"b"`,
 	} {
@@ -122,8 +122,11 @@ func TestARecordHasEverything(t *testing.T) {
 // result.
 func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
-	looks := 0
-	r.Top = func(context.Context, time.Duration) (any, error) { looks++; return looks, nil }
+	var leases []time.Duration
+	r.Top = func(_ context.Context, lease time.Duration) (any, error) {
+		leases = append(leases, lease)
+		return len(leases), nil
+	}
 	stop := run(t, r)
 	defer stop()
 	made, err := r.Record(t.Context(), "x")
@@ -132,6 +135,9 @@ func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 	}
 	if text, err := read(t, r, made.ID).Read(record.Top); err != nil || string(text) != "2" {
 		t.Errorf("the record has the result of call %s of Top, error %v, want that of call 2", text, err)
+	}
+	if want := []time.Duration{r.duration + topWait, topWait}; !slices.Equal(leases, want) {
+		t.Errorf("Top counts for %v, want %v: through the profiles, and not for long after the record", leases, want)
 	}
 }
 

@@ -19,6 +19,10 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/cgroup"
 )
 
+// topWait is how long Top may take: it waits for a second that is counted whole. Counting takes processor time while
+// a stage is late, so it ends this long after the record.
+const topWait = 5 * time.Second
+
 // taking is a record that is being made.
 type taking struct {
 	record record.Record
@@ -68,9 +72,7 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	looking := make(chan struct{})
 	go func() { // the first call of Top starts counting senders
 		defer close(looking)
-		// The answer is ignored, since it covers only a second or two. Counting costs the collector processor time
-		// while a stage is late, so it must end soon after the profiles.
-		_, _ = r.Top(ctx, r.duration+5*time.Second)
+		_, _ = r.Top(ctx, r.duration+topWait) // ignored, since the answer covers only a second or two
 	}()
 	// Making a record takes processor time, too, so measure the throttling only during the CPU profile.
 	quotas, _ := cgroup.CPUs(r.root) // empty if the cgroups cannot be read
@@ -97,7 +99,7 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	text, err = r.metricsText()
 	t.put(record.MetricsEnd, text, err)
 	<-looking
-	list, err := r.Top(ctx, 0)
+	list, err := r.Top(ctx, topWait)
 	if err == nil {
 		text, err = json.Marshal(list)
 	}
