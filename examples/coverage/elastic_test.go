@@ -337,10 +337,13 @@ func TestEngine(t *testing.T) {
 		bulk.WriteString(`{"index":{}}` + "\n" + text + "\n")
 	}
 	bulk.WriteString(`{"index":{}}` + "\n" + `{"carrier":"half"}` + "\n")
-	var indexed struct{ Errors bool }
+	var indexed struct {
+		Errors bool
+		Items  []json.RawMessage
+	}
 	call(t, "POST", address+"/coverage/_bulk?refresh=true", "application/x-ndjson", bulk.String(), &indexed)
 	if indexed.Errors {
-		t.Fatal("the engine did not accept all documents")
+		t.Fatalf("the engine did not accept all documents: %s", cut(indexed.Items))
 	}
 
 	load := func(slices int, with http.RoundTripper) {

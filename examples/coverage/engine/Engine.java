@@ -25,6 +25,8 @@ public class Engine {
             .put("network.host", "127.0.0.1")
             .put("http.port", "0") // the kernel's choice
             .put("transport.port", "0")
+            // otherwise a disk that is more than 85 % full gets no shard
+            .put("cluster.routing.allocation.disk.threshold_enabled", false)
             .build();
         Files.createDirectories(Path.of(args[0], "config"));
         try (Node node = new Node(InternalSettingsPreparer.prepareEnvironment(settings, Map.of(), null, () -> "engine"))) {
