@@ -19,6 +19,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/freshet-io/freshet/internal/lib/cookie"
 )
 
 // Socket is an open socket.
@@ -36,7 +38,7 @@ type Socket struct {
 	// crashes.
 	Shared bool
 
-	Cookie uint64 // the kernel's number of the socket, which never changes
+	Cookie uint64 // see cookie.Of
 
 	only6 bool // the socket is bound to an IPv6 address and does not serve IPv4
 }
@@ -132,7 +134,7 @@ func inspect(p passed) (s Socket, err error) {
 	if err != nil {
 		return s, os.NewSyscallError("getsockopt SO_ACCEPTCONN", err)
 	}
-	if s.Cookie, err = cookie(p.FD); err != nil {
+	if s.Cookie, err = cookie.Of(p.FD); err != nil {
 		return s, err
 	}
 	if _, ok := at.(*unix.SockaddrInet6); ok {
@@ -160,11 +162,6 @@ func inspect(p passed) (s Socket, err error) {
 	s.Address, err = addressOf(at)
 	s.File = os.NewFile(uintptr(p.FD), s.Network+" "+s.Address)
 	return s, err
-}
-
-func cookie(fd int) (uint64, error) {
-	n, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
-	return n, os.NewSyscallError("getsockopt SO_COOKIE", err)
 }
 
 func addressOf(at unix.Sockaddr) (string, error) {
@@ -257,7 +254,7 @@ func (s *Sockets) Shared(file *os.File) (bool, error) {
 		return false, err
 	}
 	var n uint64
-	if controlErr := raw.Control(func(fd uintptr) { n, err = cookie(int(fd)) }); controlErr != nil {
+	if controlErr := raw.Control(func(fd uintptr) { n, err = cookie.Of(int(fd)) }); controlErr != nil {
 		return false, controlErr
 	}
 	return s.shared[n], err

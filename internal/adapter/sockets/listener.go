@@ -6,13 +6,11 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/freshet-io/freshet/internal/core/sender"
+	"github.com/freshet-io/freshet/internal/lib/cookie"
 )
 
 // Stats are a listener's totals since it was bound.
@@ -32,7 +30,7 @@ type Listener struct {
 	socket
 	raw      controller
 	addr     net.Addr
-	cookie   uint64 // the kernel's number of the socket, unique until the next boot
+	cookie   uint64 // see cookie.Of
 	counters *counters
 
 	mu       sync.Mutex // guards the fields below
@@ -56,8 +54,8 @@ type socket interface {
 func newListener(s socket, raw controller, addr net.Addr, counters *counters) (*Listener, error) {
 	l := &Listener{socket: s, raw: raw, addr: addr, counters: counters}
 	err := control(raw, func(fd int) (err error) {
-		l.cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
-		return os.NewSyscallError("getsockopt SO_COOKIE", err)
+		l.cookie, err = cookie.Of(fd)
+		return err
 	})
 	return l, err
 }
