@@ -43,8 +43,8 @@ func cpuThrottling(m *moment) finding {
 		f.Title = fmt.Sprintf("A CPU quota stops the process: cgroup %s may use %s, and was throttled in %s of %s periods",
 			clip(q.Cgroup), processors(q.Cores), count(q.Throttled.Grown()), count(q.Periods.Grown()))
 		f.Because = fmt.Sprintf("the quota was used up in %s of the periods (score 0 up to %s, 1 from %s), "+
-			"and %.2g processors stood still on average (%.2g to %.2g); the smaller score counts",
-			percent(periods), percent(throttledUsual), percent(throttledBad), stood, stoodUsual, stoodBad)
+			"and %s processors stood still on average (%.2g to %.2g); the smaller score counts",
+			percent(periods), percent(throttledUsual), percent(throttledBad), average(stood), stoodUsual, stoodBad)
 		f.Next = m.outOfQuota(q)
 	}
 	return f

@@ -65,18 +65,19 @@ func disk(m *moment) finding {
 	standing := m.goroutines.sum(isFile)
 	stages := m.slowStages()
 
-	f := finding{fine: fmt.Sprintf("the disk: on average %.2g goroutines are in system calls on files "+
-		"(up to %.2g is usual); in the slowest code path a call takes %s on average", busy, fileUsual, seconds(perCall))}
+	f := finding{fine: fmt.Sprintf("the disk: on average %s goroutines are in system calls on files "+
+		"(up to %.2g is usual); in the slowest code path a call takes %s on average", average(busy), fileUsual,
+		seconds(perCall))}
 	if len(stages) > 0 {
 		f.fine += "; " + strings.Join(stages, ", ")
 	}
 	f.Name = Disk
 	f.Score = ramp(busy, fileUsual, fileBad) * ramp(perCall, callUsual, callBad)
-	f.Title = fmt.Sprintf("A slow disk: on average %.2g goroutines wait for it, and a call takes %s",
-		busy, seconds(perCall))
-	f.Because = fmt.Sprintf("on average %.2g goroutines are in system calls on files (score 0 up to %.2g, 1 from "+
+	f.Title = fmt.Sprintf("A slow disk: on average %s goroutines wait for it, and a call takes %s",
+		average(busy), seconds(perCall))
+	f.Because = fmt.Sprintf("on average %s goroutines are in system calls on files (score 0 up to %.2g, 1 from "+
 		"%.2g), and a call takes %s in the slowest code path (%s to %s)",
-		busy, fileUsual, fileBad, seconds(perCall), seconds(callUsual), seconds(callBad))
+		average(busy), fileUsual, fileBad, seconds(perCall), seconds(callUsual), seconds(callBad))
 	if !m.has(record.Trace) { // only a snapshot, goroutine.pprof, remains
 		f.Score = min(0.6, ramp(standing, 0, 3))
 		f.Title = fmt.Sprintf("A slow disk: %.0f goroutines were in system calls on files", standing)

@@ -56,6 +56,18 @@ func seconds(s float64) string {
 	return d.Round(10 * time.Nanosecond).String()
 }
 
+// average formats a mean that is usually below ten, such as how many processors are busy, with two
+// digits. Less than a hundredth is 0.
+func average(n float64) string {
+	switch {
+	case n < 0.01:
+		return "0"
+	case n < 10:
+		return strconv.FormatFloat(n, 'g', 2, 64)
+	}
+	return count(n)
+}
+
 // count formats a number with commas, or with one decimal below ten.
 func count(n float64) string {
 	if n < 10 {

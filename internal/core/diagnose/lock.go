@@ -38,8 +38,8 @@ func lock(m *moment) finding {
 	}
 	spinning := m.shareOf(func(s stack) bool { return s.has("runtime.lock2") })
 
-	f := finding{fine: fmt.Sprintf("locks: on average %.2g goroutines wait for a lock (up to %.2g is usual); "+
-		"locks inside Go's runtime take %s of the processor time", waiting, waitUsual, percent(spinning))}
+	f := finding{fine: fmt.Sprintf("locks: on average %s goroutines wait for a lock (up to %.2g is usual); "+
+		"locks inside Go's runtime take %s of the processor time", average(waiting), waitUsual, percent(spinning))}
 	f.Name = Lock
 	f.Score = ramp(waiting, waitUsual, waitBad)
 	inside := ramp(spinning, runtimeUsual, runtimeBad) * m.active()
@@ -51,11 +51,11 @@ func lock(m *moment) finding {
 			percent(spinning), percent(runtimeUsual), percent(runtimeBad))
 		f.Evidence = m.runtimeLocks()
 	} else {
-		f.Because = fmt.Sprintf("on average %.2g goroutines wait for a lock (%.2g in block.pprof, %.2g in trace.out, "+
+		f.Because = fmt.Sprintf("on average %s goroutines wait for a lock (%s in block.pprof, %s in trace.out, "+
 			"%.0f in goroutine.pprof at the start): score 0 up to %.2g, 1 from %.2g",
-			waiting, waited, before, standing, waitUsual, float64(waitBad))
+			average(waiting), average(waited), average(before), standing, waitUsual, float64(waitBad))
 		f.Evidence = m.lockEvidence()
-		f.Title = fmt.Sprintf("A contended lock: on average %.2g goroutines wait for a lock", waiting)
+		f.Title = fmt.Sprintf("A contended lock: on average %s goroutines wait for a lock", average(waiting))
 		if holder := m.holder(); holder != "" {
 			f.Title += "; " + holder + " causes the most waiting"
 		}

@@ -52,21 +52,21 @@ func queries(m *moment) finding {
 	waiting, tenants := m.waitingQueries()
 	felt := max(ramp(m.full(), fullUsual, fullBad), ramp(waiting, waitingUsual, waitingBad), starvation(m).Score)
 
-	f := finding{fine: fmt.Sprintf("queries take %.2g of %d processors, and on average %.2g queries wait for their turn",
-		cores, m.GOMAXPROCS, waiting)}
+	f := finding{fine: fmt.Sprintf("queries take %s of %d processors, and on average %s queries wait for their turn",
+		average(cores), m.GOMAXPROCS, average(waiting))}
 	f.Name = Queries
 	own := ramp(cores/max(m.cores(), 1e-9), queriesOfOwn, queriesOfOwnBad) * m.active()
 	f.Score = max(ramp(share, queriesUsual, queriesBad)*felt, own*starvation(m).Score,
 		ramp(waiting, waitingUsual, waitingBad))
 	f.Because = fmt.Sprintf("queries take %s of the processors (score 0 up to %s, 1 from %s), or, "+
 		"if goroutines wait for a processor, %s of those that the process gets (%s to %s), "+
-		"less if processors are free and no query waits; or on average %.2g queries wait for their turn (%d to %d); "+
+		"less if processors are free and no query waits; or on average %s queries wait for their turn (%d to %d); "+
 		"the larger score counts",
 		percent(share), percent(queriesUsual), percent(queriesBad), percent(min(1, cores/max(m.cores(), 1e-9))),
-		percent(queriesOfOwn), percent(queriesOfOwnBad), waiting, waitingUsual, waitingBad)
-	f.Title = fmt.Sprintf("Queries take %.2g of %d processors", cores, m.GOMAXPROCS)
+		percent(queriesOfOwn), percent(queriesOfOwnBad), average(waiting), waitingUsual, waitingBad)
+	f.Title = fmt.Sprintf("Queries take %s of %d processors", average(cores), m.GOMAXPROCS)
 	if ramp(share, queriesUsual, queriesBad) == 0 {
-		f.Title = fmt.Sprintf("Queries wait for their turn: %.2g on average", waiting)
+		f.Title = fmt.Sprintf("Queries wait for their turn: %s on average", average(waiting))
 	}
 	if len(all) > 0 && (all[0].cores > 0 || all[0].Running > 0) {
 		f.Title += ": " + all[0].title()
@@ -80,8 +80,8 @@ func queries(m *moment) finding {
 		return cmp.Or(cmp.Compare(tenants[b], tenants[a]), cmp.Compare(a, b))
 	})[:min(queriesListed, len(tenants))] {
 		f.Evidence = append(f.Evidence,
-			Evidence{What: fmt.Sprintf("tenant %s: on average %.2g of its queries wait for their turn",
-				clip(name), tenants[name])})
+			Evidence{What: fmt.Sprintf("tenant %s: on average %s of its queries wait for their turn",
+				clip(name), average(tenants[name]))})
 	}
 	f.Next = "Make the panel ask for less: fewer series, a shorter range, a longer step, a slower refresh. " +
 		"Tenants take turns, so other tenants wait for the panel no longer than a turn (docs/limits.md); " +
@@ -142,7 +142,7 @@ func (q *askedQuery) title() string {
 		title += ", from " + clip(q.Askers[0])
 	}
 	if q.cores > 0 {
-		title += fmt.Sprintf(", which takes %.2g of a core", q.cores)
+		title += fmt.Sprintf(", which takes %s of a core", average(q.cores))
 	}
 	return title
 }
@@ -150,7 +150,7 @@ func (q *askedQuery) title() string {
 func (q *askedQuery) evidence(cores float64) Evidence {
 	e := Evidence{What: fmt.Sprintf("tenant %s: %s", clip(q.Tenant), clip(q.Query))}
 	if cores > 0 {
-		e.Figures = append(e.Figures, fmt.Sprintf("%.2g of a core, %s of what queries take", q.cores, percent(q.cores/cores)))
+		e.Figures = append(e.Figures, fmt.Sprintf("%s of a core, %s of what queries take", average(q.cores), percent(q.cores/cores)))
 	}
 	if q.Queries > 0 {
 		n := float64(q.Queries)

@@ -61,24 +61,27 @@ func smallRequests(m *moment) finding {
 	cost := m.requestCost() / math.Max(1, all) // core seconds per request
 	saved := cost * requests
 
-	f := finding{fine: fmt.Sprintf("requests of remote write and OTLP: %s a second; each costs about %s plus its "+
-		"samples; larger ones would save %.2g of %d processors", count(all), seconds(cost), saved, m.GOMAXPROCS)}
+	f := finding{fine: fmt.Sprintf("requests of remote write and OTLP: %s a second", count(all))}
+	if cost > 0 {
+		f.fine += fmt.Sprintf("; each costs about %s plus its samples; larger ones would save %s of %d processors",
+			seconds(cost), average(saved), m.GOMAXPROCS)
+	}
 	f.Name, f.Title = SmallRequests, "No sender sends many small requests"
 	own := saved / max(m.cores(), 1e-9)
 	f.Score = max(ramp(saved/float64(max(1, m.GOMAXPROCS)), savedUsual, savedBad),
 		ramp(own, savedOfOwn, savedOfOwnBad)*m.active()*starvation(m).Score)
-	f.Because = fmt.Sprintf("requests of less than %d samples cost about %.2g of %d processors more than large ones "+
+	f.Because = fmt.Sprintf("requests of less than %d samples cost about %s of %d processors more than large ones "+
 		"would (score 0 up to %s of them, 1 from %s), or, if goroutines wait for a processor, "+
 		"%s of those that the process gets (%s to %s)",
-		fewSamples, saved, m.GOMAXPROCS, percent(savedUsual), percent(savedBad), percent(min(1, own)), percent(savedOfOwn),
+		fewSamples, average(saved), m.GOMAXPROCS, percent(savedUsual), percent(savedBad), percent(min(1, own)), percent(savedOfOwn),
 		percent(savedOfOwnBad))
 	if len(small) > 0 {
 		first := &small[0]
 		_, setting := first.batch()
 		f.Title = fmt.Sprintf("Requests are tiny: %s a second of %s samples each, of tenant %s, from %s; "+
-			"%s would make them %s a second and save about %.2g of a core",
+			"%s would make them %s a second and save about %s of a core",
 			count(first.Requests), count(first.Samples/first.Requests), clip(first.Tenant), first.from(), setting,
-			count(first.larger), cost*first.saved())
+			count(first.larger), average(cost*first.saved()))
 	}
 	for i := range small[:min(4, len(small))] {
 		s := &small[i]
@@ -87,10 +90,10 @@ func smallRequests(m *moment) finding {
 			What: fmt.Sprintf("tenant %s, %s, from %s: %s requests a second of %s samples",
 				clip(s.Tenant), clip(s.Input), s.from(), count(s.Requests), count(s.Samples/s.Requests)),
 			Figures: []string{
-				fmt.Sprintf("the requests cost about %.2g of a core plus their samples, %s each, by cpu.pprof",
-					cost*s.Requests, seconds(cost)),
-				fmt.Sprintf("%s would make them %s a second and save about %.2g of a core",
-					setting, count(s.larger), cost*s.saved()),
+				fmt.Sprintf("the requests cost about %s of a core plus their samples, %s each, by cpu.pprof",
+					average(cost*s.Requests), seconds(cost)),
+				fmt.Sprintf("%s would make them %s a second and save about %s of a core",
+					setting, count(s.larger), average(cost*s.saved())),
 			},
 		})
 	}

@@ -37,16 +37,16 @@ func starvation(m *moment) finding {
 	used := m.full()
 
 	f := finding{fine: fmt.Sprintf("the scheduler: 99 of 100 goroutines waited at most %s for a processor "+
-		"(up to %s is usual); %.2g goroutines were queued per processor; the process used %s of its %d processors",
-		seconds(latency.P99), seconds(latencyUsual), queue, percent(used), m.GOMAXPROCS)}
+		"(up to %s is usual); %s goroutines were queued per processor; the process used %s of its %d processors",
+		seconds(latency.P99), seconds(latencyUsual), average(queue), percent(used), m.GOMAXPROCS)}
 	f.Name = Starvation
 	// Starvation needs both a long latency and a long queue. Long waits of a few goroutines mean only
 	// that the machine paused for a moment. A long queue with short waits is a load that the machine can
 	// bear.
 	f.Score = math.Sqrt(ramp(latency.P99, latencyUsual, latencyBad) * ramp(queue, queueUsual, queueBad))
 	f.Because = fmt.Sprintf("one goroutine in 100 waited %s or longer for a processor (score 0 up to %s, 1 from %s), "+
-		"and %.2g goroutines were queued per processor (%.2g to %.2g); both are needed",
-		seconds(latency.P99), seconds(latencyUsual), seconds(latencyBad), queue, float64(queueUsual), float64(queueBad))
+		"and %s goroutines were queued per processor (%.2g to %.2g); both are needed",
+		seconds(latency.P99), seconds(latencyUsual), seconds(latencyBad), average(queue), float64(queueUsual), float64(queueBad))
 	f.Evidence = []Evidence{{What: fmt.Sprintf("the process used %.2f of %d processors; "+
 		"in trace.out goroutines waited up to %s", m.cores(), m.GOMAXPROCS, seconds(m.trace.longest))}}
 	busiest, with := m.cpu.groups(stack.own), ""
