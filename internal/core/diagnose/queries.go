@@ -150,7 +150,8 @@ func (q *askedQuery) title() string {
 func (q *askedQuery) evidence(cores float64) Evidence {
 	e := Evidence{What: fmt.Sprintf("tenant %s: %s", clip(q.Tenant), clip(q.Query))}
 	if cores > 0 {
-		e.Figures = append(e.Figures, fmt.Sprintf("%s of a core, %s of what queries take", average(q.cores), percent(q.cores/cores)))
+		e.Figures = append(e.Figures, fmt.Sprintf("%s of a core, %s of what queries take", average(q.cores),
+			percent(q.cores/cores)))
 	}
 	if q.Queries > 0 {
 		n := float64(q.Queries)

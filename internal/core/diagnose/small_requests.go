@@ -73,8 +73,8 @@ func smallRequests(m *moment) finding {
 	f.Because = fmt.Sprintf("requests of less than %d samples cost about %s of %d processors more than large ones "+
 		"would (score 0 up to %s of them, 1 from %s), or, if goroutines wait for a processor, "+
 		"%s of those that the process gets (%s to %s)",
-		fewSamples, average(saved), m.GOMAXPROCS, percent(savedUsual), percent(savedBad), percent(min(1, own)), percent(savedOfOwn),
-		percent(savedOfOwnBad))
+		fewSamples, average(saved), m.GOMAXPROCS, percent(savedUsual), percent(savedBad), percent(min(1, own)),
+		percent(savedOfOwn), percent(savedOfOwnBad))
 	if len(small) > 0 {
 		first := &small[0]
 		_, setting := first.batch()

@@ -46,7 +46,8 @@ func starvation(m *moment) finding {
 	f.Score = math.Sqrt(ramp(latency.P99, latencyUsual, latencyBad) * ramp(queue, queueUsual, queueBad))
 	f.Because = fmt.Sprintf("one goroutine in 100 waited %s or longer for a processor (score 0 up to %s, 1 from %s), "+
 		"and %s goroutines were queued per processor (%.2g to %.2g); both are needed",
-		seconds(latency.P99), seconds(latencyUsual), seconds(latencyBad), average(queue), float64(queueUsual), float64(queueBad))
+		seconds(latency.P99), seconds(latencyUsual), seconds(latencyBad), average(queue), float64(queueUsual),
+		float64(queueBad))
 	f.Evidence = []Evidence{{What: fmt.Sprintf("the process used %.2f of %d processors; "+
 		"in trace.out goroutines waited up to %s", m.cores(), m.GOMAXPROCS, seconds(m.trace.longest))}}
 	busiest, with := m.cpu.groups(stack.own), ""
