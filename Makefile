@@ -68,7 +68,8 @@ $(WORKSPACE): Makefile
 
 test: clients $(WORKSPACE) ## install what the tests need, or name all of it, then run all of them
 	$(ALL) go build ./internal/...
-	@$(MAKE) --no-print-directory -j2 test-e2e test-packages
+	@$(MAKE) --no-print-directory test-e2e & e2e=$$!; \
+	$(MAKE) --no-print-directory test-packages; packages=$$?; wait $$e2e && exit $$packages
 
 # e2e waits for half of its time. The other tests run beside it then, and leave it the processors when it wants them.
 test-e2e:

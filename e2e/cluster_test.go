@@ -138,7 +138,7 @@ func (c *trio) start(node string) *process {
 		"--http-listen", m.address+":0", "--distributor-otlp-grpc-listen", m.address+":0",
 		"--dogstatsd-udp", m.address+":0", "--self-metrics=false")...)
 	serve.Args = append(serve.Args, c.extra[node]...)
-	if c.disks[node] != nil && c.program(node) != previousProgram() { // which has no such limit
+	if c.disks[node] != nil {
 		serve.Args = append(serve.Args, "--cluster-min-free", "0") // disks are filled up to the end
 	}
 	if d := c.disks[node]; d != nil && d.frozen != "" {

@@ -2,10 +2,14 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,33 +17,100 @@ import (
 	"github.com/freshet-io/freshet/internal/core/member"
 )
 
-// buildPrevious builds the previous release, whose commit is in testdata/previous, beside the program of the tree. A
-// shallow clone lacks that commit. Then the program of the tree takes its place, and the test only shows that
-// nodes change their programs under load.
-func buildPrevious(t *testing.T) {
+// buildPrevious builds the previous release once, beside the program of the tree, and returns its path. The release's
+// commit is in testdata/previous. A shallow clone lacks that commit. Then the program of the tree takes its place, and
+// the tests only show that programs are changed without loss.
+func buildPrevious(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "previous"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	commit := strings.Fields(string(text))[0]
-	if out, err := exec.Command("git", "cat-file", "-e", commit+"^{commit}").CombinedOutput(); err != nil {
-		t.Logf("the clone lacks the previous release %s: %s", commit, out)
-		must(t, "cp", freshet, previousProgram())
-		return
-	}
-	dir := t.TempDir()
-	must(t, "sh", "-c", fmt.Sprintf("git -C .. archive %s | tar -x -C %s", commit, dir))
-	build := exec.Command("go", "build", "-C", dir, "-tags", "poison", "-ldflags", "-s -w", "-o", previousProgram(),
-		"./cmd/freshet")
-	build.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the previous release %s: %v\n%s", commit, err, out)
-	}
+	previousBuilt.Do(func() {
+		text, err := os.ReadFile(filepath.Join("testdata", "previous"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit := strings.Fields(string(text))[0]
+		if out, err := exec.Command("git", "cat-file", "-e", commit+"^{commit}").CombinedOutput(); err != nil {
+			t.Logf("the clone lacks the previous release %s: %s", commit, out)
+			must(t, "cp", freshet, previousProgram())
+			return
+		}
+		dir := t.TempDir()
+		must(t, "sh", "-c", fmt.Sprintf("git -C .. archive %s | tar -x -C %s", commit, dir))
+		build := exec.Command("go", "build", "-C", dir, "-tags", "poison", "-ldflags", "-s -w", "-o", previousProgram(),
+			"./cmd/freshet")
+		build.Env = append(os.Environ(), "GOWORK=off")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build the previous release %s: %v\n%s", commit, err, out)
+		}
+	})
+	return previousProgram()
 }
+
+var previousBuilt sync.Once
 
 // previousProgram returns the path of the previous release's program.
 func previousProgram() string { return freshet + "-previous" }
+
+// One machine goes from the previous release to the present program, and keeps tiles, totals, samples of remote write,
+// events and rules. A backup from before still opens with the previous release.
+func TestUpgradeOfOneMachine(t *testing.T) {
+	t.Parallel()
+	previous := buildPrevious(t)
+	ofPrevious := func(dir string) *process {
+		cmd := serveCommand(dir)
+		cmd.Path, cmd.Args[0] = previous, previous
+		return launch(t, dir, cmd)
+	}
+	old := ofPrevious(dataDir(t))
+	l := startLoad(t, old.Unixgram)
+	event(t, old, "deploy")
+	old.mustWrite(t, requestV2(time.Now().UnixMilli(), 7, "upgrade_written"))
+	old.mustSet(t, http.MethodPost, "/team", "name: kept\nrules: [{record: seven, expr: vector(7)}]")
+	begun := time.Now().Add(100 * time.Millisecond)                 // so the load has counted in this tile
+	reach(begun.Truncate(tileWidth).Add(tileWidth + 7*time.Second)) // the first tile is stored, the second is open
+	stored := time.Now().Truncate(tileWidth)
+	want := old.tiles(t, begun, stored)
+	snapshot := filepath.Join(dataDir(t), "snapshot")
+	must(t, previous, "backup", snapshot, "--server", "http://"+old.HTTP)
+	l.stop()
+	kept := totals{}.add(l.sent())
+	old.totals(t, kept, kept)
+	old.terminate(t)
+
+	has := func(p *process) {
+		t.Helper()
+		if got := p.tiles(t, begun, stored); !reflect.DeepEqual(got, want) {
+			t.Errorf("the tiles are\n%v\nwant those of the previous release:\n%v", got, want)
+		}
+		if err := p.expect("last_over_time(upgrade_written[1h])", 7, 0); err != nil {
+			t.Error(err)
+		}
+		if titles, err := p.titles(); err != nil || !slices.Equal(titles, []string{"deploy"}) {
+			t.Errorf("the events are %q, want one, for the deploy; error %v", titles, err)
+		}
+		p.setGroups(t, "team/kept")
+	}
+	p := start(t, old.dataDir)
+	has(p)
+	p.totals(t, kept, kept)
+	again := startLoad(t, p.Unixgram)
+	reach(time.Now().Add(2 * time.Second))
+	again.stop()
+	kept = kept.add(again.sent())
+	p.totals(t, kept, kept)
+	for expr, want := range map[string]float64{
+		"sum(increase(e2e_kill_count[1h] anchored))": kept.counters,
+		"sum(resets(e2e_kill_count[1h]))":            0,
+	} {
+		if err := p.expect(expr, want, 1e-12); err != nil {
+			t.Error(err)
+		}
+	}
+	conflicts(t, p)
+
+	restored := filepath.Join(dataDir(t), "data")
+	must(t, previous, "restore", snapshot, "--data-dir", restored)
+	has(ofPrevious(restored))
+}
 
 // Under load, the nodes go from the previous release to the present program, one after the other, and back again. While
 // versions are mixed, nodes are killed. Then all go to the present program for good, and collectors follow. Nothing is

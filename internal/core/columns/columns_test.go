@@ -426,15 +426,15 @@ func (q *query) rangeOf(r *rand.Rand, name string) string {
 	if r.IntN(8) == 0 {
 		f = pick(r, rare)
 	}
-	q.form(f)
-	if (f == "rate" || f == "increase") && strings.Contains(name, "latency") {
-		q.form(f + " of histograms")
-	}
 	span := pick(r, []string{"1m", "5m", "20m", "1h", "17s123ms"})
 	modifier := ""
 	if r.IntN(40) == 0 && f != "absent_over_time" {
 		modifier = pick(r, []string{" anchored", " smoothed"})
 		f = "rate"
+	}
+	q.form(f)
+	if (f == "rate" || f == "increase") && strings.Contains(name, "latency") {
+		q.form(f + " of histograms")
 	}
 	return fmt.Sprintf("%s(%s[%s]%s%s)", f, q.selector(r, name), span, modifier, q.suffix(r))
 }
