@@ -71,12 +71,13 @@ test: clients $(WORKSPACE) ## install what the tests need, or name all of it, th
 	@$(MAKE) --no-print-directory test-e2e & e2e=$$!; \
 	$(MAKE) --no-print-directory test-packages; packages=$$?; wait $$e2e && exit $$packages
 
-# e2e waits for half of its time. The other tests run beside it then, and leave it the processors when it wants them.
+# e2e waits for half of its time. The other tests run beside it then, and leave it the processors when it wants them:
+# first sim and lab, which take minutes and keep one processor busy, or none.
 test-e2e:
 	$(ALL) go test -C e2e $(TEST_BUILD) -timeout 45m -count=1 $(TEST_FLAGS) .
 
 test-packages:
-	$(ALL) $(BESIDE) go test $(TEST_BUILD) -timeout 45m -count=1 $(TEST_FLAGS) $$($(ALL) go list $(PACKAGES) | grep -v '/e2e$$')
+	$(ALL) $(BESIDE) go test $(TEST_BUILD) -timeout 45m -count=1 $(TEST_FLAGS) $$($(ALL) go list ./sim ./lab $(PACKAGES) | grep -v '/e2e$$')
 	$(ALL) $(BESIDE) go test -tags sim $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) -run TestMistakesAreFound ./sim ./internal/core/marks ./internal/adapter/tsdb
 	FRESHET_GROUP_OF_ONE=1 $(BESIDE) go test -C e2e $(TEST_BUILD) -timeout 10m -count=1 $(TEST_FLAGS) -run '$(IN_A_GROUP)' .
 	bash examples/coverage/engine/install
