@@ -42,7 +42,8 @@ func TestColumnsOfOpenTiles(t *testing.T) {
 	for at := int64(now + 100_000); at < now+400_000; at += 1250 {
 		s.until(at)
 		for range 8 {
-			f := []string{"rate", "increase", "delta", "sum_over_time", "last_over_time", "count_over_time"}[r.IntN(6)]
+			f := []string{"rate", "increase", "delta", "avg_over_time", "min_over_time", "max_over_time", "sum_over_time",
+				"last_over_time", "count_over_time"}[r.IntN(9)]
 			name := []string{"jobs_total", "requests_total", "native", "classic_bucket", several}[r.IntN(5)]
 			span := []string{"20s", "30s", "1m", "3m"}[r.IntN(4)]
 			form := []string{"%s(%s[%s])", "sum(%s(%s[%s]))", "sum by (job) (%s(%s[%s])) / 2"}[r.IntN(3)]
