@@ -31,6 +31,13 @@ func TestTheBundleIsFresh(t *testing.T) {
 	}
 }
 
+// An axis and a legend write values in their unit.
+func TestFormats(t *testing.T) {
+	bundle := filepath.Join(t.TempDir(), "units.mjs")
+	run(t, "go", "tool", "esbuild", "src/units.ts", "--bundle", "--format=esm", "--log-level=warning", "--outfile="+bundle)
+	run(t, "node", "test/formats.mjs", bundle)
+}
+
 // No file of src imports itself, directly or through other files, so that a reader can read each
 // file before the files that import it.
 func TestImportsMakeNoCycle(t *testing.T) {

@@ -9,7 +9,7 @@ export function compact(v: number): string {
   for (const [least, unit] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']] as const) {
     if (size >= least * 0.9995) return digits(v / least) + unit
   }
-  if (size >= 0.01) return digits(v)
+  if (size >= 0.0009995) return digits(v)
   for (const [least, unit] of [[1e-3, 'm'], [1e-6, 'µ'], [1e-9, 'n']] as const) {
     if (size >= least) return digits(v / least) + unit
   }

@@ -373,6 +373,8 @@ describe('the page', { concurrency: 4 }, () => {
     await page.getByRole('button', { name: 'Options' }).click()
     await page.getByRole('combobox', { name: 'Unit' }).selectOption({ label: 'Bytes' })
     await legend.getByText(/ B$/).first().waitFor()
+    await page.getByRole('combobox', { name: 'Unit' }).selectOption({ label: 'Seconds' })
+    await legend.getByText(/ (m?s|min|h)$/).first().waitFor()
     await page.getByRole('combobox', { name: 'Unit' }).selectOption({ label: 'Percent (1 is 100 %)' })
     await page.getByRole('textbox', { name: 'Legend' }).fill('of {{region}} {{none}}')
     await page.getByRole('textbox', { name: 'Legend' }).press('Enter')
