@@ -40,6 +40,7 @@ type leader struct {
 	begun   int64           // when beginEmpty last looked
 	joins   []join          // nodes that wait to become learners
 	removes []join          // nodes that are to leave the group
+	early   []join          // such nodes, of which a new leader does not know yet whether the others can spare them
 	names   uint64          // index of the last entry under way that names a node
 	notes   uint64          // index of the last entry under way that says what is forwarded
 	claims  uint64          // index of the last entry under way that claims names for which pushes wait
@@ -63,7 +64,7 @@ type push struct {
 
 // reset ends a term, and returns what was not proposed and the nodes that wait to join, to leave or for a drain.
 func (l *leader) reset() ([]push, []proposal, []join) {
-	queue, writes, joins := l.queue, l.writes, slices.Concat(l.joins, l.removes)
+	queue, writes, joins := l.queue, l.writes, slices.Concat(l.joins, l.removes, l.early)
 	for _, d := range l.drains.waiting {
 		joins = append(joins, join{id: d.id})
 	}
@@ -479,6 +480,10 @@ func (n *Node) Replace(now int64, id ID, node string) {
 // replica.ErrNotLeader if the node itself leads: it then lets another one lead, which can remove it.
 func (n *Node) Remove(now int64, id ID, node string) {
 	n.tell(now)
+	n.remove(id, node)
+}
+
+func (n *Node) remove(id ID, node string) {
 	member, known := n.state.nodes.Member(node)
 	switch {
 	case !n.leadership.Leads:
@@ -489,13 +494,16 @@ func (n *Node) Remove(now int64, id ID, node string) {
 		n.answer(id, ErrUnknownNode)
 	case member == 0:
 		n.answer(id, nil) // it is removed already
+	case len(n.leader.removes)+len(n.leader.early) >= maxJoins:
+		n.answer(id, fmt.Errorf("%w: %d nodes wait to leave", ErrFull, maxJoins))
+	case !n.canSpare(member) && n.leader.ticks*replica.TickEvery.Milliseconds() < fresh:
+		// A follower hears its leader alone, so a new leader has not heard all others yet. The next tick asks again.
+		n.leader.early = append(n.leader.early, join{id: id, Node: entry.Node{Name: node}})
 	case !n.canSpare(member):
 		n.answer(id, ErrTooFew)
 	case member == n.settings.Self.Member:
 		n.handOver()
 		n.answer(id, replica.ErrNotLeader)
-	case len(n.leader.removes) >= maxJoins:
-		n.answer(id, fmt.Errorf("%w: %d nodes wait to leave", ErrFull, maxJoins))
 	default:
 		n.leader.removes = append(n.leader.removes, join{id: id, Node: entry.Node{Name: node, Member: member}})
 	}
@@ -540,6 +548,11 @@ func (n *Node) changeNodes() {
 		return // entries of earlier leaders may name nodes
 	}
 	n.nameSelf()
+	early := n.leader.early
+	n.leader.early = nil
+	for _, r := range early {
+		n.remove(r.id, r.Name)
+	}
 	n.removeNodes()
 	joins := n.leader.joins
 	n.leader.joins = nil

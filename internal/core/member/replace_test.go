@@ -233,6 +233,41 @@ func TestNodesAreRemoved(t *testing.T) {
 	}
 }
 
+// A new leader has heard the old one alone. It removes a node once it has heard the third, and says that too few answer
+// only after some time.
+func TestANewLeaderRemovesANode(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		parted int64 // milliseconds
+		want   error
+	}{{"the third is heard", 2000, nil}, {"the third is not heard", 15_000, ErrTooFew}} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newABC(t)
+			a, b, third := g.nodes[0], g.nodes[1], g.nodes[2]
+			third.parted = true
+			g.pass(1000) // so that the leader asks the other one to lead
+			a.Remove(g.now, 10, "a")
+			g.settle()
+			if g.leader() != b {
+				t.Fatal("node b does not lead")
+			}
+			b.Remove(g.now, 11, "a")
+			g.pass(c.parted)
+			if x, is := b.answers[11]; is != (c.want != nil) || !errors.Is(x.Err, c.want) {
+				t.Fatalf("answered: %v, error %v, want %v", is, x.Err, c.want)
+			}
+			if c.want != nil {
+				return
+			}
+			third.parted = false
+			g.pass(5000)
+			if x, is := b.answers[11]; !is || x.Err != nil || !slices.Equal(g.voters(), []uint64{2, 3}) {
+				t.Errorf("answered: %v, error %v, the voters are %v", is, x.Err, g.voters())
+			}
+		})
+	}
+}
+
 // A node is not removed if the others could then decide nothing.
 func TestANodeThatIsNeededIsNotRemoved(t *testing.T) {
 	g := newABC(t)
