@@ -26,7 +26,7 @@ race compile: export CGO_ENABLED := 1
 # Compilers and the linker run without a garbage collector until they have 1 GiB, which few reach. That
 # takes a fifth less processor time. The flag does not change what is cached.
 ifeq ($(findstring toolexec,$(GOFLAGS)),)
-export GOFLAGS := $(shell go env GOFLAGS) '-toolexec=env GOGC=off GOMEMLIMIT=1GiB'
+export GOFLAGS := $(shell go env GOFLAGS 2>/dev/null) '-toolexec=env GOGC=off GOMEMLIMIT=1GiB'
 endif
 
 # What the race detector watches: adapters and roles, which have the goroutines, and what
@@ -67,7 +67,7 @@ $(WORKSPACE): Makefile
 	@mkdir -p $(@D) && GOWORK=$(@D)/$$$$.work go work init . $(MODULES) && mv $(@D)/$$$$.work $@
 
 test: clients $(WORKSPACE) ## install what the tests need, or name all of it, then run all of them
-	$(ALL) go build ./internal/...
+	$(ALL) go build ./internal/... # once, or the two below would both compile it
 	@$(MAKE) --no-print-directory test-e2e & e2e=$$!; \
 	$(MAKE) --no-print-directory test-packages; packages=$$?; wait $$e2e && exit $$packages
 
