@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,16 +60,8 @@ func TestChartIsUpdated(t *testing.T) {
 	}
 
 	written.stop()
-	for name, sent := range map[string]*increments{"by_port": byPort, "by_socket": bySocket} {
-		sent.stop()
-		eventually(t, time.Minute, "all increments "+name+" are counted", func() error {
-			v, err := c.nodes[gateways[0]].value(name)
-			if err == nil && v != sent.sent {
-				err = fmt.Errorf("%v of %v increments are counted", v, sent.sent)
-			}
-			return err
-		})
-	}
+	pods[gateways[0]].countsAll("by_port", byPort)
+	pods[gateways[0]].countsAll("by_socket", bySocket)
 	for _, name := range gateways {
 		written.check(name)
 	}
@@ -112,9 +106,85 @@ func TestChartOfOnePod(t *testing.T) {
 	c := &trio{t: t}
 	sent := c.startIncrements("udp", fmt.Sprintf("%s:%d", p.on.address, p.port("dogstatsd")), "hits", 2)
 	reach(time.Now().Add(time.Second))
-	sent.stop()
-	eventually(t, time.Minute, "all increments are counted", func() error { return p.expect("hits", sent.sent, 0) })
+	p.countsAll("hits", sent)
 	p.stop()
+}
+
+// A collector of a spoke hands everything to the hub's stores, with no more of the hub than the push-secret and the
+// stores' addresses, and with the labels of its spoke and of the pods that send. While the hub is unreachable, it keeps
+// what senders go on sending, and nothing is missing afterwards.
+func TestChartOfASpoke(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	const gateway, collector = "freshet-gateway-x", "freshet-collector-z"
+	stores := []string{"freshet-store-0", "freshet-store-1", "freshet-store-2"}
+	hub := deploy(t, "cluster", append([]string{gateway, collector}, stores...)...)
+	container := strings.Repeat("c3", 32)
+	spoke := hub.spoke("spoke", startKubelet(t, testAddress, serviceToken, fmt.Sprintf(`{"items": [{
+		"metadata": {"name": "shop-0", "namespace": "web", "uid": "u-1", "labels": {"app.kubernetes.io/name": "shop"}},
+		"status": {"containerStatuses": [{"name": "server", "containerID": "containerd://%s"}]}}]}`, container)))
+	pods := map[string]*pod{}
+	for i, name := range stores {
+		spoke.hosts += fmt.Sprintf("%s metrics-%d.example.com\n", hub.machines[name].address, i)
+		pods[name] = hub.pod(name)
+	}
+	pods[gateway], pods[collector] = hub.pod(gateway), spoke.pod(collector)
+	p := pods[collector]
+	inode := cgroup(t, p.root, "host/sys/fs/cgroup/kubepods.slice/cri-containerd-"+container+".scope")
+	for _, each := range pods {
+		each.start()
+	}
+	for _, each := range pods {
+		each.becomesReady()
+	}
+
+	p.knowsPods(t)
+	c := &trio{t: t}
+	socket := p.root + "/run/freshet/dogstatsd.sock"
+	byPort := c.startIncrements("udp", fmt.Sprintf("%s:%d", p.on.address, p.port("dogstatsd")), "by_port", 2)
+	bySocket := c.startIncrements("unixgram", socket, "by_socket", 2)
+	conn, err := net.Dial("unixgram", socket)
+	check(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "orders:1|c|c:in-%d", inode)
+	check(t, err)
+	want := map[string]string{"__name__": "orders", "cluster": "spoke-1", "host": "machine-of-freshet-collector-z",
+		"kube_namespace": "web", "pod_name": "shop-0", "container_name": "server", "app": "shop"}
+	eventually(t, time.Minute, "the series has the labels of its spoke, machine and pod", func() error {
+		got, err := pods[gateway].query("orders")
+		if err == nil && (len(got) != 1 || !maps.Equal(got[0].Metric, want)) {
+			err = fmt.Errorf("the series are %v", got)
+		}
+		return err
+	})
+
+	const coalesced = "freshet_outbox_coalesced_windows_total" // of those that have waited for 10 s
+	before, err := p.ownMetric(coalesced)
+	check(t, err)
+	var back []func()
+	for _, name := range stores {
+		back = append(back, hub.machines[name].cut())
+	}
+	eventually(t, time.Minute, "windows have waited in the outbox for 10 s", func() error {
+		v, err := p.ownMetric(coalesced)
+		if err == nil && v == before {
+			err = errors.New("none has")
+		}
+		return err
+	})
+	waiting, err := p.ownMetric("freshet_outbox_waiting_samples")
+	check(t, err)
+	for _, restore := range back {
+		restore()
+	}
+	byPort.stop()
+	bySocket.stop()
+	pods[gateway].countsAll(`by_port{cluster="spoke-1"}`, byPort)
+	pods[gateway].countsAll(`by_socket{cluster="spoke-1"}`, bySocket)
+	t.Logf("counted are %v increments by UDP and %v by the socket; %v samples waited while the hub was away",
+		byPort.sent, bySocket.sent, waiting)
 }
 
 // Freshet knows each variable that the chart sets, and takes each configuration, for all sets of values: it ignores a

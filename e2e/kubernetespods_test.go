@@ -65,8 +65,19 @@ type volume struct {
 	Name      string
 	EmptyDir  *struct{}             `yaml:"emptyDir"`
 	ConfigMap struct{ Name string } `yaml:"configMap"`
-	Secret    struct{ Items []struct{ Key, Path string } }
+	Secret    struct{ Items []keyToPath }
+	Projected struct {
+		Sources []struct {
+			ServiceAccountToken struct{ Path string } `yaml:"serviceAccountToken"`
+			ConfigMap           struct {
+				Name  string
+				Items []keyToPath
+			} `yaml:"configMap"`
+		}
+	}
 }
+
+type keyToPath struct{ Key, Path string }
 
 const charts = "../deploy/helm/testdata/"
 
@@ -97,11 +108,18 @@ type deployment struct {
 	secrets   map[string]string   // keys of the Secret
 }
 
+const (
+	localhost = "127.0.0.1 localhost\n"
+
+	// serviceToken is what Kubernetes makes for a pod that asks for a token of its service account.
+	serviceToken = "token-of-the-service-account"
+)
+
 // deploy makes the machines for pods of a set of values: NAME-0 for the first pod of a StatefulSet, and any suffix for
 // other pods.
 func deploy(t *testing.T, set string, pods ...string) *deployment {
 	t.Helper()
-	d := &deployment{t: t, documents: readChart(t, set), machines: machines(t, pods...), hosts: "127.0.0.1 localhost\n"}
+	d := &deployment{t: t, documents: readChart(t, set), machines: machines(t, pods...), hosts: localhost}
 	for _, name := range pods {
 		if of := d.controller(name); of.Kind == "StatefulSet" {
 			d.hosts += fmt.Sprintf("%s %s.%s.metrics.svc\n", d.machines[name].address, name, of.Spec.ServiceName)
@@ -115,6 +133,18 @@ func deploy(t *testing.T, set string, pods ...string) *deployment {
 	d.secrets = map[string]string{"cluster-secret": cluster,
 		"push-secret": d.prints("cluster", "secret", "--push", "--cluster-secret-file", file)}
 	return d
+}
+
+// spoke returns the deployment of another set of values, on the same machines, in a Kubernetes of its own: its Secret
+// has no more than the hub's push-secret, and it has its own certificate of a CA.
+func (d *deployment) spoke(set, ca string) *deployment {
+	d.t.Helper()
+	s := &deployment{t: d.t, documents: readChart(d.t, set), machines: d.machines, hosts: localhost,
+		secrets: map[string]string{"push-secret": d.secrets["push-secret"]}}
+	root := rendered{Kind: "ConfigMap", Data: map[string]string{"ca.crt": ca}}
+	root.Metadata.Name = "kube-root-ca.crt" // Kubernetes makes it in each namespace
+	s.documents = append(s.documents, root)
+	return s
 }
 
 func (d *deployment) prints(args ...string) string {
@@ -178,16 +208,27 @@ func (d *deployment) pod(name string) *pod {
 	for _, e := range p.container().Env {
 		switch e.ValueFrom.FieldRef.FieldPath {
 		case "":
-			p.env = append(p.env, e.Name+"="+e.Value)
+			p.env = append(p.env, e.Name+"="+p.expand(e.Value))
 		case "metadata.name":
 			p.env = append(p.env, e.Name+"="+name)
 		case "spec.nodeName":
 			p.env = append(p.env, e.Name+"=machine-of-"+name)
+		case "status.hostIP":
+			p.env = append(p.env, e.Name+"="+testAddress) // a pod has another address than its machine
 		default:
 			d.t.Fatalf("%s: the test knows no field %s", e.Name, e.ValueFrom.FieldRef.FieldPath)
 		}
 	}
 	return p
+}
+
+// expand replaces references to variables, as Kubernetes does: to those that come before.
+func (p *pod) expand(value string) string {
+	for _, before := range p.env {
+		name, is, _ := strings.Cut(before, "=")
+		value = strings.ReplaceAll(value, "$("+name+")", is)
+	}
+	return value
 }
 
 // shares makes a file or a directory of this machine visible to the container, until the test ends.
@@ -199,21 +240,42 @@ func (p *pod) shares(from, at string) {
 
 // volume returns the files with which a volume begins.
 func (d *deployment) volume(spec podSpec, name string) map[string]string {
+	d.t.Helper()
 	files := map[string]string{}
+	add := func(items []keyToPath, from map[string]string) {
+		d.t.Helper()
+		for _, i := range items {
+			text, ok := from[i.Key]
+			if !ok { // Kubernetes does not start the pod
+				d.t.Fatalf("the volume %s wants the key %s, which is not there", name, i.Key)
+			}
+			files[i.Path] = text
+		}
+	}
 	for _, v := range spec.Volumes {
 		if v.Name != name {
 			continue
 		}
-		for _, c := range d.documents {
-			if c.Kind == "ConfigMap" && c.Metadata.Name == v.ConfigMap.Name {
-				maps.Copy(files, c.Data)
+		maps.Copy(files, d.configMap(v.ConfigMap.Name))
+		add(v.Secret.Items, d.secrets)
+		for _, source := range v.Projected.Sources {
+			add(source.ConfigMap.Items, d.configMap(source.ConfigMap.Name))
+			if path := source.ServiceAccountToken.Path; path != "" {
+				files[path] = serviceToken
 			}
-		}
-		for _, i := range v.Secret.Items {
-			files[i.Path] = d.secrets[i.Key]
 		}
 	}
 	return files
+}
+
+// configMap returns the data of a ConfigMap, or none.
+func (d *deployment) configMap(name string) map[string]string {
+	for _, c := range d.documents {
+		if c.Kind == "ConfigMap" && c.Metadata.Name == name {
+			return c.Data
+		}
+	}
+	return nil
 }
 
 // owns makes the volumes belong to the pod's user: Kubernetes does that with a claim or an empty directory, and an
@@ -322,4 +384,12 @@ func (p *pod) stop() {
 	case <-end:
 		p.t.Fatalf("%s still runs at the end of its grace period of %d s", p.on.name, p.spec.Grace)
 	}
+}
+
+// countsAll stops a sender, and waits until the pod answers an expression with all that was sent.
+func (p *pod) countsAll(expr string, sent *increments) {
+	p.t.Helper()
+	sent.stop()
+	check(p.t, sent.err)
+	eventually(p.t, time.Minute, "all increments are counted", func() error { return p.expect(expr, sent.sent, 0) })
 }
