@@ -55,6 +55,17 @@ func (e *unnamedError) Error() string {
 // Is makes it an ErrNoLeader.
 func (e *unnamedError) Is(target error) bool { return target == ErrNoLeader }
 
+// silentError is the ErrNoLeader of a process that no node answers. It has only the text of the last error, since an
+// ErrUnreachable would say that the effect of a call is unknown.
+type silentError struct{ last string }
+
+func (e *silentError) Error() string {
+	return fmt.Sprintf("%v: this process asked each node, and none answered, the last with: %s", ErrNoLeader, e.last)
+}
+
+// Is makes it an ErrNoLeader.
+func (e *silentError) Is(target error) bool { return target == ErrNoLeader }
+
 // Options are the parts of a Gateway.
 type Options struct {
 	Node   string   // name of this node; empty if the process is not a node
@@ -73,7 +84,7 @@ type Gateway struct {
 	looking chan struct{} // closed when the search for the leader ends; nil if there is no search
 	looked  time.Time     // when the last search failed
 	missing time.Time     // since when all searches have failed; zero after a search that found the leader
-	unnamed string        // the leader that the last search found, if Names lacks it
+	why     error         // why the last search found no leader, if it knows; an ErrNoLeader
 }
 
 const (
@@ -361,35 +372,51 @@ func (g *Gateway) begin() (leader string, looking <-chan struct{}, mine bool) {
 func (g *Gateway) noLeader() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.unnamed != "" {
-		return &unnamedError{g.unnamed}
+	if g.why != nil {
+		return g.why
 	}
 	return ErrNoLeader
 }
 
 // ask asks the nodes, one after the other, which node leads.
 func (g *Gateway) ask(ctx context.Context) (leader string) {
-	unnamed := ""
-	defer func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.unnamed = unnamed
-	}()
+	var unnamed, last string
+	answers := 0
 	for range g.Names {
 		asked := g.Names[g.next%len(g.Names)]
 		g.next++ // g.next belongs to the searching caller
-		ctx, cancel := context.WithTimeout(ctx, askTime)
-		leader, err := g.Nodes.Leader(ctx, asked)
+		one, cancel := context.WithTimeout(ctx, askTime)
+		leader, err := g.Nodes.Leader(one, asked)
 		cancel()
-		if err == nil && slices.Contains(g.Names, leader) {
-			unnamed = ""
+		switch {
+		case err != nil:
+			last = err.Error()
+			continue
+		case slices.Contains(g.Names, leader):
+			g.explain(nil)
 			return leader
-		}
-		if err == nil && leader != "" {
+		case leader != "":
 			unnamed = leader
 		}
+		answers++
+	}
+	switch {
+	case unnamed != "":
+		g.explain(&unnamedError{unnamed})
+	case ctx.Err() != nil: // nodes had no time to answer: what the search before found still holds
+	case answers == 0:
+		g.explain(&silentError{last})
+	default:
+		g.explain(nil)
 	}
 	return ""
+}
+
+// explain keeps why a search has found no leader, if it knows more than that.
+func (g *Gateway) explain(why error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.why = why
 }
 
 // found ends a search. If ctx ended the search, its result means nothing.

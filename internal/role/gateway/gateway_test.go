@@ -260,6 +260,28 @@ func TestTheLeaderIsNotNamed(t *testing.T) {
 	})
 }
 
+// A process that reaches no node says what the last one made of it: with another secret it would wait for ever, and
+// only the nodes' logs would have the cause. Its writes did not count, whatever that error is.
+func TestNoNodeIsReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster("a")
+		c.dead = []string{"a", "b", "c"}
+		g := c.from("")
+		for range 2 { // the second one is refused at once
+			_, err := g.Write(t.Context(), request())
+			if !errors.Is(err, ErrNoLeader) || errors.Is(err, ErrUnreachable) ||
+				!strings.Contains(err.Error(), "none answered, the last with: the node does not answer: connection refused") {
+				t.Errorf("a write returned %v, want no leader, with what the last node said", err)
+			}
+		}
+		c.set(func() { c.dead, c.leader = []string{"b", "c"}, "" })
+		time.Sleep(2 * askTime)
+		if _, err := g.Write(t.Context(), request()); err == nil || strings.Contains(err.Error(), "refused") {
+			t.Errorf("node a answers that nobody leads, and a write returned %v", err)
+		}
+	})
+}
+
 // Without a leader, a call waits as long as its context allows. A request waits at most 10 s, since its
 // sender should try another node. Other errors end a call at once.
 func TestNoLeader(t *testing.T) {
