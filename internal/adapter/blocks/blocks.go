@@ -40,9 +40,13 @@ type Block struct {
 	// other blocks.
 	Resolution time.Duration
 
-	// Shard is set in a block that Mimir split off: it has the series of shard I of N, and the other blocks that were
-	// made of the same ones have the rest. It is zero for other blocks.
+	// Shard is set in a block that Mimir or Cortex split off: it has the series of shard I of N, and the other blocks that
+	// were made of the same ones have the rest. It is zero for other blocks.
 	Shard Shard
+
+	// group names the compaction of Cortex that split the block off: its shards may have different parents. Empty for
+	// other blocks.
+	group string
 
 	// Replaced says that the block is marked for deletion, or that usable blocks beside it have all of its samples.
 	Replaced bool
@@ -58,6 +62,9 @@ type thanos struct {
 		Downsample struct {
 			Resolution int64 `json:"resolution"` // milliseconds
 		} `json:"downsample"`
+		Extensions struct {
+			Partition partition `json:"partition_info"`
+		} `json:"extensions"`
 	} `json:"thanos"`
 }
 
@@ -151,6 +158,11 @@ func Parse(id ulid.ULID, text []byte) Block {
 	if text := more.Thanos.Labels[shardLabel]; text != "" {
 		b.Shard, err = parseShard(text)
 		b.Err = cmp.Or(b.Err, err)
+	} else if p := more.Thanos.Extensions.Partition; p.Count > 1 {
+		b.Shard, b.group = Shard{p.ID + 1, p.Count}, fmt.Sprint(p.Group, " ", p.Created)
+		if p.ID < 0 || p.ID >= p.Count {
+			b.Err = cmp.Or(b.Err, fmt.Errorf("meta.json: partition_id is %d of %d", p.ID, p.Count))
+		}
 	}
 	b.Resolution = time.Duration(more.Thanos.Downsample.Resolution) * time.Millisecond
 	return b

@@ -23,13 +23,24 @@ func parseShard(text string) (s Shard, err error) {
 	return s, nil
 }
 
-// family are the blocks of one split compaction: N shards of the same parents.
+// partition is what Cortex' compactor says of a block that has some of the series of its parents.
+type partition struct {
+	ID      int   `json:"partition_id"` // from 0 on
+	Count   int   `json:"partition_count"`
+	Group   int64 `json:"partitioned_group_id"`            // of a tenant and a time
+	Created int64 `json:"partitioned_group_creation_time"` // Unix milliseconds
+}
+
+// family are the blocks of one split compaction: N shards, of the same parents or of the same group.
 type family struct {
-	parents string
-	n       int
+	of string
+	n  int
 }
 
 func familyOf(b Block) family {
+	if b.group != "" {
+		return family{b.group, b.Shard.N}
+	}
 	var names []string
 	for _, p := range b.Meta.Compaction.Parents {
 		names = append(names, p.ULID.String())
