@@ -167,11 +167,13 @@ func (i *importTSDB) find(ctx context.Context, from blockSource) (found []blocks
 		return nil, err
 	}
 	var replaced, downsampled []string
+	var aggregates []blocks.Block
 	for _, b := range all {
 		switch {
 		case b.Replaced:
 			replaced = append(replaced, b.ID.String())
 		case b.Resolution > 0:
+			aggregates = append(aggregates, b)
 			downsampled = append(downsampled, fmt.Sprintf("%s (%s)", b.ID, b.Resolution))
 		default:
 			found = append(found, b)
@@ -179,18 +181,30 @@ func (i *importTSDB) find(ctx context.Context, from blockSource) (found []blocks
 	}
 	if len(downsampled) > 0 && !i.skipDownsampled {
 		return nil, conf.Mistake(fmt.Errorf("%s downsampled by Thanos, which have aggregates in place of samples: %s; "+
-			"add --skip-downsampled to import the others. Only blocks of raw samples can be imported, so the time for "+
-			"which Thanos has no other blocks stays in Thanos", counted(len(downsampled), "block"), joined(downsampled)))
+			"add --skip-downsampled to import the others. Only blocks of raw samples can be imported%s",
+			counted(len(downsampled), "block"), joined(downsampled), staysInThanos("; ", blocks.Uncovered(aggregates, found))))
 	}
 	if len(replaced) > 0 {
 		fmt.Fprintf(i.notes, "note: %s left out, since others replace them, or they are marked for deletion: %s\n",
 			counted(len(replaced), "block"), joined(replaced))
 	}
 	if len(downsampled) > 0 {
-		fmt.Fprintf(i.notes, "note: %s left out, since Thanos downsampled them: %s\n", counted(len(downsampled), "block"),
-			joined(downsampled))
+		fmt.Fprintf(i.notes, "note: %s left out, since Thanos downsampled them: %s%s\n", counted(len(downsampled), "block"),
+			joined(downsampled), staysInThanos("; ", blocks.Uncovered(aggregates, found)))
 	}
 	return found, nil
+}
+
+// staysInThanos names the times for which there are downsampled blocks alone, behind `between`.
+func staysInThanos(between string, times []blocks.Span) string {
+	if len(times) == 0 {
+		return ""
+	}
+	var texts []string
+	for _, s := range times {
+		texts = append(texts, minute(s.From)+" to "+minute(s.To))
+	}
+	return between + "no other block has samples of " + joined(texts) + ", which stay in Thanos"
 }
 
 // announce says what is to be imported.
