@@ -371,9 +371,9 @@ func TestAShardAloneReplacesNone(t *testing.T) {
 	}
 }
 
-// Cortex splits blocks by series, too, and says so elsewhere: all partitions of a compaction have its group and the time
-// at which it began. When they are compacted into fewer ones, each has parents of its own. Each once counted as a whole
-// block: while Cortex compacted, the import left out the old block, and with it the partitions that were still to come.
+// Cortex splits blocks by series, too, and says so elsewhere: all partitions of a compaction have its group and the
+// time at which it began. When they are compacted into fewer ones, each has parents of its own. Each once counted as a
+// whole block: while Cortex compacted, the import left out the old block, and with it the partitions still to come.
 func TestAPartitionAloneReplacesNone(t *testing.T) {
 	const whole, one, two, a, b = "01JDRSYX5Z8V3M1E0Q6W2T4N7A", "01JDRSYX5Z8V3M1E0Q6W2T4N7B",
 		"01JDRSYX5Z8V3M1E0Q6W2T4N7C", "01JDRSYX5Z8V3M1E0Q6W2T4N7D", "01JDRSYX5Z8V3M1E0Q6W2T4N7E"
@@ -388,15 +388,19 @@ func TestAPartitionAloneReplacesNone(t *testing.T) {
 		replaced string
 	}{
 		{"one partition of one", map[string]string{one: of(0, 1, 7, 1000, whole)}, whole},
-		{"both partitions", map[string]string{one: of(0, 2, 7, 1000, whole), two: of(1, 2, 7, 1000, whole)}, whole},
+		{"both partitions", map[string]string{one: of(0, 2, 7, 1000, whole),
+			two: of(1, 2, 7, 1000, whole)}, whole},
 		{"a partition is missing", map[string]string{two: of(1, 2, 7, 1000, whole)}, ""},
 		{"a partition of another compaction", map[string]string{one: of(0, 2, 7, 1000, whole),
 			two: of(1, 2, 7, 2000, whole)}, ""},
-		{"a partition of another time", map[string]string{one: of(0, 2, 7, 1000, whole), two: of(1, 2, 8, 1000, whole)}, ""},
+		{"a partition of another time", map[string]string{one: of(0, 2, 7, 1000, whole),
+			two: of(1, 2, 8, 1000, whole)}, ""},
 		{"partitions with parents of their own", map[string]string{one: of(0, 4, 7, 1000, "01JDRSYX5Z8V3M1E0Q6W2T4N7F"),
-			two: of(1, 4, 7, 1000, "01JDRSYX5Z8V3M1E0Q6W2T4N7F"), a: of(0, 2, 9, 1000, one), b: of(1, 2, 9, 1000, two)},
+			two: of(1, 4, 7, 1000, "01JDRSYX5Z8V3M1E0Q6W2T4N7F"), a: of(0, 2, 9, 1000, one),
+			b: of(1, 2, 9, 1000, two)},
 			one + " " + two},
-		{"no partition has this number", map[string]string{one: of(2, 2, 7, 1000, whole), two: of(1, 2, 7, 1000, whole)}, ""},
+		{"no partition has this number", map[string]string{one: of(2, 2, 7, 1000, whole),
+			two: of(1, 2, 7, 1000, whole)}, ""},
 	} {
 		bucket := t.TempDir()
 		write(t, bucket, whole, "")
