@@ -285,9 +285,14 @@ func (s *store) headToOpen() *headNote {
 		s.dropHead(why)
 		return nil
 	}
-	if err := keepHead(s.dir, head); err != nil {
+	others, err := keepHead(s.dir, head)
+	if err != nil {
 		s.logger.Warn("an old saved head cannot be removed", "err", err)
 		return nil
+	}
+	if others {
+		s.savedHeads.unused.WithLabelValues(s.kind).Inc()
+		s.logger.Info("the process that was saving the head of a store ended before; the store opens from the one before")
 	}
 	return head
 }

@@ -109,9 +109,9 @@ func allSavedHeads(dir string) (paths []string) {
 	return paths
 }
 
-// keepHead removes all saved heads but the one of the note, whose files nothing else may write to. If the note is nil,
-// it also removes the note of the store.
-func keepHead(dir string, n *headNote) error {
+// keepHead removes all saved heads but the one of the note, whose files nothing else may write to, and reports whether
+// there were any. If the note is nil, it also removes the note of the store.
+func keepHead(dir string, n *headNote) (others bool, err error) {
 	var errs []error
 	if n == nil {
 		if err := os.Remove(filepath.Join(dir, headNoteFile)); !errors.Is(err, os.ErrNotExist) {
@@ -120,10 +120,10 @@ func keepHead(dir string, n *headNote) error {
 	}
 	for _, path := range allSavedHeads(dir) {
 		if n == nil || path != savedHead(dir, n.segment, n.offset) {
-			errs = append(errs, os.RemoveAll(path))
+			others, errs = true, append(errs, os.RemoveAll(path))
 		}
 	}
-	return errors.Join(errs...)
+	return others, errors.Join(errs...)
 }
 
 // contradicts reports whether the late samples of a closed database do not fit to the saved head. A series may have

@@ -40,30 +40,34 @@ func TestASavedHeadIsUsedIfItFits(t *testing.T) {
 		name   string
 		change func(w *world) error // while the process does not run
 		unused bool
+		other  bool // beside the one that is used
 	}{
 		{name: "at once"},
 		{"without its note", func(w *world) error {
 			return os.Remove(filepath.Join(w.storeRaw(), headNoteFile))
-		}, true},
+		}, true, false},
+		{"after a kill during the next save", func(w *world) error {
+			return os.Mkdir(savedHead(w.storeRaw(), 99, 0)+".tmp", 0o750)
+		}, false, true},
 		{"with a damaged note", func(w *world) error {
 			return os.WriteFile(filepath.Join(w.storeRaw(), headNoteFile), []byte(headNoteMagic), 0o640)
-		}, true},
-		{"without its directory", func(w *world) error { return os.RemoveAll(head(w)) }, true},
+		}, true, false},
+		{"without its directory", func(w *world) error { return os.RemoveAll(head(w)) }, true, false},
 		{"with half a file", func(w *world) error {
 			path := filepath.Join(head(w), "00000000")
 			info, err := os.Stat(path)
 			return errors.Join(err, os.Truncate(path, info.Size()/2))
-		}, true},
+		}, true, false},
 		{"without the files with chunks", func(w *world) error {
 			return os.RemoveAll(filepath.Join(w.storeRaw(), headChunksDir))
-		}, true},
+		}, true, false},
 		{"with a log that was cut", func(w *world) error {
 			return os.Truncate(w.lastSegment(), pageBytes)
-		}, true},
+		}, true, false},
 		{"after an older release has opened the store", func(w *world) error {
 			db, err := tsdb.Open(w.storeRaw(), nil, nil, w.cfg.options(Raw), nil)
 			return errors.Join(err, db.Close())
-		}, false},
+		}, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -84,7 +88,7 @@ func TestASavedHeadIsUsedIfItFits(t *testing.T) {
 			if used := w.usesHead(); used == c.unused {
 				t.Errorf("the saved head is used: %v, want %v", used, !c.unused)
 			}
-			if n := testutil.ToFloat64(w.stores.heads.unused.WithLabelValues(Raw)); n == 0 == c.unused {
+			if n := testutil.ToFloat64(w.stores.heads.unused.WithLabelValues(Raw)); n == 0 == (c.unused || c.other) {
 				t.Errorf("%v unused saved heads are counted", n)
 			}
 			if c.name == "with a log that was cut" {

@@ -40,8 +40,8 @@ func newHeads(reg prometheus.Registerer) heads {
 		failed: vec("head_saves_failed_total", "Heads of stores that could not be saved: nothing is lost, but the next "+
 			"opening takes longer. Rising: the disk is nearly full or broken; the log has the cause."),
 		unused: vec("saved_heads_unused_total", "Saved heads that an opening did not use, since they do not fit to the "+
-			"other files of the store, or are damaged: nothing is lost, since the opening then reads the whole log of the "+
-			"store. The log of the process has the cause."),
+			"other files of the store, are damaged, or were being written when the process ended: nothing is lost, since the "+
+			"opening then uses the one before, or reads the whole log of the store. The log of the process has the cause."),
 	}
 }
 
@@ -69,7 +69,7 @@ const (
 func (s *store) dropHead(why error) {
 	s.savedHeads.unused.WithLabelValues(s.kind).Inc()
 	s.logger.Info("the saved head of a store is not used; it opens from its whole log instead", "why", why)
-	if err := keepHead(s.dir, nil); err != nil {
+	if _, err := keepHead(s.dir, nil); err != nil {
 		s.logger.Warn("a saved head cannot be removed", "err", err)
 	}
 }

@@ -62,7 +62,7 @@ func BenchmarkQueries(b *testing.B) {
 				run(b, func() (promql.Query, error) { return columns.New(db, most, prepare) })
 			})
 			b.Run("chunks", func(b *testing.B) {
-				run(b, func() (promql.Query, error) { return columns.New(inChunks{db}, most, prepare) })
+				run(b, func() (promql.Query, error) { return columns.New(inChunks{db, &selects{}}, most, prepare) })
 			})
 		})
 	}

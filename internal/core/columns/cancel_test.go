@@ -41,7 +41,7 @@ func TestQueriesEndWithTheirContext(t *testing.T) {
 			return text(r, false)
 		}
 		want := run(db, q.on(e))
-		for what, from := range map[string]storage.Queryable{"samples": db, "chunks": inChunks{db}} {
+		for what, from := range map[string]storage.Queryable{"samples": db, "chunks": inChunks{db, &selects{}}} {
 			got := run(from, func(from storage.Queryable) (promql.Query, error) {
 				return columns.New(from, q.maxSamples, q.on(e))
 			})

@@ -28,16 +28,19 @@ import (
 // that are floats at one time and histograms at another.
 func TestLikeTheEngine(t *testing.T) {
 	const sets, each = 100, 100
-	taken, all := 0, 0
+	taken, inChunks, all := 0, 0, 0
 	forms := map[string]int{}
 	for seed := range sets {
 		r := rand.New(rand.NewPCG(uint64(seed), 23))
 		db := randomData(t, r)
 		for range each {
 			q := randomQuery(r)
-			was, _ := compare(t, db, q)
+			how := compare(t, db, q)
 			all++
-			if was {
+			if how.chunks {
+				inChunks++
+			}
+			if how.taken {
 				taken++
 				for _, f := range q.forms {
 					forms[f]++
@@ -48,12 +51,15 @@ func TestLikeTheEngine(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d queries were taken", taken, all)
+	t.Logf("%d of %d queries were taken; %d answers came from chunks alone", taken, all, inChunks)
 	for _, f := range slices.Sorted(maps.Keys(forms)) {
 		t.Logf("%5d %s", forms[f], f)
 	}
 	if 10*taken < 6*all {
 		t.Errorf("only %d of %d queries were taken", taken, all)
+	}
+	if 100*inChunks < 15*all {
+		t.Errorf("only %d of %d answers came from chunks alone", inChunks, all)
 	}
 	for _, f := range allForms() {
 		if forms[f] < 200 {
@@ -93,8 +99,8 @@ func TestHistogramsBeforeAnOperator(t *testing.T) {
 	for left, want := range map[string]bool{"latency": false, "requests_total": true} {
 		q := query{text: "(sum by (job) (increase(" + left + "[1h])) % 2) + sum by (job) (rate(requests_total[1h]))",
 			start: time.UnixMilli(begin).Add(2 * time.Hour), maxSamples: 1_000_000}
-		if got, reason := compare(t, db, q); got != want || !got && reason != columns.ReasonAfter {
-			t.Errorf("%v: taken is %v, the reason is %q", q, got, reason)
+		if how := compare(t, db, q); how.taken != want || !how.taken && how.reason != columns.ReasonAfter {
+			t.Errorf("%v: taken is %v, the reason is %q", q, how.taken, how.reason)
 		}
 	}
 }
@@ -118,8 +124,8 @@ func TestReasons(t *testing.T) {
 		"gauge + on (job) group_left sum by (job)(gauge)": columns.ReasonAfter,
 	} {
 		q := query{text: text, start: time.UnixMilli(begin).Add(time.Hour), maxSamples: 1_000_000}
-		if taken, got := compare(t, db, q); got != want || taken != (want == "") {
-			t.Errorf("%s: taken is %v, the reason is %q, want %q", text, taken, got, want)
+		if how := compare(t, db, q); how.reason != want || how.taken != (want == "") {
+			t.Errorf("%s: taken is %v, the reason is %q, want %q", text, how.taken, how.reason, want)
 		}
 	}
 }
@@ -141,8 +147,8 @@ func TestEdges(t *testing.T) {
 		for _, step := range []time.Duration{time.Minute, 30_001 * time.Millisecond, 5 * time.Minute} {
 			from := time.UnixMilli(begin)
 			q := query{text: text, start: from, end: from.Add(time.Hour), step: step, maxSamples: 100}
-			if taken, reason := compare(t, db, q); !taken {
-				t.Errorf("%s is left to the engine: %s", text, reason)
+			if how := compare(t, db, q); !how.taken {
+				t.Errorf("%s is left to the engine: %s", text, how.reason)
 			}
 		}
 	}
@@ -213,8 +219,15 @@ func (q query) on(e *promql.Engine) columns.Prepare {
 	}
 }
 
-// compare evaluates a query in both ways, and returns whether a part of it was evaluated here, and why none was.
-func compare(t testing.TB, from storage.Queryable, q query) (taken bool, reason columns.Reason) {
+// compared says how a query was evaluated.
+type compared struct {
+	taken  bool           // whether a part of it was evaluated here
+	reason columns.Reason // why none was
+	chunks bool           // whether its answer has series, and all of them were read in chunks
+}
+
+// compare evaluates a query by the engine, and here from samples and from chunks.
+func compare(t testing.TB, from storage.Queryable, q query) (how compared) {
 	t.Helper()
 	e := engine(q.maxSamples)
 	want, err := q.on(e)(from)
@@ -229,15 +242,28 @@ func compare(t testing.TB, from storage.Queryable, q query) (taken bool, reason 
 	defer got.Close()
 	w := want.Exec(context.Background())
 	same(t, q, want, w, got)
+	how.taken, how.reason = got.Taken()
 	if db, ok := from.(*tsdb.DB); ok {
-		chunked, err := columns.New(inChunks{db}, q.maxSamples, q.on(e))
+		var selects selects
+		chunked, err := columns.New(inChunks{db, &selects}, q.maxSamples, q.on(e))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer chunked.Close()
 		same(t, q, want, w, chunked)
+		how.chunks = w.Err == nil && !empty(w.Value) && selects.inChunks > 0 && selects.inSamples == 0
 	}
-	return got.Taken()
+	return how
+}
+
+func empty(v parser.Value) bool {
+	switch v := v.(type) {
+	case promql.Matrix:
+		return len(v) == 0
+	case promql.Vector:
+		return len(v) == 0
+	}
+	return false
 }
 
 // same checks that a query has the result of the engine, and its statistics.
@@ -255,21 +281,35 @@ func same(t testing.TB, q query, want promql.Query, w *promql.Result, got *colum
 }
 
 // inChunks is a database that selects series in chunks, too.
-type inChunks struct{ *tsdb.DB }
+type inChunks struct {
+	*tsdb.DB
+	selects *selects
+}
+
+// selects counts how a query selected series. One that begins in chunks may go on in samples.
+type selects struct{ inSamples, inChunks int }
 
 func (db inChunks) Querier(mint, maxt int64) (storage.Querier, error) {
 	samples, err1 := db.DB.Querier(mint, maxt)
 	inChunks, err2 := db.DB.ChunkQuerier(mint, maxt)
-	return bothQuerier{samples, inChunks}, errors.Join(err1, err2)
+	return bothQuerier{samples, inChunks, db.selects}, errors.Join(err1, err2)
 }
 
 type bothQuerier struct {
 	storage.Querier
 	inChunks storage.ChunkQuerier
+	selects  *selects
+}
+
+func (q bothQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints,
+	matchers ...*labels.Matcher) storage.SeriesSet {
+	q.selects.inSamples++
+	return q.Querier.Select(ctx, sorted, hints, matchers...)
 }
 
 func (q bothQuerier) SelectChunks(ctx context.Context, sorted, _ bool, hints *storage.SelectHints,
 	matchers ...*labels.Matcher) columns.ChunkSet {
+	q.selects.inChunks++
 	return chunkSet{q.inChunks.Select(ctx, sorted, hints, matchers...)}
 }
 

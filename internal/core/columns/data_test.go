@@ -33,6 +33,7 @@ func randomData(t testing.TB, r *rand.Rand) *tsdb.DB {
 		at int64
 		of func(storage.Appender, labels.Labels, int64) error
 	}
+	inOrder := r.IntN(2) == 0 // late samples make chunks overlap, which are then read as samples
 	late := map[string][]point{}
 	series := map[string]labels.Labels{}
 	for _, of := range kinds {
@@ -53,7 +54,11 @@ func randomData(t testing.TB, r *rand.Rand) *tsdb.DB {
 						at += r.Int64N(1_200_000) // a gap
 					}
 					p := point{at + r.Int64N(every/2)*int64(r.IntN(2)), next()}
-					switch r.IntN(60) {
+					chance := r.IntN(60)
+					if inOrder {
+						chance = 2
+					}
+					switch chance {
 					case 0:
 						late[ls.String()] = append(late[ls.String()], p)
 					case 1:
