@@ -1,4 +1,5 @@
 // The list of all metrics, which Explore shows before the first query.
+import { Fragment } from 'preact'
 import { useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
 import { count, printable, shortened } from './format'
@@ -22,6 +23,9 @@ async function names(base: string, signal: AbortSignal): Promise<Named[]> {
 
 const page = 200 // metrics that are listed at once
 
+// few metrics are listed without headings: they fit on a screen, and headings would double their lines.
+const few = 30
+
 // prefixOf is the part of a name before its first separator.
 const prefixOf = (name: string) => name.split(/[_.:]/, 1)[0]
 
@@ -32,6 +36,20 @@ function prefixes(all: Named[]): [string, number][] {
   return [...counts].filter(([prefix, n]) => prefix && n > 1).sort(([a], [b]) => a.localeCompare(b))
 }
 
+interface Group {
+  prefix: string // empty for metrics that share no prefix
+  metrics: Named[]
+}
+
+// grouped returns metrics by the prefix that they share, and at the end those that share none.
+function grouped(found: Named[]): Group[] {
+  if (found.length <= few) return [{ prefix: '', metrics: found }]
+  const groups = new Map<string, Named[]>(prefixes(found).map(([prefix]) => [prefix, []]))
+  const others: Named[] = []
+  for (const metric of found) (groups.get(prefixOf(metric.name)) ?? others).push(metric)
+  return [...[...groups].map(([prefix, metrics]) => ({ prefix, metrics })), { prefix: '', metrics: others }].filter((g) => g.metrics.length > 0)
+}
+
 // Suggestions lists the metrics. A click on a metric calls `onPick` with a first query for it.
 export function Suggestions(props: { base: string; onPick: (expr: string) => void }) {
   const [filter, setFilter] = useState('')
@@ -40,7 +58,9 @@ export function Suggestions(props: { base: string; onPick: (expr: string) => voi
   const { data, error } = usePoll((signal) => names(props.base, signal), 30_000, [])
   const all = data ?? []
   const found = all.filter(({ name }) => name.toLowerCase().includes(filter.toLowerCase()) && (!prefix || prefixOf(name) === prefix))
-  const groups = prefixes(all)
+  const choices = prefixes(all)
+  const groups = grouped(found)
+  let before = 0 // metrics in the groups before
   return (
     <Panel title="Metrics" note={data && `${count(all.length)}; click one to query it`}>
       {error && <Problem error={error} />}
@@ -58,12 +78,12 @@ export function Suggestions(props: { base: string; onPick: (expr: string) => voi
               Filter
               <input type="search" value={filter} onInput={(e) => (setFilter(e.currentTarget.value), setStart(0))} />
             </label>
-            {groups.length > 1 && (
+            {choices.length > 1 && (
               <label class="field">
                 Prefix
                 <select value={prefix} onChange={(e) => (setPrefix(e.currentTarget.value), setStart(0))}>
                   <option value="">All</option>
-                  {groups.map(([name, n]) => (
+                  {choices.map(([name, n]) => (
                     <option key={name} value={name}>
                       {shortened(printable(name), 60)} ({count(n)})
                     </option>
@@ -72,20 +92,26 @@ export function Suggestions(props: { base: string; onPick: (expr: string) => voi
               </label>
             )}
           </div>
-          <ul class="metrics">
-            {found.slice(start, start + page).map(({ name, type, help }) => (
-              <li key={name}>
-                <button type="button" class="plain" onClick={() => props.onPick(firstLook(name, type))}>
-                  <Name text={name} />
-                  {(type || help) && (
-                    <span class="note" title={help}>
-                      {type && <span class="tag">{type}</span>} {help}
-                    </span>
+          {groups.map(({ prefix, metrics }) => {
+            const listed = metrics.slice(Math.max(0, start - before), Math.max(0, start + page - before))
+            before += metrics.length
+            return (
+              listed.length > 0 && (
+                <Fragment key={prefix}>
+                  {groups.length > 1 && (
+                    <h3 class="metrics-of">
+                      {prefix ? <Name text={prefix} /> : 'Others'} <span class="note">{count(metrics.length)}</span>
+                    </h3>
                   )}
-                </button>
-              </li>
-            ))}
-          </ul>
+                  <ul class="metrics">
+                    {listed.map((metric) => (
+                      <Metric key={metric.name} {...metric} onPick={props.onPick} />
+                    ))}
+                  </ul>
+                </Fragment>
+              )
+            )
+          })}
           {found.length > page && (
             <p class="pager">
               <button type="button" disabled={start === 0} onClick={() => setStart(start - page)}>
@@ -102,5 +128,21 @@ export function Suggestions(props: { base: string; onPick: (expr: string) => voi
         </>
       )}
     </Panel>
+  )
+}
+
+function Metric(props: Named & { onPick: (expr: string) => void }) {
+  const { name, type, help } = props
+  return (
+    <li>
+      <button type="button" class="plain" onClick={() => props.onPick(firstLook(name, type))}>
+        <Name text={name} />
+        {(type || help) && (
+          <span class="note" title={help}>
+            {type && <span class="tag">{type}</span>} {help}
+          </span>
+        )}
+      </button>
+    </li>
   )
 }

@@ -357,6 +357,39 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
+  for (const size of Object.keys(sizes)) {
+    test(`many metrics have headings by prefix, also when they are filtered, ${size}`, async () => {
+      const { page, close } = await open(browser, { size })
+      const of = (prefix, n, end = '') => Array.from({ length: n }, (_, i) => `${prefix}_${String(i).padStart(3, '0')}${end}`)
+      // Between those of "web" stands another name, as servers sort by bytes.
+      const names = [...of('node', 150, '_total'), 'single_total', 'up', ...of('web:rate', 30), 'webAll_x', ...of('web', 70, '_total')].sort()
+      await page.route('**/api/v1/label/__name__/values*', (route) => route.fulfill({ json: { status: 'success', data: names } }))
+      await page.goto('/explore')
+      const headings = page.getByRole('region', { name: 'Metrics' }).getByRole('heading', { level: 3 })
+      const shown = async (filter, first) => {
+        await page.getByLabel('Filter').fill(filter)
+        await page.locator('.metrics .metric').first().filter({ hasText: first }).waitFor()
+        return [await headings.allInnerTexts(), await page.locator('.metrics .metric').count()]
+      }
+      assert.deepEqual(await shown('total', 'node_000_total'), [['node 150', 'web 70'], 200]) // 50 of them
+      await look(page, `metrics-grouped-${size}-light`, size)
+      await page.emulateMedia({ colorScheme: 'dark' })
+      await page.waitForFunction(() => document.documentElement.dataset.theme === 'dark')
+      await picture(page, `metrics-grouped-${size}-dark`)
+      await page.getByRole('button', { name: 'Next' }).click()
+      await page.getByText('201 to 221 of 221').waitFor()
+      assert.deepEqual(await headings.allInnerTexts(), ['web 70', 'Others 1'])
+      assert.deepEqual((await page.locator('.metrics .metric').allInnerTexts()).slice(-2), ['web_069_total', 'single_total'])
+      assert.deepEqual(await shown('web', 'web:rate_000'), [['web 100', 'Others 1'], 101])
+      assert.deepEqual(await shown('rate', 'web:rate_000'), [[], 30]) // few
+      assert.deepEqual(await shown('', 'node_000_total'), [['node 150', 'web 100'], 200])
+      await page.getByRole('combobox', { name: 'Prefix' }).selectOption('web')
+      await page.locator('.metrics .metric').first().filter({ hasText: 'web:rate_000' }).waitFor()
+      assert.deepEqual(await headings.allInnerTexts(), []) // the choice names the prefix
+      await close()
+    })
+  }
+
   test('the legend is sorted, and values have a unit, a scale and names of their own', async () => {
     const { page, close } = await open(browser)
     await page.goto(query(['q', orders]))
