@@ -12,7 +12,7 @@ import { NoData, PartTree } from './parttree'
 import { common, grid, heat, instantRequest, isClassic, isHistograms, legendName, number, onGrid, rangeRequest, send, seriesName, seriesOf, withNewest, type Cell, type Labels, type Request, type Result, type Series } from './promql'
 import { self } from './self'
 import { remember, remembered } from './store'
-import { seriesColours } from './theme'
+import { seriesColour, seriesColours } from './theme'
 import { unitOf, units, type Unit, type UnitName } from './units'
 
 // drawn is the maximum number of series in a chart: with more, a chart would be slow, and its
@@ -313,7 +313,7 @@ function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
 }
 
 // Swatch is drawn as the line is.
-const Swatch = (props: { line: number }) => <span aria-hidden="true" class={`swatch s${props.line % seriesColours} ${props.line >= seriesColours ? 'dashed' : ''}`} />
+const Swatch = (props: { line: number }) => <span aria-hidden="true" class={props.line < seriesColours ? 'swatch' : 'swatch dashed'} style={{ '--c': `var(--${seriesColour(props.line)})` }} />
 
 const show = (v: number | null, unit: Unit) => (v === null ? '–' : unit.value(v))
 

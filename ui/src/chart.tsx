@@ -162,13 +162,13 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
     // Dots are not on the canvas, so they need to know the canvas's scale.
     o.hooks!.draw = [(u) => setScale((was) => (was[0] === u.scales.y.min && was[1] === u.scales.y.max ? was : [u.scales.y.min ?? 0, u.scales.y.max ?? 1]))]
     lines.forEach((l, i) => {
-      const stroke = l.colour ? colour(l.colour) : seriesColour(i)
+      const stroke = colour(l.colour ?? seriesColour(i))
       o.series.push({
         label: l.name,
         show: !l.hidden,
         stroke,
         width: l.thin ? 1 : small ? 1.25 : 1.5,
-        dash: l.dashed ? [4, 4] : i < seriesColours || l.colour ? undefined : i < 2 * seriesColours ? [6, 3] : [2, 2],
+        dash: l.dashed ? [4, 4] : i < seriesColours || l.colour ? undefined : [6, 3],
         fill: stacked ? stroke + '66' : small && lines.length === 1 ? stroke + '22' : undefined,
         points: { show: false, filter: alone, size: small ? 3 : 4, fill: stroke },
       })

@@ -25,7 +25,6 @@ const stages: [name: string, what: string][] = [
 // inputs have fixed colours. An input that is not listed comes last.
 const inputs = ['dogstatsd', 'remote_write', 'otlp', 'tiles']
 const colourOf = (input: string) => `series-${[1, 2, 3, 4][inputs.indexOf(input)] ?? 6}`
-const swatchOf = (input: string) => colourOf(input).replace('series-', 's')
 
 const span = 900 // seconds in the charts
 const step = 5
@@ -207,7 +206,7 @@ const Inputs = (props: { all: Input[]; alone: boolean }) => (
   <ul class="inputs" aria-label="By input">
     {props.all.map((i) => (
       <li key={i.name}>
-        {!props.alone && <span aria-hidden="true" class={`swatch ${swatchOf(i.name)}`} />}
+        {!props.alone && <span aria-hidden="true" class="swatch" style={{ '--c': `var(--${colourOf(i.name)})` }} />}
         <span>{i.name}</span>
         <span class="number">{i.rate === null ? '–' : compact(i.rate)}/s</span>
         <span class={`number ${i.over ? 'bad' : ''}`}>

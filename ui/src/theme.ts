@@ -33,6 +33,7 @@ export function colour(name: string): string {
 
 // seriesColours is the number of colours. People with any colour vision can distinguish the first eight
 // (Okabe and Ito). Beyond all of them, series have the same colours with dashes.
-export const seriesColours = 16
+export const seriesColours = 50
 
-export const seriesColour = (i: number) => colour(`series-${i % seriesColours}`)
+// seriesColour returns the name of the CSS variable with the colour of a series.
+export const seriesColour = (i: number) => `series-${i % seriesColours}`

@@ -318,7 +318,7 @@ describe('the page', { concurrency: 4 }, () => {
       await page.goto('/status')
       const [panel, ...lines] = await page.evaluate(() => {
         const style = getComputedStyle(document.documentElement)
-        return ['panel', ...Array.from({ length: 16 }, (_, i) => `series-${i}`)].map((n) => style.getPropertyValue('--' + n).trim())
+        return ['panel', ...Array.from({ length: 50 }, (_, i) => `series-${i}`)].map((n) => style.getPropertyValue('--' + n).trim())
       })
       const rgb = (hex) => hex.match(/\w\w/g).map((h) => parseInt(h, 16) / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
       const bright = ([r, g, b]) => 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05
@@ -389,6 +389,23 @@ describe('the page', { concurrency: 4 }, () => {
       await close()
     })
   }
+
+  test('fifty series have a colour each, and further ones dashes', async () => {
+    const { page, close } = await open(browser)
+    const now = Math.floor(Date.now() / 1000)
+    const result = Array.from({ length: 60 }, (_, i) => ({ metric: { __name__: 'pods', pod: String(i).padStart(2, '0') }, values: [[now - 60, String(60 - i)], [now, String(60 - i)]] }))
+    await page.route('**/api/v1/query_range?**', (route) => route.fulfill({ json: { status: 'success', data: { resultType: 'matrix', result } } }))
+    await page.route('**/api/v1/query?**', (route) => route.fulfill({ json: { status: 'success', data: { resultType: 'vector', result: [] } } }))
+    await page.goto(query(['q', 'pods']))
+    const swatches = page.getByRole('list', { name: 'Series' }).locator('.swatch')
+    await swatches.nth(59).waitFor()
+    const drawn = await swatches.evaluateAll((all) => all.map((e) => getComputedStyle(e).getPropertyValue('--c') + (e.matches('.dashed') ? ' dashed' : '')))
+    assert.equal(new Set(drawn).size, 60)
+    for (const d of drawn) assert.match(d, /^#[0-9a-f]{6}( dashed)?$/)
+    assert.deepEqual(drawn.slice(50), drawn.slice(0, 10).map((d) => d + ' dashed'))
+    await look(page, 'explore-many-series')
+    await close()
+  })
 
   test('the legend is sorted, and values have a unit, a scale and names of their own', async () => {
     const { page, close } = await open(browser)
