@@ -375,7 +375,7 @@ function Instant(props: { series: Series[]; unit: UnitName }) {
   columns.push({ name: 'value', number: true, sort: (s) => s.value && number(s.value[1]), cell: (s) => value(s, write) })
   return (
     <>
-      <Table label="Answer" columns={columns} rows={rows} />
+      <Table label="Answer" stacks={columns.length > 2} columns={columns} rows={rows} />
       {props.series.length > rows.length && <p class="hint warn">Only {count(rows.length)} of {count(props.series.length)} rows are shown.</p>}
     </>
   )

@@ -23,7 +23,7 @@ export function Events(props: { events: EventAnswer[]; error?: string }) {
   ]
   return (
     <Panel title="Events" note={props.events.length ? `${count(props.events.length)} in this time range` : undefined}>
-      {props.error ? <p class="bad">{props.error}</p> : props.events.length ? <Table label="Events" columns={columns} rows={props.events} /> : <Empty>No events in this time range. DogStatsD clients send them as _e{'{…}'}:title|text.</Empty>}
+      {props.error ? <p class="bad">{props.error}</p> : props.events.length ? <Table label="Events" stacks columns={columns} rows={props.events} /> : <Empty>No events in this time range. DogStatsD clients send them as _e{'{…}'}:title|text.</Empty>}
     </Panel>
   )
 }
