@@ -36,7 +36,7 @@ endif
 RACE = $(shell $(ALL) go list -f '{{.ImportPath}} {{join .Imports " "}} ' ./internal/... ./client ./slogring \
 	| grep -E '/(adapter|role)/| (sync|sync/atomic|unsafe) ' | cut -d ' ' -f 1 | grep -v internal/adapter/promapi)
 
-.PHONY: help run build test race fuzz bench lab lint ui edge-demo release-snapshot site pictures check soak clean packages clients compile test-e2e test-packages
+.PHONY: help run build test race fuzz bench lab lint ui edge-demo release-snapshot site pictures check soak kubernetes clean packages clients compile test-e2e test-packages
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -103,6 +103,7 @@ lint: $(WORKSPACE) ## gofmt, vet, staticcheck, govulncheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	$(ALL) go vet $(PACKAGES)
+	go vet -C e2e -tags kubernetes .
 	$(ALL) GOGC=400 go run $(STATICCHECK) $(PACKAGES)
 	cd examples/coverage && go vet ./... && GOGC=400 go run $(STATICCHECK) ./...
 	@GOVULNCHECK=$(GOVULNCHECK) bash .ci/vulncheck
@@ -135,6 +136,13 @@ soak: clients $(WORKSPACE) ## the same tests with large numbers, then a minute o
 	FRESHET_GROUP_OF_ONE=1 go test -C e2e $(TEST_BUILD) -timeout 1h -count=1 .
 	FRESHET_SOAK=1 $(ALL) go test -tags sim -timeout 3h -count=1 -v -run TestMistakesAreFound ./sim
 	@FUZZTIME=1m FUZZ_ALL=1 bash .ci/fuzz
+
+kubernetes: ## the chart in a real Kubernetes without kubelets; builds etcd, the API server, kubectl, helm: ten minutes, 2 GB
+	@mkdir -p .cache/kubernetes
+	cd e2e/kubernetes && export GOWORK=off && \
+	version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && \
+	go build -ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o $(CURDIR)/.cache/kubernetes/ tool
+	go test -C e2e $(TEST_BUILD) -tags kubernetes -timeout 20m -count=1 -v -run TestChartInKubernetes .
 
 clean: ## remove what was built and installed; ./data stays
 	rm -rf bin dist .cache e2e/clients/node/node_modules ui/node_modules

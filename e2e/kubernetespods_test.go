@@ -63,7 +63,7 @@ type container struct {
 
 type volume struct {
 	Name      string
-	EmptyDir  *struct{}             `yaml:"emptyDir"`
+	HostPath  *struct{}             `yaml:"hostPath"`
 	ConfigMap struct{ Name string } `yaml:"configMap"`
 	Secret    struct{ Items []keyToPath }
 	Projected struct {
@@ -191,7 +191,13 @@ type pod struct {
 // pod prepares a pod: its image, volumes, variables, and its init containers have run.
 func (d *deployment) pod(name string) *pod {
 	d.t.Helper()
-	p := &pod{t: d.t, on: d.machines[name], spec: d.controller(name).Spec.Template.Spec, root: dataDir(d.t)}
+	return d.podOf(name, "machine-of-"+name, d.controller(name).Spec.Template.Spec)
+}
+
+// podOf prepares a pod of any name on a node of any name.
+func (d *deployment) podOf(name, node string, spec podSpec) *pod {
+	d.t.Helper()
+	p := &pod{t: d.t, on: d.machines[name], spec: spec, root: dataDir(d.t)}
 	must(d.t, "mkdir", "-p", p.root+"/usr/bin", p.root+"/etc", p.root+"/proc")
 	must(d.t, "chmod", "755", p.root)
 	p.writes("/etc/hosts", d.hosts)
@@ -212,7 +218,7 @@ func (d *deployment) pod(name string) *pod {
 		case "metadata.name":
 			p.env = append(p.env, e.Name+"="+name)
 		case "spec.nodeName":
-			p.env = append(p.env, e.Name+"=machine-of-"+name)
+			p.env = append(p.env, e.Name+"="+node)
 		case "status.hostIP":
 			p.env = append(p.env, e.Name+"="+testAddress) // a pod has another address than its machine
 		default:
@@ -295,7 +301,7 @@ func (p *pod) owns() {
 		must(p.t, command[0], command[1:]...)
 	}
 	for _, v := range p.spec.Volumes {
-		if v.Name == "data" && v.EmptyDir == nil {
+		if v.Name == "data" && v.HostPath != nil {
 			return // on the machine
 		}
 	}
@@ -344,45 +350,57 @@ func (p *pod) port(name string) int {
 // becomesReady waits until the pod's probe succeeds.
 func (p *pod) becomesReady() {
 	p.t.Helper()
-	probe := p.container().ReadinessProbe.HTTPGet
-	at := fmt.Sprintf("http://%s:%d%s", p.on.address, p.port(probe.Port), probe.Path)
 	eventually(p.t, 2*time.Minute, "the pod "+p.on.name+" is ready", func() error {
 		select {
 		case <-p.exited:
 			p.t.Fatalf("freshet ended before it was ready: %v\n%s", p.err, p.output)
 		default:
 		}
-		answer, err := (&http.Client{Timeout: 2 * time.Second}).Get(at)
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			return fmt.Errorf("the probe %s answers %s", at, answer.Status)
-		}
-		return nil
+		return p.probe()
 	})
+}
+
+// probe asks once whether the pod is ready.
+func (p *pod) probe() error {
+	probe := p.container().ReadinessProbe.HTTPGet
+	at := fmt.Sprintf("http://%s:%d%s", p.on.address, p.port(probe.Port), probe.Path)
+	answer, err := (&http.Client{Timeout: 2 * time.Second}).Get(at)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("the probe %s answers %s", at, answer.Status)
+	}
+	return nil
 }
 
 // stop ends the pod as Kubernetes does: preStop, SIGTERM, and no more time than the grace period.
 func (p *pod) stop() {
 	p.t.Helper()
-	end := time.After(time.Duration(p.spec.Grace) * time.Second)
+	if err := p.end(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *pod) end() error {
+	over := time.After(time.Duration(p.spec.Grace) * time.Second)
 	if hook := p.container().Lifecycle.PreStop.Exec.Command; len(hook) > 0 {
 		if out, err := p.command(hook...).CombinedOutput(); err != nil {
-			p.t.Errorf("preStop of %s: %v\n%s", p.on.name, err, out)
+			return fmt.Errorf("preStop of %s: %w\n%s", p.on.name, err, out)
 		}
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		p.t.Fatal(err)
+		return err
 	}
 	select {
 	case <-p.exited:
 		if p.err != nil {
-			p.t.Errorf("%s ends: %v", p.on.name, p.err)
+			return fmt.Errorf("%s ends: %w", p.on.name, p.err)
 		}
-	case <-end:
-		p.t.Fatalf("%s still runs at the end of its grace period of %d s", p.on.name, p.spec.Grace)
+		return nil
+	case <-over:
+		return fmt.Errorf("%s still runs at the end of its grace period of %d s", p.on.name, p.spec.Grace)
 	}
 }
 
