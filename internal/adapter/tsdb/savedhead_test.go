@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/prometheus/tsdb"
@@ -230,8 +232,8 @@ func TestNumbersOfSeriesThatAreGone(t *testing.T) {
 	}
 }
 
-// Writes go on while a head is saved. A kill at any moment, during a save or after it, takes nothing that was written
-// before.
+// Writes go on while a head is saved. A kill at any moment, during a save or after it, and another one during the
+// opening that follows, take nothing that was written before.
 func TestAKillWhileHeadsAreSaved(t *testing.T) {
 	kills := 4
 	if os.Getenv("FRESHET_SOAK") != "" {
@@ -239,7 +241,7 @@ func TestAKillWhileHeadsAreSaved(t *testing.T) {
 	}
 	w := newWorld(t)
 	w.savesHeads()
-	want, step, used := map[string]string{}, 0, 0
+	want, step, used, killed := map[string]string{}, 0, 0, 0
 	write := func() {
 		step++
 		at := 1000 + step
@@ -292,9 +294,28 @@ func TestAKillWhileHeadsAreSaved(t *testing.T) {
 		w.dir = dir
 		w.open()
 		w.savesHeads()
+		opened, again := make(chan struct{}), t.TempDir()
+		go func() {
+			defer close(opened)
+			w.rawDatabase()
+		}()
+		time.Sleep(rand.N(20 * time.Millisecond)) // any moment will do, even one after the opening
+		if err := copyRunning(again, dir); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-opened:
+		default:
+			killed++
+			<-opened
+		}
 		if w.usesHead() {
 			used++
 		}
+		w.close()
+		w.dir = again
+		w.open()
+		w.savesHeads()
 		for series, samples := range w.raw() {
 			if samples != want[series][1:] {
 				t.Fatalf("after %d writes, series %s has %s\nwant %s", step, series, samples, want[series][1:])
@@ -308,6 +329,7 @@ func TestAKillWhileHeadsAreSaved(t *testing.T) {
 			want[series] = " " + samples
 		}
 	}
+	t.Logf("%d of %d openings were killed before they ended; %d used a saved head", killed, kills, used)
 	if used < kills/2 {
 		t.Errorf("%d of %d openings used a saved head: too few for the test to show anything", used, kills)
 	}
