@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -79,15 +78,7 @@ func addPackets(a *answer.Senders, packets *top.View) {
 		}
 		row := answer.Sender{
 			Input: answer.SenderDogStatsD, ViewSender: from.ViewSender, Samples: from.Lines, Requests: from.Datagrams,
-			Seen: float64(packets.End),
-		}
-		bad := slices.IndexFunc(packets.Malformed, func(m top.ViewMalformed) bool {
-			return m.Address == from.Address && (m.Process == nil) == (from.Process == nil) &&
-				(m.Process == nil || *m.Process == *from.Process)
-		})
-		if bad >= 0 {
-			m := packets.Malformed[bad]
-			row.Refused = map[string]uint64{cmp.Or(m.Reason, "malformed"): uint64(m.Malformed*float64(packets.Seconds) + 0.5)}
+			Seen: float64(packets.End), Refused: from.Malformed,
 		}
 		a.Senders = append(a.Senders, row)
 	}

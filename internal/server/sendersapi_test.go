@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,6 +69,23 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	if s.data(t, "/api/v1/status/senders?limit=1", &a); len(a.Senders) != 1 || a.Others.Senders != 1 {
 		t.Errorf("with a limit of 1: %+v", a)
 	}
+	var process answer.Process
+	s.data(t, "/api/v1/status/process", &process)
+	packets, err := net.Dial("udp", process.Listening.DogStatsDUDP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packets.Close()
+	eventually(t, "malformed lines by reason", func() bool {
+		if _, err := packets.Write([]byte("a:1|c\na:x|c\na\nb:y|c")); err != nil {
+			t.Fatal(err)
+		}
+		var a answer.Senders
+		s.data(t, "/api/v1/status/senders", &a)
+		i := slices.IndexFunc(a.Senders, func(from answer.Sender) bool { return from.Input == answer.SenderDogStatsD })
+		return i >= 0 && a.Senders[i].Refused["no_type"] > 0 &&
+			a.Senders[i].Refused["bad_value"] == 2*a.Senders[i].Refused["no_type"]
+	})
 }
 
 // The list is of all nodes. A collector is told to one leader after the other, and is one sender.

@@ -24,7 +24,6 @@ type Parser struct {
 	UnknownFields uint64             // skipped fields that are not in the protocol
 	BadFields     uint64             // invalid fields that were skipped: exemplars, and fields of events and checks
 
-	faults   uint64 // malformed lines, of all reasons
 	fault    Reason // reason of the last malformed line
 	faultEnd int    // where that line ends in packet
 	wrong    []byte // the last malformed line, from its first wrong byte on
@@ -83,13 +82,10 @@ func (p *Parser) next(m *Metric) Line {
 			return kind
 		}
 		p.Malformed[reason]++
-		p.faults, p.fault, p.faultEnd = p.faults+1, reason, p.at
+		p.fault, p.faultEnd = reason, p.at
 	}
 	return End
 }
-
-// Faults returns how many lines were malformed since the parser was made.
-func (p *Parser) Faults() uint64 { return p.faults }
 
 // LastFault returns the last malformed line of the current datagram, which must have a malformed
 // line. The line points into the datagram. LastFault searches for the line's beginning itself, so

@@ -570,8 +570,8 @@ func TestLastFault(t *testing.T) {
 			p.Reset(append(make([]byte, 0, len(c.packet)+slack), c.packet...))
 			for p.Next() != End {
 			}
-			if p.Faults() != c.faults {
-				t.Errorf("%q: %d faults", c.packet, p.Faults())
+			if n := malformed(&p); n != c.faults {
+				t.Errorf("%q: %d faults", c.packet, n)
 			}
 			if line, why := p.LastFault(); string(line) != c.line || why != c.why {
 				t.Errorf("%q: got %q, %v; want %q, %v", c.packet, line, why, c.line, c.why)

@@ -14,7 +14,19 @@ const (
 
 	// maxBadLine is how many bytes of a line are kept.
 	maxBadLine = 200
+
+	// maxFaults bounds the pairs of a sender and a reason that are counted.
+	maxFaults = 1024
+
+	// otherReason stands for reasons of malformed lines that found no room.
+	otherReason = "other"
 )
+
+// fault is why lines of a sender were malformed.
+type fault struct {
+	sender.Sender
+	reason string
+}
 
 // example is a malformed line.
 type example struct {
@@ -23,8 +35,8 @@ type example struct {
 	line   []byte // its memory is reused
 }
 
-// Malformed counts malformed lines of the datagram that was added last. s must be its sender.
-// It copies the first line of each sender in a window.
+// Malformed counts the lines of the datagram that was added last that were malformed for one reason. s must be its
+// sender. It copies the first line of each sender in a window; a nil line is no example.
 func (t *Tally) Malformed(s sender.Sender, lines uint64, reason string, line []byte) {
 	at, ok := t.places[s]
 	if !ok {
@@ -36,7 +48,15 @@ func (t *Tally) Malformed(s sender.Sender, lines uint64, reason string, line []b
 	}
 	row := &t.amounts[at]
 	first := row.Malformed == 0
-	if row.Malformed += lines; !first || len(t.examples) == maxBadLines {
+	row.Malformed += lines
+	why := fault{row.Sender, reason}
+	if n, known := t.faults[why]; known || len(t.faults) < maxFaults {
+		if t.faults == nil {
+			t.faults = map[fault]uint64{}
+		}
+		t.faults[why] = n + lines
+	}
+	if !first || line == nil || len(t.examples) == maxBadLines {
 		return
 	}
 	t.examples = slices.Grow(t.examples, 1)[:len(t.examples)+1]
@@ -55,6 +75,40 @@ func (s *Senders) keep(newer []example) {
 		}
 		s.examples = append(s.examples, e)
 	}
+}
+
+// addFaults adds the reasons of a window.
+func (s *Senders) addFaults(second int64, faults map[fault]uint64) {
+	for why, n := range faults {
+		row := s.faults.at(second, why)
+		if row == nil && why.Addr.IsValid() {
+			row = s.faults.at(second, fault{why.Host(), why.reason})
+		}
+		if row != nil {
+			row.add(second, Amount{Count: n})
+		}
+	}
+}
+
+// reasons returns the malformed lines of a row in the seconds [from, to), by reason; nil if there are none.
+func (s *Senders) reasons(r *SenderRow, from, to int64) (by map[string]uint64) {
+	if r.Malformed == 0 {
+		return nil
+	}
+	by, left := map[string]uint64{}, r.Malformed
+	for why, row := range s.faults.byKey {
+		if why.Sender != r.Sender && (r.Ports <= maxPorts || why.Host() != r.Sender) {
+			continue
+		}
+		if n := min(row.sum(from, to).Count, left); n > 0 {
+			by[why.reason] += n
+			left -= n
+		}
+	}
+	if left > 0 {
+		by[otherReason] = left
+	}
+	return by
 }
 
 // MalformedRow is a sender of malformed lines, or a host with many ports that sent some.

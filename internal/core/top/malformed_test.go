@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -40,6 +41,63 @@ func TestMalformed(t *testing.T) {
 	}
 	if got := s.Malformed(110, 112, 10); len(got) > 0 {
 		t.Errorf("too long ago: %+v", got)
+	}
+}
+
+// Rows have their malformed lines by reason: those of one sender, and of a host with many ports of which few sent
+// malformed lines.
+func TestReasons(t *testing.T) {
+	s, tally := NewSenders(), new(Tally)
+	one := udp("192.0.2.1:1")
+	for second := int64(100); second < 102; second++ {
+		tally.Add(one, 10, 9)
+		tally.Malformed(one, 3, "bad_value", []byte("a:x|c"))
+		tally.Malformed(one, 2, "no_type", nil)
+		for port := range 12 {
+			from := sender.Sender{Addr: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), uint16(port+1))}
+			tally.Add(from, 1, 2)
+			if port < 4 {
+				tally.Malformed(from, 1, "no_type", []byte("x"))
+			}
+		}
+		s.Add(second, tally)
+		tally.Reset()
+	}
+	rows, _ := s.Busiest(100, 102, 10)
+	if len(rows) != 2 || rows[0].Ports != 12 || !maps.Equal(rows[0].Reasons, map[string]uint64{"no_type": 8}) ||
+		rows[1].Sender != one || !maps.Equal(rows[1].Reasons, map[string]uint64{"bad_value": 6, "no_type": 4}) {
+		t.Errorf("rows: %+v", rows)
+	}
+	if rows, _ := s.Busiest(101, 102, 10); rows[0].Reasons["no_type"] != 4 {
+		t.Errorf("the last second: %+v", rows)
+	}
+}
+
+// Each malformed line has a reason, also if there is no room for more reasons.
+func TestReasonsAreBounded(t *testing.T) {
+	s, tally := NewSenders(), new(Tally)
+	for pid := range int32(maxSenders) {
+		tally.Add(sender.Sender{PID: pid + 1}, 1, 3)
+		for _, why := range []string{"no_type", "bad_value", "bad_rate"} {
+			tally.Malformed(sender.Sender{PID: pid + 1}, 1, why, nil)
+		}
+	}
+	s.Add(100, tally)
+	if n := len(s.faults.byKey); n != maxFaults {
+		t.Errorf("%d reasons are kept, want %d", n, maxFaults)
+	}
+	rows, _ := s.Busiest(100, 101, maxSenders)
+	for _, r := range rows {
+		sum := uint64(0)
+		for _, n := range r.Reasons {
+			sum += n
+		}
+		if sum != r.Malformed || sum != 3 {
+			t.Fatalf("the reasons of %+v", r)
+		}
+	}
+	if r := rows[len(rows)-1]; r.Reasons[otherReason] != 3 {
+		t.Errorf("the last row: %+v", r)
 	}
 }
 

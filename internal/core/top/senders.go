@@ -25,7 +25,8 @@ type Tally struct {
 	places   map[sender.Sender]int32 // in amounts
 	amounts  []tallied
 	others   Amount
-	examples []example // of malformed lines
+	examples []example        // of malformed lines
+	faults   map[fault]uint64 // malformed lines
 }
 
 type tallied struct {
@@ -68,6 +69,7 @@ func (t *Tally) first(s sender.Sender, a Amount) {
 // Reset empties the tally.
 func (t *Tally) Reset() {
 	clear(t.places)
+	clear(t.faults)
 	t.amounts, t.others, t.examples = t.amounts[:0], Amount{}, t.examples[:0]
 }
 
@@ -76,7 +78,8 @@ type Senders struct {
 	rows     rows[sender.Sender]
 	hosts    rows[sender.Sender] // for each host, the traffic of its ports without a place in rows
 	others   recent
-	examples []example // of malformed lines, the oldest first
+	faults   rows[fault] // malformed lines by sender or host, and reason
+	examples []example   // of malformed lines, the oldest first
 }
 
 // SenderRow is one row: a sender, or a host with many ports.
@@ -84,11 +87,13 @@ type SenderRow struct {
 	sender.Sender
 	Ports int // known senders of the host; 0 for a single sender
 	Amount
+	Reasons map[string]uint64 // malformed lines by reason, of rows of Busiest
 }
 
 // NewSenders returns an empty table.
 func NewSenders() *Senders {
-	return &Senders{rows: newRows[sender.Sender](maxSenders), hosts: newRows[sender.Sender](maxSenders)}
+	return &Senders{rows: newRows[sender.Sender](maxSenders), hosts: newRows[sender.Sender](maxSenders),
+		faults: newRows[fault](maxFaults)}
 }
 
 // Add adds the datagrams that a socket received in the window of a second.
@@ -98,6 +103,7 @@ func (s *Senders) Add(second int64, t *Tally) {
 		s.at(second, from.Sender).add(second, from.Amount)
 	}
 	s.others.add(second, t.others)
+	s.addFaults(second, t.faults)
 	s.keep(t.examples)
 }
 
@@ -125,6 +131,9 @@ func (s *Senders) Busiest(from, to int64, limit int) ([]SenderRow, Rest) {
 	kept, rest := busiest(s.merged(from, to, func(a Amount) bool { return a.Count > 0 }), limit,
 		func(r SenderRow) Amount { return r.Amount }, bySender)
 	rest.add(s.others.sum(from, to))
+	for i := range kept {
+		kept[i].Reasons = s.reasons(&kept[i], from, to)
+	}
 	return kept, rest
 }
 

@@ -3,6 +3,7 @@ package top
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -115,11 +116,11 @@ func TestSenders(t *testing.T) {
 	}
 	got, rest := s.Busiest(100, 102, 3)
 	want := []SenderRow{
-		{process, 0, Amount{Count: 8, Bytes: 800}},
-		{udp("192.0.2.1:9"), 0, Amount{Count: 6, Bytes: 600}},
-		{udp("192.0.2.1:10"), 0, Amount{Count: 4, Bytes: 400}},
+		{process, 0, Amount{Count: 8, Bytes: 800}, nil},
+		{udp("192.0.2.1:9"), 0, Amount{Count: 6, Bytes: 600}, nil},
+		{udp("192.0.2.1:10"), 0, Amount{Count: 4, Bytes: 400}, nil},
 	}
-	if !slices.Equal(got, want) || rest != (Rest{1, Amount{Count: 2, Bytes: 200}}) {
+	if !reflect.DeepEqual(got, want) || rest != (Rest{1, Amount{Count: 2, Bytes: 200}}) {
 		t.Errorf("got %v and %v", got, rest)
 	}
 }
@@ -135,10 +136,10 @@ func TestHostWithManyPorts(t *testing.T) {
 	window(s, 100, sent)
 	got, _ := s.Busiest(100, 101, 10)
 	want := []SenderRow{
-		{udp("192.0.2.1:0"), maxPorts + 1, Amount{Count: maxPorts + 1, Bytes: 100 * (maxPorts + 1)}},
-		{udp("192.0.2.2:1"), 0, Amount{Count: 5, Bytes: 500}},
+		{udp("192.0.2.1:0"), maxPorts + 1, Amount{Count: maxPorts + 1, Bytes: 100 * (maxPorts + 1)}, nil},
+		{udp("192.0.2.2:1"), 0, Amount{Count: 5, Bytes: 500}, nil},
 	}
-	if !slices.Equal(got, want) {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -41,6 +41,10 @@ type ViewTraffic struct {
 	Lines     float64 `json:"lines_per_second"` // malformed ones included
 	Share     float64 `json:"share"`            // of all datagrams, 0 to 1
 	Others    int     `json:"others,omitempty"` // how many senders the row sums up, at least; 0 for a single one
+
+	// Malformed are the malformed lines in all Seconds by reason, as in docs/dogstatsd.md. Reasons that found no room
+	// are "other".
+	Malformed map[string]uint64 `json:"malformed,omitempty"`
 }
 
 // ViewMalformed is a sender of malformed lines.

@@ -126,19 +126,31 @@ func (l *listener) Packet(packet []byte, now int64) {
 		l.countHeld(now)
 	}
 	l.from, l.now = from, now
-	before := l.parser.Faults()
-	lines := l.parse(packet, now)
-	if l.tally != nil {
-		l.tell(packet, lines, l.parser.Faults()-before)
+	if l.tally == nil {
+		l.parse(packet, now)
+		return
 	}
+	before := l.parser.Malformed
+	lines := l.parse(packet, now)
+	l.tell(packet, lines, &before)
 }
 
-// tell counts a packet's well-formed and malformed lines for the senders in freshet top.
-func (l *listener) tell(packet []byte, lines int, malformed uint64) {
+// tell counts a packet's well-formed and malformed lines for the senders in freshet top and on the page.
+func (l *listener) tell(packet []byte, lines int, before *[dogstatsd.NumReasons]uint64) {
+	malformed := uint64(0)
+	for why, n := range l.parser.Malformed {
+		malformed += n - before[why]
+	}
 	l.tally.Add(l.from, len(packet), lines+int(malformed))
-	if malformed > 0 {
-		line, why := l.parser.LastFault()
-		l.tally.Malformed(l.from, malformed, why.String(), line)
+	if malformed == 0 {
+		return
+	}
+	line, last := l.parser.LastFault()
+	l.tally.Malformed(l.from, l.parser.Malformed[last]-before[last], last.String(), line)
+	for why, n := range l.parser.Malformed {
+		if n -= before[why]; n > 0 && dogstatsd.Reason(why) != last {
+			l.tally.Malformed(l.from, n, dogstatsd.Reason(why).String(), nil)
+		}
 	}
 }
 

@@ -132,6 +132,7 @@ func (v *topView) senders(t *top.View) {
 		t.Senders = append(t.Senders, top.ViewTraffic{
 			ViewSender: v.sender(r.Sender, ""),
 			Datagrams:  v.rate(r.Count), Bytes: v.rate(r.Bytes), Share: share(r.Count, all.Count), Lines: v.rate(r.Lines),
+			Malformed: r.Reasons,
 		})
 	}
 	if rest.Count > 0 {
