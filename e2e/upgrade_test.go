@@ -64,7 +64,8 @@ func TestUpgradeOfOneMachine(t *testing.T) {
 	l := startLoad(t, old.Unixgram)
 	event(t, old, "deploy")
 	old.mustWrite(t, requestV2(time.Now().UnixMilli(), 7, "upgrade_written"))
-	old.mustSet(t, http.MethodPost, "/team", "name: kept\nrules: [{record: seven, expr: vector(7)}]")
+	old.mustSet(t, http.MethodPost, "/team", "name: kept\ninterval: 1s\nrules: [{record: seven, expr: vector(7)}, "+
+		"{alert: Waits, expr: vector(1), for: 1h}]")
 	begun := time.Now().Add(100 * time.Millisecond)                 // so the load has counted in this tile
 	reach(begun.Truncate(tileWidth).Add(tileWidth + 7*time.Second)) // the first tile is stored, the second is open
 	stored := time.Now().Truncate(tileWidth)
@@ -74,6 +75,7 @@ func TestUpgradeOfOneMachine(t *testing.T) {
 	l.stop()
 	kept := totals{}.add(l.sent())
 	old.totals(t, kept, kept)
+	since := old.pendingSince(t, "Waits")
 	old.terminate(t)
 
 	has := func(p *process) {
@@ -88,6 +90,9 @@ func TestUpgradeOfOneMachine(t *testing.T) {
 			t.Errorf("the events are %q, want one, for the deploy; error %v", titles, err)
 		}
 		p.setGroups(t, "team/kept")
+		if got := p.pendingSince(t, "Waits"); !got.Equal(since) {
+			t.Errorf("the alert is pending since %v, want %v", got, since)
+		}
 	}
 	p := start(t, old.dataDir)
 	has(p)
@@ -110,6 +115,29 @@ func TestUpgradeOfOneMachine(t *testing.T) {
 	restored := filepath.Join(dataDir(t), "data")
 	must(t, previous, "restore", snapshot, "--data-dir", restored)
 	has(ofPrevious(restored))
+}
+
+// pendingSince waits until the only alert, of this name, is pending, and returns since when.
+func (p *process) pendingSince(t *testing.T, name string) (since time.Time) {
+	t.Helper()
+	eventually(t, 30*time.Second, "the alert is pending", func() error {
+		var active struct {
+			Alerts []struct {
+				Labels   map[string]string
+				State    string
+				ActiveAt time.Time
+			}
+		}
+		if err := p.ask("/api/v1/alerts", nil, &active); err != nil {
+			return err
+		}
+		if len(active.Alerts) != 1 || active.Alerts[0].Labels["alertname"] != name || active.Alerts[0].State != "pending" {
+			return fmt.Errorf("the alerts are %+v", active.Alerts)
+		}
+		since = active.Alerts[0].ActiveAt
+		return nil
+	})
+	return since
 }
 
 // Under load, the nodes go from the previous release to the present program, one after the other, and back again. While
