@@ -183,6 +183,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"stores: {extraEnv: [{value: x}]}":                "/stores/extraEnv",
 		"collectors: {tolerations: [{efect: NoExecute}]}": "efect",
 		"networkPolicy: {clients: [{}]}":                  "/networkPolicy/clients",
+		"access: {operators: true}":                       "/access/secretName",
 		"config: {http: {web_config: w.yaml}}":            "config.http.web_config",
 		"stores: {config: {http: {web_config: w.yaml}}}":  "config.http.web_config",
 	} {
