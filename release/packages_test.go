@@ -80,6 +80,16 @@ func TestDebIsInstalledAndPurged(t *testing.T) {
 		strings.Fields(unit(t, root, "ExecStart")[0])...)
 	everySetting(t, p)
 
+	configured := []byte("http: {listen: 127.0.0.1:1}\n")
+	check(t, os.WriteFile(filepath.Join(root, "etc/freshet.yaml"), configured, 0o644))
+	dpkg("--install", real.deb(runtime.GOARCH)) // over the old one, as an upgrade does
+	if got, want := asked(), "daemon-reload\n"; got != want {
+		t.Errorf("an upgrade asks systemctl for\n%swant\n%s", got, want)
+	}
+	if kept, err := os.ReadFile(filepath.Join(root, "etc/freshet.yaml")); err != nil || !bytes.Equal(kept, configured) {
+		t.Errorf("an upgrade leaves the configuration %q, error %v; want it as it was", kept, err)
+	}
+
 	dpkg("--remove", "freshet")
 	if got, want := asked(), "stop freshet.socket freshet.service\n"+
 		"--no-reload disable freshet.socket freshet.service\ndaemon-reload\n"; got != want {
