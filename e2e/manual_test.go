@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/common/promslog"
 	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
 // The manual is README.md and docs/. Its blocks of code are fenced, and the word behind the fence says what a block is
@@ -103,8 +105,22 @@ func check(t *testing.T, err error) {
 
 // checks are the kinds of blocks that are not commands, with the check of each. dir has the files of the page.
 var checks = map[string]func(dir string, b *block) error{
-	"text":         nil, // nothing that a program reads, such as a drawing
-	"output":       nil, // of the commands above; TestManualRuns compares it if they are run
+	"text":   nil, // nothing that a program reads or prints, such as a grammar
+	"output": nil, // of the commands above; TestManualRuns compares it if they are run
+	"dogstatsd": func(_ string, b *block) error {
+		var p dogstatsd.Parser
+		for p.Reset([]byte(b.text)); p.Next() != dogstatsd.End; {
+		}
+		for why, n := range p.Malformed {
+			if n > 0 {
+				return fmt.Errorf("%d lines are malformed: %v", n, dogstatsd.Reason(why))
+			}
+		}
+		if p.UnknownFields+p.BadFields > 0 {
+			return fmt.Errorf("%d fields are unknown, and %d are not valid", p.UnknownFields, p.BadFields)
+		}
+		return nil
+	},
 	"yaml":         freshetCheck,
 	"yaml freshet": freshetCheck,
 	"yaml rules": func(dir string, b *block) error {
