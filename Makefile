@@ -103,7 +103,7 @@ lint: $(WORKSPACE) ## gofmt, vet, staticcheck, govulncheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	$(ALL) go vet $(PACKAGES)
-	go vet -C e2e -tags kubernetes .
+	$(ALL) go vet -C e2e -tags kubernetes .
 	$(ALL) GOGC=400 go run $(STATICCHECK) $(PACKAGES)
 	cd examples/coverage && go vet ./... && GOGC=400 go run $(STATICCHECK) ./...
 	@GOVULNCHECK=$(GOVULNCHECK) bash .ci/vulncheck
