@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -41,12 +42,11 @@ func (b *belonging) findCluster(
 	ctx, cancel := context.WithTimeout(ctx, answersTime)
 	defer cancel()
 	var wg sync.WaitGroup
-	answers := make([]peer.Cluster, len(names))
+	answers, errs := make([]peer.Cluster, len(names)), make([]error, len(names))
 	for i, node := range names {
 		wg.Go(func() {
-			if l, err := ask(ctx, node); err == nil {
-				answers[i] = l.Cluster
-			}
+			l, err := ask(ctx, node)
+			answers[i], errs[i] = l.Cluster, err
 		})
 	}
 	wg.Wait()
@@ -59,7 +59,11 @@ func (b *belonging) findCluster(
 	most := slices.SortedFunc(maps.Keys(nodes), func(a, b peer.Cluster) int { return len(nodes[b]) - len(nodes[a]) })
 	switch {
 	case len(most) == 0:
-		return errors.New("no node has said yet to which cluster it belongs")
+		why := "no node has said yet to which cluster it belongs"
+		if err := cmp.Or(errs...); err != nil {
+			why += fmt.Sprint("; one cannot be asked: ", err) // as text: a wrapped error would be that of another call
+		}
+		return errors.New(why)
 	case len(most) > 1 && len(nodes[most[0]]) == len(nodes[most[1]]):
 		return fmt.Errorf("node %s belongs to cluster %s, and node %s to cluster %s: correct cluster.nodes",
 			nodes[most[0]][0], most[0], nodes[most[1]][0], most[1])

@@ -36,7 +36,8 @@ func TestMostNodesAreTheCluster(t *testing.T) {
 		{"two clusters", map[string]peer.Cluster{"a": wrong, "b": right}, peer.Cluster{}, "correct cluster.nodes"},
 		{"none has joined", map[string]peer.Cluster{"a": {}}, peer.Cluster{}, "no node has said yet"},
 	} {
-		n := collectorOf(t, c.nodes)
+		secret := newSecret(t)
+		n := collectorOf(t, c.nodes, secret, secret)
 		kept := peer.Cluster{}
 		n.keep = func(of peer.Cluster) error { kept = of; return nil }
 		for node, of := range c.nodes {
@@ -54,13 +55,27 @@ func TestMostNodesAreTheCluster(t *testing.T) {
 	}
 }
 
-// collectorOf returns a collector's view of nodes of these clusters.
-func collectorOf(t *testing.T, clusters map[string]peer.Cluster) *nodes {
+// A process with the secret of another cluster says so: its operator may not see the logs of the nodes that refuse it.
+func TestTheSecretOfAnotherCluster(t *testing.T) {
+	n := collectorOf(t, map[string]peer.Cluster{"a": {1}}, newSecret(t), newSecret(t))
+	eventually(t, "the cause", func() bool {
+		_, err := n.ask(t.Context(), "a")
+		return err != nil && strings.Contains(err.Error(), "was made with another secret")
+	})
+}
+
+func newSecret(t *testing.T) *peer.Secret {
 	t.Helper()
 	secret, err := peer.ParseSecret(peer.NewSecret())
 	if err != nil {
 		t.Fatal(err)
 	}
+	return secret
+}
+
+// collectorOf returns a collector's view of nodes of these clusters.
+func collectorOf(t *testing.T, clusters map[string]peer.Cluster, secret, own *peer.Secret) *nodes {
+	t.Helper()
 	n, addresses := &nodes{members: map[string]uint64{}}, map[string]string{}
 	var none peer.Cluster
 	n.cluster.Store(&none)
@@ -82,7 +97,7 @@ func collectorOf(t *testing.T, clusters map[string]peer.Cluster) *nodes {
 		addresses[name] = l.Addr().String()
 		n.names = append(n.names, name)
 	}
-	credentials, err := secret.Collector("host")
+	credentials, err := own.Collector("host")
 	if err != nil {
 		t.Fatal(err)
 	}
