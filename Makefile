@@ -137,7 +137,7 @@ soak: clients $(WORKSPACE) ## the same tests with large numbers, then a minute o
 	FRESHET_SOAK=1 $(ALL) go test -tags sim -timeout 3h -count=1 -v -run TestMistakesAreFound ./sim
 	@FUZZTIME=1m FUZZ_ALL=1 bash .ci/fuzz
 
-kubernetes: ## the chart in a real Kubernetes without kubelets; builds etcd, the API server, kubectl, helm: ten minutes, 2 GB
+kubernetes: ## the chart in a real Kubernetes without kubelets; compiles etcd, the API server, kubectl, helm for long
 	@mkdir -p .cache/kubernetes
 	cd e2e/kubernetes && export GOWORK=off && \
 	version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && \

@@ -4,7 +4,11 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +53,6 @@ type kubeObject struct {
 	Metadata struct {
 		Name, UID         string
 		DeletionTimestamp string `yaml:"deletionTimestamp"`
-		Labels            map[string]string
 	}
 	Spec struct {
 		podSpec  `yaml:",inline"`
@@ -74,7 +77,10 @@ func startKubernetes(t *testing.T, namespace string) *kubernetes {
 	k := &kubernetes{t: t, tools: tools, dir: dataDir(t), namespace: namespace, machines: map[string]*machine{},
 		pods: map[string]*kubePod{}, volumes: map[string]string{}, ready: map[string]string{}}
 	key := filepath.Join(k.dir, "accounts.key")
-	must(t, "openssl", "genrsa", "-out", key, "2048")
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	check(t, err)
+	k.writes("accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+		Bytes: x509.MarshalPKCS1PrivateKey(private)})))
 	k.writes("tokens.csv", "secret,admin,admin,system:masters\n")
 	k.writes("kubeconfig", `{apiVersion: v1, kind: Config, current-context: c,
 contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {token: secret}}],

@@ -12,10 +12,10 @@ import (
 )
 
 // A real Kubernetes takes the chart, as docs/kubernetes.md says: helm installs it, the scheduler spreads its pods, all
-// become ready, an upgrade replaces all pods without a failed write, and a second store is not evicted while one is
+// become ready, an upgrade of all pods loses no acknowledged sample, and a second store is not evicted while one is
 // away.
 //
-// `make kubernetes` builds the programs, which takes ten minutes, and runs this test.
+// `make kubernetes` builds the programs and runs this test.
 func TestChartInKubernetes(t *testing.T) {
 	if !inNamespace(t) {
 		return

@@ -356,16 +356,7 @@ func TestAShardAloneReplacesNone(t *testing.T) {
 			merged: of("1_of_2", one)}, whole + " " + one},
 		{"both were compacted, and are gone", map[string]string{merged: of("1_of_2", one), another: of("2_of_2", two)}, ""},
 	} {
-		bucket := t.TempDir()
-		write(t, bucket, whole, "")
-		for id, more := range c.blocks {
-			write(t, bucket, id, more)
-		}
-		found, err := Find(bucket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := replacedOf(found); got != c.replaced {
+		if got := replacedBeside(t, whole, c.blocks); got != c.replaced {
 			t.Errorf("%s: replaced are %q, want %q", c.name, got, c.replaced)
 		}
 	}
@@ -402,19 +393,26 @@ func TestAPartitionAloneReplacesNone(t *testing.T) {
 		{"no partition has this number", map[string]string{one: of(2, 2, 7, 1000, whole),
 			two: of(1, 2, 7, 1000, whole)}, ""},
 	} {
-		bucket := t.TempDir()
-		write(t, bucket, whole, "")
-		for id, more := range c.blocks {
-			write(t, bucket, id, more)
-		}
-		found, err := Find(bucket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := replacedOf(found); got != c.replaced {
+		if got := replacedBeside(t, whole, c.blocks); got != c.replaced {
 			t.Errorf("%s: replaced are %q, want %q", c.name, got, c.replaced)
 		}
 	}
+}
+
+// replacedBeside returns the names of replaced blocks in a bucket with one block, and others that have more in their
+// meta.json.
+func replacedBeside(t *testing.T, one string, others map[string]string) string {
+	t.Helper()
+	bucket := t.TempDir()
+	write(t, bucket, one, "")
+	for id, more := range others {
+		write(t, bucket, id, more)
+	}
+	found, err := Find(bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return replacedOf(found)
 }
 
 // replacedOf returns the names of replaced blocks.

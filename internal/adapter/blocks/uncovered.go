@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -26,7 +27,7 @@ func Uncovered(some, others []Block) (left []Span) {
 		}
 		left = append(left, slices.DeleteFunc(rest, func(s Span) bool { return s.To-s.From < shortest })...)
 	}
-	slices.SortFunc(left, func(a, b Span) int { return int(a.From - b.From) })
+	slices.SortFunc(left, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
 	merged := left[:0]
 	for _, s := range left {
 		if n := len(merged); n > 0 && s.From <= merged[n-1].To {

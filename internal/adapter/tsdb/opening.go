@@ -292,7 +292,7 @@ func (s *store) headToOpen() *headNote {
 	}
 	if others {
 		s.savedHeads.unused.WithLabelValues(s.kind).Inc()
-		s.logger.Info("the process that was saving the head of a store ended before; the store opens from the one before")
+		s.logger.Info("a saved head was not complete when its process ended; the store opens from the previous one")
 	}
 	return head
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/prometheus/tsdb"
@@ -294,20 +293,14 @@ func TestAKillWhileHeadsAreSaved(t *testing.T) {
 		w.dir = dir
 		w.open()
 		w.savesHeads()
-		opened, again := make(chan struct{}), t.TempDir()
+		opened := make(chan struct{})
 		go func() {
 			defer close(opened)
 			w.rawDatabase()
 		}()
-		time.Sleep(rand.N(20 * time.Millisecond)) // any moment will do, even one after the opening
-		if err := copyRunning(again, dir); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-opened:
-		default:
+		again, early := killedWhile(t, opened, dir)
+		if early {
 			killed++
-			<-opened
 		}
 		if w.usesHead() {
 			used++
@@ -332,6 +325,29 @@ func TestAKillWhileHeadsAreSaved(t *testing.T) {
 	t.Logf("%d of %d openings were killed before they ended; %d used a saved head", killed, kills, used)
 	if used < kills/2 {
 		t.Errorf("%d of %d openings used a saved head: too few for the test to show anything", used, kills)
+	}
+}
+
+// killedWhile copies the files of a process again and again until it has done something, and returns one of the copies
+// at random, and whether it was made before the end.
+func killedWhile(t *testing.T, done <-chan struct{}, dir string) (at string, early bool) {
+	t.Helper()
+	for copies := 1; ; copies++ {
+		next := t.TempDir()
+		if err := copyRunning(next, dir); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-done:
+			if copies == 1 {
+				at = next
+			}
+			return at, early
+		default:
+			if rand.N(copies) == 0 {
+				at, early = next, true
+			}
+		}
 	}
 }
 

@@ -54,14 +54,10 @@ func randomData(t testing.TB, r *rand.Rand) *tsdb.DB {
 						at += r.Int64N(1_200_000) // a gap
 					}
 					p := point{at + r.Int64N(every/2)*int64(r.IntN(2)), next()}
-					chance := r.IntN(60)
-					if inOrder {
-						chance = 2
-					}
-					switch chance {
-					case 0:
+					switch chance := r.IntN(60); {
+					case chance == 0 && !inOrder:
 						late[ls.String()] = append(late[ls.String()], p)
-					case 1:
+					case chance == 1 && !inOrder:
 						late[ls.String()] = append(late[ls.String()], point{p.at, next()})
 						fallthrough
 					default:
