@@ -111,8 +111,8 @@ func TestChartOfOnePod(t *testing.T) {
 }
 
 // A collector of a spoke hands everything to the hub's stores, with no more of the hub than the push-secret and the
-// stores' addresses, and with the labels of its spoke and of the pods that send. While the hub is unreachable, senders go
-// on. Afterwards nothing is missing.
+// stores' addresses, and with the labels of its spoke and of the pods that send. While the hub is unreachable, senders
+// go on. Afterwards nothing is missing.
 func TestChartOfASpoke(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
