@@ -2,7 +2,7 @@
 # test` installs the rest, or names all of it at once.
 
 ARGS        ?=
-FUZZTIME    ?= 3s
+FUZZTIME    ?= 2s
 TEST_FLAGS  ?=
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.1
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
@@ -89,7 +89,7 @@ race: $(WORKSPACE) ## run the tests below internal/, client/ and slogring/ under
 	bash examples/coverage/engine/install
 	go test -C examples/coverage $(TEST_BUILD) -race -timeout 5m $(TEST_FLAGS) ./...
 
-fuzz: ## run every fuzz test for FUZZTIME (3s)
+fuzz: ## run every fuzz test for FUZZTIME (2s)
 	@FUZZTIME=$(FUZZTIME) bash .ci/fuzz
 
 bench: $(WORKSPACE) ## run every benchmark; each states its bound in its comment

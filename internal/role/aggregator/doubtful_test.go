@@ -65,7 +65,11 @@ func (u *unsyncableStore) Sync(ctx context.Context) error {
 // repeat is acknowledged. No sync will ever save the frames of the first push, but a power loss must not
 // lose the window. A replay used to find only the repeat, which was too late for the gauge's tile.
 func TestAWindowAfterAFailedSyncSurvivesAPowerLoss(t *testing.T) {
-	for seed := range uint64(100) {
+	seeds := uint64(100)
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { surviveAFailedSync(t, rand.New(rand.NewPCG(seed, 1))) })
 		})

@@ -166,7 +166,11 @@ func TestAnAppendIsBounded(t *testing.T) {
 // each. No push suffers from another push with a full tenant, a repeat, a newer version, or a damaged or
 // too large batch.
 func TestTogetherIsAsAlone(t *testing.T) {
-	for seed := range uint64(4) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			alone, fates := playPushes(t, seed, func(p *process, _ *gate, all [][]batch.Batch) (answers []error) {
 				for _, batches := range all {
