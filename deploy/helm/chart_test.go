@@ -64,12 +64,7 @@ func render(c *chart.Chart, values map[string]any) ([]byte, error) {
 
 // renderAs does the same for a release of another name.
 func renderAs(release string, c *chart.Chart, values map[string]any) ([]byte, error) {
-	options := chartutil.ReleaseOptions{Name: release, Namespace: namespace, IsInstall: true, Revision: 1}
-	all, err := chartutil.ToRenderValues(c, values, options, chartutil.DefaultCapabilities)
-	if err != nil {
-		return nil, err
-	}
-	files, err := engine.Render(c, all)
+	files, err := renderFiles(release, c, values)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +77,16 @@ func renderAs(release string, c *chart.Chart, values map[string]any) ([]byte, er
 	return out.Bytes(), nil
 }
 
+// renderFiles returns what the chart's templates make, by their paths.
+func renderFiles(release string, c *chart.Chart, values map[string]any) (map[string]string, error) {
+	options := chartutil.ReleaseOptions{Name: release, Namespace: namespace, IsInstall: true, Revision: 1}
+	all, err := chartutil.ToRenderValues(c, values, options, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(c, all)
+}
+
 // anyImage is the value image of a chart whose image does not matter.
 var anyImage = map[string]any{"repository": "registry.example.com/freshet"}
 
@@ -92,31 +97,39 @@ func loadChart(t *testing.T) *chart.Chart {
 	return c
 }
 
-// The golden files show what each set of values deploys. Write them anew by go test -C deploy/helm -update.
+// The golden files show what each set of values deploys, and what `helm install` says then. Write them anew by
+// go test -C deploy/helm -update.
 func TestGolden(t *testing.T) {
 	c := loadChart(t)
 	for _, set := range valueSets(t) {
-		got, err := render(c, readValues(t, set))
+		values := readValues(t, set)
+		objects, err := render(c, values)
 		if err != nil {
 			t.Errorf("%s: %v", set, err)
 			continue
 		}
-		golden := "testdata/" + set + ".golden.yaml"
-		if *update {
-			check(t, os.WriteFile(golden, got, 0o644))
-		}
-		want, err := os.ReadFile(golden)
+		files, err := renderFiles("freshet", c, values)
 		check(t, err)
-		if !bytes.Equal(got, want) {
-			t.Errorf("%s differs from %s, which go test -C deploy/helm -update writes:\n%s", set, golden,
-				firstDifference(got, want))
+		for golden, got := range map[string]string{
+			"testdata/" + set + ".golden.yaml": string(objects),
+			"testdata/" + set + ".notes.txt":   strings.TrimSpace(files["freshet/templates/NOTES.txt"]) + "\n",
+		} {
+			if *update {
+				check(t, os.WriteFile(golden, []byte(got), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			check(t, err)
+			if got != string(want) {
+				t.Errorf("%s differs from %s, which go test -C deploy/helm -update writes:\n%s", set, golden,
+					firstDifference(got, string(want)))
+			}
 		}
 	}
 }
 
 // firstDifference returns the first line that differs, and its number.
-func firstDifference(got, want []byte) string {
-	g, w := strings.Split(string(got), "\n"), strings.Split(string(want), "\n")
+func firstDifference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
 	for i := range min(len(g), len(w)) {
 		if g[i] != w[i] {
 			return fmt.Sprintf("line %d: got %q, want %q", i+1, g[i], w[i])
