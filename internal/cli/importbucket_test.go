@@ -151,7 +151,11 @@ func (s *fakeStore) fromBucketUntil(t *testing.T, ctx context.Context, address, 
 	defer store.Close()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			fmt.Fprintf(w, `{"status":"success","data":{"tenant":"default","blocks":[{"block":%q}]}}`, has)
+			data := fmt.Sprintf(`{"tenant":"default","blocks":[{"block":%q}]}`, has)
+			if has == "" {
+				data = `{"tenant":"team","blocks":[],"unknown":true}`
+			}
+			fmt.Fprintf(w, `{"status":"success","data":%s}`, data)
 			return
 		}
 		w.WriteHeader(http.StatusInsufficientStorage)
@@ -227,6 +231,27 @@ func TestBlocksThatKeepTheLabelsOfTheirFirstImport(t *testing.T) {
 		if strings.Contains(told, "labels of the first import") != (c.tell != "") ||
 			c.tell != "" && strings.Count(told, want) != 1 {
 			t.Errorf("%s: want %q once if anything:\n%s", c.name, c.tell, told)
+		}
+	}
+}
+
+// A mistake in the name of a tenant hides what is imported from everybody.
+func TestAnImportIntoANewTenantSaysSo(t *testing.T) {
+	s := &fakeStore{objects: map[string]string{}}
+	s.add("", blockB, "")
+	for _, c := range []struct {
+		name string
+		args []string
+		has  string // the block that the server has of the tenant; none: it does not know the tenant
+		says bool
+	}{
+		{"new", []string{"--tenant", "team"}, "", true},
+		{"known", []string{"--tenant", "team"}, blockB, false},
+		{"that of the address", nil, "", false},
+	} {
+		_, told := s.fromBucket(t, "s3://metrics", c.has, c.args...)
+		if strings.Contains(told, "note: the tenant team is new: ") != c.says {
+			t.Errorf("%s: want a note: %v\n%s", c.name, c.says, told)
 		}
 	}
 }

@@ -82,6 +82,10 @@ func newUpload(ctx context.Context, f importFlags, out, notes io.Writer) (*uploa
 	for _, b := range has.Blocks {
 		u.known[b.Block] = b
 	}
+	if u.tenant != "" && has.Unknown { // it may be wanted, or a mistake in the name
+		fmt.Fprintf(notes, "note: the tenant %s is new: the server has no samples of it yet; only clients of that tenant "+
+			"will see what is imported\n", u.tenant)
+	}
 	return u, nil
 }
 
