@@ -176,6 +176,7 @@ func TestDocumentsAreStrict(t *testing.T) {
 
 // Values that would not work are refused before anything is deployed, and the error names the value.
 func TestSchemaRefuses(t *testing.T) {
+	const noPods = "{mode: spoke, hub: {nodes: {a: 'b:7126'}}, collectors: {enabled: false}, gateways: {enabled: false}}"
 	c := loadChart(t)
 	for mistake, want := range map[string]string{
 		"mode: hub":                                       "/mode",
@@ -199,6 +200,9 @@ func TestSchemaRefuses(t *testing.T) {
 		"access: {operators: true}":                       "/access/secretName",
 		"config: {http: {web_config: w.yaml}}":            "config.http.web_config",
 		"stores: {config: {http: {web_config: w.yaml}}}":  "config.http.web_config",
+		"stores: {config: {drain: 31s}}":                  "/stores/config/drain",
+		"collectors: {outboxDir: /run/freshet}":           "collectors.outboxDir",
+		noPods:                                            "mode: a spoke",
 	} {
 		var values map[string]any
 		check(t, yaml.Unmarshal([]byte(mistake), &values))

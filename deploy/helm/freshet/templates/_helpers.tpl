@@ -57,6 +57,18 @@ helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version | repla
 {{- join "," $nodes -}}
 {{- end }}
 
+{{/* Refuses values that fit the schema, and not each other. */}}
+{{- define "freshet.check" -}}
+{{- with .Values.collectors -}}
+{{- if and .enabled .socketDir (eq .socketDir .outboxDir) -}}
+{{- fail "collectors.outboxDir: is collectors.socketDir, which pods may mount; give it a directory of its own" -}}
+{{- end -}}
+{{- if and (eq $.Values.mode "spoke") (not .enabled) (not $.Values.gateways.enabled) -}}
+{{- fail "mode: a spoke without collectors.enabled and gateways.enabled has no pods" -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* What a component's freshet.yaml has. Takes [root, the component's values]. */}}
 {{- define "freshet.config" -}}
 {{- $all := mergeOverwrite (deepCopy (index . 0).Values.config) (index . 1).config -}}
