@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/world"
 )
 
-// ciSeeds is the number of runs in CI, and ciSeconds the virtual seconds of each. A run takes 0.7 s of
+// ciSeeds is the number of runs in CI, and ciSeconds the virtual seconds of each. A run takes 2 to 3 s of
 // processor time. `make soak` has more and longer runs. freshSeeds is the number of further runs, with
 // seeds that nobody has tried before.
 const ciSeeds, freshSeeds, ciSeconds = 60, 5, 60
