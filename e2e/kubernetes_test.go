@@ -62,6 +62,7 @@ func TestChartIsUpdated(t *testing.T) {
 	written.stop()
 	pods[gateways[0]].countsAll("by_port", byPort)
 	pods[gateways[0]].countsAll("by_socket", bySocket)
+	pods[gateways[0]].showsPage()
 	for _, name := range gateways {
 		written.check(name)
 	}
@@ -107,6 +108,7 @@ func TestChartOfOnePod(t *testing.T) {
 	sent := c.startIncrements("udp", fmt.Sprintf("%s:%d", p.on.address, p.port("dogstatsd")), "hits", 2)
 	reach(time.Now().Add(time.Second))
 	p.countsAll("hits", sent)
+	p.showsPage()
 	p.stop()
 }
 

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -401,6 +403,24 @@ func (p *pod) end() error {
 		return nil
 	case <-over:
 		return fmt.Errorf("%s still runs at the end of its grace period of %d s", p.on.name, p.spec.Grace)
+	}
+}
+
+// showsPage checks that the pod answers the page and its questions under the name that a port-forward gives it.
+func (p *pod) showsPage() {
+	p.t.Helper()
+	for path, want := range map[string]string{"/explore": "<title>Freshet</title>", "/api/v1/query?query=1": `"success"`} {
+		ask, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet,
+			fmt.Sprintf("http://%s:%d%s", p.on.address, p.port("http"), path), nil)
+		check(p.t, err)
+		ask.Host = "127.0.0.1:7125"
+		answer, err := http.DefaultClient.Do(ask)
+		check(p.t, err)
+		text, err := io.ReadAll(answer.Body)
+		check(p.t, errors.Join(err, answer.Body.Close()))
+		if answer.StatusCode != http.StatusOK || !strings.Contains(string(text), want) {
+			p.t.Errorf("%s of the pod %s: %s, without %s:\n%.300s", path, p.on.name, answer.Status, want, text)
+		}
 	}
 }
 

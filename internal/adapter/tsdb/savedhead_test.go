@@ -328,8 +328,8 @@ func TestAKillWhileHeadsAreSaved(t *testing.T) {
 	}
 }
 
-// killedWhile copies the files of a process again and again until it has done something, and returns one of the copies
-// at random, and whether it was made before the end.
+// killedWhile copies the files of a running process again and again until `done` is closed. It returns a random one of
+// the copies, and whether that was complete before `done`.
 func killedWhile(t *testing.T, done <-chan struct{}, dir string) (at string, early bool) {
 	t.Helper()
 	for copies := 1; ; copies++ {
