@@ -59,6 +59,9 @@ func TestACollectorAloneDiscards(t *testing.T) {
 		}
 		return nil
 	})
+	if running, err := p.ownMetric("freshet_recorder_flight"); err != nil || running != 0 {
+		t.Errorf("the flight recorder runs, with a tenth of a collector's memory: %v, error %v", running, err)
+	}
 	p.says(t, "Nothing is stored: ", `msg="nothing is stored: `)
 	p.refusesQueries(t)
 

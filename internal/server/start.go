@@ -9,10 +9,16 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/handover"
 	"github.com/freshet-io/freshet/internal/adapter/memory"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// progressTime is how often the log reports the progress of a start.
-const progressTime = 5 * time.Second
+const (
+	// progressTime is how often the log reports the progress of a start.
+	progressTime = 5 * time.Second
+
+	// settleTime is how long after a start a server works as it will for days.
+	settleTime = 10 * time.Second
+)
 
 // startRoles builds the roles. From then on, the server answers over HTTP.
 func (s *server) startRoles() error {
@@ -39,9 +45,29 @@ func (s *server) runOpening(ctx context.Context, opened func() error) error {
 			s.logger.Warn("memory that only the start needed could not be freed", "error", err)
 		}
 	}
+	var settling sync.WaitGroup
+	settling.Go(func() { s.settle(ctx) })
 	limitGarbage(ctx, usualGarbage(s.config.Roles()))
 	<-ctx.Done()
+	settling.Wait()
 	return nil
+}
+
+// settle frees memory that the first seconds after a start needed, and later ones do not: the first requests make
+// tables of what they answer, and the stacks of all goroutines grow. Garbage is collected where that takes
+// milliseconds: without stores.
+func (s *server) settle(ctx context.Context) {
+	free := memory.FreeStart
+	if s.has(settings.RoleIngester) {
+		free = memory.FreeProgram
+	}
+	select {
+	case <-time.After(settleTime):
+		if err := free(); err != nil {
+			s.logger.Warn("memory that only the first seconds needed could not be freed", "error", err)
+		}
+	case <-ctx.Done():
+	}
 }
 
 // awaitStores opens the stores in use, and waits until they have the replayed requests.

@@ -16,11 +16,16 @@ import (
 )
 
 // FreeStart returns memory that is needed only during a start: garbage, and pages of the program's file
-// that were read to initialise its packages. Most processes need hundreds of these packages only at the
-// start, but their pages keep 30 MB resident. If a page is used again, the kernel brings it back from
-// its cache. FreeStart collects garbage once, and may be called at any time.
+// that were read to initialise its packages. FreeStart collects garbage once, and may be called at any time.
 func FreeStart() error {
 	debug.FreeOSMemory()
+	return FreeProgram()
+}
+
+// FreeProgram returns the pages of the program's file. Most processes need hundreds of its packages only at
+// the start, but their pages keep 30 MB resident. If a page is used again, the kernel brings it back from its
+// cache. FreeProgram may be called at any time.
+func FreeProgram() error {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return fmt.Errorf("find the program of this process: %w", err)
