@@ -14,6 +14,7 @@ require (
 	github.com/freshet-io/freshet/client v0.0.0
 	github.com/golang/snappy v1.0.0
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
+	github.com/grafana/grafana-foundation-sdk/go v0.0.22
 	github.com/prometheus/client_golang v1.24.1
 	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/common v0.71.0

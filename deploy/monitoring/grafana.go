@@ -49,7 +49,8 @@ func (d dashboard) grafana() []byte {
 				"query":      object{"query": `label_values(up{job="freshet"}, instance)`, "refId": "instances"},
 				"current":    object{"text": "All", "value": "$__all"}},
 		}},
-		"panels": panels,
+		"annotations": object{"list": []object{}},
+		"panels":      panels,
 	}, "", "  ")
 	if err != nil {
 		panic(fmt.Sprintf("BUG: %v", err))
@@ -73,7 +74,8 @@ func (p panel) grafana() object {
 			}},
 		}},
 		"options": object{
-			"legend": object{"displayMode": "list", "placement": "bottom"}, "tooltip": object{"mode": "multi", "sort": "desc"},
+			"legend":  object{"showLegend": true, "displayMode": "list", "placement": "bottom", "calcs": []string{}},
+			"tooltip": object{"mode": "multi", "sort": "desc"},
 		},
 	}
 }
