@@ -91,7 +91,7 @@ func TestFormsOfIssues(t *testing.T) {
 			Name, Description string
 			Body              []struct {
 				Type, ID   string
-				Attributes struct{ Label string }
+				Attributes struct{ Label, Description string }
 			}
 		}
 		if err := yaml.Unmarshal([]byte(read(t, filepath.Join("..", ".github", "ISSUE_TEMPLATE", name))), &form); err != nil {
@@ -103,6 +103,10 @@ func TestFormsOfIssues(t *testing.T) {
 		for _, field := range form.Body {
 			if field.Type != "textarea" || field.ID == "" || field.Attributes.Label == "" {
 				t.Errorf("%s has the field %+v", name, field)
+			}
+			if says := field.Attributes.Description; strings.Contains(says, "freshet config") &&
+				!(strings.Contains(says, "freshet config --server") && strings.Contains(says, "without the secrets")) {
+				t.Errorf("%s asks for the secrets that freshet config prints: %s", name, says)
 			}
 		}
 	}

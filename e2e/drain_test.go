@@ -66,7 +66,10 @@ func TestNodesAreDrained(t *testing.T) {
 func (w *writer) unbroken() {
 	w.c.t.Helper()
 	broken := len(w.unavailable) > 0 || w.tries > 1
-	if len(w.refused) > 0 || len(w.acked) < 10 || broken && soak {
+	if !soak {
+		broken = len(w.unavailable) > fewUnavailable || w.tries > len(nodeNames)
+	}
+	if len(w.refused) > 0 || len(w.acked) < 10 || broken {
 		w.c.t.Errorf("refused: %q; unavailable: %q; %d tries of a write failed, the last with %s", w.refused, w.unavailable,
 			w.tries, w.failure)
 	}

@@ -37,7 +37,7 @@ func describe(ctx context.Context, source, out string) (release, error) {
 		return release{}, err
 	}
 	described, err := git("describe", "--tags", "--match", "v[0-9]*")
-	if err != nil { // the clone has no tag: the source is on its way to the newest release of its changelog
+	if err != nil { // the clone has no tag: the changelog says from which release on the source has changed, or to which
 		changes, err := os.ReadFile(filepath.Join(source, "CHANGELOG.md"))
 		if err != nil {
 			return release{}, err
@@ -54,7 +54,11 @@ func describe(ctx context.Context, source, out string) (release, error) {
 		if err != nil {
 			return release{}, err
 		}
-		described = fmt.Sprintf("v%s-dev-%s-g%s", newest[1], count, short)
+		of := "-dev" // older than that release
+		if unreleased.Match(changes) {
+			of = "" // newer
+		}
+		described = fmt.Sprintf("v%s%s-%s-g%s", newest[1], of, count, short)
 	}
 	if changes != "" {
 		described += "-dirty"
@@ -75,7 +79,10 @@ func describe(ctx context.Context, source, out string) (release, error) {
 	return release{commit: at, source: source, out: out}, nil
 }
 
-var newestRelease = regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+) - `)
+var (
+	newestRelease = regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+) - `)
+	unreleased    = regexp.MustCompile(`(?m)^## Unreleased\s+[^#\s]|^## Unreleased\s+###`) // with changes
+)
 
 var afterTag = regexp.MustCompile(`^(.*)-(\d+)-(g[0-9a-f]+)$`)
 

@@ -174,18 +174,20 @@ func TestVersions(t *testing.T) {
 }
 
 // A clone without tags takes the version from the changelog, so that its packages are newer than those of the releases
-// before.
+// before, and than the newest once that has changes.
 func TestVersionWithoutTags(t *testing.T) {
 	source := standIn(t)
 	if _, err := describe(t.Context(), source, t.TempDir()); err == nil || !strings.Contains(err.Error(), "CHANGELOG.md") {
 		t.Errorf("a source without a changelog: %v", err)
 	}
-	changes := "# Changelog\n\n## Unreleased\n\n## 0.3.0 - 2026-12-24\n\n## 0.2.0 - 2026-11-29\n"
-	check(t, os.WriteFile(filepath.Join(source, "CHANGELOG.md"), []byte(changes), 0o644))
-	r, err := describe(t.Context(), source, t.TempDir())
-	check(t, err)
-	if !strings.HasPrefix(r.version, "0.3.0-dev+1.g") {
-		t.Errorf("the version is %s, want 0.3.0-dev and a commit", r.version)
+	for unreleased, want := range map[string]string{"": "0.3.0-dev+1.g", "### Fixed\n\n- A mistake.\n\n": "0.3.0+1.g"} {
+		changes := "# Changelog\n\n## Unreleased\n\n" + unreleased + "## 0.3.0 - 2026-12-24\n\n## 0.2.0 - 2026-11-29\n"
+		check(t, os.WriteFile(filepath.Join(source, "CHANGELOG.md"), []byte(changes), 0o644))
+		r, err := describe(t.Context(), source, t.TempDir())
+		check(t, err)
+		if !strings.HasPrefix(r.version, want) {
+			t.Errorf("with %q after the newest release the version is %s, want %s and a commit", unreleased, r.version, want)
+		}
 	}
 }
 

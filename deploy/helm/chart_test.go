@@ -202,7 +202,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"stores: {config: {http: {web_config: w.yaml}}}":  "config.http.web_config",
 		"stores: {config: {drain: 31s}}":                  "/stores/config/drain",
 		"collectors: {outboxDir: /run/freshet}":           "collectors.outboxDir",
-		noPods:                                            "mode: a spoke",
+		"collectors: {outboxDir: /run/freshet/outbox}":    "collectors.outboxDir",
+		noPods: "mode: a spoke",
 	} {
 		var values map[string]any
 		check(t, yaml.Unmarshal([]byte(mistake), &values))

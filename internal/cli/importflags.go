@@ -26,7 +26,7 @@ func newImportFlags(flags *pflag.FlagSet) importFlags {
 		server: apiclient.Flags(flags),
 		tenant: tenantFlag(flags),
 		add: flags.StringArray("label", nil, "add the label `NAME=VALUE` to each series that has none of the name; "+
-			"may be repeated; an empty value leaves out an external label"),
+			"may be repeated"),
 		workDir: flags.String("work-dir", "", "`directory` with room for the largest block (default the system's for "+
 			"temporary files)"),
 		asJSON: flags.Bool("json", false, "print each block as a line of JSON"),

@@ -42,6 +42,7 @@ AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the machine's role.`,
 		Args: command.Words(1, 1, "freshet import tsdb DIR, or freshet import tsdb s3://BUCKET/PREFIX"),
 	}
 	i := importTSDB{flags: newImportFlags(cmd.Flags())}
+	cmd.Flags().Lookup("label").Usage += "; an empty value leaves out an external label"
 	cmd.Flags().BoolVar(&i.noExternal, "no-external-labels", false,
 		"do not add the external labels that Thanos keeps in the metadata of blocks")
 	cmd.Flags().BoolVar(&i.skipDownsampled, "skip-downsampled", false, "leave out blocks that Thanos downsampled")

@@ -60,8 +60,8 @@ helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version | repla
 {{/* Refuses values that fit the schema, and not each other. */}}
 {{- define "freshet.check" -}}
 {{- with .Values.collectors -}}
-{{- if and .enabled .socketDir (eq .socketDir .outboxDir) -}}
-{{- fail "collectors.outboxDir: is collectors.socketDir, which pods may mount; give it a directory of its own" -}}
+{{- if and .enabled .socketDir (hasPrefix (printf "%s/" (trimSuffix "/" .socketDir)) (printf "%s/" .outboxDir)) -}}
+{{- fail "collectors.outboxDir: is in collectors.socketDir, which pods may mount; give it a directory of its own" -}}
 {{- end -}}
 {{- if and (eq $.Values.mode "spoke") (not .enabled) (not $.Values.gateways.enabled) -}}
 {{- fail "mode: a spoke without collectors.enabled and gateways.enabled has no pods" -}}
