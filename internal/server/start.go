@@ -16,7 +16,7 @@ const (
 	// progressTime is how often the log reports the progress of a start.
 	progressTime = 5 * time.Second
 
-	// settleTime is how long after a start a server works as it will for days.
+	// settleTime is the time after a start from which on a server works as it will for days.
 	settleTime = 10 * time.Second
 )
 
