@@ -17,7 +17,8 @@ import (
 // answers say that it keeps nothing. Its books close: every well-formed sample is discarded. It
 // restarts in place and stops like other collectors, and leaves no store.
 func TestACollectorAloneDiscards(t *testing.T) {
-	p := start(t, dataDir(t), "--role", "collector")
+	// Without budgets: while a record is made, and up to a minute after it, the flight recorder runs.
+	p := start(t, dataDir(t), "--role", "collector", "--self-recorder-budgets=false")
 	pid := p.cmd.Process.Pid
 	conn, err := net.Dial("udp", p.UDP)
 	if err != nil {

@@ -15,10 +15,11 @@ import (
 const (
 	// progressTime is how often the log reports the progress of a start.
 	progressTime = 5 * time.Second
-
-	// settleTime is the time after a start from which on a server works as it will for days.
-	settleTime = 10 * time.Second
 )
+
+// settleTimes are when a server gives back what was needed since the time before: once the first requests and samples
+// have come, and once it works as it will for days.
+var settleTimes = [...]time.Duration{2 * time.Second, 10 * time.Second}
 
 // startRoles builds the roles. From then on, the server answers over HTTP.
 func (s *server) startRoles() error {
@@ -53,20 +54,25 @@ func (s *server) runOpening(ctx context.Context, opened func() error) error {
 	return nil
 }
 
-// settle frees memory that the first seconds after a start needed, and later ones do not: the first requests make
-// tables of what they answer, and the stacks of all goroutines grow. Garbage is collected where that takes
-// milliseconds: without stores.
+// settle frees memory that the first seconds after a start need, and later ones do not: the first requests make
+// tables of what they answer, and the stacks of all goroutines grow. Without stores it also collects garbage: the heap
+// of a collector is small, or has few pointers.
 func (s *server) settle(ctx context.Context) {
 	free := memory.FreeStart
 	if s.has(settings.RoleIngester) {
 		free = memory.FreeProgram
 	}
-	select {
-	case <-time.After(settleTime):
+	begun := time.Now()
+	for _, after := range settleTimes {
+		select {
+		case <-time.After(after - time.Since(begun)):
+		case <-ctx.Done():
+			return
+		}
 		if err := free(); err != nil {
 			s.logger.Warn("memory that only the first seconds needed could not be freed", "error", err)
+			return
 		}
-	case <-ctx.Done():
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,20 +13,29 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Ten seconds after a start, pages of the program that only these seconds needed are given back.
+// In the ten seconds after a start, pages of the program that only these seconds needed are given back, and without
+// stores also garbage.
 func TestAServerSettles(t *testing.T) {
-	for _, role := range []string{settings.RoleAll, settings.RoleCollector} {
+	collections := func() uint32 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.NumForcedGC
+	}
+	for role, collects := range map[string]uint32{settings.RoleAll: 0, settings.RoleCollector: 2} {
 		synctest.Test(t, func(t *testing.T) {
 			var log bytes.Buffer
 			c := settings.Default()
 			c.Role = role
 			s := &server{config: c, logger: slog.New(slog.NewTextHandler(&log, nil))}
-			before, begun := residentFile(t), time.Now()
+			before, collected, begun := residentFile(t), collections(), time.Now()
 			s.settle(t.Context())
 			if after := residentFile(t); after >= before {
 				t.Errorf("role %s: %d pages of the program were resident before, and %d after", role, before, after)
 			}
-			if took := time.Since(begun); took != settleTime || log.Len() > 0 {
+			if got := collections() - collected; got != collects {
+				t.Errorf("role %s: garbage was collected %d times, want %d", role, got, collects)
+			}
+			if took := time.Since(begun); took != 10*time.Second || log.Len() > 0 {
 				t.Errorf("role %s: it took %v, and the log has %q", role, took, log.String())
 			}
 		})

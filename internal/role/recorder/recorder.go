@@ -123,8 +123,8 @@ func New(o Options) *Recorder {
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_recorder_flight",
 		Help: "1 while an execution trace of the last seconds is kept, so that a record shows the time before it. " +
-			"0 with self.recorder.flight off; and after a minute without input, because tracing would be most of " +
-			"an idle server's work."}, func() float64 {
+			"0 with self.recorder.flight off; after a minute without input, because tracing would be most of " +
+			"an idle server's work; and in a collector alone, but for a minute after a record."}, func() float64 {
 		if r.flight.running.Load() {
 			return 1
 		}
