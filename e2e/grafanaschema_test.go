@@ -66,6 +66,9 @@ func TestGrafanasSchema(t *testing.T) {
 	if err := yaml.Unmarshal(text, &provisioned); err != nil {
 		t.Fatal(err)
 	}
+	if len(provisioned.Groups) == 0 || len(provisioned.Groups[0].Rules) < 40 {
+		t.Fatalf("the file has %d groups", len(provisioned.Groups))
+	}
 	for _, g := range provisioned.Groups {
 		for _, r := range g.Rules {
 			// The published type is of the API, which names the group in each rule.
@@ -77,6 +80,10 @@ func TestGrafanasSchema(t *testing.T) {
 			var rule alerting.Rule
 			if err := problems(rule.UnmarshalJSONStrict(text), rule.Validate()); err != nil {
 				t.Errorf("%s: %v", r["title"], err)
+			}
+			mistaken := strings.Replace(string(text), `"expr":`, `"exp":`, 1)
+			if err := problems(new(alerting.Rule).UnmarshalJSONStrict([]byte(mistaken))); err == nil {
+				t.Errorf("%s: a mistake in a query is not found", r["title"])
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // Recorder is the "self.recorder" section of the configuration file.
 type Recorder struct {
 	Budgets bool          `yaml:"budgets" help:"make a record when a stage exceeds its budget"`
-	Flight  bool          `yaml:"flight" help:"keep an execution trace of the last seconds for records; costs up to a tenth of the processor with many small requests, else almost nothing; a collector alone keeps one only while it makes a record"`
+	Flight  bool          `yaml:"flight" help:"keep an execution trace of the last seconds for records; costs up to a tenth of the processor with many small requests, else almost nothing; a collector alone keeps one only while it makes a record, and up to a minute longer"`
 	Every   time.Duration `yaml:"every" help:"shortest time between two records of exceeded budgets; at least 30s"`
 	Records int           `yaml:"records" help:"records kept, 1 to 1000; the oldest are deleted first"`
 	Bytes   conf.Bytes    `yaml:"bytes" help:"disk space for all records, at least 16MiB"`
