@@ -128,6 +128,7 @@ func problems(found ...error) error {
 
 // fits returns what Grafana's types find wrong in a dashboard.
 func fits(text []byte) error {
+	//lint:ignore SA1019 deploy/grafana is of this schema, the one that all versions of Grafana read
 	var d dashboard.Dashboard
 	return problems(d.UnmarshalJSONStrict(text), d.Validate())
 }
