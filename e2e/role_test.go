@@ -6,12 +6,17 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
+
+var forcedCollections = regexp.MustCompile(`(?m)^# NumForcedGC = (\d+)$`)
 
 // A collector without an aggregator reads and counts like any other collector. Its output, log and
 // answers say that it keeps nothing. Its books close: every well-formed sample is discarded. It
@@ -63,6 +68,17 @@ func TestACollectorAloneDiscards(t *testing.T) {
 	if running, err := p.ownMetric("freshet_recorder_flight"); err != nil || running != 0 {
 		t.Errorf("the flight recorder runs, with a tenth of a collector's memory: %v, error %v", running, err)
 	}
+	eventually(t, startLimit, "memory is freed at the start, and again when the first seconds are over", func() error {
+		text, err := p.get("/debug/pprof/heap", url.Values{"debug": {"1"}})
+		found := forcedCollections.FindSubmatch(text)
+		if err != nil || found == nil {
+			return fmt.Errorf("the profile has no number of forced collections; error %v", err)
+		}
+		if n, err := strconv.Atoi(string(found[1])); err != nil || n < 2 {
+			return fmt.Errorf("garbage was collected %d times, error %v", n, err)
+		}
+		return nil
+	})
 	p.says(t, "Nothing is stored: ", `msg="nothing is stored: `)
 	p.refusesQueries(t)
 

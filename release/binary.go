@@ -81,7 +81,7 @@ func describe(ctx context.Context, source, out string) (release, error) {
 
 var (
 	newestRelease = regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+) - `)
-	unreleased    = regexp.MustCompile(`(?m)^## Unreleased\s+[^#\s]|^## Unreleased\s+###`) // with changes
+	unreleased    = regexp.MustCompile(`(?m)^## Unreleased\s+###`) // with changes
 )
 
 var afterTag = regexp.MustCompile(`^(.*)-(\d+)-(g[0-9a-f]+)$`)

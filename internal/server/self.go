@@ -33,8 +33,8 @@ func (s *server) openSelf() (err error) {
 	})
 	s.watch.OnOver(s.overBudget)
 	if !slices.Equal(s.config.Roles(), settings.Roles{settings.RoleCollector}) {
-		// In a collector alone, the flight recorder runs only while a record is made. Each second it reads tables of
-		// the program and writes its own: 4 MB, a tenth of such a process.
+		// In a collector alone, the flight recorder runs only while a record is made, and up to a minute longer. Each
+		// second it reads tables of the program and writes its own: 3 to 4 MB, nearly a tenth of such a process.
 		s.watch.OnEnd(s.stir)
 	}
 	return nil

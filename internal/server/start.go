@@ -12,13 +12,11 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-const (
-	// progressTime is how often the log reports the progress of a start.
-	progressTime = 5 * time.Second
-)
+// progressTime is how often the log reports the progress of a start.
+const progressTime = 5 * time.Second
 
-// settleTimes are when a server gives back what was needed since the time before: once the first requests and samples
-// have come, and once it works as it will for days.
+// settleTimes are the times after a start at which a server frees memory that it needed until then. By the first one,
+// requests and samples have come. From the last one on, it works as it will for days.
 var settleTimes = [...]time.Duration{2 * time.Second, 10 * time.Second}
 
 // startRoles builds the roles. From then on, the server answers over HTTP.
